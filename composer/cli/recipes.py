@@ -235,12 +235,13 @@ def sweep(
     The same command resumes a sweep that was stopped, and trains nothing twice.
     """
     from composer.run_dir import RUNS
-    from composer.sweeps.points import dry_run_json, dry_run_text, write_wandb_sweep
-    from composer.sweeps.search_space import list_points
+    from composer.sweeps.points import dry_run_json, dry_run_text, list_points
     from composer.sweeps.spec import read_sweep
 
     spec = read_sweep(file, overrides or (), data)
     if wandb is not None:
+        from composer.sweeps.study import write_wandb_sweep
+
         for limitation in write_wandb_sweep(wandb, spec, overrides or (), data):
             echo(f"note: {limitation}", err=True)
         echo(f"wrote {wandb}\nnext: wandb sweep {wandb}", err=True)

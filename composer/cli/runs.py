@@ -219,9 +219,9 @@ def pack(
     packed without local paths. A README.md in the run folder is used as the model card; otherwise one is written for
     the Hugging Face hub. Packing the same run again gives the same bytes.
     """
-    from composer.hub.manifest import local_paths_in
     from composer.hub.pack import fingerprint
     from composer.hub.pack import pack as pack_run
+    from composer.hub.pack_format import local_paths_in
     from composer.recipe.recipe import load
 
     path = pack_run(run, output, license)

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from composer.data.sources import source_names
-from composer.hub.manifest import basename
+from composer.hub.pack_format import basename
 from composer.recipe.metrics import METRICS, signatures
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import dump

@@ -7,39 +7,45 @@ header and its bytes, pack.json comes first, and nothing is written to disk that
 from __future__ import annotations
 
 import gzip
+import json
+import re
 import shutil
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from composer.atomic_io import atomic_directory, atomic_new_file, os_errors_as_run_errors, require_absent
 from composer.errors import RunError
-from composer.hub.manifest import (
+from composer.hub.model_card import model_card
+from composer.hub.pack_format import (
     FILES,
     FOLDER,
+    FORMAT,
     MANIFEST,
     REGULAR,
-    Entry,
+    VERSION,
     Manifest,
-    check_entries,
+    Member,
+    basename,
+    check_digests,
+    check_members,
+    check_record,
     check_size,
     copy_verified,
     digest_file,
-    make_manifest,
+    is_local_path,
     open_file,
     parse_manifest,
     read_small,
-    redact_record,
     refuse,
 )
-from composer.hub.model_card import model_card
-from composer.hub.verify_pack import check_digests, check_record
 from composer.recipe.recipe import Recipe
+from composer.recipe.yaml_reader import strings_in
 from composer.run_dir import RunDir
 
 CARD = "README.md"
@@ -48,6 +54,7 @@ BLOCK = 512
 MAX_MEMBER_BYTES = 8**11 - 1
 """Largest size that a ustar header can say: 8 GiB less one."""
 MAX_PADDING = 1 << 16
+PRIVATE_KEYS = frozenset(("host", "hostname", "user", "username", "pid", "cwd"))
 KINDS = {
     **dict.fromkeys((b"0", b"\0"), REGULAR),
     b"5": FOLDER,
@@ -127,9 +134,36 @@ def write_pack(target: Path, folder: RunDir, recipe: Recipe, license: str) -> Ma
     (target / CARD).write_bytes(text)
     files = {name: digest_file(target / name, target) for name in FILES}
     check_digests(record, files, folder.path)
-    manifest = make_manifest(recipe.name, files, folder.path)
-    (target / MANIFEST).write_bytes(manifest.data)
-    return manifest
+    content = {"format": FORMAT, "version": VERSION, "name": recipe.name}
+    content["files"] = {name: digest._asdict() for name, digest in files.items()}
+    data = json.dumps(content, indent=1, sort_keys=True).encode() + b"\n"
+    (target / MANIFEST).write_bytes(data)
+    return parse_manifest(data, folder.path)
+
+
+def redact_record(record: Mapping[str, Any]) -> bytes:
+    """Return run.json for others: without this machine's folders, users and host. Idempotent."""
+    paths = {text.rstrip("\\/") for text in strings_in(record) if is_local_path(text)}
+    redacted = _redact(dict(record), sorted(filter(None, paths), key=len, reverse=True))
+    if isinstance(redacted.get("data"), dict) and "folders" in redacted["data"]:
+        redacted["data"]["folders"] = []  # none of them exists where the pack is pulled
+    return (json.dumps(redacted, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _redact(value: Any, paths: Sequence[str]) -> Any:
+    """Replace local paths by their last names; `paths` are also replaced inside texts."""
+    if isinstance(value, dict):
+        return {key: _redact(item, paths) for key, item in value.items() if key not in PRIVATE_KEYS}
+    if isinstance(value, list):
+        return [_redact(item, paths) for item in value]
+    if not isinstance(value, str):
+        return value
+    if is_local_path(value):
+        return basename(value)
+    for path in paths:
+        value = re.sub(rf"(?<![\w/\\]){re.escape(path)}(?!\w)", lambda match: basename(match[0]), value)
+    home = str(Path.home())
+    return value.replace(home, "~") if len(home) > 1 else value
 
 
 def write_archive(file: BinaryIO, manifest: Manifest, folder: Path) -> None:
@@ -155,28 +189,28 @@ class ArchiveReader:
     def __init__(self, file: BinaryIO, origin: str) -> None:
         self.unzipped, self.origin = gzip.GzipFile(fileobj=file, mode="rb"), origin
         self.top: str | None = None
-        entry = self._next_member()
-        if entry == Entry("", FOLDER, 0):
-            entry = self._next_member()
-        if entry is None or entry.name != MANIFEST:
+        member = self._next_member()
+        if member == Member("", FOLDER, 0):
+            member = self._next_member()
+        if member is None or member.name != MANIFEST:
             refuse(origin, f"an archived pack begins with {MANIFEST}")
-        check_size(MANIFEST, entry.size, origin)
-        self.manifest = parse_manifest(self.read_exactly(entry.size), origin)
-        self.read_exactly(-entry.size % BLOCK)
+        check_size(MANIFEST, member.size, origin)
+        self.manifest = parse_manifest(self.read_exactly(member.size), origin)
+        self.read_exactly(-member.size % BLOCK)
 
     def unpack(self, folder: Path) -> None:
         """Write every file into `folder`, verified. Raises RunError."""
         remaining = dict(self.manifest.files)
-        while (entry := self._next_member()) is not None:
-            check_entries([entry], self.origin)
-            expected = remaining.pop(entry.name, None)
+        while (member := self._next_member()) is not None:
+            check_members([member], self.origin)
+            expected = remaining.pop(member.name, None)
             if expected is None:
-                refuse(self.origin, f"`{entry.name}` is there twice")
-            if entry.size != expected.size:
-                sizes = f"{entry.size:,} bytes, and {MANIFEST} says {expected.size:,}"
-                refuse(self.origin, f"`{entry.name}` has {sizes}")
-            copy_verified(self.read, folder / entry.name, expected, self.origin)
-            self.read_exactly(-entry.size % BLOCK)
+                refuse(self.origin, f"`{member.name}` is there twice")
+            if member.size != expected.size:
+                sizes = f"{member.size:,} bytes, and {MANIFEST} says {expected.size:,}"
+                refuse(self.origin, f"`{member.name}` has {sizes}")
+            copy_verified(self.read, folder / member.name, expected, self.origin)
+            self.read_exactly(-member.size % BLOCK)
         if remaining:
             refuse(self.origin, f"`{next(iter(remaining))}` is not there")
         if any(self.read(MAX_PADDING)) or self.read(1):  # to the very end, where gzip has its checksum
@@ -198,42 +232,33 @@ class ArchiveReader:
             refuse(self.origin, "the archive is cut off", "fetch it again")
         return data
 
-    def _next_member(self) -> Entry | None:
+    def _next_member(self) -> Member | None:
         """Return the next member, None at the end. Its name is relative to the folder that holds pack.json, if any."""
         block = self.read_exactly(BLOCK)
         if not any(block):
             return None
-        entry = parse_header(block, self.origin)
-        top, slash, name = entry.name.partition("/")
+        member = parse_header(block, self.origin)
+        top, slash, name = member.name.partition("/")
         if self.top is None:
             self.top = top if slash and top not in ("", ".", "..") else ""
-        return entry._replace(name=name) if slash and top and top == self.top else entry
+        return member._replace(name=name) if slash and top and top == self.top else member
 
 
-def parse_header(block: bytes, origin: str) -> Entry:
+def parse_header(block: bytes, origin: str) -> Member:
     """Return a member's name, kind and size. Raises RunError where this is no plain header."""
-    magic = block[257:263]
-    checksum = sum(block) - sum(block[148:156]) + 8 * ord(" ")
-    if magic not in (b"ustar\0", b"ustar ") or _parse_octal(block[148:156]) != checksum:
-        refuse(origin, "the archive is damaged, or is no tar", "fetch it again")
-    kind = KINDS.get(block[156:157], "member of an unknown kind")
-    size = _parse_octal(block[124:136])
-    prefix = _parse_text(block[345:500]) if magic == b"ustar\0" else ""
-    name = "/".join(filter(None, (prefix, _parse_text(block[:100]))))
-    if size is None:
+    is_tar = block[257:262] == b"ustar"
+    if is_tar and re.fullmatch(rb"[0-7]+", block[124:136].strip(b"\0 ")) is None:
+        name = block[:100].partition(b"\0")[0].decode("utf-8", "backslashreplace")
         refuse(origin, f"{name!a} has a size that is not in octal digits")
+    info = None
+    with suppress(tarfile.HeaderError):
+        info = tarfile.TarInfo.frombuf(block, "utf-8", "backslashreplace")
+    if info is None or not is_tar:
+        refuse(origin, "the archive is damaged, or is no tar", "fetch it again")
+    kind = KINDS.get(info.type, "member of an unknown kind")
     if kind not in (REGULAR, FOLDER):
-        refuse(origin, f"{name!a} is a {kind}")
-    return Entry(name, kind, size)
-
-
-def _parse_octal(field: bytes) -> int | None:
-    digits = field.strip(b"\0 ")
-    return int(digits, 8) if digits and all(digit in b"01234567" for digit in digits) else None
-
-
-def _parse_text(field: bytes) -> str:
-    return field.partition(b"\0")[0].decode("utf-8", "backslashreplace")
+        refuse(origin, f"{info.name!a} is a {kind}")
+    return Member(info.name + "/" * info.isdir(), kind, info.size)
 
 
 @contextmanager

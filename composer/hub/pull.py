@@ -8,37 +8,46 @@ import re
 import shlex
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from safetensors import SafetensorError, safe_open
+
 from composer.atomic_io import atomic_directory, atomic_new_file, os_errors_as_run_errors
 from composer.errors import ComposerError, RecipeError, RunError, did_you_mean
-from composer.hub.manifest import (
+from composer.hub.pack import SUFFIX, open_archive, packed_temporarily
+from composer.hub.pack_format import (
     FILES,
     FOLDER,
     MANIFEST,
     NAMES,
     REGULAR,
-    Entry,
     Manifest,
-    check_entries,
+    Member,
+    check_digests,
+    check_members,
     copy_verified,
     digest_file,
+    is_local_path,
+    is_metrics_row,
+    is_our_tokenizer,
+    local_paths_in,
     open_file,
     parse_manifest,
+    read_recipe,
+    read_record,
     read_small,
     refuse,
 )
-from composer.hub.pack import SUFFIX, open_archive, packed_temporarily
 from composer.hub.remotes import DEFAULT_MAX_GIB, Reference, Remote, open_remote, parse_reference, without_password
-from composer.hub.verify_pack import read_recipe, read_record, side_effects, verify_pack
 from composer.recipe.cache import get, put, require_hash
 from composer.recipe.extends_and_overrides import portable_text
-from composer.recipe.yaml_reader import MAX_BYTES, dump
+from composer.recipe.recipe import Recipe
+from composer.recipe.yaml_reader import MAX_BYTES, dump, strings_in
 from composer.run_dir import RUNS, RunDir
 
 GIB = 1 << 30
@@ -51,7 +60,7 @@ RECIPES = "recipes"
 """Folder into which recipes are fetched, by their own paths; they cannot extend anything above it."""
 GIT_FILES = (".gitattributes", ".gitignore")
 """What git and the hub put beside a pack."""
-MAX_ENTRIES = 100_000
+MAX_FILES = 100_000
 MAX_RECIPES = 2_000
 MAX_CANDIDATES = 5
 
@@ -161,20 +170,20 @@ def fetch(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
 
     Names and sizes are checked first, and only what is needed is downloaded. Raises RunError.
     """
-    if len(remote.entries) > MAX_ENTRIES:
-        refuse(remote.origin, f"more than {MAX_ENTRIES:,} files are there", "pull from a smaller repository")
-    if not path and not {MANIFEST, RECORD} & remote.entries.keys():
+    if len(remote.members) > MAX_FILES:
+        refuse(remote.origin, f"more than {MAX_FILES:,} files are there", "pull from a smaller repository")
+    if not path and not {MANIFEST, RECORD} & remote.members.keys():
         candidates = pull_candidates(remote)
         path = candidates[0] if len(candidates) == 1 else ""
-    if path in remote.entries:
+    if path in remote.members:
         return _fetch_file(remote, path, into, max_bytes)
     start = f"{path}/" if path else ""
-    inside = {name.removeprefix(start): entry for name, entry in remote.entries.items() if name.startswith(start)}
+    inside = {name.removeprefix(start): member for name, member in remote.members.items() if name.startswith(start)}
     if MANIFEST not in inside and RECORD not in inside:
         _refuse_path(remote, path, is_folder=bool(inside))
     # a pack may hold nothing but its files; of a run folder only those are downloaded
     names = [name for name in inside if name not in GIT_FILES] if MANIFEST in inside else sorted(NAMES & set(inside))
-    check_entries((inside[name]._replace(name=name) for name in names), remote.origin)
+    check_members((inside[name]._replace(name=name) for name in names), remote.origin)
     check_limit(sum(inside[name].size for name in names), max_bytes, remote.origin)
     folder = into / "pulled"
     folder.mkdir()
@@ -185,8 +194,8 @@ def fetch(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
 
 def pull_candidates(remote: Remote) -> list[str]:
     """Return the paths of all archives, recipes and packs in a remote."""
-    folders = [name.removesuffix(f"/{MANIFEST}") for name in remote.entries if name.endswith(f"/{MANIFEST}")]
-    files = [name for name in remote.entries if name.endswith((SUFFIX, *RECIPE_SUFFIXES))]
+    folders = [name.removesuffix(f"/{MANIFEST}") for name in remote.members if name.endswith(f"/{MANIFEST}")]
+    files = [name for name in remote.members if name.endswith((SUFFIX, *RECIPE_SUFFIXES))]
     return sorted([*folders, *(name for name in files if name.rpartition("/")[0] not in folders)])
 
 
@@ -204,11 +213,11 @@ def _refuse_path(remote: Remote, path: str, is_folder: bool) -> NoReturn:
 
 def _fetch_file(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
     """Download an archive, or a recipe with those around it."""
-    entry = remote.entries[path]
-    if entry.kind != REGULAR:
-        refuse(remote.origin, f"`{path}` is a {entry.kind}", "name the file itself")
+    member = remote.members[path]
+    if member.kind != REGULAR:
+        refuse(remote.origin, f"`{path}` is a {member.kind}", "name the file itself")
     if path.endswith(SUFFIX):
-        check_limit(entry.size, max_bytes, remote.origin)
+        check_limit(member.size, max_bytes, remote.origin)
         remote.fetch(path, into / f"pulled{SUFFIX}")
         return into / f"pulled{SUFFIX}"
     if not path.endswith(RECIPE_SUFFIXES):
@@ -216,8 +225,8 @@ def _fetch_file(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
     # all others of the remote come along: which of them it extends is known only when it is read
     recipes = [
         name
-        for name, entry in remote.entries.items()
-        if entry.kind == REGULAR and entry.size <= MAX_BYTES and name.isprintable() and RECIPE_PATH.fullmatch(name)
+        for name, member in remote.members.items()
+        if member.kind == REGULAR and member.size <= MAX_BYTES and name.isprintable() and RECIPE_PATH.fullmatch(name)
     ]
     folder = into / RECIPES
     for name in recipes if len(recipes) <= MAX_RECIPES else [path]:
@@ -283,13 +292,13 @@ def _pull_folder(path: Path, request: Request) -> Pulled:
 def read_manifest(folder: Path, origin: str) -> Manifest:
     """Return the manifest of a folder that holds nothing but a pack. Raises RunError."""
     kinds = {stat.S_IFREG: REGULAR, stat.S_IFDIR: FOLDER, stat.S_IFLNK: "symbolic link", stat.S_IFIFO: "FIFO"}
-    entries = []
+    members = []
     for file in os.scandir(folder):
         status = file.stat(follow_symlinks=False)
         if file.name not in (*GIT_FILES, ".git"):
             kind = kinds.get(stat.S_IFMT(status.st_mode), "device")
-            entries.append(Entry(file.name, kind, status.st_size))
-    check_entries(entries, origin)
+            members.append(Member(file.name, kind, status.st_size))
+    check_members(members, origin)
     return parse_manifest(read_small(folder / MANIFEST, origin), origin)
 
 
@@ -300,6 +309,42 @@ def copy_files(folder: Path, manifest: Manifest, origin: str, draft: Path) -> No
             copy_verified(file.read, draft / name, expected, origin)
             if file.read(1):
                 refuse(origin, f"`{name}` has more bytes than {MANIFEST} says")
+
+
+def verify_pack(folder: Path, manifest: Manifest, origin: str) -> Recipe:
+    """Return the recipe of a pack whose hashes are verified. Raises RunError where a file is not what it should be."""
+    try:
+        with safe_open(folder / "model.safetensors", "numpy"):
+            pass  # its header is read and checked
+    except SafetensorError:
+        refuse(origin, "`model.safetensors` are no safetensors, and other formats can run code")
+    record = read_record(folder, origin)
+    # data would be looked up under these paths
+    folders = record.get("data", {}).get("folders")
+    path = next(filter(is_local_path, strings_in(record)), None)
+    if folders or path is not None:
+        refuse(origin, f"run.json contains a local path, {path or folders[0]!a}")
+    with (folder / "metrics.jsonl").open("rb") as metrics:
+        if not all(map(is_metrics_row, metrics)):
+            refuse(origin, "`metrics.jsonl` is not what a training writes")
+    check_digests(record, manifest.files, origin)
+    recipe = read_recipe(folder / "recipe.yaml", record, origin)
+    if recipe.name != manifest.name:
+        refuse(origin, f"this pack is called `{manifest.name}`, and its recipe `{recipe.name}`")
+    (kind,) = recipe.dataset["tokenizer"]
+    if not is_our_tokenizer((folder / "tokenizer.json").read_bytes(), kind):
+        message = f"tokenizer.json is not what a training with the tokenizer `{kind}` writes"
+        refuse(origin, message, "take recipe.yaml and tokenizer.json from the same run")
+    return recipe
+
+
+def side_effects(recipe: Recipe) -> Iterator[str]:
+    """Yield what training with a recipe would read or write elsewhere: local paths, a W&B entity."""
+    for path in local_paths_in(recipe.dataset):
+        yield f"reads {path!r}"
+    wandb = recipe.logging["wandb"]
+    if isinstance(wandb, Mapping) and wandb.get("entity"):
+        yield f"logs to {wandb['entity']!r} at Weights & Biases, where you are logged in"
 
 
 def _install(manifest: Manifest, fill: Callable[[Path], None], request: Request) -> Pulled:

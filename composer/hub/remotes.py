@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, NoReturn
 
 from composer.errors import MAX_LIBRARY_MESSAGE, RunError, one_line_error
-from composer.hub.manifest import FOLDER, REGULAR, Entry, refuse
+from composer.hub.pack_format import FOLDER, REGULAR, Member, refuse
 
 Scheme = Literal["", "git+", "wandb:", "hub:"]
 _WORD = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
@@ -67,7 +67,7 @@ class Remote:
 
     origin: str
     pinned: str
-    entries: Mapping[str, Entry]
+    members: Mapping[str, Member]
     fetch: Callable[[str, Path], None]
 
 
@@ -186,7 +186,7 @@ def git_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remot
     refspec = f"{ref.revision or 'HEAD'}:{PULLED_REF}"
     run_git(origin, work, "fetch", *options, "--", ref.name, refspec, max_bytes=max_bytes + EXTRA_BYTES)
     commit = run_git(origin, work, "rev-parse", f"{PULLED_REF}^{{commit}}").decode().strip()
-    entries, blobs = list_tree(origin, work, commit)
+    members, blobs = list_tree(origin, work, commit)
 
     def fetch(name: str, target: Path) -> None:
         with target.open("xb") as file:
@@ -196,10 +196,10 @@ def git_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remot
                 fix = "of the Hugging Face hub, write hub:OWNER/NAME"
                 refuse(origin, f"`{name}` is stored in Git LFS, which `pull` does not download", fix)
 
-    return Remote(origin, ref.pinned(commit), entries, fetch)
+    return Remote(origin, ref.pinned(commit), members, fetch)
 
 
-def list_tree(origin: str, work: Path, commit: str) -> tuple[dict[str, Entry], dict[str, str]]:
+def list_tree(origin: str, work: Path, commit: str) -> tuple[dict[str, Member], dict[str, str]]:
     """Return the members and the blobs of a commit, both by path. Raises RunError above MAX_LISTING_BYTES."""
     command = git_command("ls-tree", "-r", "-l", "-z", "--full-tree", commit)
     streams = {**NO_STREAMS, "stdout": subprocess.PIPE}
@@ -210,14 +210,14 @@ def list_tree(origin: str, work: Path, commit: str) -> tuple[dict[str, Entry], d
         refuse(origin, "more files are there than can be listed", "ask for a smaller repository")
     if process.returncode:
         raise git_error(origin, process.returncode, "fatal: the list of its files cannot be read")
-    entries, blobs = {}, {}
+    members, blobs = {}, {}
     for line in filter(None, listing.split(b"\0")):
         head, _, raw = line.partition(b"\t")
         mode, _, blob, size = head.decode().split()
         name = raw.decode("utf-8", "backslashreplace")
-        entries[name] = Entry(name, MODES.get(mode, "thing of an unknown kind"), int(size) if size.isdigit() else 0)
+        members[name] = Member(name, MODES.get(mode, "thing of an unknown kind"), int(size) if size.isdigit() else 0)
         blobs[name] = blob
-    return entries, blobs
+    return members, blobs
 
 
 def run_git(
@@ -284,16 +284,16 @@ def wandb_remote(ref: Reference, origin: str) -> Remote:
     fix = "check the network, the name and the version"
     errors = partial(_service_errors, "Weights & Biases", fix, origin)
     with errors():
-        members = dict(wandb.Api(timeout=ANSWER_SECONDS).artifact(ref.name).manifest.entries)
+        files = dict(wandb.Api(timeout=ANSWER_SECONDS).artifact(ref.name).manifest.entries)
     # a reference's file lies elsewhere: W&B would take it from there, be it this very machine
-    kinds = {name: REGULAR if member.ref is None else "reference to another place" for name, member in members.items()}
-    entries = {str(name): Entry(str(name), kinds[name], member.size or 0) for name, member in members.items()}
+    kinds = {name: REGULAR if file.ref is None else "reference to another place" for name, file in files.items()}
+    members = {str(name): Member(str(name), kinds[name], file.size or 0) for name, file in files.items()}
 
     def fetch(name: str, target: Path) -> None:
         with tempfile.TemporaryDirectory(prefix=".wandb-", dir=target.parent) as folder, errors():
-            shutil.move(members[name].download(root=folder, skip_cache=True), target)
+            shutil.move(files[name].download(root=folder, skip_cache=True), target)
 
-    return Remote(origin, origin, entries, fetch)
+    return Remote(origin, origin, members, fetch)
 
 
 def hub_remote(ref: Reference, origin: str) -> Remote:
@@ -305,14 +305,14 @@ def hub_remote(ref: Reference, origin: str) -> Remote:
     revision = ref.revision or None
     with errors():
         info = HfApi().model_info(ref.name, revision=revision, files_metadata=True, timeout=ANSWER_SECONDS)
-    entries = {file.rfilename: Entry(file.rfilename, REGULAR, file.size or 0) for file in info.siblings or []}
+    members = {file.rfilename: Member(file.rfilename, REGULAR, file.size or 0) for file in info.siblings or []}
     commit = str(info.sha or ref.revision)
 
     def fetch(name: str, target: Path) -> None:
         with tempfile.TemporaryDirectory(prefix=".hub-", dir=target.parent) as folder, errors():
             shutil.move(hf_hub_download(ref.name, name, revision=commit, local_dir=folder), target)
 
-    return Remote(origin, ref.pinned(commit), entries, fetch)
+    return Remote(origin, ref.pinned(commit), members, fetch)
 
 
 @contextmanager

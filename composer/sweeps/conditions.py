@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
-from composer.errors import RecipeError, did_you_mean, fault_at
+from composer.errors import did_you_mean, error_at
 from composer.recipe.yaml_reader import Node
 
 Value = str | int | float | bool | None
@@ -65,7 +65,7 @@ def parse_condition(node: Node, path: str, names: Mapping[str, Operand]) -> Cond
     """Parse and type-check the condition in a node of a sweep file. Raises RecipeError with the first fault."""
     if not isinstance(node.value, str):
         hint = "write, for example, `parameters < 20M`"
-        raise RecipeError([fault_at(node.mark, "type", path, "a condition is a text", hint)])
+        raise error_at(node.mark, "type", path, "a condition is a text", hint)
     try:
         return _Parser(node.value, names).parse()
     except _ConditionError as error:
@@ -73,7 +73,7 @@ def parse_condition(node: Node, path: str, names: Mapping[str, Operand]) -> Cond
         # a text that is folded or has escapes has other columns than the file
         if mark.text[column : column + len(node.value)] == node.value:
             mark = mark._replace(column=column + span.start + 1, length=max(1, span.end - span.start))
-        raise RecipeError([fault_at(mark, "condition", path, error.message, error.hint)]) from None
+        raise error_at(mark, "condition", path, error.message, error.hint) from None
 
 
 class _Span(NamedTuple):

@@ -54,7 +54,7 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Entry:
+class TrialResult:
     """A trial on the leaderboard.
 
     `rank` is None if it has not finished. `is_alike` says that seeds alone may make its difference to the best. `curve`
@@ -84,11 +84,11 @@ class Leaderboard:
     zipped: Mapping[str, str]
     same: Mapping[str, str]
     curve_metric: str
-    entries: Sequence[Entry]
+    results: Sequence[TrialResult]
 
     @property
-    def ranked(self) -> list[Entry]:
-        return [entry for entry in self.entries if entry.rank is not None]
+    def ranked(self) -> list[TrialResult]:
+        return [result for result in self.results if result.rank is not None]
 
 
 def open_leaderboard(path: Path) -> Leaderboard:
@@ -108,18 +108,18 @@ def open_leaderboard(path: Path) -> Leaderboard:
     goals = goals or list(DEFAULT_RANK)
     zipped = {name: axis["zip"] for name, axis in sweep.get("axes", {}).items() if "zip" in axis}
     curve_metric = next((goal.metric for goal in goals if goal.metric.startswith("val/")), "val/loss")
-    entries = rank_entries((make_entry(trial, goals, curve_metric) for trial in read_trials(folder.path)), goals)
-    points = [entry.trial.point for entry in entries]
+    results = rank_results((trial_result(trial, goals, curve_metric) for trial in read_trials(folder.path)), goals)
+    points = [result.trial.point for result in results]
     present = {axis for point in points for axis in point}
     pairs = {axis: other for axis, other in zipped.items() if axis in present}
     same = {axis: one for axis, one in pairs.items() if all(point.get(axis) == point.get(one) for point in points)}
     axes = [axis for axis in sweep.get("axes", {}) if axis in present and axis not in same]
     name = str(read_sweep_record(folder)["name"])
-    return Leaderboard(name, folder.path, goals, axes, zipped, same, curve_metric, entries)
+    return Leaderboard(name, folder.path, goals, axes, zipped, same, curve_metric, results)
 
 
-def make_entry(trial: Trial, goals: Sequence[Goal], curve_metric: str) -> Entry:
-    """Return the entry of a trial, without a rank."""
+def trial_result(trial: Trial, goals: Sequence[Goal], curve_metric: str) -> TrialResult:
+    """Return the result of a trial, without a rank."""
     logs = {seed: read_log(trial, seed) for seed in sorted(trial.seeds)}
     names = dict.fromkeys((*(goal.metric for goal in goals), *COSTS, "minutes"))
     measured = {name: measure(trial, name, logs) for name in names}
@@ -128,7 +128,7 @@ def make_entry(trial: Trial, goals: Sequence[Goal], curve_metric: str) -> Entry:
     first: Rows = next(iter(logs.values()), [])
     curve = [(float(row["step"]), value) for row in first if (value := finite(row.get(curve_metric))) is not None]
     measured = {name: measurement for name, measurement in measured.items() if measurement.values}
-    return Entry(trial, None, measured, fmean(speeds) if speeds else None, False, curve)
+    return TrialResult(trial, None, measured, fmean(speeds) if speeds else None, False, curve)
 
 
 def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:
@@ -156,40 +156,40 @@ def finite(value: Any) -> float | None:
     return float(value) if is_number and math.isfinite(value) else None
 
 
-def rank_entries(entries: Iterable[Entry], goals: Sequence[Goal]) -> list[Entry]:
-    """Return entries in their order, those that finished with a rank: by the first goal, then by those after it.
+def rank_results(results: Iterable[TrialResult], goals: Sequence[Goal]) -> list[TrialResult]:
+    """Return results in their order, those that finished with a rank: by the first goal, then by those after it.
 
     Entries equal in all goals have equal ranks. One that finished without a number for the first goal has none.
     """
-    entries = sorted(entries, key=lambda entry: entry.trial.number)
+    results = sorted(results, key=lambda result: result.trial.number)
     metric = goals[0].metric
-    rest = [entry for entry in entries if entry.trial.status != "finished" or metric not in entry.measured]
-    finished = [entry for entry in entries if entry.trial.status == "finished" and metric in entry.measured]
-    finished.sort(key=lambda entry: [minimised(entry, goal) for goal in goals])
-    keys = [[minimised(entry, goal) for goal in goals] for entry in finished]
+    rest = [result for result in results if result.trial.status != "finished" or metric not in result.measured]
+    finished = [result for result in results if result.trial.status == "finished" and metric in result.measured]
+    finished.sort(key=lambda result: [minimised(result, goal) for goal in goals])
+    keys = [[minimised(result, goal) for goal in goals] for result in finished]
     ranked = []
-    for key, entry in zip(keys, finished, strict=True):
-        is_alike = entry is not finished[0] and are_alike(entry.measured[metric], finished[0].measured[metric])
-        ranked.append(replace(entry, rank=bisect_left(keys, key) + 1, is_alike=is_alike))
-    return ranked + sorted(rest, key=lambda entry: UNRANKED_ORDER[entry.trial.status])
+    for key, result in zip(keys, finished, strict=True):
+        is_alike = result is not finished[0] and are_alike(result.measured[metric], finished[0].measured[metric])
+        ranked.append(replace(result, rank=bisect_left(keys, key) + 1, is_alike=is_alike))
+    return ranked + sorted(rest, key=lambda result: UNRANKED_ORDER[result.trial.status])
 
 
-def minimised(entry: Entry, goal: Goal) -> float:
+def minimised(result: TrialResult, goal: Goal) -> float:
     """Return a goal's mean, negated if larger is better; infinity without a number."""
-    measurement = entry.measured.get(goal.metric)
+    measurement = result.measured.get(goal.metric)
     if measurement is None:
         return math.inf
     return measurement.mean if goal.direction == "min" else -measurement.mean
 
 
-def pareto_front(entries: Sequence[Entry], quality: Goal, cost: Goal) -> list[Entry]:
-    """Return the entries than which none is better in one goal and as good in the other, the cheapest first."""
-    front: list[Entry] = []
+def pareto_front(results: Sequence[TrialResult], quality: Goal, cost: Goal) -> list[TrialResult]:
+    """Return the results than which none is better in one goal and as good in the other, the cheapest first."""
+    front: list[TrialResult] = []
     best, price = math.inf, math.inf
-    for entry in sorted(entries, key=lambda entry: (minimised(entry, cost), minimised(entry, quality))):
-        value, paid = minimised(entry, quality), minimised(entry, cost)
+    for result in sorted(results, key=lambda result: (minimised(result, cost), minimised(result, quality))):
+        value, paid = minimised(result, quality), minimised(result, cost)
         if value < best or (value == best and paid == price):
-            front.append(entry)
+            front.append(result)
             best, price = value, paid
     return front
 
@@ -311,14 +311,14 @@ def find_run(board: Leaderboard, word: str) -> Path:
         return Path(word)
     rank = word.removeprefix("#")
     if rank.isdecimal() and len(rank) <= 4:  # all else is the beginning of a fingerprint
-        entries = [entry for entry in board.entries if entry.rank == int(rank)]
+        results = [result for result in board.results if result.rank == int(rank)]
     else:
-        entries = [entry for entry in board.entries if word and entry.trial.fingerprint.startswith(word.lower())]
-    if len(entries) != 1:
-        problem = f"{len(entries)} trials are called" if entries else "no run folder and no trial is called"
+        results = [result for result in board.results if word and result.trial.fingerprint.startswith(word.lower())]
+    if len(results) != 1:
+        problem = f"{len(results)} trials are called" if results else "no run folder and no trial is called"
         hint = "write a run folder, a rank as the table has it, or the beginning of a trial's fingerprint"
         raise RunError.of(f"{problem} `{word}`", hint, str(board.folder))
-    trial = entries[0].trial
+    trial = results[0].trial
     finished = [seed for seed, record in sorted(trial.seeds.items()) if record.get("status") == "finished"]
     if not finished:
         raise RunError.of("this trial has no finished seed", "name one that has", str(trial.folder))

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import plotly.graph_objects as go
 
 from composer.run_dir import utc_now
-from composer.sweeps.leaderboard import Entry, Leaderboard, pareto_front
+from composer.sweeps.leaderboard import Leaderboard, TrialResult, pareto_front
 from composer.sweeps.leaderboard_text import (
     MAX_GROUPS,
     AxisEffect,
@@ -50,9 +50,9 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
     file = Path(output) if output is not None else board.folder / "leaderboard.html"
     effects = informative_effects(board)
     ranked = [(cost, [e for e in board.ranked if cost.metric in e.measured]) for cost in cost_goals(board)]
-    charts = [(cost, entries) for cost, entries in ranked if entries]
-    curves = [entry for entry in board.entries if entry.curve]
-    present = {"table": board.entries, "costs": charts, "axes": effects, "curves": curves}
+    charts = [(cost, results) for cost, results in ranked if results]
+    curves = [result for result in board.results if result.curve]
+    present = {"table": board.results, "costs": charts, "axes": effects, "curves": curves}
     *table, fingerprints = columns(board)
     page = render(
         "leaderboard.html",
@@ -64,14 +64,14 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
         columns=[*table, fingerprints],
         trials=[
             {
-                "fingerprint": entry.trial.fingerprint,
+                "fingerprint": result.trial.fingerprint,
                 "cells": [(column, column.cells[index]) for column in table],
-                "files": _file_links(entry, file.parent),
+                "files": _file_links(result, file.parent),
             }
-            for index, entry in enumerate(board.entries)
+            for index, result in enumerate(board.results)
         ],
         failures=failure_lines(board),
-        cost_charts=[cost_chart(board, cost, entries) for cost, entries in charts],
+        cost_charts=[cost_chart(board, cost, results) for cost, results in charts],
         metric=metric_title(board.goals[0].metric),
         max_groups=MAX_GROUPS,
         variance_chart=figure_html(variance_figure(effects), "Share of the variance of each axis") if effects else "",
@@ -83,9 +83,9 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
     return write_document(file, "leaderboard", page)
 
 
-def _file_links(entry: Entry, home: Path) -> dict[str, dict[str, str]]:
+def _file_links(result: TrialResult, home: Path) -> dict[str, dict[str, str]]:
     """Return links to a trial's recipe, each seed's run folder and report, and the log of what did not finish."""
-    trial = entry.trial
+    trial = result.trial
     names = {path.stem.removeprefix("seed-") for path in trial.folder.glob("seed-*")}
     seeds = sorted(int(name) for name in names if name.isdecimal())
     files = {
@@ -121,24 +121,24 @@ def cost_goals(board: Leaderboard) -> list[Goal]:
     return [goal for metric, goal in goals.items() if metric != board.goals[0].metric]
 
 
-def cost_chart(board: Leaderboard, cost: Goal, entries: Sequence[Entry]) -> str:
+def cost_chart(board: Leaderboard, cost: Goal, results: Sequence[TrialResult]) -> str:
     """Return a scatter plot of the first goal against a cost, with error bars over seeds and the Pareto front."""
     quality = board.goals[0]
-    front = pareto_front(entries, quality, cost)
-    rest = [entry for entry in entries if entry not in front]
+    front = pareto_front(results, quality, cost)
+    rest = [result for result in results if result not in front]
     figure = go.Figure()
     if rest:
         figure.add_trace(_scatter(board, cost, rest, name="other trials", mode="markers+text"))
     line = {"shape": "hv", "dash": "dot"}  # a price buys the same quality until the next one buys more
     figure.add_trace(_scatter(board, cost, front, name="Pareto front", mode="lines+markers+text", line=line))
-    has_bounds = any(entry.measured[cost.metric].at_most for entry in entries)
+    has_bounds = any(result.measured[cost.metric].at_most for result in results)
     titles = metric_title(quality.metric), f"{metric_title(cost.metric)}{', at most' if has_bounds else ''}"
-    figure.update_xaxes(title=titles[1], type=axis_type([entry.measured[cost.metric].mean for entry in entries]))
+    figure.update_xaxes(title=titles[1], type=axis_type([result.measured[cost.metric].mean for result in results]))
     figure.update_yaxes(title=titles[0], tickformat=".0%" if is_share(quality.metric) else "")
     figure.update_layout(legend=LEGEND, margin={"t": 40, "r": 10})
     # the front in words, for those who cannot see it
-    names = "; ".join(point_text(entry, board.axes) or entry.trial.fingerprint for entry in front)
-    text = f"{titles[0]} against {titles[1]}, {len(entries)} trials. On the Pareto front: {names}."
+    names = "; ".join(point_text(result, board.axes) or result.trial.fingerprint for result in front)
+    text = f"{titles[0]} against {titles[1]}, {len(results)} trials. On the Pareto front: {names}."
     return figure_html(figure, text)
 
 
@@ -147,14 +147,14 @@ def axis_type(values: Sequence[float]) -> str:
     return "log" if min(values) > 0 and max(values) > LOG_RATIO * min(values) else "linear"
 
 
-def _scatter(board: Leaderboard, cost: Goal, entries: Sequence[Entry], **style: Any) -> go.Scatter:
+def _scatter(board: Leaderboard, cost: Goal, results: Sequence[TrialResult], **style: Any) -> go.Scatter:
     metrics = (board.goals[0].metric, cost.metric)
 
-    def describe(entry: Entry) -> str:
-        scores = ", ".join(f"{metric_title(name)} {format_mean(name, entry.measured[name])}" for name in metrics)
-        return chart_text(f"#{entry.rank} {point_text(entry, board.axes)}: {scores}")
+    def describe(result: TrialResult) -> str:
+        scores = ", ".join(f"{metric_title(name)} {format_mean(name, result.measured[name])}" for name in metrics)
+        return chart_text(f"#{result.rank} {point_text(result, board.axes)}: {scores}")
 
-    points = gather_points(entries, board.goals[0], cost)
+    points = gather_points(results, board.goals[0], cost)
     spreads = [here[0].measured[board.goals[0].metric].spread or 0.0 for here in points.values()]
     links = [[f'<a href="#trial-{one.trial.fingerprint}">{one.rank}</a>' for one in here] for here in points.values()]
     return go.Scatter(
@@ -169,12 +169,14 @@ def _scatter(board: Leaderboard, cost: Goal, entries: Sequence[Entry], **style: 
     )
 
 
-def gather_points(entries: Sequence[Entry], quality: Goal, cost: Goal) -> dict[tuple[float, float], list[Entry]]:
-    """Return entries by their cost and quality, so that no dot hides another."""
-    points: dict[tuple[float, float], list[Entry]] = {}
-    for entry in entries:
-        point = (entry.measured[cost.metric].mean, entry.measured[quality.metric].mean)
-        points.setdefault(point, []).append(entry)
+def gather_points(
+    results: Sequence[TrialResult], quality: Goal, cost: Goal
+) -> dict[tuple[float, float], list[TrialResult]]:
+    """Return results by their cost and quality, so that no dot hides another."""
+    points: dict[tuple[float, float], list[TrialResult]] = {}
+    for result in results:
+        point = (result.measured[cost.metric].mean, result.measured[quality.metric].mean)
+        points.setdefault(point, []).append(result)
     return points
 
 
@@ -189,16 +191,16 @@ def variance_figure(effects: Sequence[AxisEffect]) -> go.Figure:
     return figure
 
 
-def curve_figure(board: Leaderboard, entries: Sequence[Entry]) -> go.Figure:
+def curve_figure(board: Leaderboard, results: Sequence[TrialResult]) -> go.Figure:
     """Return the learning curves of the trials' first seeds; those that are not among the best are hidden at first."""
     figure = go.Figure()
-    for index, entry in enumerate(entries):
-        steps, values = zip(*entry.curve, strict=True)
-        rank = f"#{entry.rank}" if entry.rank is not None else entry.trial.status
-        name = chart_text(f"{rank} {point_text(entry, board.axes)}".strip())
+    for index, result in enumerate(results):
+        steps, values = zip(*result.curve, strict=True)
+        rank = f"#{result.rank}" if result.rank is not None else result.trial.status
+        name = chart_text(f"{rank} {point_text(result, board.axes)}".strip())
         visible = True if index < MAX_NAMED_CURVES else "legendonly"
         figure.add_trace(go.Scatter(x=steps, y=values, name=name, mode="lines+markers", visible=visible))
     figure.update_xaxes(title="step")
-    figure.update_yaxes(title=board.curve_metric, type=axis_type([y for entry in entries for _, y in entry.curve]))
+    figure.update_yaxes(title=board.curve_metric, type=axis_type([y for result in results for _, y in result.curve]))
     figure.update_layout(showlegend=True, legend=LEGEND, margin={"t": 40, "r": 10})
     return figure

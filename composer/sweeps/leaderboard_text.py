@@ -16,7 +16,7 @@ from rich.cells import cell_len
 
 from composer.formatting import align_columns, format_bound, si, significant, strip_control_characters
 from composer.recipe.metrics import metric_of
-from composer.sweeps.leaderboard import Entry, Leaderboard, Measurement
+from composer.sweeps.leaderboard import Leaderboard, Measurement, TrialResult
 from composer.sweeps.sweep import COSTS
 
 ALIKE = "≈"
@@ -33,7 +33,7 @@ def metric_title(metric: str) -> str:
 
 
 def format_metric(metric: str, value: float) -> str:
-    """Return a metric's value as its entry in METRICS formats it; a cost as a whole number or with an SI prefix."""
+    """Return a metric's value as its result in METRICS formats it; a cost as a whole number or with an SI prefix."""
     if metric in COSTS:
         return si(value) if metric == "flops" else f"{value:,.0f}"
     known = metric_of(metric)
@@ -60,11 +60,11 @@ def is_share(metric: str) -> bool:
     return known is not None and known.highest == 1
 
 
-def format_difference(metric: str, entry: Entry, best: Entry | None) -> str:
-    """Return how far an entry's mean is from the best's, of shares in percentage points: "%" would be relative."""
-    if best is None or entry is best or entry.rank is None:
+def format_difference(metric: str, result: TrialResult, best: TrialResult | None) -> str:
+    """Return how far an result's mean is from the best's, of shares in percentage points: "%" would be relative."""
+    if best is None or result is best or result.rank is None:
         return ""
-    difference = entry.measured[metric].mean - best.measured[metric].mean
+    difference = result.measured[metric].mean - best.measured[metric].mean
     if difference and is_share(metric):
         return f"{100 * difference:+.1f} points"
     return f"{'-' if difference < 0 else '+'}{format_spread(metric, abs(difference))}" if difference else "equal"
@@ -75,27 +75,27 @@ def axis_value(point: Mapping[str, object], axis: str) -> str:
     return strip_control_characters(format_value(point.get(axis, "-")))
 
 
-def point_text(entry: Entry, axes: Sequence[str]) -> str:
+def point_text(result: TrialResult, axes: Sequence[str]) -> str:
     """Return a trial's point in one line."""
-    point = entry.trial.point
+    point = result.trial.point
     return ", ".join(f"{strip_control_characters(axis)} {axis_value(point, axis)}" for axis in axes if axis in point)
 
 
 def failure_lines(board: Leaderboard) -> list[str]:
     """Return each trial that failed, with the first line of its error."""
     lines = []
-    for entry in board.entries:
-        if entry.trial.status == "failed":
-            error = (entry.trial.error or "").strip() or "no error was recorded"
+    for result in board.results:
+        if result.trial.status == "failed":
+            error = (result.trial.error or "").strip() or "no error was recorded"
             reason = strip_control_characters(error.splitlines()[0])
             reason = reason if len(reason) <= MAX_ERROR_LENGTH else f"{reason[: MAX_ERROR_LENGTH - 3]}..."
-            lines.append(f"{entry.trial.fingerprint} failed ({point_text(entry, board.axes)}): {reason}")
+            lines.append(f"{result.trial.fingerprint} failed ({point_text(result, board.axes)}): {reason}")
     return lines
 
 
 def count_text(board: Leaderboard) -> str:
     """Return how many trials there are of each status."""
-    statuses = [entry.trial.status for entry in board.entries]
+    statuses = [result.trial.status for result in board.results]
     counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
     return f"{len(statuses)} trial{'' if len(statuses) == 1 else 's'}: {counts}" if statuses else "no trials yet"
 
@@ -103,7 +103,7 @@ def count_text(board: Leaderboard) -> str:
 def ranking_note(board: Leaderboard) -> str:
     """Return how trials are ranked and what the marks mean, or that a single seed says nothing of the spread."""
     goal, *others = board.goals
-    spreads = [entry.measured[goal.metric].spread for entry in board.ranked]
+    spreads = [result.measured[goal.metric].spread for result in board.ranked]
     ties = ", ".join(metric_title(other.metric) for other in others)
     note = f"Ranked by {metric_title(goal.metric)} ({'most' if goal.direction == 'max' else 'least'} first)"
     note += f"; equal ones by {ties}." if ties else "."
@@ -151,11 +151,11 @@ def axis_effects(board: Leaderboard) -> list[AxisEffect]:
         followers.setdefault(leader, []).append(axis)
     effects = []
     for axis in (axis for axis in board.axes if axis not in board.zipped):
-        active = [entry for entry in board.ranked if axis in entry.trial.point]
-        active.sort(key=lambda entry: entry.trial.number)
+        active = [result for result in board.ranked if axis in result.trial.point]
+        active.sort(key=lambda result: result.trial.number)
         groups = {
-            name: Measurement({entry.trial.number: entry.measured[metric].mean for entry in entries})
-            for name, entries in group_by_value(axis, active).items()
+            name: Measurement({result.trial.number: result.measured[metric].mean for result in results})
+            for name, results in group_by_value(axis, active).items()
         }
         if groups:
             variance = eta_squared([[*group.values.values()] for group in groups.values()])
@@ -180,20 +180,20 @@ def eta_squared(groups: Sequence[Sequence[float]]) -> float | None:
     return min(1.0, between / total)
 
 
-def group_by_value(axis: str, entries: Sequence[Entry]) -> dict[str, list[Entry]]:
-    """Return entries by their value on an axis: numbers in ascending order, and in ranges if there are many."""
-    values = [entry.trial.point[axis] for entry in entries]
-    groups: dict[str, list[Entry]] = {}
+def group_by_value(axis: str, results: Sequence[TrialResult]) -> dict[str, list[TrialResult]]:
+    """Return results by their value on an axis: numbers in ascending order, and in ranges if there are many."""
+    values = [result.trial.point[axis] for result in results]
+    groups: dict[str, list[TrialResult]] = {}
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        entries = sorted(entries, key=lambda entry: float(entry.trial.point[axis]))
+        results = sorted(results, key=lambda result: float(result.trial.point[axis]))
         if len(set(values)) > 2 * MAX_GROUPS:
-            ends = [len(entries) * part // MAX_GROUPS for part in range(MAX_GROUPS + 1)]
+            ends = [len(results) * part // MAX_GROUPS for part in range(MAX_GROUPS + 1)]
             for start, end in pairwise(ends):
-                low, high = entries[start].trial.point[axis], entries[end - 1].trial.point[axis]
-                groups.setdefault(f"{format_value(low)} to {format_value(high)}", []).extend(entries[start:end])
+                low, high = results[start].trial.point[axis], results[end - 1].trial.point[axis]
+                groups.setdefault(f"{format_value(low)} to {format_value(high)}", []).extend(results[start:end])
             return groups
-    for entry in entries:
-        groups.setdefault(format_value(entry.trial.point[axis]), []).append(entry)
+    for result in results:
+        groups.setdefault(format_value(result.trial.point[axis]), []).append(result)
     return groups
 
 
@@ -218,27 +218,27 @@ def shown_metrics(board: Leaderboard) -> list[str]:
 def columns(board: Leaderboard) -> list[Column]:
     """Return the columns of the table, the fingerprint last."""
     first, *others = shown_metrics(board)
-    entries = board.entries
+    results = board.results
     best = next(iter(board.ranked), None)
-    ranks = ["" if one.rank is None else f"{one.rank}{f' {ALIKE}' if one.is_alike else ''}" for one in entries]
-    means = {name: [format_mean(name, one.measured.get(name)) for one in entries] for name in (first, *others)}
+    ranks = ["" if one.rank is None else f"{one.rank}{f' {ALIKE}' if one.is_alike else ''}" for one in results]
+    means = {name: [format_mean(name, one.measured.get(name)) for one in results] for name in (first, *others)}
     table = [Column("rank", True, ranks), Column(metric_title(first), False, means[first])]
-    values = {axis: [axis_value(one.trial.point, axis) for one in entries] for axis in board.axes}
+    values = {axis: [axis_value(one.trial.point, axis) for one in results] for axis in board.axes}
     table += [Column(strip_control_characters(axis), True, values[axis]) for axis in board.axes]
     if first not in COSTS:
-        table.append(Column("to the best", False, [format_difference(first, one, best) for one in entries]))
+        table.append(Column("to the best", False, [format_difference(first, one, best) for one in results]))
     table += [Column(metric_title(name), False, means[name]) for name in others]
-    speeds = ["" if one.tokens_per_second is None else f"{one.tokens_per_second:,.0f}" for one in entries]
-    table += [Column("tokens/s", False, speeds), Column("status", True, [status_text(one) for one in entries])]
-    return [*table, Column("trial", True, [one.trial.fingerprint for one in entries])]
+    speeds = ["" if one.tokens_per_second is None else f"{one.tokens_per_second:,.0f}" for one in results]
+    table += [Column("tokens/s", False, speeds), Column("status", True, [status_text(one) for one in results])]
+    return [*table, Column("trial", True, [one.trial.fingerprint for one in results])]
 
 
-def status_text(entry: Entry) -> str:
+def status_text(result: TrialResult) -> str:
     """Return how a trial stands, in words."""
-    if entry.trial.status == "pruned" and entry.trial.pruned_at is not None:
-        return f"pruned at step {entry.trial.pruned_at:,}"
-    has_no_rank = entry.trial.status == "finished" and entry.rank is None
-    return "finished, without a number to rank it by" if has_no_rank else entry.trial.status
+    if result.trial.status == "pruned" and result.trial.pruned_at is not None:
+        return f"pruned at step {result.trial.pruned_at:,}"
+    has_no_rank = result.trial.status == "finished" and result.rank is None
+    return "finished, without a number to rank it by" if has_no_rank else result.trial.status
 
 
 def terminal_width() -> int | None:
@@ -250,7 +250,7 @@ def terminal_width() -> int | None:
 def leaderboard_text(board: Leaderboard, width: int | None = None) -> str:
     """Return the leaderboard for a terminal of so many cells; None for any width."""
     head = f"{strip_control_characters(board.name)}: {count_text(board)}"
-    if not board.entries:
+    if not board.results:
         return "\n".join([head, "", ranking_note(board)])
     notes = [_wrap(text, width) for text in (*failure_lines(board), ranking_note(board))]
     place = f"Each trial lies in {board.folder / 'trials'}, by its name."
@@ -316,7 +316,7 @@ def leaderboard_json(board: Leaderboard) -> dict[str, Any]:
         "name": board.name,
         "rank": [{goal.metric: goal.direction} for goal in board.goals],
         "axes": [*board.axes, *board.same],
-        "trials": [_entry_json(entry) for entry in board.entries],
+        "trials": [_result_json(result) for result in board.results],
         "contributions": [_effect_json(effect) for effect in axis_effects(board)],
     }
 
@@ -330,26 +330,26 @@ def _effect_json(effect: AxisEffect) -> dict[str, Any]:
     return {"axes": axes, "share": effect.variance, "chance": effect.chance, "choices": choices}
 
 
-def _entry_json(entry: Entry) -> dict[str, Any]:
+def _result_json(result: TrialResult) -> dict[str, Any]:
     """Return one trial. Costs, which are the same for every seed, are numbers; other metrics are under `measured`."""
-    trial = entry.trial
+    trial = result.trial
     measured = {
         name: {"mean": one.mean, "spread": one.spread, "seeds": {str(seed): x for seed, x in one.values.items()}}
-        for name, one in entry.measured.items()
+        for name, one in result.measured.items()
         if name not in COSTS
     }
     return {
-        "rank": entry.rank,
+        "rank": result.rank,
         "number": trial.number,
         "fingerprint": trial.fingerprint,
         "point": dict(trial.point),
         "status": trial.status,
         "pruned_at": trial.pruned_at,
         "error": trial.error,
-        "alike": entry.is_alike,
-        **{name: round(entry.measured[name].mean) for name in COSTS},
-        "at_most": [name for name in COSTS if entry.measured[name].at_most],
-        "tokens_per_second": entry.tokens_per_second,
+        "alike": result.is_alike,
+        **{name: round(result.measured[name].mean) for name in COSTS},
+        "at_most": [name for name in COSTS if result.measured[name].at_most],
+        "tokens_per_second": result.tokens_per_second,
         "measured": measured,
         "folder": str(trial.folder),
     }

@@ -1,106 +1,237 @@
-"""Points before they train: one from `axis=value` arguments, the dry run of all, and a sweep file for W&B agents.
-
-A W&B sweep file starts our own `train`, one point for each agent. Writing it does not need W&B installed.
-"""
+"""Points of a sweep: grid and random points, their recipes and costs, one from `axis=value` arguments, the dry run."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from composer.atomic_io import atomic_write
-from composer.errors import Fault, Mark, RecipeError, RunError, did_you_mean, fault_at, os_error_reason
+from composer.errors import DataError, Fault, Mark, RecipeError, did_you_mean, error_at, fault_at
 from composer.formatting import align_columns, format_bound, si
 from composer.recipe import schema_generator
-from composer.recipe.recipe import Recipe
-from composer.recipe.yaml_reader import COMMAND_LINE, dump, parse_value
+from composer.recipe.recipe import Recipe, from_node
+from composer.recipe.yaml_reader import COMMAND_LINE, parse_value
 from composer.run_dir import RUNS
-from composer.sweeps.search_space import DATA_HINT, MAX_STRUCTURES, PointCost, cost_point, point_recipe, probe_points
+from composer.sweeps.conditions import holds
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, complete
+from composer.sweeps.substitution import apply_point
+from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, combinations, complete
 
-USAGE = "`wandb sweep THIS_FILE`, then `wandb agent ENTITY/PROJECT/ID` in this folder, on as many machines as you like."
-
-
-def write_wandb_sweep(file: Path, sweep: Sweep, overrides: Sequence[str], data: Path | None) -> list[str]:
-    """Write the file that `wandb sweep FILE` takes, and return what W&B cannot do of this sweep, a sentence each.
-
-    Raises RunError if the file exists or cannot be written, or W&B lacks a metric to search by.
-    """
-    if file.exists():
-        raise RunError.of("this file is there already", "name another, or remove it", str(file))
-    min_iterations = hyperband_iterations(sweep)
-    lost = list(limitations(sweep, min_iterations))
-    comments = "".join(f"# {line}\n" for line in (USAGE, *lost))
-    text = comments + dump(wandb_config(sweep, overrides, data, min_iterations))
-    try:
-        atomic_write(file, text.encode())
-    except OSError as error:
-        raise RunError.of(f"this file cannot be written: {os_error_reason(error)}", "name another", str(file)) from None
-    return lost
+MAX_POINTS = 10_000
+DRAWS_PER_TRIAL = 50
+"""Draws of a random search for each trial before it concludes that there are no more distinct points."""
+MAX_STRUCTURES = 100
+"""Structures of a TPE search that a dry run lists; its points are not known before it runs."""
+DATA_HINT = ", or name the folder of the data, `--data DIR`: the tokenizer's own size then counts, not its upper bound"
 
 
-def wandb_config(
-    sweep: Sweep, overrides: Sequence[str], data: Path | None, min_iterations: int | None
-) -> dict[str, Any]:
-    """Return the sweep in W&B's keys. `min_iterations` is hyperband's, None if nothing is stopped early."""
-    goal = next((goal for goal in sweep.rank if goal.metric.startswith(("val/", "test/", "train/"))), None)
-    if goal is None and (sweep.search.kind == "tpe" or sweep.pruner is not None):
-        hint = "write, for example, `rank: [{val/loss: min}]`"
-        raise RunError.of("W&B optimises a logged metric, and `rank` names none", hint, str(sweep.file))
-    config: dict[str, Any] = {"name": sweep.name, "method": {"tpe": "bayes"}.get(sweep.search.kind, sweep.search.kind)}
-    if goal is not None:
-        config["metric"] = {"name": goal.metric, "goal": "minimize" if goal.direction == "min" else "maximize"}
-    config["parameters"] = {axis.name: wandb_parameter(axis) for axis in sweep.axes if axis.zipped is None}
-    if len(sweep.seeds) > 1:
-        config["parameters"]["training.seed"] = {"values": list(sweep.seeds)}
-    if sweep.pruner is not None and min_iterations is not None:
-        config["early_terminate"] = {"type": "hyperband", "min_iter": min_iterations, "eta": sweep.pruner.reduction}
-    if sweep.search.trials is not None:
-        config["run_cap"] = sweep.search.trials * len(sweep.seeds)
-    command = ["seqcomposer", "train", str(sweep.file), "${args_no_hyphens}", *overrides]
-    config["command"] = command if data is None else [*command, "--data", str(data)]
-    return config
+def grid_points(sweep: Sweep) -> list[Point]:
+    """Return every distinct point of finite axes, the first axis slowest. Raises RecipeError if there are too many."""
+    axes = [axis for axis in sweep.axes if axis.zipped is None]
+    count = math.prod(len(axis.labels or ()) for axis in axes)
+    if count > MAX_POINTS:
+        message = f"these axes make {count} points, and a grid has at most {MAX_POINTS}"
+        hint = "write `search: {random: {trials: 40}}`"
+        raise error_at(sweep.root.value["axes"].place, "size", "axes", message, hint)
+    return _distinct(complete(sweep, labels) for labels in combinations({a.name: a.labels or () for a in axes}))
 
 
-def wandb_parameter(axis: Axis) -> dict[str, Any]:
-    """Return one axis. W&B's `log_uniform` takes exponents, `log_uniform_values` takes values."""
+def random_points(sweep: Sweep) -> list[Point]:
+    """Return the distinct points of a random search: as many as its trials, fewer if there are no more."""
+    trials, axes = sweep.search.trials or 0, sweep.free_axes
+    rng = random.Random(sweep.search.seed)
+    draws = ({axis.name: _random_value(axis, rng) for axis in axes} for _ in range(trials * DRAWS_PER_TRIAL))
+    return _distinct((complete(sweep, values) for values in draws), trials)
+
+
+def _random_value(axis: Axis, rng: random.Random) -> Value:
     if axis.labels is not None:
-        return {"values": list(axis.labels)}
-    bounds = {"min": axis.low, "max": axis.high}
-    if axis.log and axis.integer:
-        return {"distribution": "q_log_uniform_values", **bounds, "q": 1}
-    kind = "log_uniform_values" if axis.log else "int_uniform" if axis.integer else "uniform"
-    return {"distribution": kind, **bounds}
+        return rng.choice(axis.labels)
+    assert axis.low is not None
+    assert axis.high is not None
+    if axis.integer and not axis.log:
+        return rng.randint(int(axis.low), int(axis.high))
+    # half a unit more at both ends, so that rounding gives the first and the last integer their share
+    low, high = (axis.low - 0.5, axis.high + 0.5) if axis.integer else (axis.low, axis.high)
+    value = math.exp(rng.uniform(math.log(low), math.log(high))) if axis.log else rng.uniform(low, high)
+    bounded = min(max(value, axis.low), axis.high)
+    return round(bounded) if axis.integer else bounded
 
 
-def hyperband_iterations(sweep: Sweep) -> int | None:
-    """Return after how many validations hyperband begins: W&B counts how often the metric was logged, not steps."""
-    if sweep.pruner is None or sweep.pruner.kind != "hyperband":
-        return None
+def _distinct(points: Iterable[Point], limit: int | None = None) -> list[Point]:
+    distinct: dict[str, Point] = {}
+    for point in points:
+        distinct.setdefault(json.dumps(point), point)
+        if len(distinct) == limit:
+            break
+    return list(distinct.values())
+
+
+def point_recipe(sweep: Sweep, point: Mapping[str, Value]) -> Recipe:
+    """Return the recipe of a point. Raises RecipeError with its faults, and with what is wrong with the point."""
+    faults = list(_point_faults(sweep, point))
+    if faults:
+        raise RecipeError(faults)
+    root = apply_point(sweep, complete(sweep, point))
+    # data files are looked up where the base's are
+    recipe = from_node(sweep.base, root, schema_generator.load(), sweep.data_dir, sweep.base_root)
+    name = f"{sweep.name[:80]}-{point_fingerprint(recipe)}"
+    sections = {key: value for key, value in recipe.explicit.items() if key != "name"}
+    explicit = {"recipe": 1, "name": name, **sections}
+    return replace(recipe, explicit=explicit, canonical={**recipe.canonical, "name": name})
+
+
+def point_fingerprint(recipe: Recipe) -> str:
+    """Return the short name of a point: the fingerprint of its data, model and training, whatever the seed."""
+    training = {key: value for key, value in recipe.training.items() if key != "seed"}
+    unseeded = replace(recipe, canonical={**recipe.canonical, "training": training})
+    return unseeded.fingerprints["run"][:12]
+
+
+def _point_faults(sweep: Sweep, point: Mapping[str, Value]) -> Iterator[Fault]:
+    """Yield unknown axes, values that an axis does not have, and active axes without a value."""
+    names = [axis.name for axis in sweep.axes]
+    for name in point:
+        if name not in names:
+            message, hint = f"there is no axis `{name}`{did_you_mean(name, names)}", f"the axes are {', '.join(names)}"
+            yield Fault(str(sweep.file), 0, 0, "point", name, message, hint)
+    wrong = [axis for axis in sweep.axes if axis.name in point and not axis.accepts(point[axis.name])]
+    messages = [(axis, axis.wrong_value(point[axis.name])) for axis in wrong]
+    if not wrong:
+        missing = sweep.axes_without_value(complete(sweep, point))
+        messages = [(axis, f"the point has no `{axis.name}`") for axis in missing]
+    for axis, message in messages:
+        yield fault_at(axis.node.place, "point", axis.name, message, f"it is {axis.describe_values()}")
+
+
+@dataclass(frozen=True)
+class PointCost:
+    """A point and its costs.
+
+    `fingerprint` is "" if the recipe itself cannot be read, `at_most` says that the costs are upper bounds, since the
+    size of a vocabulary is not known yet, `faults` are why it cannot be trained, `condition` is the
+    one of `where` that excludes it, and `same_as` the number of an earlier point with the same fingerprint.
+    """
+
+    point: Point
+    fingerprint: str = ""
+    parameters: int = 0
+    flops: int = 0
+    state_bytes: int = 0
+    at_most: bool = False
+    faults: list[Fault] = field(default_factory=list)
+    condition: str = ""
+    same_as: int | None = None
+
+    @property
+    def status(self) -> Literal["excluded", "impossible", "duplicate", "trained"]:
+        """Whether the point is trained; a duplicate is trained as the earlier point."""
+        if self.condition:
+            return "excluded"
+        if self.faults:
+            return "impossible"
+        return "trained" if self.same_as is None else "duplicate"
+
+    @property
+    def exclusion(self) -> str:
+        """The condition that excludes it, with its costs where the condition depends on them."""
+        costs = f"{self.parameters:,} parameters, {self.flops:,} FLOPs, {self.state_bytes:,} bytes of state"
+        return f"`{self.condition}`" + (f": it has {format_bound(costs, self.at_most)}" if self.parameters else "")
+
+
+class CostPlanner:
+    """Plans the models of a sweep's points: each model once, since most axes do not change it.
+
+    Where the data are on this machine, each tokenizer is trained once, in memory, so that costs are those of the model
+    that will be trained. Otherwise they are upper bounds.
+    """
+
+    def __init__(self) -> None:
+        self.costs: dict[str, dict[str, Any]] = {}
+        self.vocabularies: dict[str, dict[str, int] | None] = {}
+
+    def plan(self, recipe: Recipe) -> dict[str, Any]:
+        """Return the COSTS of a recipe's model and `at_most`. Imports torch. Raises RecipeError with every fault."""
+        parts = [recipe.model, recipe.dataset, recipe.decoding, recipe.training["scheduled_sampling"]]
+        model = json.dumps(parts, sort_keys=True)
+        if model not in self.costs:
+            plan = recipe.plan(self.trained_vocabularies(recipe))
+            self.costs[model] = {key: getattr(plan, key) for key in (*COSTS, "at_most")}
+        return self.costs[model]
+
+    def trained_vocabularies(self, recipe: Recipe) -> dict[str, int] | None:
+        """Return the sizes of a recipe's vocabularies, or None without the data on which its tokenizer is trained."""
+        from composer.data.encoding import train_source_tokenizers
+        from composer.data.sources import DataSource, find_hub_folder, side_names
+
+        settings = {key: value for key, value in recipe.dataset.items() if key != "max_length"}
+        folders, sides = recipe.folders(), side_names(recipe)
+        key = json.dumps([settings, sides], sort_keys=True)
+        if key not in self.vocabularies:
+            self.vocabularies[key] = None
+            if not recipe.dataset.get("hub") or find_hub_folder(recipe, folders):
+                with suppress(DataError):  # which a training reports
+                    tokenizers = train_source_tokenizers(DataSource(recipe, folders))
+                    self.vocabularies[key] = {side: tokenizers.size(side) for side in sides}
+        return self.vocabularies[key]
+
+
+def cost_point(sweep: Sweep, point: Point, planner: CostPlanner | None = None) -> PointCost:
+    """Return a point with the costs of its model, planned by the sweep's `planner`. Imports torch."""
+    cost = PointCost(dict(point), condition=violated_condition(sweep, point))
     try:
-        interval = point_recipe(sweep, next(probe_points(sweep))).training["validate_every"]
-    except RecipeError:
-        return None
-    return None if interval is None else max(1, math.ceil(sweep.pruner.min_steps / interval))
+        recipe = point_recipe(sweep, point)
+        cost = replace(cost, fingerprint=point_fingerprint(recipe))
+        if cost.condition:
+            return cost
+        costs = (planner or CostPlanner()).plan(recipe)
+    except RecipeError as error:
+        return replace(cost, faults=error.faults)
+    return replace(cost, **costs, condition=violated_condition(sweep, point, costs))
 
 
-def limitations(sweep: Sweep, min_iterations: int | None) -> Iterator[str]:
-    """Yield what W&B cannot do of a sweep, and what happens instead."""
-    if any(axis.when is not None for axis in sweep.axes):
-        yield "W&B has no `when`: an inactive axis gets a value, and `train` ignores it."
-    if sweep.where:
-        settings = "WANDB_AGENT_DISABLE_FLAPPING=true WANDB_AGENT_MAX_INITIAL_FAILURES=1000"
-        yield f"W&B has no `where`: `train` refuses such a point, with status 2. So that an agent goes on: {settings}."
-    if sweep.pruner is not None and sweep.pruner.kind == "median":
-        yield "W&B has hyperband alone, not the median: no run is stopped early."
-    elif sweep.pruner is not None and min_iterations is None:
-        reason = "W&B counts validations, and an epoch may have any number of steps: no run is stopped early"
-        yield f"{reason}. Set `training.validate_every`."
+def violated_condition(sweep: Sweep, point: Point, costs: Mapping[str, Any] | None = None) -> str:
+    """Return the first condition of `where` that a point violates, or ""; without costs, of those that name none."""
+    conditions = [one for one in sweep.where if costs is not None or not one.names & set(COSTS)]
+    return next((one.text for one in conditions if not holds(one, {**(costs or {}), **point})), "")
+
+
+def list_points(sweep: Sweep) -> list[PointCost]:
+    """Return every point with its costs or, of TPE, the first structures among which it chooses. Imports torch.
+
+    Of points with the same fingerprint only the first is trained. Raises RecipeError if `where` excludes all of them.
+    """
+    if sweep.search.kind == "tpe":
+        structures = combinations(sweep.structure_values())
+        points = _distinct((complete(sweep, values) for values in structures), MAX_STRUCTURES)
+    else:
+        points = grid_points(sweep) if sweep.search.kind == "grid" else random_points(sweep)
+    planner = CostPlanner()
+    first: dict[str, int] = {}
+    costs = []
+    for number, point in enumerate(points, start=1):
+        cost = cost_point(sweep, point, planner)
+        if cost.status == "trained" and first.setdefault(cost.fingerprint, number) != number:
+            cost = replace(cost, same_as=first[cost.fingerprint])
+        costs.append(cost)
+    has_ranges = any(axis.labels is None for axis in sweep.axes)
+    # of a range TPE has other numbers than those listed
+    if costs and all(cost.condition for cost in costs) and not (sweep.search.kind == "tpe" and has_ranges):
+        sizes = [(cost.parameters, cost.at_most) for cost in costs if cost.parameters]
+        smallest = hint = ""
+        if sizes:
+            size, at_most = min(sizes)
+            hint = DATA_HINT if at_most else ""
+            smallest = f"; the smallest has {format_bound(f'{size:,} parameters', at_most)}"
+        message, mark = f"`where` excludes all {len(costs)} points{smallest}", sweep.root.value["where"].mark
+        raise error_at(mark, "where", "where", message, f"write a weaker condition{hint}")
+    return costs
 
 
 class PointRun(NamedTuple):
@@ -128,7 +259,7 @@ def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> Point
     if cost.condition:
         message, mark = f"the sweep excludes this point by {cost.exclusion}", sweep.root.value["where"].mark
         hint = f"choose another point{DATA_HINT if cost.at_most else ''}"
-        raise RecipeError([fault_at(mark, "where", "where", message, hint)])
+        raise error_at(mark, "where", "where", message, hint)
     recipe = point_recipe(sweep, point)
     folder = RUNS / recipe.name
     if any(_key(arg) == "training.seed" for arg in overrides):
@@ -229,8 +360,8 @@ def dry_run_text(sweep: Sweep, points: Sequence[PointCost]) -> str:
         costs = [f"{point.parameters:,}", si(point.flops), f"{point.state_bytes:,}"]
         costs = [format_bound(cost, point.at_most) if point.parameters else "" for cost in costs]
         values = [_format_value(axis, point.point, sweep.search.kind) for axis in sweep.axes]
-        notes = {"excluded": f"excluded by `{point.condition}`", "double": f"the same as {point.same_as}, trained once"}
-        note = notes.get(point.status, "")
+        duplicate = f"the same as {point.same_as}, trained once"
+        note = {"excluded": f"excluded by `{point.condition}`", "duplicate": duplicate}.get(point.status, "")
         if point.status == "impossible":
             note = f"impossible: {point.faults[0].message}"
             errors = RecipeError(point.faults).render().rpartition("\n")[0]
@@ -253,7 +384,7 @@ def _format_value(axis: Axis, point: Point, search: str) -> str:
 
 def _summary(sweep: Sweep, statuses: Sequence[str]) -> str:
     seeds = "" if len(sweep.seeds) == 1 else f", each with {len(sweep.seeds)} seeds"
-    counts = [(statuses.count(name), name) for name in ("double", "excluded", "impossible")]
+    counts = [(statuses.count(name), name) for name in ("duplicate", "excluded", "impossible")]
     others = ", ".join(f"{count} {name}" for count, name in counts if count)
     others = f"; {others}" if others else ""
     trained = statuses.count("trained")

@@ -24,10 +24,26 @@ from composer.errors import DataError, RecipeError, RunError, RunFailed
 from composer.formatting import format_bound, format_duration
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RunDir, locked
-from composer.sweeps.points import wandb_group_overrides
-from composer.sweeps.search_space import CostPlanner, PointCost, cost_point, list_points, point_recipe, random_points
+from composer.sweeps.points import (
+    CostPlanner,
+    PointCost,
+    cost_point,
+    list_points,
+    point_recipe,
+    random_points,
+    wandb_group_overrides,
+)
 from composer.sweeps.study import StorageError, Study, Suggestion
-from composer.sweeps.sweep import ENDED, Search, Sweep, SweepDir, Trial, read_sweep_record, read_trials, write_trial
+from composer.sweeps.sweep import (
+    ENDED,
+    SearchAlgorithm,
+    Sweep,
+    SweepDir,
+    Trial,
+    read_sweep_record,
+    read_trials,
+    write_trial,
+)
 from composer.sweeps.workers import PATIENCE, LocalWorkerPool, RayWorkerPool, TrialRunner, WorkerPool
 from composer.training.loggers import ProgressDisplay
 
@@ -62,7 +78,7 @@ def run_sweep(
     if points and not trainable:
         hint = "list the faults with `--dry-run`"
         raise RunError.of("no point of this sweep can be trained", hint, str(sweep.file))
-    one = replace(sweep, search=Search("random", 1, sweep.search.seed))
+    one = replace(sweep, search=SearchAlgorithm("random", 1, sweep.search.seed))
     recipe: Recipe | None = None
     with suppress(RecipeError):  # a random point, where none is known yet, may be impossible
         recipe = point_recipe(sweep, trainable[0].point if trainable else random_points(one)[0])

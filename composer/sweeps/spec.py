@@ -7,22 +7,42 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
-from composer.errors import Fault, Mark, RecipeError, did_you_mean, fault_at
+from composer.errors import Fault, Mark, RecipeError, did_you_mean, error_at, fault_at
 from composer.recipe import schema_generator
 from composer.recipe.extends_and_overrides import resolve_relative
 from composer.recipe.metrics import METRICS
-from composer.recipe.recipe import default_name
+from composer.recipe.recipe import default_name, first_setting
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, read, to_data
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
-from composer.sweeps.search_space import axis_faults, probe_points, value_faults
-from composer.sweeps.substitution import apply_point, parse_selector
-from composer.sweeps.sweep import COSTS, DEFAULT_RANK, Axis, Goal, Pruner, Search, Sweep
+from composer.sweeps.substitution import (
+    apply_extensions,
+    apply_point,
+    apply_settings,
+    find_matches,
+    no_match_fault,
+    parse_selector,
+    value_faults,
+)
+from composer.sweeps.sweep import (
+    COSTS,
+    DEFAULT_RANK,
+    Axis,
+    Goal,
+    Pruner,
+    SearchAlgorithm,
+    Sweep,
+    dependency_faults,
+    probe_points,
+)
 
 MAX_AXES, MAX_LABELS = 64, 300
+MAX_BASES = 64
+"""Combinations of recipes that extend the base in which an axis looks for what it replaces."""
 RANGES = ("uniform", "log_uniform", "int", "log_int")
 NOT_FINGERPRINTED = ("name", "description", "base", "search", "seeds")
 """Keys whose text decides nothing. The base's own text and the order of the search are fingerprinted apart; the number
@@ -65,7 +85,7 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
     if "recipe" in root.value and "sweep" not in root.value:  # one fault instead of one for each of its keys
         hint = f"train it with `seqcomposer train {file}`, or name it as the `base` of a sweep"
         message = "this is a recipe, and no sweep"
-        raise RecipeError([fault_at(root.value["recipe"].place, "sweep", "recipe", message, hint)])
+        raise error_at(root.value["recipe"].place, "sweep", "recipe", message, hint)
     malformed = schema_faults(root, load_schema())
     _raise_if_any([replace(fault, hint=EXAMPLES.get(fault.path, fault.hint)) for fault in malformed])
     faults: list[Fault] = []
@@ -87,7 +107,7 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
         base=file if isinstance(root.value["base"].value, dict) else file.parent / root.value["base"].value,
         axes=axes,
         where=where,
-        search=Search(search or "grid", limits.get("trials"), limits.get("seed", 1)),
+        search=SearchAlgorithm(search or "grid", limits.get("trials"), limits.get("seed", 1)),
         pruner=None if pruner is None else Pruner(pruner, **pruning),
         seeds=(),
         rank=rank or DEFAULT_RANK,
@@ -97,10 +117,11 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
         root=root,
         base_root=base,
     )
-    _raise_if_any([*faults, *_misused_axes(sweep), *axis_faults(sweep), *_rank_faults(sweep)])
+    faults += [*_misused_axes(sweep), *_unmatched_axes(sweep), *dependency_faults(sweep), *_rank_faults(sweep)]
+    _raise_if_any(faults)
     _raise_if_any(sorted(value_faults(sweep)))
     points = [apply_point(sweep, point) for point in probe_points(sweep)]
-    _raise_if_any([*_unmeasured_metrics(sweep, points)])
+    _raise_if_any(list(_unmeasured_metrics(sweep, points)))
     return replace(sweep, seeds=_read_seeds(root, points[0]), fingerprint=_fingerprint(sweep))
 
 
@@ -328,6 +349,19 @@ def _misused_axes(sweep: Sweep) -> Iterator[Fault]:
             message = f"grid search cannot enumerate the range {axis.low} to {axis.high}"
             hint = "write `values: [...]`, or `search: {tpe: {trials: 40}}`"
             yield fault_at(axis.node.value[key].place, "grid", f"axes.{axis.name}.{key}", message, hint)
+
+
+def _unmatched_axes(sweep: Sweep) -> Iterator[Fault]:
+    """Yield axes that replace nothing, whichever recipe extends the base."""
+    rules = schema_generator.load()
+    extending = [axis for axis in sweep.axes if axis.kind == "extend"]
+    roots = []
+    for labels in islice(product(*(axis.labels or () for axis in extending)), MAX_BASES):
+        root = apply_extensions(sweep.base_root, list(zip(extending, labels, strict=True)))
+        roots.append(apply_settings(sweep.root, root, partial(first_setting, rules)))
+    for axis in sweep.axes:
+        if axis.kind == "replace" and not any(find_matches(root, axis, rules) for root in roots):
+            yield no_match_fault(roots[0], axis, rules)
 
 
 def _rank_faults(sweep: Sweep) -> Iterator[Fault]:

@@ -1,13 +1,15 @@
-"""The Optuna study of a sweep: which point is suggested next, and whether a trial is pruned. The one door to Optuna.
+"""A sweep's search as an Optuna study, which suggests points and prunes trials, and as a sweep file for W&B's agents.
 
-Only the process that runs the sweep opens it. Trainings do not know it: their metrics are read and reported here, so
-that a trial is pruned by one decision, however many processes train it.
+Only the process that runs the sweep opens the study. Trainings do not know it: their metrics are read and reported
+here, so that a trial is pruned by one decision, however many processes train it. W&B's agents start our own `train`,
+one point each; writing their sweep file does not need W&B installed.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,8 +22,11 @@ from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from composer.errors import RunError, RunFailed
-from composer.sweeps.sweep import Axis, Point, Pruner, Sweep, Trial, Value, complete, is_active
+from composer.atomic_io import atomic_write
+from composer.errors import RecipeError, RunError, RunFailed, os_error_reason
+from composer.recipe.yaml_reader import dump
+from composer.sweeps.points import point_recipe
+from composer.sweeps.sweep import Axis, Point, Pruner, Sweep, Trial, Value, complete, is_active, probe_points
 
 TIMEOUT = 30.0
 """Seconds to wait for another process that has locked the study's file."""
@@ -30,6 +35,9 @@ StorageError = StorageInternalError
 """Raised when the study's file cannot be written: the disk is full, or another process has locked it."""
 STARTUP_TRIALS = 10
 """Trials at random points from whose results TPE first learns."""
+WANDB_USAGE = (
+    "`wandb sweep THIS_FILE`, then `wandb agent ENTITY/PROJECT/ID` in this folder, on as many machines as you like."
+)
 SEED_STRIDE = 1_000_003
 """Distance between the seeds of two trials, so that sweeps of neighbouring seeds draw different points."""
 
@@ -183,3 +191,80 @@ def value_distribution(axis: Axis) -> BaseDistribution:
     if axis.integer:
         return IntDistribution(int(low), int(high), log=axis.log)
     return FloatDistribution(low, high, log=axis.log)
+
+
+def write_wandb_sweep(file: Path, sweep: Sweep, overrides: Sequence[str], data: Path | None) -> list[str]:
+    """Write the file that `wandb sweep FILE` takes, and return what W&B cannot do of this sweep, a sentence each.
+
+    Raises RunError if the file exists or cannot be written, or W&B lacks a metric to search by.
+    """
+    if file.exists():
+        raise RunError.of("this file is there already", "name another, or remove it", str(file))
+    min_iterations = hyperband_iterations(sweep)
+    lost = list(limitations(sweep, min_iterations))
+    comments = "".join(f"# {line}\n" for line in (WANDB_USAGE, *lost))
+    text = comments + dump(wandb_config(sweep, overrides, data, min_iterations))
+    try:
+        atomic_write(file, text.encode())
+    except OSError as error:
+        raise RunError.of(f"this file cannot be written: {os_error_reason(error)}", "name another", str(file)) from None
+    return lost
+
+
+def wandb_config(
+    sweep: Sweep, overrides: Sequence[str], data: Path | None, min_iterations: int | None
+) -> dict[str, Any]:
+    """Return the sweep in W&B's keys. `min_iterations` is hyperband's, None if nothing is stopped early."""
+    goal = next((goal for goal in sweep.rank if goal.metric.startswith(("val/", "test/", "train/"))), None)
+    if goal is None and (sweep.search.kind == "tpe" or sweep.pruner is not None):
+        hint = "write, for example, `rank: [{val/loss: min}]`"
+        raise RunError.of("W&B optimises a logged metric, and `rank` names none", hint, str(sweep.file))
+    config: dict[str, Any] = {"name": sweep.name, "method": {"tpe": "bayes"}.get(sweep.search.kind, sweep.search.kind)}
+    if goal is not None:
+        config["metric"] = {"name": goal.metric, "goal": "minimize" if goal.direction == "min" else "maximize"}
+    config["parameters"] = {axis.name: wandb_parameter(axis) for axis in sweep.axes if axis.zipped is None}
+    if len(sweep.seeds) > 1:
+        config["parameters"]["training.seed"] = {"values": list(sweep.seeds)}
+    if sweep.pruner is not None and min_iterations is not None:
+        config["early_terminate"] = {"type": "hyperband", "min_iter": min_iterations, "eta": sweep.pruner.reduction}
+    if sweep.search.trials is not None:
+        config["run_cap"] = sweep.search.trials * len(sweep.seeds)
+    command = ["seqcomposer", "train", str(sweep.file), "${args_no_hyphens}", *overrides]
+    config["command"] = command if data is None else [*command, "--data", str(data)]
+    return config
+
+
+def wandb_parameter(axis: Axis) -> dict[str, Any]:
+    """Return one axis. W&B's `log_uniform` takes exponents, `log_uniform_values` takes values."""
+    if axis.labels is not None:
+        return {"values": list(axis.labels)}
+    bounds = {"min": axis.low, "max": axis.high}
+    if axis.log and axis.integer:
+        return {"distribution": "q_log_uniform_values", **bounds, "q": 1}
+    kind = "log_uniform_values" if axis.log else "int_uniform" if axis.integer else "uniform"
+    return {"distribution": kind, **bounds}
+
+
+def hyperband_iterations(sweep: Sweep) -> int | None:
+    """Return after how many validations hyperband begins: W&B counts how often the metric was logged, not steps."""
+    if sweep.pruner is None or sweep.pruner.kind != "hyperband":
+        return None
+    try:
+        interval = point_recipe(sweep, next(probe_points(sweep))).training["validate_every"]
+    except RecipeError:
+        return None
+    return None if interval is None else max(1, math.ceil(sweep.pruner.min_steps / interval))
+
+
+def limitations(sweep: Sweep, min_iterations: int | None) -> Iterator[str]:
+    """Yield what W&B cannot do of a sweep, and what happens instead."""
+    if any(axis.when is not None for axis in sweep.axes):
+        yield "W&B has no `when`: an inactive axis gets a value, and `train` ignores it."
+    if sweep.where:
+        settings = "WANDB_AGENT_DISABLE_FLAPPING=true WANDB_AGENT_MAX_INITIAL_FAILURES=1000"
+        yield f"W&B has no `where`: `train` refuses such a point, with status 2. So that an agent goes on: {settings}."
+    if sweep.pruner is not None and sweep.pruner.kind == "median":
+        yield "W&B has hyperband alone, not the median: no run is stopped early."
+    elif sweep.pruner is not None and min_iterations is None:
+        reason = "W&B counts validations, and an epoch may have any number of steps: no run is stopped early"
+        yield f"{reason}. Set `training.validate_every`."

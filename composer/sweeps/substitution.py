@@ -10,31 +10,33 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
-from itertools import product
+from itertools import islice, product
 from typing import Any, NamedTuple
 
-from composer.errors import Fault, RecipeError, did_you_mean, fault_at, format_path
+from composer.errors import Fault, KeyPath, RecipeError, did_you_mean, error_at, fault_at, format_path
 from composer.recipe import schema_generator
 from composer.recipe.extends_and_overrides import FirstSetting, apply_override, apply_overrides, merge, parse_path
 from composer.recipe.interpolation import substitute
 from composer.recipe.recipe import first_setting
 from composer.recipe.schema_reader import is_stack
 from composer.recipe.yaml_reader import Node
-from composer.sweeps.sweep import Axis, Sweep, Value
+from composer.sweeps.sweep import Axis, Sweep, Value, combinations, complete, dependencies, same_value
 
-Steps = tuple[str | int, ...]
+MAX_TRIED = 256
+"""Combinations of the axes that a `when` depends on in which it is looked for one where it holds."""
+
 Rules = Mapping[str, Any]
 """The JSON Schema of recipes, which says what settings of a block are stacks."""
 
 
-Selector = tuple[Steps, tuple[str, ...]]
+Selector = tuple[KeyPath, tuple[str, ...]]
 """A path, and the words after each `..`."""
 
 
 class Match(NamedTuple):
     """A block or a stack, with its path in the recipe as written."""
 
-    path: Steps
+    path: KeyPath
     node: Node
     is_stack: bool
 
@@ -71,7 +73,7 @@ def select(root: Node, selector: Selector, rules: Rules) -> list[Match]:
     return [match for match, _ in named]
 
 
-def _canonical_path(path: Steps, rules: Rules) -> Steps:
+def _canonical_path(path: KeyPath, rules: Rules) -> KeyPath:
     """Return a path without the names of first settings, which are optional: `residual.stack[0]` is `residual[0]`."""
     steps: list[str | int] = []
     for index, step in enumerate(path):
@@ -95,7 +97,7 @@ def walk_model(root: Node, rules: Rules) -> Iterator[Match]:
             yield from _walk_stack(node, ("model", key, name), rules)
 
 
-def _walk_stack(node: Node, path: Steps, rules: Rules) -> Iterator[Match]:
+def _walk_stack(node: Node, path: KeyPath, rules: Rules) -> Iterator[Match]:
     if not isinstance(node.value, list):
         return
     yield Match(path, node, is_stack=True)
@@ -104,7 +106,7 @@ def _walk_stack(node: Node, path: Steps, rules: Rules) -> Iterator[Match]:
         yield from _walk_block(item, (*path, index), rules)
 
 
-def _walk_block(item: Node, path: Steps, rules: Rules) -> Iterator[Match]:
+def _walk_block(item: Node, path: KeyPath, rules: Rules) -> Iterator[Match]:
     word = block_name(item)
     entry = rules["$defs"].get(f"block.{word}")
     if entry is None or not isinstance(item.value, dict):
@@ -117,7 +119,7 @@ def _walk_block(item: Node, path: Steps, rules: Rules) -> Iterator[Match]:
         yield from _walk_setting(settings, (*path, word), entry["properties"][entry["x-first"]], rules)
 
 
-def _walk_setting(node: Node, path: Steps, setting: Rules, rules: Rules) -> Iterator[Match]:
+def _walk_setting(node: Node, path: KeyPath, setting: Rules, rules: Rules) -> Iterator[Match]:
     """Yield what is in one setting: a stack, a list or a mapping of stacks, or nothing."""
     if is_stack(setting):
         yield from _walk_stack(node, path, rules)
@@ -145,7 +147,7 @@ def _alias_node(item: Node) -> Node | None:
     return settings.value.get("as") if settings is not None and isinstance(settings.value, dict) else None
 
 
-def find_overlap(one: Sequence[Match], other: Sequence[Match]) -> Steps | None:
+def find_overlap(one: Sequence[Match], other: Sequence[Match]) -> KeyPath | None:
     """Return the inner path where two replacements meet, or None."""
     for first, second in product(one, other):
         if all(a == b for a, b in zip(first.path, second.path, strict=False)):
@@ -168,7 +170,7 @@ def replace_blocks(root: Node, replacements: Sequence[tuple[Sequence[Match], Nod
     return _Rewriter(inserted, removed, rules).walk(root, ())
 
 
-def _outermost_residual(root: Node, path: Steps) -> Steps:
+def _outermost_residual(root: Node, path: KeyPath) -> KeyPath:
     """Return the path of what is removed with a block: every `residual` around it, since x + f(x) without f is x."""
     indices = [index for index, step in enumerate(path[:-1]) if isinstance(step, int) and index > 1]
     for index in reversed(indices):
@@ -183,11 +185,11 @@ def _outermost_residual(root: Node, path: Steps) -> Steps:
 class _Rewriter(NamedTuple):
     """Copies a tree, with other blocks at some paths."""
 
-    inserted: Mapping[Steps, Node]
-    removed: set[Steps]
+    inserted: Mapping[KeyPath, Node]
+    removed: set[KeyPath]
     rules: Rules
 
-    def walk(self, node: Node, path: Steps) -> Node:
+    def walk(self, node: Node, path: KeyPath) -> Node:
         if path in self.inserted:  # a stack; blocks are replaced in their lists
             return _as_stack(self.inserted[path])
         if isinstance(node.value, dict):
@@ -197,7 +199,7 @@ class _Rewriter(NamedTuple):
             return replace(node, value=[child for inner in items for child in inner])
         return node
 
-    def item(self, node: Node, path: Steps) -> list[Node]:
+    def item(self, node: Node, path: KeyPath) -> list[Node]:
         if path in self.removed:
             return []
         if path not in self.inserted or isinstance(node.value, list):
@@ -228,8 +230,8 @@ def _as_stack(node: Node) -> Node:
 AxisValues = Sequence[tuple[Axis, Value]]
 
 
-def apply_point(sweep: Sweep, point: Mapping[str, Value], more: Sequence[str] = ()) -> Node:
-    """Return the resolved mapping of a point's recipe, with the sweep's overrides and `more` on top.
+def apply_point(sweep: Sweep, point: Mapping[str, Value]) -> Node:
+    """Return the resolved mapping of a point's recipe, with the sweep's overrides on top.
 
     The order is: recipes that extend the base, `set`, all replacements at once, the axes that set values, overrides,
     and variables last; so replacements may use the base's variables, which an axis may set.
@@ -244,7 +246,7 @@ def apply_point(sweep: Sweep, point: Mapping[str, Value], more: Sequence[str] = 
     for axis, value in values:
         if axis.kind == "set" and axis.target is not None:
             root = _set_value(root, axis.target, axis.choice(value), f"axes.{axis.name}.set", first)
-    return substitute(apply_overrides(root, [*sweep.overrides, *more], first))
+    return substitute(apply_overrides(root, sweep.overrides, first))
 
 
 def apply_extensions(base: Node, values: AxisValues) -> Node:
@@ -287,7 +289,7 @@ def _replacements(root: Node, values: AxisValues, rules: Rules) -> list[tuple[li
                 message = f"`{axis.name}` and `{other.name}` both replace `{format_path(both)}`"
                 hint = f"make one axis of them, or let `when` say at which labels of `{other.name}` this one is active"
                 path = f"axes.{axis.name}.replace"
-                raise RecipeError([fault_at(axis.target.mark, "overlap", path, message, hint)])
+                raise error_at(axis.target.mark, "overlap", path, message, hint)
     return [(matches[axis.name], axis.choice(value)) for axis, value in replacing]
 
 
@@ -315,3 +317,65 @@ def no_match_fault(root: Node, axis: Axis, rules: Rules) -> Fault:
         hint += f"; named by `as`: {', '.join(aliases)}" if aliases else ""
     message = f"`{text}` matches nothing in the base{suggestion}"
     return fault_at(axis.target.mark, "selector", f"axes.{axis.name}.replace", message, hint)
+
+
+def value_faults(sweep: Sweep) -> set[Fault]:
+    """Return what the recipe language has against the values and blocks of a sweep, before any point is planned.
+
+    Each value is tried at two points, among the first values of the other axes and among their last. What is wrong at
+    both is the value's fault; what is wrong at all points that were tried is the base's.
+    """
+    own: set[Fault] = set()
+    everywhere: set[Fault] | None = None
+    for axis in sweep.axes:
+        for value in axis.ends if axis.labels is None else axis.labels:
+            faults = _common_faults(sweep, axis, value)
+            if faults is not None:
+                own |= {fault for fault in faults if fault.file == str(sweep.file)}
+                everywhere = faults if everywhere is None else everywhere & faults
+        if axis.when is not None and _is_never_active(sweep, axis):
+            mark, path = axis.node.value["when"].mark, f"axes.{axis.name}.when"
+            hint = "write one that holds somewhere, or remove the axis"
+            own.add(fault_at(mark, "condition", path, "this condition never holds", hint))
+    return own | (everywhere or set())
+
+
+def _common_faults(sweep: Sweep, axis: Axis, value: Value) -> set[Fault] | None:
+    """Return the faults of both probe points, changed as little as it takes for the axis to have that value.
+
+    None if the axis has it at no point.
+    """
+    from composer.recipe.validation import schema_faults  # jsonschema takes a tenth of a second to import
+
+    faults: list[set[Fault]] = []
+    tried = list(islice(combinations(_dependency_values(sweep, axis)), MAX_TRIED))
+    for end in (0, -1):
+        others = {other.name: other.ends[end] for other in sweep.axes}
+        points = (complete(sweep, others | combination | {axis.name: value}) for combination in tried)
+        point = next((one for one in points if axis.name in one and same_value(one[axis.name], value)), None)
+        if point is not None:
+            try:
+                faults.append(set(schema_faults(apply_point(sweep, point), schema_generator.load())))
+            except RecipeError as error:
+                faults.append(set(error.faults))
+    return set.intersection(*faults) if faults else None
+
+
+def _is_never_active(sweep: Sweep, axis: Axis) -> bool:
+    """Return whether no combination activates an axis; False where there are too many to try, or ranges among them."""
+    values = _dependency_values(sweep, axis)
+    tried = list(islice(combinations(values), MAX_TRIED))
+    if len(tried) == MAX_TRIED or any(other.labels is None for other in sweep.axes if other.name in values):
+        return False
+    return not any(axis.name in complete(sweep, {**combination, axis.name: axis.ends[0]}) for combination in tried)
+
+
+def _dependency_values(sweep: Sweep, axis: Axis) -> dict[str, Sequence[Value]]:
+    """Return the values of the axes on which one depends, directly and through others; of ranges their ends."""
+    names: set[str] = set()
+    waiting = set(dependencies(axis))
+    while waiting:
+        name = waiting.pop()
+        names.add(name)
+        waiting |= {more for other in sweep.axes if other.name == name for more in dependencies(other)} - names
+    return {other.name: other.labels or other.ends for other in sweep.axes if other.name in names}

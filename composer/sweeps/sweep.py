@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 from composer.atomic_io import atomic_write, parse_json, read_text
-from composer.errors import RunError, did_you_mean
+from composer.errors import Fault, RunError, did_you_mean, fault_at
 from composer.recipe.yaml_reader import Node
 from composer.run_dir import RunDir, read_metrics
 from composer.sweeps.conditions import Condition, holds
@@ -35,7 +36,7 @@ DEFAULT_RANK = (Goal("val/loss", "min"),)
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchAlgorithm:
     """The search algorithm; `trials` is None for a grid."""
 
     kind: Literal["grid", "random", "tpe"]
@@ -130,7 +131,7 @@ class Sweep:
     base: Path
     axes: tuple[Axis, ...]
     where: tuple[Condition, ...]
-    search: Search
+    search: SearchAlgorithm
     pruner: Pruner | None
     seeds: tuple[int, ...]
     rank: tuple[Goal, ...]
@@ -198,6 +199,54 @@ def complete(sweep: Sweep, chosen: Mapping[str, Value]) -> Point:
         elif axis.name in chosen:
             point[axis.name] = chosen[axis.name]
     return {axis.name: point[axis.name] for axis in sweep.axes if axis.name in point}
+
+
+def dependency_faults(sweep: Sweep) -> Iterator[Fault]:
+    """Yield what is wrong with each `zip`, and axes that depend on each other."""
+    for axis in sweep.axes:
+        if axis.zipped is not None:
+            yield from _zip_faults(sweep, axis)
+    known = {axis.name for axis in sweep.axes}
+    if any(not dependencies(axis) <= known for axis in sweep.axes):
+        return
+    stuck = [axis for axis in sweep.axes if axis not in topological_order(sweep.axes)]
+    cycle = [axis for axis in stuck if any(axis.name in dependencies(other) for other in stuck)]
+    if cycle:
+        key = cycle[0].node.value.get("when", cycle[0].node.value.get("zip"))
+        message = f"these axes depend on each other: {', '.join(axis.name for axis in cycle)}"
+        yield fault_at(key.place, "cycle", f"axes.{cycle[0].name}", message, "break the cycle")
+
+
+def _zip_faults(sweep: Sweep, axis: Axis) -> Iterator[Fault]:
+    """Yield what is wrong with a zipped axis: it needs a leader with a list of as many values."""
+    leader = sweep.axis(str(axis.zipped))
+    others = [other.name for other in sweep.axes if other is not axis]
+    if leader is None or leader is axis:
+        message = f"there is no other axis `{axis.zipped}`{did_you_mean(str(axis.zipped), others)}"
+        hint = f"the others are {', '.join(others)}"
+    elif leader.zipped is not None:
+        message, hint = f"`{leader.name}` follows `{leader.zipped}` itself", f"write `zip: {leader.zipped}`"
+    elif axis.labels is None or leader.labels is None:
+        message = f"`{axis.name if axis.labels is None else leader.name}` has a range, and no list of values"
+        hint = "write `values: [...]`"
+    elif len(axis.labels) != len(leader.labels):
+        message = f"`{axis.name}` has {len(axis.labels)} values, and `{leader.name}` {len(leader.labels)}"
+        hint = "give both the same number of values"
+    else:
+        return
+    yield fault_at(axis.node.value["zip"].mark, "zip", f"axes.{axis.name}.zip", message, hint)
+
+
+def probe_points(sweep: Sweep) -> Iterator[Point]:
+    """Yield two points: the one of every axis's first value, and the one of every axis's last."""
+    for end in (0, -1):
+        yield complete(sweep, {axis.name: axis.ends[end] for axis in sweep.axes})
+
+
+def combinations(values: Mapping[str, Sequence[Value]]) -> Iterator[Point]:
+    """Yield every combination of the values of some axes, the first axis slowest."""
+    for combination in product(*values.values()):
+        yield dict(zip(values, combination, strict=True))
 
 
 class SweepDir:

@@ -32,7 +32,7 @@ from typer.main import get_command
 
 import composer
 from composer.cli import main
-from composer.sweeps.search_space import list_points
+from composer.sweeps.points import list_points
 from composer.sweeps.spec import read_sweep
 
 ROOT = Path(__file__).parents[2]

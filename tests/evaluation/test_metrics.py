@@ -75,7 +75,7 @@ def test_one_entry_makes_a_metric_to_rank_by(tmp_path: Path, word_ratio: Metric)
     for number, value in enumerate((1.5, 0.5)):
         trial(folder, number, [value], metric="val/word_ratio")
     board = read_board(folder)
-    assert [entry.trial.number for entry in board.entries] == [1, 0]
+    assert [entry.trial.number for entry in board.results] == [1, 0]
     assert "0.500 w" in leaderboard_text(board)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from composer.hub.manifest import FILES, MANIFEST
+from composer.hub.pack_format import FILES, MANIFEST
 
 Member = tuple[tarfile.TarInfo, bytes]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from composer.errors import ComposerError, RunError
-from composer.hub.manifest import FILES, MANIFEST, name_problem
 from composer.hub.pack import open_archive
+from composer.hub.pack_format import FILES, MANIFEST, name_problem
 from composer.hub.pull import pull
 from tests.hub.packs import Member, contents, info, members, names_in, to_archive, update_manifest
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from composer.errors import RunError
-from composer.hub.manifest import FILES, MANIFEST, redact_record
-from composer.hub.pack import fingerprint, pack
+from composer.hub.pack import fingerprint, pack, redact_record
+from composer.hub.pack_format import FILES, MANIFEST
 from composer.inference.run import open_run
 from tests.hub.packs import archive_names, contents, names_in
 

@@ -17,8 +17,8 @@ from composer import atomic_io
 from composer.atomic_io import require_absent
 from composer.errors import RecipeError, RunError
 from composer.evaluation import evaluate
-from composer.hub.manifest import FILES, MANIFEST
 from composer.hub.pack import fingerprint, pack
+from composer.hub.pack_format import FILES, MANIFEST
 from composer.hub.pull import pull, pull_reference
 from composer.inference.run import open_run
 from composer.recipe import cache as recipe_cache
@@ -29,9 +29,9 @@ from tests.inference.untrained import made
 LINES = ["eins zwei", "", "drei vier fünf"]
 KILLED = """
 import os, signal, sys
-from composer.hub import manifest
+from composer.hub import pack_format
 from composer.hub import pull as pulling
-copy_verified = manifest.copy_verified
+copy_verified = pack_format.copy_verified
 def killed(source, target, *rest):
     if target.name == sys.argv[3]:
         target.write_bytes(b"half")

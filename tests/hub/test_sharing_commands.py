@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from composer.cli.main import main
-from composer.hub.manifest import MANIFEST, local_paths_in
+from composer.hub.pack_format import MANIFEST, local_paths_in
 from tests.hub.packs import names_in
 from tests.inference.untrained import record_hashes
 

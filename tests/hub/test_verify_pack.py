@@ -13,8 +13,8 @@ import pytest
 from composer.errors import RunError
 from composer.exporters.script import export_script
 from composer.hub import pull as pulling
-from composer.hub.manifest import MANIFEST, MAX_BYTES_OF, redact_record
-from composer.hub.pack import pack
+from composer.hub.pack import pack, redact_record
+from composer.hub.pack_format import MANIFEST, MAX_BYTES_OF
 from composer.hub.pull import pull, pull_reference
 from tests.hub.packs import contents, names_in, update_manifest
 

@@ -71,4 +71,4 @@ def ran(run: Path, metric: str, value: float | None, status: str) -> None:
 
 def numbers(found: Leaderboard) -> list[tuple[int, int | None]]:
     """Each entry's number and rank, in order."""
-    return [(entry.trial.number, entry.rank) for entry in found.entries]
+    return [(entry.trial.number, entry.rank) for entry in found.results]

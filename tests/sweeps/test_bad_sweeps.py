@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from composer.errors import ComposerError, RecipeError
-from composer.sweeps.search_space import grid_points, list_points, point_recipe, random_points
+from composer.sweeps.points import grid_points, list_points, point_recipe, random_points
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import Sweep, complete
 from tests.sweeps.small_sweeps import BASE, ENCODER, HEAD, sweep, write

@@ -12,8 +12,8 @@ import pytest
 from composer.cli import main
 from composer.errors import RecipeError
 from composer.sweeps.points import point_from_args, wandb_group_overrides
-from composer.sweeps.search_space import probe_points
 from composer.sweeps.spec import read_sweep
+from composer.sweeps.sweep import probe_points
 from tests.sweeps.tiny_sweep import SWEEP, write_sweep
 
 Runner = Callable[..., tuple[int, str, str]]

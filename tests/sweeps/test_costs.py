@@ -16,9 +16,8 @@ from composer.errors import RecipeError
 from composer.model.planner import count_parameters
 from composer.sweeps import workers
 from composer.sweeps.leaderboard_text import leaderboard_json, leaderboard_text
-from composer.sweeps.points import dry_run_json, dry_run_text, point_from_args
+from composer.sweeps.points import dry_run_json, dry_run_text, list_points, point_from_args, point_recipe
 from composer.sweeps.scheduler import run_sweep
-from composer.sweeps.search_space import list_points, point_recipe
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import read_trial, read_trials, write_trial
 from composer.training.datamodule import RecipeDataModule

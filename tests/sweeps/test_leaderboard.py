@@ -57,7 +57,7 @@ def test_mean_and_spread_are_over_the_finished_seeds(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     home = trial(folder, 0, {4: 10.0, 7: 12.0, 9: 14.0})
     ran(home / "seed-11", "val/bleu", 99.0, "failed")
-    (entry,) = read_board(folder).entries
+    (entry,) = read_board(folder).results
     assert dict(entry.measured["val/bleu"].values) == {4: 10.0, 7: 12.0, 9: 14.0}
     assert entry.measured["val/bleu"].mean == 12.0
     assert entry.measured["val/bleu"].spread == 2.0
@@ -92,7 +92,7 @@ def test_trials_alike_with_the_best_are_marked(tmp_path: Path) -> None:
     trial(folder, 1, [29.0, 33.0])
     trial(folder, 2, [10.0, 11.0])
     found = read_board(folder)
-    assert [entry.is_alike for entry in found.entries] == [False, True, False]
+    assert [entry.is_alike for entry in found.results] == [False, True, False]
     lines = leaderboard_text(found).splitlines()
     assert [("2 ≈" in line, "-1.00" in line) for line in lines[4:7]] == [(False, False), (True, True), (False, False)]
     assert "larger of their two standard deviations" in ranking_note(found)
@@ -232,7 +232,7 @@ def test_the_pareto_front_has_the_trials_that_none_dominates(tmp_path: Path) -> 
         trial(folder, number, [float(dice.randrange(12))], parameters=dice.randrange(1, 12))
     found = read_board(folder)
     pairs = {
-        entry.trial.fingerprint: (-entry.measured["val/bleu"].mean, entry.trial.parameters) for entry in found.entries
+        entry.trial.fingerprint: (-entry.measured["val/bleu"].mean, entry.trial.parameters) for entry in found.results
     }
     free = {
         name
@@ -309,7 +309,7 @@ def test_parameters_are_those_that_were_trained(tmp_path: Path) -> None:
     record = json.loads((home / "seed-1" / "run.json").read_text(encoding="utf-8"))
     (home / "seed-1" / "run.json").write_text(json.dumps({**record, "parameters": 990}), encoding="utf-8")
     found = read_board(folder)
-    assert [entry.measured["parameters"].mean for entry in found.entries] == [1000.0, 990.0]
+    assert [entry.measured["parameters"].mean for entry in found.results] == [1000.0, 990.0]
     assert [each["parameters"] for each in leaderboard_json(found)["trials"]] == [1000, 990]
 
 

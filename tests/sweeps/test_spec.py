@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,17 @@ from composer.recipe.recipe import load
 from composer.recipe.schema_generator import to_json as schema_text
 from composer.recipe.yaml_reader import read, to_data
 from composer.sweeps import spec_schema
-from composer.sweeps.points import dry_run_json, dry_run_text
-from composer.sweeps.search_space import (
+from composer.sweeps.points import (
     cost_point,
+    dry_run_json,
+    dry_run_text,
     grid_points,
     list_points,
     point_recipe,
     random_points,
 )
 from composer.sweeps.spec import is_sweep, load_schema, rank_metrics, read_sweep, schema_path
-from composer.sweeps.sweep import Goal, Pruner, Search, complete
+from composer.sweeps.sweep import Goal, Pruner, SearchAlgorithm, complete
 from tests.sweeps.small_sweeps import BASE, ENCODER, sweep, write
 
 # ------------------------------------------------------------------------------------------- what it means
@@ -48,11 +50,12 @@ seeds: 3
 rank: [{val/bleu: max}, {parameters: min}]"""
     read = sweep(tmp_path, axes, rest)
     assert (read.name, read.seeds, read.base) == ("all", (1, 2, 3), tmp_path / "base.yaml")
-    assert read.search == Search("tpe", 40, 3)
+    assert read.search == SearchAlgorithm("tpe", 40, 3)
     assert read.pruner == Pruner("hyperband", 500, 3)
     assert read.rank == (Goal("val/bleu", "max"), Goal("parameters", "min"))
     assert [axis.name for axis in read.free_axes] == ["encoder", "rate", "width", "steps"]
-    recipe = point_recipe(read, {"encoder": "rnn", "rate": 0.001, "width": 32, "steps": 9}, seed=5)
+    read = replace(read, overrides=(*read.overrides, "training.seed=5"))
+    recipe = point_recipe(read, {"encoder": "rnn", "rate": 0.001, "width": 32, "steps": 9})
     assert recipe.training["optimizer"]["adam"]["learning_rate"] == 0.001
     assert (recipe.training["max_minutes"], recipe.training["max_steps"], recipe.training["seed"]) == (8.0, 9, 5)
     assert recipe.dataset["generate"]["reverse"]["train"] == 50
@@ -67,7 +70,7 @@ def test_missing_keys_have_defaults(tmp_path: Path) -> None:
     assert (read.name, read.seeds, read.search.kind, read.pruner) == ("tried", (7,), "grid", None)
     assert read.rank == (Goal("val/loss", "min"),)
     assert sweep(tmp_path, ENCODER, "prune: median").pruner == Pruner("median", 500, 3, 5)
-    assert sweep(tmp_path, ENCODER, "search: {random: 9}").search == Search("random", 9, 1)
+    assert sweep(tmp_path, ENCODER, "search: {random: 9}").search == SearchAlgorithm("random", 9, 1)
     assert sweep(tmp_path, ENCODER, "seeds: [1, 5]").seeds == (1, 5)
     assert sweep(tmp_path, ENCODER, "where:\nprune:\nname:").where == ()
 
@@ -149,7 +152,8 @@ def test_a_point_equals_a_recipe_written_by_hand(tmp_path: Path) -> None:
 
 def test_seeds_change_the_run_and_not_the_point(tmp_path: Path) -> None:
     read = sweep(tmp_path, ENCODER)
-    one, two = (point_recipe(read, {"encoder": "rnn"}, seed) for seed in (1, 2))
+    seeded = (replace(read, overrides=(f"training.seed={seed}",)) for seed in (1, 2))
+    one, two = (point_recipe(sweep, {"encoder": "rnn"}) for sweep in seeded)
     assert one.name == two.name
     assert one.fingerprints["run"] != two.fingerprints["run"]
 
@@ -226,7 +230,7 @@ def test_impossible_and_duplicate_points_are_listed(tmp_path: Path) -> None:
     found = list_points(read)
     assert [(row.status, row.same_as) for row in found] == [
         ("trained", None),
-        ("double", 1),
+        ("duplicate", 1),
         ("impossible", None),
         ("impossible", None),
     ]
@@ -237,9 +241,9 @@ def test_impossible_and_duplicate_points_are_listed(tmp_path: Path) -> None:
     told = dry_run_text(read, found)
     assert impossible.faults[0].message in told
     assert "impossible, points 3, 4:" in told
-    assert "1 point to train; 1 double, 2 impossible" in told
+    assert "1 point to train; 1 duplicate, 2 impossible" in told
     data = json.loads(json.dumps(dry_run_json(read, found)))
-    assert [point["status"] for point in data["points"]] == ["trained", "double", "impossible", "impossible"]
+    assert [point["status"] for point in data["points"]] == ["trained", "duplicate", "impossible", "impossible"]
     assert data["points"][2]["errors"][0]["line"] > 0
 
 
@@ -287,7 +291,7 @@ def test_reading_a_sweep_needs_no_torch(tmp_path: Path) -> None:
     file = write(tmp_path, ENCODER)
     code = f"""
 import sys
-from composer.sweeps.search_space import grid_points, point_recipe
+from composer.sweeps.points import grid_points, point_recipe
 from composer.sweeps.spec import read_sweep
 sweep = read_sweep({str(file)!r})
 point_recipe(sweep, grid_points(sweep)[0])

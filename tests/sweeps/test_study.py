@@ -8,7 +8,7 @@ import optuna
 import pytest
 
 from composer.errors import RunError
-from composer.sweeps.search_space import grid_points, list_points
+from composer.sweeps.points import grid_points, list_points
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.study import Study, Suggestion
 from composer.sweeps.sweep import Point, Status, Sweep, Trial

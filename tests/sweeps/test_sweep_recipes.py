@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import read, to_data
-from composer.sweeps.search_space import PointCost, grid_points, list_points, point_recipe
+from composer.sweeps.points import PointCost, grid_points, list_points, point_recipe
 from composer.sweeps.spec import read_sweep
 
 ROOT = Path(__file__).parents[2]

@@ -1,0 +1,383 @@
+"""Format of a pack: its seven files, their SHA-256 and sizes (`pack.json`), and checks of what each file holds.
+
+A name is checked before anything of its file is read, and a file is read only as far as the manifest says. Commands
+trust the files of a run folder, which a training has written. So files from elsewhere are checked once, before they are
+put in place: a hash is a hash, printed text is one visible line, and the tokenizer is one of ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from composer.atomic_io import is_hash, open_regular
+from composer.errors import ComposerError, RunError, os_error_reason
+from composer.recipe.recipe import Recipe, load
+from composer.recipe.registry import plug_ins
+from composer.recipe.schema_reader import RECIPE_NAME
+from composer.recipe.yaml_reader import MAX_BYTES, read, strings_in
+from composer.run_dir import HASHED, RunDir, is_count, is_plain_data, is_text, mapping_of, versions
+
+MANIFEST = "pack.json"
+FILES = ("README.md", "metrics.jsonl", "model.safetensors", "recipe.yaml", "run.json", "tokenizer.json")
+NAMES = frozenset((MANIFEST, *FILES))
+MAX_BYTES_OF = {
+    **dict.fromkeys(("README.md", "metrics.jsonl", "tokenizer.json"), 1 << 28),
+    "recipe.yaml": MAX_BYTES,
+    "run.json": 1 << 24,
+    MANIFEST: 1 << 16,
+}
+"""Largest sizes of files that are read into memory; weights have no limit of their own."""
+REPACK = "ask for a pack as `seqcomposer pack RUN` makes it"
+REGULAR, FOLDER = "file", "folder"
+CHUNK = 1 << 20
+"""Bytes that are read and hashed at once."""
+WINDOWS_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+
+
+class Member(NamedTuple):
+    """A member of a folder, an archive or a repository; its kind is `file`, or says what else it is."""
+
+    name: str
+    kind: str
+    size: int
+
+
+def refuse(origin: str | Path, message: str, fix: str = REPACK) -> NoReturn:
+    """Raise RunError about a pack that is not accepted; nothing of it is left on disk."""
+    raise RunError.of(f"{message}; nothing was written", fix, str(origin))
+
+
+def check_members(members: Iterable[Member], origin: str | Path) -> None:
+    """Raise RunError where a member is no file of a pack, or two have one name."""
+    seen: set[str] = set()
+    for member in members:
+        problem = name_problem(member.name) or ("" if member.kind == REGULAR else f"is a {member.kind}")
+        if problem:
+            refuse(origin, f"{member.name!a} {problem}")
+        if member.name in seen:
+            refuse(origin, f"`{member.name}` is there twice")
+        seen.add(member.name)
+
+
+def check_size(name: str, size: int, origin: str | Path) -> None:
+    """Raise RunError where a file is larger than its MAX_BYTES_OF."""
+    limit = MAX_BYTES_OF.get(name, size)
+    if size > limit:
+        refuse(origin, f"`{name}` has {size:,} bytes, and at most {limit:,} are read")
+
+
+def name_problem(name: str) -> str:
+    """Return what is wrong with a file's name; "" where it is the name of a pack's file."""
+    if name in NAMES:
+        return ""
+    problems = {
+        "has characters that cannot be seen": not name.isprintable() or not name.strip(),
+        "leads to another folder": name in (".", "..") or any(mark in name for mark in "/\\:"),
+        "looks like the name of another file": _fold(name) in map(_fold, NAMES),
+        "has characters that look like others": not name.isascii(),
+        "is hidden": name.startswith("."),
+        "ends with a character that some systems drop": name.endswith((".", " ")),
+        "is a device on some systems": WINDOWS_DEVICE.fullmatch(name),
+    }
+    unlisted = "is no part of a pack, which holds no code and nothing that is not listed"
+    return next((problem for problem, applies in problems.items() if applies), unlisted)
+
+
+def _fold(name: str) -> str:
+    """Return a name as a case-insensitive system that normalises Unicode sees it."""
+    return unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
+
+
+FORMAT = "seqcomposer pack"
+VERSION = 1
+KEYS = {"format", "version", "name", "files"}
+
+
+class FileDigest(NamedTuple):
+    """Expected SHA-256 and size of a file, in bytes."""
+
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A parsed pack.json. `data` are its bytes."""
+
+    name: str
+    files: Mapping[str, FileDigest]
+    data: bytes
+
+    @property
+    def sha256(self) -> str:
+        """The fingerprint of the pack: the SHA-256 of its pack.json."""
+        return hashlib.sha256(self.data).hexdigest()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole pack."""
+        return len(self.data) + sum(digest.size for digest in self.files.values())
+
+
+def parse_manifest(data: bytes, origin: str | Path) -> Manifest:
+    """Parse and validate a pack.json. Raises RunError."""
+    check_size(MANIFEST, len(data), origin)
+    try:
+        content = json.loads(data.decode(), object_pairs_hook=_unique_keys)
+    except (ValueError, RecursionError) as error:
+        refuse(origin, f"{MANIFEST} cannot be read: {error}")
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        refuse(origin, f"{MANIFEST} is not the manifest of a pack")
+    version, name, files = content.get("version"), content.get("name"), content.get("files")
+    if type(version) is not int or version < 1:
+        refuse(origin, f"{MANIFEST} has no version of its format")
+    if version > VERSION:
+        message = f"this pack has format version {version}, and this seqcomposer reads up to {VERSION}"
+        refuse(origin, message, "install a newer seqcomposer")
+    is_named = isinstance(name, str) and re.fullmatch(RECIPE_NAME, name)
+    if set(content) != KEYS or not isinstance(files, dict) or not is_named:
+        refuse(origin, f"{MANIFEST} must have exactly the keys {', '.join(sorted(KEYS))}")
+    for file in files:
+        problem = name_problem(file) or (f"is {MANIFEST} itself" if file == MANIFEST else "")
+        if problem:
+            refuse(origin, f"{MANIFEST} lists {file!a}, which {problem}")
+    missing = [file for file in FILES if file not in files]
+    if missing:
+        refuse(origin, f"{MANIFEST} does not list {', '.join(f'`{file}`' for file in missing)}")
+    return Manifest(str(name), {file: _parse_digest(file, files[file], origin) for file in FILES}, data)
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a mapping, and refuse duplicate keys: readers differ about which of them counts."""
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
+        raise ValueError("a key is there twice")
+    return mapping
+
+
+def _parse_digest(name: str, member: Any, origin: str | Path) -> FileDigest:
+    is_pair = isinstance(member, dict) and len(member) == 2
+    sha256, size = (member.get("sha256"), member.get("size")) if is_pair else ("", None)
+    if not is_hash(sha256) or type(size) is not int or size < 0:
+        refuse(origin, f"{MANIFEST} has no valid `sha256` and `size` of `{name}`")
+    check_size(name, size, origin)
+    return FileDigest(sha256, size)
+
+
+def open_file(path: Path, origin: str | Path) -> BufferedReader:
+    """Open a regular file for reading. Raises RunError for links, devices and what is not there."""
+    try:
+        return open_regular(path, follow=False)
+    except OSError as error:
+        reason = "is a link" if path.is_symlink() else f"cannot be read: {os_error_reason(error)}"
+        refuse(origin, f"`{path.name}` {reason}", "replace it by the file itself")
+
+
+def read_small(path: Path, origin: str | Path) -> bytes:
+    """Return the content of a file. Raises RunError where it is larger than its MAX_BYTES_OF."""
+    with open_file(path, origin) as file:
+        size = os.fstat(file.fileno()).st_size
+        check_size(path.name, size, origin)
+        return file.read(size)
+
+
+def digest_file(path: Path, origin: str | Path) -> FileDigest:
+    """Return the SHA-256 and the size of a file. Raises RunError."""
+    with open_file(path, origin) as file:
+        return FileDigest(hashlib.file_digest(file, "sha256").hexdigest(), file.tell())
+
+
+def copy_verified(read: Callable[[int], bytes], target: Path, expected: FileDigest, origin: str | Path) -> None:
+    """Copy exactly as many bytes as `expected` has, hashing what is written. Raises RunError where they differ.
+
+    Whether more bytes follow is for the caller to check.
+    """
+    sha256, remaining = hashlib.sha256(), expected.size
+    with target.open("xb") as file:
+        while remaining and (chunk := read(min(CHUNK, remaining))):
+            sha256.update(chunk)
+            file.write(chunk)
+            remaining -= len(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+    if remaining or sha256.hexdigest() != expected.sha256:
+        reason = "is cut off" if remaining else "does not match pack.json: its SHA-256 differs"
+        fix = "it was changed or damaged: ask for the pack again"
+        refuse(origin, f"`{target.name}` {reason}", fix)
+
+
+LOCAL_PATH = re.compile(r"(/|~|[A-Za-z]:[\\/]|\\\\|\.\.[\\/]).*", re.DOTALL)
+
+
+def is_local_path(text: str) -> bool:
+    """Return whether a text is an absolute path, or one that leads upwards, of any system."""
+    return LOCAL_PATH.fullmatch(text) is not None
+
+
+def local_paths_in(dataset: Mapping[str, Any]) -> list[str]:
+    """Return the local paths in the section `data` of a recipe, sorted."""
+    data = {key: value for key, value in dataset.items() if key != "tokenizer"}  # there `/` is a mark
+    return sorted(set(filter(is_local_path, strings_in(data))))
+
+
+def basename(path: str) -> str:
+    """Return the last name of a path of any system."""
+    return re.split(r"[\\/]", path.rstrip("\\/"))[-1].lstrip("~")
+
+
+def check_digests(record: Mapping[str, Any], files: Mapping[str, FileDigest], origin: str | Path) -> None:
+    """Raise RunError where run.json belongs to another recipe, another tokenizer or other weights."""
+    for key, name in HASHED.items():
+        if record.get(key) not in (None, files[name].sha256):
+            message = f"run.json was recorded with another `{name}`"
+            refuse(origin, message, "take all files from the same run again")
+
+
+def read_record(folder: Path, origin: str) -> dict[str, Any]:
+    """Return run.json. Raises RunError where it is not that of a finished run."""
+    run = RunDir(folder)
+    if run.record.is_file():
+        check_size(run.record.name, run.record.stat().st_size, origin)
+    try:
+        record = run.read()
+    except RunError as error:
+        refuse(origin, error.faults[0].message)
+    check_record(record, origin)
+    if record.get("status") != "finished":
+        refuse(origin, "this run has not finished, so it has no weights", "pull it when it has")
+    return record
+
+
+def is_metrics_row(line: bytes) -> bool:
+    """Return whether a line of metrics.jsonl holds values that a training logs."""
+    try:
+        row = json.loads(line)
+    except RecursionError:
+        return False
+    except ValueError:
+        return True  # it was cut off, and readers skip it
+    return is_plain_data(row, depth=2) and is_visible(row)
+
+
+def is_visible(data: Any) -> bool:
+    """Return whether the keys and texts of plain data are on one line, of characters that can all be seen."""
+    if isinstance(data, dict):
+        return is_visible(list(data)) and is_visible(list(data.values()))
+    return all(map(is_visible, data)) if isinstance(data, list) else not isinstance(data, str) or data.isprintable()
+
+
+def read_recipe(path: Path, record: dict[str, Any], origin: str) -> Recipe:
+    """Load the recipe of a pack, which must not extend another. Raises RunError with its first fault."""
+    try:
+        if "extends" in read(path, path.name).value:
+            refuse(origin, "the recipe of a pack is complete, and this one extends another")
+        return load(path)
+    except RunError:
+        raise
+    except ComposerError as error:
+        first = error.faults[0]
+        theirs, ours = (record.get("versions") or {}).get("seqcomposer"), versions().get("seqcomposer")
+        is_other = theirs and theirs != ours
+        maker = f"it was made by seqcomposer {theirs}, and this is {ours}" if is_other else "ask its author"
+        place = f"recipe.yaml:{first.line}:{first.column}: " if first.line else ""
+        message = f"its recipe cannot be read here: {place}{first.message}"
+        refuse(origin, message, missing_plug_ins(record) or first.hint or maker)
+
+
+def missing_plug_ins(record: dict[str, Any]) -> str:
+    """Return what to install where a pack uses blocks of plug-ins that are not installed; "" if all are.
+
+    `record` has passed `check_record`.
+    """
+    installed = {point.name for point in plug_ins()}
+    names = []
+    for name, source in (record.get("plug_ins") or {}).items():
+        package = source.get("distribution") or source.get("from") or "an unknown package"
+        is_pinned = source.get("distribution") and source.get("version")
+        if name not in installed:
+            names.append(f"`{name}` from {package}" + (f"=={source['version']}" if is_pinned else ""))
+    return f"review and install the plug-in with the block {', '.join(names)}" if names else ""
+
+
+def check_record(record: Mapping[str, Any], origin: str | Path) -> None:
+    """Raise RunError where a text in a run.json has characters that cannot be seen."""
+    for key, value in record.items():
+        if not is_visible([key, value]):
+            message = f"in run.json `{key[:100]}` is not what a training writes"
+            refuse(origin, message, "ask for the run again, with run.json as the training has left it")
+
+
+MAX_SIDES = 16
+MODELS = {**dict.fromkeys(("word", "char", "bits", "integers"), "WordLevel"), "bpe": "BPE", "unigram": "Unigram"}
+"""The model of the library `tokenizers` for each tokenizer of a recipe."""
+STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+TOKENIZER_STEPS: Mapping[str, tuple[Any, ...]] = {
+    "normalizer": (None, {"type": "Prepend", "prepend": " "}),
+    "pre_tokenizer": (
+        None,
+        {"type": "WhitespaceSplit"},
+        {"type": "ByteLevel"},
+        {"type": "Split", "pattern": {"Regex": "[\\s\\S]"}, "behavior": "Isolated"},
+    ),
+    "decoder": (
+        None,
+        {"type": "Fuse"},
+        {"type": "Sequence", "decoders": [{"type": "ByteLevel"}, STRIP]},
+    ),
+    **dict.fromkeys(("post_processor", "truncation", "padding"), (None,)),
+    "added_tokens": (None, []),
+}
+"""All that may surround the model. The library can do more: pad every text to a length, replace short texts by long
+ones, search for patterns in exponential time. None of it is needed, so none of it is accepted."""
+FLAGS = ("add_prefix_space", "trim_offsets", "use_regex", "invert")
+"""Boolean options of a step, which may have either value."""
+
+
+def is_our_tokenizer(data: bytes, kind: str) -> bool:
+    """Return whether a tokenizer.json holds tokenizers of a kind, in the form in which a run saves them."""
+    try:
+        content = json.loads(data.decode())
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(content, dict):
+        return False
+    settings, parts, sides = content.get("settings"), content.get("parts"), content.get("sides")
+    return (
+        is_text(content.get("format"))
+        and type(content.get("lowercase")) is bool
+        and isinstance(settings, dict)
+        and list(settings) == [kind]
+        and isinstance(settings[kind], dict)
+        and isinstance(parts, list)
+        and len(parts) <= MAX_SIDES
+        and all(_is_our_part(part, kind) for part in parts)
+        and isinstance(sides, dict)
+        and len(sides) > 0
+        and mapping_of(is_count)(sides)
+        and all(index < len(parts) for index in sides.values())
+    )
+
+
+def _is_our_part(part: Any, kind: str) -> bool:
+    """Return whether one tokenizer has the model of its kind, and nothing but TOKENIZER_STEPS around it."""
+    model = part.get("model") if isinstance(part, dict) else None
+    if not isinstance(model, dict) or model.get("type") != MODELS.get(kind):
+        return False
+    return all(_without_flags(part.get(step)) in accepted for step, accepted in TOKENIZER_STEPS.items())
+
+
+def _without_flags(step: Any) -> Any:
+    if isinstance(step, list):
+        return [_without_flags(item) for item in step]
+    if isinstance(step, dict):
+        return {key: _without_flags(item) for key, item in step.items() if key not in FLAGS or type(item) is not bool}
+    return step
