@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
-from rich.cells import cell_len
-
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
@@ -130,6 +128,8 @@ def _finite(data: Any) -> Any:
 
 def align_columns(rows: Sequence[Sequence[str]], is_text: Sequence[bool], gap: int = 2) -> list[str]:
     """Return rows as lines with aligned columns: texts to the left, numbers to the right."""
+    from rich.cells import cell_len  # imported late: an exported model has no rich
+
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Annotated, Any, NoReturn, TextIO
@@ -72,6 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         status = FAILED
         message = f"the system says: {os_error_reason(error)}"
         _report(RunFailed.of(message, os_error_hint(error), str(error.filename or "<stdout>")))
+    except Exception as error:  # of a library, or a bug: Python would print it as it is, and it can quote the data
+        status = FAILED
+        with suppress(OSError):
+            echo("".join(traceback.format_exception(error)), err=True, nl=False)
     for stream in (sys.stdout, sys.stderr):
         _discard_rest(stream)
     sys.exit(status)

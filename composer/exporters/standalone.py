@@ -15,6 +15,7 @@ import torch
 
 from composer.data.stories import encode_side
 from composer.errors import ComposerError, Fault, RunError
+from composer.formatting import strip_control_characters
 from composer.inference.decode import decode_all
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
@@ -126,7 +127,8 @@ def main(folder: Path) -> None:
         remaining, first = iter(arguments.text or lines), 0
         while batch := list(islice(remaining, BATCH_LINES)):
             outputs = translate(model, recipe, tokenizers, batch, first)
-            sys.stdout.buffer.write("".join(f"{output}\n" for output in outputs).encode())
+            text = "".join(f"{output}\n" for output in outputs)
+            sys.stdout.buffer.write((strip_control_characters(text) if sys.stdout.isatty() else text).encode())
             sys.stdout.buffer.flush()
             first += len(batch)
     except ComposerError as error:

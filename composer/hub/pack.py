@@ -32,6 +32,7 @@ from composer.hub.pack_format import (
     Manifest,
     Member,
     basename,
+    check_card,
     check_digests,
     check_members,
     check_record,
@@ -131,6 +132,7 @@ def write_pack(target: Path, folder: RunDir, recipe: Recipe, license: str) -> Ma
         message = "this run has a README.md, which is packed as its model card"
         raise RunError.of(message, "write `license:` at its head instead", str(card))
     text = read_small(card, folder.path) if card.exists() else model_card(recipe, record, license).encode()
+    check_card(text, card)
     (target / CARD).write_bytes(text)
     files = {name: digest_file(target / name, target) for name in FILES}
     check_digests(record, files, folder.path)

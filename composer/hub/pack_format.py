@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from composer.atomic_io import is_hash, open_regular
 from composer.errors import ComposerError, RunError, os_error_reason
+from composer.formatting import CONTROL_CHARACTERS
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import plug_ins
 from composer.recipe.schema_reader import RECIPE_NAME
@@ -232,6 +233,12 @@ def local_paths_in(dataset: Mapping[str, Any]) -> list[str]:
 def basename(path: str) -> str:
     """Return the last name of a path of any system."""
     return re.split(r"[\\/]", path.rstrip("\\/"))[-1].lstrip("~")
+
+
+def check_card(card: bytes, origin: str | Path) -> None:
+    """Raise RunError where a README.md would send control characters to a terminal on which it is read."""
+    if CONTROL_CHARACTERS.search(card.decode(errors="replace").replace("\r\n", "\n")):
+        refuse(origin, "README.md has control characters", "remove them, and pack the run again")
 
 
 def check_digests(record: Mapping[str, Any], files: Mapping[str, FileDigest], origin: str | Path) -> None:

@@ -28,6 +28,7 @@ from composer.hub.pack_format import (
     REGULAR,
     Manifest,
     Member,
+    check_card,
     check_digests,
     check_members,
     copy_verified,
@@ -327,6 +328,7 @@ def verify_pack(folder: Path, manifest: Manifest, origin: str) -> Recipe:
     with (folder / "metrics.jsonl").open("rb") as metrics:
         if not all(map(is_metrics_row, metrics)):
             refuse(origin, "`metrics.jsonl` is not what a training writes")
+    check_card((folder / "README.md").read_bytes(), origin)
     check_digests(record, manifest.files, origin)
     recipe = read_recipe(folder / "recipe.yaml", record, origin)
     if recipe.name != manifest.name:

@@ -17,6 +17,7 @@ from composer.data.stories import encode_side, story_fault, story_shape
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError, Fault, RunError, RunFailed
 from composer.fingerprint import read_verified
+from composer.formatting import strip_control_characters
 from composer.inference.decode import Decoding, SourceIds, decode_all
 from composer.inference.decoders.beam_search import MAX_BEAM
 from composer.inference.decoders.beam_search import beam as beam_search
@@ -200,7 +201,7 @@ def cut_line(ids: SourceIds, place: str) -> SourceIds:
     """Return the first MAX_TOKENS tokens of a line, and say on stderr if there were more."""
     if len(ids) > MAX_TOKENS:
         note = f"{place}: this line has {len(ids):,} tokens, and only its first {MAX_TOKENS:,} are read; split it"
-        sys.stderr.write(note + "\n")
+        sys.stderr.write(f"{strip_control_characters(note)}\n")
     return ids[:MAX_TOKENS]
 
 

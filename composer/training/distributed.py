@@ -31,6 +31,7 @@ from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import Store
 
 from composer.errors import ComposerError, Fault, RunFailed
+from composer.formatting import strip_control_characters
 from composer.training import EARLY_SIGNALS
 
 T = TypeVar("T")
@@ -255,7 +256,7 @@ def raise_first_error(error: Exception, processes: Processes) -> NoReturn:
         raise error
     if not by_peer and (is_told_to_end() or not report_to_main(error)):
         text = error.render() if isinstance(error, ComposerError) else "".join(traceback.format_exception(error))
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{strip_control_characters(text)}\n")
     # it has nothing to write, and others wait until it is gone
     sys.stdout.flush()
     sys.stderr.flush()

@@ -21,7 +21,7 @@ from rich.table import Column
 
 from composer.atomic_io import atomic_write
 from composer.errors import one_line_error
-from composer.formatting import UnfailingStream, format_duration, make_console
+from composer.formatting import UnfailingStream, format_duration, make_console, strip_control_characters
 from composer.inference.run import Sample
 from composer.recipe.metrics import format_scores
 from composer.run_dir import read_metrics
@@ -177,7 +177,7 @@ class WandbLogger:
         if "WANDB_DATA_DIR" not in os.environ:
             # where artifacts wait to be sent; without it that is the user's home
             self.data_dir = os.environ["WANDB_DATA_DIR"] = str((folder / "wandb").absolute())
-        chosen = {key: value for key, value in settings.items() if value} if isinstance(settings, Mapping) else {}
+        chosen = {key: _printable(x) for key, x in settings.items() if x} if isinstance(settings, Mapping) else {}
         try:
             self.run = _init(mode, chosen, folder, name, run_id)
         except Exception as error:  # whatever W&B raises, a training does not end for it
@@ -258,6 +258,13 @@ class WandbLogger:
             self.run = None
         if self.data_dir and os.environ.get("WANDB_DATA_DIR") == self.data_dir:
             del os.environ["WANDB_DATA_DIR"]
+
+
+def _printable(setting: Any) -> Any:
+    # `wandb sync` prints names on a terminal
+    if isinstance(setting, list):
+        return [_printable(item) for item in setting]
+    return strip_control_characters(setting) if isinstance(setting, str) else setting
 
 
 def _init(mode: WandbMode, settings: Mapping[str, Any], folder: Path, name: str, run_id: str) -> Any:

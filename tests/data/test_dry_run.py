@@ -12,6 +12,7 @@ from benchmarks.accepted import LINES
 from composer.api import check
 from composer.data import dry_run
 from composer.data.encoding import encode_data
+from composer.data.sources import DataSource
 from composer.errors import ComposerError
 from composer.training.preflight import check_recipe
 from tests.data.conftest import Make
@@ -74,10 +75,24 @@ def test_answers_of_another_length_than_the_output(
 
 
 def test_a_task_whose_later_epochs_have_other_answers(make: Make) -> None:
-    """The one pair of the first epoch has the right length by chance."""
-    task = {"copy": {"train": 1, "val": 1, "test": 1, "min_length": 1, "max_length": 3}}
-    refused = [check(make({"generate": task}, {**MODEL, "output": {"length": length}})) for length in (1, 2, 3)]
-    assert all(refused)
+    """The pairs of the first epoch, of val and of test have the right length by chance."""
+    task = {"copy": {"train": 1, "val": 1, "test": 1, "min_length": 1, "max_length": 2, "seed": 4}}
+    recipe = make({"generate": task}, {**MODEL, "output": {"length": 2}})
+    assert encode_data(DataSource(recipe, [])).train is not None
+    (fault,) = check(recipe)
+    assert (fault.path, fault.message[:41]) == ("model.output.length", "answers have 2 tokens here, and that of l")
+
+
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_a_split_that_is_not_trained_on_is_read_too(
+    make: Make, texts: Callable[..., dict[str, str]], split: str
+) -> None:
+    train = texts(source=["1 2"], target=["1 2"])
+    other = texts(split, source=["1 x"], target=["1 2 3"])
+    data = {"parallel": {"train": train, split: other}, "tokenizer": {"integers": {"below": 5}}}
+    unknown, length = sorted(check(make(data, {**MODEL, "output": {"length": 2}})), key=lambda fault: fault.line)
+    assert f"does not know `x` in line 1 of {split} source" in unknown.message
+    assert f"that of line 1 of {split} has 3" in length.message
 
 
 @pytest.mark.parametrize("side", ["source", "target"])

@@ -222,6 +222,8 @@ def test_an_endless_task_is_trained_on_fresh_pairs(tiny: Tiny) -> None:
     ]
     assert 0 < len(expected) < 90
     assert data.tokenizers.decode("source", [list(kept.sources["source"][row]) for row in range(len(kept))]) == expected
+    empty = training_corpus(recipe, data.train, data.tokenizers, lambda encoded: encoded.lengths() > 99)
+    assert empty.of_epoch(2) is data.train, "an epoch of which nothing is left has the pairs of the first"
     same = tiny("data.generate.reverse.endless=false")
     assert training_corpus(same, data.train, data.tokenizers, lambda encoded: encoded.lengths() > 2) is data.train
 
