@@ -21,7 +21,6 @@ from composer.model.planner import (
     BlockCost,
     BlockFailed,
     count_parameters,
-    has_trained_tokenizer,
     measure_costs,
     vocabulary_bounds,
 )
@@ -152,7 +151,7 @@ def compare_costs(one: Side, other: Side) -> tuple[Costs, Costs]:
 
 def model_costs(recipe: Recipe, vocabularies: Mapping[str, int]) -> Costs:
     """Build a model on the meta device and measure it, by default with vocabulary_bounds. Raises RecipeError."""
-    at_most = not vocabularies and has_trained_tokenizer(recipe)
+    at_most = not vocabularies and recipe.tokenizer.is_trained
     bounds = vocabularies or vocabulary_bounds(recipe)
     builder = Builder(recipe)
     with torch.device("meta"):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -24,15 +23,13 @@ from composer.data.sources import (
     split_path,
 )
 from composer.data.stories import NO_FACT, encode_side, story_shape, tokenizer_lines
-from composer.data.tokenizer import CHUNK_LINES, Mark, Tokenizers, train_tokenizers
+from composer.data.tokenizer import CHUNK_LINES, Tokenizers, train_tokenizers
 from composer.errors import DataError, Fault
-from composer.model.encoder_decoder import FIXED_VOCABULARIES, PAD, ROUNDING, UNK
+from composer.model.encoder_decoder import PAD, ROUNDING, UNK
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
-MARKS, MAX_BITS = get_args(Mark), 12
-"""What `bits` can be set to know: marks between vectors, and digits of a vector."""
 CACHED_EPOCHS = 3
 """Epochs of an endless task in memory: the present one and the next, whichever was used last."""
 MAX_UNK_RATE = 0.1
@@ -339,40 +336,23 @@ def length_faults(recipe: Recipe, split: str, encoded: Encoded) -> Iterator[Faul
 def _unknown_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> Iterator[Fault]:
     """Yield a fault of each side in which a tokenizer that learns nothing meets a token that it can never know, or of
     whose training part nothing is known, so that nothing can be learned."""
+    tokenizer, (word,) = recipe.tokenizer, recipe.dataset["tokenizer"]
     for side, ids in encoded.sides.items():
         unknown = ids.values == UNK
         real = int((ids.values != PAD).sum())
-        kind, settings = next(iter(recipe.dataset["tokenizer"].items()))
-        path = ("data", "tokenizer", kind)
-        if kind in FIXED_VOCABULARIES and unknown.any():
+        if not tokenizer.is_trained and unknown.any():
             at = int(np.flatnonzero(unknown)[0])
             row = int(np.searchsorted(ids.starts, at, side="right")) - 1
             line = int(encoded.originals[row])
             text = pairs.sides[side][line]
             token = [*text.split(), text][at - int(ids.starts[row])]
-            where = f"line {line + 1:,} of {split} {side}: `{text}`"
-            message = f"the tokenizer `{kind}` does not know `{token}` in {where}"
-            yield recipe.fault("unknown", path, message, _unknown_hint(kind, settings, token, side))
+            message = f"the tokenizer `{word}` does not know `{token}` in line {line + 1:,} of {split} {side}: `{text}`"
         elif split == "train" and real and int(unknown.sum()) == real:
-            message = f"the tokenizer `{kind}` knows no token of train {side}"
-            rare = settings.get("min_count", 1) > 1
-            hint = "lower its `min_count`" if rare else "raise its `size`, or train its tokenizer on this text"
-            yield recipe.fault("unknown", path, message, hint)
-
-
-def _unknown_hint(kind: str, settings: Mapping[str, Any], token: str, side: str) -> str:
-    """Return what to write so that a token is known to a tokenizer that learns nothing."""
-    vector, _, number = token.partition("@")
-    if kind == "integers" and token.isascii() and token.isdecimal() and str(int(token)) == token:
-        return f"write `integers: {{below: {int(token) + 1}}}` or more, or `tokenizer: word`"
-    if kind == "bits" and side != TARGET and token in MARKS:
-        return f"add `marks: {json.dumps([*settings['marks'], token])}` to `bits`"
-    if kind == "bits" and vector and not vector.strip("01") and len(vector) <= MAX_BITS:
-        if len(vector) != settings["size"]:
-            return f"write `bits: {{size: {len(vector)}}}`"
-        if number and side != TARGET and not settings["numbers"]:
-            return "add `numbers: true` to `bits`"
-    return "write `tokenizer: word`, or correct the text"
+            token, message = "", f"the tokenizer `{word}` knows no token of train {side}"
+        else:
+            continue
+        fix = tokenizer.unknown_fix(token, side == TARGET)
+        yield recipe.fault("unknown", ("data", "tokenizer", word), message, fix)
 
 
 def _unknown_notes(split: str, encoded: Encoded) -> Iterator[str]:

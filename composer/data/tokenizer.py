@@ -1,11 +1,7 @@
-"""Tokenizers: word, char, byte-level BPE and unigram, trained once on the training part; bits and integers.
+"""Kinds of tokenizers, trained once on the training part of the data, and the tokenizers of all sides of a run.
 
-`bpe` and `unigram` work on the bytes of the text (as GPT-2 does), so that every text can be encoded and is decoded
-exactly, whatever the training part held. `char` and `word` know what they have seen; the rest is `unk`. `word` takes
-raw text, or text that is tokenized already. `bits` is for vectors of binary digits and `integers` for whole numbers;
-they learn nothing.
-
-No text is parsed for special tokens: `<pad>` in the input is only a text.
+No text is parsed for special tokens: `<pad>` in the input is only a text. To add a kind, write a subclass of
+`TokenizerKind` here, and name it in `TOKENIZERS`.
 """
 
 from __future__ import annotations
@@ -14,10 +10,10 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
@@ -43,23 +39,280 @@ Vocabulary = Annotated[int, Bounds(minimum=5, maximum=1_000_000)]
 """Number of ids, with at least one beside the four special ones."""
 Pieces = Annotated[int, Bounds(minimum=300, maximum=1_000_000)]
 """Number of ids, with room for 256 bytes and the four special ones."""
-Bits = Annotated[int, Bounds(minimum=1, maximum=12)]
+MAX_BITS = 12
+NumBits = Annotated[int, Bounds(minimum=1, maximum=MAX_BITS)]
 """Binary digits of a vector."""
 Mark = Literal[";", "?", ":", ",", "!", "|", "/", "#"]
 """Separator between vectors."""
-Integers = Annotated[int, Bounds(minimum=3, maximum=100_000)]
+NumIntegers = Annotated[int, Bounds(minimum=3, maximum=100_000)]
 """Number of integers, from 0."""
 Lines = Iterable[str]
+
+
+class TokenizerKind:
+    """Kind of tokenizer with its settings: how it is trained, what it does to text, which limits it has."""
+
+    model: ClassVar[type[models.Model]] = models.WordLevel
+    is_trained: ClassVar[bool] = True
+    """Whether the text decides which tokens have ids."""
+    is_extendable: ClassVar[bool] = False
+    """Whether a run may start from the weights of one whose tokenizer has other settings, and so fewer ids."""
+    size: int
+    joint: bool
+
+    def max_size(self, target: bool) -> int:
+        """Return the most ids that a side can have, the special ones included."""
+        return self.size
+
+    def train(self, sides: Mapping[str, Lines]) -> list[Tokenizer]:
+        """Return a tokenizer for all sides if they are joint, else one for each, trained on their lines."""
+        trainer = self.trainer(vocab_size=self.size, show_progress=False, special_tokens=SPECIAL_TOKENS)
+        parts = []
+        for lines in [itertools.chain.from_iterable(sides.values())] if self.joint else sides.values():
+            part = self.untrained()
+            part.train_from_iterator(map(self.training_text, lines), trainer)
+            # the library looks for `added tokens` in every text, so a text could contain a special token
+            parts.append(Tokenizer.from_str(json.dumps({**json.loads(part.to_str()), "added_tokens": []})))
+        return parts
+
+    def untrained(self) -> Tokenizer:
+        """Return a tokenizer of the library that is to be trained."""
+        return _word_level()
+
+    def trainer(self, **options: Any) -> trainers.Trainer:
+        """Return the library's trainer with the options that all of them have."""
+        return trainers.WordLevelTrainer(**options)
+
+    def training_text(self, line: str) -> str:
+        """Return what of a line the library is trained on."""
+        return line
+
+    def prepare(self, line: str) -> str:
+        """Return the text that the library is to encode."""
+        return line
+
+    def restore(self, text: str) -> str:
+        """Return the line of a text that the library has decoded."""
+        return text
+
+    def unknown_fix(self, token: str, target: bool) -> str:
+        """Return what to write in a recipe so that a token of a side is known."""
+        if self.is_trained:
+            return "raise its `size`, or train its tokenizer on this text"
+        return "write `tokenizer: word`, or correct the text"
+
+
+class Word(TokenizerKind):
+    """Split text into words and punctuation marks; the most frequent ones have ids, the others are `unk`.
+
+    A mark keeps a joiner on each side where the text has no space, so that decoding puts it where it was.
+    Several spaces in a row become one.
+
+    Settings:
+        size: ids at most, the four special ones included
+        joint: whether all sides share one vocabulary
+        min_count: a rarer word is `unk`
+        split: marks | spaces; with `spaces` the text is tokenised already, and a token is what stands between spaces
+    """
+
+    def __init__(
+        self,
+        *,
+        size: Vocabulary = 10_000,
+        joint: bool = False,
+        min_count: Count = 1,
+        split: Literal["marks", "spaces"] = "marks",
+    ) -> None:
+        self.size, self.joint, self.min_count, self.has_joiners = size, joint, min_count, split == "marks"
+
+    def trainer(self, **options: Any) -> trainers.Trainer:
+        return trainers.WordLevelTrainer(min_frequency=self.min_count, **options)
+
+    def training_text(self, line: str) -> str:
+        # a word that looks like a special token would take its id away, so it is not learned
+        words = (word for word in line.split() if word not in SPECIAL_TOKENS)
+        return split_marks(line) if self.has_joiners else " ".join(words)
+
+    def prepare(self, line: str) -> str:
+        return split_marks(line) if self.has_joiners else mask_special(line)
+
+    def restore(self, text: str) -> str:
+        if not self.has_joiners:
+            return text
+        return text.replace(f"{JOINER} ", "").replace(f" {JOINER}", "").strip(JOINER)
+
+    def unknown_fix(self, token: str, target: bool) -> str:
+        return "lower its `min_count`" if self.min_count > 1 else super().unknown_fix(token, target)
+
+
+class Char(TokenizerKind):
+    """Split text into characters, spaces included; the most frequent ones have ids, the others are `unk`.
+
+    Settings:
+        size: ids at most, the four special ones included
+        joint: whether all sides share one vocabulary
+    """
+
+    def __init__(self, *, size: Vocabulary = 10_000, joint: bool = False) -> None:
+        self.size, self.joint = size, joint
+
+    def untrained(self) -> Tokenizer:
+        part = _word_level()
+        part.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+        part.decoder = decoders.Fuse()
+        return part
+
+
+class BytePieces(TokenizerKind):
+    """Kind whose tokens are pieces of the text's bytes (as in GPT-2): every text is encoded, and decoded exactly."""
+
+    def __init__(self, *, size: Pieces = 8_000, joint: bool = True) -> None:
+        self.size, self.joint = size, joint
+
+    def untrained(self) -> Tokenizer:
+        part = Tokenizer(self.model())
+        # a word has the same pieces at the start of a line as after a space; the decoder takes the space away again
+        part.normalizer = normalizers.Prepend(" ")
+        part.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        part.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+        return part
+
+
+class Bpe(BytePieces):
+    """Merge byte pairs (BPE, Sennrich et al. 2016): frequent words whole, rare ones in pieces, never `unk`.
+
+    Settings:
+        size: ids at most, the four special ones and 256 bytes included; 300 or more
+        joint: whether all sides share one vocabulary
+    """
+
+    model = models.BPE
+
+    def trainer(self, **options: Any) -> trainers.Trainer:
+        return trainers.BpeTrainer(initial_alphabet=BYTES, **options)
+
+
+class Unigram(BytePieces):
+    """Split text into the pieces of a unigram language model (Kudo 2018) on bytes; never `unk`. Two trainings differ.
+
+    Settings:
+        size: ids at most, the four special ones and 256 bytes included; 300 or more
+        joint: whether all sides share one vocabulary
+    """
+
+    model = models.Unigram
+
+    def trainer(self, **options: Any) -> trainers.Trainer:
+        return trainers.UnigramTrainer(initial_alphabet=BYTES, unk_token=UNK_TOKEN, **options)
+
+
+class Bits(TokenizerKind):
+    """Encode vectors of binary digits, each a word of so many 0 and 1, all of which have ids: nothing is learned.
+
+    Between the vectors of a source marks can stand, and behind each of them a number, `01101001@-0.37`, of two
+    decimals, from -1.00 to 1.00; a vector without one has 0.00. A target is of vectors alone. All else is `unk`.
+
+    Settings:
+        size: digits of a vector, 1 to 12
+        marks: what else can stand in a source, a list of some of ; ? : , ! | / #
+        numbers: whether a source's vectors can have numbers
+    """
+
+    is_trained = False
+    joint = False
+
+    def __init__(self, *, size: NumBits = 8, marks: Sequence[Mark] = (";",), numbers: bool = False) -> None:
+        self.size, self.marks, self.numbers = size, marks, numbers
+
+    def vocabulary(self, target: bool) -> list[str]:
+        return bits_vocabulary({"size": self.size, "marks": self.marks, "numbers": self.numbers}, target)
+
+    def max_size(self, target: bool) -> int:
+        return NUM_SPECIAL + len(self.vocabulary(target))
+
+    def train(self, sides: Mapping[str, Lines]) -> list[Tokenizer]:
+        return [_word_level(self.vocabulary(side == "target")) for side in sides]
+
+    def prepare(self, line: str) -> str:
+        return mask_special(ZERO.sub("", line))
+
+    def unknown_fix(self, token: str, target: bool) -> str:
+        vector, _, number = token.partition("@")
+        if not target and token in get_args(Mark):
+            return f"add `marks: {json.dumps([*self.marks, token])}` to `bits`"
+        is_vector = vector and not vector.strip("01") and len(vector) <= MAX_BITS
+        if is_vector and len(vector) != self.size:
+            return f"write `bits: {{size: {len(vector)}}}`"
+        if is_vector and number and not target and not self.numbers:
+            return "add `numbers: true` to `bits`"
+        return super().unknown_fix(token, target)
+
+
+class Integers(TokenizerKind):
+    """Encode whole numbers from 0 in decimal digits, each a word with an id: nothing is learned. Others are `unk`.
+
+    Settings:
+        below: how many integers there are: 0 to one less
+    """
+
+    is_trained = False
+    is_extendable = True
+    joint = True
+
+    def __init__(self, *, below: NumIntegers = 10) -> None:
+        self.below, self.size = below, NUM_SPECIAL + below
+
+    def train(self, sides: Mapping[str, Lines]) -> list[Tokenizer]:
+        return [_word_level([str(value) for value in range(self.below)])]
+
+    def prepare(self, line: str) -> str:
+        return mask_special(line)
+
+    def unknown_fix(self, token: str, target: bool) -> str:
+        if token.isascii() and token.isdecimal() and str(int(token)) == token:
+            return f"write `integers: {{below: {int(token) + 1}}}` or more, or `tokenizer: word`"
+        return super().unknown_fix(token, target)
+
+
+TOKENIZERS: dict[str, type[TokenizerKind]] = {
+    kind.__name__.lower(): kind for kind in (Word, Char, Bpe, Unigram, Bits, Integers)
+}
+"""Every kind of tokenizer by its word in a recipe."""
+
+
+def tokenizer_kind(choice: Mapping[str, Mapping[str, Any]]) -> TokenizerKind:
+    """Return the kind that a canonical recipe chooses: a single-key mapping of its word to its settings."""
+    ((word, settings),) = choice.items()
+    return TOKENIZERS[word](**settings)
+
+
+def _word_level(words: Sequence[str] | None = None) -> Tokenizer:
+    """Return a tokenizer of text between spaces: of just these words, or one that is to learn them."""
+    ids = {} if words is None else {word: index for index, word in enumerate([*SPECIAL_TOKENS, *words])}
+    part = Tokenizer(models.WordLevel(ids, UNK_TOKEN))
+    part.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return part
+
+
+def split_marks(line: str) -> str:
+    """Return words and marks with spaces between: `it's "so"` becomes `it ￭'￭ s "￭ so ￭"`."""
+    return MARK.sub(lambda at: f"{f' {JOINER}' if at[1] else ''}{at[2]}{f'{JOINER} ' if at[3] else ''}", line)
+
+
+def mask_special(line: str) -> str:
+    """Return the words of a line with single spaces between; one that looks like a special token becomes `unk`."""
+    return " ".join(UNK_TOKEN if word in SPECIAL_TOKENS else word for word in line.split())
 
 
 @dataclass(frozen=True)
 class Tokenizers:
     """Tokenizers of every side: `target`, and `source` or the encoders' names. Joint sides share one.
 
-    `settings` is the tokenizer of the recipe with its defaults; `lowercase` belongs to it, so that the input of a
-    trained run is treated as its training text was. `sides` gives each side's index in `parts`.
+    `settings` is the tokenizer of the recipe with its defaults, which `kind` is made of; `lowercase` belongs to it, so
+    that the input of a trained run is treated as its training text was. `sides` gives each side's index in `parts`.
     """
 
+    kind: TokenizerKind
     settings: dict[str, Any]
     lowercase: bool
     sides: dict[str, int]
@@ -68,22 +321,15 @@ class Tokenizers:
     def encode(self, side: str, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each line, without bos and eos."""
         part = self._part(side)
-        batches = (lines[at : at + CHUNK_LINES] for at in range(0, len(lines), CHUNK_LINES))
-        encodings = (part.encode_batch_fast(self._prepare(batch), add_special_tokens=False) for batch in batches)
+        texts = (self.kind.prepare(line.lower() if self.lowercase else line) for line in lines)
+        chunks = iter(lambda: list(itertools.islice(texts, CHUNK_LINES)), [])
+        encodings = (part.encode_batch_fast(chunk, add_special_tokens=False) for chunk in chunks)
         return [encoding.ids for batch in encodings for encoding in batch]
 
     def decode(self, side: str, rows: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of each row of ids. pad, bos and eos are left out; unk shows as `⟨unk⟩`."""
         real = [[index for index in row if index >= UNK] for row in rows]
-        lines = self._part(side).decode_batch(real, skip_special_tokens=False)
-        if not self._has_joiners:
-            return lines
-        return [line.replace(f"{JOINER} ", "").replace(f" {JOINER}", "").strip(JOINER) for line in lines]
-
-    def tokens(self, side: str, line: str) -> list[str]:
-        """Return the tokens of a line as a reader would show them, for attention maps."""
-        part = self._part(side)
-        return [part.decode([index]) or "·" for index in self.encode(side, [line])[0]]
+        return [self.kind.restore(text) for text in self._part(side).decode_batch(real, skip_special_tokens=False)]
 
     def vocabulary(self, side: str) -> list[str]:
         """Return the token of every id, as the tokenizer names it."""
@@ -93,11 +339,6 @@ class Tokenizers:
     def size(self, side: str) -> int:
         """Return the number of ids, the four special ones included."""
         return self._part(side).get_vocab_size()
-
-    @property
-    def kind(self) -> str:
-        """Its word in the recipe: word, char, bpe, unigram, bits or integers."""
-        return next(iter(self.settings))
 
     @property
     def sha256(self) -> str:
@@ -131,7 +372,8 @@ class Tokenizers:
             if data["format"] != FORMAT:
                 raise ValueError(f"the format is {data['format']!r}, and this version reads {FORMAT!r}")
             parts = tuple(Tokenizer.from_str(json.dumps(part)) for part in data["parts"])
-            tokenizers = cls(data["settings"], data["lowercase"], data["sides"], parts)
+            kind = tokenizer_kind(data["settings"])
+            tokenizers = cls(kind, data["settings"], data["lowercase"], data["sides"], parts)
             if min(map(tokenizers.size, tokenizers.sides), default=0) < NUM_SPECIAL:
                 raise ValueError("it has no vocabulary")
         except Exception as error:  # tokenizers raises bare Exceptions
@@ -141,26 +383,10 @@ class Tokenizers:
     def _part(self, side: str) -> Tokenizer:
         return self.parts[self.sides[side]]
 
-    def _prepare(self, lines: Sequence[str]) -> list[str]:
-        lowered = [line.lower() for line in lines] if self.lowercase else list(lines)
-        if self.kind in ("char", "bpe", "unigram"):  # spaces and all
-            return lowered
-        if self._has_joiners:
-            return [_split(line) for line in lowered]
-        if self.kind == "bits":
-            lowered = [ZERO.sub("", line) for line in lowered]
-        # a word that looks like a special token is unknown
-        return [" ".join(UNK_TOKEN if word in SPECIAL_TOKENS else word for word in line.split()) for line in lowered]
-
-    @property
-    def _has_joiners(self) -> bool:
-        return self.kind == "word" and self.settings["word"].get("split", "marks") == "marks"
-
 
 def _unreadable(error: Exception, origin: Path | str) -> RunError:
-    return RunError.of(
-        f"the tokenizer cannot be read: {one_line_error(error)}", "take the file from the run", str(origin)
-    )
+    message = f"the tokenizer cannot be read: {one_line_error(error)}"
+    return RunError.of(message, "take the file from the run", str(origin))
 
 
 def train_tokenizers(section: Mapping[str, Any], sides: Mapping[str, Lines]) -> Tokenizers:
@@ -168,148 +394,7 @@ def train_tokenizers(section: Mapping[str, Any], sides: Mapping[str, Lines]) -> 
 
     `unigram` is not deterministic: with several processes one trains and the others load what it saved.
     """
-    ((kind, settings),) = section["tokenizer"].items()
-    lowercase = bool(section.get("lowercase"))
-    lowered = {side: map(str.lower, lines) if lowercase else lines for side, lines in sides.items()}
-    parts = TOKENIZERS[kind](lowered, **settings)
+    kind, lowercase = tokenizer_kind(section["tokenizer"]), bool(section.get("lowercase"))
+    parts = kind.train({side: map(str.lower, lines) if lowercase else lines for side, lines in sides.items()})
     indices = {side: 0 if len(parts) == 1 else at for at, side in enumerate(sides)}
-    return Tokenizers({kind: dict(settings)}, lowercase, indices, tuple(parts))
-
-
-def word(
-    sides: Mapping[str, Lines],
-    *,
-    size: Vocabulary = 10_000,
-    joint: bool = False,
-    min_count: Count = 1,
-    split: Literal["marks", "spaces"] = "marks",
-) -> list[Tokenizer]:
-    """Split text into words and punctuation marks; the most frequent ones have ids, the others are `unk`.
-
-    A mark keeps a joiner on each side where the text has no space, so that decoding puts it where it was.
-    Several spaces in a row become one.
-
-    Settings:
-        size: ids at most, the four special ones included
-        joint: whether all sides share one vocabulary
-        min_count: a rarer word is `unk`
-        split: marks | spaces; with `spaces` the text is tokenised already, and a token is what stands between spaces
-    """
-
-    def words(line: str) -> str:
-        # a word that looks like a special token would take its id away, so it is not learned
-        return " ".join(word for word in line.split() if word not in SPECIAL_TOKENS)
-
-    prepare = _split if split == "marks" else words
-    trainer = trainers.WordLevelTrainer(min_frequency=min_count, **_trainer_options(size))
-    return _train(_word_level, trainer, {side: map(prepare, lines) for side, lines in sides.items()}, joint)
-
-
-def char(sides: Mapping[str, Lines], *, size: Vocabulary = 10_000, joint: bool = False) -> list[Tokenizer]:
-    """Split text into characters, spaces included; the most frequent ones have ids, the others are `unk`.
-
-    Settings:
-        size: ids at most, the four special ones included
-        joint: whether all sides share one vocabulary
-    """
-
-    def blank() -> Tokenizer:
-        part = _word_level()
-        part.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-        part.decoder = decoders.Fuse()
-        return part
-
-    return _train(blank, trainers.WordLevelTrainer(**_trainer_options(size)), sides, joint)
-
-
-def bpe(sides: Mapping[str, Lines], *, size: Pieces = 8_000, joint: bool = True) -> list[Tokenizer]:
-    """Merge byte pairs (BPE, Sennrich et al. 2016): frequent words whole, rare ones in pieces, never `unk`.
-
-    Settings:
-        size: ids at most, the four special ones and 256 bytes included; 300 or more
-        joint: whether all sides share one vocabulary
-    """
-    trainer = trainers.BpeTrainer(initial_alphabet=BYTES, **_trainer_options(size))
-    return _train(lambda: _byte_level(models.BPE()), trainer, sides, joint)
-
-
-def unigram(sides: Mapping[str, Lines], *, size: Pieces = 8_000, joint: bool = True) -> list[Tokenizer]:
-    """Split text into the pieces of a unigram language model (Kudo 2018) on bytes; never `unk`. Two trainings differ.
-
-    Settings:
-        size: ids at most, the four special ones and 256 bytes included; 300 or more
-        joint: whether all sides share one vocabulary
-    """
-    trainer = trainers.UnigramTrainer(initial_alphabet=BYTES, unk_token=UNK_TOKEN, **_trainer_options(size))
-    return _train(lambda: _byte_level(models.Unigram()), trainer, sides, joint)
-
-
-def _trainer_options(size: int) -> dict[str, Any]:
-    return {"vocab_size": size, "show_progress": False, "special_tokens": SPECIAL_TOKENS}
-
-
-def _word_level(words: Sequence[str] | None = None) -> Tokenizer:
-    """Return a tokenizer of text between spaces: of just these words, or one that is to learn them."""
-    ids = {} if words is None else {word: index for index, word in enumerate([*SPECIAL_TOKENS, *words])}
-    part = Tokenizer(models.WordLevel(ids, UNK_TOKEN))
-    part.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return part
-
-
-def _byte_level(model: models.Model) -> Tokenizer:
-    part = Tokenizer(model)
-    # a word has the same pieces at the start of a line as after a space; the decoder takes the space away again
-    part.normalizer = normalizers.Prepend(" ")
-    part.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    part.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
-    return part
-
-
-def _train(
-    blank: Callable[[], Tokenizer], trainer: trainers.Trainer, sides: Mapping[str, Lines], joint: bool
-) -> list[Tokenizer]:
-    """Train one tokenizer on all sides, or one on each."""
-    parts = []
-    for lines in [itertools.chain.from_iterable(sides.values())] if joint else sides.values():
-        part = blank()
-        part.train_from_iterator(lines, trainer)
-        # the library looks for `added tokens` in every text, so a text could contain a special token
-        parts.append(Tokenizer.from_str(json.dumps({**json.loads(part.to_str()), "added_tokens": []})))
-    return parts
-
-
-def _split(line: str) -> str:
-    """Return words and marks with spaces between: `it's "so"` becomes `it ￭'￭ s "￭ so ￭"`."""
-    return MARK.sub(lambda at: f"{f' {JOINER}' if at[1] else ''}{at[2]}{f'{JOINER} ' if at[3] else ''}", line)
-
-
-def bits(
-    sides: Mapping[str, Lines], *, size: Bits = 8, marks: Sequence[Mark] = (";",), numbers: bool = False
-) -> list[Tokenizer]:
-    """Encode vectors of binary digits, each a word of so many 0 and 1, all of which have ids: nothing is learned.
-
-    Between the vectors of a source marks can stand, and behind each of them a number, `01101001@-0.37`, of two
-    decimals, from -1.00 to 1.00; a vector without one has 0.00. A target is of vectors alone. All else is `unk`.
-
-    Settings:
-        size: digits of a vector, 1 to 12
-        marks: what else can stand in a source, a list of some of ; ? : , ! | / #
-        numbers: whether a source's vectors can have numbers
-    """
-    settings = {"size": size, "marks": marks, "numbers": numbers}
-    return [_word_level(bits_vocabulary(settings, side == "target")) for side in sides]
-
-
-def integers(sides: Mapping[str, Lines], *, below: Integers = 10) -> list[Tokenizer]:
-    """Encode whole numbers from 0 in decimal digits, each a word with an id: nothing is learned. Others are `unk`.
-
-    Settings:
-        below: how many integers there are: 0 to one less
-    """
-    return [_word_level([str(value) for value in range(below)])]
-
-
-TOKENIZERS: dict[str, Callable[..., list[Tokenizer]]] = {
-    function.__name__: function for function in (word, char, bpe, unigram, bits, integers)
-}
-"""Every tokenizer by its word in a recipe: from the lines of each side to one tokenizer for all sides, or one each."""
+    return Tokenizers(kind, dict(section["tokenizer"]), lowercase, indices, tuple(parts))

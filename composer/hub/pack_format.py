@@ -324,8 +324,6 @@ def check_record(record: Mapping[str, Any], origin: str | Path) -> None:
 
 
 MAX_SIDES = 16
-MODELS = {**dict.fromkeys(("word", "char", "bits", "integers"), "WordLevel"), "bpe": "BPE", "unigram": "Unigram"}
-"""The model of the library `tokenizers` for each tokenizer of a recipe."""
 STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 TOKENIZER_STEPS: Mapping[str, tuple[Any, ...]] = {
     "normalizer": (None, {"type": "Prepend", "prepend": " "}),
@@ -376,8 +374,10 @@ def is_our_tokenizer(data: bytes, kind: str) -> bool:
 
 def _is_our_part(part: Any, kind: str) -> bool:
     """Return whether one tokenizer has the model of its kind, and nothing but TOKENIZER_STEPS around it."""
+    from composer.data.tokenizer import TOKENIZERS  # imported late, since it imports torch
+
     model = part.get("model") if isinstance(part, dict) else None
-    if not isinstance(model, dict) or model.get("type") != MODELS.get(kind):
+    if not isinstance(model, dict) or model.get("type") != TOKENIZERS[kind].model.__name__:
         return False
     return all(_without_flags(part.get(step)) in accepted for step, accepted in TOKENIZER_STEPS.items())
 

@@ -26,20 +26,10 @@ SPECIAL_TOKENS = ["⟨pad⟩", "⟨bos⟩", "⟨eos⟩", "⟨unk⟩"]
 the tokenizers of words take the brackets off or map such a word to unk."""
 NUM_SPECIAL = len(SPECIAL_TOKENS)
 """A token's own id is this or more."""
-FIXED_VOCABULARIES = ("bits", "integers")
-"""Tokenizers whose words are all known before any text is; they learn nothing."""
 ROUNDING = 1e-9
 """What a product of a ratio and a length may be too large by."""
 LEVELS = range(-100, 101)
 """The numbers that can stand behind a vector, in hundredths."""
-
-
-def max_vocabulary(tokenizer: Mapping[str, Mapping[str, Any]], target: bool) -> int:
-    """Return the most ids that a side can have with this tokenizer of a canonical recipe, special tokens included."""
-    ((kind, settings),) = tokenizer.items()
-    if kind == "bits":
-        return NUM_SPECIAL + len(bits_vocabulary(settings, target))
-    return NUM_SPECIAL + int(settings["below"]) if kind == "integers" else int(settings["size"])
 
 
 def bits_vocabulary(settings: Mapping[str, Any], target: bool) -> list[str]:

@@ -22,13 +22,11 @@ from composer.errors import Fault, RecipeError
 from composer.model.builder import AUTHOR, Builder, RecordingBuilder, encoder_stacks
 from composer.model.encoder_decoder import (
     FEW,
-    FIXED_VOCABULARIES,
     EncoderDecoder,
     OneHot,
     StepInputs,
     example_ids,
     example_sources,
-    max_vocabulary,
     state_leaves,
 )
 from composer.model.no_effect import no_effect_faults
@@ -116,7 +114,7 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
 
     `vocabularies` are the sizes of a run's tokenizers, by data key; without them the tokenizer's settings bound them.
     """
-    at_most = not vocabularies and has_trained_tokenizer(recipe)
+    at_most = not vocabularies and recipe.tokenizer.is_trained
     vocabularies = vocabularies or vocabulary_bounds(recipe)
     builder = RecordingBuilder(recipe)
     with torch.device("meta"):
@@ -146,11 +144,6 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     return Plan(rows, parameters, flops, state, TOKENS, vocabularies, at_most, warnings, max_target_ratios)
 
 
-def has_trained_tokenizer(recipe: Recipe) -> bool:
-    """Return True if the text decides how many ids the tokenizer has, so that its settings only bound them."""
-    return not recipe.dataset["tokenizer"].keys() & set(FIXED_VOCABULARIES)
-
-
 def plan_known(recipe: Recipe, vocabularies: Mapping[str, int]) -> None:
     """Raise RecipeError if the model does not suit vocabularies of these sizes, where its widths depend on them."""
     if recipe.model["embedding"] == "one_hot" or recipe.model["output"]["kind"] == "identity":
@@ -160,7 +153,7 @@ def plan_known(recipe: Recipe, vocabularies: Mapping[str, int]) -> None:
 def vocabulary_bounds(recipe: Recipe) -> dict[str, int]:
     """Return an upper bound of each vocabulary, by data key, from the settings of the tokenizer."""
     keys = [key for key, _, _, _ in encoder_stacks(recipe.model)]
-    return {key: max_vocabulary(recipe.dataset["tokenizer"], key == "target") for key in (*keys, "target")}
+    return {key: recipe.tokenizer.max_size(key == "target") for key in (*keys, "target")}
 
 
 def count_parameters(model: nn.Module) -> int:

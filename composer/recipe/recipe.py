@@ -18,6 +18,7 @@ from composer.recipe.schema_reader import Schema
 from composer.recipe.yaml_reader import Node, dump, parse, to_data
 
 if TYPE_CHECKING:
+    from composer.data.tokenizer import TokenizerKind
     from composer.model.encoder_decoder import EncoderDecoder
     from composer.model.planner import Plan
 
@@ -149,11 +150,17 @@ class Recipe:
         """The section `trainer` with its defaults."""
         return self.canonical["trainer"]
 
+    @cached_property
+    def tokenizer(self) -> TokenizerKind:
+        """The kind of its tokenizers, with their settings."""
+        ((word, settings),) = self.dataset["tokenizer"].items()
+        kind: TokenizerKind = CHOICES["tokenizers"].constructors()[word](**settings)
+        return kind
+
     @property
     def joint(self) -> bool:
         """True if all sides share one tokenizer."""
-        ((kind, settings),) = self.dataset["tokenizer"].items()
-        return kind == "integers" or bool(settings.get("joint", False))
+        return self.tokenizer.joint
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:

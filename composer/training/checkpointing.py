@@ -203,8 +203,8 @@ def existing_tokenizers(recipe: Recipe, run_dir: RunDir, start_from: Path | None
     """
     if run_dir.tokenizer.exists():
         return Tokenizers.load(run_dir.tokenizer)
-    if start_from is None or "integers" in recipe.dataset["tokenizer"]:
-        return None  # `integers` needs no text, and a run may start from one that knows fewer of them
+    if start_from is None or recipe.tokenizer.is_extendable:
+        return None
     other = RunDir(start_from)
     read_verified(other)
     tokenizers = Tokenizers.load(other.tokenizer)

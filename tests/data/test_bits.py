@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from composer.data.tokenizer import Tokenizers, train_tokenizers
-from composer.model.encoder_decoder import BOS, EOS, PAD, UNK, bits_features, bits_vocabulary, max_vocabulary
+from composer.data.tokenizer import TOKENIZERS, Tokenizers, train_tokenizers
+from composer.model.encoder_decoder import BOS, EOS, PAD, UNK, bits_features, bits_vocabulary
 
 PLAIN = {"size": 2, "marks": [";"], "numbers": False}
 FULL = {"size": 3, "marks": ["?", ";"], "numbers": True}
@@ -32,7 +32,7 @@ def test_every_word_is_decoded_to_itself(settings: dict) -> None:
         words = bits_vocabulary(settings, side == "target")
         (ids,) = tokenizers.encode(side, [" ".join(words)])
         assert ids == list(range(4, tokenizers.size(side)))
-        assert tokenizers.size(side) == max_vocabulary({"bits": settings}, side == "target")
+        assert tokenizers.size(side) == TOKENIZERS["bits"](**settings).max_size(side == "target")
         assert tokenizers.decode(side, [[BOS, *ids, EOS, PAD]]) == [" ".join(words)]
 
 

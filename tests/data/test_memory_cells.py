@@ -68,7 +68,7 @@ def test_integers_have_ids_of_their_own_whatever_the_lines_hold() -> None:
     assert tokenizers.encode("target", [line]) == [[NUM_SPECIAL, NUM_SPECIAL + 11, NUM_SPECIAL + 3]]
     assert tokenizers.decode("target", tokenizers.encode("source", [line])) == ["0 11 3"]
     assert tokenizers.encode("source", ["12 -1 03 ⟨pad⟩ x"]) == [[UNK] * 5]
-    assert len(TOKENIZERS["integers"]({"source": [], "target": []}, below=3)) == 1
+    assert len(TOKENIZERS["integers"](below=3).train({"source": [], "target": []})) == 1
 
 
 def test_an_integer_tokenizer_survives_saving(tmp_path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from composer.model.builder import build
-from composer.model.encoder_decoder import FIXED_VOCABULARIES, max_vocabulary
 from composer.recipe.recipe import Recipe, load
 from composer.testing import check_model
 from tests.recipes.model_sizes import size_overrides
@@ -43,9 +42,8 @@ def small(path: Path) -> Recipe:
 def vocabularies(recipe: Recipe) -> dict[str, int]:
     """A small number of ids for each side; of a tokenizer that learns nothing, the only one there is."""
     keys = [*(recipe.model["encoders"] or {"source": ()}), "target"]
-    tokenizer = recipe.dataset["tokenizer"]
-    if set(FIXED_VOCABULARIES) & set(tokenizer):
-        return {key: max_vocabulary(tokenizer, key == "target") for key in keys}
+    if not recipe.tokenizer.is_trained:
+        return {key: recipe.tokenizer.max_size(key == "target") for key in keys}
     return {key: 11 if recipe.joint else 11 + index for index, key in enumerate(keys)}
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from composer.cli import main
 from composer.comparison.diff import diff
-from composer.model.planner import has_trained_tokenizer
 from composer.recipe.recipe import load
 from composer.recipe.registry import CHOICES
 from composer.viz.architecture import draw
@@ -41,7 +40,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_every_tokenizer_but_two_learns_how_many_ids_it_has(tmp_path: Path) -> None:
     names = CHOICES["tokenizers"].constructors()
-    learning = {name for name in names if has_trained_tokenizer(load(write(tmp_path, name)))}
+    learning = {name for name in names if load(write(tmp_path, name)).tokenizer.is_trained}
     assert learning == {"word", "char", "bpe", "unigram"}
 
 

@@ -14,7 +14,7 @@ from composer.errors import DataError
 from composer.inference.run import open_run
 from composer.model.encoder_decoder import StepInputs
 from composer.viz.alignments import MAX_TOKENS, Alignment, Attention, alignment_page, alignments
-from composer.viz.records import join_cross_attention, join_self_attention, split_passes
+from composer.viz.records import join_cross_attention, join_self_attention, split_passes, token_labels
 from tests.inference.untrained import ATTENTION, LANGUAGE, TWO, made
 from tests.viz.pages import by_class, check_self_contained, pixels, read, texts
 
@@ -37,7 +37,7 @@ def test_every_attention_has_its_tokens(run: Path) -> None:
     assert found.texts == {"source": LINE}
     assert found.output == opened.translate([LINE])[0]
     source = ["eins", "zwei", "drei", "vier", "⟨eos⟩"]
-    written = opened.tokenizers.tokens("target", found.output)
+    written = token_labels(opened.tokenizers, "target", opened.tokenizers.encode("target", [found.output])[0])
     told = {(each.word, each.side): (each.rows, each.columns) for each in found.attentions}
     assert told == {
         ("self_attention", "source"): (source, source),

@@ -23,7 +23,7 @@ from composer.viz.alignments import (
     describe_film,
     vector_colors,
 )
-from composer.viz.records import MAX_CELLS, MAX_FRAMES, Film, frame_numbers
+from composer.viz.records import MAX_CELLS, MAX_FRAMES, Film, frame_numbers, token_labels
 from composer.viz.report import report
 from tests.inference.untrained import WORDS, made
 from tests.viz.pages import by_class, check_self_contained, headings, read, size_without_plotly, texts
@@ -100,7 +100,7 @@ def align_with_answer(run: Run, line: str, answer: str) -> Alignment:
 def test_a_frame_is_the_grid_as_it_begins_and_after_each_step(run: Run) -> None:
     (found,) = alignments(run, [LINE])
     (film,) = found.films
-    answer = len(run.tokenizers.tokens("target", found.output)) + 1
+    answer = len(run.tokenizers.encode("target", [found.output])[0]) + 1
     assert film.images.shape == (6, 5, 3, 16)
     np.testing.assert_allclose(film.images, by_hand(run, LINE, answer).numpy(), atol=EXACT)
     assert film.frames == ["grid", *(f"step {number}" for number in range(1, 6))]
@@ -203,7 +203,7 @@ decoder: [source_state]
 def test_a_decoder_is_filmed_token_by_token(tmp_path: Path) -> None:
     opened = open_run(made(tmp_path / "run", EXTENDED))
     (found,) = alignments(opened, [LINE])
-    written = opened.tokenizers.tokens("target", found.output)
+    written = token_labels(opened.tokenizers, "target", opened.tokenizers.encode("target", [found.output])[0])
     (film,) = found.films
     rows = ["at first", *written, "⟨eos⟩"]
     assert (film.side, film.frames, film.output) == ("target", rows[: len(film.frames)], [])
