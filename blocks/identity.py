@@ -1,4 +1,4 @@
-"""`identity`: hands on what arrives."""
+"""`identity`: y = x."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from blocks.core.contract import Block, Context, Site, State
 
 
 class Identity(Block):
-    """Hands on what arrives, y = x: an empty branch, or a place for a name.
+    """Identity, y = x: a branch of `parallel` that skips the others, or, with `as`, a name for what arrives here.
 
     Shapes: (B, T, D) -> (B, T, D), or so for each cell of a grid.
     """

@@ -161,4 +161,4 @@ def explain_loop(stack: Stack, previous: Iterable[str], inside: range) -> None:
         reads = sorted(name for name in stack.reads[index] if name.startswith(PREV))
         makes = [f"{PREV}{name}" for name in previous if name in stack.gives[index]]
         reasons = [f"reads {', '.join(reads)}"] * bool(reads) + [f"makes {', '.join(makes)}"] * bool(makes)
-        stack.inner()[index].loops = "; ".join(reasons) or "stands between those that do"
+        stack.inner()[index].loops = "; ".join(reasons) or "lies between two such blocks"

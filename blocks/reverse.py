@@ -1,4 +1,4 @@
-"""`reverse`: turns each row round."""
+"""`reverse`: each row from its last position to its first."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from blocks.core.recurrence import reverse
 
 
 class Reverse(Block):
-    """Turns each row round within its own length (a source read backwards: Sutskever et al. 2014, section 3.3).
+    """Reverses the positions of each row: before an rnn, it then reads a source from right to left.
 
-    y_t = x_(n + 1 - t) in a row of n tokens; the padding stays on the right.
+    That brings the first words of a source near those of its translation, which helps an encoder-decoder without
+    attention (Sutskever et al. 2014, section 3.3). y_t = x_(n + 1 - t) in a row of n tokens; the padding stays on the
+    right.
 
     Shapes: (B, T, D) -> (B, T, D).
     Raises BlockError on a causal site, and where a grid arrives.

@@ -108,7 +108,7 @@ def _faults_of(path: Path, data: Path | None, any_machine: bool, quiet: bool) ->
         budget = f"trains for {' or '.join(budgets)}{', whichever ends first' if len(budgets) > 1 else ''}"
         count = f", {count_faults(plan.warnings)}" if plan.warnings else ""
         size = format_bound(f"{plan.parameters:,} parameters", plan.at_most)
-        echo(f"{path}: no faults{count}; {size}; {budget}")
+        echo(f"{path}: no errors{count}; {size}; {budget}")
     return [*plan.warnings]
 
 

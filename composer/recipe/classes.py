@@ -383,7 +383,7 @@ class Highway(Block, word="highway"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Identity(Block, word="identity"):
-    """Hands on what arrives, y = x: an empty branch, or a place for a name.
+    """Identity, y = x: a branch of `parallel` that skips the others, or, with `as`, a name for what arrives here.
 
     as_: The name of the output, for later blocks.
     """
@@ -680,7 +680,7 @@ class Residual(Block, word="residual"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Reverse(Block, word="reverse"):
-    """Turns each row round within its own length (a source read backwards: Sutskever et al. 2014, section 3.3).
+    """Reverses the positions of each row: before an rnn, it then reads a source from right to left.
 
     as_: The name of the output, for later blocks.
     """

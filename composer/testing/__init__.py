@@ -78,7 +78,7 @@ def check_block(
     `exceptions` has the reason of each law, or setting as `settings.NAME`, that the block need not keep; `compiles` may
     be turned off, since that law takes seconds.
 
-    Raises LawError with the law, the settings and the numbers.
+    Raises LawError with the law, the settings, the numbers, and what usually breaks the law.
     """
     exceptions = exceptions or {}
     cases = [

@@ -8,23 +8,21 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from blocks.core.contract import Block, Output
+from blocks.core.contract import Block, Output, State
 from composer.testing.harness import (
     LENGTHS,
     Batch,
+    BlockOutput,
     Case,
     context_of,
     cut_memories,
     expand_as,
-    expect_continues,
     expect_equal,
-    expect_same_state,
     gather,
     leaves,
     map_outputs,
     max_difference,
     mix,
-    next_positions,
     positions,
     random_batch,
     reorder,
@@ -247,3 +245,31 @@ def with_fixed_seed(call: Callable[[], Result]) -> Result:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(4)
         return call()
+
+
+def next_positions(case: Case, batch: Batch) -> Batch:
+    """Return three more positions after a batch, over the same memories."""
+    return random_batch(case, (3,) * len(batch.x), seed=9)._replace(memories=batch.memories)
+
+
+def expect_same_state(
+    case: Case, law: str, block: Block, batch: Batch, mine: State, theirs: State, detail: str
+) -> None:
+    """Check that two states are the same: that what follows is, and their leaves where they have the same shapes."""
+    future = next_positions(case, batch)
+    after, expected = run(block, future, mine).y, run(block, future, theirs).y
+    expect_equal(case, law, after, expected, f"{detail}, what follows the last state")
+    pairs = list(zip(leaves(mine), leaves(theirs), strict=True))
+    if all(one.shape == other.shape for one, other in pairs):
+        for one, other in pairs:
+            expect_equal(case, law, one, other, f"{detail}, a leaf of the last state")
+
+
+def expect_continues(
+    case: Case, law: str, block: Block, batch: Batch, row: int, state: State, single: BlockOutput | None
+) -> None:
+    """Check that what follows the state of a row in a batch is what follows the row alone (or `start`)."""
+    future = next_positions(case, batch)
+    mine = run(block, future, state).y[row]
+    theirs = run(block, rows(future, [row]), None if single is None else single.state).y[0]
+    expect_equal(case, law, mine, theirs, f"what follows row {row} of {LENGTHS[row]} positions, against the row alone")

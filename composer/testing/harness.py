@@ -39,6 +39,35 @@ MEMORIES = ("encoder", "encoder.input", "encoder.earlier")
 GRIDS = ("encoder.grid", "encoder.earlier_grid")
 
 
+LOOK_FOR = {
+    "grid_or_refusal": "code that assumes (B, T, D): refuse grids with `site.sequence`, and say in `fix` what to write",
+    "shapes": "`self.out` or `mask` that says something else than `forward` returns, or a width of its own",
+    "no_side_effects": "an in-place operation on what arrives, or an attribute that `forward` sets; return it as state",
+    "start_ignores_values": "`start` that computes with x; it may use its batch size, type and device only",
+    "initial_output": "`initial_output` that ignores a copied state, or reads another part of it than `forward`",
+    "reordering": "a state with a leaf that is no tensor or does not have the batch first, or one shared by all rows",
+    "causality": "a softmax, mean, norm or convolution over time without a causal mask or left padding",
+    "chunks": "a position or a sum that starts at 0 in every chunk and is not carried in the state",
+    "ragged_chunks": "a counter or cache that advances at masked positions, or is one for all rows instead of one each",
+    "last_state": "the state after the last column of the batch; take it after each row's last real position",
+    "padding": "a softmax, mean, norm or convolution that reads masked positions, or a division by 0 real ones",
+    "independent_rows": "a mean or norm over the batch (dimension 0), or a reshape that mixes rows",
+    "unchanged_leaves": "a `clone`, `cat` or arithmetic on a leaf that this step only reads; return the same tensor",
+    "lifting": "a `prev` name that is read from the context and was not resolved through `site`, or a rate of progress",
+    "recording": "a computation inside `if context.records is not None` (or penalties) that the output uses too",
+    "gradients": "a parameter that the output does not use, a `detach`, or a bias before a softmax or a norm",
+    "gradcheck": "a `detach`, a `.data`, a rounding, or an autograd function whose backward is another function's",
+    "bfloat16": "an epsilon or a mask value beyond the type's range, or a tensor made without `dtype=x.dtype`",
+    "saving": "a tensor that decides the output and is neither a parameter nor a persistent buffer",
+    "meta": "`item()`, `tolist()` or a branch on a tensor's value, or a tensor made without `device=x.device`",
+    "compiling": "Python control flow over tensors' values, `item()`, or a call that torch.compile cannot trace",
+    "settings": "a setting that nothing uses, or one that matters only beside another: raise `NoEffect` elsewhere",
+    "training": "a logarithm, square root or division that can meet 0, or a parameter that no output depends on",
+    "searching": "`step` that differs from `forward`, or a state that a search cannot reorder",
+}
+"""What usually breaks a law: where to look first."""
+
+
 class LawError(AssertionError):
     """A block breaks a law of the contract. `law` is its name, `block`, `place` and `settings` say of what."""
 
@@ -46,7 +75,7 @@ class LawError(AssertionError):
         self.law, self.block, self.place, self.settings, self.detail = law, block, place, dict(settings), detail
         where = f" in {'an' if place.startswith('encoder') else 'a'} {place}" if place else ""
         settings_text = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
-        super().__init__(f"law `{law}`: {block}({settings_text}){where}: {detail}")
+        super().__init__(f"law `{law}`: {block}({settings_text}){where}: {detail}. Look for {LOOK_FOR[law]}.")
 
 
 class Batch(NamedTuple):
@@ -354,31 +383,3 @@ def expect_equal(case: Case, law: str, mine: Tensor, theirs: Tensor, detail: str
         case.broken(law, f"{detail}: not finite")
     where = torch.unravel_index((mine.double() - theirs.double()).abs().argmax(), mine.shape)
     case.broken(law, f"{detail}: differs by {gap:.3g} at {[int(index) for index in where]}")
-
-
-def next_positions(case: Case, batch: Batch) -> Batch:
-    """Return three more positions after a batch, over the same memories."""
-    return random_batch(case, (3,) * len(batch.x), seed=9)._replace(memories=batch.memories)
-
-
-def expect_same_state(
-    case: Case, law: str, block: Block, batch: Batch, mine: State, theirs: State, detail: str
-) -> None:
-    """Check that two states are the same: that what follows is, and their leaves where they have the same shapes."""
-    future = next_positions(case, batch)
-    after, expected = run(block, future, mine).y, run(block, future, theirs).y
-    expect_equal(case, law, after, expected, f"{detail}, what follows the last state")
-    pairs = list(zip(leaves(mine), leaves(theirs), strict=True))
-    if all(one.shape == other.shape for one, other in pairs):
-        for one, other in pairs:
-            expect_equal(case, law, one, other, f"{detail}, a leaf of the last state")
-
-
-def expect_continues(
-    case: Case, law: str, block: Block, batch: Batch, row: int, state: State, single: BlockOutput | None
-) -> None:
-    """Check that what follows the state of a row in a batch is what follows the row alone (or `start`)."""
-    future = next_positions(case, batch)
-    mine = run(block, future, state).y[row]
-    theirs = run(block, rows(future, [row]), None if single is None else single.state).y[0]
-    expect_equal(case, law, mine, theirs, f"what follows row {row} of {LENGTHS[row]} positions, against the row alone")

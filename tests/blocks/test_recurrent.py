@@ -110,7 +110,7 @@ def test_only_blocks_that_depend_on_prev_run_position_by_position() -> None:
     assert [inner.loops for inner in block.stack.inner()] == [
         "",
         "reads prev.state",
-        "stands between those that do",
+        "lies between two such blocks",
         "makes prev.state",
         "",
         "",

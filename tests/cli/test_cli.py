@@ -94,7 +94,7 @@ def test_a_misspelt_command_or_option_is_refused(arguments: tuple[str, ...], run
 def test_check_accepts_a_valid_recipe(run: Runner) -> None:
     answer = run("check", write("good.yaml", RECIPE))
     assert answer == (0, answer.out, "")
-    assert answer.out.startswith("good.yaml: no faults")
+    assert answer.out.startswith("good.yaml: no errors")
 
 
 def test_check_reports_a_typo_in_the_fixed_form(run: Runner) -> None:
@@ -229,7 +229,7 @@ def test_new_writes_a_recipe_that_check_accepts(source: str, target: str, recipe
     text = Path(recipe).read_text(encoding="utf-8")
     assert text.startswith("# yaml-language-server: $schema=")
     assert f"joint: {joint}" in text
-    summary = f"{recipe}: no faults; at most {parameters(run, recipe):,} parameters; trains for 5 minutes\n"
+    summary = f"{recipe}: no errors; at most {parameters(run, recipe):,} parameters; trains for 5 minutes\n"
     assert run("check", recipe) == (0, f"{summary}next: seqcomposer train {recipe}\n", "")
     assert run("check", recipe, recipe) == (0, summary * 2, "")
     *_, line = run("check", recipe, "--data", "my data").out.splitlines()

@@ -27,33 +27,35 @@ class Scene:
     keeps: bool = False  # whether the stack must keep width and length
     repeated: bool = False  # whether a repeat stands around it
     on_shelf: bool = False  # whether the stack has a name, and so may be used twice
+    careless: bool = False  # whether the recipe may have mistakes
     grids: list[str] = field(default_factory=list)  # names of grids; a decoder's are those that the encoders left
-    made: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # what has a name here: word, settings
-    left: Mapping[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # the same of the encoders
+    named_memories: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # block and settings by name
+    encoder_memories: Mapping[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # those of the encoders
     pool: list[str] = field(default_factory=list)  # shared by all places of one recipe, so that names differ
 
     def one_of(self, *values: Any) -> Any:
         return self.draw(st.sampled_from(values))
 
-    def rarely(self) -> bool:
-        return self.draw(st.integers(0, 19)) == 7
+    def mistake(self) -> bool:
+        """Whether to write what is likely to be refused: one time in ten, in careless recipes only."""
+        return self.careless and self.draw(st.integers(0, 9)) == 7
 
     def sometimes(self) -> bool:
         return self.draw(st.integers(0, 3)) == 2
 
 
-def fresh(scene: Scene) -> str:
+def new_name(scene: Scene) -> str:
     """A name, nearly always a new one."""
-    if scene.pool and scene.rarely():
+    if scene.pool and scene.mistake():
         return scene.draw(st.sampled_from(scene.pool))
     scene.pool.append(f"n{len(scene.pool)}")
     return scene.pool[-1]
 
 
-def a_name(scene: Scene) -> str:
+def readable_name(scene: Scene) -> str:
     """A name that can be read here, nearly always."""
     known = [*scene.names, *(scene.copies if scene.sometimes() else ())]
-    return scene.draw(st.sampled_from(["nobody", *scene.pool] if scene.rarely() else known))
+    return scene.draw(st.sampled_from(["nobody", *scene.pool] if scene.mistake() else known))
 
 
 def inside(scene: Scene, **changes: Any) -> Scene:
@@ -61,6 +63,11 @@ def inside(scene: Scene, **changes: Any) -> Scene:
     return replace(scene, depth=scene.depth - 1, **changes)
 
 
-def without(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that are said."""
+def drop_keys(settings: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """The settings without some of them."""
+    return {key: value for key, value in settings.items() if key not in keys}
+
+
+def drop_none(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that are set."""
     return {key: value for key, value in settings.items() if value is not None}

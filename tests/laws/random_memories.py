@@ -7,13 +7,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.laws.law_cases import WIDTH, Scene, a_name, without
+from tests.laws.law_cases import WIDTH, Scene, drop_keys, drop_none, readable_name
 
 
 def ntm(scene: Scene) -> dict[str, Any]:
     slots, (heads, width) = scene.one_of(3, 4, 5), scene.one_of((1, 6), (2, 3), (3, 2))
     settings = {"slots": slots, "slot_width": width, "read_heads": heads, "write_heads": scene.one_of(None, 2)}
-    settings |= {"shift": 2 if slots == 5 or scene.rarely() else scene.one_of(None, 0, 1)}
+    settings |= {"shift": 2 if slots == 5 or scene.mistake() else scene.one_of(None, 0, 1)}
     return settings | begun(scene, "ntm", {"memory": scene.one_of(None, "learned", "random")})
 
 
@@ -31,32 +31,32 @@ def deque_memory(scene: Scene) -> dict[str, Any]:
 
 def discrete_stacks(scene: Scene) -> dict[str, Any]:
     stacks, depth = scene.one_of((3, 2), (2, 3), (6, 1))
-    cells = 2 if scene.rarely() else scene.one_of(3, 4, None)
+    cells = 2 if scene.mistake() else scene.one_of(3, 4, None)
     settings = {"stacks": stacks, "depth": depth, "cells": cells, "no_op": scene.one_of(None, False)}
     return settings | {"rounding": scene.one_of(None, "evaluation")} | begun(scene, "discrete_stacks", {})
 
 
 def begun(scene: Scene, word: str, otherwise: Mapping[str, Any]) -> dict[str, Any]:
-    """How it begins: where an encoder left one of its kind often as that one ended, and with its settings."""
+    """How it begins: where an encoder leaves one of its kind often as that one ended, and with its settings."""
     alike = {
         name: settings
-        for name, (kind, settings) in scene.left.items()
+        for name, (kind, settings) in scene.encoder_memories.items()
         if kind == word and width_fits(scene, word, settings)
     }
     if alike and scene.draw(st.integers(0, 3)):
         name = scene.draw(st.sampled_from(sorted(alike)))
-        copied = {key: value for key, value in alike[name].items() if key not in ("initial_state", "memory", "as")}
-        return {**copied, **({"slots": 4} if word == "ntm" and scene.rarely() else {}), "initial_state": {"copy": name}}
-    if scene.left and scene.rarely():
-        return {"initial_state": {"copy": scene.draw(st.sampled_from(sorted(scene.left)))}}
-    tape = word == "ntm" or scene.rarely()
+        copied = drop_keys(alike[name], "memory", "as") | {"initial_state": {"copy": name}}
+        return copied | ({"slots": 4} if word == "ntm" and scene.mistake() else {})
+    if scene.encoder_memories and scene.mistake():
+        return {"initial_state": {"copy": scene.draw(st.sampled_from(sorted(scene.encoder_memories)))}}
+    tape = word == "ntm" or scene.mistake()
     return {"initial_state": scene.one_of(None, "zeros", *(["learned", *scene.memories] if tape else [])), **otherwise}
 
 
 def width_fits(scene: Scene, word: str, settings: Mapping[str, Any]) -> bool:
     """Whether what reads so many numbers may stand where the width is kept."""
     ends = 2 if word == "deque_memory" else 1
-    return not scene.keeps or "width" not in MEMORIES_KEPT[word] or ends * settings.get("width", WIDTH) == WIDTH
+    return not scene.keeps or "width" not in CONTINUABLE[word] or ends * settings.get("width", WIDTH) == WIDTH
 
 
 def nram(scene: Scene) -> dict[str, Any]:
@@ -84,18 +84,18 @@ def memory_network(scene: Scene) -> dict[str, Any]:
 
 def supporting_facts(scene: Scene) -> dict[str, Any]:
     return {
-        **asking(scene, needed=not scene.rarely()),
+        **asking(scene, needed=not scene.mistake()),
         "hops": scene.one_of(None, 2),
         "margin": scene.one_of(None, 1.0),
     }
 
 
 def asking(scene: Scene, needed: bool = False) -> dict[str, Any]:
-    """What is read, and what asks, now and then a grid."""
-    read, asker = (
-        scene.draw(st.sampled_from([*scene.memories, *scene.copies, *scene.grids] or ["nobody"])) for _ in range(2)
-    )
-    query = (a_name(scene) if scene.rarely() else asker) if needed or scene.sometimes() else None
+    """What is read, now and then a grid, and what asks."""
+    sequences = [*scene.memories, *scene.copies]
+    read = scene.one_of(*sequences, *scene.grids) if sequences else "nobody"
+    asker = readable_name(scene) if scene.mistake() or not sequences else scene.one_of(*sequences)
+    query = asker if needed or scene.sometimes() else None
     return {
         "from": read,
         "query": query,
@@ -114,7 +114,7 @@ MEMORIES: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
     "memory_network": memory_network,
     "supporting_facts": supporting_facts,
 }
-MEMORIES_KEPT: Mapping[str, tuple[str, ...]] = {
+CONTINUABLE: Mapping[str, tuple[str, ...]] = {
     "ntm": ("slots",),
     "stack_memory": ("width",),
     "queue_memory": ("width",),
@@ -126,5 +126,5 @@ MEMORIES_KEPT: Mapping[str, tuple[str, ...]] = {
 
 def memory(scene: Scene) -> tuple[str, dict[str, Any]]:
     """One that can be continued: its word and its settings."""
-    word = scene.draw(st.sampled_from(sorted(MEMORIES_KEPT)))
-    return word, without(MEMORIES[word](scene))
+    word = scene.draw(st.sampled_from(sorted(CONTINUABLE)))
+    return word, drop_none(MEMORIES[word](scene))

@@ -2,50 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.laws.law_cases import ACTIVATIONS, WIDTH, Draw, Scene, a_name, fresh, inside, without
-from tests.laws.random_memories import MEMORIES, MEMORIES_KEPT, memory
+from tests.laws.law_cases import ACTIVATIONS, WIDTH, Draw, Scene, drop_keys, drop_none, inside, new_name, readable_name
+from tests.laws.random_memories import CONTINUABLE, MEMORIES, memory
 
 
 @st.composite
 def recipes(draw: Draw) -> dict[str, Any]:
-    """A recipe as data."""
-    pool: list[str] = []
-    stacks = {"shelf": stack(Scene(draw, True, pool=pool, depth=1, on_shelf=True))} if draw(st.booleans()) else {}
-    columns = draw(st.sampled_from([("encoder",)] * 6 + [("image", "text")] * 3 + [()]))
+    """A recipe as data; every other one may have mistakes."""
+    base = Scene(draw, causal=True, careless=draw(st.booleans()))
+    stacks = {"shelf": stack(replace(base, depth=1, keeps=True, on_shelf=True))} if draw(st.booleans()) else {}
+    base = replace(base, stacks=tuple(stacks), keeps=draw(st.booleans()))
+    names = draw(st.sampled_from([("encoder",)] * 6 + [("image", "text")] * 3 + [()]))
     encoders: dict[str, Any] = {}
-    memories: tuple[str, ...] = ()
-    copies: tuple[str, ...] = ()
-    grids: list[str] = []
-    left: dict[str, Any] = {}
-    for name in columns:
-        scene = Scene(
-            draw, causal=False, memories=memories, copies=copies, stacks=tuple(stacks), pool=pool, left=dict(left)
-        )
+    for name in names:
+        scene = replace(base, causal=False, names=["input"], grids=[], named_memories={})
         encoders[name] = stack(scene)
-        left |= {f"{name}.{key}": made for key, made in scene.made.items()}
-        copies += tuple(f"{name}.{key}" for key in scene.names)
-        grids += [f"{name}.{key}" for key in scene.grids]
-        memories += (name,)
-    decoder = target_stack(
-        Scene(draw, True, memories=memories, copies=copies, stacks=tuple(stacks), grids=grids, pool=pool, left=left)
-    )
-    for name in memories:
-        if draw(st.integers(0, 9)) != 5:
-            decoder.append({"residual": {"stack": [{"cross_attention": {"from": name}}]}})
+        base = with_memory(base, name, scene)
+    decoder = target_stack(replace(base, names=["input"]))
+    uses = list(settings_of("use", [encoders, decoder]))
+    if stacks and not uses and not base.mistake():
+        decoder.append({"use": {"stack": "shelf"}})
+    elif len(uses) == 1 and not base.mistake():
+        uses[0].pop("copy", None)
     decoder.append({"linear": {"width": WIDTH}})
+    for name in names:
+        is_read = any(text.partition(".")[0] == name for text in strings(decoder))
+        if not (draw(st.booleans()) if is_read else base.mistake()):
+            decoder.append({"residual": {"stack": [{"cross_attention": {"from": name}}]}})
     model = {"width": WIDTH, "decoder": decoder, "stacks": stacks, "dropout": draw(st.sampled_from([0.0, 0.2]))}
-    if draw(st.booleans()):
-        model["output"] = {"tie": draw(st.sampled_from([["target"], ["target"], ["source", "target"]]))}
-    if columns:
-        model |= {"encoder": encoders["encoder"]} if columns == ("encoder",) else {"encoders": encoders}
-    texts = {name: f"{name}.txt" for name in columns if name != "encoder"} or {"source": "source.txt"}
     joint = draw(st.booleans())
+    if draw(st.booleans()):
+        with_source = (joint and names == ("encoder",)) or base.mistake()
+        model["output"] = {"tie": ["source", "target"] if with_source else ["target"]}
+    if names:
+        model |= {"encoder": encoders["encoder"]} if names == ("encoder",) else {"encoders": encoders}
+    texts = {name: f"{name}.txt" for name in names if name != "encoder"} or {"source": "source.txt"}
     return {
         "recipe": 1,
         "data": {
@@ -56,15 +53,45 @@ def recipes(draw: Draw) -> dict[str, Any]:
     }
 
 
+def with_memory(scene: Scene, name: str, encoder: Scene) -> Scene:
+    """The scene in which an encoder, and all that has a name in it, can be read."""
+    return replace(
+        scene,
+        memories=(*scene.memories, name),
+        copies=(*scene.copies, *(f"{name}.{key}" for key in encoder.names)),
+        grids=[*scene.grids, *(f"{name}.{key}" for key in encoder.grids)],
+        encoder_memories={
+            **scene.encoder_memories,
+            **{f"{name}.{key}": value for key, value in encoder.named_memories.items()},
+        },
+    )
+
+
+def settings_of(word: str, value: Any) -> Iterator[dict[str, Any]]:
+    """The settings of every block of a kind, in blocks at any depth."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
+        if key == word:
+            yield inner
+        yield from settings_of(word, inner)
+
+
+def strings(value: Any) -> Iterator[str]:
+    """Every string in a value, but the keys of mappings."""
+    if isinstance(value, str):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from strings(inner)
+
+
 def stack(scene: Scene) -> list[Any]:
     """One to three blocks; in an encoder now and then a grid after them."""
     blocks = [block(scene) for _ in range(scene.draw(st.integers(1, 3)))]
-    fits = not scene.causal and (scene.depth == Scene.depth or scene.rarely())
+    fits = not scene.causal and (scene.depth == Scene.depth or scene.mistake())
     return blocks + (image(scene) if fits and scene.sometimes() else [])
 
 
 def target_stack(scene: Scene) -> list[Any]:
-    """A decoder's; now and then it begins with what the encoders left in place of the tokens."""
+    """A decoder's; now and then it begins with what the encoders leave in place of the tokens."""
     if scene.memories and not scene.draw(st.integers(0, 9)):
         return [{"source_state": {"from": scene.draw(st.sampled_from(scene.memories))}}, *stack(scene)]
     return stack(scene) + (active_memory(scene) if scene.grids and scene.draw(st.booleans()) else [])
@@ -73,13 +100,15 @@ def target_stack(scene: Scene) -> list[Any]:
 def block(scene: Scene) -> Any:
     """A block; one in four has a name."""
     words = [*LEAVES] * 2 + ([*COMBINATORS] * 4 if scene.depth else [])
-    unfit = set() if scene.rarely() else unfit_words(scene)
+    unfit = set() if scene.mistake() else unfit_words(scene)
     word = scene.draw(st.sampled_from([word for word in words if word not in unfit]))
     settings = {key: value for key, value in (LEAVES | COMBINATORS)[word](scene).items() if value is not None}
-    if scene.sometimes() and (not scene.on_shelf or scene.rarely()):
-        settings["as"] = fresh(scene)
+    if scene.sometimes() and (not scene.on_shelf or scene.mistake()):
+        settings["as"] = new_name(scene)
         scene.names.append(settings["as"])
-        scene.made |= {settings["as"]: (word, settings)} if word in MEMORIES_KEPT else {}
+        scene.named_memories |= {settings["as"]: (word, settings)} if word in (*CONTINUABLE, "rnn") else {}
+    if word in ("pool", "pool_hierarchical") or "stride" in settings:
+        scene.names[:] = [settings["as"]] if "as" in settings else []  # all others have another length
     return {word: settings} if settings else word
 
 
@@ -89,7 +118,9 @@ def unfit_words(scene: Scene) -> set[str]:
     unfit |= OF_GRIDS
     unfit |= {"pool", "concat", "pool_hierarchical"} if scene.keeps else set()
     unfit |= set() if scene.memories else {"cross_attention", "memory_network", "supporting_facts"}
-    unfit |= set() if scene.memories and scene.keeps else {"source_state"}  # beside a stream that is not lost
+    is_inner = scene.keeps and scene.depth < Scene.depth  # beside a stream that is not lost
+    unfit |= set() if scene.memories and is_inner else {"source_state"}
+    unfit |= set() if scene.names else {"concat", "add", "multiply"}
     return unfit | (set() if scene.stacks else {"use"})
 
 
@@ -122,8 +153,8 @@ def positions(scene: Scene) -> dict[str, Any]:
     kind = scene.one_of("sinusoidal", "learned")
     return {
         "kind": kind,
-        "max_length": 3 if (scene.sometimes() if kind == "learned" else scene.rarely()) else None,
-        "per_iteration": True if (scene.sometimes() if scene.repeated else scene.rarely()) else None,
+        "max_length": 3 if (scene.sometimes() if kind == "learned" else scene.mistake()) else None,
+        "per_iteration": True if (scene.sometimes() if scene.repeated else scene.mistake()) else None,
     }
 
 
@@ -143,36 +174,45 @@ def reverse(scene: Scene) -> dict[str, Any]:
     return {}
 
 
-def reading(scene: Scene) -> dict[str, Any]:
-    return {"of": [a_name(scene) for _ in range(scene.one_of(1, 1, 2))]}
+def merge_names(scene: Scene) -> dict[str, Any]:
+    return {"of": [readable_name(scene) for _ in range(scene.one_of(1, 1, 2))]}
 
 
 def rnn(scene: Scene) -> dict[str, Any]:
+    """One of its own, or one like an encoder's that starts from its last state."""
+    alike = {
+        name: settings
+        for name, (word, settings) in scene.encoder_memories.items()
+        if word == "rnn" and not settings.keys() & {"bidirectional", "projection"}
+    }
+    if alike and scene.draw(st.booleans()):
+        name = scene.one_of(*alike)
+        return {**drop_keys(alike[name], "as"), "initial_state": {"copy": name}}
     cell = scene.one_of("lstm", "gru", "tanh")
     return {
         "cell": cell,
         "layers": scene.one_of(None, 1, 2),
         "reset": scene.one_of("before", "after") if cell == "gru" else None,
-        "bidirectional": True if (scene.sometimes() if not scene.causal else scene.rarely()) else None,
-        "projection": 4 if cell == "lstm" and scene.rarely() else None,
+        "bidirectional": True if (scene.sometimes() if not scene.causal else scene.mistake()) else None,
+        "projection": 4 if cell == "lstm" and scene.sometimes() and not scene.keeps else None,
         "norm": "gates" if scene.sometimes() else None,
         "initial_state": initial_state(scene),
     }
 
 
 def initial_state(scene: Scene) -> Any:
-    choices: list[Any] = [None, None, "zeros", "learned", *scene.memories]
-    if scene.copies and scene.sometimes():
-        choices = [{"copy": name} for name in scene.copies]
-    return scene.draw(st.sampled_from(choices))
+    if scene.copies and scene.mistake():
+        return {"copy": scene.one_of(*scene.copies)}
+    return scene.one_of(None, None, "zeros", "learned", *scene.memories)
 
 
 def conv(scene: Scene) -> dict[str, Any]:
-    stride = scene.one_of(None, None, None, 2) if not (scene.causal or scene.keeps) or scene.rarely() else None
+    stride = scene.one_of(None, None, None, 2) if not (scene.causal or scene.keeps) or scene.mistake() else None
+    kernel = scene.one_of(None, 1, 2, 3, 4)
     return {
-        "kernel": scene.one_of(None, 1, 2, 3, 4),
+        "kernel": kernel,
         "activation": scene.one_of(None, *ACTIVATIONS),
-        "dilation": scene.one_of(None, 2),
+        "dilation": scene.one_of(None, 2) if kernel != 1 or scene.mistake() else None,
         "stride": stride,
         "depthwise": scene.one_of(None, None, True),
         "weight_norm": scene.one_of(None, None, True),
@@ -183,25 +223,29 @@ def pool(scene: Scene) -> dict[str, Any]:
     return {"how": scene.one_of("last", "mean", "max", "attention")}
 
 
-def condense(scene: Scene) -> dict[str, Any]:
+def pool_hierarchical(scene: Scene) -> dict[str, Any]:
     return {"max_length": scene.one_of(None, 1, 3), "activation": scene.one_of(None, "none", "relu")}
 
 
-def aligned(scene: Scene) -> dict[str, Any]:
+def source_state(scene: Scene) -> dict[str, Any]:
     readable = scene.copies if scene.copies and scene.sometimes() else scene.memories
     chosen = scene.draw(st.sampled_from(readable)) if readable else None
     return {"from": None if len(scene.memories) == 1 and scene.draw(st.booleans()) else chosen}
 
 
 def self_attention(scene: Scene) -> dict[str, Any]:
-    heads = 4 if scene.rarely() else scene.one_of(1, 2, 3)
-    places = scene.one_of(None, "relative", "rotary" if heads != 2 or scene.rarely() else "relative")
+    heads = 4 if scene.mistake() else scene.one_of(1, 2, 3)
+    window = scene.one_of(None, None, 1, 2, 3)
+    has_distances = window != 1 or scene.mistake()
+    rotary = "rotary" if (heads != 2 and has_distances) or scene.mistake() else "relative"
+    positions = scene.one_of(None, "relative", rotary)
+    limits = [limit for limit in (1, 2) if window is None or limit < max(window, 2) or scene.mistake()]
     return {
         "heads": heads,
-        "window": scene.one_of(None, None, 1, 2, 3),
+        "window": window,
         "dropout": scene.one_of(None, 0.1),
-        "positions": places,
-        "max_distance": scene.one_of(None, 1, 2) if places == "relative" or scene.rarely() else None,
+        "positions": positions,
+        "max_distance": scene.one_of(None, *limits) if positions == "relative" or scene.mistake() else None,
     }
 
 
@@ -212,14 +256,14 @@ def cross_attention(scene: Scene) -> dict[str, Any]:
         readable = scene.copies
     memory = scene.draw(st.sampled_from(readable)) if readable else None
     score = scene.one_of(None, None, "additive", "general", "dot", "fine_grained", "location")
-    pair = scene.rarely() if score == "location" else scene.sometimes()
-    heads = None if score == "fine_grained" and not scene.rarely() else scene.one_of(None, 2, 3)
+    pair = scene.mistake() if score == "location" else scene.sometimes()
+    heads = None if score == "fine_grained" and not scene.mistake() else scene.one_of(None, 2, 3)
     return {
         "score": score,
         "heads": heads,
-        "merge": scene.one_of(None, "average"),
-        "max_length": 4 if (score == "location") != scene.rarely() else None,
-        "query": a_name(scene) if scene.sometimes() else None,
+        "merge": scene.one_of(None, "average") if heads or scene.mistake() else None,
+        "max_length": 4 if (score == "location") != scene.mistake() else None,
+        "query": readable_name(scene) if scene.sometimes() else None,
         "sqrt_length": scene.one_of(None, None, True),
         **(two_memories(scene, memory) if pair else {"from": memory, **window(scene)}),
     }
@@ -248,44 +292,40 @@ def use(scene: Scene) -> dict[str, Any]:
 
 def image(scene: Scene) -> list[Any]:
     """A grid, steps from it to the next, and what makes a sequence of it; seldom nothing does."""
-    name = fresh(scene)
+    name = new_name(scene)
     scene.grids.append(name)
     repeated = scene.draw(st.booleans())
+    made = grid(scene)
     within = replace(scene, names=[name], copies=(), keeps=scene.keeps or repeated, depth=0)
     steps = [cell(within) for _ in range(scene.one_of(1, 1, 2))]
     if repeated:
-        share, relaxation = None if scene.rarely() else True, scene.one_of(None, None, {"sets": 2})
-        steps = [
-            {
-                "repeat": without(
-                    {
-                        "times": scene.one_of("length", "length", 2),
-                        "share": share,
-                        "relaxation": relaxation,
-                        "recompute": scene.one_of(None, True),
-                        "stack": steps,
-                    }
-                )
-            }
-        ]
+        relaxation = scene.one_of(None, None, {"sets": 2})
+        settings = {
+            "times": scene.one_of("length", "length", 2),
+            "share": True if (relaxation is None) != scene.mistake() else None,
+            "relaxation": relaxation,
+            "recompute": scene.one_of(None, True),
+            "stack": steps,
+        }
+        steps = [{"repeat": drop_none(settings)}]
     word = scene.one_of("select_column", "sum_columns", *([] if scene.keeps else ["flatten"]))
-    end = [] if scene.rarely() else [{word: LEAVES[word](scene)}]
-    return [{"grid": {**without(grid(scene)), "as": name}}, *steps, *end]
+    end = [] if scene.mistake() else [{word: LEAVES[word](scene)}]
+    return [{"grid": {**drop_none(made), "as": name}}, *steps, *end]
 
 
 def cell(scene: Scene) -> Any:
     """A block that takes a grid, nearly always."""
-    if scene.rarely():
+    if scene.mistake():
         return block(scene)
     words = ["cgru", "cgru", "conv2d", "linear", "norm", "dropout", "scale", "add", "feed_forward"]
     word = scene.draw(st.sampled_from(words))
-    return {word: without(LEAVES[word](scene))}
+    return {word: drop_none(LEAVES[word](scene))}
 
 
 def active_memory(scene: Scene) -> list[Any]:
     """Steps from one grid to the next that write the answer on a tape, and what makes a sequence of it."""
     within = replace(scene, causal=False, names=["tape"], copies=(), keeps=True, depth=0)
-    steps = [{"cgru": without(cgru(within))} for _ in range(scene.one_of(1, 1, 2))]
+    steps = [{"cgru": drop_none(cgru(within))} for _ in range(scene.one_of(1, 1, 2))]
     memory = scene.draw(st.sampled_from(scene.grids))
     settings = {
         "from": memory,
@@ -293,29 +333,30 @@ def active_memory(scene: Scene) -> list[Any]:
         "write": scene.one_of(None, "all"),
         "recompute": scene.one_of(None, True),
     }
-    return [{"active_memory": without(settings)}, scene.one_of({"select_column": {}}, {"sum_columns": {}})]
+    return [{"active_memory": drop_none(settings)}, scene.one_of({"select_column": {}}, {"sum_columns": {}})]
 
 
 def grid(scene: Scene) -> dict[str, Any]:
     return {"columns": scene.one_of(1, 2, 3), "max_length_ratio": scene.one_of(None, 1, 1.5)}
 
 
-def column(scene: Scene) -> dict[str, Any]:
-    return {"index": 2 if scene.rarely() else 0}
+def select_column(scene: Scene) -> dict[str, Any]:
+    return {"index": 2 if scene.mistake() else 0}
 
 
 def cgru(scene: Scene) -> dict[str, Any]:
     gates = scene.one_of(None, "cutoff", "plain", "hard")
-    saturated = scene.sometimes() and (gates != "plain" or scene.rarely())
+    saturated = scene.sometimes() and (gates != "plain" or scene.mistake())
+    dropout = scene.one_of(None, 0.2)
     return {
         "kernel": scene.one_of(None, [1, 1], [2, 3]),
         "gates": gates,
         "candidate": scene.one_of(None, "hard"),
         "diagonal": scene.one_of(None, True),
-        "dropout": scene.one_of(None, 0.2),
-        "dropout_by": scene.one_of(None, "length", "sqrt_length"),
+        "dropout": dropout,
+        "dropout_by": scene.one_of(None, "length", "sqrt_length") if dropout or scene.mistake() else None,
         "saturation": 0.1 if saturated else None,
-        "with": a_name(scene) if scene.sometimes() else None,
+        "with": readable_name(scene) if scene.sometimes() else None,
     }
 
 
@@ -345,35 +386,41 @@ def highway(scene: Scene) -> dict[str, Any]:
 
 
 def repeat(scene: Scene) -> dict[str, Any]:
-    share = scene.one_of(None, True)
+    times = scene.one_of(1, 2, 3)
+    share = scene.one_of(None, True) if times > 1 or scene.mistake() else None
     keeps = scene.keeps or share is True
-    return {"times": scene.one_of(1, 2, 3), "stack": stack(inside(scene, keeps=keeps, repeated=True)), "share": share}
+    blocks = stack(inside(scene, keeps=keeps, repeated=True))
+    if share and not scene.mistake():
+        blocks.append("linear")  # a stack without parameters has nothing to share
+    return {"times": times, "stack": blocks, "share": share}
 
 
 def parallel(scene: Scene) -> dict[str, Any]:
     before, after = list(scene.names), list(scene.names)
+    count = scene.one_of(1, 2, 2, 3)
+    merges = [None, "sum", "mean", "max", "gate", "attention", *([] if scene.keeps else ["concat"])]
+    merge = scene.one_of(*merges) if count > 1 or scene.mistake() else None
     branches: list[list[Any]] = []
-    for _ in range(scene.one_of(1, 2, 2, 3)):
-        branch = inside(scene, names=list(before))
+    for _ in range(count):
+        branch = inside(scene, names=list(before), keeps=merge != "concat" and not scene.mistake())
         branches.append(stack(branch))
         after += branch.names[len(before) :]
     scene.names[:] = after
-    merge = scene.one_of(None, "sum", "mean", "max", "gate", "attention", *([] if scene.keeps else ["concat"]))
     if scene.draw(st.booleans()):
         return {"branches": branches, "merge": merge}
-    named = {fresh(scene): branch for branch in branches}
+    named = {new_name(scene): branch for branch in branches}
     scene.names.extend(named)
     return {"branches": named, "merge": merge}
 
 
 def recurrent(scene: Scene) -> dict[str, Any]:
     """Feedback of what the stack ends with, or of what it has named on the way."""
-    back = fresh(scene)
+    back = new_name(scene)
     within = inside(scene, causal=True, names=[*scene.names, f"prev.{back}"])
     reads = {scene.one_of("concat", "concat", "add"): {"of": [f"prev.{back}"]}}
     word, settings = scene.one_of(("linear", {"activation": "tanh"}), ("rnn", {"cell": "gru"}), memory(within))
     makes = {word: {**settings, "as": back}}
-    scene.made |= {back: (word, settings)} if word in MEMORIES_KEPT else {}
+    scene.named_memories |= {back: (word, settings)} if word in CONTINUABLE else {}
     between = stack(within) if scene.sometimes() else []
     scene.names.extend([name for name in within.names if name not in scene.names and "." not in name] + [back])
     return {"stack": [reads, *between, makes, *([block(within)] if scene.sometimes() else [])]}
@@ -389,19 +436,19 @@ LEAVES: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
     "identity": identity,
     "scale": scale,
     "reverse": reverse,
-    "concat": reading,
-    "add": reading,
-    "multiply": reading,
+    "concat": merge_names,
+    "add": merge_names,
+    "multiply": merge_names,
     "rnn": rnn,
     "conv": conv,
     "pool": pool,
-    "pool_hierarchical": condense,
-    "source_state": aligned,
+    "pool_hierarchical": pool_hierarchical,
+    "source_state": source_state,
     "self_attention": self_attention,
     "cross_attention": cross_attention,
     "use": use,
     "grid": grid,
-    "select_column": column,
+    "select_column": select_column,
     "sum_columns": identity,
     "flatten": identity,
     "cgru": cgru,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.laws.law_cases import WIDTH, Draw, Scene, fresh, without
+from tests.laws.law_cases import WIDTH, Draw, Scene, drop_none, new_name
 from tests.laws.random_memories import begun, memory, memory_network, supporting_facts
-from tests.laws.random_stacks import block, cell, stack
+from tests.laws.random_stacks import block, cell, stack, strings
 
 TASK = {"generate": {"copy": {"symbols": 6}}, "tokenizer": {"integers": {"below": WIDTH}}}
 BABI = {"babi": {"folder": "babi", "tasks": [1], "words": 3}, "tokenizer": {"word": {"split": "spaces", "size": 10}}}
@@ -17,26 +18,25 @@ BABI = {"babi": {"folder": "babi", "tasks": [1], "words": 3}, "tokenizer": {"wor
 @st.composite
 def continued(draw: Draw) -> dict[str, Any]:
     """A controller with a memory in the encoder, and one in the decoder that goes on with it, nearly always."""
-    pool: list[str] = []
-    hears = Scene(draw, causal=True, pool=pool, depth=1)
+    hears = Scene(draw, causal=True, depth=1, careless=draw(st.booleans()))
     word, settings = memory(hears)
-    read, rnn = fresh(hears), fresh(hears)
+    read, rnn = new_name(hears), new_name(hears)
     encoder = [*(stack(hears) if hears.sometimes() else []), controlled(rnn, {}, {word: {**settings, "as": read}})]
-    left = {f"encoder.{read}": (word, settings)}
-    writes = Scene(
-        draw,
-        causal=True,
-        pool=pool,
-        depth=1,
-        left=left,
+    writes = replace(
+        hears,
+        names=["input"],
+        named_memories={},
+        encoder_memories={f"encoder.{read}": (word, settings)},
         memories=("encoder",),
         copies=(f"encoder.{read}", f"encoder.{rnn}"),
     )
-    own, goes_on = (word, without(after(writes, word))) if not writes.rarely() else memory(writes)
-    first = {"initial_state": writes.one_of({"copy": f"encoder.{rnn}"}, "encoder", "zeros")}
+    own, goes_on = (word, drop_none(after(writes, word))) if not writes.mistake() else memory(writes)
+    is_read = writes.mistake() or any(text.startswith("encoder") for text in strings(goes_on))
+    zeros = ["zeros"] if is_read else []
+    first = {"initial_state": writes.one_of({"copy": f"encoder.{rnn}"}, "encoder", *zeros)}
     decoder = [
         *writes.one_of([], ["no_input"]),
-        controlled(fresh(writes), first, {own: {**goes_on, "as": fresh(writes)}}),
+        controlled(new_name(writes), first, {own: {**goes_on, "as": new_name(writes)}}),
     ]
     decoder += [block(writes)] if writes.sometimes() else []
     return recipe(TASK, encoder=encoder, decoder=decoder)
@@ -57,18 +57,20 @@ def after(scene: Scene, word: str) -> dict[str, Any]:
 @st.composite
 def stories(draw: Draw) -> dict[str, Any]:
     """Stories and questions: the decoder asks the one with the other, or with what it writes."""
-    pool: list[str] = []
-    asks = Scene(draw, causal=False, pool=pool, depth=1)
+    asks = Scene(draw, causal=False, depth=1, keeps=draw(st.booleans()), careless=draw(st.booleans()))
     question = ["identity"] if draw(st.booleans()) else stack(asks)
-    tells = Scene(draw, causal=False, pool=pool, depth=0, keeps=True)
+    tells = replace(asks, depth=0, keeps=True, names=["input"])
     story = [cell(tells) for _ in range(tells.one_of(0, 1, 2))] + tells.one_of(
         ["identity"], ["identity"], ["sum_columns"]
     )
-    writes = Scene(draw, causal=True, pool=pool, depth=1, memories=("story", "question"))
-    reads = {"from": "story", "query": writes.one_of("question", "question", None)}
-    finds = {"supporting_facts": without({**supporting_facts(writes), **reads})}
-    hops = {"memory_network": without({**memory_network(writes), **reads})}
-    decoder = [writes.one_of(hops, hops, finds), *(stack(writes) if writes.sometimes() else [])]
+    writes = replace(asks, causal=True, names=["input"], named_memories={}, memories=("story", "question"))
+    reads = {"from": "story", "query": "question"}
+    finds = {"supporting_facts": drop_none({**supporting_facts(writes), **reads})}
+    hops = {"memory_network": drop_none({**memory_network(writes), **reads})}
+    asks_itself = {"memory_network": drop_none({**memory_network(writes), "from": "story", "query": None})}
+    attends = {"residual": {"stack": [{"cross_attention": {"from": "question", "heads": 1}}]}}
+    first = writes.one_of([hops], [finds], [attends, asks_itself])
+    decoder = [*first, *(stack(writes) if writes.sometimes() else [])]
     one_hot = {"embedding": "one_hot"} if draw(st.booleans()) else {}
     return recipe(BABI, encoders={"question": question, "story": story}, decoder=decoder, **one_hot)
 

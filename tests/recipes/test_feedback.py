@@ -51,7 +51,7 @@ def test_only_the_lowest_layer_of_rnmt_plus_waits_for_the_attention() -> None:
     loops = {each.path[-1]: each.loops for each in model.modules() if isinstance(each, Block) and each.loops}
     assert loops == {
         "concat": "reads prev.context",
-        "rnn": "stands between those that do",
+        "rnn": "lies between two such blocks",
         "cross_attention": "makes prev.context",
     }
     assert len(all_of(model, "rnn")) == 4
