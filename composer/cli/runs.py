@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,16 +27,8 @@ from composer.cli.options import (
 from composer.errors import RunError
 from composer.hub.remotes import DEFAULT_MAX_GIB
 
-LENGTH_COLUMNS = {
-    "words": ("words", "{}"),
-    "tokens": ("words", "{}"),
-    "lines": ("lines", "{:,}"),
-    "bleu": ("BLEU", "{:.2f}"),
-    "exact_match": ("exact match", "{:.1%}"),
-    "positional_accuracy": ("positional accuracy", "{:.1%}"),
-    "bits": ("bits per sequence", "{:.4g}"),
-}
-"""Columns of tables by length: title and format of each."""
+if TYPE_CHECKING:
+    from rich.table import Table
 
 commands = typer.Typer()
 
@@ -275,6 +267,18 @@ def pull(
     echo(pulled.extends())
 
 
+def length_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """Return a table of scores by source length."""
+    from composer.recipe.metrics import METRICS_BY_LENGTH
+
+    metrics = {name: metric for name, metric in METRICS_BY_LENGTH.items() if any(name in row for row in rows)}
+    table = make_table(["words", "lines", *(metric.label for metric in metrics.values())], right=2 + len(metrics))
+    for row in rows:
+        scores = (metric.format(row[name]) for name, metric in metrics.items())
+        table.add_row(str(row.get("words", row.get("tokens"))), f"{row['lines']:,}", *scores)
+    return table
+
+
 def print_evaluation(scores: Mapping[str, Any]) -> None:
     """Print the scores of a run, tables by length, and the signatures that make scores comparable."""
     from composer.recipe.metrics import metric_of
@@ -289,11 +293,7 @@ def print_evaluation(scores: Mapping[str, Any]) -> None:
     console.print(figures)
     for name, value in scores.items():
         if isinstance(value, list):
-            columns = {key: column for key, column in LENGTH_COLUMNS.items() if any(key in row for row in value)}
-            table = make_table([title for title, _ in columns.values()], right=len(columns))
-            for row in value:
-                table.add_row(*(form.format(row[key]) for key, (_, form) in columns.items()))
             console.print(f"{name}:", markup=False)
-            console.print(table)
+            console.print(length_table(value))
         elif isinstance(value, str):
             console.print(f"{name}: {value}", markup=False)

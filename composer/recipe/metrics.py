@@ -143,6 +143,15 @@ METRICS: dict[str, Metric] = {
     ),
 }
 """Every metric by its name. Scores are logged as `val/NAME` and `test/NAME`, in this order."""
+METRICS_BY_LENGTH = {
+    "bleu": METRICS["bleu"],
+    "exact_match": METRICS["exact_match"],
+    "positional_accuracy": _Share(
+        label="positional accuracy", meaning="reference words that the output has at the same position"
+    ),
+    "bits": METRICS["bits_per_sequence"],
+}
+"""Metrics of the rows of scores by source length; beside them a row has `words`, the length, and `lines`."""
 
 
 def metric_of(key: str) -> Metric | None:

@@ -21,7 +21,7 @@ from markupsafe import Markup
 from composer.atomic_io import atomic_write
 from composer.errors import RunError, os_error_reason
 from composer.formatting import strip_control_characters
-from composer.recipe.metrics import METRICS
+from composer.recipe.metrics import METRICS, METRICS_BY_LENGTH
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -105,11 +105,8 @@ def png_uri(pixels: np.ndarray) -> str:
 @cache
 def load_templates() -> Environment:
     """Return the templates of `composer/viz/templates`, with the functions that they may call."""
-    from jinja2 import (  # training, which may not need it, imports this package
-        Environment,
-        PackageLoader,
-        StrictUndefined,
-    )
+    # imported late: training imports this module, and may not need it
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
     def strip_text(value: object) -> object:
         return strip_control_characters(value) if isinstance(value, str) and not isinstance(value, Markup) else value
@@ -302,10 +299,12 @@ def bleu_chart(split: str, by_length: Rows) -> Markup | None:
     rows = [row for row in by_length if "bleu" in row]
     if not rows:
         return None
+    metric = METRICS_BY_LENGTH["bleu"]
+    title = f"{metric.label} on {split}"
     bars = [Bar(str(row["words"]), float(row["bleu"]), f"n={row['lines']:,}") for row in rows]
-    figure = bar_chart(f"BLEU on {split}", bars, "words of the source", "BLEU, 0 to 100")
+    figure = bar_chart(title, bars, "words of the source", f"{metric.label}, {metric.unit}")
     words = " ".join(f"{bar.name} words: {bar.value:.1f} ({bar.note})." for bar in bars)
-    return figure_html(figure, f"BLEU on {split}. {words}")
+    return figure_html(figure, f"{title}. {words}")
 
 
 def accuracy_chart(split: str, by_length: Rows) -> dict[str, Any] | None:
@@ -313,11 +312,12 @@ def accuracy_chart(split: str, by_length: Rows) -> dict[str, Any] | None:
     rows = sorted((row for row in by_length if "exact_match" in row), key=lambda row: row["tokens"])
     if not rows:
         return None
-    labels = {"exact_match": "exact match", "positional_accuracy": "positional accuracy"}
-    curves = [Curve(label, points(rows, key, False, "tokens")) for key, label in labels.items()]
+    metrics = {name: METRICS_BY_LENGTH[name] for name in ("exact_match", "positional_accuracy")}
+    curves = [Curve(metric.label, points(rows, name, False, "tokens")) for name, metric in metrics.items()]
     curves = [curve for curve in curves if curve.points]
     title = f"Accuracy on {split}"
-    figure = line_chart(title, curves, "words of the source", "share, 0 to 1", y_range=(0.0, 1.0))
+    unit = f"share, {metrics['exact_match'].unit}"
+    figure = line_chart(title, curves, "words of the source", unit, y_range=(0.0, 1.0))
     lines = [row["lines"] for row in rows]
     counts = " to ".join(f"{count:,}" for count in dict.fromkeys((min(lines), max(lines))))
     return {"chart": figure_html(figure, describe_curves(title, curves, "length")), "counts": counts}

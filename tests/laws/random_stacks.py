@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from composer.recipe import schema_generator
 from tests.laws.law_cases import ACTIVATIONS, WIDTH, Draw, Scene, drop_keys, drop_none, inside, new_name, readable_name
 from tests.laws.random_memories import CONTINUABLE, MEMORIES, memory
 
@@ -426,7 +427,7 @@ def recurrent(scene: Scene) -> dict[str, Any]:
     return {"stack": [reads, *between, makes, *([block(within)] if scene.sometimes() else [])]}
 
 
-LEAVES: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
+LEAVES: dict[str, Callable[[Scene], dict[str, Any]]] = {
     "linear": linear,
     "feed_forward": feed_forward,
     "maxout": maxout,
@@ -464,3 +465,15 @@ COMBINATORS: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
     "parallel": parallel,
     "recurrent": recurrent,
 }
+
+
+def new_blocks() -> Iterator[str]:
+    """The blocks of the schema that nothing here writes settings for, and that need none."""
+    for name, rules in schema_generator.load()["$defs"].items():
+        word = name.removeprefix("block.")
+        has_settings = {*LEAVES, *COMBINATORS, "no_input"}  # `no_input` only begins a decoder
+        if word != name and word not in has_settings and not rules["required"]:
+            yield word
+
+
+LEAVES |= dict.fromkeys([*new_blocks()], identity)
