@@ -92,12 +92,14 @@ def check(
 
 def _faults_of(path: Path, data: Path | None, any_machine: bool, quiet: bool) -> list[Fault]:
     from composer.recipe.recipe import load
-    from composer.training.preflight import check_recipe
 
     try:
         require_recipe_file(path)
         with show_loading():
             recipe = load(path, data_dir=data)
+            # imported late: an error in the text of a recipe needs no torch
+            from composer.training.preflight import check_recipe
+
             plan = check_recipe(recipe, any_machine)
     except ComposerError as error:
         return error.faults
