@@ -44,12 +44,19 @@ ROOMS = (
 )
 """The folders of `composer` and the modules in its root, and under them `blocks` and `blocks/core`."""
 
+CHOICES = "the tables of choices are named by CHOICES, and imported only to generate the schema"
+SUBPROCESS = "the command line is run in a process of its own, as a user would run it"
 UPWARDS = {
+    **{
+        ("composer.recipe.registry", f"composer.{room}"): CHOICES for room in ("model", "data", "inference", "training")
+    },
+    ("composer.training.multi_seed", "composer.cli"): SUBPROCESS,
+    ("composer.sweeps.workers", "composer.cli"): SUBPROCESS,
     ("composer.recipe.recipe", "composer.model"): "`recipe.plan()` and `recipe.build()` are promises to Python's users",
     ("composer.inference.run", "composer.evaluation"): "`run.evaluate()` is a promise to Python's users",
     ("composer.inference.run", "composer.viz"): "`run.report()` and `run.alignments()` are promises to Python's users",
 }
-"""The methods of Recipe and Run import what they call, inside a function; nothing else imports upwards."""
+"""What is imported from above, inside a function or by a module's name in a string; nothing else imports upwards."""
 
 DOORS = {
     "yaml": {"recipe.yaml_reader"},
@@ -85,8 +92,19 @@ def tree(path: Path) -> ast.Module:
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """Each module that a file imports when it runs, and whether only inside a function."""
+    """Each module that a file imports when it runs, and whether only inside a function, or by its name in a string."""
     yield from _imports(tree(path), late=False)
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and is_module(node.value.partition(":")[0]):
+            yield node.value.partition(":")[0], True
+
+
+def is_module(name: str) -> bool:
+    """Return whether a text is the name of one of our modules or packages below `composer` and `blocks`."""
+    path = ROOT / name.replace(".", "/")
+    return bool(re.fullmatch(r"(composer|blocks)(\.\w+)+", name)) and (
+        path.is_dir() or path.with_suffix(".py").exists()
+    )
 
 
 def _imports(node: ast.AST, late: bool) -> Iterator[tuple[str, bool]]:
@@ -135,6 +153,12 @@ def test_imports_run_one_way() -> None:
         if is_ours(module) and goes_up(module_of(path), module, late)
     ]
     assert not faults, "\n".join(faults)
+
+
+def test_a_module_that_is_named_in_a_string_is_seen() -> None:
+    registry = ROOT / "composer" / "recipe" / "registry.py"
+    assert ("composer.training.optim", True) in list(imports(registry))
+    assert goes_up("composer.recipe.registry", "composer.sweeps.study", late=True)
 
 
 def goes_up(module: str, imported: str, late: bool) -> bool:

@@ -17,7 +17,6 @@ from composer.cli.options import (
     examples,
     make_table,
     print_json,
-    require_recipe_file,
     table_console,
 )
 from composer.errors import RunError, did_you_mean
@@ -80,7 +79,6 @@ def draw(
     arrow, dashed where the value is that of the position before. A run is drawn with its own vocabulary sizes, a recipe
     with the largest that it allows.
     """
-    require_recipe_file(recipe)
     from composer.viz.architecture import check_output
     from composer.viz.architecture import draw as draw_recipe
 
@@ -107,7 +105,6 @@ def fingerprints(path: RecipeOrRun, data: DataDir = None, as_json: AsJson = Fals
     of the recipe alone, in which a file is its name. Of a run the recorded ones are printed, and that of its weights;
     a recipe or weights that were changed since are refused.
     """
-    require_recipe_file(path)
     from composer.fingerprint import fingerprints as fingerprints_of
 
     prints = fingerprints_of(path, data)

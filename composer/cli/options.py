@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from composer.errors import Fault, RecipeError, RunError
+from composer.errors import RunError
 from composer.formatting import make_console, strip_control_characters, to_json
 
 if TYPE_CHECKING:
@@ -51,15 +51,6 @@ def show_loading() -> Iterator[None]:
         if is_terminal:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
-
-
-def require_recipe_file(file: Path) -> None:
-    """Raise RecipeError if a file is a sweep. A run's folder passes."""
-    from composer.sweeps.spec import is_sweep
-
-    if file.is_file() and is_sweep(file):
-        fix = f"list its points with `seqcomposer sweep {file} --dry-run`, and train them without `--dry-run`"
-        raise RecipeError([Fault(str(file), 1, 1, "sweep", "", "this is a sweep, many recipes in one file", fix)])
 
 
 def require_directory(run: Path) -> Path:

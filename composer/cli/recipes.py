@@ -21,7 +21,6 @@ from composer.cli.options import (
     format_score,
     make_table,
     print_json,
-    require_recipe_file,
     show_loading,
     table_console,
 )
@@ -94,7 +93,6 @@ def _faults_of(path: Path, data: Path | None, any_machine: bool, quiet: bool) ->
     from composer.recipe.recipe import load
 
     try:
-        require_recipe_file(path)
         with show_loading():
             recipe = load(path, data_dir=data)
             # imported late: an error in the text of a recipe needs no torch
@@ -132,7 +130,6 @@ def plan(recipe: Recipe, as_json: AsJson = False) -> None:
     """
     from composer.recipe.recipe import load
 
-    require_recipe_file(recipe)
     loaded = load(recipe)
     from composer.training.preflight import check_recipe
 
@@ -180,9 +177,10 @@ def train(
     reproduces that run. Given a sweep, train the one point that `axis=value` selects.
     """
     from composer.recipe.recipe import load
-    from composer.sweeps.spec import is_sweep
+    from composer.recipe.yaml_reader import read
 
-    if is_sweep(recipe):
+    root = read(recipe, str(recipe))
+    if "sweep" in root.value:
         from composer.sweeps.points import point_from_args
 
         if seeds is not None:
@@ -190,7 +188,7 @@ def train(
         point = point_from_args(recipe, overrides or (), data)
         loaded, run = point.recipe, run or point.folder
     else:
-        loaded = load(recipe, overrides or (), data)
+        loaded = load(recipe, overrides or (), data, root)
     if seeds is not None:
         from composer.run_dir import RUNS
         from composer.training.multi_seed import SeedRequest, train_seeds

@@ -20,7 +20,6 @@ from composer.cli.options import (
     make_table,
     print_json,
     require_directory,
-    require_recipe_file,
     show_loading,
     table_console,
 )
@@ -176,7 +175,6 @@ def export(
     if ctranslate2 is not None and overrides:
         message = "decoding options of CTranslate2 are given when it is called"
         raise typer.BadParameter(message, param_hint="key=value")
-    require_recipe_file(source)
     if script is not None:
         from composer.exporters.script import export_script
 

@@ -34,7 +34,6 @@ from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
 from composer.sweeps.leaderboard import Comparison, find_run, open_leaderboard
 from composer.sweeps.points import point_from_args
-from composer.sweeps.spec import is_sweep
 
 Reference = str | Path | Recipe
 LINE_WIDTH = 110
@@ -109,9 +108,6 @@ def open_side(reference: Reference, data: Path | None) -> Side:
             return Side(name, point_from_args(Path(sweep), which.split(","), data).recipe)
         run = RunDir(find_run(open_leaderboard(Path(sweep)), which))
         return Side(name, load(run.recipe, (), data), read_verified(run), run.path)
-    if path.is_file() and is_sweep(path):
-        fix = f"name one of its points, `{path}#AXIS=VALUE,...`, or one of its trials by rank, `{path}#1`"
-        raise RunError.of("this is a sweep, many recipes in one file", fix, str(path))
     return Side(str(reference), load(path, (), data))
 
 

@@ -42,14 +42,12 @@ _STEP = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\.([0-9]{1,6})(?![A-Za-z0-9_-]
 
 
 def extend(path: Path, own: Node | None = None) -> Node:
-    """Return the recipe of a file laid over its bases; `own` is the recipe if the file need not exist.
+    """Return the recipe of a file laid over its bases; `own` is its mapping if it has been read, or is in no file.
 
     Raises RecipeError with the faults of all files.
     """
-    extender = _Extender(_ceiling(path))
-    if own is None:
-        return _without_extends(extender.load(path, str(path), ()))
-    return _without_extends(extender.apply(own, str(path), path.parent, (_real_path(path),)))
+    own = read(path, str(path)) if own is None else own
+    return _without_extends(_Extender(_ceiling(path)).apply(own, str(path), path.parent, (_real_path(path),)))
 
 
 def resolve_relative(file: Path, base: Node) -> Node:
@@ -99,12 +97,12 @@ class _Extender:
         """Return the recipe of a file laid over its bases; `shown` is its name in faults."""
         real = _real_path(path)
         if real not in self.done:
-            own = _check_version(read(path, shown))
-            self.done[real] = self.apply(own, shown, path.parent, (*chain, real))
+            self.done[real] = self.apply(read(path, shown), shown, path.parent, (*chain, real))
         return self.done[real]
 
     def apply(self, own: Node, shown: str, folder: Path, chain: tuple[str, ...]) -> Node:
         """Return a recipe laid over its bases, looked up from its folder. Raise RecipeError with the faults of all."""
+        _check_is_recipe(own)
         bases, faults = [], []
         for node in _base_nodes(own):
             try:
@@ -146,7 +144,7 @@ class _Extender:
         pin = parse_pin(node)
         if pin.sha256 not in self.done:
             self._check_count(node, chain)
-            self.done[pin.sha256] = _check_version(read_pinned(pin))
+            self.done[pin.sha256] = _check_is_recipe(read_pinned(pin))
         return self.done[pin.sha256]
 
     def _check_count(self, node: Node, chain: tuple[str, ...]) -> None:
@@ -155,11 +153,16 @@ class _Extender:
             raise error_at(node.mark, "size", "extends", message, "use fewer files")
 
 
-def _check_version(root: Node) -> Node:
-    """Return the mapping of one file unchanged. Raise RecipeError if it is in another version of the language.
+def _check_is_recipe(root: Node) -> Node:
+    """Return the mapping of one file unchanged. Raise RecipeError for a sweep, or another version of the language.
 
     Every file is checked by itself: after merging, a base's `recipe:` is hidden by that of the recipe above it.
     """
+    if "sweep" in root.value:
+        file = root.mark.file
+        fix = f"list its points with `seqcomposer sweep {file} --dry-run`, and name one: `seqcomposer train {file} "
+        fix += f"axis=value`, `seqcomposer diff {file}#axis=value ...`"
+        raise error_at(root.value["sweep"].place, "sweep", "", "this is a sweep, many recipes in one file", fix)
     version = root.value.get("recipe")
     if version is not None and type(version.value) is int and 0 < version.value != VERSION:
         raise RecipeError([unsupported_version(version.mark, "recipe", version.value)])

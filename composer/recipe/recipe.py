@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from composer.model.planner import Plan
 
 
-def load(path: str | Path, overrides: Sequence[str] = (), data_dir: str | Path | None = None) -> Recipe:
-    """Return the recipe in a file, with `key=value` settings laid over it.
+def load(
+    path: str | Path, overrides: Sequence[str] = (), data_dir: str | Path | None = None, root: Node | None = None
+) -> Recipe:
+    """Return the recipe in a file, with `key=value` settings laid over it; `root` is its YAML if it has been read.
 
     Raises RecipeError with every fault of the first stage (reading, inheritance, variables, schema) that has any.
     """
     file = Path(path)
-    return _finish(extend(file), file, overrides, data_dir)
+    return _finish(extend(file, root), file, overrides, data_dir)
 
 
 def load_text(

@@ -59,14 +59,6 @@ EXAMPLES = {
 """Hints for keys of which an example says more than a type."""
 
 
-def is_sweep(path: str | Path) -> bool:
-    """Return whether a file is a sweep: a YAML mapping with the key `sweep`."""
-    try:
-        return "sweep" in read(Path(path), str(path)).value
-    except RecipeError:
-        return False
-
-
 def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | Path | None = None) -> Sweep:
     """Read and check a sweep file.
 

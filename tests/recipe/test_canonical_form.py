@@ -12,14 +12,13 @@ import pytest
 import composer
 from composer.recipe.canonical_form import TRAINER_WITH_EFFECT, TRAINING_WITHOUT_EFFECT, fingerprints
 from composer.recipe.schema_generator import load
-from composer.recipe.yaml_reader import dump
-from composer.sweeps.spec import is_sweep
+from composer.recipe.yaml_reader import dump, read
 from tests.small_recipes import SMALL, loaded
 
 RECIPES = [
     path
     for path in sorted((Path(__file__).parents[2] / "recipes").glob("**/*.yaml"))
-    if "fragments" not in path.parts and not is_sweep(path)
+    if "fragments" not in path.parts and "sweep" not in read(path, path.name).value
 ]
 
 TEXT = """recipe: 1

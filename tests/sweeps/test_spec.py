@@ -26,7 +26,7 @@ from composer.sweeps.points import (
     point_recipe,
     random_points,
 )
-from composer.sweeps.spec import is_sweep, load_schema, rank_metrics, read_sweep, schema_path
+from composer.sweeps.spec import load_schema, rank_metrics, read_sweep, schema_path
 from composer.sweeps.sweep import Goal, Pruner, SearchAlgorithm, complete
 from tests.sweeps.small_sweeps import BASE, ENCODER, sweep, write
 
@@ -75,11 +75,14 @@ def test_missing_keys_have_defaults(tmp_path: Path) -> None:
     assert sweep(tmp_path, ENCODER, "where:\nprune:\nname:").where == ()
 
 
-def test_only_sweep_files_are_recognised_as_sweeps(tmp_path: Path) -> None:
+def test_a_sweep_is_refused_where_a_recipe_is_loaded_or_extended(tmp_path: Path) -> None:
     file = write(tmp_path, ENCODER)
-    assert is_sweep(file)
-    assert not is_sweep(tmp_path / "base.yaml")
-    assert not is_sweep(tmp_path / "none.yaml")
+    (tmp_path / "mine.yaml").write_text(f"extends: {file.name}\n", encoding="utf-8")
+    for path in (file, tmp_path / "mine.yaml"):
+        with pytest.raises(RecipeError) as raised:
+            load(path)
+        assert [(fault.file, fault.code) for fault in raised.value.faults] == [(str(file), "sweep")]
+    load(tmp_path / "base.yaml")
 
 
 def test_a_grid_has_every_point_once_and_in_order(tmp_path: Path) -> None:
