@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from composer.errors import Fault, RecipeError
+from composer.recipe import registry
 from composer.recipe.recipe import Recipe, load
 
 SMALL = """recipe: 1
@@ -16,6 +18,9 @@ model:
   width: 64
   decoder: [norm]
 """
+
+CURRENT = ("pull", "sets")
+"""Old words that are words of the language elsewhere: `extends: {pull: REF}`, `relaxation: {sets: 2}`."""
 
 
 def loaded(folder: Path, text: str, overrides: Sequence[str] = (), name: str = "r.yaml") -> Recipe:
@@ -29,7 +34,15 @@ def refused(folder: Path, text: str, overrides: Sequence[str] = (), name: str = 
     with pytest.raises(RecipeError) as raised:
         loaded(folder, text, overrides, name)
     assert raised.value.render()
+    assert not [fault.hint for fault in raised.value.faults if old_words(fault.hint)]
     return raised.value.faults
+
+
+def old_words(text: str) -> list[str]:
+    """The blocks and settings in the backticks of a text that the language does not have any more."""
+    words = {key.rpartition(".")[2] for key in registry.RENAMED} - set(CURRENT)
+    code = " ".join(re.findall("`[^`]+`", text))
+    return [word for word in words if re.search(rf"(?<![\w.]){word}:|(- |[\[{{]){word}\b", code)]
 
 
 def places(faults: Sequence[Fault]) -> list[str]:

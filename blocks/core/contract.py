@@ -203,15 +203,22 @@ class Site:
         """Return what is known of `name`. Raises BlockError where nothing readable is called so."""
         if name in self.memories:
             return self.memories[name]
-        return self.names.read(name, setting, others=self.memories)
+        here = (0, self.stream.length_ratio)
+        outputs = [name for name, named in self.names.visible.items() if named.stream.length_ratio in here]
+        pooled = [name for name, named in self.memories.items() if named.stream.length_ratio == 0]
+        return self.names.read(name, setting, [*outputs, *pooled])
 
     def memory(self, name: str | None, setting: str = "from") -> str:
         """Return the memory to read: `name`, or the only encoder's. Raises BlockError for none, or several."""
         if name is not None:
             return self._known_memory(name, setting)
         if not self.encoders:
-            message = "there is nothing to read here: no encoder comes before"
-            raise BlockError("", message, code="memory", fix="give the model an encoder, or use `self_attention`")
+            message, fix = "there is nothing to read here: ", "give the model an encoder, or use `self_attention`"
+            if self.causal:
+                raise BlockError("", f"{message}no encoder comes before", code="memory", fix=fix)
+            message += "an encoder has no memory of its own, and no encoder comes before"
+            fix = "write `self_attention`; to read another source, name its encoder so that it sorts before this one"
+            raise BlockError("", message, code="memory", fix=fix)
         if len(self.encoders) > 1:
             listed = ", ".join(f"`{encoder}`" for encoder in self.encoders)
             message = f"there are {len(self.encoders)} memories to read ({listed}), and no `{setting}` chooses one"
@@ -220,7 +227,7 @@ class Site:
 
     def _known_memory(self, name: str, setting: str) -> str:
         if name not in self.memories:
-            raise self.names.unknown_name(name, setting, self.memories, what="no memory")
+            raise self.names.unknown_name(name, setting, self.memories, "no memory")
         return name
 
     def sequence(self, block: str) -> Stream:

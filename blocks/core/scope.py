@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 from blocks.core.contract import BlockError, Named, Stream
 
@@ -55,40 +54,37 @@ class Scope:
         self.taken.add(name)
         self.visible[name] = named
 
-    def read(self, name: str, setting: str, others: Mapping[str, Any] | None = None) -> Named:
-        """Return what `name` stands for. Raises BlockError with the nearest name."""
+    def read(self, name: str, setting: str, readable: Iterable[str] | None = None) -> Named:
+        """Return what `name` stands for. Raises BlockError with the nearest of the names that are `readable` there."""
         self.reads.append(name)
         if name in self.visible:
             return self.visible[name]
         if not name.startswith(PREV):
-            raise self.unknown_name(name, setting, others or {})
+            raise self.unknown_output(name, setting, list(self.visible if readable is None else readable))
         if self.guess is None:
             raise self.no_previous(name, setting)
         return self.guess
 
+    def unknown_output(self, name: str, setting: str, readable: Sequence[str]) -> BlockError:
+        """Return the error for a name that no output has which can be read here."""
+        if name in self.declared:
+            message = f"`{name}` cannot be read here: it is named later, or in another branch"
+            previous = f"write `{PREV}{name}` for its value one position before, or read it after the block"
+            fix = "read it after the block, or after the merge" if self.entered is None else previous
+            return BlockError(setting, message, code="name", fix=fix)
+        meant = close_match(name, readable)
+        fix = f"write `{meant}`" if meant else f"name an earlier block `as: {name}`"
+        return self.unknown_name(name, setting, readable, "nothing here", f"{fix}; what can be read here: ")
+
     def unknown_name(
-        self, name: str, setting: str, others: Mapping[str, Any], what: str = "nothing here"
+        self, name: str, setting: str, readable: Iterable[str], what: str, fix: str = "write one of "
     ) -> BlockError:
-        """Return the error for a name that nothing readable has."""
-        if name in self.declared and what == "nothing here":
-            return BlockError(
-                setting,
-                f"`{name}` cannot be read here: it is named later, or in another branch",
-                code="name",
-                fix="read it after the block, or after the merge"
-                if self.entered is None
-                else f"write `{PREV}{name}` for its value one position before, or read it after the block",
-            )
-        readable = list(others) if what != "nothing here" else [*self.visible, *others]
-        close = difflib.get_close_matches(name, readable, n=1, cutoff=0.5)
-        meant = f"; did you mean `{close[0]}`?" if close else ""
-        listed = ", ".join(f"`{name}`" for name in readable)
-        return BlockError(
-            setting,
-            f"{what} is called `{name}`{meant}",
-            code="name",
-            fix=f"write one of {listed}" if listed else "nothing can be read here",
-        )
+        """Return the error for a name that none of `readable` has; `what` is `no memory`, `no stack`."""
+        readable = list(readable)
+        meant = close_match(name, readable)
+        listed = ", ".join(f"`{other}`" for other in readable)
+        message = f"{what} is called `{name}`" + (f"; did you mean `{meant}`?" if meant else "")
+        return BlockError(setting, message, code="name", fix=f"{fix}{listed}" if listed else "nothing can be read here")
 
     def no_previous(self, name: str, setting: str) -> BlockError:
         """Return the error for a `prev` that does not exist."""
@@ -107,8 +103,8 @@ class Scope:
                 setting, f"`{of}` is not made in this `recurrent`, so it has no step before", code="name", fix=fix
             )
         made = [name.removeprefix(PREV) for name in self.visible if name.startswith(PREV)]
-        close = difflib.get_close_matches(of, made, n=1, cutoff=0.5)
-        meant = f"; did you mean `{PREV}{close[0]}`?" if close else ""
+        close = close_match(of, made)
+        meant = f"; did you mean `{PREV}{close}`?" if close else ""
         listed = ", ".join(f"`{PREV}{name}`" for name in made)
         fix = f"what was one step before: {listed}" if listed else f"name a block in it `as: {of}`"
         return BlockError(setting, f"nothing in this `recurrent` is called `{of}`{meant}", code="name", fix=fix)
@@ -146,3 +142,8 @@ class Scope:
         self.visible.update(inner.defined_in_loop())
         self.taken.update(inner.taken)
         self.reads += [name for name in inner.reads if name != "input" and not name.startswith(PREV)]
+
+
+def close_match(name: str, readable: Iterable[str]) -> str:
+    """Return the name that was probably meant, or ""."""
+    return next(iter(difflib.get_close_matches(name, list(readable), n=1, cutoff=0.5)), "")

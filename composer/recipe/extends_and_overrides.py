@@ -17,9 +17,8 @@ from typing import NamedTuple
 from composer.errors import Fault, KeyPath, Mark, RecipeError, did_you_mean, error_at, fault_at, format_path
 from composer.recipe.cache import parse_pin, read_pinned
 from composer.recipe.interpolation import recipe_variables, unknown_variable
-from composer.recipe.messages import unsupported_version
 from composer.recipe.registry import CHOICES
-from composer.recipe.schema_reader import DATA_SOURCES, VERSION
+from composer.recipe.schema_reader import DATA_SOURCES, VERSION, unsupported_version
 from composer.recipe.yaml_reader import COMMAND_LINE, MAX_DEPTH, Node, dump, nesting_depth, parse_value, read, to_data
 
 MAX_FILES = 32
@@ -315,8 +314,9 @@ class _Setter(NamedTuple):
             return {}
         if isinstance(node.value, dict):
             return node.value
-        if node.value == name:  # a block's bare name
-            return {name: Node({}, node.mark, key=node.mark)}
+        is_choice = any(path == choice.key for choice in CHOICES.values()) and isinstance(node.value, str)
+        if node.value == name or is_choice:  # the bare name of a block, an optimizer, ...
+            return {node.value: Node({}, node.mark, key=node.mark)}
         first = self.first(path)
         if first is None:
             shown = format_path(path)

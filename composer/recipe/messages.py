@@ -20,19 +20,23 @@ from composer.recipe.schema_reader import (
     dereference,
     describe,
     describe_bounds,
+    entry_with_word,
+    inline_settings,
+    intended_key,
     is_stack,
     json_type,
     mapping_branch,
     parse_number,
     quote_all,
     scalar_text,
+    setting_of_choice,
+    unsupported_version,
     usage_example,
 )
-from composer.recipe.yaml_reader import Node
+from composer.recipe.yaml_reader import COMMAND_LINE, Node
 
 BOOLEAN_WORDS = {**dict.fromkeys(("yes", "on", "y", "1"), "true"), **dict.fromkeys(("no", "off", "n", "0"), "false")}
 _JOINED = re.compile(r"([A-Za-z_][\w-]*)(?: *[:\uff1a=] *| +)(.+)")
-SOURCES = "`parallel`, `hub`, `generate` and `babi`"
 
 
 class SchemaError(NamedTuple):
@@ -83,49 +87,55 @@ def explain(error: SchemaError) -> Fault:
     return _EXPLANATIONS.get(error.keyword, _wrong_value)(error)
 
 
-def unsupported_version(mark: Mark, subject: str, version: int) -> Fault:
-    """Return the fault of a recipe (or a sweep) in a version of the language that this package does not read."""
-    message = f"this {subject} is written in version {version} of its language; this seqcomposer reads"
-    return fault_at(mark, "version", subject, f"{message} version {VERSION}", "install a newer seqcomposer")
-
-
 # ------------------------------------------------------------------------------------------- keys
 
 
 def _unknown_key(error: SchemaError) -> Fault:
     name, keys = error.detail, list(error.schema["properties"])
-    refused = error.schema.get("x-refused", {})
-    if name in refused:
-        return error.fault_at_name(name, "refused", f"`{name}` cannot be set under `trainer`", refused[name])
+    if hint := error.schema.get("x-refused", {}).get(name):
+        return error.fault_at_name(name, "refused", f"`{name}` cannot be set under `trainer`", hint)
     if name in error.schema.get("x-renamed", {}):
         return _renamed_word(error, name)
     if joined := _joined_key(error, name, keys):
         return joined
     is_section = not any(isinstance(step, int) for step in error.path)
     message = f"{error.owner} has no {'key' if is_section else 'setting'} `{name}`{did_you_mean(name, keys)}"
-    close = closest_match(name, keys)
-    if close:
-        hint = f"write `{close}`; allowed here: {quote_all(keys)}"
+    if close := closest_match(name, keys):
+        form = entry_with_word(error.root["$defs"], "defaults", close, name)
+        hint = f"write `{form}`; allowed here: {quote_all(keys)}"
+    elif stack := intended_key(error.schema, error.root["$defs"], name):
+        message = f"`{name}` is a block, and no setting of {error.owner}"
+        hint = f"write it into the stack: `{stack}: [{name}{inline_settings(error.value[name])}]`"
     elif is_section and len(error.path) <= 1 and (home := _section_of(error, name)):
         hint = f"`{name}` belongs {home}"
     else:
-        hint = f"remove it; allowed here: {quote_all(keys)}" if keys else "remove it; there are no settings here"
+        rest = f"allowed here: {quote_all(keys)}" if keys else "there are no settings here"
+        hint = _choice_hint(error, name) or f"remove it; {rest}"
     return error.fault_at_name(name, "unknown", message, hint)
+
+
+def _choice_hint(error: SchemaError, name: str) -> str:
+    """Return how to write `lr`, a setting of the optimizer in use or of another choice; or ""."""
+    value = error.value if isinstance(error.value, dict) else {}
+    path, is_alone = setting_of_choice(error.root, error.path, value, name)
+    if not path or not value:
+        return ""
+    keys = [str(step) for step in path[min(len(error.path), len(path) - 3) :]]
+    setting, others = inline_settings(value[name]), "" if is_alone else "..., "
+    form = f"write `{': {'.join((*keys[:-1], others + keys[-1]))}{setting}{'}' * (len(keys) - 1)}`"
+    on_command_line = error.node.value[name].place.file == COMMAND_LINE
+    return form + (f", on the command line `{format_path(path)}={setting[2:]}`" if on_command_line else "")
 
 
 def _joined_key(error: SchemaError, word: str, names: Iterable[str]) -> Fault | None:
     """Return the fault of `width:8`, a key and its value in one word; None for another word."""
     parts = _JOINED.fullmatch(word)
     key = closest_match(parts[1], names) if parts else ""
-    if not parts or _normalized(key) != _normalized(parts[1]):
+    if not parts or key != parts[1].lower().replace("-", "_"):
         return None
     message = f"`{word}` is one word{foreign_letter(word)}"
     message += "; a space is missing after the `:`" if ":" in word else "; `: ` parts a key and its value"
     return error.fault_at_name(word, "syntax", message, f"write `{key}: {parts[2]}`")
-
-
-def _normalized(word: str) -> str:
-    return word.lower().replace("-", "_")
 
 
 def _renamed_word(error: SchemaError, old: str) -> Fault:
@@ -165,9 +175,9 @@ def _data_source(error: SchemaError) -> Fault:
     if not error.detail:
         hint = "write `parallel:` for files, `hub:` for a data set of the hub, `generate:` for a generated task, or "
         hint += "`babi:` for stories with questions"
-        return error.fault(error.node.place, "missing", f"`data` needs one of {SOURCES}", hint)
+        return error.fault(error.node.place, "missing", f"`data` needs one of {quote_all(DATA_SOURCES)}", hint)
     first, second = error.detail[:2]
-    message = f"`data` has `{first}` already, and only one of {SOURCES} can be"
+    message = f"`data` has `{first}` already, and only one of {quote_all(DATA_SOURCES)} can be"
     return error.fault_at_name(second, "exclusive", message, f"remove `{second}`, or `{first}`")
 
 
@@ -213,8 +223,7 @@ def _separate_hint(error: SchemaError, second: str) -> str:
 def _type_key(error: SchemaError, names: list[str]) -> Fault:
     """Return the fault of `type: rnn`, as other systems write it."""
     value, noun = error.node.value["type"].value, error.schema["x-noun"]
-    name = value if isinstance(value, str) else names[0]
-    name = name if name in names else closest_match(name, names) or names[0]
+    name = (closest_match(value, names) if isinstance(value, str) else "") or names[0]
     settings = ", ".join(f"{key}: ..." for key in error.value if key != "type")
     form = f"{name}: {{{settings}}}" if settings else name
     form = f"- {form}" if noun == "block" else form
@@ -226,7 +235,8 @@ def _second_key(error: SchemaError, name: str, other: str) -> Fault:
     message, hint = f"`{other}` is a setting of `{name}`", f"write `{name}: {{..., {other}: ...}}`"
     if other not in settings:
         noun, guess = _a(error.schema["x-noun"]), did_you_mean(other, settings)
-        message, hint = f"{noun} has one key, and `{other}` follows `{name}`{guess}", _separate_hint(error, other)
+        message = f"{noun} has one key, and `{other}` follows `{name}`{guess}"
+        hint = _choice_hint(error, other) or _separate_hint(error, other)
     elif error.value[name] is None:
         hint = f"indent `{other}` further than `{name}`"
     return error.fault_at_name(other, "exclusive", message, hint)
@@ -238,8 +248,10 @@ def _unknown_name(error: SchemaError, name: str) -> Fault:
     names = list(error.schema["properties"])
     if joined := _joined_key(error, name, names):
         return joined
-    close = closest_match(name.removeprefix("-"), names)
-    hint = f"write `{close}`" if close else f"the names are {quote_all(names)}"
+    if close := closest_match(name.removeprefix("-"), names):
+        hint = f"write `{entry_with_word(error.root['$defs'], error.schema['x-choice'], close, name)}`"
+    else:
+        hint = _choice_hint(error, name) or f"the names are {quote_all(names)}"
     message = f"there is no {error.schema['x-noun']} called `{name}`{did_you_mean(name, names)}"
     return error.fault_at_name(name, "unknown", message, hint)
 
@@ -369,13 +381,10 @@ def _corrected(error: SchemaError, branches: list[Schema]) -> str:
         return f"[{value.lstrip('- ')}]"
     if value is None or isinstance(value, (list, dict)):
         return ""
-    return closest_match(scalar_text(value), allowed_words(schema)) or _as_list(error, branches)
-
-
-def _as_list(error: SchemaError, branches: list[Schema]) -> str:
-    """Return the list with a single value in it if lists of its kind are accepted, or ""."""
-    for branch in branches if error.keyword == "type" else ():
-        if any(item.get("type") == json_type(error.value) for item in alternatives(branch.get("items", {}))):
+    if close := closest_match(scalar_text(value), allowed_words(schema)):
+        return close
+    for branch in branches if error.keyword == "type" else ():  # a list with this single value in it
+        if any(item.get("type") == json_type(value) for item in alternatives(branch.get("items", {}))):
             return f"[{', '.join([error.node.text] * max(1, branch.get('minItems', 1)))}]"
     return ""
 

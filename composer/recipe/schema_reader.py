@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from unicodedata import decimal
 
+from composer.errors import Fault, KeyPath, Mark, closest_match, fault_at
 from composer.recipe.yaml_reader import parse_scalar
 
 Schema = dict[str, Any]
@@ -28,6 +29,12 @@ LOWER_BOUNDS = {"minimum": "{} or more", "exclusiveMinimum": "above {}"}
 BOUNDS = LOWER_BOUNDS | {"exclusiveMaximum": "below {}", "maximum": "at most {}"}
 NUMBERS = {"integer": "a whole number", "number": "a number"}
 PLURAL = {"integer": "whole numbers", "number": "numbers", "string": "texts", "array": "lists"}
+
+
+def unsupported_version(mark: Mark, subject: str, version: int) -> Fault:
+    """Return the fault of a recipe (or a sweep) in a version of the language that this package does not read."""
+    message = f"this {subject} is written in version {version} of its language; this seqcomposer reads"
+    return fault_at(mark, "version", subject, f"{message} version {VERSION}", "install a newer seqcomposer")
 
 
 def json_type(value: Any) -> str:
@@ -185,3 +192,55 @@ def quote_all(words: Iterable[str]) -> str:
     words = list(words)
     more = f" and {len(words) - MAX_WORDS} more" if len(words) > MAX_WORDS else ""
     return ", ".join(f"`{word}`" for word in words[:MAX_WORDS]) + more
+
+
+# ------------------------------------------------------------------------------------------- what was meant
+
+
+def intended_key(schema: Schema, defs: Schema, name: str) -> str:
+    """Return the key of a mapping that was surely meant by an unknown one, or ""; for a block, that of the stack."""
+    keys = schema["properties"]
+    renamed = schema.get("x-renamed", {}).get(name, "").partition(":")[0]
+    close = renamed or closest_match(name, keys)
+    is_block = name in defs.get("block", {}).get("properties", {})
+    stacks = (key for key, setting in keys.items() if any(map(is_stack, alternatives(setting))))
+    return close or next(stacks if is_block else iter(()), "")
+
+
+def entry_with_word(defs: Schema, table: str, name: str, word: str) -> str:
+    """Return how `lstm` is written, a word that one setting of `rnn` takes; `rnn` itself for other words."""
+    settings = defs.get(f"{table}.{name}", {}).get("properties", {})
+    setting = next((key for key, schema in settings.items() if word in allowed_words(schema)), "")
+    return f"{name}: {{{setting}: {word}}}" if setting else name
+
+
+def inline_settings(value: Any) -> str:
+    """Return settings as they follow a name: `: 3`, or `: {...}` for several."""
+    return "" if value is None else ": {...}" if isinstance(value, (dict, list)) else f": {scalar_text(value)}"
+
+
+def setting_of_choice(root: Schema, path: KeyPath, value: dict[str, Any], name: str) -> tuple[KeyPath, bool]:
+    """Return the path of a setting of the optimizer in use, or of another choice at or below a mapping, or ().
+
+    Also return whether nothing else is set there.
+    """
+    defs, schema = root["$defs"], root
+    for step in path:
+        schema = dereference(defs, schema).get("properties", {}).get(step, {})
+    rules = dereference(defs, schema)
+    if "x-choice" in rules:
+        present = {word: settings for word, settings in value.items() if word in rules["properties"]}
+        chosen = present or schema.get("default", "")
+        word = next(iter(chosen)) if isinstance(chosen, dict) else str(chosen)
+        settings = defs.get(f"{rules['x-choice']}.{word}", {}).get("properties", {})
+        setting = closest_match(name, settings)
+        return ((*path, word, setting), not present.get(word)) if setting else ((), True)
+    for key, inner in rules.get("properties", {}).items():
+        below = value.get(key)
+        is_choice = "x-choice" in defs.get(ref_name(inner), {})
+        if is_choice or (not path and "$ref" in inner):
+            below = {below: None} if isinstance(below, str) else below if isinstance(below, dict) else {}
+            setting_path, is_alone = setting_of_choice(root, (*path, key), below, name)
+            if setting_path:
+                return setting_path, is_alone
+    return (), True

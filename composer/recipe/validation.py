@@ -18,7 +18,7 @@ from jsonschema.validators import extend
 from composer.errors import Fault, RecipeError, closest_match, did_you_mean, fault_at, format_path
 from composer.recipe.messages import SchemaError, explain
 from composer.recipe.metrics import METRICS, metric_of
-from composer.recipe.schema_reader import BOUNDS, DATA_SOURCES, Schema, quote_all, select_branch
+from composer.recipe.schema_reader import BOUNDS, DATA_SOURCES, Schema, intended_key, quote_all, select_branch
 from composer.recipe.yaml_reader import Node, to_data
 
 Errors = Iterator[ValidationError]
@@ -48,9 +48,8 @@ def schema_faults(root: Node, schema: Schema) -> list[Fault]:
     meant = set()
     for error in errors:
         if error.validator == "additionalProperties" and isinstance(error.schema, dict):
-            name = str(error.validator_value)
-            renamed = error.schema.get("x-renamed", {}).get(name, "").partition(":")[0]
-            meant.add((*error.absolute_path, renamed or closest_match(name, error.schema["properties"])))
+            key = intended_key(error.schema, schema["$defs"], str(error.validator_value))
+            meant.add((*error.absolute_path, key))
     faults = []
     for error in errors:
         path, detail = tuple(error.absolute_path), error.validator_value

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
 
 from composer.recipe import registry, schema_generator
-from tests.small_recipes import SMALL, places, refused
+from tests.small_recipes import SMALL, old_words, places, refused
 
 FAKE = {
     "block.standardise": "norm",
@@ -70,6 +71,21 @@ def test_an_old_word_is_refused_with_the_new_one(
 def test_an_old_word_is_refused_on_the_command_line_too(renamed: None, tmp_path: Path) -> None:
     (fault,) = refused(tmp_path, SMALL, ["training.budget=3"])
     assert (fault.file, fault.column, fault.code) == ("<command line>", 10, "renamed")
+
+
+def test_no_fix_names_an_old_word() -> None:
+    """Every text of the sources counts; `refused` looks at the fix of every fault that a test plants."""
+    root = Path(registry.__file__).parents[2]
+    texts = {
+        (path.name, node.value)
+        for path in [*root.glob("composer/**/*.py"), *root.glob("blocks/**/*.py")]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    assert not sorted((name, text) for name, text in texts if old_words(text))
+    assert old_words("write `- sum` or `{grid: {room: 2}}`") == old_words("put `[sum, {room: 1}]` before it")
+    assert sorted(old_words("write `- sum` or `{grid: {room: 2}}`")) == ["room", "sum"]
+    assert not old_words("write `merge: sum`, or `sum_columns`")
 
 
 def test_every_entry_of_the_table_names_an_old_word_and_a_new_one() -> None:

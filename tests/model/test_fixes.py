@@ -1,0 +1,64 @@
+"""The fix of a fault that only a built model shows names what can be written there."""
+
+from __future__ import annotations
+
+import pytest
+
+from composer.errors import RecipeError
+from composer.model.planner import plan
+from composer.recipe.recipe import load_text
+
+HEAD = "recipe: 1\ndata: {generate: copy}\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "message", "fix"),
+    [
+        (
+            "encoder: [rnn], decoder: [{cross_attention: {query: top}}]",
+            "nothing here is called `top`",
+            "name an earlier block `as: top`; what can be read here: `input`",
+        ),
+        (
+            "encoder: [{rnn: {as: top}}], decoder: [cross_attention, {concat: top}]",
+            "nothing here is called `top`",
+            "name an earlier block `as: top`; what can be read here: `input`",
+        ),
+        (
+            "encoder: [rnn, {pool: {as: gist}}], decoder: [{rnn: {as: top}}, {concat: tpo}, cross_attention]",
+            "did you mean `top`?",
+            "write `top`; what can be read here: `input`, `top`, `encoder`, `encoder.gist`",
+        ),
+        (
+            "encoder: [rnn], decoder: [cross_attention, {concat: encodr}]",
+            "nothing here is called `encodr`",
+            "name an earlier block `as: encodr`; what can be read here: `input`",
+        ),
+        (
+            "encoder: [cross_attention, rnn], decoder: [cross_attention]",
+            "an encoder has no memory of its own, and no encoder comes before",
+            "write `self_attention`; to read another source, name its encoder so that it sorts before this one",
+        ),
+        (
+            "decoder: [rnn, cross_attention]",
+            "there is nothing to read here: no encoder comes before",
+            "give the model an encoder, or use `self_attention`",
+        ),
+    ],
+)
+def test_a_name_that_cannot_be_read_gets_an_exact_fix(model: str, message: str, fix: str) -> None:
+    with pytest.raises(RecipeError) as raised:
+        plan(load_text(f"{HEAD}model: {{width: 16, {model}}}\n"))
+    fault = raised.value.faults[0]
+    assert message in fault.message
+    assert fault.hint == fix
+
+
+def test_an_override_of_the_optimizer_names_its_setting() -> None:
+    for optimizer, word in (("", "adam"), ("training: {optimizer: sgd}\n", "sgd")):
+        text = f"{HEAD}model: {{width: 16, decoder: [rnn]}}\n{optimizer}"
+        with pytest.raises(RecipeError) as raised:
+            load_text(text, overrides=["training.optimizer.lr=3"])
+        (fault,) = raised.value.faults
+        written = f"`optimizer: {{{word}: {{learning_rate: 3}}}}`"
+        assert fault.hint == f"write {written}, on the command line `training.optimizer.{word}.learning_rate=3`"
