@@ -4,30 +4,43 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from pytorch_lightning import Callback, Trainer
+from torch import Tensor, nn
+from torch.linalg import vector_norm
+from torch.optim import Optimizer
 
+from blocks.core.contract import Block
 from composer.data.encoding import Encoded
 from composer.data.sampler import ResumableBatchSampler
 from composer.data.sources import Pairs
 from composer.data.tokenizer import Tokenizers
-from composer.errors import RunFailed
+from composer.errors import KeyPath, RunFailed
 from composer.inference.decode import decode_all, length_queries, num_positions
 from composer.inference.decoders import Lengths
 from composer.inference.run import Sample
 from composer.model.encoder_decoder import EncoderDecoder
-from composer.recipe.metrics import as_maximised, text_scores
+from composer.recipe.metrics import text_scores
 from composer.recipe.recipe import Recipe
-from composer.training.checkpointing import CheckpointManager, capture_rng_state, restore_rng_state, seed_all
+from composer.training.checkpointing import (
+    CheckpointManager,
+    capture_rng_state,
+    has_finite_state,
+    restore_rng_state,
+    seed_all,
+)
 from composer.training.datamodule import Curriculum
 from composer.training.distributed import Ranks, SignalHandler, TrainingInterrupted
 from composer.training.loggers import BUDGET_TRACE, MetricsLogger
 from composer.training.module import Seq2SeqModule
-from composer.training.optim import Budget, Clock, Progress
+from composer.training.optim import Budget, Clock, EarlyStopping, Progress
+from composer.training.sharding import is_sharded
 
 ROW_STEPS = 10
 """Steps between two rows of metrics; only then does the host wait for the device."""
@@ -69,14 +82,21 @@ class TrainingLoopCallback(Callback):
         self.history: list[dict[str, float]] = []
         self.resumed: dict[str, Any] | None = None
         self.ended_epoch = False
+        self.trace = DivergenceTrace()
         # since the last row of metrics
         self.row_step, self.row_time, self.row_tokens = 0, time.monotonic(), 0.0
         self.row_pace: list[float] = []
         # since the processes last asked each other for signals
         self.asked_step, self.asked_time, self.ask_every = 0, time.monotonic(), 1
 
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: Any, optimizer: Optimizer) -> None:
+        """Trace the gradients of a step, of which 16-mixed may skip one that is infinite."""
+        if trainer.precision != "16-mixed" and not is_sharded(pl_module.model):
+            self.trace.add_gradients(self.progress.step, pl_module.model)
+
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Count the batch; then, if due, write a row, validate, save a checkpoint, and stop."""
+        self.trace.losses.append((self.progress.step, outputs["loss"]))
         self.ended_epoch |= self.sampler.advance()
         if trainer.global_step == self.progress.step:
             return  # gradients accumulate: there was no optimizer step
@@ -98,9 +118,17 @@ class TrainingLoopCallback(Callback):
         if due:
             self.history.append({"step": float(self.progress.step)})
         if due or signal:
-            self.checkpoints.save(trainer, self.progress.step, self.history)
+            self.save_checkpoint(trainer)
         if signal:
             raise TrainingInterrupted(signal)
+
+    def save_checkpoint(self, trainer: Trainer) -> None:
+        """Save a checkpoint. Raises RunFailed, on every device, if weights or optimizer states are not finite."""
+        if not has_finite_state(trainer):
+            cause = "a gradient since the last checkpoint was not finite"
+            step = self.progress.step
+            raise self.diverged(f"after {step} steps a weight or an optimizer state is NaN or infinite: {cause}")
+        self.checkpoints.save(trainer, self.progress.step, self.history)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Log the scores of a validation, and those of decoding its first sentences."""
@@ -120,7 +148,7 @@ class TrainingLoopCallback(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Save a checkpoint, and stop if the validation or a signal ends the training."""
-        self.checkpoints.save(trainer, self.progress.step, self.history)
+        self.save_checkpoint(trainer)
         if self.is_over():
             trainer.should_stop = True
         if signal := self.received_signal():
@@ -199,7 +227,11 @@ class TrainingLoopCallback(Callback):
     def check_finite(self, value: float, name: str) -> None:
         """Raise RunFailed if a loss is NaN or infinite."""
         if not math.isfinite(value):
-            raise self.module.diverged(f"{name} is {value} after {self.progress.step} steps")
+            raise self.diverged(f"{name} is {value} after {self.progress.step} steps")
+
+    def diverged(self, message: str) -> RunFailed:
+        """Return the error of a loss, weight or optimizer state that is not finite, with where that began."""
+        return self.trace.error(message, self.module.recipe, self.module.model)
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Continue from the checkpoint that Lightning has loaded, if any.
@@ -315,24 +347,48 @@ def num_sentences(model: EncoderDecoder, lengths: Lengths) -> int:
     return count if len(queries) <= MAX_QUERIES else max(1, queries[MAX_QUERIES].row)
 
 
-@dataclass(frozen=True)
-class EarlyStopping:
-    """Rule that ends a training: `goal` reached, or `patience` validations without `min_delta` of improvement."""
+DIVERGED = "lower the learning rate, give the schedule more `warmup_steps`, or set `training.clip_norm: 1.0`"
+"""Fix of a loss, weight or optimizer state that is not finite."""
+TRACED_STEPS = 2 * ROW_STEPS
+"""Steps that are traced: more than lie between two rows of metrics, where the loss is looked at."""
 
-    metric: str
-    patience: int | None
-    min_delta: float
-    goal: float | None
 
-    def should_stop(self, history: Sequence[Mapping[str, float]]) -> bool:
-        """Return True if the scores of all validations so far, in order, end the training."""
-        if self.goal is not None:
-            goal = as_maximised(self.metric, {self.metric: self.goal})
-            if any(as_maximised(self.metric, scores) >= goal for scores in history):
-                return True
-        best, waited = -math.inf, 0
-        for scores in history:
-            if self.metric in scores:
-                value = as_maximised(self.metric, scores)
-                best, waited = (value, 0) if value > best + self.min_delta else (best, waited + 1)
-        return self.patience is not None and waited >= self.patience
+class DivergenceTrace:
+    """Losses and gradient norms of the last steps, on their device, which tell where a training began to diverge."""
+
+    def __init__(self) -> None:
+        self.losses: deque[tuple[int, Tensor]] = deque(maxlen=TRACED_STEPS)
+        self.norms: deque[tuple[int, Tensor]] = deque(maxlen=TRACED_STEPS)
+
+    def add_gradients(self, step: int, model: nn.Module) -> None:
+        """Remember the norm of every gradient of a step."""
+        gradients = (p.grad if p.grad is not None else p.new_zeros(()) for p in model.parameters())
+        self.norms.append((step, torch.stack([vector_norm(gradient) for gradient in gradients])))  # (P,)
+
+    def error(self, message: str, recipe: Recipe, model: nn.Module) -> RunFailed:
+        """Return the error of a training that `message` says has diverged, with the block where it began."""
+        loss = next((step for step, loss in self.losses if not loss.isfinite()), None)
+        bad = next(((step, norms) for step, norms in self.norms if not norms.isfinite().all()), None)
+        path: KeyPath = ()
+        if bad is not None and (loss is None or bad[0] < loss):
+            path = _last_block(model, (~bad[1].isfinite()).tolist())
+            message += f"; the gradient of step {bad[0] + 1:,} was the first that was not finite"
+            message += f", and the last block in which it was not is `{path[-1]}`" if path else ""
+        elif loss is not None:
+            message += f"; the loss of step {loss + 1:,} was the first that was not finite"
+            before = next((norms for step, norms in self.norms if step == loss - 1), None)
+            if before is not None:
+                path = _last_block(model, (before == before.max()).tolist())
+                message += f", and the largest gradient before it, {float(before.max()):.3g}"
+                message += f", was that of `{path[-1]}`" if path else ""
+        hint = DIVERGED + (", or put a `norm` before this block" if path else "")
+        return RunFailed([recipe.fault("diverged", path, message, hint)]) if path else RunFailed.of(message, hint)
+
+
+def _last_block(model: nn.Module, marked: list[bool]) -> KeyPath:
+    """Return the path of the innermost block with the last of the marked parameters; () if it is in no block."""
+    blocks = [module for module in model.modules() if isinstance(module, Block) and module.path]
+    # inner blocks come later, and take the place of those around them
+    owners = {id(parameter): block.path for block in blocks for parameter in block.parameters()}
+    paths = [owners.get(id(parameter), ()) for parameter in model.parameters()]
+    return next((path for path, is_marked in zip(paths[::-1], marked[::-1], strict=True) if is_marked and path), ())

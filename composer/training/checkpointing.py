@@ -116,21 +116,7 @@ class CheckpointManager:
     metric: str = "val/loss"
 
     def save(self, trainer: Trainer, step: int, history: History) -> None:
-        """Save the checkpoint of `step` (called on every device), then prune older ones (on the first).
-
-        Raises RunFailed, on every device, if weights or optimizer states are not finite.
-        """
-        # the loss does not show it: it may have been finite in the step whose gradient was not
-        states = (state for optimizer in trainer.optimizers for state in optimizer.state.values())
-        moments = (value for state in states for value in state.values() if isinstance(value, Tensor))
-        values = chain(trainer.lightning_module.parameters(), moments)
-        own_parts = [(value.to_local() if isinstance(value, DTensor) else value).detach() for value in values]
-        bad = torch.stack([~part.isfinite().all() for part in own_parts]).sum()
-        if trainer.strategy.reduce(bad, reduce_op="sum"):
-            cause = "a gradient since the last checkpoint was not finite"
-            message = f"after {step} steps a weight or an optimizer state is NaN or infinite: {cause}"
-            module: Any = trainer.lightning_module
-            raise module.diverged(message)
+        """Save the checkpoint of `step` (called on every device), then prune older ones (on the first)."""
         trainer.save_checkpoint(checkpoint_path(self.folder, step))
         if trainer.is_global_zero:
             self.prune(step, history)
@@ -164,6 +150,19 @@ class CheckpointManager:
             return "average", recent
         best = self.best(history)
         return ("best", [best]) if best in existing else ("last", [max(existing)])
+
+
+def has_finite_state(trainer: Trainer) -> bool:
+    """Return whether weights and optimizer states are finite, on all devices; a collective call.
+
+    The loss does not show it: it may have been finite in the step whose gradient was not.
+    """
+    states = (state for optimizer in trainer.optimizers for state in optimizer.state.values())
+    moments = (value for state in states for value in state.values() if isinstance(value, Tensor))
+    values = chain(trainer.lightning_module.parameters(), moments)
+    own_parts = [(value.to_local() if isinstance(value, DTensor) else value).detach() for value in values]
+    bad = torch.stack([~part.isfinite().all() for part in own_parts]).sum()
+    return not trainer.strategy.reduce(bad, reduce_op="sum")
 
 
 def capture_rng_state() -> dict[str, Any]:

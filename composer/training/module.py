@@ -22,7 +22,6 @@ from composer.model.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, Sigmoi
 from composer.model.weights import initialize
 from composer.recipe.metrics import token_scores
 from composer.recipe.recipe import Recipe, load_text
-from composer.training.divergence import DivergenceTrace
 from composer.training.optim import OPTIMIZERS, SCHEDULES, Progress
 from composer.training.sharding import full_state, is_sharded, local_part, shard
 
@@ -59,7 +58,6 @@ class Seq2SeqModule(LightningModule):
         self.spent: Tensor
         self.register_buffer("spent", torch.zeros(()), persistent=False)
         self.last_batch: Batch = {}
-        self.trace = DivergenceTrace()
         self.train_sums = DeviceSums()
         self.val_sums = DeviceSums()
 
@@ -148,14 +146,9 @@ class Seq2SeqModule(LightningModule):
         for values in penalties.values():
             loss = loss + torch.stack(values).mean() * (parts * batch["part"])
         self.train_sums.add(loss=loss.detach() / parts)
-        self.trace.losses.append((self.progress().step, loss.detach()))
         if self.loop_progress is None:
             self.log("train/loss", loss.detach(), prog_bar=True)
         return loss
-
-    def diverged(self, message: str) -> RunFailed:
-        """Return the error of a loss, weight or optimizer state that is not finite, with where that began."""
-        return self.trace.error(message, self.recipe, self.model)
 
     def decoder_input(self, batch: Batch, spent: float) -> Tensor:
         """Return what the decoder reads: bos and the target, or with scheduled sampling partly its own. -> (B, T)"""
@@ -174,12 +167,7 @@ class Seq2SeqModule(LightningModule):
         return OPTIMIZERS[name]([p for p in self.parameters() if p.requires_grad], **settings)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Trace the gradients, and set the learning rate of this step.
-
-        No torch scheduler does it: a budget may be minutes of a clock.
-        """
-        if not is_sharded(self.model) and self.recipe.training["precision"] != "16-mixed":  # it skips infinite steps
-            self.trace.add_gradients(self.progress().step, self.model)
+        """Set the learning rate of this step. No torch scheduler does it: a budget may be minutes of a clock."""
         ((_, chosen),) = self.recipe.training["optimizer"].items()
         ((name, settings),) = self.recipe.training["schedule"].items()
         rate = chosen["learning_rate"] * SCHEDULES[name](self.progress(), **settings)

@@ -1,10 +1,10 @@
-"""Optimizers and learning-rate schedules that a recipe can name, and the training budget that schedules follow."""
+"""Optimizers and learning-rate schedules that a recipe can name; the training budget, and early stopping."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -13,6 +13,7 @@ from torch import optim
 from torch.nn import Parameter
 
 from blocks.core.contract import Bounds, Count, NonNegative, Positive, Proportion, Rate
+from composer.recipe.metrics import as_maximised
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,29 @@ class Progress(NamedTuple):
     step: int
     spent: float
     losses: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """Rule that ends a training: `goal` reached, or `patience` validations without `min_delta` of improvement."""
+
+    metric: str
+    patience: int | None
+    min_delta: float
+    goal: float | None
+
+    def should_stop(self, history: Sequence[Mapping[str, float]]) -> bool:
+        """Return True if the scores of all validations so far, in order, end the training."""
+        if self.goal is not None:
+            goal = as_maximised(self.metric, {self.metric: self.goal})
+            if any(as_maximised(self.metric, scores) >= goal for scores in history):
+                return True
+        best, waited = -math.inf, 0
+        for scores in history:
+            if self.metric in scores:
+                value = as_maximised(self.metric, scores)
+                best, waited = (value, 0) if value > best + self.min_delta else (best, waited + 1)
+        return self.patience is not None and waited >= self.patience
 
 
 WarmupSteps = Annotated[int, Bounds(minimum=0)]

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from pytorch_lightning import Trainer
 
 from composer.errors import RunFailed
+from composer.training.callback import TrainingLoopCallback
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny
@@ -16,15 +18,17 @@ from tests.training.tiny_recipes import Tiny
 def test_the_block_of_the_first_bad_gradient_is_named(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Seq2SeqModule.on_before_optimizer_step
+    real = TrainingLoopCallback.on_before_optimizer_step
 
-    def bad_at_the_third(self: Seq2SeqModule, optimizer: torch.optim.Optimizer) -> None:
-        if self.global_step == 2:
-            for parameter in self.model.decoder.blocks[0].parameters():  # type: ignore[union-attr, operator]
+    def bad_at_the_third(
+        self: TrainingLoopCallback, trainer: Trainer, module: Seq2SeqModule, optimizer: torch.optim.Optimizer
+    ) -> None:
+        if trainer.global_step == 2:
+            for parameter in module.model.decoder.blocks[0].parameters():  # type: ignore[union-attr, operator]
                 parameter.grad = torch.full_like(parameter, torch.nan)
-        real(self, optimizer)
+        real(self, trainer, module, optimizer)
 
-    monkeypatch.setattr(Seq2SeqModule, "on_before_optimizer_step", bad_at_the_third)
+    monkeypatch.setattr(TrainingLoopCallback, "on_before_optimizer_step", bad_at_the_third)
     with pytest.raises(RunFailed) as raised:
         train(tiny("training.clip_norm=null"), tmp_path / "run")
     (fault,) = raised.value.faults

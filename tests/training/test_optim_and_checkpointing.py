@@ -32,10 +32,9 @@ from composer.run_dir import (
     versions,
 )
 from composer.training import checkpointing, loggers
-from composer.training.callback import EarlyStopping
 from composer.training.checkpointing import AtomicCheckpointIO, CheckpointManager
 from composer.training.loggers import JsonLinesWriter, ProgressDisplay, is_logged_in, wandb_mode
-from composer.training.optim import OPTIMIZERS, SCHEDULES, Budget, Clock, Progress
+from composer.training.optim import OPTIMIZERS, SCHEDULES, Budget, Clock, EarlyStopping, Progress
 from composer.training.reproduce import git_state
 
 # ------------------------------------------------------------------------------------------- schedules

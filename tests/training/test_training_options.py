@@ -15,7 +15,7 @@ from composer.errors import RecipeError
 from composer.model.encoder_decoder import BOS, EOS, PAD
 from composer.model.weights import INITIALIZATIONS, block_matrices, initialize
 from composer.run_dir import checkpoint_weights, list_checkpoints
-from composer.training.callback import EarlyStopping, TrainingLoopCallback
+from composer.training.callback import TrainingLoopCallback
 from composer.training.checkpointing import CheckpointManager
 from composer.training.module import (
     Seq2SeqModule,
@@ -24,6 +24,7 @@ from composer.training.module import (
     replacement_rate,
     sample_decoder_inputs,
 )
+from composer.training.optim import EarlyStopping
 from composer.training.train import train
 from tests.training.test_resume import Killed, values
 from tests.training.tiny_recipes import Tiny, same_weights
