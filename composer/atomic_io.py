@@ -22,7 +22,6 @@ from typing import Any, BinaryIO, TypeGuard
 
 from composer.errors import RunError, os_error_hint, os_error_reason
 
-OUTPUT = "--output"
 NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 """Flags of `os.open`: wait for no FIFO, and translate no line ends."""
 LARGE = 1 << 26
@@ -131,17 +130,17 @@ def parse_json(text: str | bytes) -> Any:
 # ------------------------------------------------------------------------------------------- what is never overwritten
 
 
-def require_absent(target: Path, option: str = OUTPUT) -> None:
-    """Raise RunError where something exists at `target`; `option` is the one that names another place."""
+def require_absent(target: Path) -> None:
+    """Raise RunError where something exists at `target`."""
     if os.path.lexists(target):
-        fix = f"name another with `{option}`, or remove it"
+        fix = "choose another path, or remove it"
         raise RunError.of("this exists already, and is not overwritten", fix, str(target))
 
 
 @contextmanager
-def atomic_directory(target: Path, option: str = OUTPUT) -> Iterator[Path]:
+def atomic_directory(target: Path) -> Iterator[Path]:
     """Yield a directory to fill, which is renamed to `target` at the end; a failed one is removed. Raises RunError."""
-    with _temporary_sibling(target, lambda path: path.mkdir(), option) as temporary:
+    with _temporary_sibling(target, Path.mkdir) as temporary:
         yield temporary
         fsync_directory(temporary)
 
@@ -150,7 +149,7 @@ def atomic_directory(target: Path, option: str = OUTPUT) -> Iterator[Path]:
 def atomic_new_file(target: Path) -> Iterator[BinaryIO]:
     """Yield a file to write, which is renamed to `target` at the end; a failed one is removed. Raises RunError."""
     with (
-        _temporary_sibling(target, lambda path: path.touch(exist_ok=False), OUTPUT) as temporary,
+        _temporary_sibling(target, lambda path: path.touch(exist_ok=False)) as temporary,
         temporary.open("wb") as file,
     ):
         yield file
@@ -159,30 +158,30 @@ def atomic_new_file(target: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _temporary_sibling(target: Path, create: Callable[[Path], None], option: str) -> Iterator[Path]:
-    require_absent(target, option)
+def _temporary_sibling(target: Path, create: Callable[[Path], None]) -> Iterator[Path]:
+    require_absent(target)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         create(temporary)
         yield temporary
-        _rename(temporary, target, option)
+        _rename(temporary, target)
     except BaseException as error:
         with suppress(OSError):
             shutil.rmtree(temporary) if temporary.is_dir() else temporary.unlink(missing_ok=True)
         if not isinstance(error, OSError):
             raise
-        fix = f"{os_error_hint(error)}, or name another with `{option}`"
+        fix = f"{os_error_hint(error)}, or choose another path"
         raise RunError.of(f"this cannot be written: {os_error_reason(error)}", fix, str(target)) from None
     fsync_directory(target.parent)
 
 
-def _rename(temporary: Path, target: Path, option: str) -> None:
-    require_absent(target, option)
+def _rename(temporary: Path, target: Path) -> None:
+    require_absent(target)
     try:
         temporary.rename(target)
     except OSError:
-        require_absent(target, option)  # another process was quicker: say so, rather than what the system says
+        require_absent(target)  # another process was quicker: say so, rather than what the system says
         raise
 
 

@@ -19,7 +19,7 @@ from composer.data.sources import DataSource, Pairs, is_endless
 from composer.errors import RunError, os_error_reason
 from composer.recipe import canonical_form
 from composer.recipe.recipe import Recipe, load
-from composer.run_dir import HASHED, RunDir
+from composer.run_dir import HASHED, RESUME, RunDir
 
 HASHED_LINES = 10_000  # lines that are hashed at once
 DATA_SETTINGS = ("tokenizer", "max_length", "lowercase")
@@ -110,7 +110,7 @@ def read_verified(run: RunDir) -> dict[str, Any]:
         for key, name in HASHED.items():
             path = run.path / name
             if os.path.lexists(path) and (difference := _difference(run, record, key, path)):
-                resume = ", finish the training with `--resume`" if record.get("status") != "finished" else ""
+                resume = f", finish the training with {RESUME}" if record.get("status") != "finished" else ""
                 fix = f"take the file from the run again{resume}, or set {UNVERIFIED}=1 to use it as it is"
                 raise RunError.of(difference, fix, str(path))
     return record

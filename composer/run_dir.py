@@ -45,6 +45,10 @@ PACKAGES = (
 RUNS = Path("runs")
 """Parent of run folders by default."""
 LOCK = ".lock"
+RESUME = "`--resume` (in Python `resume=True`)"
+OTHER_RUN = "`--run DIR` (in Python `run=DIR`)"
+START_FROM = "`--from RUN` (in Python `start_from=RUN`)"
+"""How errors name these arguments, for the command line and for Python."""
 HASHED = {
     "recipe_sha256": "recipe.yaml",
     "tokenizer_sha256": "tokenizer.json",
@@ -111,7 +115,7 @@ class RunDir:
 
     def _invalid(self, message: str) -> RunError:
         # a training writes run.json atomically, so a broken one was edited
-        fix = "put back the file as it was, or begin a new run with `--run DIR`; no training leaves it like this"
+        fix = f"put back the file as it was, or begin a new run with {OTHER_RUN}; no training leaves it like this"
         return RunError.of(message, fix, str(self.record))
 
     def write(self, record: Mapping[str, Any]) -> None:
@@ -330,11 +334,11 @@ def check_writable(run_dir: RunDir, resume: bool) -> None:
     """Raise RunError if a training may not write into `run_dir`; create and change nothing."""
     path = str(run_dir.path)
     if run_dir.path.exists() and not run_dir.path.is_dir():
-        raise RunError.of("a run needs a folder, and this is a file", "name another with `--run DIR`", path)
+        raise RunError.of("a run needs a folder, and this is a file", f"name another with {OTHER_RUN}", path)
     if run_dir.is_empty():
         return
     if not resume:
-        fix = "continue the run in it with `--resume`, name another folder with `--run DIR`, or remove it"
+        fix = f"continue the run in it with {RESUME}, name another folder with {OTHER_RUN}, or remove it"
         raise RunError.of("this folder is not empty", fix, path)
     run_dir.read_for_resume()
 
@@ -356,11 +360,11 @@ def locked(run_dir: RunDir) -> IO[str]:
             file.close()
             raise
     except BlockingIOError:
-        fix = "wait for it, or name another with `--run DIR`"
+        fix = f"wait for it, or name another with {OTHER_RUN}"
         raise RunError.of("another training is writing into this folder", fix, path) from None
     except OSError as error:
         message = f"this folder cannot be written: {os_error_reason(error)}"
-        raise RunError.of(message, f"{os_error_hint(error)}, or name another with `--run DIR`", path) from None
+        raise RunError.of(message, f"{os_error_hint(error)}, or name another with {OTHER_RUN}", path) from None
     return file
 
 

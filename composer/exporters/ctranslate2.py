@@ -29,7 +29,6 @@ from composer.inference.run import Run, open_run
 from composer.model.encoder_decoder import BOS, EOS, NEVER, PAD, UNK, Embedding, LinearOutput
 from composer.recipe.recipe import Recipe
 
-OPTION = "--ctranslate2"
 POSITIONS = 4096
 """Number of exported position encodings; CTranslate2 refuses longer texts."""
 ACTIVATIONS = {
@@ -94,7 +93,7 @@ def export_ctranslate2(run: str | Path | Run, folder: str | Path) -> Path:
     """
     opened = run if isinstance(run, Run) else open_run(run)
     target = Path(folder)
-    require_absent(target, OPTION)
+    require_absent(target)
     try:
         import ctranslate2
     except ModuleNotFoundError:
@@ -105,7 +104,7 @@ def export_ctranslate2(run: str | Path | Run, folder: str | Path) -> Path:
         message = f"CTranslate2 has no such model: {reason}"
         fix = "every model can be exported as a script: `seqcomposer export RUN --script DIR`"
         raise RunError.of(message, fix, str(opened.run_dir.path)) from None
-    with atomic_directory(target, OPTION) as draft:
+    with atomic_directory(target) as draft:
         spec.save(str(draft))
         shutil.copy(opened.run_dir.tokenizer, draft / opened.run_dir.tokenizer.name)
     return target

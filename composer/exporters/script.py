@@ -33,7 +33,6 @@ from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import GROUP, plug_ins
 from composer.run_dir import RunDir
 
-OPTION = "--script"
 KEYS = ("model", "data", "run")
 """The fingerprints that are written into README.md."""
 ROOTS = ("composer.exporters.standalone", "composer.data.tokenizer")
@@ -105,7 +104,7 @@ def export_script(run_or_recipe: str | Path | Recipe, path: str | Path, override
         RunError: Where the folder exists or cannot be written, or where a block needs another library.
     """
     target = Path(path)
-    require_absent(target, OPTION)
+    require_absent(target)
     source = open_source(run_or_recipe, overrides)
     recipe, sizes = source.recipe, dict(source.vocabularies)
     model = build(recipe, sizes)
@@ -114,7 +113,7 @@ def export_script(run_or_recipe: str | Path | Recipe, path: str | Path, override
         raise RunError.of(problem, "write `decoding.beam.size=5`")
     training = {"initialization": recipe.training["initialization"]}
     exported = ExportedRecipe(recipe.model, recipe.dataset, recipe.decoding, training, recipe.joint, sizes)
-    with atomic_directory(target, OPTION) as draft:
+    with atomic_directory(target) as draft:
         write_modules(draft, model)
         (draft / RECIPE).write_text(json.dumps(vars(exported), indent=1) + "\n", encoding="utf-8")
         if source.run is not None:

@@ -224,7 +224,7 @@ def check_compatible(runs: Sequence[Run]) -> None:
     for other in runs[1:]:
         if one.tokenizers.sha256 != other.tokenizers.sha256:
             message = f"the tokenizer is not that of {one.run_dir.path}, and the runs of an ensemble share one"
-            fix = f"train this run with `--from {one.run_dir.path}`, or with the same tokenizer.json"
+            fix = f"start the training of this run from {one.run_dir.path}, or with the same tokenizer.json"
             raise RunError.of(message, fix, str(other.run_dir.path))
 
 

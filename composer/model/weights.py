@@ -32,7 +32,7 @@ def save_weights(model: nn.Module, path: Path) -> None:
 def load_weights(model: nn.Module, path: Path) -> None:
     """Load the weights of a file into `model`. Raises RunError if a name or a shape differs."""
     if not os.path.lexists(path):
-        raise RunError.of("this run has no weights yet: it has not finished", "finish it with `--resume`", str(path))
+        raise RunError.of("this run has no weights yet: it has not finished", "resume its training", str(path))
     weights = read_weights(path)
     theirs, ours = shapes(weights), shapes(unique_tensors(model))
     differing = [

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from textwrap import shorten
 from typing import IO, Any, BinaryIO, cast
 
 import numpy as np
@@ -22,11 +25,13 @@ from composer.atomic_io import atomic_open, atomic_write
 from composer.data.encoding import Data
 from composer.data.sources import side_names
 from composer.data.tokenizer import Tokenizers
-from composer.errors import RunError, first_few
+from composer.errors import MAX_LISTED, RunError, first_few
 from composer.fingerprint import read_verified
 from composer.recipe.metrics import as_maximised
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import (
+    OTHER_RUN,
+    START_FROM,
     RunDir,
     checkpoint_path,
     checkpoint_step,
@@ -42,7 +47,7 @@ from composer.training.reproduce import ReproducedRun
 History = Sequence[Mapping[str, float]]
 """The scores of every validation so far, each with its `step`."""
 
-NEW_RUN = "begin a new run with `--run DIR`; `--from` starts it from these weights"
+NEW_RUN = f"begin a new run with {OTHER_RUN}; {START_FROM} starts it from these weights"
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
@@ -211,7 +216,7 @@ def existing_tokenizers(recipe: Recipe, run_dir: RunDir, start_from: Path | None
     if tokenizers.settings != settings or set(tokenizers.sides) != set(sides):
         theirs = f"{', '.join(tokenizers.sides)} with the tokenizer {tokenizers.settings}"
         message = f"this run reads {theirs}, and the recipe wants {', '.join(sides)} with {settings}"
-        fix = "give the recipe the same `data.tokenizer` and the same encoders, or train without `--from`"
+        fix = f"give the recipe the same `data.tokenizer` and the same encoders, or train without {START_FROM}"
         raise RunError.of(message, fix, str(start_from))
     return tokenizers
 
@@ -230,7 +235,7 @@ def resolve_initial_run(
     recorded = Path(record["start_from"]) if record.get("start_from") else None
     if path is not None and path != recorded:
         began = f"from the weights of {recorded}" if recorded else "from random weights"
-        fix = "omit `--from`, or begin a new run with `--run DIR`"
+        fix = f"omit {START_FROM}, or begin a new run with {OTHER_RUN}"
         raise RunError.of(f"this run started {began}, not from those of {path}", fix, str(run_dir.path))
     return recorded
 
@@ -239,11 +244,12 @@ def check_same_recipe(recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any]
     """Raise RunError if the recipe is not the one that the run was started with."""
     if recipe.fingerprints["run"] == record["fingerprints"].get("recipe"):
         return
-    differences = first_few(list(setting_differences(load(run_dir.recipe).canonical, recipe.canonical)))
-    message = f"this run was started with another recipe: {differences or 'its recipe.yaml has been changed'}"
-    raise RunError.of(
-        message, f"repeat the overrides of the first command, undo the change, or {NEW_RUN}", str(run_dir.path)
-    )
+    differences = list(setting_differences(load(run_dir.recipe).canonical, recipe.canonical))
+    cause = describe_differences(differences) or "its recipe.yaml has been changed"
+    overrides = [shlex.quote(f"{path}={json.dumps(old)}") for path, old, _ in differences if "[" not in path]
+    repeat = f"repeat the run's overrides, {' '.join(overrides)}, or " if 0 < len(overrides) <= MAX_LISTED else ""
+    fix = f"{repeat}resume with its own recipe, {run_dir.recipe}; or {NEW_RUN}"
+    raise RunError.of(f"this run was started with another recipe: {cause}", fix, str(run_dir.path))
 
 
 def check_same_data(data: Data, record: Mapping[str, Any], run_dir: RunDir) -> None:
@@ -271,15 +277,15 @@ def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None
     other, other_tokenizers = parse_texts(str(texts["recipe"]), str(texts["tokenizer"]))
     remove = "remove this file: the run resumes from the checkpoint before it"
     if other.fingerprints["run"] != recipe.fingerprints["run"]:
-        differences = first_few(list(setting_differences(other.canonical, recipe.canonical)))
+        differences = describe_differences(setting_differences(other.canonical, recipe.canonical))
         raise RunError.of(f"this checkpoint was made with another recipe: {differences}", remove, str(path))
     if other_tokenizers.sha256 != tokenizers.sha256:
         message = "this checkpoint was made with another tokenizer than the run folder's tokenizer.json"
         raise RunError.of(message, f"restore tokenizer.json as it was, or {remove}", str(path))
 
 
-def setting_differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
-    """Describe every setting in which two recipes differ, defaults filled in."""
+def setting_differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the path, the old and the new value of every setting in which two recipes differ, defaults filled in."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in dict.fromkeys([*old, *new]):
             yield from setting_differences(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))
@@ -287,5 +293,13 @@ def setting_differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
         for at, pair in enumerate(zip(old, new, strict=True)):
             yield from setting_differences(*pair, f"{path}[{at}]")
     elif old != new:
-        values = [text if len(text) <= 60 else f"{text[:57]}..." for text in (str(old), str(new))]
-        yield f"`{path}` was {values[0]} and is {values[1]}"
+        yield path, old, new
+
+
+def describe_differences(differences: Iterable[tuple[str, Any, Any]]) -> str:
+    """Return the first few differences in words: `training.seed` was 1 and is 2."""
+
+    def text(value: Any) -> str:
+        return "unset" if value is None else shorten(str(value), 60, placeholder="...")
+
+    return first_few([f"`{path}` was {text(old)} and is {text(new)}" for path, old, new in differences])

@@ -32,12 +32,13 @@ from torch.distributed.distributed_c10d import Store
 
 from composer.errors import ComposerError, Fault, RunFailed
 from composer.formatting import strip_control_characters
+from composer.run_dir import RESUME
 from composer.training import EARLY_SIGNALS
 
 T = TypeVar("T")
 Processes = Sequence[subprocess.Popen[Any]]
 
-RESUME_HINT = "`--resume` continues from the last checkpoint"
+RESUME_HINT = f"{RESUME} continues from the last checkpoint"
 ERROR_KEY = "error"
 """Key in the rendezvous store under which a process leaves its error for the main one."""
 LAUNCHED_BY = "SEQCOMPOSER_LAUNCHED_BY"

@@ -33,7 +33,7 @@ from composer.model.weights import describe_difference
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import plug_ins
-from composer.run_dir import RunDir, versions
+from composer.run_dir import START_FROM, RunDir, versions
 from composer.training.loggers import read_budget_trace
 
 HOME = Path(__file__).parents[2]
@@ -71,7 +71,7 @@ class ReproducedRun:
                 return path
         where = f" in {self.record['start_from']}" if self.record.get("start_from") else ""
         message = f"the run whose weights this one started from was found neither beside it nor{where or ' elsewhere'}"
-        fix = "name the folder of that run with `--from RUN`"
+        fix = f"name the folder of that run with {START_FROM}"
         raise RunError.of(f"{message}; their SHA-256 is {weights['weights']}", fix, str(self.run_dir.path))
 
     def _candidate_runs(self) -> Iterator[Path]:

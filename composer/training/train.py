@@ -31,7 +31,17 @@ from composer.model.planner import count_parameters
 from composer.model.weights import save_weights
 from composer.recipe.metrics import format_scores
 from composer.recipe.recipe import Recipe
-from composer.run_dir import RUNS, RunDir, check_writable, checkpoint_path, checkpoint_step, locked, utc_now
+from composer.run_dir import (
+    OTHER_RUN,
+    RESUME,
+    RUNS,
+    RunDir,
+    check_writable,
+    checkpoint_path,
+    checkpoint_step,
+    locked,
+    utc_now,
+)
 from composer.training.checkpointing import average_weights, check_same_recipe, resolve_initial_run
 from composer.training.distributed import RESUME_HINT, Ranks, TrainingInterrupted, is_main_process, training_processes
 from composer.training.loggers import (
@@ -152,7 +162,7 @@ def locked_run(run_dir: RunDir, resume: bool, record: Mapping[str, Any]) -> Iter
         check_writable(run_dir, resume)
         if record and run_dir.read() != record:
             message = "another training has been writing into this folder"
-            raise RunError.of(message, "repeat the command with `--resume`", str(run_dir.path))
+            raise RunError.of(message, f"repeat the command with {RESUME}", str(run_dir.path))
         yield
 
 
@@ -207,7 +217,7 @@ def explain_failure(error: BaseException, training: TrainingSetup) -> RunFailed 
     """Return an error of the machine, a full disk or too little memory, with its fix; None for any other."""
     path = str(training.run_dir.path)
     if isinstance(error, OSError):
-        fix = f"{os_error_hint(error)}, or take another with `--run DIR`; {RESUME_HINT}"
+        fix = f"{os_error_hint(error)}, or take another with {OTHER_RUN}; {RESUME_HINT}"
         return RunFailed.of(os_error_reason(error), fix, str(error.filename or path))
     phrases = ("not enough memory", "allocate memory", "out of memory")  # a plain RuntimeError where it is not CUDA's
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (

@@ -122,9 +122,9 @@ def test_a_target_created_meanwhile_is_not_overwritten(
     """Another pull may end between the last check and the renaming."""
     looked = iter([None, None])
 
-    def create_first(target: Path, option: str) -> None:
+    def create_first(target: Path) -> None:
         if next(looked, target) is target:
-            require_absent(target, option)
+            require_absent(target)
         elif not target.exists() and any(item.name.endswith(".part") for item in target.parent.iterdir()):
             target.mkdir()
             (target / "mine").touch()
