@@ -86,34 +86,28 @@ class RunDir:
         """Return run.json. Raises RunError if there is none, it cannot be read, or is not what a training writes."""
         try:
             record = parse_json(read_text(self.record, MAX_RECORD_BYTES))
-        except FileNotFoundError:
-            message = "this is not a run folder: it has no run.json"
+        except (FileNotFoundError, NotADirectoryError) as error:
+            is_file = isinstance(error, NotADirectoryError)
+            message = (
+                "this is a file, and a run is a folder" if is_file else "this is not a run folder: it has no run.json"
+            )
             fix = "name a folder that `seqcomposer train` has written; a training needs an empty one, or none"
             raise RunError.of(message, fix, str(self.path)) from None
-        except NotADirectoryError:
-            message = "this is a file, and a run is a folder"
-            raise RunError.of(message, "name the folder that `seqcomposer train` has written", str(self.path)) from None
         except OSError as error:
             message = f"run.json cannot be read: {os_error_reason(error)}"
             fix = "restore the file, or check its permissions"
             raise RunError.of(message, fix, str(self.record)) from None
         except ValueError as error:
-            raise self._invalid(f"run.json cannot be read: {error}") from None
+            raise self.invalid_record(f"run.json cannot be read: {error}") from None
         if not isinstance(record, dict):
-            raise self._invalid("run.json is not a JSON object")
+            raise self.invalid_record("run.json is not a JSON object")
         for key, value in record.items():
             if not RECORD.get(key, is_plain_data)(value):
-                raise self._invalid(f"in run.json `{key[:100]}` is not what a training writes")
+                raise self.invalid_record(f"in run.json `{key[:100]}` is not what a training writes")
         return record
 
-    def read_for_resume(self) -> dict[str, Any]:
-        """Return run.json of a run to resume. Raises RunError also if a required key is missing."""
-        record = self.read()
-        if missing := [key for key in REQUIRED_KEYS if key not in record]:
-            raise self._invalid(f"run.json has no `{missing[0]}` as a training writes it")
-        return record
-
-    def _invalid(self, message: str) -> RunError:
+    def invalid_record(self, message: str) -> RunError:
+        """Return the error of a run.json that no training writes."""
         # a training writes run.json atomically, so a broken one was edited
         fix = f"put back the file as it was, or begin a new run with {OTHER_RUN}; no training leaves it like this"
         return RunError.of(message, fix, str(self.record))
@@ -340,7 +334,9 @@ def check_writable(run_dir: RunDir, resume: bool) -> None:
     if not resume:
         fix = f"continue the run in it with {RESUME}, name another folder with {OTHER_RUN}, or remove it"
         raise RunError.of("this folder is not empty", fix, path)
-    run_dir.read_for_resume()
+    record = run_dir.read()
+    if missing := [key for key in REQUIRED_KEYS if key not in record]:
+        raise run_dir.invalid_record(f"run.json has no `{missing[0]}` as a training writes it")
 
 
 def locked(run_dir: RunDir) -> IO[str]:

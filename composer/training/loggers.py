@@ -8,8 +8,8 @@ import netrc
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -188,11 +188,11 @@ class WandbLogger:
                 self.run, self.mode = _init("offline", chosen, folder, name, run_id), "offline"
                 self.trouble += f"; what it would have been sent is kept in {folder / 'wandb'}, for `wandb sync`"
 
-    @contextmanager
-    def _harmless(self) -> Iterator[None]:
-        """Catch whatever W&B raises in the middle of a run: training goes on without it."""
+    def _attempt(self, log: Callable[[Any], object]) -> None:
+        """Call `log` with W&B's run, if there is one. Whatever W&B raises, training goes on without it."""
         try:
-            yield
+            if self.run is not None:
+                log(self.run)
         except Exception as error:
             self.run, self.mode = None, "disabled"
             self.say(f"Weights & Biases has failed, and nothing more is logged to it: {one_line_error(error)}")
@@ -206,31 +206,32 @@ class WandbLogger:
 
     def describe(self, recipe: Path, config: Mapping[str, Any]) -> None:
         """Log the resolved recipe, as the run's config and as an artifact."""
-        if self.run is None:
-            return
-        import wandb
 
-        with self._harmless():
-            self.run.config.update(dict(config), allow_val_change=True)
-            artifact = wandb.Artifact(f"recipe-{self.run.id}", type="recipe")
+        def log(run: Any) -> None:
+            import wandb
+
+            run.config.update(dict(config), allow_val_change=True)
+            artifact = wandb.Artifact(f"recipe-{run.id}", type="recipe")
             artifact.add_file(str(recipe), name="recipe.yaml")
-            self.run.log_artifact(artifact)
+            run.log_artifact(artifact)
+
+        self._attempt(log)
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Log one row of metrics, which has a `step`."""
-        if self.run is not None:
-            with self._harmless():
-                self.run.log(dict(row))
+        self._attempt(lambda run: run.log(dict(row)))
 
     def samples(self, step: int, samples: Sequence[Sample]) -> None:
         """Log translations after `step` steps, as a table."""
-        if self.run is None or not samples:
-            return
-        import wandb
 
-        with self._harmless():
+        def log(run: Any) -> None:
+            import wandb
+
             table = wandb.Table(columns=["step", *Sample._fields], data=[[step, *sample] for sample in samples])
-            self.run.log({"step": step, "samples": table})
+            run.log({"step": step, "samples": table})
+
+        if samples:
+            self._attempt(log)
 
     def pictures(self, step: int, alignments: Sequence[str], by_length: Sequence[Mapping[str, Any]]) -> None:
         """Log attention maps and film strips as HTML, BLEU by source length as bars, accuracy as a line."""
@@ -252,10 +253,8 @@ class WandbLogger:
 
     def finish(self, status: int) -> None:
         """End the run; `status` is 0 if all went well."""
-        if self.run is not None:
-            with self._harmless():
-                self.run.finish(exit_code=status)
-            self.run = None
+        self._attempt(lambda run: run.finish(exit_code=status))
+        self.run = None
         if self.data_dir and os.environ.get("WANDB_DATA_DIR") == self.data_dir:
             del os.environ["WANDB_DATA_DIR"]
 

@@ -142,24 +142,19 @@ def machine_faults(recipe: Recipe, planned: Plan, sample: DryRun | None) -> list
     shown = ("enable_progress_bar", "enable_model_summary", "log_every_n_steps", "timeout_minutes")
     machine = {*recipe.explicit.get("trainer", {})} - {*shown} or "precision" in recipe.explicit.get("training", {})
     if machine:
-        faults += _trainer_faults(recipe)
+        from pytorch_lightning import Callback  # late: Lightning takes seconds to import
+
+        from composer.training.setup import build_trainer, silence_lightning
+
+        silence_lightning()
+        try:
+            build_trainer(recipe, Callback())
+        except RecipeError as error:
+            faults += error.faults
     hint = "`check --any-machine` leaves this out"
     return [
         replace(fault, message=f"on this machine, {fault.message}", hint=f"{fault.hint}; {hint}") for fault in faults
     ]
-
-
-def _trainer_faults(recipe: Recipe) -> list[Fault]:
-    from pytorch_lightning import Callback  # late: Lightning takes seconds to import
-
-    from composer.training.setup import build_trainer, silence_lightning
-
-    silence_lightning()
-    try:
-        build_trainer(recipe, Callback())
-    except RecipeError as error:
-        return error.faults
-    return []
 
 
 def memory_fault(recipe: Recipe, parameters: int) -> Fault | None:

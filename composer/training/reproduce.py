@@ -46,11 +46,6 @@ class ReproducedRun:
     run_dir: RunDir
     record: Mapping[str, Any]
 
-    def default_dir(self, runs: Path, name: str) -> Path:
-        """Return the default folder of a reproduction: among other runs, and never the run's own."""
-        first, second = runs / f"{name}-reproduction", runs / f"{name}-reproduction-2"
-        return second if first.resolve() == self.run_dir.path.resolve() else first
-
     def tokenizers(self, source: DataSource) -> Tokenizers | None:
         """Return the run's tokenizers, or None if the data have changed. Raises RunError if tokenizer.json has."""
         if data_sha256(source.recipe, source.all_pairs()) != self.record["fingerprints"]["data"]:

@@ -100,7 +100,9 @@ def train(
     silence_lightning()
     keep_freed_memory()
     original = find_original_run(recipe, run, start_from)
-    default = original.default_dir(RUNS, recipe.name) if original else RUNS / recipe.name
+    default = RUNS / (f"{recipe.name}-reproduction" if original else recipe.name)
+    if original and default.resolve() == original.run_dir.path.resolve():
+        default = default.with_name(f"{default.name}-2")
     run_dir = RunDir(Path(run) if run else default)
     display = ProgressDisplay(quiet=not is_main_process() or recipe.trainer.get("enable_progress_bar") is False)
     if is_main_process():
