@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +20,6 @@ RECIPES = "a recipe's file, a composer.Recipe, or objects of composer.recipe.cla
 if TYPE_CHECKING:
     from pytorch_lightning import Callback
     from pytorch_lightning.loggers import Logger
-    from typing_extensions import TypeIs
 
     from composer.comparison.diff import Difference
     from composer.inference.run import Run
@@ -103,6 +101,10 @@ def train(
         overrides: `key=value` settings.
         callbacks: Lightning callbacks, for the Trainer.
         loggers: Lightning loggers; they get the rows of metrics.jsonl.
+
+    A recipe that lies in a run folder, without overrides that change results, reproduces that run: in
+    `runs/NAME-reproduction`, on the same data, with the same tokenizer and initial weights. `record["reproduces"]` of
+    the result then says whether it ended with the same weights.
 
     Raises RecipeError, DataError and RunError before anything is written; RunFailed where training cannot continue.
     """
@@ -187,17 +189,9 @@ def _recipe_or_path(recipe_or_run: AnyRecipe | AnyRun) -> Recipe | str | Path:
     """Turn recipe objects into a Recipe and an opened run into its folder; leave the rest. Raises RecipeError."""
     if isinstance(recipe_or_run, RecipeObjectRoot):
         return recipe_or_run.recipe()
-    if _is_run(recipe_or_run):
-        return recipe_or_run.run_dir.path
-    if not isinstance(recipe_or_run, (Recipe, str, Path)):
+    if not isinstance(recipe_or_run, (Recipe, str, os.PathLike)):
         raise TypeError(f"this takes {RECIPES}; a run's folder, or a run that was opened; not {recipe_or_run!r:.80}")
-    return recipe_or_run
-
-
-def _is_run(recipe_or_run: object) -> TypeIs[Run]:
-    # without importing torch: who has a Run has imported its module
-    runs = sys.modules.get("composer.inference.run")
-    return runs is not None and isinstance(recipe_or_run, runs.Run)
+    return recipe_or_run if isinstance(recipe_or_run, (Recipe, str)) else Path(recipe_or_run)
 
 
 def _as_list(overrides: Sequence[str]) -> Sequence[str]:
@@ -210,7 +204,7 @@ def _to_recipe(recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Pat
     if isinstance(recipe, RecipeObjectRoot):
         return recipe.recipe(overrides=overrides, data_dir=data)
     if not isinstance(recipe, Recipe):
-        if not isinstance(recipe, (str, os.PathLike)) or _is_run(recipe):
+        if not isinstance(recipe, (str, Path)):
             raise TypeError(f"a recipe is {RECIPES}; this is a {type(recipe).__name__}")
         return load(recipe, overrides, data)
     if overrides:

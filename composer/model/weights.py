@@ -231,6 +231,8 @@ def available_memory() -> float:
         return memory
 
 
-def is_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Return True for the errors by which Python and torch say that memory cannot be allocated."""
-    return isinstance(error, MemoryError) or "can't allocate memory" in str(error) or "not enough memory" in str(error)
+    phrases = ("not enough memory", "allocate memory", "out of memory")  # a plain RuntimeError where it is not CUDA's
+    says_so = isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in phrases)
+    return says_so or isinstance(error, (torch.OutOfMemoryError, MemoryError))

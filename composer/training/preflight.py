@@ -93,7 +93,7 @@ def budget_warnings(recipe: Recipe, epoch: EpochSize | None) -> Iterator[Fault]:
     steps, epochs = min(steps, epochs * most), min(epochs, steps / fewest)
     every = training["validate_every"]
     validations = max(0.0, math.ceil(steps / every if every else epochs) - 1.0) if steps < math.inf else math.inf
-    for path, message, hint in (*_schedule(recipe, steps, validations), *_patience(recipe, validations)):
+    for path, message, hint in _unreached(recipe, steps, validations):
         yield recipe.fault("budget", ("training", *path), message, f"{hint}, or train longer").as_warning()
     if (curriculum := training["curriculum"]) and epochs < math.inf:
         start, longest = curriculum["start"], epoch.longest if epoch else curriculum["start"] + 1
@@ -105,29 +105,23 @@ def budget_warnings(recipe: Recipe, epoch: EpochSize | None) -> Iterator[Fault]:
             yield recipe.fault("budget", ("training", "curriculum"), message, hint).as_warning()
 
 
-Places = Iterator[tuple[KeyPath, str, str]]
-"""Paths below `training`, with a message and a hint."""
-
-
-def _schedule(recipe: Recipe, steps: float, validations: float) -> Places:
+def _unreached(recipe: Recipe, steps: float, validations: float) -> Iterator[tuple[KeyPath, str, str]]:
+    """Yield what so many steps and validations at most never reach: paths below `training`, messages and hints."""
     ((name, settings),) = recipe.training["schedule"].items()
     warmup, patience = settings.get("warmup_steps", 0), settings.get("patience", 0)
+    at_most = f"and there are {validations:.0f} at most"
     if warmup > steps:
         message = f"the learning rate never reaches its value: that takes {warmup:,} steps, and there are "
         yield ("schedule", name, "warmup_steps"), f"{message}{steps:,.0f} at most", "lower `warmup_steps`"
     if patience and patience >= validations:
-        message = f"the learning rate never falls: that takes {patience + 1} validations before the last one, and "
-        yield ("schedule", name, "patience"), f"{message}there are {validations:.0f} at most", "validate more often"
-
-
-def _patience(recipe: Recipe, validations: float) -> Places:
+        message = f"the learning rate never falls: that takes {patience + 1} validations before the last one, {at_most}"
+        yield ("schedule", name, "patience"), message, "validate more often"
     stopping, averaged = recipe.training["early_stopping"] or {}, recipe.training["average_checkpoints"]
-    path = ("early_stopping", "patience")
-    patience = stopping.get("patience")
-    meant = stopping.get("goal") is None or recipe.locate(("training", *path))[2]
-    if patience and meant and patience >= validations:
-        message = f"nothing is stopped early: that takes {patience + 1} validations before the last one, and there are "
-        yield path, f"{message}{validations:.0f} at most", "lower `patience`, validate more often"
+    path, patience = ("early_stopping", "patience"), stopping.get("patience")
+    is_explicit = stopping.get("goal") is None or recipe.locate(("training", *path))[2]
+    if patience and is_explicit and patience >= validations:
+        message = f"nothing is stopped early: that takes {patience + 1} validations before the last one, {at_most}"
+        yield path, message, "lower `patience`, validate more often"
     if averaged > validations + 1:
         message = f"no more than {validations + 1:.0f} checkpoints will be there to be averaged"
         yield ("average_checkpoints",), message, "write a smaller number, validate more often"

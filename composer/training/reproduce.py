@@ -270,17 +270,15 @@ def environment_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> 
         if isinstance(one, Mapping) and isinstance(other, Mapping):
             names = [name for name in dict.fromkeys([*one, *other]) if one.get(name) != other.get(name)]
             differences += [f"{name}: {_text(one.get(name))} there, {_text(other.get(name))} here" for name in names]
-    for key, name in {"source": "the code of seqcomposer", "git": "the commit of the recipe's repository"}.items():
-        was, became = _hash_or_commit(then.get(key)), _hash_or_commit(now.get(key))
+    commits = [(environment.get("git") or {}).get("commit") for environment in (then, now)]
+    hashes = {
+        "the code of seqcomposer": (then.get("source"), now.get("source")),
+        "the commit of the recipe's repository": commits,
+    }
+    for name, (was, became) in hashes.items():
         if was and became and was != became:
             differences.append(f"{name}: {was[:SHORT_HASH]} there, {became[:SHORT_HASH]} here")
     return differences
-
-
-def _hash_or_commit(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return str(value.get("commit"))
-    return value if isinstance(value, str) else ""
 
 
 def _text(value: Any) -> str:

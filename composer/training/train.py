@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from pytorch_lightning import Callback
 from pytorch_lightning.loggers import Logger
 
@@ -28,7 +27,7 @@ from composer.evaluation import bleu_by_length, evaluate, teacher_forced, traini
 from composer.fingerprint import read_verified
 from composer.inference.run import Run, Sample, device_for
 from composer.model.planner import count_parameters
-from composer.model.weights import save_weights
+from composer.model.weights import is_out_of_memory, save_weights
 from composer.recipe.metrics import format_scores
 from composer.recipe.recipe import Recipe
 from composer.run_dir import (
@@ -86,15 +85,9 @@ def train(
     callbacks: Sequence[Callback] = (),
     loggers: Sequence[Logger] = (),
 ) -> TrainingResult:
-    """Train `recipe` and write the run directory `run` (`runs/NAME`).
-
-    `callbacks` and `loggers` are Lightning's, for its Trainer. A recipe that lies in a run directory, without overrides
-    that change results, reproduces that run: in `runs/NAME-reproduction`, on the same data, with the same tokenizer and
-    initial weights. `TrainingResult.record["reproduces"]["same"]` then says whether it ended with the same weights.
+    """Train a loaded recipe, as `composer.train` says.
 
     Raises:
-        RecipeError, DataError, RunError: If recipe, data files or directory are not fit; with nothing written.
-        RunFailed: If the training cannot continue.
         KeyboardInterrupt, SystemExit: After SIGINT; after SIGTERM, with status 143.
     """
     silence_lightning()
@@ -221,10 +214,7 @@ def explain_failure(error: BaseException, training: TrainingSetup) -> RunFailed 
     if isinstance(error, OSError):
         fix = f"{os_error_hint(error)}, or take another with {OTHER_RUN}; {RESUME_HINT}"
         return RunFailed.of(os_error_reason(error), fix, str(error.filename or path))
-    phrases = ("not enough memory", "allocate memory", "out of memory")  # a plain RuntimeError where it is not CUDA's
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
-        isinstance(error, RuntimeError) and any(phrase in str(error) for phrase in phrases)
-    ):
+    if is_out_of_memory(error):
         budget, accumulate = (training.recipe.training[key] for key in ("tokens_per_batch", "accumulate"))
         batch = training.module.last_batch
         sides = {**batch.get("sources", {}), "target": batch.get("target_in")}
