@@ -53,62 +53,7 @@ class RecipeTemplate(Template):
     delimiter = "%"
 
 
-TEMPLATE = RecipeTemplate("""\
-# yaml-language-server: $schema=%{schema}
-# %{pairs} pairs. See what it costs with `seqcomposer plan %{file}`, then run `seqcomposer train %{file}`.
-# Override any setting for one run: `seqcomposer train %{file} vars.layers=4 training.max_minutes=60`.
-recipe: 1
-name: %{name}
-vars: {layers: %{layers}}
-
-data:
-  parallel:                    # one sentence a line; line 7 of one file is the translation of line 7 of the other
-    train: {source: %{source}, target: %{target}}
-    # Text that is not trained on shows how good the model is. A number holds out so many of these lines; files can be
-    # named instead, like those of `train`.
-    %{hold_out}val: %{held_out}                   # for validation during training; the best weights are kept
-    %{hold_out}test: %{held_out}                  # for `seqcomposer evaluate`
-  tokenizer: {bpe: {size: %{vocabulary}, joint: %{joint}}}    # subwords; joint: %{why_joint}
-  max_length: 256              # longer training pairs are left out, and counted
-
-model:
-  width: %{width}
-  dropout: %{dropout}                 # less with more text
-  residual: {norm: pre}        # defaults of every block of this name, here and below
-  self_attention: {heads: %{heads}}
-  cross_attention: {heads: %{heads}}
-  feed_forward: {hidden: %{hidden}}
-  encoder:
-    - positions
-    - repeat:
-        times: ${layers}
-        stack:
-          - residual: [self_attention]
-          - residual: [feed_forward]
-    - norm
-  decoder:
-    - positions
-    - repeat:
-        times: ${layers}
-        stack:
-          - residual: [self_attention]     # try `rnn: {cell: lstm}` in its place
-          - residual: [cross_attention]
-          - residual: [feed_forward]
-    - norm
-  output: {tie: %{tie}}    # one matrix for embeddings and output
-
-training:
-  optimizer: {adam: {learning_rate: %{learning_rate}}}
-  schedule: {cosine: {warmup_steps: 400}}       # decays to zero over the budget
-  tokens_per_batch: %{tokens_per_batch}       # if memory is short: half of it, or `accumulate: 2`
-  max_minutes: %{max_minutes}              # the budget; also max_steps, max_epochs
-  label_smoothing: 0.1
-  clip_norm: 1.0
-  validate_every: %{validate_every}          # steps; progress and `seqcomposer report runs/%{name}` show the scores
-  seed: 1
-
-decoding: {beam: {size: 5, length_penalty: 1.0}}
-""")
+TEMPLATE = RecipeTemplate(Path(__file__).with_name("new_recipe.template.yaml").read_text(encoding="utf-8"))
 
 
 def write_new_recipe(source: Path, target: Path, output: Path | None = None) -> Path:

@@ -47,38 +47,7 @@ from composer.exporters.standalone import main
 
 main(Path(__file__).parent)
 '''
-README = """# {name}
-
-A model exported by seqcomposer {version}. It needs Python 3.11 and PyTorch, and the package `tokenizers` for text:
-
-    python {folder} "a sentence"
-    python {folder} < input.txt
-    python {folder} --info
-
-The first translates the sentences that it is given, the second each line of a file; the third prints the model and the
-number of its parameters. From Python, with this folder in `sys.path`:
-
-    from pathlib import Path
-    from composer.exporters.standalone import load_model
-
-    model = load_model(Path("{folder}"))
-    logits = model(sources, target)  # ids (B, S) by the encoders' keys, (B, T) -> (B, T, V)
-    memories = model.encode(sources)
-    state = model.start(memories, batch=1)
-    logits, state = model.step(ids, state, memories)  # any number of positions from a state
-
-Ids: 0 pad, 1 bos, 2 eos, 3 unk. A source ends with eos, a target begins with bos; padding is on the right.
-
-- `{recipe}`: the recipe with every default filled in; what it says of `decoding` can be edited.
-- `{weights}`: the trained weights (`torch.load(..., weights_only=True)`); absent if a recipe was exported, whose model
-  has random weights.
-- `composer/`, `blocks/`: the modules of seqcomposer that the model needs, unchanged. MIT License, (c) 2026 The
-  seqcomposer authors.
-
-Fingerprints:
-
-{fingerprints}
-"""
+README = Path(__file__).with_name("script.template.md").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)

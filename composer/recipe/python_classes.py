@@ -30,49 +30,7 @@ RESERVED_NAMES = ("plain", "yaml", "save", "recipe", "word", "others")
 """What the classes have beside settings."""
 SCALARS = {"integer": "int", "number": "float", "boolean": "bool", "string": "str", "null": "None"}
 
-HEAD = '''\
-"""The recipe language as Python classes: `Residual([Norm("rms")])` is `residual: [{norm: rms}]`.
-
-    from composer.recipe.classes import CrossAttention, Data, FeedForward, Model, NumberWordsTask, Recipe
-    from composer.recipe.classes import Residual, SelfAttention
-
-    small = Recipe(
-        data=Data(generate=NumberWordsTask()),
-        model=Model(
-            width=64,
-            encoder=[Residual([SelfAttention(heads=4)])],
-            decoder=[Residual([SelfAttention(heads=4)]), CrossAttention(), Residual([FeedForward(hidden=128)])],
-        ),
-    )
-    small.save("small.yaml")
-    small.recipe().plan()
-
-Only what is given is written. A name that Python keeps for itself has a `_` behind it: `from_`, `as_`. `Var("width")`
-is `$width`. Lists, mappings and texts may stand where classes do: so do blocks of plug-ins. `read` makes the objects
-of a file. Generated from the schema by `seqcomposer schema --write`; do not edit.
-"""
-
-# fmt: off
-# ruff: noqa: E501, RUF022
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
-
-from composer.recipe.serialization import UNSET, RecipeObject, RecipeObjectRoot, Unset, Var, read_recipe
-'''
-READ = '''\
-def read(path: str | Path) -> Recipe:
-    """Read a recipe's file as objects, as it is written: with `vars` and `extends`, without comments.
-
-    What fits no class stays plain data, and `.recipe()` reports what is wrong with it. Raises RecipeError if the file
-    is no recipe at all.
-    """
-    recipe: Recipe = read_recipe(path, Recipe)
-    return recipe
-'''
+HEAD, READ = Path(__file__).with_name("classes.template.txt").read_text(encoding="utf-8").split("@classes@\n")
 
 
 def classes_path() -> Path:
