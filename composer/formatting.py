@@ -114,15 +114,16 @@ class UnfailingStream:
 
 def to_json(data: Any) -> str:
     """Return data as JSON, NaN and infinities, which JSON lacks, as null, and CONTROL_CHARACTERS escaped."""
-    text = json.dumps(_finite(data), ensure_ascii=False, indent=1)
+    text = json.dumps(null_where_not_finite(data), ensure_ascii=False, indent=1)
     return CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def _finite(data: Any) -> Any:
+def null_where_not_finite(data: Any) -> Any:
+    """Return data with None for NaN and infinities, which JSON lacks."""
     if isinstance(data, Mapping):
-        return {key: _finite(value) for key, value in data.items()}
+        return {key: null_where_not_finite(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [_finite(value) for value in data]
+        return [null_where_not_finite(value) for value in data]
     return None if isinstance(data, float) and not math.isfinite(data) else data
 
 

@@ -26,6 +26,7 @@ from composer.atomic_io import (
     sha256_of_file,
 )
 from composer.errors import RunError, os_error_hint, os_error_reason
+from composer.formatting import null_where_not_finite
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -114,7 +115,8 @@ class RunDir:
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Write run.json atomically."""
-        atomic_write(self.record, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
+        text = json.dumps(null_where_not_finite(record), indent=2, ensure_ascii=False)
+        atomic_write(self.record, f"{text}\n".encode())
 
     def update(self, **changes: Any) -> dict[str, Any]:
         """Set some keys of run.json, and return all of it."""

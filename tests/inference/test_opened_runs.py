@@ -24,9 +24,11 @@ from composer.hub.pack import pack
 from composer.inference.run import open_run
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, read_metrics
+from composer.sweeps.leaderboard import open_leaderboard
 from composer.viz.architecture import draw
-from composer.viz.report import report
+from composer.viz.report import report, training_samples
 from tests.inference.untrained import record_hashes
+from tests.sweeps.leaderboard_dirs import begun, trial
 
 
 @pytest.fixture
@@ -155,3 +157,41 @@ def test_rows_of_metrics_that_lie_are_passed_over(tmp_path: Path) -> None:
     lines = ['{"step": ' * 100_000, '{"step": true}', '{"step": 1, "train/loss": "x"}', "7", '{"step": 2, "a": null}']
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
     assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 2, "a": None}]
+
+
+def test_scores_that_are_not_finite_are_null_in_run_json(run: Path) -> None:
+    RunDir(run).update(scores={"test/loss": float("nan"), "test/perplexity": float("inf"), "val/loss": 1.0})
+    text = (run / "run.json").read_text(encoding="utf-8")
+    record = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert record["scores"] == {"test/loss": None, "test/perplexity": None, "val/loss": 1.0}
+    assert open_run(run).run_dir.read() == record
+
+
+@pytest.mark.parametrize("name", ["trial.json", "sweep.json", "recipe.yaml"])
+def test_a_fifo_in_a_sweep_is_refused_at_once(name: str, tmp_path: Path) -> None:
+    sweep = begun(tmp_path / "sweep")
+    home = trial(sweep, 1, [0.5])
+    (tmp_path / "recipe.yaml").touch()
+    file = {"trial.json": home, "sweep.json": sweep, "recipe.yaml": tmp_path}[name] / name
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(ComposerError, match="cannot be read"):
+        load(file) if name == "recipe.yaml" else open_leaderboard(sweep)
+
+
+@pytest.mark.parametrize("name", ["trial.json", "sweep.json"])
+def test_a_file_of_a_sweep_that_is_nested_too_deeply_is_refused(name: str, tmp_path: Path) -> None:
+    sweep = begun(tmp_path / "sweep")
+    folder = {"trial.json": trial(sweep, 1, [0.5]), "sweep.json": sweep}[name]
+    (folder / name).write_text('{"name": ' * 100_000)
+    with pytest.raises(RunError, match="nested too deeply"):
+        open_leaderboard(sweep)
+
+
+def test_logged_tables_that_lie_are_passed_over(tmp_path: Path) -> None:
+    folder = tmp_path / "wandb" / "offline-run-1" / "files" / "media" / "table"
+    folder.mkdir(parents=True)
+    (folder / "samples_1.table.json").write_text('{"data": ' * 100_000)
+    os.mkfifo(folder / "samples_2.table.json")
+    (folder / "samples_3.table.json").write_text('{"data": [[2, "a", "b", "c"]]}')
+    assert training_samples(tmp_path) == [[("source", "a", False), ("reference", "b", False), ("step 2", "c", False)]]

@@ -247,6 +247,7 @@ def test_optimizer_states_are_plain_data(name: str, tmp_path: Path) -> None:
         ("[]", "not a JSON object"),
         ("{}", "has no `status`"),
         ('{"data": ' * 100_000, "nested too deeply"),
+        (" " * (1 << 24) + "{}", "more than 16,777,216 bytes"),
         ({"fingerprints": {}}, "`fingerprints` is not what"),
         ({"data": None}, "`data` is not what"),
         ({"data": {"folders": {}}}, "`data` is not what"),
@@ -300,4 +301,16 @@ def test_weights_that_were_changed_are_neither_resumed_nor_started_from(tiny: Ti
         train(tiny(), first, resume=True)
     with pytest.raises(RunError, match="not the one that the training wrote"):
         train(tiny(), tmp_path / "second", start_from=first)
+    (first / "tokenizer.json").write_text("{")
+    with pytest.raises(RunError, match="not the one that the training wrote"):
+        train(tiny(), tmp_path / "second", start_from=first)
     assert not (tmp_path / "second").exists()
+
+
+def test_weights_of_a_run_without_a_tokenizer_of_its_own_are_verified(tiny: Tiny, tmp_path: Path) -> None:
+    numbers = "data={generate: {ram_copy: {train: 20, val: 3, test: 3}}, tokenizer: {integers: {below: 64}}}"
+    recipe = tiny(numbers, "model.output={}", "training.max_steps=2", "training.validate_every=2")
+    first = train(recipe, tmp_path / "first").run_dir
+    (first / "model.safetensors").write_bytes((first / "model.safetensors").read_bytes()[:-1] + b"x")
+    with pytest.raises(RunError, match="not the one that the training wrote"):
+        train(recipe, tmp_path / "second", start_from=first)
