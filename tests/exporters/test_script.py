@@ -104,6 +104,15 @@ def test_every_recipe_is_the_same_model(path: Path, tmp_path: Path) -> None:
         assert ours_decoded == decoded(standalone.decode_all, theirs, canonical.decoding, sources)
 
 
+def test_a_model_whose_loop_is_built_twice_to_find_its_widths(tmp_path: Path) -> None:
+    """The conditional GRU's first cell reads the state of the second, which is wider than what the loop reads."""
+    recipe = small(ROOT / "recipes" / "papers" / "sennrich2017.yaml")
+    with exported_modules(export_script(recipe, tmp_path / "exported")) as standalone:
+        assert (
+            their_model(standalone, tmp_path / "exported").state_dict().keys() == our_model(recipe).state_dict().keys()
+        )
+
+
 def test_random_recipes_are_the_same_models(tmp_path: Path) -> None:
     tally = {"same": 0}
 

@@ -274,6 +274,15 @@ def test_a_damaged_run_json_is_an_error(tiny: Tiny, tmp_path: Path, content: Any
     assert raised.value.faults[0].hint
 
 
+def test_a_checkpoint_without_weights_and_a_lock_that_is_a_fifo_are_refused(tmp_path: Path) -> None:
+    checkpointing.AtomicCheckpointIO().save_checkpoint({"step": 1}, tmp_path / "a")
+    with pytest.raises(RunError, match="it has no `state_dict`"):
+        checkpoint_weights(tmp_path / "a")
+    os.mkfifo(tmp_path / run_dir.LOCK)
+    with pytest.raises(RunError, match="cannot be written"):
+        run_dir.locked(RunDir(tmp_path))
+
+
 def test_a_refused_recipe_writes_nothing(tiny: Tiny, tmp_path: Path) -> None:
     with pytest.raises(ComposerError):
         train(tiny("model.width=9"), tmp_path / "run")

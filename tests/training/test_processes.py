@@ -11,7 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from composer.data.sources import DataSource
 from composer.run_dir import RunDir, read_metrics
+from composer.training.loggers import ProgressDisplay
+from composer.training.setup import setup, start_record
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny
 
@@ -52,6 +55,17 @@ def test_two_processes_train_as_one_does(tiny: Tiny, tmp_path: Path) -> None:
     for row, other in zip(rows, others, strict=True):
         for name in ("train/loss", "val/loss", "val/token_accuracy", "epoch"):
             assert row.get(name, 0) == pytest.approx(other.get(name, 0), rel=1e-4)
+
+
+@pytest.mark.parametrize(("dropout", "alike"), [("0", True), ("0.5", False)])
+def test_run_json_counts_processes_that_draw_random_numbers(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropout: str, alike: bool
+) -> None:
+    source = DataSource(tiny(f"model.dropout={dropout}"), [])
+    training = setup(source, RunDir(tmp_path / "run"), {}, None, ProgressDisplay(quiet=True))
+    one = start_record(training)["fingerprints"]
+    monkeypatch.setattr(type(training.trainer), "world_size", 2)
+    assert (start_record(training)["fingerprints"] == one) == alike
 
 
 @pytest.mark.slow
