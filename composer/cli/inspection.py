@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,25 +15,23 @@ from composer.cli.options import (
     Overrides,
     RecipeOrRun,
     echo,
-    examples,
     make_table,
     print_json,
     table_console,
+    with_examples,
 )
 from composer.errors import RunError, did_you_mean
 
 commands = typer.Typer()
+command = partial(with_examples, commands)
 
 
-@commands.command(
-    short_help="Compare two recipes or runs.",
-    epilog=examples(
-        "seqcomposer diff recipes/ladder/gru.yaml recipes/ladder/gru_attention.yaml",
-        "seqcomposer diff recipes/quickstart.yaml runs/quickstart",
-        "seqcomposer diff runs/one runs/other",
-        "seqcomposer diff runs/mix-and-match#1 runs/mix-and-match#2     # trials of a sweep, by rank",
-        "seqcomposer diff 'mine.yaml#score=dot,heads=4' 'mine.yaml#score=dot,heads=8'     # points of a sweep",
-    ),
+@command(
+    "seqcomposer diff recipes/ladder/gru.yaml recipes/ladder/gru_attention.yaml",
+    "seqcomposer diff recipes/quickstart.yaml runs/quickstart",
+    "seqcomposer diff runs/one runs/other",
+    "seqcomposer diff runs/mix-and-match#1 runs/mix-and-match#2     # trials of a sweep, by rank",
+    "seqcomposer diff 'mine.yaml#score=dot,heads=4' 'mine.yaml#score=dot,heads=8'     # points of a sweep",
 )
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="A recipe, a run folder, or SWEEP#WHICH.")],
@@ -41,12 +40,13 @@ def diff(
     quick: Annotated[bool, typer.Option("--quick", help="Skip the significance test.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print what to change in A to get B: blocks, settings, data, training; with costs and scores.
+    """Compare two recipes or runs.
 
-    Blocks are inserted, removed, moved, replaced, or wrapped in others; a change that many blocks share is printed
-    once. Comments, the order of keys, `vars` and spelt-out defaults make no difference. Two runs are also compared by
-    their scores, with p-values of paired tests on their translations of the test set. The exit status is 0 whether or
-    not they differ, and 2 if one of them is refused.
+    Prints what to change in A to get B: blocks, settings, data, training; with costs and scores. Blocks are inserted,
+    removed, moved, replaced, or wrapped in others; a change that many blocks share is printed once. Comments, the order
+    of keys, `vars` and spelt-out defaults make no difference. Two runs are also compared by their scores, with p-values
+    of paired tests on their translations of the test set. The exit status is 0 whether or not they differ, and 2 if one
+    of them is refused.
     """
     from composer.comparison.diff import diff as compare
 
@@ -57,13 +57,10 @@ def diff(
         echo(difference.text())
 
 
-@commands.command(
-    short_help="Draw the architecture of a recipe or a run.",
-    epilog=examples(
-        "seqcomposer draw recipes/quickstart.yaml --output quickstart.svg",
-        "seqcomposer draw recipes/papers/rnmt_plus.yaml model.width=512 --output rnmt.html",
-        "seqcomposer draw runs/mine --output mine.md     # Mermaid in Markdown, as GitHub shows it",
-    ),
+@command(
+    "seqcomposer draw recipes/quickstart.yaml --output quickstart.svg",
+    "seqcomposer draw recipes/papers/rnmt_plus.yaml model.width=512 --output rnmt.html",
+    "seqcomposer draw runs/mine --output mine.md     # Mermaid in Markdown, as GitHub shows it",
 )
 def draw(
     recipe: RecipeOrRun,
@@ -73,11 +70,11 @@ def draw(
         typer.Option("--output", metavar="F", help="New .svg, .mmd, .md or .html file.  [default: Mermaid to stdout]"),
     ] = None,
 ) -> None:
-    """Draw the architecture of a recipe or a run: encoders and decoder, block by block, and which block reads which.
+    """Draw the architecture of a recipe or a run.
 
-    Every block is shown with its main settings, its width and its parameters; every name and memory that is read is an
-    arrow, dashed where the value is that of the position before. A run is drawn with its own vocabulary sizes, a recipe
-    with the largest that it allows.
+    Shows encoders and decoder, block by block, and which block reads which. Every block is shown with its main
+    settings, its width and its parameters; every name and memory that is read is an arrow, dashed where the value is
+    that of the position before. A run is drawn with its own vocabulary sizes, a recipe with the largest that it allows.
     """
     from composer.viz.architecture import check_output
     from composer.viz.architecture import draw as draw_recipe
@@ -91,19 +88,15 @@ def draw(
         echo(f"wrote {drawing.save(output)}")
 
 
-@commands.command(
-    short_help="Print SHA-256 fingerprints of model, data and run.",
-    epilog=examples(
-        "seqcomposer fingerprints recipes/quickstart.yaml", "seqcomposer fingerprints runs/mine --json | jq -r .run"
-    ),
-)
+@command("seqcomposer fingerprints recipes/quickstart.yaml", "seqcomposer fingerprints runs/mine --json | jq -r .run")
 def fingerprints(path: RecipeOrRun, data: DataDir = None, as_json: AsJson = False) -> None:
-    """Print SHA-256 fingerprints of a recipe or a run: of its model, its data, and all that decides a training.
+    """Print SHA-256 fingerprints of model, data and run.
 
-    They do not depend on how the recipe is written: comments, the order of keys, spelt-out defaults, `vars` and
-    `extends`. Data are hashed by content, wherever the files are, so these must be there; `recipe` is the fingerprint
-    of the recipe alone, in which a file is its name. Of a run the recorded ones are printed, and that of its weights;
-    a recipe or weights that were changed since are refused.
+    They are of the model, the data, and all that decides a training. They do not depend on how the recipe is written:
+    comments, the order of keys, spelt-out defaults, `vars` and `extends`. Data are hashed by content, wherever the
+    files are, so these must be there; `recipe` is the fingerprint of the recipe alone, in which a file is its name. Of
+    a run the recorded ones are printed, and that of its weights; a recipe or weights that were changed since are
+    refused.
     """
     from composer.fingerprint import fingerprints as fingerprints_of
 
@@ -115,12 +108,9 @@ def fingerprints(path: RecipeOrRun, data: DataDir = None, as_json: AsJson = Fals
             echo(f"{name:8}{value}")
 
 
-@commands.command(
-    short_help="List the blocks, or describe one with its settings.",
-    epilog=examples("seqcomposer blocks", "seqcomposer blocks self_attention"),
-)
+@command("seqcomposer blocks", "seqcomposer blocks self_attention")
 def blocks(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A block.")] = None) -> None:
-    """List the blocks that a recipe can use, or describe one with its settings."""
+    """List the blocks, or describe one with its settings."""
     from composer.recipe import schema_generator
 
     prefix, definitions = "block.", schema_generator.load()["$defs"]
@@ -133,16 +123,16 @@ def blocks(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A 
         raise RunError.of(f"no block is called `{name}`{did_you_mean(name, known)}", "`seqcomposer blocks` lists them")
 
 
-@commands.command(
-    short_help="Print the JSON Schema of a recipe, for editors.",
-    epilog=examples("seqcomposer schema > recipe.schema.json"),
-)
+@command("seqcomposer schema > recipe.schema.json")
 def schema(
     write: Annotated[
         bool, typer.Option("--write", help="Regenerate the schema files and `composer.recipe.classes`.")
     ] = False,
 ) -> None:
-    """Print the JSON Schema of a recipe, for editors: completion, hover texts, errors while typing."""
+    """Print the JSON Schema of a recipe, for editors.
+
+    Editors offer completion, hover texts and errors while typing with it.
+    """
     from composer.recipe import schema_generator as recipe_schema
 
     if not write:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 DONE, FAILED, REFUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 Recipe = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe: a YAML file.")]
@@ -36,6 +37,11 @@ def examples(*lines: str) -> str:
     """Return examples for the end of a help text."""
     # click keeps the lines of a paragraph that starts with a backspace
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def with_examples(commands: typer.Typer, *lines: str) -> Callable[[Command], Command]:
+    """Return the decorator of a command: examples end its help, its docstring's first sentence is its short help."""
+    return commands.command(epilog=examples(*lines))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,12 +18,12 @@ from composer.cli.options import (
     Overrides,
     Recipe,
     echo,
-    examples,
     format_score,
     make_table,
     print_json,
     show_loading,
     table_console,
+    with_examples,
 )
 from composer.errors import ComposerError, Fault, RunError, count_faults
 from composer.formatting import format_bound, format_bytes, si
@@ -32,14 +33,12 @@ if TYPE_CHECKING:
     from composer.training.multi_seed import SeedRuns
 
 commands = typer.Typer()
+command = partial(with_examples, commands)
 
 
-@commands.command(
-    short_help="Write a commented recipe for your own text.",
-    epilog=examples(
-        "seqcomposer new --source train.en --target train.de",
-        "seqcomposer new --source a.txt --target b.txt --output ab.yaml",
-    ),
+@command(
+    "seqcomposer new --source train.en --target train.de",
+    "seqcomposer new --source a.txt --target b.txt --output ab.yaml",
 )
 def new(
     source: Annotated[Path, typer.Option("--source", metavar="F", help="Source text, one sentence per line.")],
@@ -48,10 +47,10 @@ def new(
         Path | None, typer.Option("--output", metavar="F", help="The file to write.  [default: named after the texts]")
     ] = None,
 ) -> None:
-    """Write a commented recipe for your own text, with a model size that suits the amount of it.
+    """Write a commented recipe for your own text.
 
-    Some of the pairs are held out for validation and test. Text is UTF-8, with or without a BOM; LF or CRLF. Never
-    overwrites a file.
+    The model size suits the amount of text. Some of the pairs are held out for validation and test. Text is UTF-8, with
+    or without a BOM; LF or CRLF. Never overwrites a file.
     """
     from composer.cli.new_recipe import next_steps, write_new_recipe
 
@@ -59,10 +58,7 @@ def new(
     echo("\n".join(next_steps(source, target, path)))
 
 
-@commands.command(
-    short_help="Report every error of recipes and their data.",
-    epilog=examples("seqcomposer check recipes/quickstart.yaml", "seqcomposer check --json mine/*.yaml"),
-)
+@command("seqcomposer check recipes/quickstart.yaml", "seqcomposer check --json mine/*.yaml")
 def check(
     recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE", help="Recipes (YAML files).")],
     data: DataDir = None,
@@ -71,11 +67,12 @@ def check(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Report every error of recipes, each with file, line, column and a fix.
+    """Report every error of recipes and their data.
 
-    Validates the text, builds the model without allocating it, inspects the data files, and encodes a sample: the first
-    1,000 pairs of each split and 1,000 spread evenly over the rest; or all, if that has a fault. A recipe that `check`
-    accepts trains, decodes and resumes. Writes nothing. Exit status 2 if there is an error, 0 with warnings.
+    Each has file, line, column and a fix. Validates the text, builds the model without allocating it, inspects the data
+    files, and encodes a sample: the first 1,000 pairs of each split and 1,000 spread evenly over the rest; or all, if
+    that has a fault. A recipe that `check` accepts trains, decodes and resumes. Writes nothing. Exit status 2 if there
+    is an error, 0 with warnings.
     """
     faults = [fault for recipe in recipes for fault in _faults_of(recipe, data, any_machine, quiet=as_json)]
     errors = [fault for fault in faults if fault.severity == "error"]
@@ -118,15 +115,12 @@ def print_warnings(warnings: Iterable[Fault]) -> None:
         echo(warning.render(), err=True)
 
 
-@commands.command(
-    short_help="Show what a recipe costs, block by block.",
-    epilog=examples("seqcomposer plan recipes/quickstart.yaml", "seqcomposer plan --json mine.yaml | jq .parameters"),
-)
+@command("seqcomposer plan recipes/quickstart.yaml", "seqcomposer plan --json mine.yaml | jq .parameters")
 def plan(recipe: Recipe, as_json: AsJson = False) -> None:
-    """Show what a recipe costs: width, parameters, FLOPs and decoding state of every block.
+    """Show what a recipe costs, block by block.
 
-    The model is built by the same code as for training, without allocating it. FLOPs and state are those of one pair
-    of 32 source and 32 target tokens.
+    Those are width, parameters, FLOPs and decoding state of every block. The model is built by the same code as for
+    training, without allocating it. FLOPs and state are those of one pair of 32 source and 32 target tokens.
     """
     from composer.recipe.recipe import load
 
@@ -141,16 +135,13 @@ def plan(recipe: Recipe, as_json: AsJson = False) -> None:
         print_plan(planned)
 
 
-@commands.command(
-    short_help="Train a recipe and write a run folder.",
-    epilog=examples(
-        "seqcomposer train recipes/quickstart.yaml",
-        "seqcomposer train mine.yaml training.max_minutes=60 model.encoder.1.repeat.times=6 --run runs/deep",
-        "seqcomposer train mine.yaml --run runs/deep --resume",
-        "seqcomposer train mine.yaml --seeds 3     # runs/mine/seed-1, seed-2, seed-3",
-        "seqcomposer train runs/mine/recipe.yaml   # reproduces it in runs/mine-reproduction and compares the weights",
-        "seqcomposer train recipes/sweeps/attention_scores.yaml score=dot     # one point of a sweep",
-    ),
+@command(
+    "seqcomposer train recipes/quickstart.yaml",
+    "seqcomposer train mine.yaml training.max_minutes=60 model.encoder.1.repeat.times=6 --run runs/deep",
+    "seqcomposer train mine.yaml --run runs/deep --resume",
+    "seqcomposer train mine.yaml --seeds 3     # runs/mine/seed-1, seed-2, seed-3",
+    "seqcomposer train runs/mine/recipe.yaml   # reproduces it in runs/mine-reproduction and compares the weights",
+    "seqcomposer train recipes/sweeps/attention_scores.yaml score=dot     # one point of a sweep",
 )
 def train(
     recipe: Recipe,
@@ -203,14 +194,11 @@ def train(
     train_recipe(loaded, run=run, data=data, resume=resume, start_from=from_run)
 
 
-@commands.command(
-    short_help="Run a sweep over architectures and settings.",
-    epilog=examples(
-        "seqcomposer sweep recipes/sweeps/attention_scores.yaml --dry-run",
-        "seqcomposer sweep mine.yaml --workers 2",
-        "seqcomposer sweep mine.yaml training.max_minutes=8 --run runs/longer",
-        "seqcomposer sweep mine.yaml --wandb wandb.yaml     # then: wandb sweep wandb.yaml",
-    ),
+@command(
+    "seqcomposer sweep recipes/sweeps/attention_scores.yaml --dry-run",
+    "seqcomposer sweep mine.yaml --workers 2",
+    "seqcomposer sweep mine.yaml training.max_minutes=8 --run runs/longer",
+    "seqcomposer sweep mine.yaml --wandb wandb.yaml     # then: wandb sweep wandb.yaml",
 )
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep: a YAML file.")],
@@ -229,10 +217,11 @@ def sweep(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train the points of a sweep: every combination of its axes, or those that a search suggests.
+    """Run a sweep over architectures and settings.
 
-    All points are checked before the first one trains. Each is an ordinary run folder, RUN/trials/FINGERPRINT/seed-N.
-    The same command resumes a sweep that was stopped, and trains nothing twice.
+    Its points are every combination of its axes, or those that a search suggests. All points are checked before the
+    first one trains. Each is an ordinary run folder, RUN/trials/FINGERPRINT/seed-N. The same command resumes a sweep
+    that was stopped, and trains nothing twice.
     """
     from composer.run_dir import RUNS
     from composer.sweeps.points import dry_run_json, dry_run_text, list_points
@@ -259,13 +248,10 @@ def sweep(
     raise typer.Exit(run_sweep(spec, run or RUNS / spec.name, workers, data, ray))
 
 
-@commands.command(
-    short_help="Rank the trials of a sweep.",
-    epilog=examples(
-        "seqcomposer leaderboard runs/mix-and-match",
-        "seqcomposer leaderboard mine.yaml --output mine.html",
-        "seqcomposer leaderboard runs/mix-and-match --compare 1 2",
-    ),
+@command(
+    "seqcomposer leaderboard runs/mix-and-match",
+    "seqcomposer leaderboard mine.yaml --output mine.html",
+    "seqcomposer leaderboard runs/mix-and-match --compare 1 2",
 )
 def leaderboard(
     sweep: Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep's directory, or its file.")],
@@ -279,9 +265,10 @@ def leaderboard(
     data: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Rank the trials of a sweep, as a table and as one HTML page that opens offline.
+    """Rank the trials of a sweep.
 
-    It has means and standard deviations over seeds, costs, and the effect of each axis. The sweep may still be running.
+    Prints a table and writes one HTML page that opens offline. It has means and standard deviations over seeds, costs,
+    and the effect of each axis. The sweep may still be running.
     """
     from composer.sweeps.leaderboard import open_leaderboard
     from composer.sweeps.leaderboard_text import leaderboard_json, leaderboard_text, terminal_width

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,13 +16,13 @@ from composer.cli.options import (
     Overrides,
     Run,
     echo,
-    examples,
     format_score,
     make_table,
     print_json,
     require_directory,
     show_loading,
     table_console,
+    with_examples,
 )
 from composer.errors import RunError
 from composer.hub.remotes import DEFAULT_MAX_GIB
@@ -30,15 +31,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 commands = typer.Typer()
+command = partial(with_examples, commands)
 
 
-@commands.command(
-    short_help="Translate stdin to stdout, line by line.",
-    epilog=examples(
-        "echo 'a man sleeps' | seqcomposer translate runs/mine",
-        "seqcomposer translate runs/mine --input test.en --output test.de --beam 8",
-        "seqcomposer translate runs/a runs/b < test.en     # an ensemble",
-    ),
+@command(
+    "echo 'a man sleeps' | seqcomposer translate runs/mine",
+    "seqcomposer translate runs/mine --input test.en --output test.de --beam 8",
+    "seqcomposer translate runs/a runs/b < test.en     # an ensemble",
 )
 def translate(
     runs: Annotated[
@@ -57,7 +56,10 @@ def translate(
         Path | None, typer.Option("--output", metavar="F", help="The file to write.  [default: stdout]")
     ] = None,
 ) -> None:
-    """Translate stdin to stdout: one line out for each line in, in order. An empty line stays empty."""
+    """Translate stdin to stdout, line by line.
+
+    One line out for each line in, in order. An empty line stays empty.
+    """
     folders = [Path(argument) for argument in runs if not _is_override(argument)]
     overrides = [argument for argument in runs if _is_override(argument)]
     if not folders:
@@ -77,13 +79,10 @@ def _is_override(argument: str) -> bool:
     return "=" in argument and not Path(argument).is_dir()
 
 
-@commands.command(
-    short_help="Evaluate a run: BLEU, chrF, perplexity and more.",
-    epilog=examples(
-        "seqcomposer evaluate runs/mine",
-        "seqcomposer evaluate runs/mine --split val --json",
-        "seqcomposer evaluate runs/copy 'data.generate.copy.test_lengths=[100,400]'",
-    ),
+@command(
+    "seqcomposer evaluate runs/mine",
+    "seqcomposer evaluate runs/mine --split val --json",
+    "seqcomposer evaluate runs/copy 'data.generate.copy.test_lengths=[100,400]'",
 )
 def evaluate(
     run: Run,
@@ -94,11 +93,12 @@ def evaluate(
     data: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Evaluate a run: loss, perplexity, accuracies, BLEU and chrF with their signatures, BLEU by source length.
+    """Evaluate a run: BLEU, chrF, perplexity and more.
 
-    For generated data also the accuracy at each source length. Overrides may set `decoding...` (the search) and
-    `data.generate...` (other data of the same task, such as longer inputs than in training); for stories
-    `data.babi.tasks` and `data.babi.folder`.
+    Prints loss, perplexity, accuracies, BLEU and chrF with their signatures, BLEU by source length. For generated data
+    also the accuracy at each source length. Overrides may set `decoding...` (the search) and `data.generate...` (other
+    data of the same task, such as longer inputs than in training); for stories `data.babi.tasks` and
+    `data.babi.folder`.
     """
     require_directory(run)
     with show_loading():
@@ -110,12 +110,9 @@ def evaluate(
         print_evaluation(result)
 
 
-@commands.command(
-    short_help="Write an HTML report: curves, translations, attention.",
-    epilog=examples(
-        "seqcomposer report runs/mine",
-        "seqcomposer report runs/mine --split val --sentence 'a man sleeps' --output mine.html",
-    ),
+@command(
+    "seqcomposer report runs/mine",
+    "seqcomposer report runs/mine --split val --sentence 'a man sleeps' --output mine.html",
 )
 def report(
     run: Run,
@@ -132,9 +129,10 @@ def report(
         Path | None, typer.Option("--output", metavar="F", help="File to write.  [default: RUN/report.html]")
     ] = None,
 ) -> None:
-    """Write a self-contained HTML report of a run: curves, translations, attention maps, BLEU by source length.
+    """Write an HTML report: curves, translations, attention.
 
-    The page opens offline. The run need not have finished: its last checkpoint is used then.
+    Shows learning curves, translations, attention maps and BLEU by source length. The page opens offline. The run need
+    not have finished: its last checkpoint is used then.
     """
     require_directory(run)
     with show_loading():
@@ -143,15 +141,12 @@ def report(
     echo(f"wrote {file} ({file.stat().st_size / 1024:,.0f} KiB); it opens in a browser, offline")
 
 
-@commands.command(
-    short_help="Export a model to PyTorch alone, or to CTranslate2.",
-    epilog=examples(
-        "seqcomposer export runs/mine --script mine",
-        "python mine 'a man sleeps'",
-        "python mine < test.en > test.de",
-        "seqcomposer export recipes/papers/bahdanau2015.yaml --script bahdanau model.width=256",
-        "seqcomposer export runs/mine --ctranslate2 mine-ct2",
-    ),
+@command(
+    "seqcomposer export runs/mine --script mine",
+    "python mine 'a man sleeps'",
+    "python mine < test.en > test.de",
+    "seqcomposer export recipes/papers/bahdanau2015.yaml --script bahdanau model.width=256",
+    "seqcomposer export runs/mine --ctranslate2 mine-ct2",
 )
 def export(
     source: Annotated[Path, typer.Argument(metavar="RUN|RECIPE", help="A run folder, or a recipe: a YAML file.")],
@@ -163,12 +158,13 @@ def export(
         Path | None, typer.Option("--ctranslate2", metavar="DIR", help="CTranslate2 folder, of a standard Transformer.")
     ] = None,
 ) -> None:
-    """Export the model to run where this project is not installed.
+    """Export a model to PyTorch alone, or to CTranslate2.
 
-    `--script` writes a folder with the modules of this project that the model needs, unchanged, its weights and its
-    tokenizer. It needs PyTorch alone, translates as the recipe decodes (`python DIR "a sentence"`), and gives the same
-    outputs. Of a run only settings of `decoding` can be changed; a recipe is exported with random weights.
-    `--ctranslate2` is faster than PyTorch, for standard Transformers; other models are refused.
+    It then runs where this project is not installed. `--script` writes a folder with the modules of this project that
+    the model needs, unchanged, its weights and its tokenizer. It needs PyTorch alone, translates as the recipe decodes
+    (`python DIR "a sentence"`), and gives the same outputs. Of a run only settings of `decoding` can be changed; a
+    recipe is exported with random weights. `--ctranslate2` is faster than PyTorch, for standard Transformers; other
+    models are refused.
     """
     if script is None and ctranslate2 is None:
         raise typer.BadParameter("name the new folder: `--script DIR`", param_hint="--script")
@@ -185,13 +181,10 @@ def export(
         echo(f"wrote {export_ctranslate2(source, ctranslate2)}")
 
 
-@commands.command(
-    short_help="Pack a finished run into one archive or folder.",
-    epilog=examples(
-        "seqcomposer pack runs/mine",
-        "seqcomposer pack runs/mine --output mine.tar.gz --license mit",
-        "seqcomposer pack runs/mine --output packs/mine       # a folder, for git or the Hugging Face hub",
-    ),
+@command(
+    "seqcomposer pack runs/mine",
+    "seqcomposer pack runs/mine --output mine.tar.gz --license mit",
+    "seqcomposer pack runs/mine --output packs/mine       # a folder, for git or the Hugging Face hub",
 )
 def pack(
     run: Run,
@@ -203,11 +196,12 @@ def pack(
         str, typer.Option("--license", metavar="ID", help="License identifier of the hub: mit, cc-by-4.0.")
     ] = "",
 ) -> None:
-    """Pack a finished run into one archive or folder: recipe, weights, tokenizer, metrics, run.json and a model card.
+    """Pack a finished run into one archive or folder.
 
-    pack.json lists the SHA-256 of every file; its own SHA-256 is the pack's fingerprint and is printed. run.json is
-    packed without local paths. A README.md in the run folder is used as the model card; otherwise one is written for
-    the Hugging Face hub. Packing the same run again gives the same bytes.
+    The pack holds recipe, weights, tokenizer, metrics, run.json and a model card. pack.json lists the SHA-256 of every
+    file; its own SHA-256 is the pack's fingerprint and is printed. run.json is packed without local paths. A README.md
+    in the run folder is used as the model card; otherwise one is written for the Hugging Face hub. Packing the same run
+    again gives the same bytes.
     """
     from composer.hub.pack import fingerprint
     from composer.hub.pack import pack as pack_run
@@ -222,14 +216,11 @@ def pack(
         echo(note, err=True)
 
 
-@commands.command(
-    short_help="Download a packed run or a recipe.",
-    epilog=examples(
-        "seqcomposer pull mine.tar.gz",
-        "seqcomposer pull 'git+https://example.org/ann/models@v1#packs/mine' --sha256 4aae...b9d3",
-        "seqcomposer pull hub:ann/mine --output runs/ann",
-        "seqcomposer pull wandb:ann/seqcomposer/recipe-1d52ecce:v0",
-    ),
+@command(
+    "seqcomposer pull mine.tar.gz",
+    "seqcomposer pull 'git+https://example.org/ann/models@v1#packs/mine' --sha256 4aae...b9d3",
+    "seqcomposer pull hub:ann/mine --output runs/ann",
+    "seqcomposer pull wandb:ann/seqcomposer/recipe-1d52ecce:v0",
 )
 def pull(
     ref: Annotated[
@@ -251,12 +242,12 @@ def pull(
         float, typer.Option("--max-gib", metavar="N", min=0.001, help="Refuse downloads larger than N GiB.")
     ] = DEFAULT_MAX_GIB,
 ) -> None:
-    """Download a packed run, a run folder or a recipe: from a path, git, Weights & Biases or the Hugging Face hub.
+    """Download a packed run or a recipe.
 
-    Every hash is verified before anything is put in place, and no code is run: a pack is text and weights, and a pack
-    with anything else is refused. The result is a run folder for `translate`, `evaluate`, `report` and `train --from`.
-    Its recipe, or the recipe that was pulled, is cached, so that other recipes can extend it: the lines to copy are
-    printed.
+    From a path, git, Weights & Biases or the Hugging Face hub; also a run folder that is not packed. Every hash is
+    verified before anything is put in place, and no code is run: a pack is text and weights, and a pack with anything
+    else is refused. The result is a run folder for `translate`, `evaluate`, `report` and `train --from`. Its recipe, or
+    the recipe that was pulled, is cached, so that other recipes can extend it: the lines to copy are printed.
     """
     from composer.hub.pull import pull_reference
 

@@ -148,7 +148,7 @@ class FunctionalBlock(nn.Module):
 
 
 def bfloat16(case: Case) -> None:
-    """Check that outputs and gradients are finite in bfloat16 and under autocast, at once and by single positions."""
+    """Check that outputs and gradients are finite in bfloat16 and under autocast, whichever type arrives there."""
     half = case.build().bfloat16()
     _expect_finite(case, half, cast_batch(random_batch(case), torch.bfloat16), "in bfloat16")
     y = run(half, cast_batch(random_batch(case), torch.bfloat16)).y
@@ -156,6 +156,10 @@ def bfloat16(case: Case) -> None:
         case.broken("bfloat16", f"the output of a bfloat16 block is {y.dtype}")
     with torch.autocast("cpu", torch.bfloat16):
         _expect_finite(case, case.build(), cast_batch(random_batch(case), torch.float32), "under autocast")
+        try:  # the block before may leave either type
+            run(case.build(), cast_batch(random_batch(case), torch.bfloat16))
+        except RuntimeError as error:
+            case.broken("bfloat16", f"under autocast, where bfloat16 arrives: {one_line_error(error)}")
 
 
 def _expect_finite(case: Case, block: Block, batch: Batch, detail: str) -> None:

@@ -151,14 +151,6 @@ class Curve(NamedTuple):
     points: Sequence[Point]
 
 
-class Bar(NamedTuple):
-    """Bar of a chart, with a note below its name."""
-
-    name: str
-    value: float
-    note: str
-
-
 def figure_html(figure: Figure, description: str = "") -> Markup:
     """Return a Plotly figure as an element of a page; `script.js` draws it, in the page's colours, light and dark.
 
@@ -212,20 +204,6 @@ def line_chart(
         figure.add_trace(Scatter(x=xs, y=ys, name=name, mode=mode, marker={"size": 5}, hovertemplate=hover))
     figure.update_xaxes(title=x_label)
     figure.update_yaxes(title=y_label, type="log" if logarithmic else "linear", range=y_range)
-    return style_figure(figure, title)
-
-
-def bar_chart(title: str, bars: Sequence[Bar], x_label: str, y_label: str) -> Figure:
-    """Return a figure of vertical bars, each with its value above it, its name and its note below."""
-    import plotly.graph_objects as go
-
-    names = [f"{chart_text(bar.name)}<br>{chart_text(bar.note)}" for bar in bars]
-    values = [bar.value for bar in bars]
-    hover = "%{x}: %{y:.2f}<extra></extra>"
-    figure = go.Figure(go.Bar(x=names, y=values, texttemplate="%{y:.1f}", hovertemplate=hover, cliponaxis=False))
-    figure.update_traces(textposition="outside")
-    figure.update_xaxes(title=x_label, type="category")
-    figure.update_yaxes(title=y_label, rangemode="tozero")
     return style_figure(figure, title)
 
 
@@ -295,16 +273,23 @@ def learning_curves(rows: Rows) -> list[Markup]:
 
 
 def bleu_chart(split: str, by_length: Rows) -> Markup | None:
-    """Return a chart of BLEU by source length."""
+    """Return a chart of BLEU by source length: bars with their values above, their lengths and counts below."""
+    import plotly.graph_objects as go
+
     rows = [row for row in by_length if "bleu" in row]
     if not rows:
         return None
     metric = METRICS_BY_LENGTH["bleu"]
     title = f"{metric.label} on {split}"
-    bars = [Bar(str(row["words"]), float(row["bleu"]), f"n={row['lines']:,}") for row in rows]
-    figure = bar_chart(title, bars, "words of the source", f"{metric.label}, {metric.unit}")
-    words = " ".join(f"{bar.name} words: {bar.value:.1f} ({bar.note})." for bar in bars)
-    return figure_html(figure, f"{title}. {words}")
+    names = [f"{chart_text(str(row['words']))}<br>n={row['lines']:,}" for row in rows]
+    values = [float(row["bleu"]) for row in rows]
+    hover = "%{x}: %{y:.2f}<extra></extra>"
+    figure = go.Figure(go.Bar(x=names, y=values, texttemplate="%{y:.1f}", hovertemplate=hover, cliponaxis=False))
+    figure.update_traces(textposition="outside")
+    figure.update_xaxes(title="words of the source", type="category")
+    figure.update_yaxes(title=f"{metric.label}, {metric.unit}", rangemode="tozero")
+    words = " ".join(f"{row['words']} words: {row['bleu']:.1f} (n={row['lines']:,})." for row in rows)
+    return figure_html(style_figure(figure, title), f"{title}. {words}")
 
 
 def accuracy_chart(split: str, by_length: Rows) -> dict[str, Any] | None:

@@ -242,6 +242,12 @@ class WidensHalf(Sum):
         return (y.float() if y.dtype is torch.bfloat16 else y), state
 
 
+class ExpectsItsOwnType(Sum):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, state = super().forward(x, state, context)
+        return torch.lerp(y, x, self.weight), state
+
+
 class Unsaved(Sum):
     def __init__(self, site: Site, *, scale: Count = 2) -> None:
         super().__init__(site, scale=scale)
@@ -308,6 +314,7 @@ BROKEN: list[tuple[type[Block], str]] = [
     (DeadWord, "settings"),
     (Detaches, "gradcheck"),
     (WidensHalf, "bfloat16"),
+    (ExpectsItsOwnType, "bfloat16"),
     (Unsaved, "saving"),
     (AsksTheDevice, "meta"),
     (BreaksTheGraph, "compiling"),

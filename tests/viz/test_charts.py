@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from composer.viz.page import (
     MAX_MARKERS,
     MAX_POINTS,
-    Bar,
     Curve,
-    bar_chart,
+    bleu_chart,
     chart_text,
     describe_curves,
     figure_html,
@@ -25,12 +24,19 @@ from composer.viz.page import (
 
 FINITE = st.floats(-1e6, 1e6)
 CURVES = [Curve("a", [(10, 4.0), (20, 3.0), (30, 2.0)]), Curve("b", [(20, 3.0)])]
+BLEU_BY_LENGTH = [{"words": "1-10", "lines": 7, "bleu": 30.0}, {"words": "51+", "lines": 1, "bleu": 15.0}]
 EVIL = "</script><script>alert(1)</script>'\"&<b>"
 
 
 def in_page(figure: Any) -> dict[str, Any]:
     """Return a figure as the page's script reads it."""
-    content: dict[str, Any] = json.loads(ElementTree.fromstring(figure_html(figure)).get("data-figure", ""))
+    return read_element(figure_html(figure))
+
+
+def read_element(element: str | None) -> dict[str, Any]:
+    """Return the figure in an element of a page."""
+    assert element is not None
+    content: dict[str, Any] = json.loads(ElementTree.fromstring(element).get("data-figure", ""))
     return content
 
 
@@ -57,11 +63,7 @@ def test_a_chart_can_be_logarithmic_or_have_a_range() -> None:
 
 def test_colours_are_left_to_the_page() -> None:
     """Set by its script, they follow light and dark; a template of Plotly's would overrule them."""
-    for figure in (
-        line_chart("Loss", CURVES, "step", ""),
-        bar_chart("BLEU", [Bar("1-10", 30.0, "n=7")], "words", "BLEU"),
-    ):
-        content = in_page(figure)
+    for content in (in_page(line_chart("Loss", CURVES, "step", "")), read_element(bleu_chart("test", BLEU_BY_LENGTH))):
         assert "template" not in content["layout"]
         assert "color" not in json.dumps(content)
 
@@ -73,8 +75,7 @@ def test_a_chart_is_described_in_words() -> None:
 
 
 def test_bars_have_their_values_above_and_their_names_below() -> None:
-    chart = bar_chart("BLEU", [Bar("1-10", 30.0, "n=7"), Bar("51+", 15.0, "n=1")], "words of the source", "BLEU")
-    figure = in_page(chart)
+    figure = read_element(bleu_chart("test", BLEU_BY_LENGTH))
     (bars,) = figure["data"]
     assert (bars["x"], bars["y"]) == (["1-10<br>n=7", "51+<br>n=1"], [30.0, 15.0])
     assert bars["texttemplate"] == "%{y:.1f}"
