@@ -90,7 +90,7 @@ def run_label(run: Path) -> str:
 def recorded_accuracies(record: Mapping[str, Any], task: str, settings: Mapping[str, Any]) -> dict[int, Accuracy]:
     """Return the accuracies that a finished run recorded in its own test."""
     entries = [entry for entry in record["by_length"].get("test", ()) if "exact_match" in entry]
-    accuracies = {entry["tokens"]: to_accuracy(entry) for entry in entries}
+    accuracies = {entry["words"]: to_accuracy(entry) for entry in entries}
     word_counts = {length: source_words(task, settings, length) for length in settings["test_lengths"] or ()}
     return {length: accuracies[count] for length, count in word_counts.items() if count in accuracies}
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch.nn import functional as F
 
@@ -20,6 +20,7 @@ from composer.model.encoder_decoder import PAD, EncoderDecoder, SigmoidOutput, t
 from composer.recipe.metrics import METRICS, signatures, text_scores, token_scores
 from composer.recipe.recipe import Recipe
 
+Key = TypeVar("Key", int, tuple[int, str])
 POSITIONS = 2048
 """Target positions whose logits are computed at once."""
 BUCKETS = (10, 20, 30, 40, 50)
@@ -32,7 +33,7 @@ def evaluate(
     """Return all scores of a run on a split, by the names under which they are logged: `test/bleu` and so on.
 
     `test/bleu_by_source_length` is a list of `{words, lines, bleu}`. Of generated data, `test/accuracy_by_length` is a
-    list of `{tokens, lines, exact_match, positional_accuracy}`, and `bits` where answers are vectors of bits.
+    list of `{words, lines, exact_match, positional_accuracy}`, and `bits` where answers are vectors of bits.
     `test/truncated` is a sentence, and only there if outputs were cut at their maximum length. A model without
     encoders has no translations, so only loss, perplexity and token accuracy.
 
@@ -114,15 +115,20 @@ def _decoded_scores(
 def bleu_by_length(
     sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return BLEU by the number of words of the source, shortest first: `{words: "1-10", lines, bleu}`."""
-    buckets: dict[tuple[int, str], list[int]] = {}
-    for row, source in enumerate(sources):
-        buckets.setdefault(bucket(len(source.split())), []).append(row)
+    """Return BLEU (0 to 100) by the words of the source, in buckets, shortest first: `{words: "1-10", lines, bleu}`."""
     results = []
-    for (_, name), rows in sorted(buckets.items()):
+    for (_, name), rows in group_rows(bucket(len(source.split())) for source in sources):
         bleu = METRICS["bleu"].compare([hypotheses[row] for row in rows], [references[row] for row in rows])
         results.append({"words": name, "lines": len(rows), "bleu": bleu})
     return results
+
+
+def group_rows(keys: Iterable[Key]) -> list[tuple[Key, list[int]]]:
+    """Return every key, in ascending order, with the row numbers that have it."""
+    groups: dict[Key, list[int]] = {}
+    for row, key in enumerate(keys):
+        groups.setdefault(key, []).append(row)
+    return sorted(groups.items())
 
 
 def bucket(words: int) -> tuple[int, str]:
@@ -137,22 +143,19 @@ def bucket(words: int) -> tuple[int, str]:
 def accuracy_by_length(
     sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], bits: Sequence[float] = ()
 ) -> list[dict[str, Any]]:
-    """Return accuracies at each source length, shortest first: `{tokens, lines, exact_match, positional_accuracy}`.
+    """Return accuracies by the words of the source, shortest first: `{words, lines, exact_match, positional_accuracy}`.
 
     exact_match is the share of outputs equal to the reference, positional_accuracy the share of reference words that
     the output has at the same position, both from 0 to 1. With bits (the cost of each reference in bits), their mean
     is in `bits`.
     """
-    lengths: dict[int, list[int]] = {}
-    for row, source in enumerate(sources):
-        lengths.setdefault(len(source.split()), []).append(row)
     results = []
-    for tokens, rows in sorted(lengths.items()):
+    for length, rows in group_rows(len(source.split()) for source in sources):
         pairs = [(hypotheses[row].split(), references[row].split()) for row in rows]
         exact = sum(hypothesis == reference for hypothesis, reference in pairs)
         right = sum(word == other for pair in pairs for word, other in zip(*pair, strict=False))
         words = sum(len(reference) for _, reference in pairs)
-        result = {"tokens": tokens, "lines": len(rows), "exact_match": exact / len(rows)}
+        result = {"words": length, "lines": len(rows), "exact_match": exact / len(rows)}
         result["positional_accuracy"] = right / max(words, 1)
         results.append(result | ({"bits": sum(bits[row] for row in rows) / len(rows)} if bits else {}))
     return results

@@ -63,6 +63,14 @@ MODULE_PREFIX = "model."
 """Prefix that the LightningModule gives the names of the model's weights."""
 
 
+def require_directory(path: Path) -> Path:
+    """Return the path of a run. Raises RunError if it is a file, such as a recipe."""
+    if path.is_file():
+        fix = "name the folder that `seqcomposer train` wrote: `runs/NAME`"
+        raise RunError.of("this is a file, and a run is a folder", fix, str(path))
+    return path
+
+
 @dataclass
 class RunDir:
     """Paths inside a run folder. Creating one of these creates no file."""
@@ -85,6 +93,7 @@ class RunDir:
 
     def read(self) -> dict[str, Any]:
         """Return run.json. Raises RunError if there is none, it cannot be read, or is not what a training writes."""
+        require_directory(self.path)
         try:
             record = parse_json(read_text(self.record, MAX_RECORD_BYTES))
         except (FileNotFoundError, NotADirectoryError) as error:

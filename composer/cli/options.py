@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from composer.errors import RunError
 from composer.formatting import make_console, strip_control_characters, to_json
 
 if TYPE_CHECKING:
@@ -57,14 +56,6 @@ def show_loading() -> Iterator[None]:
         if is_terminal:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
-
-
-def require_directory(run: Path) -> Path:
-    """Return the path of a run. Raises RunError if it is a file, such as a recipe."""
-    if run.is_file():
-        fix = "name the folder that `seqcomposer train` wrote: `runs/NAME`"
-        raise RunError.of("this is a file, and a run is a folder", fix, str(run))
-    return run
 
 
 def print_json(data: Any) -> None:

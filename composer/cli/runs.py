@@ -19,13 +19,13 @@ from composer.cli.options import (
     format_score,
     make_table,
     print_json,
-    require_directory,
     show_loading,
     table_console,
     with_examples,
 )
 from composer.errors import RunError
 from composer.hub.remotes import DEFAULT_MAX_GIB
+from composer.run_dir import require_directory
 
 if TYPE_CHECKING:
     from rich.table import Table

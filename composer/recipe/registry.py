@@ -105,6 +105,10 @@ REFUSED_TRAINER_ARGUMENTS = {
 """Lightning's arguments that a recipe cannot hand on, and what to write instead."""
 
 
+CPU_REFUSES_16 = ("a CPU does not train in `16-mixed`", "write `precision: bf16-mixed`, or `32`")
+"""Message and fix where nothing but a CPU is to train in half precision."""
+
+
 class RegistryError(Exception):
     """A plug-in gives what is not a block, or a name that is taken."""
 

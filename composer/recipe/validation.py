@@ -18,6 +18,7 @@ from jsonschema.validators import extend
 from composer.errors import Fault, RecipeError, closest_match, did_you_mean, fault_at, format_path
 from composer.recipe.messages import SchemaError, explain
 from composer.recipe.metrics import METRICS, metric_of
+from composer.recipe.registry import CPU_REFUSES_16
 from composer.recipe.schema_reader import BOUNDS, DATA_SOURCES, Schema, intended_key, quote_all, select_branch
 from composer.recipe.yaml_reader import Node, to_data
 
@@ -351,8 +352,7 @@ def _machine(root: Node) -> Iterator[Fault]:
         message = f"mps has one device, and `{strategy.value}` is for several"
         yield fault_at(strategy.mark, "conflict", "trainer.strategy", message, "remove `strategy`")
     if precision is not None and precision.value == "16-mixed" and accelerator == "cpu":
-        message, hint = "a CPU does not train in `16-mixed`", "write `precision: bf16-mixed`, or `32`"
-        yield fault_at(precision.mark, "conflict", "training.precision", message, hint)
+        yield fault_at(precision.mark, "conflict", "training.precision", *CPU_REFUSES_16)
     cannot_shard = precision is not None and precision.value in (64, "16-mixed")
     if strategy is not None and strategy.value == "fsdp" and precision is not None and cannot_shard:
         message = f"`fsdp` does not train in `precision: {precision.value}`"

@@ -242,7 +242,7 @@ class WandbLogger:
         row: dict[str, Any] = {"step": step}
         if alignments:
             row["alignments"] = [wandb.Html(page, inject=False) for page in alignments]
-        if exact := [[row["tokens"], row["lines"], row["exact_match"]] for row in by_length if "exact_match" in row]:
+        if exact := [[row["words"], row["lines"], row["exact_match"]] for row in by_length if "exact_match" in row]:
             table = wandb.Table(columns=["words", "lines", "exact_match"], data=exact)
             title = "Exact match by words of the source"
             row["accuracy_by_source_length"] = wandb.plot.line(table, "words", "exact_match", title=title)

@@ -31,6 +31,7 @@ from composer.fingerprint import fingerprint_pairs, initial_weights, read_verifi
 from composer.model.planner import count_parameters
 from composer.model.weights import load_weights
 from composer.recipe.recipe import Recipe
+from composer.recipe.registry import CPU_REFUSES_16
 from composer.run_dir import RunDir, checkpoint_step, latest_checkpoint, utc_now
 from composer.training.callback import SHARE_FOLDER, TrainingLoopCallback, ValidationDecoder
 from composer.training.checkpointing import AtomicCheckpointIO, check_checkpoint, check_same_data, existing_tokenizers
@@ -283,8 +284,8 @@ def resolve_devices(recipe: Recipe) -> dict[str, Any]:
         machine["strategy"] = "ddp"
     if str(recipe.training["precision"]) == "16-mixed" and uses_cpu(machine["accelerator"]):
         # Lightning would train in bf16-mixed, and call it 16-mixed
-        missing = "" if recipe.trainer["accelerator"] == "cpu" else ", and there is no GPU"
-        message, fix = f"a CPU does not train in `16-mixed`{missing}", "write `precision: bf16-mixed`, or `32`"
+        message, fix = CPU_REFUSES_16
+        message = f"{message}, and there is no GPU"
         raise RecipeError([recipe.fault("value", ("training", "precision"), message, fix)])
     return machine
 

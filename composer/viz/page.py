@@ -294,11 +294,11 @@ def bleu_chart(split: str, by_length: Rows) -> Markup | None:
 
 def accuracy_chart(split: str, by_length: Rows) -> dict[str, Any] | None:
     """Return a chart of the accuracies by source length, and how many sentences each length has."""
-    rows = sorted((row for row in by_length if "exact_match" in row), key=lambda row: row["tokens"])
+    rows = sorted((row for row in by_length if "exact_match" in row), key=lambda row: row["words"])
     if not rows:
         return None
     metrics = {name: METRICS_BY_LENGTH[name] for name in ("exact_match", "positional_accuracy")}
-    curves = [Curve(metric.label, points(rows, name, False, "tokens")) for name, metric in metrics.items()]
+    curves = [Curve(metric.label, points(rows, name, False, "words")) for name, metric in metrics.items()]
     curves = [curve for curve in curves if curve.points]
     title = f"Accuracy on {split}"
     unit = f"share, {metrics['exact_match'].unit}"

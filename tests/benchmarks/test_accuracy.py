@@ -68,7 +68,7 @@ def change(run: Path, **changes: object) -> str:
 def test_the_lengths_of_a_runs_own_test_are_read(run: Path) -> None:
     by_length = json.loads((run / "run.json").read_text())["by_length"]["test"]
     row = accuracy.read_run(run)
-    recorded = {entry["tokens"]: Accuracy(3, entry["exact_match"], entry["positional_accuracy"]) for entry in by_length}
+    recorded = {entry["words"]: Accuracy(3, entry["exact_match"], entry["positional_accuracy"]) for entry in by_length}
     assert row.accuracies == recorded
     assert row[1:6] == ("short", 1, "copy", 6, (4, 6))
     assert row.name == f"{run.parent.name}/seed-1"

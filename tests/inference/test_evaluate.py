@@ -103,20 +103,20 @@ def test_correct_answers_have_full_scores() -> None:
 def test_accuracy_is_grouped_by_source_length() -> None:
     rows = [("a b", "x y", "x y"), ("a b", "x", "x y"), ("a b c", "y x z w", "x y z"), ("", "", "")]
     assert accuracy_by_length(*zip(*rows, strict=True)) == [
-        {"tokens": 0, "lines": 1, "exact_match": 1.0, "positional_accuracy": 0.0},
-        {"tokens": 2, "lines": 2, "exact_match": 0.5, "positional_accuracy": 0.75},
-        {"tokens": 3, "lines": 1, "exact_match": 0.0, "positional_accuracy": pytest.approx(1 / 3)},
+        {"words": 0, "lines": 1, "exact_match": 1.0, "positional_accuracy": 0.0},
+        {"words": 2, "lines": 2, "exact_match": 0.5, "positional_accuracy": 0.75},
+        {"words": 3, "lines": 1, "exact_match": 0.0, "positional_accuracy": pytest.approx(1 / 3)},
     ]
 
 
 def test_a_run_is_evaluated_on_other_lengths_of_its_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = made(tmp_path / "run", tokenizer="{word: {split: spaces}}", task=COPY)
     scores = evaluate(run)
-    assert [(row["tokens"], row["lines"]) for row in scores["test/accuracy_by_length"]] == [(4, 8), (7, 8)]
+    assert [(row["words"], row["lines"]) for row in scores["test/accuracy_by_length"]] == [(4, 8), (7, 8)]
     rows = scores["test/accuracy_by_length"]
     assert sum(row["exact_match"] for row in rows) / 2 == pytest.approx(scores["test/exact_match"])
     other = evaluate(run, overrides=["data.generate.copy.test_lengths=[11]", "data.generate.copy.test=5"])
-    assert [(row["tokens"], row["lines"]) for row in other["test/accuracy_by_length"]] == [(11, 5)]
+    assert [(row["words"], row["lines"]) for row in other["test/accuracy_by_length"]] == [(11, 5)]
     print_evaluation(
         scores | {"test/accuracy_by_length": [rows[0] | {"exact_match": 0.625, "positional_accuracy": 0.75}]}
     )

@@ -110,7 +110,7 @@ def test_translations_are_the_outputs_of_the_run(page: Any, trained: Path) -> No
 def test_scores_of_the_training_are_not_recomputed(copy: Path) -> None:
     known = json.loads((copy / "run.json").read_text())["by_length"]
     assert known["test"] == evaluate(copy)["test/accuracy_by_length"]
-    changed(copy, by_length={"test": [{"tokens": 400, "lines": 7, "exact_match": 0.99}]})
+    changed(copy, by_length={"test": [{"words": 400, "lines": 7, "exact_match": 0.99}]})
     assert accuracies(read(report(copy))) == {"exact match": [(400.0, 0.99)]}
     assert accuracies(read(report(copy, data=copy.parent))) == as_points(known["test"])
     (copy / "model.safetensors").unlink()
@@ -127,7 +127,7 @@ def accuracies(page: Any) -> dict[str, list[tuple[float, float]]]:
 def as_points(rows: list[dict[str, Any]]) -> dict[str, list[tuple[float, float]]]:
     """Return the points that the curves of these rows should have."""
     names = {"exact_match": "exact match", "positional_accuracy": "positional accuracy"}
-    return {label: [(row["tokens"], row[name]) for row in rows] for name, label in names.items()}
+    return {label: [(row["words"], row[name]) for row in rows] for name, label in names.items()}
 
 
 def test_texts_have_bleu_by_length(gru: Path, tmp_path: Path) -> None:
@@ -149,12 +149,12 @@ def bars(page: Any) -> list[tuple[str, float]]:
 
 def test_sentences_of_each_length_are_counted(copy: Path) -> None:
     rows = [
-        {"tokens": length, "lines": lines, "exact_match": 0.5, "positional_accuracy": 0.75}
+        {"words": length, "lines": lines, "exact_match": 0.5, "positional_accuracy": 0.75}
         for length, lines in ((100, 1000), (20, 1000), (40, 9))
     ]
     changed(copy, by_length={"test": rows})
     found = read(report(copy))
-    assert accuracies(found) == as_points(sorted(rows, key=lambda row: row["tokens"]))
+    assert accuracies(found) == as_points(sorted(rows, key=lambda row: row["words"]))
     (section,) = (each for each in found.iter("section") if each.get("id") == "accuracy")
     assert "9 to 1,000 sentences of each length" in "".join(section.itertext())
 

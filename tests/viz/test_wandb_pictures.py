@@ -45,7 +45,7 @@ def test_pictures_are_logged_to_wandb(trained: Path) -> None:
     ]
     (table,) = trained.glob("wandb/offline-run-*/files/media/table/accuracy_by_source_length_table_*.table.json")
     assert json.loads(table.read_text())["data"] == [
-        [row["tokens"], row["lines"], row["exact_match"]] for row in known["test/accuracy_by_length"]
+        [row["words"], row["lines"], row["exact_match"]] for row in known["test/accuracy_by_length"]
     ]
 
 
