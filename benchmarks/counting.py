@@ -34,6 +34,15 @@ def find_runs(folders: Sequence[Path]) -> Iterator[Path]:
         yield from seeds or [folder]
 
 
+def certain_words(words: Sequence[str], pattern: str) -> list[bool]:
+    """Return of each word of a line of counting whether the words before it leave no other; never of the first.
+
+    What comes after an `a` is free, after a `b` of `anbmcnm` too; all else is certain, the next string's `a` as well.
+    """
+    free = {"", "a", "b"} if pattern == "anbmcnm" else {"", "a"}
+    return [before not in free for before in ["", *words][:-1]]
+
+
 def measure_run(run: Path, lengths: Sequence[int], lines: int) -> list[CountingAccuracy]:
     """Measure how far a run counts."""
     from composer.data.encoding import load_data
@@ -68,7 +77,6 @@ def check_letters(words: Sequence[str], predictions: Sequence[str], pattern: str
 
     predictions: The prediction after each word.
     """
-    from composer.data.tasks.sequences import certain_words
 
     begins = max(at for at, word in enumerate(words) if word == "a" and (at == 0 or words[at - 1] != "a"))
     deterministic = certain_words(words, pattern)

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
-from composer.data.encoding import load_data
-from composer.data.sampler import TrainBatchSampler, fill_ratio
+import numpy as np
+
+from composer.data.encoding import Encoded, load_data
+from composer.data.sampler import TrainBatchSampler
 from composer.recipe.recipe import load
+
+
+def fill_ratio(encoded: Encoded, batches: Sequence[np.ndarray]) -> dict[str, float]:
+    """Return the share of real tokens among the positions of these batches, of every side by name and of `all`."""
+    real: dict[str, int] = {}
+    padded: dict[str, int] = {}
+    for side, ids in encoded.sides.items():
+        lengths = ids.positions()
+        real[side] = int(np.count_nonzero(ids.values) if ids.is_story else lengths.sum())
+        padded[side] = sum(len(rows) * int(lengths[rows].max()) for rows in batches)
+    ratios = {side: real[side] / padded[side] for side in real}
+    return {**ratios, "all": sum(real.values()) / sum(padded.values())}
 
 
 def main() -> None:

@@ -264,7 +264,7 @@ def length_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     table = make_table(["words", "lines", *(metric.label for metric in metrics.values())], right=2 + len(metrics))
     for row in rows:
         scores = (metric.format(row[name]) for name, metric in metrics.items())
-        table.add_row(str(row.get("words", row.get("tokens"))), f"{row['lines']:,}", *scores)
+        table.add_row(str(row["words"]), f"{row['lines']:,}", *scores)
     return table
 
 

@@ -9,10 +9,10 @@ come.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch.utils.data import Sampler
@@ -83,18 +83,6 @@ def deal_rows(rows: np.ndarray, parts: int, target: np.ndarray, source: np.ndarr
     """
     dealt = rows if parts == 1 else rows[np.lexsort((rows, -source[rows], -target[rows]))]
     return [dealt[part::parts] for part in range(parts)]
-
-
-def fill_ratio(encoded: Encoded, batches: Sequence[np.ndarray]) -> dict[str, float]:
-    """Return the share of real tokens among the positions of these batches, of every side by name and of `all`."""
-    real: dict[str, int] = {}
-    padded: dict[str, int] = {}
-    for side, ids in encoded.sides.items():
-        lengths = ids.positions()
-        real[side] = int(np.count_nonzero(ids.values) if ids.is_story else lengths.sum())
-        padded[side] = sum(len(rows) * int(lengths[rows].max()) for rows in batches)
-    ratios = {side: real[side] / padded[side] for side in real}
-    return {**ratios, "all": sum(real.values()) / sum(padded.values())}
 
 
 class TrainBatchSampler(Sampler[BatchSlice]):
@@ -212,26 +200,16 @@ class ResumableBatchSampler(Sampler[BatchSlice]):
 
 
 class EvalBatchSampler(Sampler[BatchSlice]):
-    """Yield one device's slices of all pairs once, the longest first, so that a batch too large fails at once.
+    """Yield one device's slices of all pairs once, the longest target first, so that a batch too large fails at once.
 
-    Pairs are sorted by the target's length, or by the source's where the target is to be decoded (`by`). Every device
-    has the same number of slices. The budget counts padded positions of the longer side.
+    Every device has the same number of slices. The budget counts padded positions of the longer side.
     """
 
-    def __init__(
-        self,
-        encoded: Encoded,
-        *,
-        tokens_per_batch: int,
-        by: Literal["target", "source"] = "target",
-        rank: int = 0,
-        world: int = 1,
-    ) -> None:
+    def __init__(self, encoded: Encoded, *, tokens_per_batch: int, rank: int = 0, world: int = 1) -> None:
         self.target, self.source = pair_lengths(encoded)
         self.rank, self.world = rank, world
-        first, second = (self.target, self.source) if by == "target" else (self.source, self.target)
-        order = np.lexsort((np.arange(len(first)), -second, -first))
-        self.batches = _fill_batches(order, np.maximum(first, second), tokens_per_batch)
+        order = np.lexsort((np.arange(len(encoded)), -self.source, -self.target))
+        self.batches = _fill_batches(order, np.maximum(self.target, self.source), tokens_per_batch)
 
     def __len__(self) -> int:
         return len(self.batches)

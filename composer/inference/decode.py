@@ -44,30 +44,47 @@ MAX_TOKENS = 8192
 """Source positions that are decoded at once, padding and the room for an answer included."""
 
 
-def decode(
+def decode_all(
     models: Sequence[EncoderDecoder],
-    sources: Mapping[str, Tensor],
+    sources: Mapping[str, Sequence[SourceIds]],
     decoding: Decoding,
     prefixes: Sequence[Sequence[int]] | None = None,
     n_best: int = 1,
     numbers: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return the n best hypotheses for each row of one batch, best first.
+    """Return the n best hypotheses of each sequence, best first. Decode in batches of similar length.
 
-    sources: ids (B, S) by the encoders' keys, ending in eos, padded on the right; of a story (B, N, W). decoding: a
-    decoder's name with its settings, as a canonical recipe has it. prefixes: ids with which each row's answer must
-    begin; a model without encoders needs them, and they may be empty. numbers: each row's number, part of the sampler's
-    seed. Where a model makes room for its answer, each row is decoded at each candidate length, and the best are
-    returned. Raises RunError where the models cannot form an ensemble, and where the decoder does not suit them or has
-    no n answers.
+    Where a model makes room for its answer, decode each sequence at each candidate length, and return the best.
+
+    Args:
+        models: One model, or an ensemble.
+        sources: Rows of ids without eos, by the encoders' keys; of a story (sentences, words), padded on the right.
+        decoding: A decoding method with its settings, as a canonical recipe has it.
+        prefixes: Ids with which each answer must begin; a model without encoders needs them, and they may be empty.
+        n_best: Hypotheses of each sequence.
+        numbers: Each sequence's number, which the random numbers of sampling depend on.
+
+    Raises:
+        RunError: If the models cannot form an ensemble, or if the method does not suit them or has no n answers.
     """
-    rows = len(next(iter(sources.values()))) if sources else len(prefixes or ())
-    prefixes = prefixes or [()] * rows
-    lengths = {key: (ids != PAD).flatten(1).sum(1).tolist() for key, ids in sources.items()}
+    count = len(next(iter(sources.values()))) if sources else len(prefixes or ())
+    prefixes, numbers = prefixes or [()] * count, numbers or range(count)
+    lengths = {key: [*map(num_positions, rows)] for key, rows in sources.items()}
     queries = length_queries(models, lengths, decoding, prefixes)
-    chosen = torch.tensor([query.row for query in queries], dtype=torch.long, device=models[0].device)
-    batch = {key: ids[chosen] for key, ids in sources.items()} if len(queries) > rows else sources
-    results = decode_queries(models, batch, decoding, prefixes, n_best, numbers or range(rows), queries)
+    longest = [max((query.size, 1, *(length[query.row] for length in lengths.values()))) for query in queries]
+    ((name, settings),) = decoding.items()
+    decoder, device = DECODERS[name], models[0].device
+    hypotheses = max(n_best, decoder.hypotheses(models, {**decoder.defaults, **settings}))
+    results: list[list[Hypothesis]] = [[]] * len(queries)
+    with evaluation_mode(models):
+        for places in batches(longest, hypotheses):
+            part = [queries[at] for at in places]
+            batch = {key: source_tensor([rows[query.row] for query in part], device) for key, rows in sources.items()}
+            begun = [prefixes[query.row] for query in part]
+            sizes = length_constraint(part, begun, device)
+            search = Search(models, batch, begun, n_best, [numbers[query.row] for query in part], sizes)
+            for at, answers in zip(places, decoder(search, **settings), strict=True):
+                results[at] = answers
     return best_over_lengths(queries, results, n_best)
 
 
@@ -81,24 +98,6 @@ def length_queries(
     sources = [max((length[row] for length in lengths.values()), default=0) for row in range(len(prefixes))]
     limits = [token_limit(length, arguments["max_length"], arguments["max_ratio"]) for length in sources]
     return candidate_lengths(models, lengths, prefixes, limits)
-
-
-def decode_queries(
-    models: Sequence[EncoderDecoder],
-    batch: Mapping[str, Tensor],
-    decoding: Decoding,
-    prefixes: Sequence[Sequence[int]],
-    n_best: int,
-    numbers: Sequence[int],
-    queries: Sequence[LengthQuery],
-) -> list[list[Hypothesis]]:
-    """Return the n best hypotheses of each query. batch: their sources; prefixes, numbers: those of all rows."""
-    ((name, settings),) = decoding.items()
-    prefixes = [prefixes[query.row] for query in queries]
-    numbers = [numbers[query.row] for query in queries]
-    sizes = length_constraint(queries, prefixes, models[0].device)
-    with evaluation_mode(models):
-        return DECODERS[name](Search(models, batch, prefixes, n_best, numbers, sizes), **settings)
 
 
 def best_over_lengths(
@@ -131,36 +130,6 @@ def evaluation_mode(models: Sequence[EncoderDecoder]) -> Iterator[None]:
     finally:
         for model in training:
             model.train()
-
-
-def decode_all(
-    models: Sequence[EncoderDecoder],
-    sources: Mapping[str, Sequence[SourceIds]],
-    decoding: Decoding,
-    prefixes: Sequence[Sequence[int]] | None = None,
-    n_best: int = 1,
-    numbers: Sequence[int] | None = None,
-) -> list[list[Hypothesis]]:
-    """Return the n best hypotheses of any number of sequences, in order; decoded in batches of similar length.
-
-    sources: rows of ids without eos, by the encoders' keys; stories (sentences, words). The rest as in `decode`.
-    """
-    count = len(next(iter(sources.values()))) if sources else len(prefixes or ())
-    prefixes, numbers = prefixes or [()] * count, numbers or range(count)
-    lengths = {key: [*map(num_positions, rows)] for key, rows in sources.items()}
-    queries = length_queries(models, lengths, decoding, prefixes)
-    long = [max((query.size, 1, *(length[query.row] for length in lengths.values()))) for query in queries]
-    ((name, settings),) = decoding.items()
-    hypotheses = DECODERS[name].hypotheses(models, {**DECODERS[name].defaults, **settings})
-    device = models[0].device
-    results: list[list[Hypothesis]] = [[]] * len(queries)
-    for places in batches(long, max(n_best, hypotheses)):
-        part = [queries[at] for at in places]
-        batch = {key: source_tensor([rows[query.row] for query in part], device) for key, rows in sources.items()}
-        answers = decode_queries(models, batch, decoding, prefixes, n_best, numbers, part)
-        for at, answer in zip(places, answers, strict=True):
-            results[at] = answer
-    return best_over_lengths(queries, results, n_best)
 
 
 def batches(lengths: Sequence[int], hypotheses: int = 1) -> list[list[int]]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from blocks.core.contract import Output
 from composer.errors import one_line_error
-from composer.inference.decode import decode
+from composer.inference.decode import decode_all
 from composer.inference.decoders import Hypothesis
 from composer.model.encoder_decoder import BOS, EOS, PAD, UNK, Encoder, EncoderDecoder, StepInputs
 from composer.testing.harness import LawError, max_difference, reorder
@@ -62,6 +62,13 @@ def random_pairs(
     target = random(targets, model.vocabulary)
     target[:, 0] = BOS
     return RandomPairs(ids, target)
+
+
+def source_rows(sources: Mapping[str, Tensor]) -> dict[str, list[Any]]:
+    """Return the rows of padded sources as `decode_all` reads them: without padding and eos, (B, S) or (B, N, W)."""
+    flat = {key: [row[row != PAD][:-1].tolist() for row in ids] for key, ids in sources.items() if ids.ndim == 2}
+    stories = {key: [row[row.any(1)].tolist() for row in ids] for key, ids in sources.items() if ids.ndim == 3}
+    return {key: (flat | stories)[key] for key in sources}
 
 
 def chunks(model: EncoderDecoder) -> None:
@@ -241,9 +248,9 @@ DECODERS: tuple[Mapping[str, Mapping[str, Any]], ...] = (
 def searching(model: EncoderDecoder) -> None:
     """Check that greedy search and a beam of 1 write the most probable tokens of `forward`, with `forward`'s scores."""
     model.eval()
-    sources = random_pairs(model).sources
+    sources = source_rows(random_pairs(model).sources)
     for prefixes in (((),) * len(PREFIXES), PREFIXES):
-        answers = (decode([model], sources, decoding, prefixes) for decoding in DECODERS)
+        answers = (decode_all([model], sources, decoding, prefixes) for decoding in DECODERS)
         greedy, narrow, wide = ([best for best, *_ in rows] for rows in answers)
         for row, prefix in enumerate(prefixes):
             expect_argmax(model, row, greedy[row], len(prefix))

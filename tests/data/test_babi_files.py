@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.padding import fill_ratio
 from composer.data.collate import Batch, data_loader
 from composer.data.encoding import Data, Encoded, Ids, load_data
-from composer.data.sampler import TrainBatchSampler, fill_ratio
+from composer.data.sampler import TrainBatchSampler
 from composer.data.sources import available_splits, check_files, open_pairs
 from composer.data.stories import NO_FACT, Question, StoryShape, parse_file, split_sentences, story_fault
 from composer.errors import DataError

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
+from benchmarks.counting import certain_words
 from composer.data.tasks import TASKS, TaskError
-from composer.data.tasks.sequences import FORMS, certain_words
+from composer.data.tasks.sequences import FORMS
 
 SIZES: dict[str, Callable[..., bool]] = {
     "anbn": lambda a, b: a == b,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import composer.inference.decode as decoding
 from composer.errors import RunError
-from composer.inference.decode import decode, decode_all
+from composer.inference.decode import decode_all
 from composer.inference.decoders import Hypothesis, Search
 from tests.inference.small_models import DECODERS, TARGET, Written, forward_score, model_of
 
@@ -186,7 +186,7 @@ def test_training_mode_is_left_as_it_was() -> None:
 def from_table(table: dict[tuple[int, ...], dict[int, float]], **settings: Any) -> tuple[list[Hypothesis], int]:
     model = Written(lambda tokens: table.get(tokens, {2: 1.0}), 8)
     n_best = settings.pop("n_best", 1)
-    return decode([model], {}, {"beam": settings}, prefixes=[[]], n_best=n_best)[0], model.steps  # type: ignore[list-item]
+    return decode_all([model], {}, {"beam": settings}, prefixes=[[]], n_best=n_best)[0], model.steps  # type: ignore[list-item]
 
 
 LATE = {(): {2: 0.5, 3: 0.5 - 1e-3, 4: 1e-3}, (3,): {4: 1.0}, (3, 4): {5: 1.0}, (3, 4, 5): {6: 1.0}}
@@ -243,7 +243,7 @@ def test_a_token_costs_one_step() -> None:
     model = Written(lambda tokens: table.get(tokens, {2: 1.0}), 8)
     for how in ({"greedy": {}}, {"beam": {"size": 1}}, {"sample": {}}):
         model.steps = 0
-        (best,) = decode([model], {}, how, prefixes=[[3, 3, 3]])[0]  # type: ignore[list-item]
+        (best,) = decode_all([model], {}, how, prefixes=[[3, 3, 3]])[0]  # type: ignore[list-item]
         assert best.ids == [3] * 20
         assert model.steps == 18  # 17 tokens and eos
 
@@ -253,7 +253,7 @@ def test_a_token_costs_one_step() -> None:
 
 def test_samples_follow_the_probabilities() -> None:
     model = Written(lambda tokens: {2: 1.0} if tokens else {3: 0.5, 4: 0.3, 5: 0.2}, 8)
-    results = decode([model], {}, {"sample": {}}, prefixes=[[]], n_best=2000)[0]  # type: ignore[list-item]
+    results = decode_all([model], {}, {"sample": {}}, prefixes=[[]], n_best=2000)[0]  # type: ignore[list-item]
     shares = [sum(best.ids == [token] for best in results) / 2000 for token in (3, 4, 5)]
     assert shares == pytest.approx([0.5, 0.3, 0.2], abs=0.04)
 
@@ -271,7 +271,7 @@ def test_samples_follow_the_probabilities() -> None:
 )
 def test_top_k_and_top_p_restrict_sampling(settings: dict[str, Any], allowed: set[int]) -> None:
     model = Written(lambda tokens: {2: 1.0} if tokens else {3: 0.5, 4: 0.3, 5: 0.2}, 8)
-    results = decode([model], {}, {"sample": settings}, prefixes=[[]], n_best=200)[0]  # type: ignore[list-item]
+    results = decode_all([model], {}, {"sample": settings}, prefixes=[[]], n_best=200)[0]  # type: ignore[list-item]
     assert {best.ids[0] for best in results} == allowed
 
 

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from blocks.core.contract import Context
-from composer.inference.decode import decode
+from composer.inference.decode import decode_all
 from composer.model.builder import build
 from composer.model.encoder_decoder import EOS, EncoderDecoder
 from composer.recipe.recipe import load
+from composer.testing.model_laws import source_rows
 from tests.recipes.paper_models import PAPERS, all_of, expect
 
 RECIPES = ("graves2014_lstm", "graves2014_feed_forward", "graves2014_lstm_baseline")
@@ -68,7 +69,7 @@ def test_an_answer_depends_on_the_question_alone(name: str) -> None:
 def test_a_turing_machine_and_an_lstm_form_an_ensemble() -> None:
     """In an ensemble each keeps its own state: what both would give to each token, on their mean."""
     models = [model_of("graves2014_lstm"), model_of("graves2014_lstm_baseline")]
-    found = decode(models, SOURCE, {"beam": {"size": 2, "length_penalty": 0.0, "max_length": 4}})
+    found = decode_all(models, source_rows(SOURCE), {"beam": {"size": 2, "length_penalty": 0.0, "max_length": 4}})
     for row, (best, *_) in enumerate(found):
         written = [*best.ids, EOS] if best.ended else best.ids
         before = torch.tensor([[1, *written[:-1]]])

@@ -235,12 +235,3 @@ def counting(
         runs = zip(key, itertools.cycle(form.letters), strict=False)
         lines.append(" ".join(" ".join(letter * count) for count, letter in runs))
     return Lines([""] * len(lines), lines)
-
-
-def certain_words(words: Sequence[str], pattern: Pattern) -> list[bool]:
-    """Return of each word of a line of counting whether the words before it leave no other; never of the first.
-
-    What comes after an `a` is free, after a `b` of `anbmcnm` too; all else is certain, the next string's `a` as well.
-    """
-    free = {"", "a", "b"} if pattern == "anbmcnm" else {"", "a"}
-    return [before not in free for before in ["", *words][:-1]]

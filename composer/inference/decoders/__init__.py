@@ -42,7 +42,7 @@ class Hypothesis(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What a decoder is to search. See `composer.inference.decode.decode`."""
+    """What a decoder is to search. See `composer.inference.decode.decode_all`."""
 
     models: Sequence[EncoderDecoder]
     sources: Mapping[str, Tensor]  # ids (B, S), of a story (B, N, W), by the encoders' keys

@@ -1,0 +1,55 @@
+"""A decoding method is one function with a decorator: the recipe language and every check know it from there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from blocks.core.contract import Count, Positive
+from composer.errors import RunError
+from composer.inference.decode import decode_all
+from composer.inference.decoders import DECODERS, Hypothesis, Search, decoder, prefill
+from composer.model.encoder_decoder import EOS
+from composer.recipe.registry import CHOICES
+from composer.recipe.schema_generator import choice_schema
+from tests.inference.small_models import PLACES, model_of
+
+
+@pytest.fixture(autouse=True)
+def new_method() -> Iterator[None]:
+    """Register a method that writes the most probable first token, and nothing after it."""
+
+    @decoder(first_order=True, one_answer=True)
+    def first_token(search: Search, *, max_length: Count = 1, max_ratio: Positive = 3.0) -> list[list[Hypothesis]]:
+        """Write one token.
+
+        Settings:
+            max_length: is 1
+            max_ratio: is not used
+        """
+        log_p, _, _ = prefill(search)
+        score, token = log_p.max(-1)
+        pairs = zip((token + EOS).tolist(), score.tolist(), strict=True)
+        return [[Hypothesis([index], value, value, False)] for index, value in pairs]
+
+    yield
+    del DECODERS["first_token"]
+
+
+def test_the_schema_has_the_method_with_its_settings() -> None:
+    assert CHOICES["decoders"].constructors()["first_token"] is DECODERS["first_token"]
+    schema = choice_schema("decoders", DECODERS, "", "decoding method")
+    (method,) = [branch for name, branch in schema.items() if name == "decoders.first_token"]
+    assert method["description"] == "Write one token."
+    assert list(method["properties"]) == ["max_length", "max_ratio"]
+
+
+def test_the_method_decodes_and_is_checked_by_its_traits() -> None:
+    model, stateless = model_of("lstm"), model_of([PLACES])
+    answers = decode_all([stateless], {"source": [[5], [6, 7]]}, {"first_token": {}})
+    assert [len(best.ids) for (best,) in answers] == [1, 1]
+    with pytest.raises(RunError, match="`first_token` needs a decoder whose next token depends on the last one alone"):
+        decode_all([model], {"source": [[5]]}, {"first_token": {}})
+    with pytest.raises(RunError, match="`first_token` finds one answer, and 3 are requested"):
+        decode_all([stateless], {"source": [[5]]}, {"first_token": {}}, n_best=3)
