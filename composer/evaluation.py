@@ -78,16 +78,16 @@ def teacher_forced(model: EncoderDecoder, encoded: Encoded) -> tuple[dict[str, f
     row_bits = [0.0] * len(encoded) if has_bits else []
     with evaluation_mode([model]):
         for batch in data_loader(encoded, EvalBatchSampler(encoded, tokens_per_batch=POSITIONS)):
-            source = {side: ids.to(model.device) for side, ids in batch["sources"].items()}
+            source = {side: ids.to(model.device) for side, ids in batch["sources"].items()}  # (B, S) each
             target = batch["target_out"].to(model.device)  # (B, T)
             all_logits = model(source, batch["target_in"].to(model.device))  # (B, T, V)
-            real = target != PAD
+            real = target != PAD  # (B, T)
             logits = all_logits[real].float()  # (N, V)
             sums["loss"] += float(F.cross_entropy(logits, target[real], reduction="sum"))
             sums["right"] += float((logits.argmax(-1) == target[real]).sum())
             sums["tokens"] += len(logits)
             if has_bits:
-                costs = target_bits(all_logits, target).sum(1)
+                costs = target_bits(all_logits, target).sum(1)  # (B,)
                 for row, cost in zip(batch["rows"].tolist(), costs.tolist(), strict=True):
                     row_bits[row] = cost
     return token_scores(sums | ({"bits": sum(row_bits), "rows": len(row_bits)} if has_bits else {})), row_bits

@@ -63,13 +63,13 @@ def pad_rows(ids: Ids, rows: np.ndarray, first: int | None = None, last: int | N
     """
     if ids.is_story:
         first = last = None
-    starts, counts = ids.starts[rows], ids.lengths()[rows]
+    starts, counts = ids.starts[rows], ids.lengths()[rows]  # (B,) each
     before = int(first is not None)
     longest = before + int(counts.max(initial=0)) + int(last is not None)
-    out = np.full((len(rows), longest, *ids.values.shape[1:]), PAD, dtype=np.int64)
+    out = np.full((len(rows), longest, *ids.values.shape[1:]), PAD, dtype=np.int64)  # (B, T), or (B, N, W)
     # one scatter for all rows: their positions one after another, and of each the row that it belongs to
-    positions = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    row_of = np.repeat(np.arange(len(rows)), counts)
+    positions = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)  # (ids,)
+    row_of = np.repeat(np.arange(len(rows)), counts)  # (ids,)
     out[row_of, positions + before] = ids.values[np.repeat(starts, counts) + positions]
     if first is not None:
         out[:, 0] = first

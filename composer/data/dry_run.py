@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from composer.data.encoding import Data, answerable_rows, encode_data, encode_pairs, split_faults, trainable_rows
 from composer.data.sampler import TrainBatchSampler
-from composer.data.sources import DataSource, generate_pairs, is_endless
+from composer.data.sources import DataSource, generate_pairs, is_endless, task_settings
 from composer.errors import DataError
 
 SAMPLED_PAIRS = 2_000
@@ -56,8 +56,8 @@ def dry_run(source: DataSource, max_ratios: Mapping[str, float], any_data: bool 
         data, is_all = _encode(source, max_ratios), True
     if is_endless(recipe):
         _check_later_epochs(source, data)
-    sizes = [settings["train"] for settings in (recipe.dataset.get("generate") or {}).values()]
-    return DryRun(data, is_all, sizes[0] if sizes else len(source.pairs("train")))
+    task = task_settings(recipe)
+    return DryRun(data, is_all, task["train"] if task else len(source.pairs("train")))
 
 
 def _encode(source: DataSource, max_ratios: Mapping[str, float]) -> Data:

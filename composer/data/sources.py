@@ -41,6 +41,20 @@ class Pairs:
     def __getitem__(self, at: int) -> dict[str, str]:
         return {side: lines[at] for side, lines in self.sides.items()}
 
+    def keep(self, rows: np.ndarray) -> Pairs:
+        """Return the pairs with these row numbers, in their order."""
+        facts = None if self.facts is None else [self.facts[row] for row in rows]
+        return Pairs({side: RowSubset(lines, rows) for side, lines in self.sides.items()}, facts)
+
+    def sample(self, count: int) -> Pairs:
+        """Return at most `count` pairs: the first ones, and as many spread over the rest."""
+        if len(self) <= count:
+            return self
+        first = count // 2
+        return self.keep(
+            np.concatenate([np.arange(first), np.linspace(first, len(self) - 1, count - first, dtype=np.int64)])
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class DataSource:
@@ -68,27 +82,17 @@ class DataSource:
 
         Of a task's training pairs, the first; its val and test are small.
         """
-        sample = DataSource(self.recipe, self.folders)
+        sample, task = DataSource(self.recipe, self.folders), task_settings(self.recipe)
         for split in available_splits(self.recipe):
-            sizes = [settings["train"] for settings in (self.recipe.dataset.get("generate") or {}).values()]
-            if sizes:
-                sample._opened[split] = generate_pairs(self.recipe, split, train=min(sizes[0], count))
+            if task:
+                sample._opened[split] = generate_pairs(self.recipe, split, train=min(task["train"], count))
             else:
-                sample._opened[split] = _sample_pairs(self.pairs(split), count)
+                sample._opened[split] = self.pairs(split).sample(count)
         return sample
 
     def all_pairs(self) -> dict[str, Pairs]:
         """Return the pairs of every split that there is. Raises DataError."""
         return {split: self.pairs(split) for split in available_splits(self.recipe)}
-
-
-def _sample_pairs(pairs: Pairs, count: int) -> Pairs:
-    if len(pairs) <= count:
-        return pairs
-    first = count // 2
-    rows = np.concatenate([np.arange(first), np.linspace(first, len(pairs) - 1, count - first, dtype=np.int64)])
-    facts = None if pairs.facts is None else [pairs.facts[row] for row in rows]
-    return Pairs({side: RowSubset(lines, rows) for side, lines in pairs.sides.items()}, facts)
 
 
 def side_names(recipe: Recipe) -> list[str]:
@@ -188,8 +192,7 @@ def _open_parallel(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs
     if not sizes or split not in ("train", *sizes):
         return _open_split(recipe, split, folders)
     pairs = _open_split(recipe, "train", folders)
-    rows = split_rows(len(pairs), sizes)[split]
-    return Pairs({side: RowSubset(lines, rows) for side, lines in pairs.sides.items()})
+    return pairs.keep(split_rows(len(pairs), sizes)[split])
 
 
 def _open_split(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
@@ -323,9 +326,14 @@ def _from_hub(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
     return Pairs({side: tables.DatasetColumn(dataset, name, hub["id"]) for side, name in columns.items()})
 
 
+def task_settings(recipe: Recipe) -> dict[str, Any]:
+    """Return the settings of the recipe's generated task; {} without one."""
+    return next(iter((recipe.dataset.get("generate") or {}).values()), {})
+
+
 def is_endless(recipe: Recipe) -> bool:
     """Return True if each epoch of the recipe's task has training pairs of its own."""
-    return any(settings.get("endless") for settings in (recipe.dataset.get("generate") or {}).values())
+    return bool(task_settings(recipe).get("endless"))
 
 
 def generate_pairs(recipe: Recipe, split: str, epoch: int = 0, **changes: Any) -> Pairs:

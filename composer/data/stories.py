@@ -15,7 +15,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -152,14 +152,6 @@ def _task_files(folder: Path, task: int, split: str) -> list[Path]:
     return sorted(folder.glob(f"qa{task}_*{'test' if split == 'test' else 'train'}.txt"))
 
 
-class LineFault(ValueError):
-    """A fault of a line, from `column` on."""
-
-    def __init__(self, column: int, code: str, message: str, fix: str) -> None:
-        super().__init__(message)
-        self.column, self.code, self.message, self.fix = column, code, message, fix
-
-
 def parse_file(path: Path, words: int) -> tuple[Question | Fault, ...]:
     """Return the questions of a file and its faults, in the order of its lines; cached until the file changes."""
     status = path.stat()
@@ -171,13 +163,10 @@ def _parse_version(path: Path, words: int, stamp: tuple[int, int]) -> tuple[Ques
     parser = BabiParser(words)
     entries: list[Question | Fault] = []
     for number, line in enumerate(path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n"), start=1):
-        try:
-            question = parser.parse_line(line)
-        except LineFault as fault:
-            place = (str(path), number, fault.column)
-            entries.append(Fault(*place, fault.code, "", fault.message, fault.fix, line[:200]))
-        else:
-            entries += [question] if question else []
+        if entry := parser.parse_line(line):
+            if isinstance(entry, Fault):
+                entry = replace(entry, file=str(path), line=number, excerpt=line[:200])
+            entries.append(entry)
     return tuple(entries)
 
 
@@ -190,53 +179,59 @@ class BabiParser:
     indices: dict[int, int] = field(default_factory=dict)
     number: int = 0
 
-    def parse_line(self, line: str) -> Question | None:
-        """Read the next line, and return the question if it is one. Raises LineFault."""
+    def parse_line(self, line: str) -> Question | Fault | None:
+        """Read the next line; return its question or its fault, whose column counts from 1, if it has one."""
         match = re.fullmatch(r"(\d{1,9}) +(\S.*?)\s*", line)
         if match is None:
             fix = "number the lines of each story from 1, as in `1 Mary moved to the bathroom.`"
-            raise LineFault(1, "number", "this line is not a number, a space and a sentence", fix)
+            return Fault("", 0, 1, "number", "", "this line is not a number, a space and a sentence", fix)
         before, self.number = self.number, int(match[1])
         if self.number == 1:
             self.story, self.indices = [], {}
         elif self.number != before + 1:
             message = f"this line has the number {self.number}, and the line before it {before or 'none'}"
-            raise LineFault(1, "number", message, "number the lines of each story one after another, from 1")
+            return Fault("", 0, 1, "number", "", message, "number the lines of each story one after another, from 1")
         if "\t" in match[2]:
             return self._question(match[2], match.start(2))
-        self._add_sentence(match[2], match.start(2))
-        return None
+        return self._add_sentence(match[2], match.start(2))
 
-    def _add_sentence(self, text: str, at: int) -> None:
+    def _add_sentence(self, text: str, at: int) -> Fault | None:
         sentence = normalize_sentence(text)
         count = len(sentence.split())
         if text.endswith("?"):
             fix = "write a tab, the answer, a tab and the numbers of the sentences that support it"
-            raise LineFault(at + len(text), "answer", "this question has no answer", fix)
+            return Fault("", 0, at + len(text), "answer", "", "this question has no answer", fix)
         if not 0 < count <= self.words:
             message = f"this sentence has {count} words, and `data.babi.words` makes room for {self.words}"
-            raise LineFault(at + 1, "words", message, f"write `words: {count}`" if count else "write a sentence")
+            return Fault(
+                "", 0, at + 1, "words", "", message, f"write `words: {count}`" if count else "write a sentence"
+            )
         self.indices[self.number] = len(self.story)
         self.story.append(sentence)
+        return None
 
-    def _question(self, text: str, at: int) -> Question:
+    def _question(self, text: str, at: int) -> Question | Fault:
         question, answer, *rest = (part.strip() for part in text.split("\t"))
         if not question or len(rest) > 1:
             message = "this line is not a question, its answer and numbers of sentences"
-            raise LineFault(at + 1, "columns", message, "put one tab after the question and one after the answer")
+            return Fault(
+                "", 0, at + 1, "columns", "", message, "put one tab after the question and one after the answer"
+            )
         if len(answer.split()) != 1:
             column = at + text.index("\t") + 2
             fix = "join the words of an answer with commas"
-            raise LineFault(column, "answer", f"the answer `{answer}` is not one word", fix)
+            return Fault("", 0, column, "answer", "", f"the answer `{answer}` is not one word", fix)
         if not self.story:
             message = "there is no sentence of a story before this question"
-            raise LineFault(at + 1, "story", message, "write the story before its questions")
+            return Fault("", 0, at + 1, "story", "", message, "write the story before its questions")
         column = at + text.rindex("\t") + 2
         facts = []
         for number in " ".join(rest).split():
             if not number.isdecimal() or int(number) not in self.indices:
                 message = f"`{number}` is not the number of a sentence of the story so far"
-                raise LineFault(column, "fact", message, "name sentences before the question, not other questions")
+                return Fault(
+                    "", 0, column, "fact", "", message, "name sentences before the question, not other questions"
+                )
             facts.append(self.indices[int(number)])
         return Question(tuple(self.story), question.lower(), answer.lower(), tuple(facts))
 

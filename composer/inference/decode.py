@@ -155,14 +155,7 @@ def num_positions(row: SourceIds) -> int:
 
 
 def source_tensor(rows: Sequence[SourceIds], device: torch.device) -> Tensor:
-    """Return the input of an encoder: (B, S), ending in eos; of stories (B, N, W)."""
-    if not is_story(rows[0]):
-        return pad([[*row, EOS] for row in rows], device)
-    stories = [torch.as_tensor(row, dtype=torch.long) for row in rows]
-    return pad_sequence(stories, batch_first=True, padding_value=PAD).to(device)
-
-
-def pad(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """Pad rows of ids on the right, into one tensor. -> (B, S)"""
-    longest = max(map(len, rows))
-    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows], dtype=torch.long, device=device)
+    """Return the input of an encoder: (B, S), ending in eos; of stories (B, N, W). Padded on the right."""
+    has_stories = is_story(rows[0])
+    tensors = [torch.as_tensor(row if has_stories else [*row, EOS], dtype=torch.long) for row in rows]
+    return pad_sequence(tensors, batch_first=True, padding_value=PAD).to(device)

@@ -172,10 +172,8 @@ def translate_lines(
     check_compatible(runs)
     tokenizers, sides = runs[0].tokenizers, source_names(runs[0].recipe)
     full = [at for at, line in enumerate(lines) if line.strip()]
-    texts = {side: [""] * len(full) for side in sides}
-    for row, at in enumerate(full):
-        for side, text in zip(sides, split_columns(lines[at], sides, first + at + 1, origin), strict=True):
-            texts[side][row] = text
+    columns = [split_columns(lines[at], sides, first + at + 1, origin) for at in full]
+    texts = {side: [row[column] for row in columns] for column, side in enumerate(sides)}
     check_stories(runs[0].recipe, texts, [first + at + 1 for at in full], origin)
     begun = [(prefixes[at] if prefixes else "") if sides else lines[at] for at in full]
     ids = {side: encode_side(runs[0].recipe, tokenizers, side, lines) for side, lines in texts.items()}

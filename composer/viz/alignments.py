@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from rich.cells import cell_len
 from torch import Tensor
 
 from blocks.core.contract import Record
 from composer.data.sources import TARGET, source_names
 from composer.data.stories import encode_side
-from composer.inference.decode import SourceIds, decode_all, evaluation_mode, pad, source_tensor
+from composer.inference.decode import SourceIds, decode_all, evaluation_mode, source_tensor
 from composer.inference.run import Run, check_stories, oom_as_run_failed, split_columns
 from composer.model.encoder_decoder import BOS, SPECIAL_TOKENS, StepInputs
 from composer.viz.memory import Memory, Panel, memories
@@ -83,7 +84,7 @@ def alignment(run: Run, texts: Mapping[str, str], ids: Mapping[str, SourceIds], 
     source = {side: source_tensor([row], run.model.device) for side, row in ids.items()}
     with evaluation_mode([run.model]):
         # not the model itself: a compiled one would be compiled again
-        run.model.forward(source, pad([[BOS, *output]], run.model.device), StepInputs(records=records))
+        run.model.forward(source, torch.tensor([[BOS, *output]], device=run.model.device), StepInputs(records=records))
     sentence = SentenceRecords(run.recipe, records, tokens)
     return Alignment(texts, text, list(attentions(sentence)), note, list(films(sentence)), memories(sentence))
 

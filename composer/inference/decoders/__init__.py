@@ -126,13 +126,13 @@ def run_step(models: Sequence[EncoderDecoder], ids: Tensor, position: DecoderSta
     position = position._replace(states=tuple(state for _, state in steps))
     if len(steps) == 1:
         return steps[0][0].float(), position
-    votes = torch.stack([logits.float().log_softmax(-1) for logits, _ in steps])
+    votes = torch.stack([logits.float().log_softmax(-1) for logits, _ in steps])  # (models, R, T, V)
     return votes.logsumexp(0) - math.log(len(steps)), position
 
 
 def token_log_probs(search: Search, logits: Tensor, position: DecoderState) -> Tensor:
     """Return log p of the tokens that can follow, eos first: pad and bos never can. -> (R, V - EOS)"""
-    log_p = logits.log_softmax(-1)[:, EOS:]
+    log_p = logits.log_softmax(-1)[:, EOS:]  # (R, V - EOS)
     return log_p if search.sizes is None else search.sizes.allowed(log_p, position.sequences, position.length)
 
 
@@ -221,8 +221,8 @@ class LengthConstraint(NamedTuple):
         log_p: (R, V), of which eos is the first; rows: (R,) which of the B each is; length: tokens after the prefix.
         """
         last = (self.left[rows] <= length + 1)[:, None]  # (R, 1)
-        early = self.exact[rows][:, None] & ~last
-        end, words = log_p[:, :1], log_p[:, 1:]
+        early = self.exact[rows][:, None] & ~last  # (R, 1)
+        end, words = log_p[:, :1], log_p[:, 1:]  # (R, 1), (R, V - EOS - 1)
         return torch.cat((end.masked_fill(early, -torch.inf), words.masked_fill(last, -torch.inf)), 1)
 
 

@@ -49,15 +49,15 @@ def beam(
         lay_out = step == 1
         if lay_out or step in stops or search.is_check_due(step):
             # log p only falls, and no answer is longer than the limit, so its penalty bounds every rank to come
-            bound = beams.score[:, :1] / beams.penalty(beams.limit, length_penalty)
-            done = (beams.rank[:, -1:] >= bound)[:, 0] | (beams.limit <= step)
+            bound = beams.score[:, :1] / beams.penalty(beams.limit, length_penalty)  # (B, 1)
+            done = (beams.rank[:, -1:] >= bound)[:, 0] | (beams.limit <= step)  # (B,)
             results |= finished_hypotheses(search, beams, done, step, length_penalty, results)
             needed = int(beams.num_open[~done].sum())
             if needed == 0:
                 break
             lay_out |= needed <= COMPACT_BELOW * len(layout.slots)
         if lay_out:
-            going = (~done).nonzero()[:, 0]
+            going = (~done).nonzero()[:, 0]  # rows of the new B
             beams, parents, tokens = Beams(*reorder_state(beams, going)), parents[going], tokens[going]
             layout = Layout.of(beams.num_open, size)
             position = position.select(parents.flatten()[layout.slots])
@@ -94,20 +94,20 @@ class Layout(NamedTuple):
     @classmethod
     def of(cls, num_open: Tensor, size: int) -> Layout:
         """Give each sequence as many rows as it has open hypotheses, at least 1."""
-        column = torch.arange(size, device=num_open.device)
-        slots = (column < num_open[:, None]).flatten().nonzero()[:, 0]
-        first = num_open.cumsum(0) - num_open
+        column = torch.arange(size, device=num_open.device)  # (K,)
+        slots = (column < num_open[:, None]).flatten().nonzero()[:, 0]  # (R,)
+        first = num_open.cumsum(0) - num_open  # (B,)
         return cls(slots, first[:, None] + torch.minimum(column, num_open[:, None] - 1))
 
 
 def initial_beams(search: Search, prefix_log_p: Tensor, limits: Tensor, size: int) -> Beams:
     """Return one empty hypothesis for each row of the search."""
     batch, device = len(prefix_log_p), prefix_log_p.device
-    rows = torch.arange(batch, device=device)
-    score = torch.full((batch, size), -torch.inf, device=device)
+    rows = torch.arange(batch, device=device)  # (B,)
+    score = torch.full((batch, size), -torch.inf, device=device)  # (B, K)
     score[:, 0] = prefix_log_p
-    none = torch.full((batch, search.n_best), -torch.inf, device=device)
-    empty = torch.empty(batch, size, 0, dtype=torch.long, device=device)
+    none = torch.full((batch, search.n_best), -torch.inf, device=device)  # (B, N)
+    empty = torch.empty(batch, size, 0, dtype=torch.long, device=device)  # (B, K, 0)
     num_open = torch.full_like(rows, size)
     return Beams(rows, search.prefix_lengths(), limits, num_open, score, empty, none, none, empty[:, : search.n_best])
 
@@ -118,19 +118,19 @@ def expand(
     """Extend every hypothesis by one token. -> beams, the row each came from (B, K), its last token (B, K)"""
     score, came_from, tokens = top_candidates(beams, layout, log_p)  # (B, K)
     ids = torch.cat((gather_ids(beams.ids, came_from), tokens[..., None]), 2)  # (B, K, t)
-    ends = tokens == EOS
+    ends = tokens == EOS  # (B, K)
     # what ends here is merged with the best N that have ended before
-    ended_score = score.masked_fill(~ends, -torch.inf)
+    ended_score = score.masked_fill(~ends, -torch.inf)  # (B, K)
     rank = torch.cat((beams.rank, ended_score / beams.penalty(step, length_penalty)), 1)  # (B, N + K)
-    rank, order = rank.topk(beams.rank.shape[1])
-    ended_ids = torch.cat((torch.nn.functional.pad(beams.ended_ids, (0, 1), value=PAD), ids), 1)
+    rank, order = rank.topk(beams.rank.shape[1])  # (B, N)
+    ended_ids = torch.cat((torch.nn.functional.pad(beams.ended_ids, (0, 1), value=PAD), ids), 1)  # (B, N + K, t)
     beams = beams._replace(
         num_open=beams.num_open - (ends & (score > -torch.inf)).sum(1),
         rank=rank,
         ended_score=torch.cat((beams.ended_score, ended_score), 1).gather(1, order),
         ended_ids=gather_ids(ended_ids, order),
     )
-    score, order = score.masked_fill(ends, -torch.inf).topk(score.shape[1])
+    score, order = score.masked_fill(ends, -torch.inf).topk(score.shape[1])  # (B, K)
     beams = beams._replace(score=score, ids=gather_ids(ids, order))
     return beams, layout.rows.gather(1, came_from.gather(1, order)), tokens.gather(1, order)
 
@@ -143,12 +143,12 @@ def top_candidates(beams: Beams, layout: Layout, log_p: Tensor) -> tuple[Tensor,
     batch, size = beams.score.shape
     count = min(size, log_p.shape[1])  # more continuations of one hypothesis cannot be among the best
     gain, chosen = log_p.max(-1, keepdim=True) if count == 1 else log_p.topk(count)  # (R, count)
-    total = beams.score.flatten()[layout.slots, None] + gain
-    grid = total.new_full((batch * size, count), -torch.inf).index_copy(0, layout.slots, total)
-    words = chosen.new_zeros(batch * size, count).index_copy(0, layout.slots, chosen)
-    score, index = grid.view(batch, -1).topk(size)
-    full = torch.arange(size, device=score.device) >= beams.num_open[:, None]
-    tokens = words.view(batch, -1).gather(1, index) + EOS
+    total = beams.score.flatten()[layout.slots, None] + gain  # (R, count)
+    grid = total.new_full((batch * size, count), -torch.inf).index_copy(0, layout.slots, total)  # (B K, count)
+    words = chosen.new_zeros(batch * size, count).index_copy(0, layout.slots, chosen)  # (B K, count)
+    score, index = grid.view(batch, -1).topk(size)  # (B, K)
+    full = torch.arange(size, device=score.device) >= beams.num_open[:, None]  # (B, K)
+    tokens = words.view(batch, -1).gather(1, index) + EOS  # (B, K)
     return score.masked_fill(full, -torch.inf), index.div(count, rounding_mode="floor"), tokens
 
 

@@ -25,7 +25,7 @@ def greedy(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.0
         max_length: tokens of an answer at most, eos included; a longer one is cut
         max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
     """
-    limits = search.limits(max_length, max_ratio)
+    limits = search.limits(max_length, max_ratio)  # (B,)
     return [[finished] for finished in decode_single(search, lambda log_p, _, __: log_p.argmax(-1), limits, 1)]
 
 
@@ -54,7 +54,7 @@ def sample(
     uniforms = uniform_draws(search, seed, int(limits.max()))  # (B N, L)
 
     def choose(log_p: Tensor, step: int, places: Tensor) -> Tensor:
-        values = (log_p - log_p.amax(-1, keepdim=True)) / temperature
+        values = (log_p - log_p.amax(-1, keepdim=True)) / temperature  # (R, V)
         return sample_from_cdf(filter_top_k_top_p(values, top_k, top_p), uniforms[places, step])
 
     finished = decode_single(search, choose, limits, search.n_best)
@@ -77,8 +77,8 @@ class Hypotheses(NamedTuple):
     def extended(self, tokens: Tensor, gain: Tensor) -> Hypotheses:
         """Append one token to each row that is not done. tokens, gain: (R,)"""
         tokens = tokens.masked_fill(self.done, EOS)
-        length = self.length + ~self.done
-        done = self.done | (tokens == EOS) | (length >= self.limit)
+        length = self.length + ~self.done  # (R,)
+        done = self.done | (tokens == EOS) | (length >= self.limit)  # (R,)
         score = torch.where(self.done, self.score, self.score + gain)
         return self._replace(ids=torch.cat((self.ids, tokens[:, None]), 1), length=length, score=score, done=done)
 
@@ -87,18 +87,18 @@ def decode_single(search: Search, choose: Choose, limits: Tensor, copies: int) -
     """Decode `copies` hypotheses for each row, side by side. Rows that are done leave the batch."""
     log_p, position, prefix_log_p = prefill(search)
     if copies > 1:
-        rows = position.sequences.repeat_interleave(copies)
+        rows = position.sequences.repeat_interleave(copies)  # (R,)
         position, log_p = position.select(rows), log_p[rows]
-    none = torch.zeros_like(position.sequences)
-    places = torch.arange(len(none), device=none.device)
-    empty, score = none[:, None][:, :0], prefix_log_p[position.sequences]
+    none = torch.zeros_like(position.sequences)  # (R,)
+    places = torch.arange(len(none), device=none.device)  # (R,)
+    empty, score = none[:, None][:, :0], prefix_log_p[position.sequences]  # (R, 0), (R,)
     state = Hypotheses(places, limits[position.sequences], empty, none, score, none.bool())
     finished: dict[int, Hypothesis] = {}
     for step in range(int(limits.max())):
-        chosen = choose(log_p, step, state.place)
+        chosen = choose(log_p, step, state.place)  # (R,)
         state = state.extended(chosen + EOS, log_p.gather(1, chosen[:, None])[:, 0])
         if search.is_check_due(step + 1):
-            alive = (~state.done).nonzero()[:, 0]
+            alive = (~state.done).nonzero()[:, 0]  # rows of the new R
             if len(alive) == 0:
                 break
             if len(alive) <= COMPACT_BELOW * len(state.done):
@@ -136,7 +136,7 @@ def sample_from_cdf(values: Tensor, uniforms: Tensor) -> Tensor:
     """Return the token at which the cumulative probability passes a number. values: (R, V), uniforms: (R,) -> (R,)"""
     sums = values.double().softmax(-1).cumsum(-1)  # (R, V)
     # of a number that is not below the last sum, the token is the last one that can be drawn at all
-    below = uniforms.double() * sums[:, -1]
+    below = uniforms.double() * sums[:, -1]  # (R,)
     return torch.searchsorted(sums, below[:, None], right=True)[:, 0].clamp(max=values.shape[1] - 1)
 
 
@@ -145,8 +145,8 @@ def filter_top_k_top_p(values: Tensor, top_k: int | None, top_p: float | None) -
     if top_k is not None and top_k < values.shape[1]:
         values = values.masked_fill(values < values.topk(top_k).values[:, -1:], -torch.inf)
     if top_p is not None and top_p < 1.0:
-        ordered, tokens = values.sort(descending=True)
-        probabilities = ordered.softmax(-1)
+        ordered, tokens = values.sort(descending=True)  # (R, V) each
+        probabilities = ordered.softmax(-1)  # (R, V)
         outside = probabilities.cumsum(-1) - probabilities >= top_p  # the first token that reaches it is inside
         values = values.masked_fill(outside.scatter(1, tokens, outside), -torch.inf)
     return values

@@ -39,21 +39,21 @@ def viterbi(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.
         max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
     """
     log_p, position, prefix_log_p = prefill(search)
-    limits = search.limits(max_length, max_ratio)
+    limits = search.limits(max_length, max_ratio)  # (B,)
     reached = prefix_log_p[:, None] + log_p  # (B, V), of which eos is the first
     best = BestEnd(reached[:, 0], torch.ones_like(limits))
     came_from: list[Tensor] = []
-    words = previous_words(search, reached)
+    words = previous_words(search, reached)  # (N, B, C)
     position = position.select(position.sequences.repeat_interleave(words.shape[-1]))
     for step in range(1, int(limits.max())):
-        done = (reached[:, 1:].amax(1) <= best.score) | (limits <= step)
+        done = (reached[:, 1:].amax(1) <= best.score) | (limits <= step)  # (B,)
         if search.is_check_due(step) and bool(done.all()):
             break
         lasts = words if reads_tokens(search.models) else reached[:, 1:].argmax(1)[None, :, None]
         reached, came, position = extend(search, reached[:, 1:], lasts, position)
         came_from.append(came.int())
-        score = reached[:, 0].masked_fill(limits <= step, -torch.inf)
-        better = score > best.score
+        score = reached[:, 0].masked_fill(limits <= step, -torch.inf)  # (B,)
+        better = score > best.score  # (B,)
         best = BestEnd(torch.where(better, score, best.score), best.tokens.masked_fill(better, step + 1))
     return backtrace(search, best, came_from)
 
@@ -70,7 +70,7 @@ def previous_words(search: Search, reached: Tensor) -> Tensor:
     batch, vocabulary = reached.shape
     words = vocabulary - 1 if reads_tokens(search.models) else 1
     together = min(words, max(1, CELLS // (batch * vocabulary)))
-    parts = torch.arange(-(-words // together) * together, device=reached.device)
+    parts = torch.arange(-(-words // together) * together, device=reached.device)  # (N C,)
     return parts.clamp(max=words - 1).view(-1, 1, together).expand(-1, batch, -1)
 
 
@@ -85,7 +85,7 @@ def extend(search: Search, words: Tensor, lasts: Tensor, position: DecoderState)
         score, index = (words.gather(1, last)[..., None] + log_p.view(*last.shape, -1)).max(1)  # (B, V)
         scores.append(score)
         befores.append(last.gather(1, index))
-    score, part = torch.stack(scores).max(0)
+    score, part = torch.stack(scores).max(0)  # (B, V) each
     return score, torch.stack(befores).gather(0, part[None])[0], after
 
 
