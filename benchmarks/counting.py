@@ -35,7 +35,7 @@ def find_runs(folders: Sequence[Path]) -> Iterator[Path]:
 
 
 def certain_words(words: Sequence[str], pattern: str) -> list[bool]:
-    """Return of each word of a line of counting whether the words before it leave no other; never of the first.
+    """Return for each word of a line of counting whether those before it leave no other; never for the first.
 
     What comes after an `a` is free, after a `b` of `anbmcnm` too; all else is certain, the next string's `a` as well.
     """

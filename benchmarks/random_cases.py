@@ -1,4 +1,4 @@
-"""Run random cases in child processes, with a journal: what was interrupted goes on where it stood.
+"""Run random cases in child processes, with a journal: an interrupted run resumes after its last case.
 
 A case is tested in a folder of its own, DIR/NUMBER; a failed one stays there, with `failure.txt`, to be run alone. The
 journal, DIR/journal.jsonl, has a line for each case; it belongs to one seed.

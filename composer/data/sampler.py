@@ -51,11 +51,6 @@ SelectRows = Callable[[Encoded, int], EpochRows]
 """From the pairs of an epoch and its number to the rows that it trains on."""
 
 
-def all_pairs(encoded: Encoded, epoch: int) -> EpochRows:
-    """Select all pairs, in every epoch."""
-    return EpochRows(np.arange(len(encoded)), None)
-
-
 class EpochPlan(NamedTuple):
     """What an epoch trains on: its pairs, the selected rows, and their buckets of similar lengths.
 
@@ -101,7 +96,7 @@ class TrainBatchSampler(Sampler[BatchSlice]):
         accumulate: int = 1,
         rank: int = 0,
         world: int = 1,
-        choose: SelectRows = all_pairs,
+        choose: SelectRows | None = None,
     ) -> None:
         self.corpus, self.choose, self.tokens_per_batch = corpus, choose, tokens_per_batch
         self.seed, self.accumulate, self.rank, self.world = seed, accumulate, rank, world
@@ -152,7 +147,7 @@ class TrainBatchSampler(Sampler[BatchSlice]):
 
     def _plan(self, epoch: int) -> EpochPlan:
         encoded, last = self.corpus.of_epoch(epoch), self.last_plan
-        selected = self.choose(encoded, epoch)
+        selected = self.choose(encoded, epoch) if self.choose else EpochRows(np.arange(len(encoded)), None)
         # planning buckets takes seconds for millions of pairs, and most epochs train on the same rows
         if last and last.encoded is encoded and np.array_equal(last.selected.rows, selected.rows):
             return last._replace(selected=selected)

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from composer.data.collate import Batch, data_loader
 from composer.data.encoding import Encoded, answerable_rows, encode_data, training_corpus
-from composer.data.sampler import EpochRows, EvalBatchSampler, ResumableBatchSampler, TrainBatchSampler, all_pairs
+from composer.data.sampler import EpochRows, EvalBatchSampler, ResumableBatchSampler, TrainBatchSampler
 from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RecipeError
@@ -66,7 +66,7 @@ class RecipeDataModule(LightningDataModule):
             tokens_per_batch=training["tokens_per_batch"],
             seed=training["seed"],
             accumulate=accumulate,
-            choose=curriculum.choose if curriculum else all_pairs,
+            choose=curriculum.choose if curriculum else None,
         )
 
     def setup(self, stage: str) -> None:

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from composer.data.encoding import Encoded, EndlessCorpus, Ids, load_data, training_corpus
-from composer.data.sampler import ResumableBatchSampler, TrainBatchSampler, all_pairs
+from composer.data.sampler import ResumableBatchSampler, TrainBatchSampler
 from composer.data.tasks import TASKS
 from composer.errors import DataError, RecipeError
 from composer.run_dir import RunDir, read_metrics
@@ -369,5 +369,6 @@ def test_no_pair_with_room_is_refused(tiny: Tiny, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_all_pairs_selects_every_pair() -> None:
-    assert all_pairs(pairs(3, 4), 7).rows.tolist() == [0, 1]
+def test_without_a_curriculum_every_pair_is_selected() -> None:
+    plan = TrainBatchSampler(pairs(3, 4), tokens_per_batch=10, seed=1).plan(7)
+    assert (plan.selected.rows.tolist(), plan.selected.graded) == ([0, 1], None)

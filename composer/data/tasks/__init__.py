@@ -14,7 +14,7 @@ import inspect
 import pkgutil
 import random
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 from blocks.core.contract import Bounds
@@ -34,6 +34,11 @@ class Lines(NamedTuple):
 
     source: list[str]
     target: list[str]
+
+    @classmethod
+    def of(cls, sources: Iterable[Iterable[object]], targets: Iterable[Iterable[object]]) -> Lines:
+        """Return lines of words with single spaces between."""
+        return cls([" ".join(map(str, row)) for row in sources], [" ".join(map(str, row)) for row in targets])
 
 
 class TaskError(ValueError):

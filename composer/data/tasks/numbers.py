@@ -45,14 +45,14 @@ def increment(draws: Draws) -> Lines:
     """Add one to a binary number of k digits, the least significant first, in k + 1 digits: "1 1 0" is
     "0 0 1 0". The answer is longer than the question."""
     keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices((0, 1), k=length)))
-    return Lines([_join(key) for key in keys], [_join(to_bits(from_bits(key) + 1, len(key) + 1)) for key in keys])
+    return Lines.of(keys, [to_bits(from_bits(key) + 1, len(key) + 1) for key in keys])
 
 
 def _arithmetic(draws: Draws, sign: str, compute: Callable[[int, int], int], digits: Callable[[int], int]) -> Lines:
     keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices((0, 1), k=2 * length)))
     pairs = [(key[: len(key) // 2], key[len(key) // 2 :]) for key in keys]
     results = [to_bits(compute(from_bits(one), from_bits(other)), digits(len(one))) for one, other in pairs]
-    return Lines([f"{_join(one)} {sign} {_join(other)}" for one, other in pairs], [_join(bits) for bits in results])
+    return Lines.of([(*one, sign, *other) for one, other in pairs], results)
 
 
 def from_bits(bits: Sequence[int]) -> int:
@@ -63,10 +63,6 @@ def from_bits(bits: Sequence[int]) -> int:
 def to_bits(value: int, count: int) -> list[int]:
     """Return a number in `count` binary digits, the least significant first."""
     return [int(digit) for digit in reversed(f"{value:0{count}b}")]
-
-
-def _join(numbers: Sequence[int]) -> str:
-    return " ".join(map(str, numbers))
 
 
 @task("integers", "array", max_length=8)
@@ -122,10 +118,10 @@ def _array(numbers: random.Random, length: int, below: int) -> list[int]:
 
 
 def _tapes(cells: int, before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> Lines:
-    def fill(values: Sequence[int]) -> str:
-        return _join([*values, *[0] * (cells - len(values))])
+    def fill(values: Sequence[int]) -> list[int]:
+        return [*values, *[0] * (cells - len(values))]
 
-    return Lines([fill(values) for values in before], [fill(values) for values in after])
+    return Lines.of(map(fill, before), map(fill, after))
 
 
 @task("", train=30_000, endless=False)

@@ -36,7 +36,7 @@ def rearrange(function: Callable[[list[str]], list[str]]) -> Callable[..., Lines
 
     def generate(draws: Draws, *, symbols: Symbols = 26) -> Lines:
         rows = _symbol_rows(draws, symbols)
-        return Lines([" ".join(row) for row in rows], [" ".join(function(row)) for row in rows])
+        return Lines.of(rows, map(function, rows))
 
     generate.__name__ = function.__name__
     generate.__doc__ = f"{inspect.getdoc(function)}\n\nSettings:\n    symbols: different symbols, 2 to 702"
@@ -94,20 +94,15 @@ def dialect(draws: Draws, *, symbols: Symbols = 10, dialects: Dialects = 4, ever
         dialects: different dialects, 2 to 100
         every: how many symbols after one another have one marked among them; 1: each is
     """
-    sources = [mark(row, every) for row in _symbol_rows(draws, symbols)]
-    numbers = draws.generator("dialects").choices(range(1, dialects + 1), k=len(sources))
-    targets = [translate(row, every, number) for row, number in zip(sources, numbers, strict=True)]
-    return Lines([" ".join(row) for row in sources], [" ".join(row) for row in targets])
+    rows = _symbol_rows(draws, symbols)
+    numbers = draws.generator("dialects").choices(range(1, dialects + 1), k=len(rows))
+    targets = [mark(row, every, str(number)) for row, number in zip(rows, numbers, strict=True)]
+    return Lines.of([mark(row, every) for row in rows], targets)
 
 
-def mark(row: Sequence[str], every: int) -> list[str]:
-    """Return the row with each `every`-th symbol in capitals."""
-    return [word.upper() if at % every == 0 else word for at, word in enumerate(row, 1)]
-
-
-def translate(row: Sequence[str], every: int, number: int) -> list[str]:
-    """Return the row with the dialect's number behind each `every`-th symbol."""
-    return [f"{word}{number}" if at % every == 0 else word for at, word in enumerate(row, 1)]
+def mark(row: Sequence[str], every: int, suffix: str = "") -> list[str]:
+    """Return the row with each `every`-th symbol in capitals, and the suffix behind it."""
+    return [f"{word.upper()}{suffix}" if at % every == 0 else word for at, word in enumerate(row, 1)]
 
 
 @task("brackets")
@@ -123,7 +118,7 @@ def parentheses(draws: Draws, *, kinds: Kinds = 2) -> Lines:
     """
     keys = draws.keys_by_length(lambda numbers, length: _brackets(numbers, length, kinds))
     sources = [[(OPENING + CLOSING)[index] for index in key] for key in keys]
-    return Lines([" ".join(row) for row in sources], [" ".join(closing_next(row)) for row in sources])
+    return Lines.of(sources, map(closing_next, sources))
 
 
 def _brackets(numbers: random.Random, length: int, kinds: int) -> Key:
@@ -175,7 +170,7 @@ def dynamic_ngrams(draws: Draws, *, context: Context = 5) -> Lines:
         return tuple(bits)
 
     keys = draws.keys_by_length(random_bits)
-    return Lines([""] * len(keys), [" ".join(map(str, key)) for key in keys])
+    return Lines.of([()] * len(keys), keys)
 
 
 class Form(NamedTuple):
