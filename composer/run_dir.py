@@ -63,14 +63,6 @@ MODULE_PREFIX = "model."
 """Prefix that the LightningModule gives the names of the model's weights."""
 
 
-def require_directory(path: Path) -> Path:
-    """Return the path of a run. Raises RunError if it is a file, such as a recipe."""
-    if path.is_file():
-        fix = "name the folder that `seqcomposer train` wrote: `runs/NAME`"
-        raise RunError.of("this is a file, and a run is a folder", fix, str(path))
-    return path
-
-
 @dataclass
 class RunDir:
     """Paths inside a run folder. Creating one of these creates no file."""
@@ -93,14 +85,12 @@ class RunDir:
 
     def read(self) -> dict[str, Any]:
         """Return run.json. Raises RunError if there is none, it cannot be read, or is not what a training writes."""
-        require_directory(self.path)
         try:
             record = parse_json(read_text(self.record, MAX_RECORD_BYTES))
         except (FileNotFoundError, NotADirectoryError) as error:
-            is_file = isinstance(error, NotADirectoryError)
-            message = (
-                "this is a file, and a run is a folder" if is_file else "this is not a run folder: it has no run.json"
-            )
+            message = "this is not a run folder: it has no run.json"
+            if isinstance(error, NotADirectoryError):
+                message = "this is a file, and a run is a folder"
             fix = "name a folder that `seqcomposer train` has written; a training needs an empty one, or none"
             raise RunError.of(message, fix, str(self.path)) from None
         except OSError as error:

@@ -25,7 +25,6 @@ from composer.cli.options import (
 )
 from composer.errors import RunError
 from composer.hub.remotes import DEFAULT_MAX_GIB
-from composer.run_dir import require_directory
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -67,11 +66,10 @@ def translate(
     if text := next((folder for folder in folders[1:] if not folder.exists()), None):
         command = f"printf '%s\\n' {shlex.quote(str(text))} | seqcomposer translate {shlex.quote(str(folders[0]))}"
         raise RunError.of(f"there is no run `{text}`", f"if that is text to translate: `{command}`")
-    ensemble = [require_directory(folder) for folder in folders]
     with show_loading():
         from composer.inference.translate import translate as translate_text
     translate_text(
-        ensemble, overrides, beam=beam, n_best=n_best, scores=scores, prefix=prefix, source=source, output=output
+        folders, overrides, beam=beam, n_best=n_best, scores=scores, prefix=prefix, source=source, output=output
     )
 
 
@@ -100,7 +98,6 @@ def evaluate(
     data of the same task, such as longer inputs than in training); for stories `data.babi.tasks` and
     `data.babi.folder`.
     """
-    require_directory(run)
     with show_loading():
         from composer.evaluation import evaluate as evaluate_run
     result = evaluate_run(run, split=split, data=data, overrides=overrides or ())
@@ -134,7 +131,6 @@ def report(
     Shows learning curves, translations, attention maps and BLEU by source length. The page opens offline. The run need
     not have finished: its last checkpoint is used then.
     """
-    require_directory(run)
     with show_loading():
         from composer.viz.report import report as write_report
     file = write_report(run, split, data, sentences or (), output, lambda text: echo(text, err=True))
