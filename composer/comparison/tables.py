@@ -16,14 +16,9 @@ from composer.data.sources import available_splits
 from composer.errors import ComposerError
 from composer.fingerprint import fingerprint_data
 from composer.formatting import align_columns, format_bound, format_bytes, si
-from composer.model.builder import Builder
-from composer.model.planner import (
-    BlockCost,
-    BlockFailed,
-    count_parameters,
-    measure_costs,
-    vocabulary_bounds,
-)
+from composer.model.builder import Builder, vocabulary_bounds
+from composer.model.planner import BlockCost, BlockFailed, measure_costs
+from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RunDir, recorded_vocabularies
 from composer.sweeps.leaderboard import FEW_LINES, P_VALUE_MEANING, Comparison, compare_trials

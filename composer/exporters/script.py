@@ -25,9 +25,8 @@ from composer.errors import RunError
 from composer.exporters.standalone import RECIPE, TOKENIZER, WEIGHTS, ExportedRecipe
 from composer.fingerprint import read_verified
 from composer.inference.decoders import DECODERS
-from composer.model.builder import build
+from composer.model.builder import build, vocabulary_bounds
 from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.planner import vocabulary_bounds
 from composer.model.weights import load_weights
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import GROUP, plug_ins

@@ -31,12 +31,14 @@ from composer.model.encoder_decoder import (
     SigmoidOutput,
     bits_features,
 )
-from composer.model.weights import NO_MEMORY, ModelSizeGuard, ModelTooLarge, is_out_of_memory
+from composer.model.weights import NO_MEMORY, ModelSizeGuard, ModelTooLarge, is_out_of_memory, share_parameters
 from composer.recipe.registry import block_class
 
 if TYPE_CHECKING:  # an exported model is built without recipe files: from the sections alone
     from composer.recipe.recipe import Recipe
 
+DEPENDS_ON_PLACE = ("name", "memory", "kind", "causality", "pace")
+"""Codes of faults that a stack may have in one place and not in another."""
 AUTHOR = "its author finds the fault with `composer.testing.check_block`"
 """Hint for a fault that no recipe can avoid."""
 
@@ -290,6 +292,18 @@ class Builder:
             raise BlockError("stack", f"{message}cannot be shared", code="width", fix="write `copy: true`")
         return stack
 
+    def unused_stack(self, name: str) -> list[Fault]:
+        """Return the faults that a named stack would have wherever it was used."""
+        stack, width, faults = self.recipe.model["stacks"][name], self.recipe.model["width"], []
+        for stream, causal in ((Stream(width), ""), (Stream(width), "a decoder"), (Stream(width, True, columns=4), "")):
+            scratch = Builder(self.recipe, open_stacks=[name], size=self.size)
+            names = Scope.root(stream, declared=set(output_names(stack)))
+            with torch.device("meta"):
+                scratch.stack(Site(stream, width, names, {}, [], causal, ("model", "stacks", name)), stack)
+            faults.append(scratch.faults)
+        best = min(faults, key=lambda some: (sum(fault.code in DEPENDS_ON_PLACE for fault in some), len(some)))
+        return [fault for fault in best if fault.code not in DEPENDS_ON_PLACE]
+
 
 @dataclass(frozen=True)
 class RecordingSite(Site):
@@ -334,23 +348,18 @@ def check_block_attributes(block: Block) -> None:
         raise TypeError("it does not say in `self.out` which stream it leaves")
 
 
-def share_parameters(stack: nn.Module, first: nn.Module) -> bool:
-    """Give `stack` the parameters of `first`, built of the same blocks; return False if their shapes differ."""
-    own, shared = dict(stack.named_parameters()), dict(first.named_parameters())
-    if {key: value.shape for key, value in own.items()} != {key: value.shape for key, value in shared.items()}:
-        return False
-    for key, parameter in shared.items():
-        module, _, name = key.rpartition(".")
-        setattr(stack.get_submodule(module), name, parameter)
-    return True
-
-
 def encoder_stacks(model: Mapping[str, Any]) -> Iterator[tuple[str, str, Path, list[Any]]]:
     """Yield of each encoder its key in the data, its memory's name, its path in the recipe and its stack."""
     if model.get("encoder") is not None:
         yield "source", "encoder", ("model", "encoder"), model["encoder"]
     for name, stack in (model.get("encoders") or {}).items():
         yield name, name, ("model", "encoders", name), stack
+
+
+def vocabulary_bounds(recipe: Recipe) -> dict[str, int]:
+    """Return an upper bound of each vocabulary, by data key, from the settings of the tokenizer."""
+    keys = [key for key, _, _, _ in encoder_stacks(recipe.model)]
+    return {key: recipe.tokenizer.max_size(key == "target") for key in (*keys, "target")}
 
 
 def output_names(value: Any) -> Iterator[str]:

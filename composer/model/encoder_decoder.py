@@ -336,6 +336,15 @@ def example_sources(model: EncoderDecoder, tokens: int) -> dict[str, Tensor]:
     }
 
 
+def training_logits(model: EncoderDecoder, penalties: dict[str, list[Tensor]]) -> Tensor:
+    """Return the logits of one short pair, as a training step computes them; it adds the blocks' penalties."""
+    has_stories = any(encoder.columns for encoder in model.readers().values())
+    facts = torch.zeros(1, FEW if has_stories else 0, dtype=torch.long, device=model.device)
+    inputs = StepInputs(None, penalties, torch.zeros((), device=model.device), facts)
+    logits: Tensor = model(example_sources(model, FEW), example_ids(model, FEW), inputs)
+    return logits
+
+
 def has_state(model: EncoderDecoder) -> bool:
     """Return whether the decoder's next token depends on more than the last one: a step changes a number in its state.
 
@@ -359,3 +368,13 @@ def state_leaves(state: State) -> Iterator[Tensor]:
     else:
         for part in state:
             yield from state_leaves(part)
+
+
+def state_bytes(state: State) -> int:
+    """Return the bytes of all tensors of a state."""
+    return sum(leaf.numel() * leaf.element_size() for leaf in state_leaves(state))
+
+
+def is_state(state: Any) -> bool:
+    """Return True for a tensor or a tuple of states."""
+    return isinstance(state, Tensor) or (isinstance(state, tuple) and all(map(is_state, state)))

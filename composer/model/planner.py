@@ -7,6 +7,7 @@ distributed training fails on it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -17,19 +18,18 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from blocks.core.contract import Block, Path, State, Stream
+from blocks.core.contract import Block, Path, Stream
 from composer.errors import Fault, RecipeError
-from composer.model.builder import AUTHOR, Builder, RecordingBuilder, encoder_stacks
+from composer.model.builder import AUTHOR, Builder, RecordingBuilder, encoder_stacks, vocabulary_bounds
 from composer.model.encoder_decoder import (
-    FEW,
     EncoderDecoder,
-    OneHot,
-    StepInputs,
     example_ids,
     example_sources,
-    state_leaves,
+    is_state,
+    state_bytes,
+    training_logits,
 )
-from composer.model.no_effect import no_effect_faults
+from composer.model.weights import count_parameters, parameter_ids, unreached_parameters
 from composer.recipe.recipe import Recipe, source_path
 from composer.recipe.registry import CHOICES
 
@@ -119,9 +119,8 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     builder = RecordingBuilder(recipe)
     with torch.device("meta"):
         model = builder.model(vocabularies)
-    no_effects = no_effect_faults(builder, vocabularies)
-    builder.faults += [fault for fault in no_effects if fault.severity == "error"]
-    builder.warnings += [fault for fault in no_effects if fault.severity == "warning"]
+    for fault in no_effect_faults(builder, vocabularies):
+        (builder.faults if fault.severity == "error" else builder.warnings).append(fault)
     builder.finish()
     try:
         costs, flops = measure_costs(model)
@@ -140,25 +139,14 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     decoder = costs.get(id(model.decoder), BlockCost())
     max_target_ratios = {key: encoder.max_target_ratio for key, encoder in model.readers().items()}
     warnings = tuple(sorted({*recipe.warnings, *builder.warnings}))
-    parameters, state = count_parameters(model), decoder.state_bytes
-    return Plan(rows, parameters, flops, state, TOKENS, vocabularies, at_most, warnings, max_target_ratios)
+    totals = (count_parameters(model), flops, decoder.state_bytes, TOKENS)
+    return Plan(rows, *totals, vocabularies, at_most, warnings, max_target_ratios)
 
 
 def plan_known(recipe: Recipe, vocabularies: Mapping[str, int]) -> None:
     """Raise RecipeError if the model does not suit vocabularies of these sizes, where its widths depend on them."""
     if recipe.model["embedding"] == "one_hot" or recipe.model["output"]["kind"] == "identity":
         plan(recipe, vocabularies)
-
-
-def vocabulary_bounds(recipe: Recipe) -> dict[str, int]:
-    """Return an upper bound of each vocabulary, by data key, from the settings of the tokenizer."""
-    keys = [key for key, _, _, _ in encoder_stacks(recipe.model)]
-    return {key: recipe.tokenizer.max_size(key == "target") for key in (*keys, "target")}
-
-
-def count_parameters(model: nn.Module) -> int:
-    """Return the number of learned numbers, shared ones counted once."""
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
@@ -218,11 +206,6 @@ def wrap_blocks(model: nn.Module, wrap: Callable[[Block, str], Callable[..., Any
             delattr(block, name)
 
 
-def state_bytes(state: State) -> int:
-    """Return the bytes of all tensors of a state."""
-    return sum(leaf.numel() * leaf.element_size() for leaf in state_leaves(state))
-
-
 def attribute_failures(block: Block, name: str) -> Callable[..., Any]:
     """Return a method of a block which raises BlockFailed for the innermost block of the recipe that fails."""
     call = getattr(block, name)
@@ -269,14 +252,9 @@ def contract_violation(block: Block, name: str, result: Any) -> str:
     return f"`{word}` says that it leaves {out.described}, {out.width} wide, and leaves {tuple(result[0].shape)}"
 
 
-def is_state(state: Any) -> bool:
-    """Return True for a tensor or a tuple of states."""
-    return isinstance(state, Tensor) or (isinstance(state, tuple) and all(map(is_state, state)))
-
-
 def check_gradients(builder: Builder, model: EncoderDecoder) -> None:
     """Add a fault for each parameter that the loss does not reach, at the outermost block that lost it."""
-    unreached = unreached_parameters(builder.recipe, model)
+    unreached = unreached_by_loss(model)
     paths = {memory: path for _, memory, path, _ in encoder_stacks(builder.recipe.model)}
     for encoder in model.readers().values():
         # the embedding may be the target's too; a stack without parameters has nothing else to go by
@@ -305,41 +283,20 @@ def check_gradients(builder: Builder, model: EncoderDecoder) -> None:
             builder.fault("unused", path, message, fix)
 
 
-def unreached_parameters(recipe: Recipe, model: EncoderDecoder) -> set[int]:
-    """Return the ids of the parameters, and of tables of one-hot vectors, that get no gradient from the loss.
-
-    The loss of one pair is the sum of its logits, and of all penalties that blocks add in training.
-    """
-    embeddings = [encoder.embedding for encoder in model.readers().values()]
-    tables = [embedding.table for embedding in embeddings if isinstance(embedding, OneHot)]
-    leaves = [*model.parameters(), *(table.requires_grad_() for table in tables)]
+def unreached_by_loss(model: EncoderDecoder) -> set[int]:
+    """Return the ids of the parameters without a gradient from the logits of one short pair, or from a penalty."""
     penalties: dict[str, list[Tensor]] = {}
-    with torch.enable_grad():
-        logits = training_logits(recipe, model, penalties)
-        loss = torch.stack([logits.sum(), *(penalty for values in penalties.values() for penalty in values)]).sum()
-        try:
-            loss.backward()
-        except Exception as error:  # a plug-in may bring gradients of its own
-            raise BlockFailed(model.decoder, f"no gradient can be computed: {type(error).__name__}: {error}") from error
-    unreached = {id(leaf) for leaf in leaves if leaf.grad is None}
-    for leaf in leaves:
-        leaf.grad = None
-    for table in tables:
-        table.requires_grad_(False)
-    return unreached
 
+    def loss() -> Tensor:
+        logits = training_logits(model, penalties)
+        return torch.stack([logits.sum(), *(penalty for values in penalties.values() for penalty in values)]).sum()
 
-def training_logits(recipe: Recipe, model: EncoderDecoder, penalties: dict[str, list[Tensor]]) -> Tensor:
-    """Return the logits of one short pair, as a training step computes them; it adds the blocks' penalties."""
-    facts = torch.zeros(1, FEW if recipe.dataset.get("babi") else 0, dtype=torch.long, device=model.device)
-    inputs = StepInputs(None, penalties, torch.zeros((), device=model.device), facts)
-    logits: Tensor = model(example_sources(model, FEW), example_ids(model, FEW), inputs)
-    return logits
-
-
-def parameter_ids(module: nn.Module) -> set[int]:
-    """Return the ids of all parameters of a module."""
-    return {id(parameter) for parameter in module.parameters()}
+    try:
+        return unreached_parameters(model, loss)
+    except BlockFailed:
+        raise
+    except Exception as error:  # a plug-in may bring gradients of its own
+        raise BlockFailed(model.decoder, f"no gradient can be computed: {type(error).__name__}: {error}") from error
 
 
 def check_decoder(builder: Builder, model: EncoderDecoder) -> None:
@@ -352,6 +309,56 @@ def check_decoder(builder: Builder, model: EncoderDecoder) -> None:
     if not builder.faults and (message := decoder.model_problem([model])):
         fix = "write `decoding: {beam: {size: 5}}`; recurrence, self-attention, convolution and memories have a state"
         builder.fault("markov", ("decoding",), message, fix)
+
+
+def no_effect_faults(builder: RecordingBuilder, vocabularies: Mapping[str, int]) -> list[Fault]:
+    """Return a fault or a warning for all that changes nothing in the model that has been built."""
+    recipe = builder.recipe
+    faults = list(builder_faults(builder))
+    before = recipe.before_overrides() if any(fault.severity == "error" for fault in faults) else None
+    if before is None:
+        return faults
+    first = RecordingBuilder(before)
+    try:
+        with torch.device("meta"):
+            first.model(defaultdict(lambda: max(vocabularies.values()), vocabularies))
+    except RecipeError:
+        return [fault.as_warning() for fault in faults]
+    known = set(builder_faults(first))
+    # what changes nothing only since an override or an axis has its value is no fault of the recipe
+    return [fault if fault in known else fault.as_warning() for fault in faults]
+
+
+def builder_faults(builder: RecordingBuilder) -> Iterator[Fault]:
+    """Yield the faults and warnings of settings, named stacks and defaults under `model`."""
+    recipe, effective = builder.recipe, effective_defaults(builder)
+    reported: set[Path] = set()
+    for path, (message, fix) in builder.no_effects.items():
+        _, steps, _ = recipe.locate(path)
+        if steps not in effective | reported:  # a default may change something at another block
+            yield recipe.no_effect(path, message, fix)
+        reported.add(steps)
+    for name, uses in builder.uses.items():
+        if len(uses) == 1 and uses[0][1]:
+            message = f"this is the only use of `{name}`, so it shares with none"
+            yield recipe.no_effect((*uses[0][0], "copy"), message, "remove `copy`")
+    for name in recipe.model["stacks"] or {}:
+        if name not in builder.uses:
+            path = ("model", "stacks", name)
+            yield recipe.no_effect(path, "no `use` names this stack", f"write `- use: {name}`, or remove it")
+            yield from builder.unused_stack(name)
+    for path in recipe.written_defaults():
+        if path not in effective and path not in reported:
+            message = f"no block takes this default, `{path[-1]}`"
+            fix = "remove it, or write it at a block"
+            yield recipe.fault("unused", path, message, fix).as_warning()
+
+
+def effective_defaults(builder: RecordingBuilder) -> set[Path]:
+    """Return the paths, as written, of all that changes something at a block."""
+    recipe = builder.recipe
+    settings = {(*path, setting) for path in builder.names for setting in recipe.settings_at(path)}
+    return {recipe.locate(path)[1] for path in settings - builder.no_effects.keys()}
 
 
 def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, costs: Costs) -> Iterator[PlanRow]:

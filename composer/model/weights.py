@@ -1,4 +1,4 @@
-"""Weights of a model: safetensors files, initialization, and the limit on their number and memory."""
+"""Weights of a model: files in safetensors, counting and sharing, initialization, the limit on number and memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from blocks.core.contract import Path as BlockPath
 from blocks.core.contract import Positive
 from composer.atomic_io import atomic_write, open_regular
 from composer.errors import RunError, first_few, one_line_error
-from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.encoder_decoder import EncoderDecoder, OneHot
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
@@ -97,6 +97,42 @@ def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
 def shapes(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """Return the shape of each tensor as it is written in messages: `3 x 4`."""
     return {name: " x ".join(map(str, tensor.shape)) or "a number" for name, tensor in tensors.items()}
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Return the number of learned numbers, shared ones counted once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def parameter_ids(module: nn.Module) -> set[int]:
+    """Return the ids of all parameters of a module."""
+    return {id(parameter) for parameter in module.parameters()}
+
+
+def unreached_parameters(model: EncoderDecoder, loss: Callable[[], Tensor]) -> set[int]:
+    """Return the ids of the parameters, and of tables of one-hot vectors, that get no gradient from a loss."""
+    embeddings = [encoder.embedding for encoder in model.readers().values()]
+    tables = [embedding.table for embedding in embeddings if isinstance(embedding, OneHot)]
+    leaves = [*model.parameters(), *(table.requires_grad_() for table in tables)]
+    with torch.enable_grad():
+        loss().backward()
+    unreached = {id(leaf) for leaf in leaves if leaf.grad is None}
+    for leaf in leaves:
+        leaf.grad = None
+    for table in tables:
+        table.requires_grad_(False)
+    return unreached
+
+
+def share_parameters(stack: nn.Module, first: nn.Module) -> bool:
+    """Give `stack` the parameters of `first`, built of the same blocks; return False if their shapes differ."""
+    own, shared = dict(stack.named_parameters()), dict(first.named_parameters())
+    if {key: value.shape for key, value in own.items()} != {key: value.shape for key, value in shared.items()}:
+        return False
+    for key, parameter in shared.items():
+        module, _, name = key.rpartition(".")
+        setattr(stack.get_submodule(module), name, parameter)
+    return True
 
 
 MATRICES = ("weight", "arriving", "recurrent", "projection")

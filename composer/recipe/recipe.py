@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -196,8 +196,7 @@ class Recipe:
 
     def build(self) -> EncoderDecoder:
         """Return the model, sized by the vocabularies' upper bounds. Raises RecipeError with every fault."""
-        from composer.model.builder import build
-        from composer.model.planner import vocabulary_bounds
+        from composer.model.builder import build, vocabulary_bounds
 
         return build(self, vocabulary_bounds(self))
 
@@ -264,6 +263,15 @@ class Recipe:
         if isinstance(node.value, dict) or node.value == path[-1]:
             return False
         return node.value == step or step in (0, first_setting(self.rules, path))
+
+    def written_defaults(self) -> Iterator[KeyPath]:
+        """Yield the paths of the defaults of blocks, and of `dropout`, that `model` has."""
+        for name, node in self.root.value["model"].value.items():
+            path: KeyPath = ("model", name)
+            if f"defaults.{name}" in self.rules["$defs"] and isinstance(node.value, dict):
+                yield from ((*path, setting) for setting in node.value)
+            elif f"defaults.{name}" in self.rules["$defs"] or name == "dropout":
+                yield path
 
     def _model_default(self, path: KeyPath) -> tuple[Node, KeyPath, bool] | None:
         """Return what is written under `model` for a setting of a block that is not written at the block."""

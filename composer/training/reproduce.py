@@ -27,8 +27,8 @@ from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
 from composer.fingerprint import InitialWeights, data_sha256, initial_weights
-from composer.model.builder import build
-from composer.model.planner import training_logits, vocabulary_bounds
+from composer.model.builder import build, vocabulary_bounds
+from composer.model.encoder_decoder import training_logits
 from composer.model.weights import describe_difference
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.recipe import Recipe, load
@@ -177,7 +177,7 @@ def draws_random_numbers(recipe: Recipe) -> bool:
     with torch.device("meta"):
         model = build(recipe, vocabulary_bounds(recipe))
     with RandomNumberDetector() as detector:
-        training_logits(recipe, model, {})
+        training_logits(model, {})
     return detector.detected or bool(recipe.training["scheduled_sampling"])
 
 

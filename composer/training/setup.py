@@ -28,8 +28,7 @@ from composer.data.sampler import ResumableBatchSampler
 from composer.data.sources import DataSource, is_endless
 from composer.errors import RecipeError, RunError
 from composer.fingerprint import fingerprint_pairs, initial_weights, read_verified
-from composer.model.planner import count_parameters
-from composer.model.weights import load_weights
+from composer.model.weights import count_parameters, load_weights
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import CPU_REFUSES_16
 from composer.run_dir import RunDir, checkpoint_step, latest_checkpoint, utc_now

@@ -26,8 +26,7 @@ from composer.errors import (
 from composer.evaluation import bleu_by_length, evaluate, teacher_forced, training_hints
 from composer.fingerprint import read_verified
 from composer.inference.run import Run, Sample, device_for
-from composer.model.planner import count_parameters
-from composer.model.weights import is_out_of_memory, save_weights
+from composer.model.weights import count_parameters, is_out_of_memory, save_weights
 from composer.recipe.metrics import format_scores
 from composer.recipe.recipe import Recipe
 from composer.run_dir import (

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from composer.errors import RunError
 from composer.fingerprint import read_verified
 from composer.formatting import strip_control_characters
-from composer.model.planner import plan, vocabulary_bounds
+from composer.model.builder import vocabulary_bounds
+from composer.model.planner import plan
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir, recorded_vocabularies
 from composer.viz.architecture_graph import TIMES, Box, Graph, build_graph

@@ -23,9 +23,8 @@ from composer.errors import RecipeError, RunError
 from composer.exporters.script import ALLOWED, OURS, ROOTS, export_script, imported_modules, needed_modules
 from composer.inference.decode import decode_all
 from composer.inference.run import open_run
-from composer.model.builder import build
+from composer.model.builder import build, vocabulary_bounds
 from composer.model.encoder_decoder import EncoderDecoder, example_ids, example_sources
-from composer.model.planner import vocabulary_bounds
 from composer.model.weights import initialize
 from composer.recipe import registry, schema_generator
 from composer.recipe.recipe import Recipe, load

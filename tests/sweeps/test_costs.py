@@ -13,7 +13,7 @@ import pytest
 from composer.data import encoding
 from composer.data.tokenizer import Lines, Tokenizers
 from composer.errors import RecipeError
-from composer.model.planner import count_parameters
+from composer.model.weights import count_parameters
 from composer.sweeps import workers
 from composer.sweeps.leaderboard_text import leaderboard_json, leaderboard_text
 from composer.sweeps.points import dry_run_json, dry_run_text, list_points, point_from_args, point_recipe

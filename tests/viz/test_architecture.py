@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 from composer.atomic_io import sha256_of_file
 from composer.cli.main import app
 from composer.errors import RunError
-from composer.model.builder import RecordingBuilder
-from composer.model.planner import TOKENS, Plan, count_parameters, plan_rows, vocabulary_bounds
+from composer.model.builder import RecordingBuilder, vocabulary_bounds
+from composer.model.planner import TOKENS, Plan, plan_rows
+from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
 from composer.viz.architecture import Drawing, Picture, draw, escape_label, place
