@@ -23,7 +23,7 @@ from blocks.core.contract import (
     State,
     Stream,
 )
-from blocks.core.stack import Stack
+from blocks.core.stack import Stack, compare_streams
 
 
 class Parallel(Block):
@@ -157,10 +157,7 @@ def _check_branches(keys: Sequence[str | int], streams: Sequence[Stream], merge:
         raise BlockError("branches", "there is no branch", fix="write at least one stack")
     first, labels = streams[0], [f"`{key}`" if isinstance(key, str) else f"number {key + 1}" for key in keys]
     for other, stream in zip(labels[1:], streams[1:], strict=True):
-        code = first.first_difference(stream)
-        if not code or (code == "width" and merge == "concat"):
-            continue
-        message, fix = {
+        messages = {
             "kind": (
                 f"with {first.described} and {stream.described}",
                 "end all alike: with a sequence, or with a grid of as many columns",
@@ -170,8 +167,9 @@ def _check_branches(keys: Sequence[str | int], streams: Sequence[Stream], merge:
                 f"{first.width} and {stream.width} wide, and `merge: {merge}` needs one width",
                 f"end {other} with `- linear: {first.width}`, or write `merge: concat`",
             ),
-        }[code]
-        raise BlockError("branches", f"the branches {labels[0]} and {other} end {message}", code=code, fix=fix)
+        }
+        sentence = f"the branches {labels[0]} and {other} end {{}}"
+        compare_streams(first, stream, "branches", sentence, messages, any_width=merge == "concat")
 
 
 def _name_branch(site: Site, label: str | None, stream: Stream) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -43,6 +43,22 @@ def old_words(text: str) -> list[str]:
     words = {key.rpartition(".")[2] for key in registry.RENAMED} - set(CURRENT)
     code = " ".join(re.findall("`[^`]+`", text))
     return [word for word in words if re.search(rf"(?<![\w.]){word}:|(- |[\[{{]){word}\b", code)]
+
+
+def faults_of(build: Callable[[], object]) -> list[Fault]:
+    """The faults with which something is refused; none if it is accepted."""
+    try:
+        build()
+    except RecipeError as error:
+        return error.faults
+    return []
+
+
+def assert_fault(fault: Fault, place: str, message: str, hint: str) -> None:
+    """Assert where a fault is, as `line:column:code`, and what its message and its hint contain."""
+    assert places([fault]) == [place]
+    assert message in fault.message
+    assert hint in fault.hint
 
 
 def places(faults: Sequence[Fault]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import torch
@@ -95,18 +95,28 @@ def check_same_stream(site: Site, stack: Block, why: str, any_width: bool = Fals
     any_width: Allow another width.
     """
     before, after = site.stream, stack.out
-    code = before.first_difference(after)
-    if not code or (code == "width" and any_width):
-        return
-    message, fix = {
+    messages = {
         "kind": (f"turns {before.described} into {after.described}", "keep the kind and the columns inside"),
         "length": ("changes the number of positions", "move the block that changes the length out of the stack"),
         "width": (
             f"turns the width {before.width} into {after.width}",
             f"end the stack with `- linear: {before.width}`, or give its last block `width: {before.width}`",
         ),
-    }[code]
-    raise BlockError("stack", f"the stack {message}; {why}", code=code, fix=fix)
+    }
+    compare_streams(before, after, "stack", f"the stack {{}}; {why}", messages, any_width)
+
+
+def compare_streams(
+    one: Stream, other: Stream, setting: str, sentence: str, messages: Mapping[str, tuple[str, str]], any_width: bool
+) -> None:
+    """Raise BlockError where two streams differ, with the message and the fix for `kind`, `length` or `width`.
+
+    sentence: What is around the message, `{}`.
+    """
+    code = one.first_difference(other)
+    if code and not (code == "width" and any_width):
+        message, fix = messages[code]
+        raise BlockError(setting, sentence.format(message), code=code, fix=fix)
 
 
 StackStep = Callable[[Tensor, State, Context], tuple[Tensor, State, NamedOutputs]]

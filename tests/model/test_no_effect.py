@@ -9,16 +9,13 @@ import pytest
 from composer.errors import RecipeError
 from composer.model.planner import plan
 from composer.recipe.recipe import load, load_text
+from tests.small_recipes import faults_of
 
 HEAD = "recipe: 1\ndata: {generate: copy}\n"
 
 
-def faults_of(model: str) -> list[str]:
-    try:
-        plan(load_text(HEAD + model))
-    except RecipeError as error:
-        return [f"{fault.code} {fault.path}" for fault in error.faults]
-    return []
+def refused_settings(model: str) -> list[str]:
+    return [f"{fault.code} {fault.path}" for fault in faults_of(lambda: plan(load_text(HEAD + model)))]
 
 
 @pytest.mark.parametrize(
@@ -36,19 +33,19 @@ def faults_of(model: str) -> list[str]:
 )
 def test_a_setting_of_a_block_that_changes_nothing_is_a_fault(block: str, setting: str) -> None:
     shelf = "  stacks: {shelf: [linear]}\n" if "shelf" in block else ""
-    assert faults_of(f"model:\n  width: 16\n{shelf}  decoder: [{{{block}}}]\n") == [
+    assert refused_settings(f"model:\n  width: 16\n{shelf}  decoder: [{{{block}}}]\n") == [
         f"unused model.decoder[0].{setting}"
     ]
 
 
 def test_the_mean_of_one_head_is_a_fault() -> None:
     model = "model: {width: 16, encoder: [rnn], decoder: [{cross_attention: {merge: average}}]}\n"
-    assert faults_of(model) == ["unused model.decoder[0].cross_attention.merge"]
+    assert refused_settings(model) == ["unused model.decoder[0].cross_attention.merge"]
 
 
 def test_an_unused_stack_is_a_fault_and_its_own_faults_are_seen() -> None:
     stacks = "{mine: [{self_attention: {heads: 5}}], other: [{use: mine}]}"
-    assert faults_of(f"model: {{width: 16, stacks: {stacks}, decoder: [linear]}}\n") == [
+    assert refused_settings(f"model: {{width: 16, stacks: {stacks}, decoder: [linear]}}\n") == [
         "unused model.stacks.mine",
         "width model.stacks.mine[0].self_attention.heads",
         "unused model.stacks.other",

@@ -6,20 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from composer.errors import RecipeError
 from composer.recipe.recipe import load
+from tests.small_recipes import faults_of
 
 BASE = "recipe: 1\nvars: {wide: 16, other: 3}\ndata: {generate: copy}\nmodel: {width: $wide, decoder: [linear]}\n"
 
 
-def faults_of(folder: Path, own: str) -> list[str]:
+def refused_lines(folder: Path, own: str) -> list[str]:
     (folder / "base.yaml").write_text(BASE)
     (folder / "mine.yaml").write_text(f"recipe: 1\n{own}")
-    try:
-        load(folder / "mine.yaml")
-    except RecipeError as error:
-        return [f"{fault.line} {fault.code} {fault.path}" for fault in error.faults]
-    return []
+    faults = faults_of(lambda: load(folder / "mine.yaml"))
+    return [f"{fault.line} {fault.code} {fault.path}" for fault in faults]
 
 
 @pytest.mark.parametrize(
@@ -34,12 +31,12 @@ def faults_of(folder: Path, own: str) -> list[str]:
     ],
 )
 def test_what_changes_nothing_is_a_fault(tmp_path: Path, own: str, fault: str) -> None:
-    found = faults_of(tmp_path, own)
+    found = refused_lines(tmp_path, own)
     assert fault in found if fault else not found
 
 
 def test_a_variable_of_a_fragment_that_nothing_reads_is_a_warning_with_both_places(tmp_path: Path) -> None:
-    assert faults_of(tmp_path, "extends: base.yaml\n") == []
+    assert refused_lines(tmp_path, "extends: base.yaml\n") == []
     (warning,) = load(tmp_path / "mine.yaml").warnings
     assert (warning.file, warning.line, warning.path) == (str(tmp_path / "base.yaml"), 2, "vars.other")
     assert "mine.yaml" in warning.message

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from composer.recipe import registry, schema_generator
-from tests.small_recipes import SMALL, old_words, places, refused
+from tests.small_recipes import SMALL, assert_fault, old_words, refused
 
 FAKE = {
     "block.standardise": "norm",
@@ -63,8 +63,7 @@ def test_an_old_word_is_refused_with_the_new_one(
     renamed: None, tmp_path: Path, text: str, place: str, message: str, hint: str
 ) -> None:
     (fault,) = refused(tmp_path, text)
-    assert places([fault]) == [place]
-    assert message in fault.message
+    assert_fault(fault, place, message, hint)
     assert fault.hint == hint
 
 

@@ -16,9 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from composer.errors import RecipeError
-from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import dump, parse, to_data
-from tests.small_recipes import SMALL, loaded, places, refused
+from tests.small_recipes import SMALL, assert_fault, loaded, places, refused
 
 # one block in a decoder; the block begins in line 6, column 7
 BLOCK = """recipe: 1
@@ -111,11 +110,7 @@ BLOCKS = [
 
 @pytest.mark.parametrize(("block", "place", "message", "hint"), BLOCKS, ids=[each[0] for each in BLOCKS])
 def test_an_invalid_block_is_refused(tmp_path: Path, block: str, place: str, message: str, hint: str) -> None:
-    faults = refused(tmp_path, BLOCK.replace("@", block))
-    fault = faults[0]
-    assert place in places(faults)
-    assert message in fault.message
-    assert hint in fault.hint
+    assert_fault(refused(tmp_path, BLOCK.replace("@", block))[0], place, message, hint)
 
 
 SECTIONS = [
@@ -216,9 +211,7 @@ SECTIONS = [
 @pytest.mark.parametrize(("line", "place", "message", "hint"), SECTIONS, ids=[each[0] for each in SECTIONS])
 def test_an_invalid_section_is_refused(tmp_path: Path, line: str, place: str, message: str, hint: str) -> None:
     (fault,) = refused(tmp_path, f"{SMALL}{line}\n")
-    assert places([fault]) == [place]
-    assert message in fault.message
-    assert hint in fault.hint
+    assert_fault(fault, place, message, hint)
 
 
 WHOLES = [
@@ -281,9 +274,7 @@ def test_an_invalid_recipe_is_refused(tmp_path: Path, text: str, expected: list[
 )
 def test_another_language_version_is_refused(tmp_path: Path, first: str, place: str, message: str, fix: str) -> None:
     (fault,) = refused(tmp_path, SMALL.replace("recipe: 1", first))
-    assert places([fault]) == [place]
-    assert message in fault.message
-    assert fix in fault.hint
+    assert_fault(fault, place, message, fix)
 
 
 def test_a_file_of_a_newer_version_is_not_laid_under_another(tmp_path: Path) -> None:
@@ -319,18 +310,9 @@ def test_data_and_encoders_agree(tmp_path: Path, split: str, model: str, expecte
 
 
 def test_early_stopping_watches_a_metric_that_is_logged(tmp_path: Path) -> None:
-    file = tmp_path / "language_model.yaml"
-    file.write_text(
-        "recipe: 1\ndata: {hub: {id: x/y, target: de, val: null}}\nmodel: {width: 8, decoder: [rnn]}\n"
-        "training:\n  early_stopping: {metric: val/bleu}\n",
-        encoding="utf-8",
-    )
-    with pytest.raises(RecipeError) as raised:
-        load(file)
-    assert [(fault.line, fault.column, fault.code) for fault in raised.value.faults] == [
-        (5, 3, "missing"),
-        (5, 28, "metric"),
-    ]
+    data = "recipe: 1\ndata: {hub: {id: x/y, target: de, val: null}}\nmodel: {width: 8, decoder: [rnn]}\n"
+    text = f"{data}training:\n  early_stopping: {{metric: val/bleu}}\n"
+    assert places(refused(tmp_path, text)) == ["5:3:missing", "5:28:metric"]
 
 
 def test_early_stopping_needs_a_validation(tmp_path: Path) -> None:
