@@ -15,6 +15,7 @@ import numpy as np
 from composer.data import stories, tables, text_files
 from composer.data.text_files import Problem, RowSubset, TextColumn
 from composer.errors import DataError, Fault
+from composer.recipe.schema_reader import DATA_SOURCES
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
@@ -163,7 +164,7 @@ def check_files(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
 
 def split_path(recipe: Recipe, split: str) -> tuple[str, ...]:
     """Return the path in the recipe of what a split is read from."""
-    kind = next(kind for kind in ("parallel", "hub", "babi", "generate") if recipe.dataset.get(kind))
+    kind = next(kind for kind in DATA_SOURCES if recipe.dataset.get(kind))
     return ("data", kind, split) if kind in ("parallel", "hub") else ("data", kind)
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from composer.errors import Fault, KeyPath, RecipeError
 from composer.recipe.schema_reader import Schema, dereference, ref_name, select_branch
-from composer.recipe.yaml_reader import strings_in
+from composer.recipe.yaml_reader import reachable, strings_in
 
 EXCLUDED_KEYS = ("extends", "vars", "description")
 TRAINING_WITHOUT_EFFECT = ("workers",)
@@ -86,12 +86,7 @@ def fingerprints(
 def used_stacks(model: Data) -> Data:
     """Return the named stacks that the encoders and the decoder use, directly or through other stacks."""
     stacks = model.get("stacks") or {}
-    todo = [model.get(key) for key in ("encoder", "encoders", "decoder")]
-    used: set[str] = set()
-    while todo:
-        new = set(strings_in(todo.pop())) & stacks.keys() - used
-        used |= new
-        todo += [stacks[name] for name in new]
+    used = reachable([model.get(key) for key in ("encoder", "encoders", "decoder")], stacks, strings_in)
     return {name: stack for name, stack in stacks.items() if name in used}
 
 

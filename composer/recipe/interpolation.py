@@ -12,7 +12,7 @@ from typing import Any
 
 from composer.errors import Fault, KeyPath, RecipeError, did_you_mean, fault_at, format_path
 from composer.recipe.schema_reader import scalar_text
-from composer.recipe.yaml_reader import MAX_DEPTH, MAX_VALUES, Node
+from composer.recipe.yaml_reader import MAX_DEPTH, MAX_VALUES, Node, reachable, strings_in, to_data
 
 MAX_TEXT = 4096  # characters that variables may make of one text
 
@@ -52,23 +52,15 @@ def recipe_variables(root: Node) -> dict[str, Node]:
 def unused_variables(root: Node) -> dict[str, Node]:
     """Return the variables that nothing reads, by name; one that only such variables read is unused too."""
     variables = recipe_variables(root)
-    todo = [node for key, node in root.value.items() if key != "vars"]
-    used: set[str] = set()
-    while todo:
-        new = set(_references(todo.pop())) & variables.keys() - used
-        used |= new
-        todo += [variables[name] for name in new]
+    used = reachable([node for key, node in root.value.items() if key != "vars"], variables, _references)
     return {name: node for name, node in variables.items() if name not in used}
 
 
 def _references(node: Node) -> Iterator[str]:
     """Yield the names of the variables that a node reads."""
-    if isinstance(node.value, (dict, list)):
-        for child in node.value.values() if isinstance(node.value, dict) else node.value:
-            yield from _references(child)
-    elif isinstance(node.value, str):
-        bare = _BARE.fullmatch(node.value)
-        yield from [bare[1]] if bare else _BRACED.findall(node.value)
+    for text in strings_in(to_data(node)):
+        bare = _BARE.fullmatch(text)
+        yield from [bare[1]] if bare else _BRACED.findall(text)
 
 
 def unknown_variable(name: str, variables: Iterable[str]) -> tuple[str, str]:

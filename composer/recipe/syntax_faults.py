@@ -92,13 +92,13 @@ class SourceLines(NamedTuple):
         length = end.column - begin.column if end is not None and one_line else len(text) - column
         return Mark(self.file, line + 1, column + 1, max(1, length), text)
 
-    def at(self, line: int, column: int, length: int) -> Mark:
-        """Return the location of some characters of a line; line and column count from 0."""
-        return Mark(self.file, line + 1, column + 1, length, self.lines[line])
+    def at(self, line: int, column: int) -> Mark:
+        """Return the location of a character of a line; line and column count from 0."""
+        return Mark(self.file, line + 1, column + 1, 1, self.lines[line])
 
     def upwards(self, line: int) -> Iterator[int]:
         """Yield the number of a line and of those above it, without blank lines and comments."""
-        return (at for at in range(line, -1, -1) if self.lines[at].strip(" ") and not _is_comment(self.lines[at]))
+        return (at for at in range(line, -1, -1) if self.lines[at].strip(" ").partition("#")[0])
 
 
 def syntax_fault(error: Any, text: str, lines: SourceLines, begin: Any, quote: Any) -> Fault:
@@ -115,29 +115,31 @@ def syntax_fault(error: Any, text: str, lines: SourceLines, begin: Any, quote: A
     variable = _VARIABLE.match(text, max(0, index - 1))
     mark = lines.mark(at)
     if variable:
-        mark = mark._replace(column=mark.column - 1, length=len(variable.group()))
         message = f"`{variable.group()}` is not allowed inside [...] and {{...}}"
-        return fault_at(mark, "syntax", "", message, _variable_hint(variable, text))
+        mark = mark._replace(column=mark.column - 1)
+        return _fault(mark, message, _variable_hint(variable, text), len(variable.group()))
     is_flow = context is not None and text[context.index : context.index + 1] in CLOSING and "flow" in error.context
     if text[index : index + 1] == "\t":
         problem = "tab character"
     elif quote is not None and quote[1].line == at.line:
-        message = f"this quote is closed only in line {at.line + 1}"
-        return fault_at(lines.mark(quote[0])._replace(length=1), "syntax", "", message, "close it in its line")
+        return _fault(lines.mark(quote[0]), f"this quote is closed only in line {at.line + 1}", "close it in its line")
     elif not lines.start and (slip := _find_slip(lines, mark.line - 1, is_flow)):
         return slip
     elif not text[index:].strip(" \t\r\n'\"") and (context or begin is not None):
         if begin is None or (context is not None and text[context.index : context.index + 1].strip()):
             begin = context
-        message = f"this `{text[begin.index : begin.index + 1]}` is never closed"
-        return fault_at(lines.mark(begin)._replace(length=1), "syntax", "", message, "close it")
+        return _fault(lines.mark(begin), f"this `{text[begin.index : begin.index + 1]}` is never closed", "close it")
     elif bracket := _bracket_fault(text[index : index + 1], lines, mark, context if is_flow else None):
         return bracket
     elif not is_flow and (indented := _indentation_fault(lines, mark.line - 1)):
         return indented
     explained = [(message, hint) for pattern, message, hint in COMPLAINTS if re.search(pattern, problem)]
     message, hint = explained[0] if explained else (f"this is not YAML: {problem}", "")
-    return fault_at(mark._replace(length=1), "syntax", "", message, hint)
+    return _fault(mark, message, hint)
+
+
+def _fault(mark: Mark, message: str, hint: str, length: int = 1) -> Fault:
+    return fault_at(mark._replace(length=length), "syntax", "", message, hint)
 
 
 def _variable_hint(variable: re.Match[str], text: str) -> str:
@@ -146,10 +148,6 @@ def _variable_hint(variable: re.Match[str], text: str) -> str:
     around = text[max(0, variable.start() - 1) : variable.start()] + text[variable.end() : variable.end() + 1]
     is_alone = not around.strip(" \t\r\n,:[]{}\"'")
     return f"write `${name}`" if is_alone else f'put quotes around the whole text: "...${{{name}}}..."'
-
-
-def _is_comment(line: str) -> bool:
-    return line.lstrip(" ").startswith("#")
 
 
 def _indentation(line: str) -> int:
@@ -184,9 +182,8 @@ def _slip_fault(match: re.Match[str], lines: SourceLines, line: int, message: st
     groups = {key: value or "" for key, value in match.groupdict().items()}
     for key, value in groups.items():
         fix = fix.replace(f"{{{key}}}", value)
-    place = lines.at(line, match.start("at"), len(match["at"]))
     message = message.replace("{at}", character_name(match["at"][0]))
-    return fault_at(place, "syntax", "", message, fix.replace(": `", ":`"))
+    return _fault(lines.at(line, match.start("at")), message, fix.replace(": `", ":`"), len(match["at"]))
 
 
 def _bracket_fault(character: str, lines: SourceLines, mark: Mark, opened: Any) -> Fault | None:
@@ -194,20 +191,19 @@ def _bracket_fault(character: str, lines: SourceLines, mark: Mark, opened: Any) 
     if opened is None:
         message = f"this `{character}` {'parts nothing' if character == ',' else 'closes nothing'}"
         is_extra = character in (",", "]", "}")
-        return fault_at(mark._replace(length=1), "syntax", "", message, "remove it") if is_extra else None
+        return _fault(mark, message, "remove it") if is_extra else None
     place = lines.mark(opened)
     bracket = place.text[place.column - 1]
     if character and character in ")]}":
         message = f"this `{character}` does not close the `{bracket}` of line {place.line}, column {place.column}"
-        return fault_at(mark._replace(length=1), "syntax", "", message, f"write `{CLOSING[bracket]}`")
+        return _fault(mark, message, f"write `{CLOSING[bracket]}`")
     if mark.line > place.line and _indentation(mark.text) <= _indentation(place.text):
-        hint = f"close it with `{CLOSING[bracket]}`"
-        return fault_at(place._replace(length=1), "syntax", "", f"this `{bracket}` is never closed", hint)
+        return _fault(place, f"this `{bracket}` is never closed", f"close it with `{CLOSING[bracket]}`")
     key = re.search(r"[\"']?[\w-]+[\"']? *$", mark.text[: mark.column - 1])
     if character != ":" or key is None:
         return None
-    mark = mark._replace(column=key.start() + 1, length=len(key.group().rstrip()))
-    return fault_at(mark, "syntax", "", "a comma is missing before this", f"write `, {key.group().rstrip()}:`")
+    word, mark = key.group().rstrip(), mark._replace(column=key.start() + 1)
+    return _fault(mark, "a comma is missing before this", f"write `, {word}:`", len(word))
 
 
 def _indentation_fault(lines: SourceLines, error: int) -> Fault | None:
@@ -223,5 +219,4 @@ def _indentation_fault(lines: SourceLines, error: int) -> Fault | None:
     others = [_indentation(lines.lines[other]) for other in (*near[near.index(line) :: -1], *near[near.index(line) :])]
     fitting = next((other for other in others if abs(other - depth) == 1), depth - 1)
     message = f"this line is indented by {depth} space{'' if depth == 1 else 's'}, and lines like it by {fitting}"
-    place = lines.at(line, depth, len(lines.lines[line].strip()))
-    return fault_at(place, "syntax", "", message, f"indent it by {fitting}")
+    return _fault(lines.at(line, depth), message, f"indent it by {fitting}", len(lines.lines[line].strip()))

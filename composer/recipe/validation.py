@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -28,7 +29,6 @@ Violations = Callable[[Any, Any, Schema], Iterable[Any]]
 
 VALUE_KEYWORDS = {"type", "enum", "pattern", "minLength", "minItems", "maxItems", *BOUNDS}
 NOT_FOR_ENCODERS = ("input", "prev", "tape", "zeros", "learned", "target", "file")
-HUB_KEYS = ("id", "config", "train", "val", "test", "target")
 STORIES = ("question", "story")
 """The encoders that read the stories of `data.babi`."""
 
@@ -36,7 +36,7 @@ STORIES = ("question", "story")
 def validate(root: Node, schema: Schema) -> None:
     """Raise RecipeError with everything that can be found wrong without a model: the schema's faults, else others."""
     of_model = (_encoder_names, _tied_embeddings, _bit_vectors, _answers, _stories)
-    of_training = (_data_keys, _early_stopping, _curriculum, _machine)
+    of_training = (partial(_data_keys, schema=schema), _early_stopping, _curriculum, _machine)
     faults = schema_faults(root, schema) or [fault for check in (*of_model, *of_training) for fault in check(root)]
     if faults:
         raise RecipeError(faults)
@@ -193,19 +193,17 @@ def _encoder_names(root: Node) -> Iterator[Fault]:
             yield fault_at(node.place, "name", format_path(("model", "encoders", name)), message, "choose another name")
 
 
-def _data_keys(root: Node) -> Iterator[Fault]:
-    sources = _sources(root)
-    for split in ("train", "val", "test"):
-        node = _get(root, "data", "parallel", split)
+def _data_keys(root: Node, schema: Schema) -> Iterator[Fault]:
+    sections = {f"parallel.{split}": "split" for split in ("train", "val", "test")} | {"hub": "hub"}
+    for key, section in sections.items():
+        path = ("data", *key.split("."))
+        node = _get(root, *path)
         if node is not None and isinstance(node.value, dict):  # else a number of pairs
-            yield from _keys_of(node, ("data", "parallel", split), ("file", "target"), sources)
-    hub = _get(root, "data", "hub")
-    if hub is not None:
-        yield from _keys_of(hub, ("data", "hub"), HUB_KEYS, sources)
+            yield from _keys_of(node, path, schema["$defs"][section]["properties"], _sources(root))
 
 
-def _keys_of(node: Node, path: tuple[str, ...], own: tuple[str, ...], sources: list[str]) -> Iterator[Fault]:
-    allowed = [*own, *(sources or ["source"])]
+def _keys_of(node: Node, path: tuple[str, ...], own: Iterable[str], sources: list[str]) -> Iterator[Fault]:
+    allowed = [*(key for key in own if key != "source"), *(sources or ["source"])]
     unknown = [name for name in node.value if name not in allowed]
     for name in unknown:
         message = f"`{path[-1]}` has no key `{name}`{did_you_mean(name, allowed)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -87,6 +87,16 @@ def strings_in(data: Any) -> Iterator[str]:
         yield data
     for value in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
         yield from strings_in(value)
+
+
+def reachable(starts: list[Any], named: Mapping[str, Any], names_in: Callable[[Any], Iterable[str]]) -> set[str]:
+    """Return the names that some data use, directly or through what other names stand for."""
+    todo, used = list(starts), set[str]()
+    while todo:
+        new = set(names_in(todo.pop())) & named.keys() - used
+        used |= new
+        todo += [named[name] for name in new]
+    return used
 
 
 def nesting_depth(node: Node) -> int:
