@@ -47,7 +47,7 @@ def test_every_tokenizer_but_two_learns_how_many_ids_it_has(tmp_path: Path) -> N
 def test_check_and_plan_mark_upper_bounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(tmp_path, "word")
     plan = load(file).plan()
-    assert f"no faults; at most {plan.parameters:,} parameters" in printed(capsys, "check", file)
+    assert f"no errors; at most {plan.parameters:,} parameters" in printed(capsys, "check", file)
     marked = [line for line in printed(capsys, "plan", file).splitlines() if ", at most " in line]
     assert [line.split(",")[0].strip() for line in marked] == [
         "model.encoder embedding",
