@@ -126,7 +126,7 @@ def blocks(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A 
 @command("seqcomposer schema > recipe.schema.json")
 def schema(
     write: Annotated[
-        bool, typer.Option("--write", help="Regenerate the schema files and `composer.recipe.classes`.")
+        bool, typer.Option("--write", help="Regenerate the schema file and `composer.recipe.classes`.")
     ] = False,
 ) -> None:
     """Print the JSON Schema of a recipe, for editors.
@@ -139,13 +139,11 @@ def schema(
         echo(recipe_schema.to_json(recipe_schema.load()), nl=False)
         return
     from composer.recipe import python_classes
-    from composer.sweeps import spec, spec_schema
 
     rules = recipe_schema.generate()
     texts = {
         recipe_schema.schema_path(): recipe_schema.to_json(rules),
         python_classes.classes_path(): python_classes.generate(rules),
-        spec.schema_path(): recipe_schema.to_json(spec_schema.generate_schema()),
     }
     for file, text in texts.items():
         file.write_text(text, encoding="utf-8")

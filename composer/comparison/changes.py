@@ -150,19 +150,10 @@ class SettingWalk:
         return TreeNode(CHOICE, word, (), settings, (), defaults, schema.get("x-first")).head()
 
 
-SHOWN_ELSEWHERE = (
-    "name",
-    "fingerprints",
-    "scores",
-    "by_length",
-    "parameters",
-    "vocabularies",
-    "wandb",
-    "seed",
-    "recipe",
-)
+SHOWN_ELSEWHERE = ("name", "fingerprints", "scores", "by_length", "parameters", "vocabularies", "wandb_id", "seed")
 """Keys of run.json whose differences the recipes, the scores and the costs already show."""
-ALWAYS_DIFFERENT = ("started_at", "ended_at", "folders", "checkpoints", "cwd", "weights", "run")
+ALWAYS_DIFFERENT: tuple[str, ...] = ("started_at", "ended_at", "folders", "checkpoints", "cwd", "weights", "run")
+ALWAYS_DIFFERENT += ("weights_sha256", "recipe_sha256")
 """Keys of run.json that differ between any two runs, and explain nothing."""
 
 
@@ -354,7 +345,7 @@ class Matching:
 
 
 def _lone(root: TreeNode, matched: set[int], with_content: set[int]) -> list[TreeNode]:
-    """Return the outermost nodes without a match at or below them; none inside what is shown whole."""
+    """Return the outermost nodes without a match at or below them; none inside what is replaced entirely."""
     nodes: list[TreeNode] = []
     for child in root.children:
         if id(child) in matched or any(id(inner) in matched for inner in child.descendants()):

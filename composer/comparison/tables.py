@@ -21,7 +21,7 @@ from composer.model.planner import BlockCost, BlockFailed, measure_costs
 from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RunDir, recorded_vocabularies
-from composer.sweeps.leaderboard import FEW_LINES, P_VALUE_MEANING, Comparison, compare_trials
+from composer.sweeps.leaderboard import Comparison, compare_trials, comparison_text
 
 
 @dataclass(frozen=True)
@@ -265,12 +265,7 @@ def scores_table(one: Scores, other: Scores, tested: Comparison | str) -> Iterat
     if rows:
         yield from table("scores", rows)
     if isinstance(tested, Comparison):
-        one_bleu, other_bleu = (f"{x.bleu:.2f} ± {x.interval:.2f}" for x in (tested.one, tested.other))
-        right = f"{tested.one.right:,} -> {tested.other.right:,} (p = {tested.right_p_value:.2g})"
-        few = " So few say little." if tested.lines < FEW_LINES else ""
-        yield f"  p: on {tested.lines:,} test lines, {tested.same_lines:,} of them decoded alike.{few}"
-        yield f"  BLEU {one_bleu} -> {other_bleu} (p = {tested.p_value:.2g}); lines right {right}"
-        yield from (f"  {P_VALUE_MEANING}", f"  {tested.signature}")
+        yield from (f"  {line}" for line in comparison_text(tested).splitlines())
     elif tested:
         yield f"  no p: {tested}"
     if rows or tested:

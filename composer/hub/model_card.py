@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -73,11 +73,11 @@ def _prose(recipe: Recipe, record: Record) -> dict[str, Any]:
     sides = source_names(recipe)
     reads = f"reads {' and '.join(f'`{side}`' for side in sides)} and writes `target`"
     scores = list(finite_scores(record))
-    rows = [(SPLITS[split], METRICS[name].label, f"{x:.4g}", METRICS[name].unit) for split, name, x in scores]
     is_sacrebleu = any(METRICS[name].sacrebleu for _, name, _ in scores)
     # the signatures of the sacreBLEU that is installed here hold only for scores that the same version computed
     sacrebleu = (record.get("versions") or {}).get("sacrebleu", "")
     is_same_version = is_sacrebleu and sacrebleu and versions().get("sacrebleu") == sacrebleu
+    settings = {key: recipe.training[key] for key in ("optimizer", "schedule")}
     known = {name: metric.label for name, metric in METRICS.items() if metric.sacrebleu}
     return {
         "recipe": recipe,
@@ -86,14 +86,15 @@ def _prose(recipe: Recipe, record: Record) -> dict[str, Any]:
         "languages": languages(recipe),
         "diagram": fenced(draw(recipe, vocabularies=recorded_vocabularies(record)).mermaid(), "mermaid"),
         "recipe_text": fenced(recipe.dump(), "yaml"),
-        "data_table": table(("", ""), _data_rows(recipe, record)),
-        "scores_table": table(("part", "score", "value", "range"), rows) if rows else "",
+        "scores": [(SPLITS[split], METRICS[name], value) for split, name, value in scores],
         "is_sacrebleu": is_sacrebleu,
         "sacrebleu_version": sacrebleu,
         "signatures": [(known[x], signatures()[f"{x}_signature"]) for x in known] if is_same_version else [],
         "data_option": "" if recipe.dataset.get("generate") or is_on_hub(recipe) else " --data DIR",
-        "training_table": table(("", ""), _training_rows(recipe, record)),
         "dataset": dataset_name(recipe),
+        "settings": {key: dump(value).strip() for key, value in settings.items() if value},
+        "start_from": basename(record.get("start_from") or ""),
+        "cell": cell,
         "has_test": any(split == "test" for split, *_ in scores),
     }
 
@@ -154,52 +155,12 @@ def dataset_name(recipe: Recipe) -> str:
     return basename(train.get("file") or train["target"])
 
 
-def _data_rows(recipe: Recipe, record: Record) -> Iterator[tuple[str, str]]:
-    data = record.get("data") or {}
-    yield "data", f"`{dataset_name(recipe)}`"
-    for split, count in (data.get("pairs") or {}).items():
-        if isinstance(count, int):
-            yield f"pairs, {split}", f"{count:,}"
-    if isinstance(data.get("train_pairs_used"), int):
-        yield "trained on", f"{data['train_pairs_used']:,} pairs"
-    for key, part in (("sha256", "training set"), ("val_sha256", "validation set")):
-        if data.get(key):
-            yield f"SHA-256, {part}", f"`{data[key]}`"
-    yield "tokenizer", f"{next(iter(recipe.dataset['tokenizer']))}, `{record.get('tokenizer_sha256', 'unknown')}`"
-    for name, value in (record.get("fingerprints") or {}).items():
-        yield f"fingerprint, {name}", f"`{value}`"
-
-
-def _training_rows(recipe: Recipe, record: Record) -> Iterator[tuple[str, str]]:
-    settings = recipe.training
-    for name in ("optimizer", "schedule"):
-        if settings.get(name):
-            yield name, f"`{dump(settings[name]).strip()}`"
-    for name in ("steps", "epochs", "minutes"):
-        if isinstance(record.get(name), int | float):
-            yield name, f"{record[name]:,}"
-    yield "seed", str(settings["seed"])
-    if record.get("start_from"):
-        yield "initial weights", f"those of `{basename(record['start_from'])}`"
-    for name, number in (record.get("versions") or {}).items():
-        yield f"version, {name}", str(number)
-    git, machine = record.get("git") or {}, record.get("machine") or {}
-    if git.get("commit"):
-        yield "git commit", f"{git['commit']}{', with changes' if git.get('dirty') else ''}"
-    devices = [name for name in (*(machine.get("gpus") or []), machine.get("cpu")) if isinstance(name, str) and name]
-    if devices:
-        yield "device", ", ".join(devices)
-
-
 def fenced(text: str, language: str) -> str:
     """Return a Markdown code block, with a fence longer than any in the text."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}{language}\n{text.rstrip()}\n{fence}\n"
 
 
-def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a Markdown table; texts cannot leave their cells."""
-    names = list(heads)
-    lines = [names, ["---"] * len(names), *rows]
-    cells = ([" ".join(text.split()).replace("|", "\\|") for text in line] for line in lines)
-    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+def cell(text: object) -> str:
+    """Return a text as a cell of a Markdown table, which it cannot leave."""
+    return " ".join(str(text).split()).replace("|", "\\|")

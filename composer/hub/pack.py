@@ -207,7 +207,7 @@ class ArchiveReader:
             check_members([member], self.origin)
             expected = remaining.pop(member.name, None)
             if expected is None:
-                refuse(self.origin, f"`{member.name}` is there twice")
+                refuse(self.origin, f"`{member.name}` is listed twice")
             if member.size != expected.size:
                 sizes = f"{member.size:,} bytes, and {MANIFEST} says {expected.size:,}"
                 refuse(self.origin, f"`{member.name}` has {sizes}")
@@ -256,7 +256,7 @@ def parse_header(block: bytes, origin: str) -> Member:
     with suppress(tarfile.HeaderError):
         info = tarfile.TarInfo.frombuf(block, "utf-8", "backslashreplace")
     if info is None or not is_tar:
-        refuse(origin, "the archive is damaged, or is no tar", "fetch it again")
+        refuse(origin, "the archive is damaged, or not a tar file", "fetch it again")
     kind = KINDS.get(info.type, "member of an unknown kind")
     if kind not in (REGULAR, FOLDER):
         refuse(origin, f"{info.name!a} is a {kind}")

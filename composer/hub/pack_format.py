@@ -65,7 +65,7 @@ def check_members(members: Iterable[Member], origin: str | Path) -> None:
         if problem:
             refuse(origin, f"{member.name!a} {problem}")
         if member.name in seen:
-            refuse(origin, f"`{member.name}` is there twice")
+            refuse(origin, f"`{member.name}` is listed twice")
         seen.add(member.name)
 
 
@@ -89,7 +89,7 @@ def name_problem(name: str) -> str:
         "ends with a character that some systems drop": name.endswith((".", " ")),
         "is a device on some systems": WINDOWS_DEVICE.fullmatch(name),
     }
-    unlisted = "is no part of a pack, which holds no code and nothing that is not listed"
+    unlisted = "is not part of a pack, which holds only the files that it lists and no code"
     return next((problem for problem, applies in problems.items() if applies), unlisted)
 
 
@@ -161,7 +161,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a mapping, and refuse duplicate keys: readers differ about which of them counts."""
     mapping = dict(pairs)
     if len(mapping) != len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("a key is listed twice")
     return mapping
 
 

@@ -133,7 +133,7 @@ def pull_reference(
     if sha256 is not None:
         require_hash(sha256)
     if not 0 < max_gib <= LARGEST_MAX_GIB:
-        raise RunError.of(f"{max_gib} GiB is no size", f"write a number up to {LARGEST_MAX_GIB:,}, such as 20")
+        raise RunError.of(f"{max_gib} GiB is not a limit", f"write a number up to {LARGEST_MAX_GIB:,}, such as 20")
     target = None if output is None else Path(output)
     request = Request(without_password(ref), target, sha256, int(max_gib * GIB))
     with os_errors_as_run_errors(request.ref), downloaded(reference, request) as (path, pinned, top):
@@ -203,7 +203,7 @@ def pull_candidates(remote: Remote) -> list[str]:
 def _refuse_path(remote: Remote, path: str, is_folder: bool) -> NoReturn:
     """Raise RunError where nothing at a path can be pulled, with the paths that can."""
     candidates = pull_candidates(remote)
-    message = f"{f'`{path}`' if path else 'this'} is no pack, run folder or recipe"
+    message = f"{f'`{path}`' if path else 'this'} is not a pack, a run folder or a recipe"
     if path and not is_folder:
         message = f"there is no `{path}`{did_you_mean(path, candidates)}"
     listing = ", ".join(f"`{name}`" for name in candidates[:MAX_CANDIDATES])
@@ -222,7 +222,9 @@ def _fetch_file(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
         remote.fetch(path, into / f"pulled{SUFFIX}")
         return into / f"pulled{SUFFIX}"
     if not path.endswith(RECIPE_SUFFIXES):
-        refuse(remote.origin, f"`{path}` is no recipe and no archive", f"name a file that ends in .yaml or {SUFFIX}")
+        refuse(
+            remote.origin, f"`{path}` is neither a recipe nor an archive", f"name a file that ends in .yaml or {SUFFIX}"
+        )
     # all others of the remote come along: which of them it extends is known only when it is read
     recipes = [
         name
@@ -282,7 +284,7 @@ def _pull_folder(path: Path, request: Request) -> Pulled:
         return _install(manifest, partial(copy_files, path, manifest, request.ref), request)
     if not (path / RECORD).exists():
         fix = "name a folder that has pack.json or run.json, an archive or a recipe"
-        refuse(request.ref, "this is no pack, run folder or recipe", fix)
+        refuse(request.ref, "this is not a pack, a run folder or a recipe", fix)
     recipe = read_recipe(path / "recipe.yaml", read_record(path, request.ref), request.ref)
     sizes = [(path / name).stat().st_size for name in FILES if (path / name).is_file()]
     check_limit(sum(sizes), request.max_bytes, request.ref)
@@ -318,7 +320,7 @@ def verify_pack(folder: Path, manifest: Manifest, origin: str) -> Recipe:
         with safe_open(folder / "model.safetensors", "numpy"):
             pass  # its header is read and checked
     except SafetensorError:
-        refuse(origin, "`model.safetensors` are no safetensors, and other formats can run code")
+        refuse(origin, "`model.safetensors` is not in the safetensors format, and other formats can run code")
     record = read_record(folder, origin)
     # data would be looked up under these paths
     folders = record.get("data", {}).get("folders")

@@ -77,13 +77,13 @@ def parse_reference(text: str) -> Reference:
     Nothing is fetched. Raises RunError.
     """
     if not text.strip() or not text.isprintable() or text.startswith("-") or len(text) > MAX_CHARACTERS:
-        _refuse_reference(text, "this is no reference", "write a path, `git+URL`, `wandb:NAME` or `hub:NAME`")
+        _refuse_reference(text, "this is not a reference", "write a path, `git+URL`, `wandb:NAME` or `hub:NAME`")
     scheme = next((scheme for scheme in FORMS if text.startswith(scheme)), None)
     if scheme == "wandb:":
         name = text.removeprefix(scheme)
         if _ARTIFACT.fullmatch(name) is None:
             fix = f"write `{FORMS[scheme]}`; a version is `v3` or `latest`"
-            _refuse_reference(text, "this is no artifact of Weights & Biases", fix)
+            _refuse_reference(text, "this is not a Weights & Biases artifact", fix)
         return Reference(scheme, name)
     if scheme is not None:
         return _parse_repository(scheme, text)
@@ -107,15 +107,15 @@ def _parse_repository(scheme: Scheme, text: str) -> Reference:
     else:
         parts = _MODEL.fullmatch(repository)
         if parts is None or ".." in parts["name"]:
-            _refuse_reference(text, "this is no repository of the Hugging Face hub", f"write `{FORMS[scheme]}`")
+            _refuse_reference(text, "this is not a repository on the Hugging Face hub", f"write `{FORMS[scheme]}`")
     revision = parts["revision"]
     # git would read other texts as ranges or options
     if revision is not None and (_REVISION.fullmatch(revision) is None or ".." in revision or "//" in revision):
-        _refuse_reference(text, f"`{revision}` is no branch, tag or commit", f"write `{FORMS[scheme]}`")
+        _refuse_reference(text, f"`{revision}` is not a branch, tag or commit", f"write `{FORMS[scheme]}`")
     steps = path.removesuffix("/").split("/") if path else []
     if "\\" in path or any(step in ("", ".", "..", ".git") for step in steps):
         fix = "write it from the repository's root, without `..`"
-        _refuse_reference(text, f"`{path}` is no path inside a repository", fix)
+        _refuse_reference(text, f"`{path}` is not a path inside a repository", fix)
     return Reference(scheme, parts["name"], revision or "", "/".join(steps))
 
 
@@ -278,7 +278,9 @@ def wandb_remote(ref: Reference, origin: str) -> Remote:
     from composer.training.loggers import is_logged_in  # imported late: it imports torch
 
     if not is_logged_in(os.environ):
-        raise RunError.of("nobody is logged in to Weights & Biases", "run `wandb login`, or set WANDB_API_KEY", origin)
+        raise RunError.of(
+            "you are not logged in to Weights & Biases", "run `wandb login`, or set WANDB_API_KEY", origin
+        )
     import wandb
 
     fix = "check the network, the name and the version"

@@ -25,7 +25,7 @@ Kind = Literal["number", "text", "truth", "none", "mixed"]
 MAX_LENGTH = 1000
 MAX_DEPTH = 32
 """Brackets, `not` and negative signs that a condition may have, which bounds how deep they can nest."""
-UNITS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+UNITS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 CONSTANTS: dict[str, Value] = {"true": True, "false": False, "none": None}
 ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 SIGNS: dict[type, str] = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
@@ -205,7 +205,7 @@ class _Parser:
                 return self.arithmetic(node, span)
             case ast.Compare():
                 return self.comparison(node, span)
-        raise _ConditionError(span, "a condition cannot have this", "compare values, and join them by `and` or `or`")
+        raise _ConditionError(span, "this is not allowed in a condition", "compare values, joined by `and` or `or`")
 
     def arithmetic(self, node: ast.BinOp, span: _Span) -> _Part:
         # a sum nests once for each of its terms, so it is unrolled: recursion would end long sums
@@ -254,7 +254,7 @@ class _Parser:
         """Raise if two parts are of kinds that this sign cannot compare, or if an axis never has that value."""
         kinds = {left.kind, right.kind}
         if "none" in kinds and sign.text not in ("==", "!="):
-            raise _ConditionError(sign.span, "`none` is no number", "write `== none` or `!= none`")
+            raise _ConditionError(sign.span, "`none` is not a number", "write `== none` or `!= none`")
         if "none" not in kinds and len(kinds) > 1 and "mixed" not in kinds:
             is_quoting = kinds == {"text", "number"}
             hint = "write numbers without quotes, and texts in quotes" if is_quoting else "compare values of one kind"
@@ -286,8 +286,8 @@ def _tokens(text: str) -> Iterator[_Token]:
             span = _Span(position, position + 1)
             raise _ConditionError(span, f"`{text[position]}` means nothing in a condition", hint)
         if (unit := token["unit"] or "") not in UNITS:
-            hint = "the units are K, M, G and T: thousands, millions, billions and trillions"
-            raise _ConditionError(_Span(*token.span("unit")), f"`{unit}` is no unit of a number", hint)
+            hint = "the units are k, M, G and T: thousands, millions, billions and trillions"
+            raise _ConditionError(_Span(*token.span("unit")), f"`{unit}` is not a unit", hint)
         kind = next(kind for kind in ("number", "text", "sign", "name") if token[kind] is not None)
         yield _Token(kind, token.group(), _Span(*token.span()))
         position = token.end()

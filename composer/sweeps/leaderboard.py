@@ -245,7 +245,7 @@ def compare_trials(one: str | Path, other: str | Path, data: str | Path | None =
     if references != other_references:
         counts = f"{len(references):,} and {len(other_references):,}"
         hint = "compare runs with the same test part; `--data DIR` says where both look their data up"
-        raise RunError.of(f"these runs have different test lines ({counts})", hint, str(runs[1].run_dir.path))
+        raise RunError.of(f"the two runs have different test lines ({counts})", hint, str(runs[1].run_dir.path))
     outputs = [run.translate(lines) for run, lines in zip(runs, (sources, other_sources), strict=True)]
     return compare_outputs([str(one), str(other)], outputs, references)
 
@@ -291,9 +291,9 @@ def sign_test(one: int, other: int) -> float:
 def comparison_text(comparison: Comparison) -> str:
     """Return a comparison in words."""
     one, other = comparison.one, comparison.other
-    lines = [f"BLEU on test, {comparison.lines:,} lines, {comparison.same_lines:,} of them decoded alike"]
+    lines = [f"BLEU on test, {comparison.lines:,} lines, {comparison.same_lines:,} of them decoded identically"]
     lines += [f"{run.bleu:6.2f} ± {run.interval:.2f}  {run.right:,} right  {run.run}" for run in (one, other)]
-    few = f" Of {comparison.lines:,} lines a bootstrap says little." if comparison.lines < FEW_LINES else ""
+    few = f" Of {comparison.lines:,} lines a bootstrap is not reliable." if comparison.lines < FEW_LINES else ""
     short = " BLEU needs lines of four words." if one.bleu == other.bleu == 0.0 else ""
     p_value = f"p = {comparison.p_value:.3f} (paired bootstrap, {RESAMPLES:,} samples)"
     lines.append(f"{other.bleu - one.bleu:+6.2f}: {p_value}.{few}{short}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,8 +21,6 @@ from composer.sweeps.leaderboard_text import (
     effect_title,
     failure_lines,
     format_mean,
-    format_metric,
-    format_spread,
     informative_effects,
     is_share,
     metric_title,
@@ -75,7 +74,8 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
         metric=metric_title(board.goals[0].metric),
         max_groups=MAX_GROUPS,
         variance_chart=figure_html(variance_figure(effects), "Share of the variance of each axis") if effects else "",
-        effects=[_effect(board, effect) for effect in effects],
+        effects=[(effect_title(effect), effect) for effect in effects],
+        format_mean=partial(format_mean, board.goals[0].metric),
         curve_metric=board.curve_metric,
         curve_chart=figure_html(curve_figure(board, curves), f"{board.curve_metric} by step") if curves else "",
         time=utc_now()[:16].replace("T", " "),
@@ -101,16 +101,6 @@ def _file_links(result: TrialResult, home: Path) -> dict[str, dict[str, str]]:
                 href = quote(os.path.relpath(path, home).replace(os.sep, "/"))
                 links.setdefault(kind, {})[text] = f"./{href}{'/' if path.is_dir() else ''}"
     return links
-
-
-def _effect(board: Leaderboard, effect: AxisEffect) -> dict[str, Any]:
-    metric = board.goals[0].metric
-    groups = []
-    for name, group in effect.groups.items():
-        spread = "" if group.spread is None else format_spread(metric, group.spread)
-        groups.append((name, str(len(group.values)), format_metric(metric, group.mean), spread))
-    variance, chance = f"{effect.variance:.0%}", f"{effect.chance:.0%}"
-    return {"title": effect_title(effect), "variance": variance, "chance": chance, "groups": groups}
 
 
 def cost_goals(board: Leaderboard) -> list[Goal]:

@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from composer.formatting import align_columns, format_bound, si, significant, strip_control_characters
 from composer.recipe.metrics import metric_of
 from composer.sweeps.leaderboard import Leaderboard, Measurement, TrialResult
-from composer.sweeps.sweep import COSTS
+from composer.sweeps.sweep import COSTS, format_value
 
 ALIKE = "≈"
 MAX_ERROR_LENGTH = 100
@@ -112,10 +112,10 @@ def ranking_note(board: Leaderboard) -> str:
     if goal.metric in COSTS or not spreads:
         return note
     if all(spread is None for spread in spreads):
-        return f"{note} One seed each: how much of a difference the seed alone would make is not known."
+        return f"{note} One seed each: the spread between seeds is not known."
     return (
-        f"{note} ± is the standard deviation over seeds (n - 1). {ALIKE}: the mean differs from the best's by no more "
-        "than the larger of their two standard deviations, so that the seeds alone may make the difference."
+        f"{note} ± is the standard deviation over seeds (n - 1). {ALIKE}: the mean and the best differ by no more "
+        "than the larger of their two standard deviations, so seeds alone may explain the difference."
     )
 
 
@@ -197,11 +197,6 @@ def group_by_value(axis: str, results: Sequence[TrialResult]) -> dict[str, list[
     return groups
 
 
-def format_value(value: object) -> str:
-    """Return a value of an axis in words."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
 class Column(NamedTuple):
     """A column of the table, with a cell for each trial; texts are aligned to the left, and numbers to the right."""
 
@@ -253,7 +248,7 @@ def leaderboard_text(board: Leaderboard, width: int | None = None) -> str:
     if not board.results:
         return "\n".join([head, "", ranking_note(board)])
     notes = [_wrap(text, width) for text in (*failure_lines(board), ranking_note(board))]
-    place = f"Each trial lies in {board.folder / 'trials'}, by its name."
+    place = f"Each trial has the folder {board.folder / 'trials'}/TRIAL."
     return "\n".join([head, "", *_trial_lines(board, width), "", *notes, *_effect_lines(board, width), "", place])
 
 
@@ -273,7 +268,7 @@ def _trial_lines(board: Leaderboard, width: int | None) -> list[str]:
     gap = 2 if width is None or _table_width(table) <= width else 1
     rows = [*zip(*([column.head, *column.cells] for column in table), strict=True)]
     lines = _ruled_table(rows, [column.is_text for column in table], gap)
-    note = f"No room here for {', '.join(dropped)}: a wider terminal, the page and --json have them."
+    note = f"Columns left out for lack of width: {', '.join(dropped)}. See the HTML page or --json."
     return [*lines, *(["", _wrap(note, width)] if dropped else [])]
 
 

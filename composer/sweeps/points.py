@@ -21,7 +21,7 @@ from composer.run_dir import RUNS
 from composer.sweeps.conditions import holds
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.substitution import apply_point
-from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, combinations, complete
+from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, combinations, complete, format_value
 
 MAX_POINTS = 10_000
 DRAWS_PER_TRIAL = 50
@@ -378,8 +378,7 @@ def _format_value(axis: Axis, point: Point, search: str) -> str:
         return "-"
     if search == "tpe" and axis.labels is None and not axis.integer:
         return f"{axis.low:g} to {axis.high:g}"
-    value = point[axis.name]
-    return f"{value:.4g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+    return format_value(point[axis.name])
 
 
 def _summary(sweep: Sweep, statuses: Sequence[str]) -> str:

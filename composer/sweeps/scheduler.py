@@ -40,6 +40,7 @@ from composer.sweeps.sweep import (
     Sweep,
     SweepDir,
     Trial,
+    format_value,
     read_sweep_record,
     read_trials,
     write_trial,
@@ -300,8 +301,7 @@ class SweepProgress:
 
 def describe_point(trial: Trial) -> str:
     """Return a trial's point as `train` takes it: `encoder=attention rate=0.001`."""
-    texts = {name: f"{value:.4g}" if isinstance(value, float) else str(value) for name, value in trial.point.items()}
-    return " ".join(f"{name}={text}" for name, text in texts.items()) or "the base alone"
+    return " ".join(f"{name}={format_value(value)}" for name, value in trial.point.items()) or "the base alone"
 
 
 def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
@@ -312,7 +312,7 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
     if RunDir(folder.path).is_empty():
         return
     if not folder.record.exists():
-        raise RunError.of("this folder is not empty, and no sweep has written it", other, path)
+        raise RunError.of("this folder is not empty, and was not written by a sweep", other, path)
     record = read_sweep_record(folder)
     if record.get("fingerprint") != sweep.fingerprint:
         hint = "name another folder with `--run DIR`, or restore the sweep file"
@@ -322,7 +322,7 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
         changes = [f"{key} was {before.get(key, missing)} and is {now.get(key, missing)}" for key in differing]
         changes = changes or [f"its base recipe, `set`, `with`, `when` or `where` was another ({record.get('file')})"]
         message = "; ".join(changes)
-        raise RunError.of(f"this folder is of another sweep: {message}", hint, path)
+        raise RunError.of(f"this folder belongs to another sweep: {message}", hint, path)
     if (shrunk := shrink_message(record.get("growable", {}), growable_parts(sweep))) is not None:
         raise RunError.of(shrunk, "write it as it was, or name another folder with `--run DIR`", path)
 
@@ -364,8 +364,8 @@ def shrink_message(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | N
     """Return what a resumed sweep has less of than before, in words."""
     trials, seeds = before.get("trials"), before.get("seeds", [])
     if trials is not None and now["trials"] < trials:
-        return f"`search` had {trials} trials here and now has {now['trials']}; there may be more, not fewer"
+        return f"`search` had {trials} trials here and now has {now['trials']}; it can only grow"
     if now["seeds"][: len(seeds)] != seeds:
         old, new = (", ".join(map(str, numbers)) for numbers in (seeds, now["seeds"]))
-        return f"`seeds` were {old} and are {new}; others may come after them, and none may go"
+        return f"`seeds` were {old} and are {new}; seeds can only be appended"
     return None

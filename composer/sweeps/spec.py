@@ -76,7 +76,7 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
     root = _without_nulls(read(file, str(path)))
     if "recipe" in root.value and "sweep" not in root.value:  # one fault instead of one for each of its keys
         hint = f"train it with `seqcomposer train {file}`, or name it as the `base` of a sweep"
-        message = "this is a recipe, and no sweep"
+        message = "this file is a recipe, not a sweep"
         raise error_at(root.value["recipe"].place, "sweep", "recipe", message, hint)
     malformed = schema_faults(root, load_schema())
     _raise_if_any([replace(fault, hint=EXAMPLES.get(fault.path, fault.hint)) for fault in malformed])
@@ -215,7 +215,7 @@ def _read_axis(file: Path, name: str, node: Node, faults: list[Fault]) -> Axis:
     if "replace" in keys:
         target = keys["replace"]
         if parse_selector(target.value) is None:
-            message = f"`{target.value}` is no path of a block or a stack"
+            message = f"`{target.value}` is not the path of a block or a stack"
             hint = "write `model.encoder`, `model.encoder[0]`, or `model.encoder..rnn` for every `rnn` below"
             faults.append(fault_at(target.mark, "selector", f"{path}.replace", message, hint))
         blocks = keys["with"].value
@@ -303,13 +303,9 @@ def _fingerprint(sweep: Sweep) -> str:
 
 @cache
 def load_schema() -> dict[str, Any]:
-    """Return the JSON Schema of sweeps, from its file; `spec_schema` generates it."""
-    return dict(json.loads(schema_path().read_text(encoding="utf-8")))
-
-
-def schema_path() -> Path:
-    """Return the path of the JSON Schema of sweeps, beside that of recipes."""
-    return schema_generator.schema_path().with_name("sweep.schema.json")
+    """Return the JSON Schema of sweeps. It is written by hand, and lies beside the generated one of recipes."""
+    file = schema_generator.schema_path().with_name("sweep.schema.json")
+    return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
 def rank_metrics() -> list[str]:

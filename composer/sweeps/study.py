@@ -70,8 +70,8 @@ class Study:
             if any(text in str(error) for text in ("disk I/O error", "disk is full")):
                 message = "the study cannot be written: the disk is full, or does not answer"
                 raise RunFailed.of(message, "free disk space, then run the same command to resume", str(file)) from None
-            hint = "remove the file: the trials' own folders hold their results, and a new study is made from them"
-            message = f"the study cannot be opened: {getattr(error, 'orig', None) or error}"
+            hint = "remove the file: the study is rebuilt from the trials' folders"
+            message = f"the Optuna study cannot be opened: {getattr(error, 'orig', None) or error}"
             raise RunError.of(message, hint, str(file)) from None
 
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
@@ -264,7 +264,7 @@ def limitations(sweep: Sweep, min_iterations: int | None) -> Iterator[str]:
         settings = "WANDB_AGENT_DISABLE_FLAPPING=true WANDB_AGENT_MAX_INITIAL_FAILURES=1000"
         yield f"W&B has no `where`: `train` refuses such a point, with status 2. So that an agent goes on: {settings}."
     if sweep.pruner is not None and sweep.pruner.kind == "median":
-        yield "W&B has hyperband alone, not the median: no run is stopped early."
+        yield "W&B has only hyperband, not the median: no run is stopped early."
     elif sweep.pruner is not None and min_iterations is None:
         reason = "W&B counts validations, and an epoch may have any number of steps: no run is stopped early"
         yield f"{reason}. Set `training.validate_every`."

@@ -118,6 +118,11 @@ def same_value(one: Value, other: Value) -> bool:
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
+def format_value(value: object) -> str:
+    """Return a value of an axis in words, as `axis=value` takes it; floats in four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 @dataclass(frozen=True, eq=False)
 class Sweep:
     """A sweep that passed all checks. `axes` are in the order of the file.

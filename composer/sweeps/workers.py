@@ -288,7 +288,7 @@ class TrialRunner:
             return
         missing = ", ".join(str(seed) for seed, value in scores.items() if value is None or not math.isfinite(value))
         logged = sorted({name for record in self.trial.seeds.values() for name in record.get("scores", {})})
-        error = f"no `{self.goal.metric}` was logged with seed {missing}; what was: {', '.join(logged)}"
+        error = f"no `{self.goal.metric}` was logged with seed {missing}; logged were: {', '.join(logged)}"
         self.end("failed", error=error)
 
     def end(self, status: Status, value: float | None = None, error: str | None = None) -> None:

@@ -62,8 +62,8 @@ NAMES = {
     "untrained/x.": "some systems drop",
     "untrained/model.pkl": "no code",
     "untrained/setup.py": "no code",
-    "untrained/inner.tar": "no part of a pack",
-    "recipe.yaml": "is there twice",
+    "untrained/inner.tar": "not part of a pack",
+    "recipe.yaml": "is listed twice",
 }
 
 
@@ -117,8 +117,8 @@ CHANGES: dict[str, tuple[Callable[[list[Member]], list[Member]], str]] = {
     "one less": (lambda result: result[:-1], "is not there"),
     "none": (lambda result: [], "begins with pack.json"),
     "pack.json later": (lambda result: [result[1], result[0], *result[2:]], "begins with pack.json"),
-    "pack.json twice": (lambda result: [result[0], *result], "is there twice"),
-    "a file twice": (lambda result: [*result, result[1]], "is there twice"),
+    "pack.json twice": (lambda result: [result[0], *result], "is listed twice"),
+    "a file twice": (lambda result: [*result, result[1]], "is listed twice"),
     "another folder": (lambda result: [*result[:-1], (info("x/tokenizer.json", 1), b"a")], "leads to another folder"),
     "other content": (lambda result: [result[0], (result[1][0], result[1][1][::-1]), *result[2:]], "SHA-256 differs"),
 }
@@ -312,7 +312,7 @@ def with_file(folder: Path, tmp_path: Path, name: str, data: bytes) -> Path:
 def test_a_pickle_in_place_of_weights_is_refused(folder: Path, tmp_path: Path) -> None:
     for data in (pickle.dumps({"x": 1}), b"", b"\x02" + bytes(7) + b"[]", (1 << 60).to_bytes(8, "little") + b"{}"):
         bad = with_file(folder, tmp_path, "model.safetensors", data)
-        assert_refused(bad, tmp_path / "x", "no safetensors")
+        assert_refused(bad, tmp_path / "x", "not in the safetensors format")
         shutil.rmtree(bad)
 
 

@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub import ModelCard, ModelCardData
 from huggingface_hub.repocard_data import eval_results_to_model_index
 
-from composer.hub.model_card import fenced, languages, model_card, table
+from composer.hub.model_card import cell, fenced, languages, model_card
 from composer.recipe.recipe import Recipe, load
 
 ROOT = Path(__file__).parents[2]
@@ -102,4 +102,6 @@ def test_every_kind_of_recipe_has_a_card(path: Path) -> None:
 
 def test_text_cannot_leave_its_code_block_or_table_cell() -> None:
     assert fenced("a\n```\nb", "yaml") == "````yaml\na\n```\nb\n````\n"
-    assert table(("x",), [("a|b\nc",)]) == "| x |\n| --- |\n| a\\|b c |\n"
+    assert cell("a|b\nc") == "a\\|b c"
+    text = model_card(recipe("quickstart.yaml"), {**FULL, "versions": {"a|b": "c\nd|e"}})
+    assert "\n| version, a\\|b | c d\\|e |\n" in text

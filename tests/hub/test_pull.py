@@ -102,7 +102,7 @@ def test_an_expected_sha256_is_checked(folder: Path, archive: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("size", [float("nan"), float("inf"), 0.0, -1.0, 1e300])
 def test_an_invalid_size_limit_is_refused(size: float, folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is no size"):
+    with pytest.raises(RunError, match="is not a limit"):
         pull(str(folder), tmp_path / "x", max_gib=size)
 
 

@@ -48,7 +48,6 @@ from composer.recipe.classes import (
 from composer.recipe.recipe import load
 from composer.recipe.serialization import RecipeObject, fields_of
 from composer.recipe.yaml_reader import parse, read, to_data
-from composer.sweeps import spec
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(
@@ -86,8 +85,8 @@ def test_the_committed_classes_are_the_generated_ones() -> None:
 
 
 def test_one_command_writes_all_that_is_generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = [python_classes.classes_path(), schema_generator.schema_path(), spec.schema_path()]
-    doors = ((python_classes, "classes_path"), (schema_generator, "schema_path"), (spec, "schema_path"))
+    known = [python_classes.classes_path(), schema_generator.schema_path()]
+    doors = ((python_classes, "classes_path"), (schema_generator, "schema_path"))
     for (module, name), file in zip(doors, known, strict=True):
         monkeypatch.setattr(module, name, lambda file=file: tmp_path / file.name)
     inspection.schema(write=True)

@@ -279,7 +279,7 @@ def test_a_narrow_terminal_has_fewer_columns_and_a_note_names_the_others(tmp_pat
     kept = [line for line in narrow if str(tmp_path) not in line]
     assert max(map(cell_len, kept)) <= width
     heads = [each.head for each in columns(found)]
-    note = " ".join(narrow).partition("No room here for ")[2].partition(": a wider")[0].split(", ")
+    note = " ".join(narrow).partition("for lack of width: ")[2].partition(". See the")[0].split(", ")
     assert [head for head in heads if head not in note] == re.split(r"\s{2,}", narrow[2])
     assert any(line.startswith("2 ≈") for line in kept)
 

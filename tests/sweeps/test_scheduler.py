@@ -173,7 +173,7 @@ def test_another_sweep_or_another_process_is_refused(home: Path) -> None:
     written(home, rates(0.1, 0.3), "seeds: [1, 2]")
     with pytest.raises(RunError, match=r"axis `rate` was 0.1, 0.2 and is 0.1, 0.3; `seeds` was 1 and is 1, 2"):
         run(home / "sweep.yaml", home)
-    with pytest.raises(RunError, match="no sweep has written it"):
+    with pytest.raises(RunError, match="not written by a sweep"):
         run_sweep(read_sweep(home / "sweep.yaml"), next((home / "run" / "trials").iterdir()))
     assert len(starts(home)) == 2
 
@@ -206,7 +206,7 @@ def test_a_metric_that_no_run_logged_fails_the_trial(home: Path) -> None:
     file = written(home, rates(0.1), "seeds: [1]\nrank: [{val/bleu: max}]")
     assert run(file, home) == 1
     (trial,) = read_trials(home / "run")
-    assert trial.error == "no `val/bleu` was logged with seed 1; what was: val/loss"
+    assert trial.error == "no `val/bleu` was logged with seed 1; logged were: val/loss"
 
 
 def test_a_search_in_a_small_space_runs_each_point_once_and_ends(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from composer.errors import RecipeError
+from composer.recipe.cache import PIN_SCHEMA
 from composer.recipe.recipe import load
-from composer.recipe.schema_generator import to_json as schema_text
 from composer.recipe.yaml_reader import read, to_data
-from composer.sweeps import spec_schema
 from composer.sweeps.points import (
     cost_point,
     dry_run_json,
@@ -26,7 +25,7 @@ from composer.sweeps.points import (
     point_recipe,
     random_points,
 )
-from composer.sweeps.spec import load_schema, rank_metrics, read_sweep, schema_path
+from composer.sweeps.spec import RANGES, load_schema, rank_metrics, read_sweep
 from composer.sweeps.sweep import Goal, Pruner, SearchAlgorithm, complete
 from tests.sweeps.small_sweeps import BASE, ENCODER, sweep, write
 
@@ -264,9 +263,33 @@ def test_a_search_lists_its_candidate_structures(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- the schema
 
 
-def test_the_schema_is_what_the_code_generates() -> None:
-    stale = "run `seqcomposer schema --write`"
-    assert schema_path().read_text(encoding="utf-8") == schema_text(spec_schema.generate_schema()), stale
+def test_the_schema_agrees_with_the_code() -> None:
+    found = load_schema()
+    keys = ("sweep", "name", "description", "base", "set", "axes", "where", "search", "prune", "seeds", "rank")
+    assert tuple(found["properties"]) == keys
+    assert set(found["$defs"]["axis"]["properties"]) == {
+        *("set", "values", *RANGES, "replace", "with", "extend", "when", "zip")
+    }
+    for table, kind in (("searches", SearchAlgorithm), ("prunings", Pruner)):
+        choice, names = found["$defs"][table], get_args(get_type_hints(kind)["kind"])
+        assert tuple(choice["properties"]) == tuple(choice["anyOf"][0]["enum"]) == names
+        entries = [found["$defs"][f"{table}.{name}"] for name in names]
+        assert [entry["description"] for entry in entries] == choice["anyOf"][0]["enumDescriptions"]
+        settings = {field.name: field.default for field in fields(kind) if field.name != "kind"}
+        for entry in entries:
+            assert entry["properties"].keys() <= settings.keys()
+            assert all(settings[name] in (MISSING, rule["default"]) for name, rule in entry["properties"].items())
+
+
+def test_a_base_is_pulled_as_a_recipe_is() -> None:
+    found = load_schema()
+    for rules in (
+        found["properties"]["base"],
+        found["$defs"]["axis"]["properties"]["extend"]["additionalProperties"],
+    ):
+        assert {key: rules[key] for key in PIN_SCHEMA if key != "type"} == {
+            key: rule for key, rule in PIN_SCHEMA.items() if key != "type"
+        }
 
 
 def test_editors_accept_what_we_accept(tmp_path: Path) -> None:
