@@ -197,7 +197,7 @@ class Difference:
             "changes": [{**asdict(change), "text": change.text()} for change in self.changes],
             "costs": {"a": asdict(one), "b": asdict(other)},
             "scores": {"a": self.one.scores, "b": self.other.scores},
-            "test": self.tested.as_json() if isinstance(self.tested, Comparison) else None,
+            "test": asdict(self.tested) if isinstance(self.tested, Comparison) else None,
             "no_test": self.tested if isinstance(self.tested, str) else "",
         }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any
@@ -227,9 +227,6 @@ class Comparison:
     p_value: float
     right_p_value: float
     signature: str
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def compare_trials(one: str | Path, other: str | Path, data: str | Path | None = None) -> Comparison:

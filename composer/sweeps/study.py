@@ -22,8 +22,8 @@ from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from composer.atomic_io import atomic_write
-from composer.errors import RecipeError, RunError, RunFailed, os_error_reason
+from composer.atomic_io import atomic_new_file
+from composer.errors import RecipeError, RunError, RunFailed
 from composer.recipe.yaml_reader import dump
 from composer.sweeps.points import point_recipe
 from composer.sweeps.sweep import Axis, Point, Pruner, Sweep, Trial, Value, complete, is_active, probe_points
@@ -198,16 +198,12 @@ def write_wandb_sweep(file: Path, sweep: Sweep, overrides: Sequence[str], data: 
 
     Raises RunError if the file exists or cannot be written, or W&B lacks a metric to search by.
     """
-    if file.exists():
-        raise RunError.of("this file is there already", "name another, or remove it", str(file))
     min_iterations = hyperband_iterations(sweep)
     lost = list(limitations(sweep, min_iterations))
     comments = "".join(f"# {line}\n" for line in (WANDB_USAGE, *lost))
     text = comments + dump(wandb_config(sweep, overrides, data, min_iterations))
-    try:
-        atomic_write(file, text.encode())
-    except OSError as error:
-        raise RunError.of(f"this file cannot be written: {os_error_reason(error)}", "name another", str(file)) from None
+    with atomic_new_file(file) as target:
+        target.write(text.encode())
     return lost
 
 

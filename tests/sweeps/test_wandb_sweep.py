@@ -94,7 +94,7 @@ def test_a_goal_that_no_run_logs_is_not_exported(tmp_path: Path) -> None:
 
 def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "wandb.yaml").write_text("mine", encoding="utf-8")
-    with pytest.raises(RunError, match="there already"):
+    with pytest.raises(RunError, match="exists already"):
         exported(tmp_path)
     assert (tmp_path / "wandb.yaml").read_text(encoding="utf-8") == "mine"
 
