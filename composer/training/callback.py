@@ -103,21 +103,20 @@ class TrainingLoopCallback(Callback):
         self.row_tokens += batch["tokens"]
         self.update_progress(trainer, pl_module)
         ended_epoch, self.ended_epoch = self.ended_epoch, False
+        signal = self.received_signal()
+        trainer.should_stop |= self.is_over()  # after a last validation
+
         # the times of Lightning's own validations: every so many steps or every epoch, and at the end
         every = self.validate_every
-        due = self.is_over() or (self.progress.step % every == 0 if every else ended_epoch)
-        signal = self.received_signal()
-
+        should_validate = self.is_over() or (self.progress.step % every == 0 if every else ended_epoch)
         ended_level = ended_epoch and self.curriculum is not None
-        if due or ended_level or self.progress.step % self.row_steps == 0:
+        if should_validate or ended_level or self.progress.step % self.row_steps == 0:
             self.write_row(trainer, pl_module, ended_level)
-        if self.is_over():
-            trainer.should_stop = True  # after a last validation
-        if due and any(trainer.num_val_batches):
+        if should_validate and any(trainer.num_val_batches):
             return  # Lightning validates now; on_validation_end saves the checkpoint, which then knows the scores
-        if due:
+        if should_validate:
             self.history.append({"step": float(self.progress.step)})
-        if due or signal:
+        if should_validate or signal:
             self.save_checkpoint(trainer)
         if signal:
             raise TrainingInterrupted(signal)
@@ -149,8 +148,7 @@ class TrainingLoopCallback(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Save a checkpoint, and stop if the validation or a signal ends the training."""
         self.save_checkpoint(trainer)
-        if self.is_over():
-            trainer.should_stop = True
+        trainer.should_stop |= self.is_over()
         if signal := self.received_signal():
             raise TrainingInterrupted(signal)
 
