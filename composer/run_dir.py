@@ -244,7 +244,7 @@ RECORD: Mapping[str, Check] = {
 """Checks of run.json by key; a missing key is not missed here, and other keys may hold any plain data."""
 
 
-# ------------------------------------------------------------------------------------------- checkpoint files
+# ------------------------------------------------------------------------------------------- checkpoint files, lock
 
 
 def checkpoint_path(folder: Path, step: int) -> Path:
@@ -322,9 +322,6 @@ def checkpoint_weights(path: Path) -> dict[str, Tensor]:
     return {name.removeprefix(MODULE_PREFIX): value for name, value in state.items() if name.startswith(MODULE_PREFIX)}
 
 
-# ------------------------------------------------------------------------------------------- lock
-
-
 def check_writable(run_dir: RunDir, resume: bool) -> None:
     """Raise RunError if a training may not write into `run_dir`; create and change nothing."""
     path = str(run_dir.path)
@@ -372,10 +369,9 @@ def _lock(file: IO[str]) -> None:
         return
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:  # a file system without locks
-        pass
+    except OSError as error:
+        if isinstance(error, BlockingIOError):  # any other is of a file system without locks
+            raise
     # a lock lasts until the last process that inherited the file has closed it, data loader workers among them
     reference = weakref.ref(file)
 
