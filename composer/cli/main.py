@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
 
-from composer.cli import inspection, recipes, runs
+from composer.cli import inspection, recipes, runs, sweeps
 from composer.cli.options import DONE, FAILED, INTERRUPTED, TERMINATED, echo, examples
 from composer.errors import ComposerError, RunFailed, os_error_hint, os_error_reason
 from composer.training import EARLY_SIGNALS
@@ -27,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for module in (recipes, runs, inspection):
+for module in (recipes, runs, sweeps, inspection):
     app.add_typer(module.commands)
 
 

@@ -1,0 +1,109 @@
+"""The commands `sweep` and `leaderboard`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from composer.cli.options import AsJson, DataDir, Overrides, echo, print_json, with_examples
+from composer.errors import RunError
+
+commands = typer.Typer()
+command = partial(with_examples, commands)
+
+
+@command(
+    "seqcomposer sweep recipes/sweeps/attention_scores.yaml --dry-run",
+    "seqcomposer sweep mine.yaml --workers 2",
+    "seqcomposer sweep mine.yaml training.max_minutes=8 --run runs/longer",
+    "seqcomposer sweep mine.yaml --wandb wandb.yaml     # then: wandb sweep wandb.yaml",
+)
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep: a YAML file.")],
+    overrides: Overrides = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, metavar="N", help="Trials trained in parallel.")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the points and their costs only.")] = False,
+    data: DataDir = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", metavar="DIR", help="Directory of the sweep.  [default: runs/NAME]")
+    ] = None,
+    ray: Annotated[
+        str | None, typer.Option("--ray", metavar="ADDRESS", help="Train on a Ray cluster: auto, local or its address.")
+    ] = None,
+    wandb: Annotated[
+        Path | None, typer.Option("--wandb", metavar="F", help="Write a Weights & Biases sweep file; train nothing.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a sweep over architectures and settings.
+
+    Its points are every combination of its axes, or those that a search suggests. All points are checked before the
+    first one trains. Each is an ordinary run folder, RUN/trials/FINGERPRINT/seed-N. The same command resumes a sweep
+    that was stopped, and trains nothing twice.
+    """
+    from composer.run_dir import RUNS
+    from composer.sweeps.points import dry_run_json, dry_run_text, list_points
+    from composer.sweeps.spec import read_sweep
+
+    spec = read_sweep(file, overrides or (), data)
+    if wandb is not None:
+        from composer.sweeps.study import write_wandb_sweep
+
+        for limitation in write_wandb_sweep(wandb, spec, overrides or (), data):
+            echo(f"note: {limitation}", err=True)
+        echo(f"wrote {wandb}\nnext: wandb sweep {wandb}", err=True)
+    if dry_run and as_json:
+        print_json(dry_run_json(spec, list_points(spec)))
+    elif dry_run:
+        echo(dry_run_text(spec, list_points(spec)))
+    if wandb is not None or dry_run:
+        return
+    try:
+        from composer.sweeps.scheduler import run_sweep
+    except ModuleNotFoundError as error:
+        message = f"the package `{error.name}` is not installed, and sweeps need it"
+        raise RunError.of(message, f"pip install {error.name}", str(file)) from None
+    raise typer.Exit(run_sweep(spec, run or RUNS / spec.name, workers, data, ray))
+
+
+@command(
+    "seqcomposer leaderboard runs/mix-and-match",
+    "seqcomposer leaderboard mine.yaml --output mine.html",
+    "seqcomposer leaderboard runs/mix-and-match --compare 1 2",
+)
+def leaderboard(
+    sweep: Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep's directory, or its file.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="F", help="HTML page.  [default: FOLDER/leaderboard.html]")
+    ] = None,
+    compare: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--compare", metavar="A B", help="Paired BLEU test of two runs: ranks, fingerprints or folders."),
+    ] = None,
+    data: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rank the trials of a sweep.
+
+    Prints a table and writes one HTML page that opens offline. It has means and standard deviations over seeds, costs,
+    and the effect of each axis. The sweep may still be running.
+    """
+    from composer.sweeps.leaderboard import open_leaderboard
+    from composer.sweeps.leaderboard_text import leaderboard_json, leaderboard_text, terminal_width
+
+    board = open_leaderboard(sweep)
+    if compare is not None:
+        from composer.sweeps.leaderboard import compare_trials, comparison_text, find_run
+
+        one, other = (find_run(board, word) for word in compare)
+        echo(comparison_text(compare_trials(one, other, data)))
+    elif as_json:
+        print_json(leaderboard_json(board))
+    else:
+        from composer.sweeps.leaderboard_html import write_leaderboard
+
+        echo(leaderboard_text(board, terminal_width()))
+        echo(f"wrote {write_leaderboard(board, output)}")
