@@ -239,10 +239,10 @@ def _closest_match(word: str, words: tuple[str, ...]) -> str:
 
 
 def _plain_word(word: str) -> str:
-    """Return a word as all its spellings have it: small letters of ASCII, and `_` for a hyphen, a space or a hump."""
+    """Return a word as all its spellings have it: small letters of ASCII, and `_` for a hyphen or a space."""
     latin = unicodedata.normalize("NFKC", word.translate(CONFUSABLE))
     visible = "".join(char for char in latin if char.isprintable()).strip()
-    return re.sub(r"[\s-]+", "_", re.sub("(?<=[a-z])(?=[A-Z])", "_", visible)).lower()
+    return re.sub(r"[\s-]+", "_", visible).lower()
 
 
 def character_name(character: str) -> str:

@@ -57,6 +57,7 @@ SLIPS = [
     ("- norm", "* norm", "9:5", "write `- norm`"),
     ("- norm", "-\u00a0norm", "9:6", "write plain spaces"),
     ("  width: 8\n", "\u00a0\u00a0width: 8\n", "4:1", "write plain spaces"),
+    ("  width: 8\n", "  width:\u00a08\n", "4:9", "write plain spaces"),
     ("  width: 8\n", "  width: \uff18\n", "4:10", "write `8`"),
     ("  width: 8\n", "  width: 8\u200b\n", "4:10", "write `8`"),
     ("- norm", "- n\u043erm", "9:7", "write `norm`"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
 from composer.api import check
+from composer.cli import main
 from composer.data.dry_run import dry_run
 from composer.data.sources import DataSource
 from composer.errors import RecipeError
@@ -16,7 +18,7 @@ from composer.model.planner import plan
 from composer.training import preflight
 from composer.training.preflight import check_recipe
 from composer.training.train import train
-from tests.training.tiny_recipes import Tiny
+from tests.training.tiny_recipes import TINY, Tiny
 
 STOPPING = "training.early_stopping"
 UNREACHED = [
@@ -60,6 +62,20 @@ def test_a_setting_that_the_budget_never_reaches(tiny: Tiny, path: str, override
 )
 def test_a_setting_that_the_budget_reaches(tiny: Tiny, overrides: list[str]) -> None:
     assert check_recipe(tiny("training.max_steps=null", "training.validate_every=null", *overrides)).warnings == ()
+
+
+def test_check_and_plan_print_the_warning_and_exit_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "r.yaml").write_text(TINY.replace("warmup_steps: 3", "warmup_steps: 50"), encoding="utf-8")
+    for arguments in (["check"], ["plan"], ["check", "--json"]):
+        with pytest.raises(SystemExit) as ended:
+            main.main([*arguments, str(tmp_path / "r.yaml")])
+        out, err = capsys.readouterr()
+        assert ended.value.code == 0
+        if "--json" in arguments:
+            assert [(fault["code"], fault["severity"]) for fault in json.loads(out)] == [("budget", "warning")]
+        else:
+            assert err.startswith(f"{tmp_path / 'r.yaml'}:15:")
+            assert "warning[budget]: the learning rate never reaches" in err
 
 
 def test_train_prints_the_warning(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
