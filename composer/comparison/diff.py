@@ -106,8 +106,7 @@ def open_side(reference: Reference, data: Path | None) -> Side:
         name = f"{Path(sweep)}#{which}"
         if "=" in which:
             return Side(name, point_from_args(Path(sweep), which.split(","), data).recipe)
-        run = RunDir(find_run(open_leaderboard(Path(sweep)), which))
-        return Side(name, load(run.recipe, (), data), read_verified(run), run.path)
+        return replace(_open_folder(find_run(open_leaderboard(Path(sweep)), which), data), name=name)
     return Side(str(reference), load(path, (), data))
 
 

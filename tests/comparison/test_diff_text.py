@@ -16,6 +16,7 @@ from composer.errors import ComposerError
 from composer.run_dir import RunDir
 from composer.sweeps.leaderboard import Comparison, compare_trials
 from tests.inference.untrained import GRU, made, record_hashes
+from tests.sweeps.leaderboard_dirs import begun, trial
 
 ROOT = Path(__file__).parents[2]
 LADDER = ROOT / "recipes" / "ladder"
@@ -133,6 +134,16 @@ def test_quick_translates_nothing(two: tuple[Path, Path], monkeypatch: pytest.Mo
     monkeypatch.setattr("composer.comparison.tables.compare_trials", lambda *_: pytest.fail("translated"))
     assert diff(*two, quick=True).tested == ""
     assert diff(two[0], two[0]).tested == "the weights of both are the same, to the last bit"
+
+
+def test_a_trial_is_named_by_its_rank_and_verified(two: tuple[Path, Path], tmp_path: Path) -> None:
+    sweep = begun(tmp_path / "sweep")
+    run = Path(shutil.copytree(two[0], trial(sweep, 1) / "seed-1"))
+    RunDir(run).update(scores={"val/bleu": 12.5})
+    assert diff(f"{sweep}#1", two[1], quick=True).one.name == f"{sweep}#1"
+    (run / "tokenizer.json").write_bytes((run / "tokenizer.json").read_bytes() + b"\n")
+    with pytest.raises(ComposerError, match="not the one that the training wrote"):
+        diff(f"{sweep}#1", two[1], quick=True)
 
 
 def test_the_same_weights_with_another_tokenizer_translate_otherwise(two: tuple[Path, Path], tmp_path: Path) -> None:
