@@ -15,8 +15,9 @@ from composer.data.tokenizer import Lines, Tokenizers
 from composer.errors import RecipeError
 from composer.model.weights import count_parameters
 from composer.sweeps import workers
+from composer.sweeps.leaderboard_html import write_leaderboard
 from composer.sweeps.leaderboard_text import leaderboard_json, leaderboard_text
-from composer.sweeps.points import dry_run_json, dry_run_text, list_points, point_from_args, point_recipe
+from composer.sweeps.points import CostPlanner, dry_run_json, dry_run_text, list_points, point_from_args, point_recipe
 from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import read_trial, read_trials, write_trial
@@ -132,6 +133,12 @@ def test_a_search_excludes_by_what_it_would_build_and_says_how_large_that_is(
     run_sweep(read_sweep(write_files(tmp_path, some)), tmp_path / "other")
     (trial,) = read_trials(tmp_path / "other")
     assert (trial.parameters < 20000, trial.at_most) == (True, False)
+    capsys.readouterr()
+    monkeypatch.setattr(CostPlanner, "trained_vocabularies", lambda *_: None)  # as of a data set that is not here
+    run_sweep(read_sweep(write_files(tmp_path, "search: {tpe: {trials: 1}}\n")), tmp_path / "unknown")
+    (trial,) = read_trials(tmp_path / "unknown")
+    assert trial.at_most
+    assert f"(at most {trial.parameters:,} parameters" in capsys.readouterr().out
 
 
 def test_the_leaderboard_marks_upper_bounds_unless_a_run_has_counted(tmp_path: Path) -> None:
@@ -141,11 +148,13 @@ def test_the_leaderboard_marks_upper_bounds_unless_a_run_has_counted(tmp_path: P
     board = leaderboard_dirs.read_board(folder)
     assert "at most 4,000" in leaderboard_text(board)
     assert leaderboard_json(board)["trials"][0]["at_most"] == ["parameters", "flops", "state_bytes"]
+    assert "against parameters, at most, 1 trials" in write_leaderboard(board, tmp_path / "a.html").read_text()
     record = trial.run(1) / "run.json"
     record.write_text(json.dumps({**json.loads(record.read_text()), "parameters": 3000}), encoding="utf-8")
     board = leaderboard_dirs.read_board(folder)
     assert "at most 6k" in leaderboard_text(board)
     assert "at most 3,000" not in leaderboard_text(board)
+    assert "against parameters, 1 trials" in write_leaderboard(board, tmp_path / "a.html").read_text()
     assert leaderboard_json(board)["trials"][0]["at_most"] == ["flops", "state_bytes"]
 
 
