@@ -90,6 +90,7 @@ def test_pictures_mark_upper_bounds(tmp_path: Path) -> None:
     svg = draw(recipe).svg()
     assert svg.count("at most 10,000 tokens") == 3
     assert "width 8; at most " in svg
+    assert "8 wide, at most " in draw(load(write(tmp_path, "word", "one_hot"))).mermaid()
     assert "at most" not in draw(recipe, vocabularies={"source": 20, "target": 30}).svg()
 
 
