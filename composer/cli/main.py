@@ -11,13 +11,14 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated, Any, NoReturn, TextIO
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from composer.cli import inspection, recipes, runs, sweeps
 from composer.cli.options import DONE, FAILED, INTERRUPTED, TERMINATED, echo, examples
 from composer.errors import ComposerError, RunFailed, os_error_hint, os_error_reason
+from composer.formatting import UnfailingStream
 from composer.training import EARLY_SIGNALS
 
 app = typer.Typer(
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         with suppress(OSError):
             echo("".join(traceback.format_exception(error)), err=True, nl=False)
     for stream in (sys.stdout, sys.stderr):
-        _discard_rest(stream)
+        UnfailingStream(stream).flush()  # or the interpreter tries it again when it ends, and fails
     sys.exit(status)
 
 
@@ -87,7 +88,7 @@ def _run(arguments: Sequence[str] | None) -> int | str | None:
     try:
         app(args=arguments, prog_name="seqcomposer")
     except ComposerError as error:
-        _discard_rest(sys.stdout)
+        UnfailingStream(sys.stdout).flush()
         _report(error)
         return error.status
     except KeyboardInterrupt:
@@ -100,14 +101,6 @@ def _run(arguments: Sequence[str] | None) -> int | str | None:
 def _report(error: ComposerError) -> None:
     with suppress(OSError):
         echo(error.render(), err=True)
-
-
-def _discard_rest(stream: TextIO) -> None:
-    """Write what is buffered; where that fails, let the interpreter not try it again, and fail, when it ends."""
-    try:
-        stream.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _replace_closed_streams() -> None:

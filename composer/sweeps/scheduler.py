@@ -285,7 +285,7 @@ class SweepProgress:
         best = min(finished, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
         # last of all, since a narrow terminal cuts the end
         leader = "" if best is None else f"; best {self.goal.metric} {best.value:.4g} ({describe_point(best)})"
-        interval = 1.0 if self.display.is_live else PLAIN_SECONDS
+        interval = 1.0 if self.display.console.is_terminal else PLAIN_SECONDS
         if now - self.last_time < interval and text + leader == self.last_text:
             return
         self.last_time, self.last_text = now, text + leader
@@ -293,7 +293,7 @@ class SweepProgress:
         done = ended - self.ended_before
         left = format_duration((now - self.start) / done * max(0, self.total - ended)) if done > 0 else "?"
         line = f"{text}; {left} left{leader}"
-        if self.display.is_live:
+        if self.display.console.is_terminal:
             self.display.draw(line, ended / max(1, self.total))
         else:
             self.display.say(line)

@@ -28,7 +28,7 @@ from composer.data.tokenizer import Tokenizers
 from composer.errors import MAX_LISTED, RunError, first_few
 from composer.fingerprint import read_verified
 from composer.recipe.metrics import as_maximised
-from composer.recipe.recipe import Recipe, load
+from composer.recipe.recipe import Recipe, load, load_text
 from composer.run_dir import (
     OTHER_RUN,
     START_FROM,
@@ -41,7 +41,6 @@ from composer.run_dir import (
     list_checkpoints,
     read_checkpoint,
 )
-from composer.training.module import parse_texts
 from composer.training.reproduce import ReproducedRun
 
 History = Sequence[Mapping[str, float]]
@@ -66,12 +65,8 @@ class HashingWriter(io.RawIOBase):
     """File object that hashes what is written through it, and keeps the OSError that a write has raised."""
 
     def __init__(self, file: BinaryIO) -> None:
-        super().__init__()
         self.file, self.sha256 = file, hashlib.sha256()
         self.error: OSError | None = None
-
-    def writable(self) -> bool:
-        return True
 
     def write(self, data: Any) -> int:
         self.sha256.update(data)
@@ -80,9 +75,6 @@ class HashingWriter(io.RawIOBase):
         except OSError as error:
             self.error = error
             raise
-
-    def flush(self) -> None:
-        self.file.flush()
 
 
 class AtomicCheckpointIO(CheckpointIO):
@@ -274,7 +266,7 @@ def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None
         raise invalid_checkpoint(path, "it is not what `seqcomposer train` writes")
     if (texts["recipe"], texts["tokenizer"]) == (recipe.dump(), tokenizers.text()):
         return
-    other, other_tokenizers = parse_texts(str(texts["recipe"]), str(texts["tokenizer"]))
+    other, other_tokenizers = load_text(str(texts["recipe"])), Tokenizers.from_text(str(texts["tokenizer"]))
     remove = "remove this file: the run resumes from the checkpoint before it"
     if other.fingerprints["run"] != recipe.fingerprints["run"]:
         differences = describe_differences(setting_differences(other.canonical, recipe.canonical))

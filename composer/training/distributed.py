@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
@@ -307,13 +308,9 @@ def report_to_main(error: Exception) -> bool:
 
 def read_reported_error() -> RunFailed | None:
     """Return the error that another process has left within a second, with a hint to resume; None without any."""
-    until = time.monotonic() + 1.0
     with suppress(RuntimeError):
         store = rendezvous_store()
-        while not store.check([ERROR_KEY]):
-            if time.monotonic() > until:
-                return None
-            time.sleep(POLL_SECONDS / 10)
+        store.wait([ERROR_KEY], timedelta(seconds=1))
         faults = json.loads(store.get(ERROR_KEY))
         for fault in faults:
             if RESUME_HINT not in fault["hint"]:

@@ -313,11 +313,6 @@ class ProgressDisplay:
         self.loss = math.nan
         self.began = (time.monotonic(), 0.0)
 
-    @property
-    def is_live(self) -> bool:
-        """Whether there is a terminal to draw on."""
-        return self.console.is_terminal
-
     def say(self, text: str) -> None:
         """Print one line, above the bar."""
         self.console.print(escape(text), highlight=False, soft_wrap=True)
@@ -330,7 +325,7 @@ class ProgressDisplay:
     def row(self, row: Mapping[str, float], spent: float) -> None:
         """Show a row of training metrics, and the share of the budget that is spent."""
         now = time.monotonic()
-        if now - self.shown < (LIVE_SECONDS if self.is_live else PLAIN_SECONDS):
+        if now - self.shown < (LIVE_SECONDS if self.console.is_terminal else PLAIN_SECONDS):
             return
         self.shown = now
         began, spent_then = self.began
@@ -340,7 +335,7 @@ class ProgressDisplay:
         level = f"level {row['train/level']:.0f}  " if "train/level" in row else ""
         text = f"step {row['step']:,}  epoch {row['epoch']:.2f}  {level}loss {row['train/loss']:.3f}"
         pace = f"{row['train/tokens_per_second']:,.0f} tokens/s"
-        if self.is_live:  # the least important comes last: a narrow terminal cuts it off
+        if self.console.is_terminal:  # the least important comes last: a narrow terminal cuts it off
             scores = f"  val {self.scores}" if self.scores else ""
             self.draw(f"{left}  {text}{scores}  {pace}", spent)
         else:
@@ -348,7 +343,7 @@ class ProgressDisplay:
 
     def validating(self, step: int, spent: float) -> None:
         """Show that a validation has begun, on a terminal."""
-        if self.is_live:
+        if self.console.is_terminal:
             self.draw(f"step {step:,}  validating ...", spent)
 
     def validated(self, row: Mapping[str, float], samples: Sequence[Sample]) -> None:

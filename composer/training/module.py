@@ -48,7 +48,7 @@ class Seq2SeqModule(LightningModule):
         """Build the model of a recipe's text for a tokenizer's. `parsed`: what the texts say, if that is known."""
         super().__init__()
         self.save_hyperparameters("recipe", "tokenizer", logger=False)
-        self.recipe, self.tokenizers = parsed or parse_texts(recipe, tokenizer)
+        self.recipe, self.tokenizers = parsed or (load_text(recipe), Tokenizers.from_text(tokenizer))
         self.model = self.build_model()
         self.train_forward: Callable[..., Tensor] = self.model.__call__
         blocks = (module for module in self.model.modules() if isinstance(module, Block))
@@ -113,7 +113,7 @@ class Seq2SeqModule(LightningModule):
             return self.model
         with torch.random.fork_rng(devices=[]):  # the copy's random weights must not move the training's stream
             model = self.build_model()
-        model.load_state_dict(full_state(self.model))
+        model.load_state_dict(full_state(self.model.state_dict()))
         return model.to(self.device).train(self.model.training)
 
     def progress(self) -> Progress:
@@ -211,11 +211,6 @@ class Seq2SeqModule(LightningModule):
             if not self.trainer.sanity_checking:
                 self.val_losses.append(scores["val/loss"])
             self.log_dict(scores, prog_bar=True)
-
-
-def parse_texts(recipe: str, tokenizer: str) -> tuple[Recipe, Tokenizers]:
-    """Return the recipe and the tokenizers of their files' texts."""
-    return load_text(recipe), Tokenizers.from_text(tokenizer)
 
 
 class DeviceSums:

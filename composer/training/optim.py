@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import optim
@@ -91,27 +91,12 @@ DecayFactor = Annotated[float, Bounds(above=0.0, below=1.0)]
 Parameters = Sequence[Parameter]
 Optimizer = optim.Optimizer
 
-SCHEDULES: dict[str, Callable[..., float]] = {}
-OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {}
-Entry = TypeVar("Entry", bound=Callable[..., Any])
-
-
-def register(table: dict[str, Entry]) -> Callable[[Entry], Entry]:
-    """Return a decorator that adds a function to a table by its name, under which a recipe chooses it."""
-
-    def add(function: Entry) -> Entry:
-        table[function.__name__] = function
-        return function
-
-    return add
-
 
 def warm_up(step: int, warmup_steps: int) -> float:
     """Return the linear warm-up factor; the first step has 1 / warmup_steps rather than 0, so it is not lost."""
     return min(1.0, (step + 1) / warmup_steps) if warmup_steps else 1.0
 
 
-@register(SCHEDULES)
 def inverse_sqrt(at: Progress, *, warmup_steps: Count = 400) -> float:
     """Linear warm-up to 1, then the inverse square root of the step (Vaswani et al. 2017, section 5.3).
 
@@ -122,7 +107,6 @@ def inverse_sqrt(at: Progress, *, warmup_steps: Count = 400) -> float:
     return min(step / warmup_steps, math.sqrt(warmup_steps / step))
 
 
-@register(SCHEDULES)
 def cosine(at: Progress, *, warmup_steps: WarmupSteps = 0, final: Proportion = 0.0) -> float:
     """Half a cosine from 1 to `final` over the budget (Loshchilov & Hutter 2017), after a linear warm-up.
 
@@ -133,7 +117,6 @@ def cosine(at: Progress, *, warmup_steps: WarmupSteps = 0, final: Proportion = 0
     return warm_up(at.step, warmup_steps) * (final + (1 - final) * 0.5 * (1 + math.cos(math.pi * at.spent)))
 
 
-@register(SCHEDULES)
 def linear(at: Progress, *, warmup_steps: WarmupSteps = 0, final: Proportion = 0.0) -> float:
     """A straight line from 1 to `final` over the budget, after a linear warm-up.
 
@@ -144,7 +127,6 @@ def linear(at: Progress, *, warmup_steps: WarmupSteps = 0, final: Proportion = 0
     return warm_up(at.step, warmup_steps) * (1 - (1 - final) * at.spent)
 
 
-@register(SCHEDULES)
 def constant(at: Progress, *, warmup_steps: WarmupSteps = 0) -> float:
     """The learning rate as it is, after a linear warm-up.
 
@@ -154,7 +136,6 @@ def constant(at: Progress, *, warmup_steps: WarmupSteps = 0) -> float:
     return warm_up(at.step, warmup_steps)
 
 
-@register(SCHEDULES)
 def plateau(at: Progress, *, factor: DecayFactor = 0.5, patience: Count = 2, warmup_steps: WarmupSteps = 0) -> float:
     """Made smaller each time that `patience` validations in a row bring no better loss.
 
@@ -171,7 +152,6 @@ def plateau(at: Progress, *, factor: DecayFactor = 0.5, patience: Count = 2, war
     return warm_up(at.step, warmup_steps) * factor**cuts
 
 
-@register(SCHEDULES)
 def staircase(
     at: Progress,
     *,
@@ -189,7 +169,17 @@ def staircase(
     return warm_up(at.step, warmup_steps) * factor ** sum(at.spent >= share for share in shares)
 
 
-@register(OPTIMIZERS)
+SCHEDULES: dict[str, Callable[..., float]] = {
+    function.__name__: function for function in (inverse_sqrt, cosine, linear, constant, plateau, staircase)
+}
+"""Every schedule by the name under which a recipe chooses it."""
+
+
+def use_fused(parameters: Parameters) -> bool | None:
+    """Return True on a CPU, where the fused step costs a third. Elsewhere None: torch chooses, and 16 bits can clip."""
+    return all(parameter.device.type == "cpu" for parameter in parameters) or None
+
+
 def adam(
     parameters: Parameters,
     *,
@@ -212,7 +202,6 @@ def adam(
     return optim.Adam(parameters, learning_rate, betas, eps, weight_decay, fused=fused)
 
 
-@register(OPTIMIZERS)
 def adamw(
     parameters: Parameters,
     *,
@@ -235,7 +224,6 @@ def adamw(
     return optim.AdamW(parameters, learning_rate, betas, eps, weight_decay, fused=fused)
 
 
-@register(OPTIMIZERS)
 def sgd(
     parameters: Parameters, *, learning_rate: Positive = 0.1, momentum: Rate = 0.0, weight_decay: NonNegative = 0.0
 ) -> Optimizer:
@@ -249,7 +237,6 @@ def sgd(
     return optim.SGD(parameters, lr=learning_rate, momentum=momentum, weight_decay=weight_decay)
 
 
-@register(OPTIMIZERS)
 def rmsprop(
     parameters: Parameters,
     *,
@@ -273,7 +260,6 @@ def rmsprop(
     return optim.RMSprop(parameters, learning_rate, decay, eps, weight_decay, momentum, centered)
 
 
-@register(OPTIMIZERS)
 def adadelta(
     parameters: Parameters,
     *,
@@ -293,7 +279,6 @@ def adadelta(
     return optim.Adadelta(parameters, lr=learning_rate, rho=decay, eps=eps, weight_decay=weight_decay)
 
 
-@register(OPTIMIZERS)
 def adagrad(
     parameters: Parameters,
     *,
@@ -315,6 +300,7 @@ def adagrad(
     )
 
 
-def use_fused(parameters: Parameters) -> bool | None:
-    """Return True on a CPU, where the fused step costs a third. Elsewhere None: torch chooses, and 16 bits can clip."""
-    return all(parameter.device.type == "cpu" for parameter in parameters) or None
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    function.__name__: function for function in (adam, adamw, sgd, rmsprop, adadelta, adagrad)
+}
+"""Every optimizer by the name under which a recipe chooses it."""

@@ -248,18 +248,14 @@ def hardware(trainer: Trainer) -> dict[str, Any]:
 
 def git_state(folder: Path) -> dict[str, Any] | None:
     """Return the commit of the repository around `folder` and whether tracked files differ, or None without git."""
-    commit = _git_output(folder, "rev-parse", "HEAD")
-    if not commit:
-        return None
-    return {"commit": commit, "dirty": bool(_git_output(folder, "status", "--porcelain", "--untracked-files=no"))}
-
-
-def _git_output(folder: Path, *arguments: str) -> str:
+    options = ["--porcelain=v2", "--branch", "--no-ahead-behind", "--untracked-files=no"]
+    command = ["git", "-C", str(folder), "status", *options]
     try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=10)
+        lines = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()
     except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+        return None
+    commit = lines[0].removeprefix("# branch.oid ")
+    return None if commit == "(initial)" else {"commit": commit, "dirty": any(line[0] != "#" for line in lines)}
 
 
 def environment_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from pytorch_lightning.strategies import ModelParallelStrategy
@@ -87,11 +87,6 @@ def shard_unit(module: nn.Module, mesh: DeviceMesh) -> None:
     module.register_forward_pre_hook(lambda _, inputs: (*inputs[:2], *(opaque.content for opaque in inputs[2:])))
 
 
-def full_tensor(value: Tensor) -> Tensor:
-    """Return a tensor as one process would have it; a collective call."""
-    return value.full_tensor() if isinstance(value, DTensor) else value
-
-
 def local_part(value: Any, like: Tensor) -> Any:
     """Return this process's part of a full tensor, sharded as `like` is; anything else, a step count, as it is."""
     if not (isinstance(like, DTensor) and isinstance(value, Tensor) and value.shape == like.shape):
@@ -99,19 +94,17 @@ def local_part(value: Any, like: Tensor) -> Any:
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
-def full_state(module: nn.Module, keep: bool = True) -> dict[str, Tensor]:
-    """Return the full state of a sharded module in main memory; a collective call.
+def full_state(state: Mapping[Any, Any], keep: bool = True) -> dict[Any, Any]:
+    """Return a state with its tensors as one process would have them, in main memory; a collective call.
 
     A process that does not `keep` it gets an empty one, and never holds more than one full tensor.
     """
-    return dict(_gather(module.state_dict().items(), keep))
-
-
-def _gather(values: Iterable[tuple[Any, Any]], keep: bool) -> Iterator[tuple[Any, Any]]:
-    for name, value in values:
-        gathered = full_tensor(value.detach()).cpu() if isinstance(value, Tensor) else value
+    full = {}
+    for name, value in state.items():
+        gathered = value.full_tensor() if isinstance(value, DTensor) else value
         if keep:
-            yield name, gathered
+            full[name] = gathered.cpu() if isinstance(gathered, Tensor) else gathered
+    return full
 
 
 def load_full_state(module: nn.Module, state: Mapping[str, Tensor]) -> None:
@@ -121,9 +114,9 @@ def load_full_state(module: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 def full_optimizer_state(optimizer: Optimizer, keep: bool = True) -> dict[str, Any]:
-    """Return the full state of an optimizer of sharded parameters, as `full_state` does of a module."""
+    """Return the state of an optimizer of sharded parameters with full moments, as `full_state` returns them."""
     state = optimizer.state_dict()
-    moments = {number: dict(_gather(values.items(), keep)) for number, values in state["state"].items()}
+    moments = {number: full_state(values, keep) for number, values in state["state"].items()}
     return {**state, "state": moments}
 
 
@@ -142,7 +135,7 @@ class ShardedStrategy(ModelParallelStrategy):
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         assert self.model is not None
-        return full_state(self.model, keep=self.is_global_zero)
+        return full_state(self.model.state_dict(), keep=self.is_global_zero)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         return full_optimizer_state(optimizer, keep=self.is_global_zero)

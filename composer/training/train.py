@@ -279,16 +279,10 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
 
 def validation_scores(training: TrainingSetup, run: Run) -> dict[str, float]:
     """Return the scores of a run's weights on the validation part, as they are measured in training."""
-    if training.data.data.val is None:
+    if (decoder := training.loop.decoder) is None:
         return {}
-    scores, _ = teacher_forced(run.model, training.data.data.val)
-    return {f"val/{name}": value for name, value in scores.items()} | decode_validation(training, run)[0]
-
-
-def decode_validation(training: TrainingSetup, run: Run) -> tuple[dict[str, float], list[Sample]]:
-    """Return what decoding the first validation sentences gives with these weights; empty without any."""
-    decoder = training.loop.decoder
-    return decoder.evaluate(run.model, Ranks()) if decoder else ({}, [])
+    scores, _ = teacher_forced(run.model, decoder.encoded)
+    return {f"val/{name}": value for name, value in scores.items()} | decoder.evaluate(run.model, Ranks())[0]
 
 
 def log_pictures(
@@ -300,7 +294,8 @@ def log_pictures(
     try:
         pictures = alignments(run, [line for line, _ in first_pairs(training)])
         pages = [alignment_page(one) for one in pictures if one.attentions or one.films or one.memories]
-        if not by_length and (samples := decode_validation(training, run)[1]):
+        decoder = training.loop.decoder
+        if not by_length and decoder and (samples := decoder.evaluate(run.model, Ranks())[1]):
             sources, references, outputs = zip(*samples, strict=True)
             by_length = bleu_by_length(sources, outputs, references)
         logger.wandb.pictures(training.loop.progress.step, pages, by_length)

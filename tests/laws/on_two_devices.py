@@ -27,7 +27,7 @@ from composer.model.encoder_decoder import EOS, PAD
 from composer.testing.model_laws import FACTS, SOURCES, TARGETS, RandomPairs, random_pairs
 from composer.training.module import Seq2SeqModule
 from composer.training.optim import Progress
-from composer.training.sharding import fsdp_units, full_tensor, shard
+from composer.training.sharding import fsdp_units, full_state, shard
 from tests.laws.test_recipes import RECIPES, name, small, vocabularies
 
 WORLD = 2
@@ -144,11 +144,8 @@ def mean(value: Tensor, world: int) -> Tensor:
 
 def gradients(module: Seq2SeqModule) -> Result:
     """The gradient of every parameter that has one, whole."""
-    return {
-        key: full_tensor(parameter.grad).clone()
-        for key, parameter in module.model.named_parameters()
-        if parameter.grad is not None
-    }
+    own = {key: each.grad for key, each in module.model.named_parameters() if each.grad is not None}
+    return {key: gradient.clone() for key, gradient in full_state(own).items()}
 
 
 def apart(mine: Sequence[Result], theirs: Sequence[Result]) -> float:

@@ -102,14 +102,14 @@ def of_optimizer(plain: Seq2SeqModule, sharded: Seq2SeqModule, name: str) -> dic
     load_full_optimizer_state(read, written)
     told = {
         "moments apart": apart(flat(written), flat(full_optimizer_state(theirs))) if written["state"] else 0.0,
-        "weights lost": apart(mine.state_dict(), full_state(sharded)),
+        "weights lost": apart(mine.state_dict(), full_state(sharded.state_dict())),
         "moments lost": apart(flat(written), flat(full_optimizer_state(read))) if written["state"] else 0.0,
         "groups are the same": written["param_groups"] == full_optimizer_state(read)["param_groups"],
     }
     trained(sharded, name, STEPS, written)
     for at in range(STEPS, 2 * STEPS):
         step(mine, own, at)
-    return told | {"weights apart": apart(mine.state_dict(), full_state(sharded))}
+    return told | {"weights apart": apart(mine.state_dict(), full_state(sharded.state_dict()))}
 
 
 def of_copy(sharded: Seq2SeqModule) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def of_copy(sharded: Seq2SeqModule) -> dict[str, Any]:
     copied = sharded.eval().full_model()
     return {
         "plain": not any(isinstance(each, DTensor) for each in copied.parameters()),
-        "weights": apart(full_state(sharded.model), copied.state_dict()),
+        "weights": apart(full_state(sharded.model.state_dict()), copied.state_dict()),
         "draws nothing": torch.equal(before, torch.get_rng_state()),
         "evaluates": not copied.training,
     }
