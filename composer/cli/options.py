@@ -85,11 +85,3 @@ def table_console() -> Console:
     # a pipe or a file has no width, so nothing is cut there
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
     return make_console(width=width, highlight=False, soft_wrap=False)
-
-
-def format_score(name: str, value: float | None) -> str:
-    """Return a score as its metric is written; `-` where there is none."""
-    from composer.recipe.metrics import metric_of
-
-    metric = metric_of(name)
-    return "-" if value is None else metric.format(value) if metric else f"{value:.4g}"

@@ -18,7 +18,6 @@ from composer.cli.options import (
     Overrides,
     Recipe,
     echo,
-    format_score,
     make_table,
     print_json,
     show_loading,
@@ -27,6 +26,7 @@ from composer.cli.options import (
 )
 from composer.errors import ComposerError, Fault, count_faults
 from composer.formatting import format_bound, format_bytes, si
+from composer.recipe.metrics import format_score
 
 if TYPE_CHECKING:
     from composer.model.planner import Plan, PlanRow
@@ -182,11 +182,10 @@ def train(
         loaded = load(recipe, overrides or (), data, root)
     if seeds is not None:
         from composer.run_dir import RUNS
-        from composer.training.multi_seed import SeedRequest, train_seeds
+        from composer.training.multi_seed import train_seeds
 
         folder = run or RUNS / loaded.name
-        request = SeedRequest(recipe, overrides or (), data, folder, resume, from_run)
-        seed_runs, status = train_seeds(request, seeds, echo)
+        seed_runs, status = train_seeds(recipe, seeds, folder, echo, overrides or (), data, resume, from_run)
         print_seeds(seed_runs, folder)
         raise typer.Exit(status)
     with show_loading():
@@ -239,7 +238,7 @@ def print_seeds(runs: SeedRuns, folder: Path) -> None:
     names = [name for name in wanted if any(name in seed.scores for seed in runs.seeds)]
     table = make_table(["seed", "status", "steps", "minutes", *names], right=2 + len(names))
     for seed in runs.seeds:
-        scores = [format_score(name, seed.scores.get(name)) for name in names]
+        scores = ["-" if (score := seed.scores.get(name)) is None else format_score(name, score) for name in names]
         table.add_row(str(seed.seed), seed.status, f"{seed.steps:,}", f"{seed.minutes:.1f}", *scores)
     console = table_console()
     console.print(table)

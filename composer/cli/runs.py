@@ -16,7 +16,6 @@ from composer.cli.options import (
     Overrides,
     Run,
     echo,
-    format_score,
     make_table,
     print_json,
     show_loading,
@@ -25,6 +24,7 @@ from composer.cli.options import (
 )
 from composer.errors import RunError
 from composer.hub.remotes import DEFAULT_MAX_GIB
+from composer.recipe.metrics import METRICS_BY_LENGTH, format_score, metric_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -254,8 +254,6 @@ def pull(
 
 def length_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return a table of scores by source length."""
-    from composer.recipe.metrics import METRICS_BY_LENGTH
-
     metrics = {name: metric for name, metric in METRICS_BY_LENGTH.items() if any(name in row for row in rows)}
     table = make_table(["words", "lines", *(metric.label for metric in metrics.values())], right=2 + len(metrics))
     for row in rows:
@@ -266,8 +264,6 @@ def length_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def print_evaluation(scores: Mapping[str, Any]) -> None:
     """Print the scores of a run, tables by length, and the signatures that make scores comparable."""
-    from composer.recipe.metrics import metric_of
-
     figures = make_table(["metric", "value"], right=1)
     figures.add_column("meaning")
     for name, value in scores.items():

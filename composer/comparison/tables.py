@@ -19,6 +19,7 @@ from composer.formatting import align_columns, format_bound, format_bytes, si
 from composer.model.builder import Builder, vocabulary_bounds
 from composer.model.planner import BlockCost, BlockFailed, measure_costs
 from composer.model.weights import count_parameters
+from composer.recipe.metrics import format_score, is_share
 from composer.recipe.recipe import Recipe
 from composer.run_dir import RunDir, recorded_vocabularies
 from composer.sweeps.leaderboard import Comparison, compare_trials, comparison_text
@@ -258,10 +259,11 @@ def scores_table(one: Scores, other: Scores, tested: Comparison | str) -> Iterat
     for name, before in one.items():
         if name in other:
             after, p_value = other[name], p_values(tested).get(name)
-            digits = 2 if abs(after - before) >= 0.1 and abs(before) >= 1 else 4
-            change = "=" if before == after else f"{after - before:+.{digits}f}"
+            scale, unit = (100, " points") if is_share(name) else (1, "")  # "%" would be relative
+            digits = 2 if abs(after - before) * scale >= 0.1 and abs(before) * scale >= 1 else 4
+            change = "=" if before == after else f"{(after - before) * scale:+.{digits}f}{unit}"
             significance = f"  p = {p_value[0]:.2g} ({p_value[1]})" if p_value else ""
-            rows.append((name, format_score(before), format_score(after), change + significance))
+            rows.append((name, format_score(name, before), format_score(name, after), change + significance))
     if rows:
         yield from table("scores", rows)
     if isinstance(tested, Comparison):
@@ -280,11 +282,6 @@ def p_values(tested: Comparison | str) -> dict[str, tuple[float, str]]:
     return {"test/bleu": bleu, "test/exact_match": right}
 
 
-def format_score(value: float) -> str:
-    """Return a score with about four digits."""
-    return f"{value:.4f}" if abs(value) < 1 else f"{value:.2f}"
-
-
 def score_clauses(one: Scores, other: Scores, tested: Comparison | str, same_data: bool) -> list[str]:
     """Return for the summary the first of HEADLINE_SCORES that differs; [] where none does."""
     one, other = dict(one), dict(other)
@@ -298,7 +295,7 @@ def score_clauses(one: Scores, other: Scores, tested: Comparison | str, same_dat
     name = next(differing, None)
     if name is None:
         return []
-    before, after = format_score(one[name]), format_score(other[name])
+    before, after = format_score(name, one[name]), format_score(name, other[name])
     if before == after:
         before, after = f"{one[name]:.6g}", f"{other[name]:.6g}"
     p_value = p_values(tested).get(name)

@@ -159,6 +159,12 @@ def metric_of(key: str) -> Metric | None:
     return METRICS.get(key.rpartition("/")[2])
 
 
+def is_share(key: str) -> bool:
+    """Return whether the metric of a key runs from 0 to 1."""
+    metric = metric_of(key)
+    return metric is not None and metric.highest == 1
+
+
 def as_maximised(key: str, scores: Mapping[str, float]) -> float:
     """Return a number that is larger where `scores` are better by this key; -inf for a missing or NaN score."""
     value = scores.get(key, math.nan)
@@ -180,6 +186,12 @@ def text_scores(hypotheses: Texts, references: Texts) -> dict[str, float]:
     return {
         name: metric.compare(hypotheses, references) for name, metric in METRICS.items() if metric.from_sums is None
     }
+
+
+def format_score(key: str, value: float) -> str:
+    """Write a score as its metric is written; one of no metric in four digits."""
+    metric = metric_of(key)
+    return metric.format(value) if metric else f"{value:.4g}"
 
 
 def format_scores(row: Mapping[str, float]) -> str:

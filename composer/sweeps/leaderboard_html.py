@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import plotly.graph_objects as go
 
+from composer.recipe.metrics import is_share
 from composer.run_dir import utc_now
 from composer.sweeps.leaderboard import Leaderboard, TrialResult, pareto_front
 from composer.sweeps.leaderboard_text import (
@@ -22,7 +23,6 @@ from composer.sweeps.leaderboard_text import (
     failure_lines,
     format_mean,
     informative_effects,
-    is_share,
     metric_title,
     point_text,
     ranking_note,

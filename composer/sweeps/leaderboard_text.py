@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from rich.cells import cell_len
 
 from composer.formatting import align_columns, format_bound, si, significant, strip_control_characters
-from composer.recipe.metrics import metric_of
+from composer.recipe.metrics import is_share, metric_of
 from composer.sweeps.leaderboard import Leaderboard, Measurement, TrialResult
 from composer.sweeps.sweep import COSTS, format_value
 
@@ -52,12 +52,6 @@ def format_spread(metric: str, spread: float) -> str:
     """Return a standard deviation, of which no more than two digits are ever known."""
     known = metric_of(metric)
     return significant(spread, 2) if known and known.highest is None else format_metric(metric, spread)
-
-
-def is_share(metric: str) -> bool:
-    """Return whether a metric runs from 0 to 1."""
-    known = metric_of(metric)
-    return known is not None and known.highest == 1
 
 
 def format_difference(metric: str, result: TrialResult, best: TrialResult | None) -> str:

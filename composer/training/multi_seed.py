@@ -24,36 +24,8 @@ from composer.recipe.recipe import load
 from composer.run_dir import RunDir, read_metrics
 
 SIGNAL_STATUSES = {signal.SIGINT: 130, signal.SIGTERM: 143}
-FINAL_STATUSES = (2, *SIGNAL_STATUSES.values())
-"""The exit statuses after which no other seed is begun: what is refused for one is for the next."""
 MAX_SEEDS = 1000
 """Seeds at once; who writes a larger number means the seed itself."""
-
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class SeedRequest:
-    """Arguments of `train --seeds`: recipe, overrides, and where data and runs are."""
-
-    recipe: Path
-    overrides: Sequence[str]
-    data: Path | None
-    folder: Path
-    resume: bool
-    start_from: Path | None
-
-    def command(self, seed: int) -> list[str]:
-        """Return the command that trains one seed."""
-        arguments: list[str | Path] = ["train", self.recipe, *self.overrides, f"training.seed={seed}"]
-        arguments += ["--run", self.folder_of(seed)]
-        arguments += ["--data", self.data] if self.data is not None else []
-        arguments += ["--resume"] if self.resume else []
-        arguments += ["--from", self.start_from] if self.start_from is not None else []
-        return [sys.executable, "-m", "composer.cli.main", *map(str, arguments)]
-
-    def folder_of(self, seed: int) -> Path:
-        return self.folder / f"seed-{seed}"
 
 
 @dataclass(frozen=True)
@@ -77,44 +49,56 @@ class SeedRuns:
     seeds: Sequence[SeedRun]
 
 
-def train_seeds(request: SeedRequest, seeds: str, say: Say) -> tuple[SeedRuns, int]:
+def train_seeds(
+    recipe: Path,
+    seeds: str,
+    folder: Path,
+    say: Callable[[str], None],
+    overrides: Sequence[str] = (),
+    data: Path | None = None,
+    resume: bool = False,
+    start_from: Path | None = None,
+) -> tuple[SeedRuns, int]:
     """Train one seed after another; return the results and the exit status, 0 if any seed has finished.
 
     Raises RecipeError and RunError, with nothing written, where the recipe, the seeds or the folder are not fit.
     """
     check_single_process()
-    recipe = load(request.recipe, request.overrides, request.data)
-    wanted = parse_seeds(seeds, recipe.training["seed"])
+    training = load(recipe, overrides, data).training
+    wanted = parse_seeds(seeds, training["seed"])
     for seed in wanted:
-        load(request.recipe, [*request.overrides, f"training.seed={seed}"], request.data)
-    folder = request.folder
-    if not request.resume or folder.is_file():
+        load(recipe, [*overrides, f"training.seed={seed}"], data)
+    if not resume or folder.is_file():
         run_dir.check_writable(RunDir(folder), resume=False)
     if RunDir(folder).record.exists():
         raise RunError.of("this folder is a run of one seed", "name another with `--run DIR`", str(folder))
-    early_stopping = recipe.training["early_stopping"]
-    metric = early_stopping["metric"] if early_stopping else "val/loss"
+    metric = training["early_stopping"]["metric"] if training["early_stopping"] else "val/loss"
+    options: list[str | Path] = ["--resume"] if resume else []
+    options += ["--data", data] if data is not None else []
+    options += ["--from", start_from] if start_from is not None else []
     for seed in wanted:
-        status = train_seed(request, seed, say)
+        run = RunDir(folder / f"seed-{seed}")
+        if resume and run_status(run) == "finished":
+            say(f"seed {seed}: already finished")
+            status = 0
+        else:
+            say(f"seed {seed}: {run.path}")
+            status = train_seed(run, [recipe, *overrides, f"training.seed={seed}", *options])
         results = seed_runs(folder, metric)
         if results.seeds:
             atomic_write(folder / "seeds.json", (json.dumps(asdict(results), indent=2) + "\n").encode())
-        if status in FINAL_STATUSES:
+        if status in (2, *SIGNAL_STATUSES.values()):  # what is refused for one seed is for the next
             return results, status
     return results, int(all(seed.status != "finished" for seed in results.seeds))
 
 
-def train_seed(request: SeedRequest, seed: int, say: Say) -> int:
-    """Train one seed, unless it has finished, and return the exit status of its command."""
-    folder = RunDir(request.folder_of(seed))
-    if request.resume and run_status(folder) == "finished":
-        say(f"seed {seed}: already finished")
-        return 0
-    say(f"seed {seed}: {folder.path}")
+def train_seed(run: RunDir, arguments: Sequence[str | Path]) -> int:
+    """Train one seed by a command with these arguments, and return its exit status."""
+    command = [sys.executable, "-m", "composer.cli.main", "train", *map(str, arguments), "--run", str(run.path)]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background job; a training listens
-    status = wait_forwarding_signals(subprocess.Popen(request.command(seed), process_group=0))
-    if run_status(folder) == "running":  # it was killed, and could not say so itself
-        folder.update(status="failed")
+    status = wait_forwarding_signals(subprocess.Popen(command, process_group=0))
+    if run_status(run) == "running":  # it was killed, and could not say so itself
+        run.update(status="failed")
     return status
 
 
@@ -154,9 +138,9 @@ def check_single_process() -> None:
         raise RunError.of(message, fix)
 
 
-def run_status(folder: RunDir) -> str:
+def run_status(run: RunDir) -> str:
     """Return the status in run.json, or "" if there is none."""
-    return str(folder.read().get("status", "")) if folder.record.exists() else ""
+    return str(run.read().get("status", "")) if run.record.exists() else ""
 
 
 def seed_runs(folder: Path, metric: str) -> SeedRuns:
@@ -164,11 +148,7 @@ def seed_runs(folder: Path, metric: str) -> SeedRuns:
     numbered = {path.name.removeprefix("seed-"): path for path in folder.glob("seed-*") if path.is_dir()}
     seeds = [seed_run(int(number), numbered[number]) for number in sorted(filter(str.isdecimal, numbered), key=int)]
     ended = [run for run in seeds if run.status == "finished" and metric in run.scores]
-
-    def rank(run: SeedRun) -> tuple[float, float]:
-        return as_maximised(metric, run.scores), as_maximised("val/loss", run.scores)
-
-    best = max(ended, key=rank, default=None)
+    best = max(ended, key=lambda run: [as_maximised(name, run.scores) for name in (metric, "val/loss")], default=None)
     return SeedRuns(metric, best.seed if best is not None else None, seeds)
 
 

@@ -17,7 +17,7 @@ from composer.cli.recipes import print_seeds
 from composer.errors import RunError
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
-from composer.training.multi_seed import SeedRequest, check_single_process, parse_seeds, seed_runs, train_seeds
+from composer.training.multi_seed import SeedRuns, check_single_process, parse_seeds, seed_runs, train_seeds
 from composer.training.train import train
 from tests.training.tiny_recipes import TINY, same_weights
 
@@ -97,8 +97,8 @@ OUTCOMES: dict[int, Any] = {
 """What comes of a seed; its exit status."""
 
 
-def asked(recipe: Path, folder: Path, *overrides: str, resume: bool = False) -> SeedRequest:
-    return SeedRequest(recipe, overrides, None, folder, resume, None)
+def train_all(recipe: Path, folder: Path, seeds: str, *overrides: str, resume: bool = False) -> tuple[SeedRuns, int]:
+    return train_seeds(recipe, seeds, folder, silent, overrides, resume=resume)
 
 
 def silent(text: str) -> None:
@@ -126,7 +126,7 @@ def test_invalid_seeds_are_refused(text: str) -> None:
 def test_the_summary_has_every_seed_including_failed_ones(
     recipe: Path, tmp_path: Path, commands: list[list[str]]
 ) -> None:
-    found, status = train_seeds(asked(recipe, tmp_path / "runs"), "4", silent)
+    found, status = train_all(recipe, tmp_path / "runs", "4")
     assert status == 0
     assert [(each.seed, each.status, each.steps) for each in found.seeds] == [
         (1, "failed", 6),
@@ -145,24 +145,24 @@ def test_the_best_seed_is_chosen_by_the_metric_of_the_runs(
     recipe: Path, tmp_path: Path, commands: list[list[str]]
 ) -> None:
     early = "training.early_stopping={metric: val/bleu, patience: 9}"
-    found, _ = train_seeds(asked(recipe, tmp_path / "runs", early), "3,5,6", silent)
+    found, _ = train_all(recipe, tmp_path / "runs", "3,5,6", early)
     assert (found.metric, found.best) == ("val/bleu", 6)  # as good as 5, and its loss is lower
 
 
 def test_a_refused_recipe_ends_all_seeds(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
-    found, status = train_seeds(asked(recipe, tmp_path / "runs"), "7,8", silent)
+    found, status = train_all(recipe, tmp_path / "runs", "7,8")
     assert (status, len(commands), list(found.seeds)) == (2, 1, [])
     assert not (tmp_path / "runs").exists()
 
 
 def test_the_status_is_1_if_no_seed_finished(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
-    found, status = train_seeds(asked(recipe, tmp_path / "runs"), "1,9", silent)
+    found, status = train_all(recipe, tmp_path / "runs", "1,9")
     assert (status, found.best, len(found.seeds)) == (1, None, 2)
 
 
 def test_finished_seeds_are_not_trained_again(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
-    train_seeds(asked(recipe, tmp_path / "runs"), "2,3", silent)
-    found, _ = train_seeds(asked(recipe, tmp_path / "runs", resume=True), "3,8", silent)
+    train_all(recipe, tmp_path / "runs", "2,3")
+    found, _ = train_all(recipe, tmp_path / "runs", "3,8", resume=True)
     assert [command[command.index("--run") + 1][-1] for command in commands] == ["2", "3", "8"]
     assert "--resume" in commands[-1]
     assert [each.seed for each in found.seeds] == [2, 3, 8]  # all that are in the folder
@@ -170,11 +170,11 @@ def test_finished_seeds_are_not_trained_again(recipe: Path, tmp_path: Path, comm
 
 
 def test_a_folder_with_other_contents_is_refused(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
-    train_seeds(asked(recipe, tmp_path / "runs"), "2,3", silent)
+    train_all(recipe, tmp_path / "runs", "2,3")
     with pytest.raises(RunError, match="not empty"):
-        train_seeds(asked(recipe, tmp_path / "runs"), "8,9", silent)
+        train_all(recipe, tmp_path / "runs", "8,9")
     with pytest.raises(RunError, match="a run of one seed"):
-        train_seeds(asked(recipe, tmp_path / "runs" / "seed-2", resume=True), "8,9", silent)
+        train_all(recipe, tmp_path / "runs" / "seed-2", "8,9", resume=True)
     assert len(commands) == 2
 
 
@@ -188,7 +188,7 @@ def test_a_process_among_several_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_table_has_a_row_for_each_seed(
     recipe: Path, tmp_path: Path, commands: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found, _ = train_seeds(asked(recipe, tmp_path / "runs"), "3", silent)
+    found, _ = train_all(recipe, tmp_path / "runs", "3")
     print_seeds(found, Path("there"))
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
     assert lines[0] == ["seed", "status", "steps", "minutes", "val/loss", "test/loss"]
