@@ -208,7 +208,8 @@ def match_stacks(before: Mapping[str, TreeNode], after: Mapping[str, TreeNode]) 
         # an only `encoder` may become one of several `encoders`
         candidates = [x for x in left if x.partition(".")[0].rstrip("s") == name.partition(".")[0].rstrip("s")]
         if candidates and name not in partners:
-            partners[name] = min(candidates, key=lambda other: distance(before[name], after[other]))
+            costs = {x: distance(before[name], after[x], match_trees(before[name], after[x])) for x in candidates}
+            partners[name] = min(candidates, key=costs.__getitem__)
             left.remove(partners[name])
     return partners
 

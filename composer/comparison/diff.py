@@ -116,9 +116,8 @@ def _open_folder(path: Path, data: Path | None) -> Side:
     if not run.record.exists():
         seeds = sorted(str(file.parent) for file in path.glob("seed-*/run.json"))
         if seeds:
-            raise RunError.of(
-                "this folder holds several runs of one recipe", f"name one of them, `{seeds[0]}`", str(path)
-            )
+            message = "this folder holds several runs of one recipe"
+            raise RunError.of(message, f"name one of them, `{seeds[0]}`", str(path))
         if (path / "sweep.json").exists():
             raise RunError.of("this is a whole sweep", f"name one of its trials by its rank, `{path}#1`", str(path))
         if run.recipe.is_file():

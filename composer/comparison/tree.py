@@ -172,9 +172,8 @@ def match_trees(one: TreeNode, other: TreeNode) -> Pairs:
     return pairs + _match_forests(tuple(before), tuple(after)) + tail
 
 
-def distance(one: TreeNode, other: TreeNode, pairs: Pairs | None = None) -> float:
-    """Return the cost of a matching as a share of deleting and inserting everything. pairs: None for the cheapest."""
-    pairs = match_trees(one, other) if pairs is None else pairs
+def distance(one: TreeNode, other: TreeNode, pairs: Pairs) -> float:
+    """Return the cost of a matching as a share of deleting and inserting everything."""
     nodes = sum(1 for root in (one, other) for _ in root.descendants())
     cost = sum(relabel_cost(*pair) for pair in pairs) + DELETE_COST * (nodes - 2 * len(pairs))
     return cost / (DELETE_COST * max(nodes, 1))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from composer.comparison.tree import BRANCH, stack_trees
 from composer.data.sources import source_names
 from composer.hub.pack_format import basename
 from composer.recipe.metrics import METRICS, signatures
@@ -23,7 +24,6 @@ LANGUAGES = re.compile(
 )
 """ISO 639-1 codes that are recognised in names of columns and endings of files."""
 SPLITS = {"val": "validation", "test": "test"}
-STACKS = ("encoder", "encoders", "decoder", "stacks")
 
 Record = Mapping[str, Any]
 
@@ -54,12 +54,14 @@ def model_card(recipe: Recipe, record: Record, license: str = "") -> str:
         for part, name, value in scores
         if part == split
     ]
+    nodes = (node for root in stack_trees(recipe).values() for node in root.descendants())
+    blocks = (node.word.replace("_", "-") for node in nodes if node.kind != BRANCH)
     metadata = ModelCardData(
         license=license or None,
         language=languages(recipe) or None,
         library_name="seqcomposer",
         pipeline_tag=pipeline_tag(recipe) or None,
-        tags=["seqcomposer", "pytorch", *dict.fromkeys(block_tags(recipe)), *(recipe.dataset.get("generate") or {})],
+        tags=["seqcomposer", "pytorch", *dict.fromkeys(blocks), *(recipe.dataset.get("generate") or {})],
         datasets=[recipe.dataset["hub"]["id"]] if is_on_hub(recipe) else None,
         metrics=list(dict.fromkeys(name for _, name, _ in scores if METRICS[name].sacrebleu)) or None,
         eval_results=results or None,
@@ -123,18 +125,6 @@ def pipeline_tag(recipe: Recipe) -> str:
     if not source_names(recipe):
         return "text-generation"
     return "translation" if len(languages(recipe)) > 1 else ""
-
-
-def block_tags(recipe: Recipe) -> Iterator[str]:
-    """Yield the names of the model's blocks, with hyphens."""
-    todo: list[Any] = [recipe.model.get(part) for part in STACKS]
-    while todo:
-        value = todo.pop(0)
-        if isinstance(value, list):
-            blocks = (item for item in value if isinstance(item, Mapping) and len(item) == 1)
-            yield from (str(name).replace("_", "-") for block in blocks for name in block)
-        if isinstance(value, Mapping | list):
-            todo = [*(value.values() if isinstance(value, Mapping) else value), *todo]
 
 
 def is_on_hub(recipe: Recipe) -> bool:

@@ -324,27 +324,6 @@ def check_record(record: Mapping[str, Any], origin: str | Path) -> None:
 
 
 MAX_SIDES = 16
-STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
-TOKENIZER_STEPS: Mapping[str, tuple[Any, ...]] = {
-    "normalizer": (None, {"type": "Prepend", "prepend": " "}),
-    "pre_tokenizer": (
-        None,
-        {"type": "WhitespaceSplit"},
-        {"type": "ByteLevel"},
-        {"type": "Split", "pattern": {"Regex": "[\\s\\S]"}, "behavior": "Isolated"},
-    ),
-    "decoder": (
-        None,
-        {"type": "Fuse"},
-        {"type": "Sequence", "decoders": [{"type": "ByteLevel"}, STRIP]},
-    ),
-    **dict.fromkeys(("post_processor", "truncation", "padding"), (None,)),
-    "added_tokens": (None, []),
-}
-"""All that may surround the model. The library can do more: pad every text to a length, replace short texts by long
-ones, search for patterns in exponential time. None of it is needed, so none of it is accepted."""
-FLAGS = ("add_prefix_space", "trim_offsets", "use_regex", "invert")
-"""Boolean options of a step, which may have either value."""
 
 
 def is_our_tokenizer(data: bytes, kind: str) -> bool:
@@ -373,18 +352,14 @@ def is_our_tokenizer(data: bytes, kind: str) -> bool:
 
 
 def _is_our_part(part: Any, kind: str) -> bool:
-    """Return whether one tokenizer has the model of its kind, and nothing but TOKENIZER_STEPS around it."""
+    """Return whether one tokenizer is as its kind makes it, but for what its model has learned.
+
+    The library can do more: pad every text to a length, replace short texts by long ones, search for patterns in
+    exponential time.
+    """
     from composer.data.tokenizer import TOKENIZERS  # imported late, since it imports torch
 
+    expected = json.loads(TOKENIZERS[kind]().untrained().to_str())
     model = part.get("model") if isinstance(part, dict) else None
-    if not isinstance(model, dict) or model.get("type") != TOKENIZERS[kind].model.__name__:
-        return False
-    return all(_without_flags(part.get(step)) in accepted for step, accepted in TOKENIZER_STEPS.items())
-
-
-def _without_flags(step: Any) -> Any:
-    if isinstance(step, list):
-        return [_without_flags(item) for item in step]
-    if isinstance(step, dict):
-        return {key: _without_flags(item) for key, item in step.items() if key not in FLAGS or type(item) is not bool}
-    return step
+    has_model = isinstance(model, dict) and model.get("type") == expected["model"]["type"]
+    return has_model and part == {**expected, "model": model}

@@ -222,9 +222,8 @@ def _fetch_file(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
         remote.fetch(path, into / f"pulled{SUFFIX}")
         return into / f"pulled{SUFFIX}"
     if not path.endswith(RECIPE_SUFFIXES):
-        refuse(
-            remote.origin, f"`{path}` is neither a recipe nor an archive", f"name a file that ends in .yaml or {SUFFIX}"
-        )
+        message = f"`{path}` is neither a recipe nor an archive"
+        refuse(remote.origin, message, f"name a file that ends in .yaml or {SUFFIX}")
     # all others of the remote come along: which of them it extends is known only when it is read
     recipes = [
         name

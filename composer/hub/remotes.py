@@ -148,14 +148,13 @@ ENVIRONMENT = {
 INHERITED: tuple[str, ...] = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO", "GIT_EXEC_PATH")
 INHERITED += ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM")
 """What users say of how git reaches a host; the other variables of git are about some other repository."""
-SSH = "ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15"
 CHECK_URL = "check the URL and the revision; a private repository needs a key or a credential helper"
 CHECK_NETWORK = "check the network and the name of the host"
-MAKE_ROOM = "make room for temporary files, or set TMPDIR to a folder that has it"
 UNREACHABLE: tuple[str, ...] = ("Could not resolve", "Failed to connect", "Connection refused", "Connection timed out")
 UNREACHABLE += ("Network is unreachable", "No route to host", "Operation too slow")
 HINTS = {
-    **dict.fromkeys(("No space left on device", "unable to stream"), MAKE_ROOM),
+    "No space left on device": "make room for temporary files, or set TMPDIR to a folder that has it",
+    "unable to stream": "make room for temporary files, or set TMPDIR to a folder that has it",
     **dict.fromkeys(UNREACHABLE, CHECK_NETWORK),
     "Host key verification failed": "connect to the host once with ssh, and check its key",
     "Permission denied": "a private repository needs a key or a credential helper",
@@ -247,7 +246,8 @@ def git_command(*words: str) -> list[str]:
 def git_environment() -> dict[str, str]:
     """Return this process's environment without what it says of another repository."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in INHERITED}
-    return {"GIT_SSH_COMMAND": SSH, **inherited, **ENVIRONMENT}
+    ssh = "ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15"
+    return {"GIT_SSH_COMMAND": ssh, **inherited, **ENVIRONMENT}
 
 
 def git_error(origin: str, status: int, output: str) -> RunError:
@@ -278,9 +278,8 @@ def wandb_remote(ref: Reference, origin: str) -> Remote:
     from composer.training.loggers import is_logged_in  # imported late: it imports torch
 
     if not is_logged_in(os.environ):
-        raise RunError.of(
-            "you are not logged in to Weights & Biases", "run `wandb login`, or set WANDB_API_KEY", origin
-        )
+        hint = "run `wandb login`, or set WANDB_API_KEY"
+        raise RunError.of("you are not logged in to Weights & Biases", hint, origin)
     import wandb
 
     fix = "check the network, the name and the version"

@@ -20,7 +20,6 @@ from composer.sweeps.sweep import COSTS, DEFAULT_RANK, Goal, SweepDir, Trial, re
 if TYPE_CHECKING:
     from composer.inference.run import Run
 
-UNRANKED_ORDER = {"finished": 0, "running": 1, "pruned": 2, "failed": 3}
 RESAMPLES = 1000
 """Bootstrap samples, as sacreBLEU takes by default."""
 FEW_LINES = 100
@@ -171,7 +170,8 @@ def rank_results(results: Iterable[TrialResult], goals: Sequence[Goal]) -> list[
     for key, result in zip(keys, finished, strict=True):
         is_alike = result is not finished[0] and are_alike(result.measured[metric], finished[0].measured[metric])
         ranked.append(replace(result, rank=bisect_left(keys, key) + 1, is_alike=is_alike))
-    return ranked + sorted(rest, key=lambda result: UNRANKED_ORDER[result.trial.status])
+    order = ("finished", "running", "pruned", "failed")
+    return ranked + sorted(rest, key=lambda result: order.index(result.trial.status))
 
 
 def minimised(result: TrialResult, goal: Goal) -> float:

@@ -30,8 +30,6 @@ from composer.sweeps.leaderboard_text import (
 from composer.sweeps.sweep import Goal
 from composer.viz.page import chart_text, figure_html, render, write_document
 
-LOG_RATIO = 20.0
-"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
 MAX_NAMED_CURVES = 8
 """Curves that are shown at first; the legend has the others."""
 LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
@@ -133,8 +131,8 @@ def cost_chart(board: Leaderboard, cost: Goal, results: Sequence[TrialResult]) -
 
 
 def axis_type(values: Sequence[float]) -> str:
-    """Return Plotly's type of an axis: logarithmic for positive values of several orders of magnitude."""
-    return "log" if min(values) > 0 and max(values) > LOG_RATIO * min(values) else "linear"
+    """Return Plotly's type of an axis: logarithmic for positive values of which one is over 20 times another."""
+    return "log" if min(values) > 0 and max(values) > 20 * min(values) else "linear"
 
 
 def _scatter(board: Leaderboard, cost: Goal, results: Sequence[TrialResult], **style: Any) -> go.Scatter:

@@ -306,17 +306,19 @@ def leaderboard_json(board: Leaderboard) -> dict[str, Any]:
         "rank": [{goal.metric: goal.direction} for goal in board.goals],
         "axes": [*board.axes, *board.same],
         "trials": [_result_json(result) for result in board.results],
-        "contributions": [_effect_json(effect) for effect in axis_effects(board)],
+        "contributions": [
+            {
+                "axes": [effect.axis, *effect.zipped],
+                "share": effect.variance,
+                "chance": effect.chance,
+                "choices": [
+                    {"choice": name, "trials": len(group.values), "mean": group.mean, "spread": group.spread}
+                    for name, group in effect.groups.items()
+                ],
+            }
+            for effect in axis_effects(board)
+        ],
     }
-
-
-def _effect_json(effect: AxisEffect) -> dict[str, Any]:
-    axes = [effect.axis, *effect.zipped]
-    choices = [
-        {"choice": name, "trials": len(group.values), "mean": group.mean, "spread": group.spread}
-        for name, group in effect.groups.items()
-    ]
-    return {"axes": axes, "share": effect.variance, "chance": effect.chance, "choices": choices}
 
 
 def _result_json(result: TrialResult) -> dict[str, Any]:
@@ -329,12 +331,7 @@ def _result_json(result: TrialResult) -> dict[str, Any]:
     }
     return {
         "rank": result.rank,
-        "number": trial.number,
-        "fingerprint": trial.fingerprint,
-        "point": dict(trial.point),
-        "status": trial.status,
-        "pruned_at": trial.pruned_at,
-        "error": trial.error,
+        **{key: getattr(trial, key) for key in ("number", "fingerprint", "point", "status", "pruned_at", "error")},
         "alike": result.is_alike,
         **{name: round(result.measured[name].mean) for name in COSTS},
         "at_most": [name for name in COSTS if result.measured[name].at_most],

@@ -24,8 +24,6 @@ from composer.sweeps.substitution import apply_point
 from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, combinations, complete, format_value
 
 MAX_POINTS = 10_000
-DRAWS_PER_TRIAL = 50
-"""Draws of a random search for each trial before it concludes that there are no more distinct points."""
 MAX_STRUCTURES = 100
 """Structures of a TPE search that a dry run lists; its points are not known before it runs."""
 DATA_HINT = ", or name the folder of the data, `--data DIR`: the tokenizer's own size then counts, not its upper bound"
@@ -46,15 +44,14 @@ def random_points(sweep: Sweep) -> list[Point]:
     """Return the distinct points of a random search: as many as its trials, fewer if there are no more."""
     trials, axes = sweep.search.trials or 0, sweep.free_axes
     rng = random.Random(sweep.search.seed)
-    draws = ({axis.name: _random_value(axis, rng) for axis in axes} for _ in range(trials * DRAWS_PER_TRIAL))
+    # fifty draws for each trial: after them there are no more distinct points
+    draws = ({axis.name: _random_value(axis, rng) for axis in axes} for _ in range(50 * trials))
     return _distinct((complete(sweep, values) for values in draws), trials)
 
 
 def _random_value(axis: Axis, rng: random.Random) -> Value:
     if axis.labels is not None:
         return rng.choice(axis.labels)
-    assert axis.low is not None
-    assert axis.high is not None
     if axis.integer and not axis.log:
         return rng.randint(int(axis.low), int(axis.high))
     # half a unit more at both ends, so that rounding gives the first and the last integer their share

@@ -12,7 +12,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +35,7 @@ from composer.sweeps.points import (
 )
 from composer.sweeps.study import StorageError, Study, Suggestion
 from composer.sweeps.sweep import (
+    COSTS,
     ENDED,
     SearchAlgorithm,
     Sweep,
@@ -126,7 +127,7 @@ class Scheduler:
         self.runners: list[TrialRunner | None] = [None] * pool.workers
         self.trials = {trial.fingerprint: trial for trial in read_trials(home.path)}
         self.display = ProgressDisplay(quiet)
-        self.progress = SweepProgress(self.display, sweep, self.num_trials)
+        self.last_time, self.last_text = 0.0, ""
         self.unfinished: list[Suggestion] = []
         self.skipped_last = False
 
@@ -144,7 +145,7 @@ class Scheduler:
             self.display.close()
             self.pool.close()
         if not self.trials:
-            reasons = self.study.skip_reasons()
+            reasons = Counter(trial.user_attrs.get("skipped", "unknown") for trial in self.study.trials())
             reason = reasons.most_common(1)[0][0] if reasons else "there was none"
             self.display.say(f"no point was trained, of {reasons.total()} that were drawn: {reason}")
         return int(all(trial.status != "finished" for trial in self.trials.values()))
@@ -163,7 +164,8 @@ class Scheduler:
         points |= {point.fingerprint: point.point for point in self.points.values()}
         self.study.enqueue({name: point for name, point in points.items() if name not in ended})
         self.unfinished = self.study.running_suggestions()
-        self.progress.start, self.progress.ended_before = time.monotonic(), len(ended)
+        # the pace is that of trials that end from here on
+        self.start, self.ended_before = time.monotonic(), len(ended)
         if ended:
             which = "1 trial has" if len(ended) == 1 else f"{len(ended)} trials have"
             self.display.say(f"{self.sweep.name}: {which} ended before")
@@ -203,11 +205,10 @@ class Scheduler:
             return None
         suggestion.trial.set_user_attr("fingerprint", point.fingerprint)
         folder = self.home.trials / point.fingerprint
-        costs = (point.parameters, point.flops, point.state_bytes)
+        costs = {name: getattr(point, name) for name in (*COSTS, "at_most")}
         pruned_at = None if trial is None else trial.pruned_at  # a trial that is started again stays pruned
-        head = (suggestion.number, suggestion.point, point.fingerprint, *costs)
-        trial = Trial(*head, status="running", value=None, pruned_at=pruned_at, error=None, folder=folder)
-        trial = replace(trial, at_most=point.at_most)
+        head = (suggestion.number, suggestion.point, point.fingerprint)
+        trial = Trial(*head, **costs, status="running", value=None, pruned_at=pruned_at, error=None, folder=folder)
         write_trial(trial)
         self.trials[trial.fingerprint] = trial
         size = format_bound(f"{trial.parameters:,} parameters", trial.at_most)
@@ -247,7 +248,31 @@ class Scheduler:
                 elif trial.status == "pruned":
                     text += f" at step {trial.pruned_at:,}"
                 self.display.say("\n    ".join([text, *(trial.error or "").splitlines()]))
-        self.progress.show(list(self.trials.values()))
+        self.show_progress()
+
+    def show_progress(self) -> None:
+        """Show the progress; in plain lines only if something has changed, or a while has passed."""
+        now, goal, trials = time.monotonic(), self.sweep.rank[0], self.trials.values()
+        statuses = Counter(trial.status for trial in trials)
+        text = f"{statuses['finished']} of {self.num_trials} done, {statuses['running']} running, "
+        text += f"{statuses['pruned']} pruned, {statuses['failed']} failed"
+        sign = 1 if goal.direction == "min" else -1
+        finished = [trial for trial in trials if trial.status == "finished" and trial.value is not None]
+        best = min(finished, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
+        # last of all, since a narrow terminal cuts the end
+        leader = "" if best is None else f"; best {goal.metric} {best.value:.4g} ({describe_point(best)})"
+        interval = 1.0 if self.display.console.is_terminal else PLAIN_SECONDS
+        if now - self.last_time < interval and text + leader == self.last_text:
+            return
+        self.last_time, self.last_text = now, text + leader
+        ended = sum(trial.status in ENDED for trial in trials)
+        done = ended - self.ended_before
+        left = format_duration((now - self.start) / done * max(0, self.num_trials - ended)) if done > 0 else "?"
+        line = f"{text}; {left} left{leader}"
+        if self.display.console.is_terminal:
+            self.display.draw(line, ended / max(1, self.num_trials))
+        else:
+            self.display.say(line)
 
     def stop(self) -> None:
         """Stop all trainings and wait until they have ended; a second signal kills them."""
@@ -264,39 +289,6 @@ class Scheduler:
                     runner.stop(signal.SIGKILL)
         if running:
             self.display.say("stopped; run the same command to resume")
-
-
-class SweepProgress:
-    """Progress of a sweep of `total` trials. The pace is that of the trials that ended since `start`."""
-
-    def __init__(self, display: ProgressDisplay, sweep: Sweep, total: int) -> None:
-        self.display, self.goal, self.total = display, sweep.rank[0], total
-        self.start, self.ended_before = time.monotonic(), 0
-        self.last_time, self.last_text = 0.0, ""
-
-    def show(self, trials: Sequence[Trial]) -> None:
-        """Show the progress; in plain lines only if something has changed, or a while has passed."""
-        now = time.monotonic()
-        statuses = Counter(trial.status for trial in trials)
-        text = f"{statuses['finished']} of {self.total} done, {statuses['running']} running, "
-        text += f"{statuses['pruned']} pruned, {statuses['failed']} failed"
-        sign = 1 if self.goal.direction == "min" else -1
-        finished = [trial for trial in trials if trial.status == "finished" and trial.value is not None]
-        best = min(finished, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
-        # last of all, since a narrow terminal cuts the end
-        leader = "" if best is None else f"; best {self.goal.metric} {best.value:.4g} ({describe_point(best)})"
-        interval = 1.0 if self.display.console.is_terminal else PLAIN_SECONDS
-        if now - self.last_time < interval and text + leader == self.last_text:
-            return
-        self.last_time, self.last_text = now, text + leader
-        ended = sum(trial.status in ENDED for trial in trials)
-        done = ended - self.ended_before
-        left = format_duration((now - self.start) / done * max(0, self.total - ended)) if done > 0 else "?"
-        line = f"{text}; {left} left{leader}"
-        if self.display.console.is_terminal:
-            self.display.draw(line, ended / max(1, self.total))
-        else:
-            self.display.say(line)
 
 
 def describe_point(trial: Trial) -> str:

@@ -41,8 +41,6 @@ from composer.sweeps.sweep import (
 )
 
 MAX_AXES, MAX_LABELS = 64, 300
-MAX_BASES = 64
-"""Combinations of recipes that extend the base in which an axis looks for what it replaces."""
 RANGES = ("uniform", "log_uniform", "int", "log_int")
 NOT_FINGERPRINTED = ("name", "description", "base", "search", "seeds")
 """Keys whose text decides nothing. The base's own text and the order of the search are fingerprinted apart; the number
@@ -81,7 +79,7 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
     malformed = schema_faults(root, load_schema())
     _raise_if_any([replace(fault, hint=EXAMPLES.get(fault.path, fault.hint)) for fault in malformed])
     faults: list[Fault] = []
-    base = _read_base(file, root.value["base"], faults)
+    base = _read_recipe(file, root.value["base"], "base", faults)
     axes = _read_axes(file, root, faults)
     _raise_if_any(faults)
     assert base is not None
@@ -122,26 +120,14 @@ def _raise_if_any(faults: Sequence[Fault]) -> None:
         raise RecipeError(faults)
 
 
-def _without_nulls(root: Node) -> Node:
-    """Return the file without keys that are `null`, in its own mapping and in those of its axes."""
-    keys = {key: child for key, child in root.value.items() if child.value is not None}
-    if "axes" in keys and isinstance(keys["axes"].value, dict):
-        axes = dict(keys["axes"].value)
-        for name, axis in axes.items():
-            if isinstance(axis.value, dict):
-                settings = {key: child for key, child in axis.value.items() if child.value is not None}
-                axes[name] = replace(axis, value=settings)
-        keys["axes"] = replace(keys["axes"], value=axes)
-    return replace(root, value=keys)
-
-
-def _read_base(file: Path, node: Node, faults: list[Fault]) -> Node | None:
-    base = _read_recipe(file, node, "base", faults)
-    if base is not None and "sweep" in base.value:
-        message = f"{'this' if isinstance(node.value, dict) else f'`{node.value}`'} is a sweep, and a base is a recipe"
-        faults.append(fault_at(node.mark, "base", "base", message, "name a recipe: the sweep's own base, for instance"))
-        return None
-    return base
+def _without_nulls(node: Node) -> Node:
+    """Return a sweep or an axis without keys that are `null`; a sweep without those of its axes, too."""
+    if not isinstance(node.value, dict):
+        return node
+    keys = {key: child for key, child in node.value.items() if child.value is not None}
+    if "axes" in keys and isinstance(axes := keys["axes"].value, dict):
+        keys["axes"] = replace(keys["axes"], value={name: _without_nulls(axis) for name, axis in axes.items()})
+    return replace(node, value=keys)
 
 
 def _read_recipe(file: Path, node: Node, path: str, faults: list[Fault]) -> Node | None:
@@ -150,6 +136,10 @@ def _read_recipe(file: Path, node: Node, path: str, faults: list[Fault]) -> Node
         return resolve_relative(file, node)
     except RecipeError as error:
         for fault in error.faults:
+            if fault.code == "sweep":
+                name = f"`{node.value}`" if isinstance(node.value, str) else "this"
+                message = f"{name} is a sweep, and a base is a recipe"
+                fault = fault_at(node.mark, "base", path, message, "name a recipe: the sweep's own base, for instance")
             own = fault.file == str(file)
             faults.append(replace(fault, path=fault.path.replace("extends", path, 1)) if own else fault)
         return None
@@ -211,7 +201,7 @@ def _read_axis(file: Path, name: str, node: Node, faults: list[Fault]) -> Axis:
         recipes = keys["extend"].value
         roots = [_read_recipe(file, recipe, f"{path}.extend.{label}", faults) for label, recipe in recipes.items()]
         choices = tuple(root or node for root in roots)
-        return Axis(name, "extend", node, None, tuple(recipes), choices, zipped=zipped)
+        return Axis(name, "extend", node, keys["extend"], tuple(recipes), choices, zipped=zipped)
     if "replace" in keys:
         target = keys["replace"]
         if parse_selector(target.value) is None:
@@ -344,7 +334,8 @@ def _unmatched_axes(sweep: Sweep) -> Iterator[Fault]:
     rules = schema_generator.load()
     extending = [axis for axis in sweep.axes if axis.kind == "extend"]
     roots = []
-    for labels in islice(product(*(axis.labels or () for axis in extending)), MAX_BASES):
+    # of very many combinations of recipes the first ones are searched
+    for labels in islice(product(*(axis.labels or () for axis in extending)), 64):
         root = apply_extensions(sweep.base_root, list(zip(extending, labels, strict=True)))
         roots.append(apply_settings(sweep.root, root, partial(first_setting, rules)))
     for axis in sweep.axes:

@@ -8,19 +8,17 @@ one point each; writing their sweep file does not need W&B installed.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import StorageInternalError
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.samplers import RandomSampler, TPESampler
 from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import BaseTrial, FixedTrial, FrozenTrial, TrialState, create_trial
 
 from composer.atomic_io import atomic_new_file
 from composer.errors import RecipeError, RunError, RunFailed
@@ -28,18 +26,9 @@ from composer.recipe.yaml_reader import dump
 from composer.sweeps.points import point_recipe
 from composer.sweeps.sweep import Axis, Point, Pruner, Sweep, Trial, Value, complete, is_active, probe_points
 
-TIMEOUT = 30.0
-"""Seconds to wait for another process that has locked the study's file."""
 STATES = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
 StorageError = StorageInternalError
 """Raised when the study's file cannot be written: the disk is full, or another process has locked it."""
-STARTUP_TRIALS = 10
-"""Trials at random points from whose results TPE first learns."""
-WANDB_USAGE = (
-    "`wandb sweep THIS_FILE`, then `wandb agent ENTITY/PROJECT/ID` in this folder, on as many machines as you like."
-)
-SEED_STRIDE = 1_000_003
-"""Distance between the seeds of two trials, so that sweeps of neighbouring seeds draw different points."""
 
 
 class Suggestion(NamedTuple):
@@ -61,7 +50,8 @@ class Study:
         self.sweep = sweep
         goal = StudyDirection.MINIMIZE if sweep.rank[0].direction == "min" else StudyDirection.MAXIMIZE
         try:
-            storage = RDBStorage(f"sqlite:///{file.absolute()}", engine_kwargs={"connect_args": {"timeout": TIMEOUT}})
+            # the timeout is in seconds, for another process that has locked the file
+            storage = RDBStorage(f"sqlite:///{file.absolute()}", engine_kwargs={"connect_args": {"timeout": 30.0}})
             name, pruner = sweep.fingerprint[:12], make_pruner(sweep.pruner, max_steps)
             self.study = optuna.create_study(
                 storage=storage, study_name=name, direction=goal, pruner=pruner, load_if_exists=True
@@ -83,10 +73,6 @@ class Study:
         trials = self.trials()
         return {trial.user_attrs["fingerprint"]: trial for trial in trials if "fingerprint" in trial.user_attrs}
 
-    def skip_reasons(self) -> Counter[str]:
-        """Count why points were not trained."""
-        return Counter(trial.user_attrs.get("skipped", "unknown") for trial in self.trials())
-
     def enqueue(self, points: Mapping[str, Point]) -> None:
         """Append points, by their fingerprints, to the queue, unless they are in it already."""
         waiting = {name for name, trial in self.latest_trials().items() if not trial.state.is_finished()}
@@ -102,12 +88,13 @@ class Study:
             if trial.status not in STATES or trial.fingerprint in known:
                 continue
             state, value = STATES[trial.status], trial.value if trial.status == "finished" else None
-            params = self.free_values(trial.point)
-            spaces = {axis.name: value_distribution(axis) for axis in self.sweep.free_axes if axis.name in params}
-            attributes = {"point": trial.point, "fingerprint": trial.fingerprint}
-            self.study.add_trial(
-                create_trial(state=state, value=value, params=params, distributions=spaces, user_attrs=attributes)
-            )
+            fixed = FixedTrial(self.free_values(trial.point))
+            for axis in self.sweep.free_axes:
+                if axis.name in trial.point:
+                    suggest_value(axis, fixed)  # which records its distribution
+            details: dict[str, Any] = {"params": fixed.params, "distributions": fixed.distributions}
+            details["user_attrs"] = {"point": trial.point, "fingerprint": trial.fingerprint}
+            self.study.add_trial(create_trial(state=state, value=value, **details))
 
     def free_values(self, point: Point) -> dict[str, Any]:
         """Return the values of a point that Optuna chooses; zipped axes follow from them."""
@@ -124,10 +111,12 @@ class Study:
 
     def ask(self, at_random: bool = False) -> Suggestion:
         """Return the next suggestion: the queue's first, or the sampler's, which ignores all results if `at_random`."""
-        # each trial has a seed of its own, so that a resumed sweep draws the same points
-        seed = (self.sweep.search.seed * SEED_STRIDE + len(self.trials())) % 2**32
-        # Optuna counts every pruned trial as one to learn from, and points that were never trained are told as such
-        startup = STARTUP_TRIALS + sum("skipped" in trial.user_attrs for trial in self.trials(TrialState.PRUNED))
+        # each trial has a seed of its own, so that a resumed sweep draws the same points, and far from those of other
+        # trials, so that sweeps of neighbouring seeds draw different ones
+        seed = (self.sweep.search.seed * 1_000_003 + len(self.trials())) % 2**32
+        # TPE first learns from ten trials at random points; Optuna counts every pruned trial as one to learn from, and
+        # points that were never trained are told as such
+        startup = 10 + sum("skipped" in trial.user_attrs for trial in self.trials(TrialState.PRUNED))
         learns = self.sweep.search.kind == "tpe" and not at_random
         tpe = TPESampler(n_startup_trials=startup, seed=seed, constant_liar=True)
         self.study.sampler = tpe if learns else RandomSampler(seed=seed)
@@ -173,24 +162,13 @@ def make_pruner(pruner: Pruner | None, max_steps: int | None) -> BasePruner:
     return HyperbandPruner(min_resource=pruner.min_steps, max_resource=longest, reduction_factor=pruner.reduction)
 
 
-def suggest_value(axis: Axis, trial: optuna.trial.Trial) -> Value:
+def suggest_value(axis: Axis, trial: BaseTrial) -> Value:
     """Return an axis's value in a trial: the one that it has already, or a drawn one."""
     if axis.labels is not None:
         return axis.labels[axis.labels.index(trial.suggest_categorical(axis.name, axis.labels))]
-    low, high = axis.low or 0, axis.high or 0
     if axis.integer:
-        return trial.suggest_int(axis.name, int(low), int(high), log=axis.log)
-    return trial.suggest_float(axis.name, low, high, log=axis.log)
-
-
-def value_distribution(axis: Axis) -> BaseDistribution:
-    """Return the distribution that an axis's values are drawn from."""
-    if axis.labels is not None:
-        return CategoricalDistribution(axis.labels)
-    low, high = axis.low or 0, axis.high or 0
-    if axis.integer:
-        return IntDistribution(int(low), int(high), log=axis.log)
-    return FloatDistribution(low, high, log=axis.log)
+        return trial.suggest_int(axis.name, int(axis.low), int(axis.high), log=axis.log)
+    return trial.suggest_float(axis.name, axis.low, axis.high, log=axis.log)
 
 
 def write_wandb_sweep(file: Path, sweep: Sweep, overrides: Sequence[str], data: Path | None) -> list[str]:
@@ -200,7 +178,10 @@ def write_wandb_sweep(file: Path, sweep: Sweep, overrides: Sequence[str], data: 
     """
     min_iterations = hyperband_iterations(sweep)
     lost = list(limitations(sweep, min_iterations))
-    comments = "".join(f"# {line}\n" for line in (WANDB_USAGE, *lost))
+    usage = (
+        "`wandb sweep THIS_FILE`, then `wandb agent ENTITY/PROJECT/ID` in this folder, on as many machines as you like."
+    )
+    comments = "".join(f"# {line}\n" for line in (usage, *lost))
     text = comments + dump(wandb_config(sweep, overrides, data, min_iterations))
     with atomic_new_file(file) as target:
         target.write(text.encode())

@@ -19,7 +19,7 @@ from composer.recipe.extends_and_overrides import FirstSetting, apply_override, 
 from composer.recipe.interpolation import substitute
 from composer.recipe.recipe import first_setting
 from composer.recipe.schema_reader import is_stack
-from composer.recipe.yaml_reader import Node
+from composer.recipe.yaml_reader import Node, reachable
 from composer.sweeps.sweep import Axis, Sweep, Value, combinations, complete, dependencies, same_value
 
 MAX_TRIED = 256
@@ -244,7 +244,7 @@ def apply_point(sweep: Sweep, point: Mapping[str, Value]) -> Node:
     root = apply_settings(sweep.root, apply_extensions(sweep.base_root, values), first)
     root = replace_blocks(root, _replacements(root, values, rules), rules)
     for axis, value in values:
-        if axis.kind == "set" and axis.target is not None:
+        if axis.kind == "set":
             root = _set_value(root, axis.target, axis.choice(value), f"axes.{axis.name}.set", first)
     return substitute(apply_overrides(root, sweep.overrides, first))
 
@@ -285,7 +285,6 @@ def _replacements(root: Node, values: AxisValues, rules: Rules) -> list[tuple[li
         for other, _ in replacing[:index]:
             both = find_overlap(matches[axis.name], matches[other.name])
             if both is not None:
-                assert axis.target is not None
                 message = f"`{axis.name}` and `{other.name}` both replace `{format_path(both)}`"
                 hint = f"make one axis of them, or let `when` say at which labels of `{other.name}` this one is active"
                 path = f"axes.{axis.name}.replace"
@@ -295,14 +294,12 @@ def _replacements(root: Node, values: AxisValues, rules: Rules) -> list[tuple[li
 
 def find_matches(root: Node, axis: Axis, rules: Rules) -> list[Match]:
     """Return what a `replace` axis selects in a recipe."""
-    assert axis.target is not None
     selector = parse_selector(axis.target.value)
     return [] if selector is None else select(root, selector, rules)
 
 
 def no_match_fault(root: Node, axis: Axis, rules: Rules) -> Fault:
     """Return the fault of an axis that replaces nothing, with what it could select."""
-    assert axis.target is not None
     text = axis.target.value
     everything = list(walk_model(root, rules))
     *_, word = text.split("..")
@@ -372,10 +369,5 @@ def _is_never_active(sweep: Sweep, axis: Axis) -> bool:
 
 def _dependency_values(sweep: Sweep, axis: Axis) -> dict[str, Sequence[Value]]:
     """Return the values of the axes on which one depends, directly and through others; of ranges their ends."""
-    names: set[str] = set()
-    waiting = set(dependencies(axis))
-    while waiting:
-        name = waiting.pop()
-        names.add(name)
-        waiting |= {more for other in sweep.axes if other.name == name for more in dependencies(other)} - names
+    names = reachable([axis], {other.name: other for other in sweep.axes}, dependencies)
     return {other.name: other.labels or other.ends for other in sweep.axes if other.name in names}

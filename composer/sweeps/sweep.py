@@ -59,17 +59,18 @@ class Axis:
     """One dimension of the search space: its finite `labels`, in order, or a range from `low` to `high`.
 
     `choices` holds what each label stands for: a value, blocks, or a recipe that extends the base; for a range it holds
-    the range. `target` is the path or selector as written, `node` the whole mapping of the axis.
+    the range. `target` is the path or selector as written, or the recipes that extend the base; `node` is the whole
+    mapping of the axis.
     """
 
     name: str
     kind: Literal["set", "replace", "extend"]
     node: Node = field(repr=False)
-    target: Node | None = field(repr=False)
+    target: Node = field(repr=False)
     labels: tuple[Value, ...] | None
     choices: tuple[Node, ...] = field(repr=False)
-    low: float | int | None = None
-    high: float | int | None = None
+    low: float | int = 0
+    high: float | int = 0
     log: bool = False
     integer: bool = False
     when: Condition | None = field(default=None, repr=False)
@@ -78,11 +79,7 @@ class Axis:
     @property
     def ends(self) -> tuple[Value, ...]:
         """The first and the last value."""
-        if self.labels is not None:
-            return self.labels[0], self.labels[-1]
-        assert self.low is not None
-        assert self.high is not None
-        return self.low, self.high
+        return (self.low, self.high) if self.labels is None else (self.labels[0], self.labels[-1])
 
     def choice(self, value: Value) -> Node:
         """Return what a value of this axis stands for."""
@@ -100,7 +97,7 @@ class Axis:
             return any(same_value(value, label) for label in self.labels)
         if isinstance(value, bool) or not isinstance(value, int if self.integer else (int, float)):
             return False
-        return self.low is not None and self.high is not None and self.low <= value <= self.high
+        return bool(self.low <= value <= self.high)
 
     def describe_values(self) -> str:
         """Return the values of this axis in words."""

@@ -32,10 +32,6 @@ from composer.sweeps.sweep import Status, Trial, final_score, read_log, read_run
 
 PR_SET_PDEATHSIG = 1
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
-CONNECT_TIMEOUT = 10.0
-"""Seconds in which a cluster must answer."""
-RETRIES = 2
-"""How often a trial's worker is started again after it was killed."""
 KILLED = (130, 137, 143)
 """Exit statuses of a training that somebody else ended; a negative one says the same."""
 PATIENCE = 300.0
@@ -166,8 +162,8 @@ class RayWorkerPool:
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             host, colon, port = address.removeprefix("ray://").rpartition(":")
-            if colon and port.isdecimal():  # Ray itself would try for minutes
-                socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT).close()
+            if colon and port.isdecimal():  # Ray itself would try for minutes, and not for ten seconds
+                socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
             self.ray.init(address=address, log_to_driver=False, logging_level="error", configure_logging=True)
         except (OSError, ValueError, OverflowError, RuntimeError, self.ray.exceptions.RayError) as error:
             hint = "start one with `ray start --head` and write its address, or write `--ray auto` or `--ray local`"
@@ -272,7 +268,7 @@ class TrialRunner:
             self.start_next_seed()
         elif status < 0 or status in KILLED:
             self.kills += 1
-            if self.kills > RETRIES:
+            if self.kills > 2:  # so often its worker is started again
                 number = -status if status < 0 else status - 128
                 last = signal.Signals(number).name if number in list(signal.Signals) else f"exit status {status}"
                 self.end("failed", error=f"its training was killed {self.kills} times, the last time by {last}")
