@@ -106,48 +106,44 @@ def setting_changes(one: Recipe, other: Recipe) -> list[Change]:
         sections = (recipe.canonical[section].items() for recipe in (one, other))
         before, after = ({key: value for key, value in items if key not in hidden} for items in sections)
         path = ("decoding",) if section == "decoding" else ()
-        walk = SettingWalk(one.rules["$defs"], section)
-        changes += walk.compare(before, after, one.rules["properties"][section], path)
+        changes += compare_settings(section, before, after, one.rules["properties"][section], path, one.rules["$defs"])
     return changes
 
 
-@dataclass(frozen=True)
-class SettingWalk:
-    """Walk over two values of one section, side by side with their JSON Schema."""
-
-    defs: Schema
-    section: str
-
-    def compare(self, before: Any, after: Any, schema: Schema, path: tuple[str | int, ...]) -> Iterator[Change]:
-        """Yield the changes from one value to the other."""
-        if before == after:
+def compare_settings(
+    section: str, before: Any, after: Any, schema: Schema, path: tuple[str | int, ...], defs: Schema
+) -> Iterator[Change]:
+    """Yield the changes from one value of a section to another, side by side with their JSON Schema."""
+    if before == after:
+        return
+    rules = dereference(defs, schema)
+    table = str(rules.get("x-choice") or "")
+    if table and before is not None and after is not None:
+        ((one, settings),), ((other, others),) = before.items(), after.items()
+        if one == other:
+            inner = defs.get(f"{table}.{one}", {})
+            yield from compare_settings(section, settings, others, inner, (*path, one), defs)
             return
-        rules = dereference(self.defs, schema)
-        table = str(rules.get("x-choice") or "")
-        if table and before is not None and after is not None:
-            ((one, settings),), ((other, others),) = before.items(), after.items()
-            if one == other:
-                yield from self.compare(settings, others, self.defs.get(f"{table}.{one}", {}), (*path, one))
-                return
-            texts = (self._choice_text(value, table) for value in (before, after))
-            yield Change("replaced", self.section, format_path(path), format_path(path), "", "", *texts)
-        elif isinstance(before, Mapping) and isinstance(after, Mapping):
-            known, more = rules.get("properties", {}), rules.get("additionalProperties")
-            for key in dict.fromkeys((*before, *after)):
-                inner = known.get(key, more if isinstance(more, Mapping) else {})
-                yield from self.compare(before.get(key), after.get(key), inner, (*path, key))
-        else:
-            values = (self._choice_text(value, table) for value in (before, after))
-            yield Change("set", self.section, "", "", "", format_path(path), *values)
+        texts = (_choice_text(value, table, defs) for value in (before, after))
+        yield Change("replaced", section, format_path(path), format_path(path), "", "", *texts)
+    elif isinstance(before, Mapping) and isinstance(after, Mapping):
+        known, more = rules.get("properties", {}), rules.get("additionalProperties")
+        for key in dict.fromkeys((*before, *after)):
+            inner = known.get(key, more if isinstance(more, Mapping) else {})
+            yield from compare_settings(section, before.get(key), after.get(key), inner, (*path, key), defs)
+    else:
+        values = (_choice_text(value, table, defs) for value in (before, after))
+        yield Change("set", section, "", "", "", format_path(path), *values)
 
-    def _choice_text(self, value: Any, table: str) -> Any:
-        """Return a choice in short, `adam(learning_rate=0.001)`; any other value unchanged."""
-        if not table or value is None:
-            return value
-        ((word, settings),) = value.items()
-        schema = self.defs.get(f"{table}.{word}", {})
-        defaults = {key: entry.get("default") for key, entry in schema.get("properties", {}).items()}
-        return TreeNode(CHOICE, word, (), settings, (), defaults, schema.get("x-first")).head()
+
+def _choice_text(value: Any, table: str, defs: Schema) -> Any:
+    """Return a choice in short, `adam(learning_rate=0.001)`; any other value unchanged."""
+    if not table or value is None:
+        return value
+    ((word, settings),) = value.items()
+    schema = defs.get(f"{table}.{word}", {})
+    defaults = {key: entry.get("default") for key, entry in schema.get("properties", {}).items()}
+    return TreeNode(CHOICE, word, (), settings, (), defaults, schema.get("x-first")).head()
 
 
 SHOWN_ELSEWHERE = ("name", "fingerprints", "scores", "by_length", "parameters", "vocabularies", "wandb_id", "seed")

@@ -42,8 +42,8 @@ MAX_PATHS = 6
 """Paths that are listed for a change that occurs in many places."""
 MAX_CLAUSES = 4
 """Changes in the summary."""
-NOT_IN_SUMMARY = ("trainer", "logging", "run")
 DECIDING = ("model", "data", "training", "decoding")
+"""Sections that decide what is trained, and so are in the summary."""
 HEADS: Mapping[str, str] = {"trainer": "trainer (how it is run)", "run": "runs"}
 
 Key = tuple[str, ...]
@@ -169,7 +169,7 @@ class Difference:
     def sentence(self) -> str:
         """Return a summary in one sentence."""
         same_data = self.agreement.same("data")
-        deciding = sorted((x for x in self.changes if x.section not in NOT_IN_SUMMARY), key=rank)
+        deciding = sorted((x for x in self.changes if x.section in DECIDING), key=rank)
         changes = list(dict.fromkeys(clause(cluster, self.word_counts) for cluster in cluster_changes(deciding)))
         more = len(changes) - MAX_CLAUSES
         if more > 0:

@@ -148,7 +148,6 @@ ENVIRONMENT = {
 INHERITED: tuple[str, ...] = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO", "GIT_EXEC_PATH")
 INHERITED += ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM")
 """What users say of how git reaches a host; the other variables of git are about some other repository."""
-CHECK_URL = "check the URL and the revision; a private repository needs a key or a credential helper"
 CHECK_NETWORK = "check the network and the name of the host"
 UNREACHABLE: tuple[str, ...] = ("Could not resolve", "Failed to connect", "Connection refused", "Connection timed out")
 UNREACHABLE += ("Network is unreachable", "No route to host", "Operation too slow")
@@ -261,8 +260,9 @@ def git_error(origin: str, status: int, output: str) -> RunError:
         fix = "write a branch, a tag, or all 40 digits of a commit"
         return RunError.of("no such branch or tag is in the repository", fix, origin)
     lines = [line.strip() for line in output.splitlines() if line.strip()] or [f"exit {status}"]
+    usual = "check the URL and the revision; a private repository needs a key or a credential helper"
     known = next(((line, hint) for line in lines for sign, hint in HINTS.items() if sign in line), None)
-    line, hint = known or (next((x for x in lines if x.startswith(("fatal:", "error:"))), lines[-1]), CHECK_URL)
+    line, hint = known or (next((x for x in lines if x.startswith(("fatal:", "error:"))), lines[-1]), usual)
     return RunError.of(f"git says: {line.removeprefix('fatal: ')[:MAX_LIBRARY_MESSAGE]}", hint, origin)
 
 

@@ -34,12 +34,6 @@ MAX_NAMED_CURVES = 8
 """Curves that are shown at first; the legend has the others."""
 LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
 """Above the chart, where it cannot cover the title of an axis."""
-HEADINGS = {
-    "table": "Trials",
-    "costs": "Quality against cost",
-    "axes": "What each axis contributes",
-    "curves": "Curves",
-}
 
 
 def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> Path:
@@ -49,14 +43,19 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
     ranked = [(cost, [e for e in board.ranked if cost.metric in e.measured]) for cost in cost_goals(board)]
     charts = [(cost, results) for cost, results in ranked if results]
     curves = [result for result in board.results if result.curve]
-    present = {"table": board.results, "costs": charts, "axes": effects, "curves": curves}
+    sections = {
+        "table": ("Trials", board.results),
+        "costs": ("Quality against cost", charts),
+        "axes": ("What each axis contributes", effects),
+        "curves": ("Curves", curves),
+    }
     *table, fingerprints = columns(board)
     page = render(
         "leaderboard.html",
         title=f"{board.name}: leaderboard",
         name=board.name,
         counts=count_text(board),
-        sections={name: heading for name, heading in HEADINGS.items() if present[name]},
+        sections={name: heading for name, (heading, content) in sections.items() if content},
         ranking_note=ranking_note(board),
         columns=[*table, fingerprints],
         trials=[
