@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from composer.comparison.tree import BRANCH, stack_trees
 from composer.data.sources import source_names
 from composer.hub.pack_format import basename
 from composer.recipe.metrics import METRICS, signatures
@@ -54,8 +53,8 @@ def model_card(recipe: Recipe, record: Record, license: str = "") -> str:
         for part, name, value in scores
         if part == split
     ]
-    nodes = (node for root in stack_trees(recipe).values() for node in root.descendants())
-    blocks = (node.word.replace("_", "-") for node in nodes if node.kind != BRANCH)
+    parts = ("encoder", "encoders", "decoder", "stacks")
+    blocks = (tag for part in parts for tag in block_tags(recipe.model.get(part)))
     metadata = ModelCardData(
         license=license or None,
         language=languages(recipe) or None,
@@ -125,6 +124,15 @@ def pipeline_tag(recipe: Recipe) -> str:
     if not source_names(recipe):
         return "text-generation"
     return "translation" if len(languages(recipe)) > 1 else ""
+
+
+def block_tags(value: Any) -> Iterator[str]:
+    """Yield the names of the blocks in a part of a model, with hyphens."""
+    if isinstance(value, list):
+        blocks = (item for item in value if isinstance(item, Mapping) and len(item) == 1)
+        yield from (str(name).replace("_", "-") for block in blocks for name in block)
+    for inner in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from block_tags(inner)
 
 
 def is_on_hub(recipe: Recipe) -> bool:
