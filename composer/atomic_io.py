@@ -26,8 +26,6 @@ NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 """Flags of `os.open`: wait for no FIFO, and translate no line ends."""
 LARGE = 1 << 26
 """Bytes of a file whose SHA-256 is remembered: hashing 1 GB takes a second or two."""
-TEMPORARY_NAME = re.compile(r"\..+\.\d+(\.part)?")
-"""Names of temporary files: hidden, and ending in the number of the process that writes them."""
 
 
 @contextmanager
@@ -80,8 +78,8 @@ def is_hash(text: object) -> TypeGuard[str]:
 
 
 def is_temporary(path: Path) -> bool:
-    """Return True for temporary files, including those of killed processes."""
-    return TEMPORARY_NAME.fullmatch(path.name) is not None
+    """Return True for temporary files, also of killed processes: hidden, with a process's number at the end."""
+    return re.fullmatch(r"\..+\.\d+(\.part)?", path.name) is not None
 
 
 def remove_temporaries(folder: Path) -> None:
@@ -165,7 +163,12 @@ def _temporary_sibling(target: Path, create: Callable[[Path], None]) -> Iterator
         target.parent.mkdir(parents=True, exist_ok=True)
         create(temporary)
         yield temporary
-        _rename(temporary, target)
+        require_absent(target)
+        try:
+            temporary.rename(target)
+        except OSError:
+            require_absent(target)  # another process was quicker: say so, rather than what the system says
+            raise
     except BaseException as error:
         with suppress(OSError):
             shutil.rmtree(temporary) if temporary.is_dir() else temporary.unlink(missing_ok=True)
@@ -174,15 +177,6 @@ def _temporary_sibling(target: Path, create: Callable[[Path], None]) -> Iterator
         fix = f"{os_error_hint(error)}, or choose another path"
         raise RunError.of(f"this cannot be written: {os_error_reason(error)}", fix, str(target)) from None
     fsync_directory(target.parent)
-
-
-def _rename(temporary: Path, target: Path) -> None:
-    require_absent(target)
-    try:
-        temporary.rename(target)
-    except OSError:
-        require_absent(target)  # another process was quicker: say so, rather than what the system says
-        raise
 
 
 @contextmanager

@@ -56,7 +56,6 @@ HASHED = {
     "weights_sha256": "model.safetensors",
 }
 """Files whose SHA-256 is in run.json, by its key there."""
-MAX_RECORD_BYTES = 1 << 24
 REQUIRED_KEYS = ("status", "fingerprints", "data", "tokenizer_sha256", "vocabularies", "parameters", "wandb_id")
 """Keys that run.json has from its first moment, and that a resumed training reads."""
 MODULE_PREFIX = "model."
@@ -86,7 +85,7 @@ class RunDir:
     def read(self) -> dict[str, Any]:
         """Return run.json. Raises RunError if there is none, it cannot be read, or is not what a training writes."""
         try:
-            record = parse_json(read_text(self.record, MAX_RECORD_BYTES))
+            record = parse_json(read_text(self.record, 1 << 24))
         except (FileNotFoundError, NotADirectoryError) as error:
             message = "this is not a run folder: it has no run.json"
             if isinstance(error, NotADirectoryError):

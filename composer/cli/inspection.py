@@ -111,12 +111,17 @@ def fingerprints(path: RecipeOrRun, data: DataDir = None, as_json: AsJson = Fals
 @command("seqcomposer blocks", "seqcomposer blocks self_attention")
 def blocks(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A block.")] = None) -> None:
     """List the blocks, or describe one with its settings."""
+    from rich.markup import escape
+
     from composer.recipe import schema_generator
 
     prefix, definitions = "block.", schema_generator.load()["$defs"]
     known = {key.removeprefix(prefix): value for key, value in definitions.items() if key.startswith(prefix)}
     if name is None:
-        print_blocks(known)
+        table = make_table(["block", "description"])
+        for key, block in known.items():
+            table.add_row(key, escape(block["description"]))
+        table_console().print(table)
     elif name in known:
         print_block(name, known[name])
     else:
@@ -148,16 +153,6 @@ def schema(
     for file, text in texts.items():
         file.write_text(text, encoding="utf-8")
         echo(f"wrote {file}")
-
-
-def print_blocks(blocks: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print every block and what it is."""
-    from rich.markup import escape
-
-    table = make_table(["block", "description"])
-    for name, block in blocks.items():
-        table.add_row(name, escape(block["description"]))
-    table_console().print(table)
 
 
 def print_block(name: str, block: Mapping[str, Any]) -> None:

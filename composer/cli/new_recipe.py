@@ -11,17 +11,15 @@ from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
+from composer.atomic_io import atomic_new_file
 from composer.data import tables, text_files
-from composer.errors import DataError, Fault, RunError, os_error_reason
+from composer.errors import DataError, Fault
 from composer.recipe import schema_generator
 
-SAMPLED_LINES = 20_000
-"""Lines that are read to see which letters the two texts use."""
 MIN_PAIRS_TO_SPLIT = 50
 """Fewer pairs than these are all trained on: none can be spared for validation and test."""
 MIN_PAIRS_TO_TRANSLATE = 10_000
 """From fewer pairs a model learns to write the language, and hardly to translate."""
-MAX_HELD_OUT = 1000
 
 
 class Preset(NamedTuple):
@@ -63,14 +61,8 @@ def write_new_recipe(source: Path, target: Path, output: Path | None = None) -> 
     """
     pairs = count_pairs(source, target)
     output = output or Path(f"{recipe_name(source, target)}.yaml")
-    text = fill_template(source, target, output, pairs)
-    try:
-        with output.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        exists = isinstance(error, FileExistsError)
-        reason = "exists already" if exists else f"cannot be written: {os_error_reason(error)}"
-        raise RunError.of(f"`{output}` {reason}", "name another file with --output") from None
+    with atomic_new_file(output) as file:
+        file.write(fill_template(source, target, output, pairs).encode())
     return output
 
 
@@ -95,7 +87,7 @@ def next_steps(source: Path, target: Path, recipe: Path) -> list[str]:
 
 def held_out_of(pairs: int) -> int:
     """Return how many pairs each of val and test gets: a tenth of few pairs, less of many."""
-    return min(MAX_HELD_OUT, max(1, pairs // 25, min(100, pairs // 10)))
+    return min(1000, max(1, pairs // 25, min(100, pairs // 10)))
 
 
 def preset_for(pairs: int) -> Preset:
@@ -171,9 +163,9 @@ def _text_fault(path: Path) -> Fault | None:
 
 
 def sample_letters(path: Path) -> set[str]:
-    """Return the letters of the first lines of a text."""
+    """Return the letters of the first 20,000 lines of a text: enough to see which it uses."""
     with path.open(encoding="utf-8-sig") as lines:
-        return {letter for line in islice(lines, SAMPLED_LINES) for letter in line.lower() if letter.isalpha()}
+        return {letter for line in islice(lines, 20_000) for letter in line.lower() if letter.isalpha()}
 
 
 def recipe_name(source: Path, target: Path) -> str:

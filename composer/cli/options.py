@@ -48,14 +48,12 @@ def show_loading() -> Iterator[None]:
     """Show on a terminal that something is being loaded; importing torch takes seconds."""
     is_terminal = sys.stderr.isatty()
     if is_terminal:
-        sys.stderr.write("loading ...")
-        sys.stderr.flush()
+        typer.echo("loading ...", err=True, nl=False)
     try:
         yield
     finally:
         if is_terminal:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            typer.echo("\r\x1b[K", err=True, nl=False)
 
 
 def print_json(data: Any) -> None:

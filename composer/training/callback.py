@@ -126,7 +126,9 @@ class TrainingLoopCallback(Callback):
         if not has_finite_state(trainer):
             cause = "a gradient since the last checkpoint was not finite"
             step = self.progress.step
-            raise self.diverged(f"after {step} steps a weight or an optimizer state is NaN or infinite: {cause}")
+            raise self.trace.error(
+                f"after {step} steps a weight or an optimizer state is NaN or infinite: {cause}", self.module
+            )
         self.checkpoints.save(trainer, self.progress.step, self.history)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
@@ -142,7 +144,8 @@ class TrainingLoopCallback(Callback):
         if self.logger:
             self.logger.validated(row, samples)
         self.history.append({"step": float(self.progress.step), **scores})
-        self.progress = pl_module.loop_progress = self.progress._replace(losses=validation_losses(self.history))
+        losses = (*self.progress.losses, scores["val/loss"])
+        self.progress = pl_module.loop_progress = self.progress._replace(losses=losses)
         self.row_step, self.row_time = self.progress.step, time.monotonic()
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
@@ -225,11 +228,7 @@ class TrainingLoopCallback(Callback):
     def check_finite(self, value: float, name: str) -> None:
         """Raise RunFailed if a loss is NaN or infinite."""
         if not math.isfinite(value):
-            raise self.diverged(f"{name} is {value} after {self.progress.step} steps")
-
-    def diverged(self, message: str) -> RunFailed:
-        """Return the error of a loss, weight or optimizer state that is not finite, with where that began."""
-        return self.trace.error(message, self.module.recipe, self.module.model)
+            raise self.trace.error(f"{name} is {value} after {self.progress.step} steps", self.module)
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Continue from the checkpoint that Lightning has loaded, if any.
@@ -240,14 +239,15 @@ class TrainingLoopCallback(Callback):
         self.ranks = Ranks(trainer.global_rank, trainer.world_size)
         state = self.resumed or {}
         self.clock = Clock(trainer.strategy.root_device.type == "cpu", state.get("minutes", 0.0))
-        self.progress = Progress(trainer.global_step, 0.0, validation_losses(self.history))
+        losses = (scores["val/loss"] for scores in self.history if "val/loss" in scores)
+        self.progress = Progress(trainer.global_step, 0.0, tuple(losses))
         positions = self.ranks.gather((self.progress.step, self.sampler.epoch, self.sampler.done))
         if len(set(positions)) > 1:
             steps = ", ".join(f"step {step} in process {rank}" for rank, (step, *_) in enumerate(positions))
             raise RunFailed.of(f"the processes do not resume from the same checkpoint: {steps}", SHARE_FOLDER)
         self.update_progress(trainer, pl_module)
         if state:
-            self.restore_streams(trainer, pl_module, state["random"], state["row"]["sums"])
+            self.restore_streams(trainer, state["random"], state["row"]["sums"])
         elif self.ranks.rank:
             seed_all(self.sampler.order.seed, self.progress.step, self.ranks.rank)
         self.row_time = self.asked_time = time.monotonic()
@@ -257,9 +257,7 @@ class TrainingLoopCallback(Callback):
         if self.logger:
             self.logger.display.begin(self.progress.spent)
 
-    def restore_streams(
-        self, trainer: Trainer, module: Seq2SeqModule, random: Sequence[dict[str, Any]], sums: Sequence[Any]
-    ) -> None:
+    def restore_streams(self, trainer: Trainer, random: Sequence[dict[str, Any]], sums: Sequence[Any]) -> None:
         """Restore the random streams and the sums of an unfinished row, one of each per process of the checkpoint.
 
         A stream belongs to one process: with another number of processes, all of them begin new ones.
@@ -273,7 +271,7 @@ class TrainingLoopCallback(Callback):
                 now, then = (f"{count} process{'es' * (count > 1)}" for count in (world, len(random)))
                 streams = "the batches are the same, dropout and other random numbers differ"
                 self.logger.display.say(f"{now} in place of {then}: {streams}")
-        module.train_sums.load_state_dicts(sums[rank::world], trainer.strategy.root_device)
+        self.module.train_sums.load_state_dicts(sums[rank::world], trainer.strategy.root_device)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that a resumed training needs besides weights and optimizer; a collective call."""
@@ -296,11 +294,6 @@ class TrainingLoopCallback(Callback):
         self.row_step, self.row_pace = state["row"]["since"], list(state["row"]["budget_spent"])
         if self.curriculum:
             self.curriculum.load_state_dict(state["curriculum"])
-
-
-def validation_losses(history: Sequence[Mapping[str, float]]) -> tuple[float, ...]:
-    """Return the validation losses so far, in order."""
-    return tuple(scores["val/loss"] for scores in history if "val/loss" in scores)
 
 
 MAX_SENTENCES = 200
@@ -345,8 +338,6 @@ def num_sentences(model: EncoderDecoder, lengths: Lengths) -> int:
     return count if len(queries) <= MAX_QUERIES else max(1, queries[MAX_QUERIES].row)
 
 
-DIVERGED = "lower the learning rate, give the schedule more `warmup_steps`, or set `training.clip_norm: 1.0`"
-"""Fix of a loss, weight or optimizer state that is not finite."""
 TRACED_STEPS = 2 * ROW_STEPS
 """Steps that are traced: more than lie between two rows of metrics, where the loss is looked at."""
 
@@ -363,24 +354,27 @@ class DivergenceTrace:
         gradients = (p.grad if p.grad is not None else p.new_zeros(()) for p in model.parameters())
         self.norms.append((step, torch.stack([vector_norm(gradient) for gradient in gradients])))  # (P,)
 
-    def error(self, message: str, recipe: Recipe, model: nn.Module) -> RunFailed:
+    def error(self, message: str, module: Seq2SeqModule) -> RunFailed:
         """Return the error of a training that `message` says has diverged, with the block where it began."""
         loss = next((step for step, loss in self.losses if not loss.isfinite()), None)
         bad = next(((step, norms) for step, norms in self.norms if not norms.isfinite().all()), None)
         path: KeyPath = ()
         if bad is not None and (loss is None or bad[0] < loss):
-            path = _last_block(model, (~bad[1].isfinite()).tolist())
+            path = _last_block(module.model, (~bad[1].isfinite()).tolist())
             message += f"; the gradient of step {bad[0] + 1:,} was the first that was not finite"
             message += f", and the last block in which it was not is `{path[-1]}`" if path else ""
         elif loss is not None:
             message += f"; the loss of step {loss + 1:,} was the first that was not finite"
             before = next((norms for step, norms in self.norms if step == loss - 1), None)
             if before is not None:
-                path = _last_block(model, (before == before.max()).tolist())
+                path = _last_block(module.model, (before == before.max()).tolist())
                 message += f", and the largest gradient before it, {float(before.max()):.3g}"
                 message += f", was that of `{path[-1]}`" if path else ""
-        hint = DIVERGED + (", or put a `norm` before this block" if path else "")
-        return RunFailed([recipe.fault("diverged", path, message, hint)]) if path else RunFailed.of(message, hint)
+        hint = "lower the learning rate, give the schedule more `warmup_steps`, or set `training.clip_norm: 1.0`"
+        hint += ", or put a `norm` before this block" if path else ""
+        return (
+            RunFailed([module.recipe.fault("diverged", path, message, hint)]) if path else RunFailed.of(message, hint)
+        )
 
 
 def _last_block(model: nn.Module, marked: list[bool]) -> KeyPath:

@@ -201,7 +201,10 @@ def training_processes(local: int, nodes: int) -> Iterator[None]:
         over.set()
         destroy_process_group()
         wait_for_exit(processes)
-        restore_environment(before)
+        # what told ranks apart must not reach the next training of this process
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
         torch.set_num_threads(threads)
 
 
@@ -346,10 +349,3 @@ def wait_for_exit(processes: Processes) -> None:
         if process.poll() is None:
             process.kill()
             process.wait()
-
-
-def restore_environment(environment: dict[str, str]) -> None:
-    """Undo changes of the environment: what told ranks apart must not reach the next training of this process."""
-    for name in os.environ.keys() - environment.keys():
-        del os.environ[name]
-    os.environ.update(environment)

@@ -21,7 +21,13 @@ from rich.table import Column
 
 from composer.atomic_io import atomic_write
 from composer.errors import one_line_error
-from composer.formatting import UnfailingStream, format_duration, make_console, strip_control_characters
+from composer.formatting import (
+    UnfailingStream,
+    format_duration,
+    make_console,
+    null_where_not_finite,
+    strip_control_characters,
+)
 from composer.inference.run import Sample
 from composer.recipe.metrics import format_scores
 from composer.run_dir import read_metrics
@@ -100,8 +106,7 @@ def read_budget_trace(path: Path) -> dict[int, float]:
 
 def json_line(row: Mapping[str, Any]) -> str:
     """Return a row as a line of JSON, with NaN and infinities, which JSON lacks, as null."""
-    not_numbers = {key: None for key, value in row.items() if isinstance(value, float) and not math.isfinite(value)}
-    return json.dumps({**row, **not_numbers}, ensure_ascii=False) + "\n"
+    return json.dumps(null_where_not_finite(row), ensure_ascii=False) + "\n"
 
 
 WandbMode = Literal["online", "offline", "disabled"]

@@ -20,8 +20,6 @@ OPTIMIZER_STATES = {"adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1, "adagrad
 """Numbers that an optimizer remembers of each parameter; `sgd` without momentum remembers none."""
 NUMBER_BYTES = {"64": 8, "bf16-true": 2}
 """Bytes of a parameter, by precision; 4 in the others."""
-SLACK = 1.25
-"""What an estimate of the steps of an epoch may be too small by, or too large."""
 
 
 class EpochSize(NamedTuple):
@@ -39,7 +37,7 @@ class EpochSize(NamedTuple):
         curriculum = recipe.training["curriculum"] or {}
         longest = int(sample.data.train.lengths(curriculum.get("by")).max())
         steps = sample.steps_per_epoch(recipe.training["tokens_per_batch"])
-        return cls(steps, longest, 1.0 if sample.is_all else SLACK)
+        return cls(steps, longest, 1.0 if sample.is_all else 1.25)
 
 
 def check_recipe(recipe: Recipe, any_machine: bool = False, any_data: bool = False) -> Plan:
@@ -136,13 +134,11 @@ def machine_faults(recipe: Recipe, planned: Plan, sample: DryRun | None) -> list
     shown = ("enable_progress_bar", "enable_model_summary", "log_every_n_steps", "timeout_minutes")
     machine = {*recipe.explicit.get("trainer", {})} - {*shown} or "precision" in recipe.explicit.get("training", {})
     if machine:
-        from pytorch_lightning import Callback  # late: Lightning takes seconds to import
-
-        from composer.training.setup import build_trainer, silence_lightning
+        from composer.training.setup import build_trainer, silence_lightning  # late: Lightning takes seconds to import
 
         silence_lightning()
         try:
-            build_trainer(recipe, Callback())
+            build_trainer(recipe)
         except RecipeError as error:
             faults += error.faults
     hint = "`check --any-machine` leaves this out"

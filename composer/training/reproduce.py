@@ -93,11 +93,10 @@ class ReproducedRun:
             differs.append("the data are not those that it was trained on")
         differs += environment_differences(self.record, environment)
         differs += [f"it was resumed with {change}" for change in self.record.get("resumed_with") or []]
-        weights = self.record.get("weights_sha256")
         return {
             "run": str(self.run_dir.path),
             "fingerprint": recorded["run"],
-            "weights_sha256": weights,
+            "weights_sha256": self.record.get("weights_sha256"),
             "differs": differs,
         }
 

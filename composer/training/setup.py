@@ -133,7 +133,7 @@ def setup(
         loop.reproduced_pace = read_budget_trace(RunDir(Path(record["reproduces"]["run"])).metrics)
     elif original:
         loop.reproduced_pace = read_budget_trace(original.run_dir.metrics)
-    trainer = build_trainer(recipe, loop, callbacks, loggers)
+    trainer = build_trainer(recipe, [loop, *callbacks], loggers)
     return TrainingSetup(
         source, run_dir, record, display, data, module, loop, trainer, start_from, checkpoint, original
     )
@@ -215,10 +215,8 @@ def wait_for_record(run_dir: RunDir) -> dict[str, Any]:
     return run_dir.read()
 
 
-def build_trainer(
-    recipe: Recipe, loop: Callback, callbacks: Sequence[Callback] = (), loggers: Sequence[Logger] = ()
-) -> Trainer:
-    """Return the Trainer that `trainer:` and `training:` of a recipe describe, with `loop` as its first callback.
+def build_trainer(recipe: Recipe, callbacks: Sequence[Callback] = (), loggers: Sequence[Logger] = ()) -> Trainer:
+    """Return the Trainer that `trainer:` and `training:` of a recipe describe.
 
     Raises RecipeError if Lightning refuses the combination, at the place in the recipe that it most likely means.
     """
@@ -232,7 +230,7 @@ def build_trainer(
         arguments |= machine | {
             "strategy": make_strategy(machine, timedelta(minutes=recipe.trainer["timeout_minutes"])),
             "plugins": [AtomicCheckpointIO(), cluster_environment()],
-            "callbacks": [loop, *callbacks],
+            "callbacks": [*callbacks],
             "logger": [*loggers] or False,
             # Lightning's own would be added to those that the caller gives: nothing is written twice
             "enable_checkpointing": any(isinstance(callback, Checkpoint) for callback in callbacks),
@@ -266,6 +264,8 @@ def resolve_devices(recipe: Recipe) -> dict[str, Any]:
     `16-mixed`.
     """
     machine = {key: recipe.trainer[key] for key in ("accelerator", "devices", "num_nodes", "strategy")}
+    has_gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
+    on_cpu = machine["accelerator"] == "cpu" or (machine["accelerator"] == "auto" and not has_gpu)
     if external_launcher():
         for key, started in zip(("devices", "num_nodes"), launched_world(), strict=True):
             if machine[key] == "auto":
@@ -275,24 +275,18 @@ def resolve_devices(recipe: Recipe) -> dict[str, Any]:
                 message = f"{external_launcher()} has started {started} {noun}, and `{key}` is {machine[key]}"
                 fix = f"write `{key}: auto`, or start as many"
                 raise RecipeError([recipe.fault("trainer", ("trainer", key), message, fix)])
-    elif uses_cpu(machine["accelerator"]) and machine["devices"] == "auto":
+    elif on_cpu and machine["devices"] == "auto":
         machine |= {"accelerator": "cpu", "devices": 1}
     machine["num_nodes"] = 1 if machine["num_nodes"] == "auto" else machine["num_nodes"]
     # a TPU's processes are Lightning's own matter
     if machine["strategy"] == "auto" and machine["accelerator"] not in ("mps", "tpu") and num_processes(machine) > 1:
         machine["strategy"] = "ddp"
-    if str(recipe.training["precision"]) == "16-mixed" and uses_cpu(machine["accelerator"]):
+    if str(recipe.training["precision"]) == "16-mixed" and on_cpu:
         # Lightning would train in bf16-mixed, and call it 16-mixed
         message, fix = CPU_REFUSES_16
         message = f"{message}, and there is no GPU"
         raise RecipeError([recipe.fault("value", ("training", "precision"), message, fix)])
     return machine
-
-
-def uses_cpu(accelerator: str) -> bool:
-    """Return True if a CPU is asked for, or there is nothing else."""
-    has_gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
-    return accelerator == "cpu" or (accelerator == "auto" and not has_gpu)
 
 
 def num_devices(devices: Any) -> int:

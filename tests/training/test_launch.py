@@ -425,8 +425,8 @@ def test_devices_and_machines_are_checked(tmp_path: Path, written: str, code: st
 def test_the_environment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEPT", "1")
     before = dict(os.environ)
-    told(monkeypatch, LOCAL_RANK="0", KEPT="2")
-    distributed.restore_environment(before)
+    with distributed.training_processes(1, 1):
+        told(monkeypatch, LOCAL_RANK="0", KEPT="2")
     assert dict(os.environ) == before
 
 
