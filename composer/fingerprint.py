@@ -25,7 +25,7 @@ HASHED_LINES = 10_000  # lines that are hashed at once
 DATA_SETTINGS = ("tokenizer", "max_length", "lowercase")
 """Settings of `data` that affect a training whatever the lines are."""
 
-InitialWeights = Mapping[str, str]
+InitialWeights = dict[str, str]
 """SHA-256 of the `weights` and the `tokenizer` that a training starts from."""
 
 
@@ -62,8 +62,7 @@ def fingerprint_pairs(
 
     processes: those of the training, where their number changes its result.
     """
-    began = dict(weights) if weights else None
-    return canonical_form.fingerprints(recipe.canonical, data_sha256(recipe, pairs), began, processes)
+    return canonical_form.fingerprints(recipe.canonical, data_sha256(recipe, pairs), weights, processes)
 
 
 def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:

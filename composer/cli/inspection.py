@@ -21,6 +21,7 @@ from composer.cli.options import (
     with_examples,
 )
 from composer.errors import RunError, did_you_mean
+from composer.formatting import to_json
 
 commands = typer.Typer()
 command = partial(with_examples, commands)
@@ -141,13 +142,13 @@ def schema(
     from composer.recipe import schema_generator as recipe_schema
 
     if not write:
-        echo(recipe_schema.to_json(recipe_schema.load()), nl=False)
+        print_json(recipe_schema.load())
         return
     from composer.recipe import python_classes
 
     rules = recipe_schema.generate()
     texts = {
-        recipe_schema.schema_path(): recipe_schema.to_json(rules),
+        recipe_schema.schema_path(): to_json(rules) + "\n",
         python_classes.classes_path(): python_classes.generate(rules),
     }
     for file, text in texts.items():

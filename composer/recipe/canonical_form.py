@@ -69,7 +69,9 @@ def fingerprints(
     """
     model = {key: value for key, value in canonical["model"].items() if key != "dropout"}
     model["output"] = {**model["output"], "tie": sorted(model["output"]["tie"])}
-    model["stacks"] = used_stacks(model)
+    stacks = model["stacks"] or {}
+    used = reachable([model[key] for key in ("encoder", "encoders", "decoder")], stacks, strings_in)
+    model["stacks"] = {name: stack for name, stack in stacks.items() if name in used}
     hashes = {"model": _hash(_without_relaxation(model)), "data": data or _hash(canonical["data"])}
     run = {
         **hashes,
@@ -81,13 +83,6 @@ def fingerprints(
     if processes > 1:
         run["processes"] = processes
     return {**hashes, "run": _hash(run)}
-
-
-def used_stacks(model: Data) -> Data:
-    """Return the named stacks that the encoders and the decoder use, directly or through other stacks."""
-    stacks = model.get("stacks") or {}
-    used = reachable([model.get(key) for key in ("encoder", "encoders", "decoder")], stacks, strings_in)
-    return {name: stack for name, stack in stacks.items() if name in used}
 
 
 def _without_relaxation(data: Any) -> Any:

@@ -215,17 +215,12 @@ def merge(base: Node, own: Node, path: KeyPath = ()) -> Node:
 # ------------------------------------------------------------------------------------------- overrides
 
 
-class PathStep(NamedTuple):
-    """One step of a path, and where it begins and ends in the text."""
+def parse_path(text: str) -> tuple[list[tuple[str | int, int, int]], int]:
+    """Return the steps of a path such as `model.encoder.0.repeat` or `model.encoder[0]`, and where they end.
 
-    name: str | int
-    begin: int
-    end: int
-
-
-def parse_path(text: str) -> tuple[list[PathStep], int]:
-    """Return the steps of a path such as `model.encoder.0.repeat` or `model.encoder[0]`, and where they end."""
-    steps: list[PathStep] = []
+    Each step is a key or an index, and where it begins and ends in the text.
+    """
+    steps: list[tuple[str | int, int, int]] = []
     end = 0
     while end < len(text):
         match = _STEP.match(text, end)
@@ -233,8 +228,8 @@ def parse_path(text: str) -> tuple[list[PathStep], int]:
             break
         name, *index = match.groups()
         begin = end + (match.group()[0] in ".[")
-        steps.append(PathStep(name if name is not None else int(index[0] or index[1]), begin, match.end()))
         end = match.end()
+        steps.append((name if name is not None else int(index[0] or index[1]), begin, end))
     return steps, end
 
 

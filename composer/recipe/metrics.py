@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from composer.formatting import significant
 
@@ -78,28 +78,24 @@ def _exact_match(hypotheses: Texts, references: Texts) -> float:
     return equal / len(references)
 
 
-_digits = partial(significant, digits=4)
+_Cost = partial(Metric, format=partial(significant, digits=4), lower_is_better=True)
 _Share = partial(Metric, unit="0 to 1", format="{:.1%}".format, highest=1.0, chart="Accuracy")
 _OfCorpus = partial(
     Metric, unit="0 to 100", format="{:.2f}".format, needs="translations", highest=100.0, chart="BLEU and chrF"
 )
 METRICS: dict[str, Metric] = {
-    "loss": Metric(
+    "loss": _Cost(
         label="loss",
         meaning="cross-entropy per target token; lower is better",
         unit="nats per token",
-        format=_digits,
         from_sums=_loss,
-        lower_is_better=True,
         chart="Loss",
     ),
-    "perplexity": Metric(
+    "perplexity": _Cost(
         label="perplexity",
         meaning="exp(loss); lower is better",
         unit="per token",
-        format=_digits,
         from_sums=lambda sums: math.exp(min(_loss(sums), 700.0)),  # exp(710) is no float any more
-        lower_is_better=True,
         chart="Perplexity",
         logarithmic=True,
         hub="perplexity",
@@ -130,14 +126,12 @@ METRICS: dict[str, Metric] = {
         sacrebleu="CHRF",
         hub="chrf",
     ),
-    "bits_per_sequence": Metric(
+    "bits_per_sequence": _Cost(
         label="bits per sequence",
         meaning="negative log2-likelihood of an answer; lower is better",
         unit="bits",
-        format=_digits,
         from_sums=lambda sums: sums["bits"] / sums["rows"],
         needs="bits",
-        lower_is_better=True,
         chart="Bits per sequence",
         logarithmic=True,
     ),
@@ -212,18 +206,12 @@ def signatures() -> dict[str, str]:
     return names
 
 
-class Resampled(NamedTuple):
-    """BLEU of a system, half the width of its 95 % bootstrap interval, and the p-value of the second system."""
+def paired_bootstrap(systems: Sequence[Texts], references: Texts, resamples: int) -> tuple[list[Any], str]:
+    """Return sacreBLEU's paired bootstrap of two systems (Koehn 2004), and its signature with seed and resamples.
 
-    bleu: float
-    interval: float
-    p_value: float
-
-
-def paired_bootstrap(
-    systems: Sequence[Sequence[str]], references: Sequence[str], resamples: int
-) -> tuple[list[Resampled], str]:
-    """Return sacreBLEU's paired bootstrap of two systems (Koehn 2004), and its signature with seed and resamples."""
+    A result has the BLEU of a system, `score`, half the width of its 95 % interval, `ci`, and for the second system
+    the `p_value`.
+    """
     from sacrebleu.significance import PairedTest
 
     named = [(name, list(lines)) for name, lines in zip(("one", "other"), systems, strict=True)]
@@ -231,5 +219,4 @@ def paired_bootstrap(
     test = PairedTest(named, metrics, [list(references)], test_type="bs", n_samples=resamples)
     settings, scores = test()
     (results,) = (value for name, value in scores.items() if name != "System")
-    resampled = [Resampled(r.score, r.ci, 1.0 if r.p_value is None else r.p_value) for r in results]
-    return resampled, str(next(iter(settings.values())))
+    return results, str(next(iter(settings.values())))

@@ -31,7 +31,11 @@ def load(
     Raises RecipeError with every fault of the first stage (reading, inheritance, variables, schema) that has any.
     """
     file = Path(path)
-    return _finish(extend(file, root), file, overrides, data_dir)
+    extended = extend(file, root)
+    rules = schema_generator.load()
+    overridden = apply_overrides(extended, overrides, lambda path: first_setting(rules, path))
+    recipe = from_node(file, substitute(overridden), rules, data_dir, extended if overrides else None)
+    return replace(recipe, warnings=_unused_variable_warnings(extended))
 
 
 def load_text(
@@ -45,15 +49,7 @@ def load_text(
 
     `source` is what faults call the text, `file` if None. Raises RecipeError like `load`.
     """
-    own = parse(text, str(file) if source is None else source)
-    return _finish(extend(Path(file), own), Path(file), overrides, data_dir)
-
-
-def _finish(extended: Node, file: Path, overrides: Sequence[str], data_dir: str | Path | None) -> Recipe:
-    rules = schema_generator.load()
-    overridden = apply_overrides(extended, overrides, lambda path: first_setting(rules, path))
-    recipe = from_node(file, substitute(overridden), rules, data_dir, extended if overrides else None)
-    return replace(recipe, warnings=_unused_variable_warnings(extended))
+    return load(file, overrides, data_dir, parse(text, str(file) if source is None else source))
 
 
 def _unused_variable_warnings(extended: Node) -> tuple[Fault, ...]:
@@ -98,6 +94,10 @@ def default_name(file: Path) -> str:
     return "".join(char if char.isalnum() or char in "._-" else "-" for char in file.stem).lstrip("._-") or "recipe"
 
 
+def _section(key: str) -> property:
+    return property(lambda recipe: recipe.canonical[key], doc=f"The section `{key}` with its defaults.")
+
+
 @dataclass(frozen=True, eq=False)
 class Recipe:
     """A validated recipe.
@@ -122,35 +122,12 @@ class Recipe:
         """The name of the recipe and of its runs."""
         return self.canonical["name"]
 
-    @property
-    def dataset(self) -> dict[str, Any]:
-        """The section `data` with its defaults."""
-        return self.canonical["data"]
-
-    @property
-    def model(self) -> dict[str, Any]:
-        """The section `model` with its defaults."""
-        return self.canonical["model"]
-
-    @property
-    def training(self) -> dict[str, Any]:
-        """The section `training` with its defaults."""
-        return self.canonical["training"]
-
-    @property
-    def decoding(self) -> dict[str, Any]:
-        """The section `decoding` with its defaults: a single-key mapping."""
-        return self.canonical["decoding"]
-
-    @property
-    def logging(self) -> dict[str, Any]:
-        """The section `logging` with its defaults."""
-        return self.canonical["logging"]
-
-    @property
-    def trainer(self) -> dict[str, Any]:
-        """The section `trainer` with its defaults."""
-        return self.canonical["trainer"]
+    dataset = _section("data")
+    model = _section("model")
+    training = _section("training")
+    decoding = _section("decoding")  # a single-key mapping
+    logging = _section("logging")
+    trainer = _section("trainer")
 
     @cached_property
     def tokenizer(self) -> TokenizerKind:
@@ -225,16 +202,12 @@ class Recipe:
         Elsewhere is another file, the command line or a default under `model`. What a run has stored is not to be
         mended, so there it is a warning too.
         """
-        fault, (node, steps, _), (block, block_steps, _) = (
-            self.fault("unused", path, message, hint),
-            self.locate(path),
-            self.locate(path[:-1]),
-        )
+        fault, (node, steps, _) = self.fault("unused", path, message, hint), self.locate(path)
+        block, block_steps, _ = self.locate(path[:-1])
         own = node.place.file == self.root.mark.file and steps[: len(block_steps)] == block_steps
         if own and not (self.file.parent / "run.json").is_file():
             return fault
-        at = block.place
-        where = f"{'' if at.file == fault.file else f'{at.file}, '}line {at.line}"
+        where = f"{'' if block.place.file == fault.file else f'{block.place.file}, '}line {block.place.line}"
         return replace(fault, message=f"{message}; see `{path[-2]}`, {where}").as_warning()
 
     def before_overrides(self) -> Recipe | None:

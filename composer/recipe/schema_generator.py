@@ -61,11 +61,6 @@ def schema_path() -> Path:
     return inside if inside.exists() else here.parent / "schemas" / "recipe.schema.json"
 
 
-def to_json(schema: Schema) -> str:
-    """Return a schema as it is written to its file."""
-    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
-
-
 def generate() -> Schema:
     """Return the schema, generated from every registered block, choice and section. Imports torch."""
     from composer.recipe import sections as language
@@ -333,7 +328,6 @@ KINDS: dict[str, Schema] = {
     "identifier": _text(IDENTIFIER),
     "recipe_name": _text(RECIPE_NAME, "a name of letters, digits, `.`, `_` and `-`"),
     "bases": _one_or_list(NAME, PIN_SCHEMA),
-    "paths": _one_or_list(NAME),
     "any": {"x-open": True},
 }
 """The schemas of settings that are more than a scalar, by the name of their `Kind` in an annotation."""

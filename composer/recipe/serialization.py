@@ -76,6 +76,8 @@ class RecipeObject:
 
     word: ClassVar[str] = ""
     others: ClassVar[str] = ""
+    _is_short = False  # whether its first setting was given without its name
+    _has_braces = False  # whether it was read from `NAME: {}`, which is written like this again
 
     def __init_subclass__(cls, word: str = "", others: str = "") -> None:
         cls.word, cls.others = word, others
@@ -88,7 +90,7 @@ class RecipeObject:
                 if name not in names:
                     raise TypeError(f"{cls.__name__} has no setting `{name}`{did_you_mean(name, names)}")
             made = super().__new__(cls)
-            object.__setattr__(made, "_short", bool(args))
+            object.__setattr__(made, "_is_short", bool(args))
             return made
 
     def plain(self) -> Any:
@@ -109,7 +111,7 @@ class RecipeObject:
         for field in fields_of(self).values():
             setting = getattr(self, field.name)
             if setting is not field.default and not (field.default == setting and setting is not UNSET):
-                yield "" if not field.kw_only and _is_short(self) else field.name, setting
+                yield "" if not field.kw_only and self._is_short else field.name, setting
 
 
 class RecipeObjectRoot(RecipeObject):
@@ -183,15 +185,11 @@ def _object_data(value: RecipeObject, path: KeyPath) -> Any:
     kind: Any = type(value)
     first = first_field(kind)
     data: Any = settings
-    if _is_short(value) and set(settings) == {first} and not isinstance(settings[first], dict):
+    if value._is_short and set(settings) == {first} and not isinstance(settings[first], dict):
         data = settings[first]
     if not value.word:
         return data
-    return value.word if settings == {} and not vars(value).get("_spelt") else {value.word: data}
-
-
-def _is_short(value: RecipeObject) -> bool:
-    return bool(vars(value).get("_short"))
+    return value.word if settings == {} and not value._has_braces else {value.word: data}
 
 
 def _scalar(value: Any, path: KeyPath) -> Any:
@@ -298,7 +296,7 @@ def _construct(kind: Any, data: Mapping[str, Any]) -> Any:
     if kind.others and rest:
         settings[kind.others] = rest
     made = kind(**settings)
-    object.__setattr__(made, "_spelt", not data)  # `copy: {}` is another text than `copy`
+    object.__setattr__(made, "_has_braces", not data)
     return made
 
 

@@ -24,23 +24,19 @@ KEY = rf"{ITEM}(?P<key>[\"']?[A-Za-z_][\w-]*[\"']?)"
 BLANKS = "[\u00a0\u2000-\u200b\u202f\u205f\u3000]+"
 PASTED = r"^ *(?P<at>```.*|>>>|<{7}.*|={7}.*|>{7}.*|\+)"
 
-SLIPS: tuple[tuple[re.Pattern[str], str, str], ...] = tuple(
-    (re.compile(pattern), message, fix)
-    for pattern, message, fix in (
-        (PASTED, "this is no part of a recipe", "remove it"),
-        (r"^ *(?P<at>//|/\*|--+(?= ))", "this begins no comment", "begin a comment with `#`"),
-        (rf"^{ITEM}-?(?P<at>{BLANKS})", "{at} is not a space", "write plain spaces"),
-        (rf"^{KEY} *:(?P<at>{BLANKS})", "{at} is not a space", "write plain spaces"),
-        (rf"^{KEY} *(?P<at>[{COLONS}]) *(?P<value>.*)", "{at} is not a colon", "write `{key}: {value}`"),
-        (rf"^ *(?P<at>[{DASHES}*]) ?(?P<value>.*)", "{at} begins no item of a list", "write `- {value}`"),
-        (rf"^{ITEM}(?P<at>-)(?P<value>[A-Za-z].*)", "a space is missing after this `-`", "write `- {value}`"),
-        (rf"^{KEY} *(?P<at>:)(?P<value>[^\s:/].*)", "a space is missing after this `:`", "write `{key}: {value}`"),
-        (rf"^{KEY} *(?P<at>=) *(?P<value>.*)", "a key and its value are parted by `: `", "write `{key}: {value}`"),
-    )
+SLIPS = (
+    (PASTED, "this is no part of a recipe", "remove it"),
+    (r"^ *(?P<at>//|/\*|--+(?= ))", "this begins no comment", "begin a comment with `#`"),
+    (rf"^{ITEM}-?(?P<at>{BLANKS})", "{at} is not a space", "write plain spaces"),
+    (rf"^{KEY} *:(?P<at>{BLANKS})", "{at} is not a space", "write plain spaces"),
+    (rf"^{KEY} *(?P<at>[{COLONS}]) *(?P<value>.*)", "{at} is not a colon", "write `{key}: {value}`"),
+    (rf"^ *(?P<at>[{DASHES}*]) ?(?P<value>.*)", "{at} begins no item of a list", "write `- {value}`"),
+    (rf"^{ITEM}(?P<at>-)(?P<value>[A-Za-z].*)", "a space is missing after this `-`", "write `- {value}`"),
+    (rf"^{KEY} *(?P<at>:)(?P<value>[^\s:/].*)", "a space is missing after this `:`", "write `{key}: {value}`"),
+    (rf"^{KEY} *(?P<at>=) *(?P<value>.*)", "a key and its value are parted by `: `", "write `{key}: {value}`"),
 )
-"""Mistakes that one line shows: what it looks like, what is wrong at `at`, and the fix."""
-_NO_COLON = re.compile(rf"^(?P<before>{ITEM})(?P<at>[A-Za-z_][\w-]*)(?: +(?P<value>[^:]*[^: ]))?$")
-_PUNCTUATION = re.compile(f"(?P<at>[{''.join(LOOKALIKES)}])")
+"""Mistakes that one line shows: what it looks like, what is wrong at `at`, the fix; in brackets only the first two."""
+_NO_COLON = rf"^(?P<before>{ITEM})(?P<at>[A-Za-z_][\w-]*)(?: +(?P<value>[^:]*[^: ]))?$"
 
 # what libyaml and PyYAML's own parser say: pattern, message, fix
 COMPLAINTS = (
@@ -159,31 +155,26 @@ def _find_slip(lines: SourceLines, error: int, is_flow: bool) -> Fault | None:
     for line in lines.upwards(error):
         text = re.split(r" #|\r", lines.lines[line])[0].rstrip(" ")
         for pattern, message, fix in SLIPS[:2] if is_flow else SLIPS:
-            if match := pattern.match(text):
+            if match := re.match(pattern, text):
                 return _slip_fault(match, lines, line, message, fix)
-        if not is_flow and (match := _NO_COLON.match(text)) and _needs_colon(match, lines, line, error):
+        has_deeper = _indentation(lines.lines[error]) > _indentation(lines.lines[line])
+        # without a colon an item of a list is a name, unless deeper lines follow it
+        if not is_flow and (match := re.match(_NO_COLON, text)) and (has_deeper or "-" not in match["before"]):
             return _slip_fault(match, lines, line, "this key has no `:`", "write `{at}: {value}`")
-        if line == error and (match := _PUNCTUATION.search(text)):
-            meant = LOOKALIKES[match["at"]]
-            hint = f"write `{meant}`, or quotes around the text"
-            return _slip_fault(match, lines, line, f"{{at}} is not the `{meant}` of YAML", hint)
+        if line == error and (match := re.search(f"(?P<at>[{''.join(LOOKALIKES)}])", text)):
+            message, fix = "{at} is not the `{meant}` of YAML", "write `{meant}`, or quotes around the text"
+            return _slip_fault(match, lines, line, message, fix)
         if line != error and (is_flow or re.search(":( |$)", text)):
             return None
     return None
 
 
-def _needs_colon(match: re.Match[str], lines: SourceLines, line: int, error: int) -> bool:
-    """Return whether a line without a colon is a key: no item of a list, or one with deeper lines below it."""
-    is_item = "-" in match["before"]
-    return not is_item or _indentation(lines.lines[error]) > _indentation(lines.lines[line])
-
-
 def _slip_fault(match: re.Match[str], lines: SourceLines, line: int, message: str, fix: str) -> Fault:
     groups = {key: value or "" for key, value in match.groupdict().items()}
-    for key, value in groups.items():
-        fix = fix.replace(f"{{{key}}}", value)
-    message = message.replace("{at}", character_name(match["at"][0]))
-    return _fault(lines.at(line, match.start("at")), message, fix.replace(": `", ":`"), len(match["at"]))
+    groups["meant"] = LOOKALIKES.get(match["at"], "")
+    message = message.format_map(groups | {"at": character_name(match["at"][0])})
+    fix = fix.format_map(groups).replace(": `", ":`")
+    return _fault(lines.at(line, match.start("at")), message, fix, len(match["at"]))
 
 
 def _bracket_fault(character: str, lines: SourceLines, mark: Mark, opened: Any) -> Fault | None:
@@ -208,15 +199,13 @@ def _bracket_fault(character: str, lines: SourceLines, mark: Mark, opened: Any) 
 
 def _indentation_fault(lines: SourceLines, error: int) -> Fault | None:
     """Return the fault of the nearest line that is indented by an odd number of spaces, where few others are."""
-    depths = [_indentation(lines.lines[line]) for line in lines.upwards(len(lines.lines) - 1)]
-    if sum(depth % 2 for depth in depths) * 4 > len(depths):
+    depths = {line: _indentation(lines.lines[line]) for line in lines.upwards(len(lines.lines) - 1)}
+    near = [line for line in depths if line <= error][:8]
+    odd = [index for index, line in enumerate(near) if depths[line] % 2]
+    if not odd or sum(depth % 2 for depth in depths.values()) * 4 > len(depths):
         return None
-    near = [*lines.upwards(error)][:8]
-    line = next((line for line in near if _indentation(lines.lines[line]) % 2), None)
-    if line is None:
-        return None
-    depth = _indentation(lines.lines[line])
-    others = [_indentation(lines.lines[other]) for other in (*near[near.index(line) :: -1], *near[near.index(line) :])]
+    line, depth = near[odd[0]], depths[near[odd[0]]]
+    others = [depths[other] for other in (*near[odd[0] :: -1], *near[odd[0] :])]
     fitting = next((other for other in others if abs(other - depth) == 1), depth - 1)
     message = f"this line is indented by {depth} space{'' if depth == 1 else 's'}, and lines like it by {fitting}"
     return _fault(lines.at(line, depth), message, f"indent it by {fitting}", len(lines.lines[line].strip()))

@@ -69,14 +69,10 @@ def schema_faults(root: Node, schema: Schema) -> list[Fault]:
 
 
 def _validator(schema: Schema) -> Any:
-    def reference(validator: Any, name: str, instance: Any, _: Schema) -> Errors:
-        yield from validator.descend(instance, schema["$defs"][name.removeprefix("#/$defs/")])
-
     # `true` is not a number, and 4.0 no integer
     types = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
     types = types.redefine("number", lambda _, value: type(value) in (int, float) and abs(value) < math.inf)
     keywords = {
-        "$ref": reference,
         "anyOf": _any_of,
         "additionalProperties": _additional_properties,
         "properties": _properties,

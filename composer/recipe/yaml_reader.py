@@ -135,8 +135,7 @@ def read_bytes(data: bytes, shown: str) -> Node:
         message = f"the byte 0x{error.object[error.start]:02x} is not UTF-8"
         mark = _end_mark(before, shown)
         raise error_at(mark, "encoding", "", message, "save the file as UTF-8") from None
-    bad = _REFUSED.search(text)
-    if bad is not None:
+    if bad := _REFUSED.search(text):
         mark = _end_mark(text[: bad.start()], shown)
         raise _bad_character(mark, bad.group(), "remove it; a recipe is text")
     return parse(text, shown)
@@ -171,8 +170,7 @@ def parse(text: str, file: str) -> Node:
     """Return the mapping in a YAML text. Raise RecipeError with all its faults."""
     root = _parse(text, SourceLines(file, _BREAK.split(text)))
     if root is None:
-        top = Mark(file, 1, 1, 1, "")
-        raise error_at(top, "empty", "", "there is nothing in this file", "begin with `recipe: 1`")
+        raise _file_error(file, "empty", "there is nothing in this file", "begin with `recipe: 1`")
     if not isinstance(root.value, dict):
         kind = "list" if isinstance(root.value, list) else "single value"
         message = f"a recipe is a mapping of keys, and this is a {kind}"
@@ -183,8 +181,7 @@ def parse(text: str, file: str) -> Node:
 def parse_value(text: str, start: int) -> Node:
     """Return the YAML value that begins at `start` of an override from the command line. Raise RecipeError."""
     text = _BREAK.sub(" ", text)
-    bad = _REFUSED.search(text)
-    if bad is not None:
+    if bad := _REFUSED.search(text):
         raise _bad_character(Mark(COMMAND_LINE, 1, bad.start() + 1, 1, text), bad.group(), "remove it")
     root = _parse(text[start:], SourceLines(COMMAND_LINE, [text], start))
     if root is None:
@@ -217,7 +214,6 @@ class _Open:
     value: list[Node] | dict[str, Node]
     begin: Any
     key: tuple[str | None, Mark] | None = None
-    seen: dict[str, Mark] = field(default_factory=dict)
 
 
 @dataclass
@@ -303,13 +299,13 @@ class _Builder:
         if isinstance(parent.value, list):
             parent.value.append(node)
         elif parent.key is None:
-            parent.key = self._key(parent, node)
+            parent.key = self._key(parent.value, node)
         else:
             (name, mark), parent.key = parent.key, None
             if name is not None:
                 parent.value[name] = replace(node, key=mark)
 
-    def _key(self, parent: _Open, node: Node) -> tuple[str | None, Mark]:
+    def _key(self, siblings: dict[str, Node], node: Node) -> tuple[str | None, Mark]:
         mark = node.mark
         if isinstance(node.value, (dict, list)):
             message, hint = "a key is a word, not a list or a mapping", "put quotes around it if it is text"
@@ -321,12 +317,11 @@ class _Builder:
             text = f"`{node.text}`" if node.text else "nothing"
             hint = f'write "{node.text}"' if node.text else "write a name before the colon"
             self._fault(mark, "type", f"a key is text, and this is {text}", hint)
-        elif node.value in parent.seen:
-            line = parent.seen[node.value].line
+        elif node.value in siblings:
+            line = siblings[node.value].place.line
             message = f"`{node.value}` is a duplicate key; the first is in line {line}"
             self._fault(mark, "duplicate", message, "keep one of the two")
         else:
-            parent.seen[node.value] = mark
             return node.value, mark
         return None, mark
 

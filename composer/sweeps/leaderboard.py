@@ -270,7 +270,7 @@ def compare_outputs(names: Sequence[str], outputs: Sequence[Sequence[str]], refe
     pairs = [zip(texts, references, strict=True) for texts in outputs]
     right = [{index for index, (text, line) in enumerate(pair) if text.strip() == line.strip()} for pair in pairs]
     alone = [len(right[0] - right[1]), len(right[1] - right[0])]
-    counts = [(name, score.bleu, score.interval) for name, score in zip(names, scores, strict=True)]
+    counts = [(name, score.score, score.ci) for name, score in zip(names, scores, strict=True)]
     one, other = (RunScores(*counts[index], len(right[index]), alone[index]) for index in (0, 1))
     # if no resampled difference differs from the real one, its count is of nothing and would say p = 1 / 1001
     p_value = 1.0 if one.bleu == other.bleu else scores[1].p_value

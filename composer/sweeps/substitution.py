@@ -45,7 +45,7 @@ def parse_selector(text: str) -> Selector | None:
     """Return the selector that a text is, or None if it is none."""
     head, *words = text.split("..")
     parts, end = parse_path(head)
-    path = tuple(part.name for part in parts)
+    path = tuple(name for name, *_ in parts)
     are_words = all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", word) for word in words)
     return (path, tuple(words)) if end == len(head) and path[:1] == ("model",) and are_words else None
 

@@ -9,6 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from blocks.core.contract import Blocks, Bounds, Branches, Count, InitialState, NameList, Rate
+from composer.formatting import to_json
 from composer.recipe import schema_generator
 from composer.recipe.yaml_reader import read, to_data
 
@@ -23,8 +24,8 @@ def generated() -> dict[str, Any]:
 
 def test_the_committed_schema_is_the_generated_one(generated: dict[str, Any]) -> None:
     committed = (ROOT / "schemas" / "recipe.schema.json").read_text(encoding="utf-8")
-    assert committed == schema_generator.to_json(generated), "run `python -m composer.recipe.schema_generator`"
-    assert schema_generator.to_json(schema_generator.generate()) == schema_generator.to_json(generated)
+    assert committed == to_json(generated) + "\n", "run `python -m composer.recipe.schema_generator`"
+    assert to_json(schema_generator.generate()) == to_json(generated)
 
 
 def test_the_schema_is_a_valid_json_schema(generated: dict[str, Any]) -> None:
