@@ -108,11 +108,9 @@ class _Variables:
 
     def _interpolate(self, node: Node, path: KeyPath) -> Any:
         """Return what a text with variables stands for: the value itself if the text is one variable alone."""
-        escaped = _ESCAPED.fullmatch(node.value)
-        if escaped is not None:
+        if escaped := _ESCAPED.fullmatch(node.value):
             return escaped.group(1)
-        alone = _BARE.fullmatch(node.value) or _BRACED.fullmatch(node.value)
-        if alone is not None:
+        if alone := _BARE.fullmatch(node.value) or _BRACED.fullmatch(node.value):
             return self._lookup(alone, node, path)
         text = _BRACED.sub(lambda match: self._lookup_text(match, node, path), node.value)
         if len(text) > MAX_TEXT:

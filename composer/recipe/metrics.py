@@ -89,14 +89,12 @@ METRICS: dict[str, Metric] = {
         meaning="cross-entropy per target token; lower is better",
         unit="nats per token",
         from_sums=_loss,
-        chart="Loss",
     ),
     "perplexity": _Cost(
         label="perplexity",
         meaning="exp(loss); lower is better",
         unit="per token",
         from_sums=lambda sums: math.exp(min(_loss(sums), 700.0)),  # exp(710) is no float any more
-        chart="Perplexity",
         logarithmic=True,
         hub="perplexity",
     ),
@@ -132,7 +130,6 @@ METRICS: dict[str, Metric] = {
         unit="bits",
         from_sums=lambda sums: sums["bits"] / sums["rows"],
         needs="bits",
-        chart="Bits per sequence",
         logarithmic=True,
     ),
 }

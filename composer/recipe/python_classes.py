@@ -106,9 +106,9 @@ class _Writer:
     def _field(self, entry: str, described: Schema, key: str) -> str:
         is_merged = entry in MERGED or entry.startswith("defaults.")
         is_needed = key in described.get("required", ()) and not is_merged
-        types = dict.fromkeys(self._types(described["properties"][key]))
-        types |= {"None": None} if is_merged else {}
-        types |= {} if is_needed else {"Unset": None}
+        types = list(self._types(described["properties"][key]))
+        types += ["None"] if is_merged else []
+        types += [] if is_needed else ["Unset"]
         head = f"{field_name(key)}: {_union(types)}"
         if key == described.get("x-first"):
             return f"{head} = field({'' if is_needed else 'default=UNSET, '}kw_only=False)"
@@ -117,49 +117,39 @@ class _Writer:
 
     def _types(self, setting: Schema) -> Iterator[str]:
         """Yield the types of a setting, as Python writes them."""
-        reference = ref_name(setting)
-        if reference in BASES:
-            yield f"Any{BASES[reference]}"
+        if ref_name(setting) in BASES:
+            yield f"Any{BASES[ref_name(setting)]}"
             return
-        branches = setting.get("anyOf", [setting])
         if setting.get("x-open") and "anyOf" not in setting:
             yield "Any"
             return
-        for branch in branches:
-            yield from self._branch(branch, setting)
+        branches = setting.get("anyOf", [setting])
+        yield from (self._type(branch, setting) for branch in branches if branch != VARIABLE)
         if any(branch == VARIABLE or branch.get("type") == "string" for branch in branches):
             yield "Var"
 
-    def _branch(self, branch: Schema, setting: Schema) -> Iterator[str]:
-        if branch == VARIABLE:
-            return
+    def _type(self, branch: Schema, setting: Schema) -> str:
+        """Return the type of one JSON type of a setting."""
         if "enum" in branch:
             words = (f'"{word}"' if isinstance(word, str) else repr(word) for word in branch["enum"])
-            yield f"Literal[{', '.join(words)}]"
-        elif branch.get("type") == "array":
+            return f"Literal[{', '.join(words)}]"
+        if branch.get("type") == "array":
             items = setting["items"]
-            is_stack = ref_name(items) == BLOCK
-            yield "Stack" if is_stack else f"Sequence[{_union(dict.fromkeys(self._types(items)))}]"
-        elif branch.get("type") == "object" or "$ref" in branch:
-            yield from self._mapping(setting)
-        else:
-            yield SCALARS[branch["type"]]
-
-    def _mapping(self, setting: Schema) -> Iterator[str]:
-        section = ref_name(setting) or next(
-            (name for name, known in self.sections.items() if known == setting.get("properties")), ""
-        )
+            return "Stack" if ref_name(items) == BLOCK else f"Sequence[{_union(self._types(items))}]"
+        if branch.get("type") != "object" and "$ref" not in branch:
+            return SCALARS[branch["type"]]
+        properties = setting.get("properties")
+        section = ref_name(setting) or next((name for name, keys in self.sections.items() if keys == properties), "")
         if section:
-            yield self.names[section]
+            return f"{self.names[section]} | Mapping[str, Any]"
         values = setting.get("additionalProperties")
-        if not section and isinstance(values, dict) and not values.get("x-open"):
-            yield f"Mapping[str, {_union(dict.fromkeys(self._types(values)))}]"
-        else:
-            yield "Mapping[str, Any]"
+        if isinstance(values, dict) and not values.get("x-open"):
+            return f"Mapping[str, {_union(self._types(values))}]"
+        return "Mapping[str, Any]"
 
 
 def _union(types: Iterable[str]) -> str:
-    names = sorted(types, key=lambda name: name == "None")
+    names = sorted(dict.fromkeys(types), key=lambda name: name == "None")
     return "Any" if "Any" in names else " | ".join(names)
 
 

@@ -54,17 +54,15 @@ def load_text(
 
 def _unused_variable_warnings(extended: Node) -> tuple[Fault, ...]:
     """Return a warning for each variable of a fragment that nothing reads. Raise RecipeError for its own."""
-    faults, file = [], extended.mark.file
+    own, inherited, file = list[Fault](), list[Fault](), extended.mark.file
     for name, node in unused_variables(extended).items():
         is_own = node.place.file == file
         message = f"nothing reads the variable `{name}`" + ("" if is_own else f"; it comes into {file} by `extends`")
-        fault = fault_at(
-            node.place, "unused", f"vars.{name}", message, f"write `${name}` where it is wanted, or remove it"
-        )
-        faults.append(fault if is_own else fault.as_warning())
-    if own := [fault for fault in faults if fault.severity == "error"]:
+        hint = f"write `${name}` where it is wanted, or remove it"
+        (own if is_own else inherited).append(fault_at(node.place, "unused", f"vars.{name}", message, hint))
+    if own:
         raise RecipeError(own)
-    return tuple(faults)
+    return tuple(fault.as_warning() for fault in inherited)
 
 
 def from_node(

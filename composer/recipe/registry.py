@@ -37,8 +37,7 @@ class Choice(NamedTuple):
 
     def constructors(self) -> Mapping[str, Callable[..., Any]]:
         """Import the table of names and constructors. Imports torch."""
-        module, _, table = self.entries.partition(":")
-        constructors: Mapping[str, Callable[..., Any]] = getattr(importlib.import_module(module), table)
+        constructors: Mapping[str, Callable[..., Any]] = pkgutil.resolve_name(self.entries)
         return constructors
 
 

@@ -238,7 +238,6 @@ def _annotated(hint: Any, notes: Sequence[Any], defs: dict[str, Schema]) -> Sche
             name = note.name
             choice = {"$ref": f"#/$defs/{name.removeprefix('choice:')}"}
             return choice if name.startswith("choice:") else copy.deepcopy(KINDS[name])
-    for note in notes:
         if hasattr(note, "minimum"):
             bounds = {"minimum": note.minimum, "exclusiveMinimum": note.above}
             bounds |= {"exclusiveMaximum": note.below, "maximum": note.maximum}

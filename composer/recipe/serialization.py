@@ -32,9 +32,6 @@ from composer.recipe.yaml_reader import read as read_yaml
 PYTHON_SOURCE = "<python>"
 """What the YAML of objects is called in faults."""
 
-_NAME = re.compile(RECIPE_NAME)
-_VARIABLE_NAME = re.compile(VARIABLE_TEXT)
-
 
 class Unset(enum.Enum):
     """The value of a setting that was not given: it is not written, and the recipe's default holds."""
@@ -127,7 +124,7 @@ class RecipeObjectRoot(RecipeObject):
         """
         # its file would be called as its runs are, if it has a plain name
         name = self.plain().get("name")
-        stem = name if isinstance(name, str) and _NAME.fullmatch(name) else "recipe"
+        stem = name if isinstance(name, str) and re.fullmatch(RECIPE_NAME, name) else "recipe"
         return load_text(self.yaml(), Path(folder) / f"{stem}.yaml", overrides, data_dir, PYTHON_SOURCE)
 
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
@@ -237,7 +234,7 @@ def from_data(data: Any, hint: Any) -> Any:
     kinds = typing.get_args(hint) if is_union else (hint,)
     if isinstance(data, dict):
         return _from_mapping(data, kinds)
-    if isinstance(data, str) and _VARIABLE_NAME.fullmatch(data):
+    if isinstance(data, str) and re.fullmatch(VARIABLE_TEXT, data):
         return Var(data.strip("${}"), braced=data.startswith("${"))
     choice = _choices(kinds).get(data) if isinstance(data, str) else None
     if choice is not None and not _required(choice):

@@ -22,10 +22,9 @@ LOOKALIKES = {
 ITEM = r" *(?:- +)*"
 KEY = rf"{ITEM}(?P<key>[\"']?[A-Za-z_][\w-]*[\"']?)"
 BLANKS = "[\u00a0\u2000-\u200b\u202f\u205f\u3000]+"
-PASTED = r"^ *(?P<at>```.*|>>>|<{7}.*|={7}.*|>{7}.*|\+)"
 
 SLIPS = (
-    (PASTED, "this is no part of a recipe", "remove it"),
+    (r"^ *(?P<at>```.*|>>>|<{7}.*|={7}.*|>{7}.*|\+)", "this is no part of a recipe", "remove it"),
     (r"^ *(?P<at>//|/\*|--+(?= ))", "this begins no comment", "begin a comment with `#`"),
     (rf"^{ITEM}-?(?P<at>{BLANKS})", "{at} is not a space", "write plain spaces"),
     (rf"^{KEY} *:(?P<at>{BLANKS})", "{at} is not a space", "write plain spaces"),
@@ -39,37 +38,33 @@ SLIPS = (
 _NO_COLON = rf"^(?P<before>{ITEM})(?P<at>[A-Za-z_][\w-]*)(?: +(?P<value>[^:]*[^: ]))?$"
 
 # what libyaml and PyYAML's own parser say: pattern, message, fix
-COMPLAINTS = (
-    ("tab character", "a tab cannot indent", "indent with spaces"),
-    (
-        "mapping values are not allowed",
+COMPLAINTS = {
+    "tab character": ("a tab cannot indent", "indent with spaces"),
+    "mapping values are not allowed": (
         "a `:` is not allowed here",
         "put quotes around a text with `: `, write `{key: value}`, or check the indentation here and one line above",
     ),
-    ("sequence entries are not allowed", "a list cannot begin here", "begin the list on a line of its own"),
-    ("could not find expected ':'|expected ':'", "this key has no `:`", "write `key: value`"),
-    (
-        "expected '-' indicator",
+    "sequence entries are not allowed": ("a list cannot begin here", "begin the list on a line of its own"),
+    "could not find expected ':'|expected ':'": ("this key has no `:`", "write `key: value`"),
+    "expected '-' indicator": (
         "this line is indented like a list and is no item of it",
         "begin it with `- `, or indent it like the key it belongs to",
     ),
-    (
-        "expected key|expected <block end>",
+    "expected key|expected <block end>": (
         "this does not fit the lines above it",
         "check the indentation; inside [...] and {...} a comma parts the items",
     ),
-    ("document start", "something follows the recipe's end", "check the indentation and the brackets"),
-    ("node content", "a value is missing here", "check the commas and the brackets"),
-    (
-        "cannot start any token|alphabetic or numeric",
+    "document start": ("something follows the recipe's end", "check the indentation and the brackets"),
+    "node content": ("a value is missing here", "check the commas and the brackets"),
+    "cannot start any token|alphabetic or numeric": (
         "a plain text cannot begin with this character",
         "put quotes around the text",
     ),
-    ("comment or line break", "a text after `|` or `>` begins in the next line", "put quotes around the text"),
-    ("escape", "this is no valid escape in double quotes", "use single quotes, or double the backslash"),
-    ("expected ',' or", "a comma or a closing bracket is missing before this", "check the commas and the brackets"),
-    ("incompatible YAML", "this is written for another version of YAML", "remove the %YAML line"),
-)
+    "comment or line break": ("a text after `|` or `>` begins in the next line", "put quotes around the text"),
+    "escape": ("this is no valid escape in double quotes", "use single quotes, or double the backslash"),
+    "expected ',' or": ("a comma or a closing bracket is missing before this", "check the commas and the brackets"),
+    "incompatible YAML": ("this is written for another version of YAML", "remove the %YAML line"),
+}
 
 
 class SourceLines(NamedTuple):
@@ -129,7 +124,7 @@ def syntax_fault(error: Any, text: str, lines: SourceLines, begin: Any, quote: A
         return bracket
     elif not is_flow and (indented := _indentation_fault(lines, mark.line - 1)):
         return indented
-    explained = [(message, hint) for pattern, message, hint in COMPLAINTS if re.search(pattern, problem)]
+    explained = [explanation for pattern, explanation in COMPLAINTS.items() if re.search(pattern, problem)]
     message, hint = explained[0] if explained else (f"this is not YAML: {problem}", "")
     return _fault(mark, message, hint)
 

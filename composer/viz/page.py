@@ -259,7 +259,7 @@ def learning_curves(rows: Rows) -> list[Markup]:
     """Return every chart of metrics, and of what is logged beside them, of which the run has logged something."""
     specs: dict[str, ChartSpec] = {}
     for name, metric in METRICS.items():
-        title = metric.chart or metric.label
+        title = metric.chart or metric.label.capitalize()
         keys = specs[title].keys if title in specs else ("train/loss",) if name == "loss" else ()
         y_range = (0.0, 1.0) if metric.highest == 1 else None
         specs[title] = ChartSpec(title, metric.unit, (*keys, f"val/{name}"), metric.logarithmic, y_range)
