@@ -22,8 +22,6 @@ from composer.recipe.recipe import Recipe, load
 from composer.run_dir import HASHED, RESUME, RunDir
 
 HASHED_LINES = 10_000  # lines that are hashed at once
-DATA_SETTINGS = ("tokenizer", "max_length", "lowercase")
-"""Settings of `data` that affect a training whatever the lines are."""
 
 InitialWeights = dict[str, str]
 """SHA-256 of the `weights` and the `tokenizer` that a training starts from."""
@@ -69,7 +67,7 @@ def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
     """Return the SHA-256 of every line of every split, and of the settings by which lines become ids."""
     data = recipe.dataset
     settings = {
-        **{key: data[key] for key in DATA_SETTINGS},
+        **{key: data[key] for key in ("tokenizer", "max_length", "lowercase")},
         # how much of a story is read matters, what else `babi` says does not once the lines are known
         "stories": {key: data["babi"][key] for key in ("words", "sentences")} if data.get("babi") else None,
         # the lines are those of the first epoch alone

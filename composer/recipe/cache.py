@@ -13,7 +13,7 @@ import os
 import shlex
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from composer.atomic_io import atomic_write, is_hash, open_regular
 from composer.errors import (
@@ -34,8 +34,7 @@ SHORT_HASH = 12
 
 def cache_dir() -> Path:
     """Return the folder of the cache, which may not exist yet. Raise RunError if this user has no home folder."""
-    chosen = os.environ.get("SEQCOMPOSER_STORE")
-    if chosen:
+    if chosen := os.environ.get("SEQCOMPOSER_STORE"):
         return Path(os.path.abspath(chosen))
     xdg_cache = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(xdg_cache):  # the standard says to ignore a relative one
@@ -139,21 +138,8 @@ PIN_KEYS = tuple(PIN_SCHEMA["properties"])
 PIN_FORM = "{pull: REF, sha256: HEX}"
 
 
-class Pin(NamedTuple):
-    """A pinned recipe: what `pull` fetches it from, the SHA-256 of its text, and the node of the pin."""
-
-    ref: str
-    sha256: str
-    node: Node
-
-    @property
-    def command(self) -> str:
-        """The shell command that puts it into the cache."""
-        return f"seqcomposer pull {shlex.quote(self.ref)}"
-
-
-def parse_pin(node: Node) -> Pin:
-    """Return the pin in a mapping. Raise RecipeError with everything that is wrong with it."""
+def check_pin(node: Node) -> None:
+    """Raise RecipeError with everything that is wrong with a mapping that should be a pin."""
     if not any(key in PIN_KEYS or did_you_mean(key, PIN_KEYS) for key in node.value):
         message = f"a pinned recipe is `{PIN_FORM}`, and this is another mapping"
         raise error_at(node.mark, "type", "extends", message, f"write `{PIN_FORM}`, or a path")
@@ -162,31 +148,35 @@ def parse_pin(node: Node) -> Pin:
     for key in set(PIN_KEYS) - set(node.value) - misspelt:
         ref, hint = node.value.get("pull"), f"write `{PIN_FORM}`"
         if key == "sha256" and ref is not None and _is_reference(ref.value):
-            hint = f"run `{Pin(ref.value, '', node).command}`, which prints it"
+            hint = f"run `{_pull_command(ref.value)}`, which prints it"
         mark = node.place if node.key else node.mark._replace(length=1)
         faults.append(fault_at(mark, "missing", "extends", f"a pinned recipe needs `{key}`", hint))
     if faults:
         raise RecipeError(faults)
-    return Pin(node.value["pull"].value, node.value["sha256"].value, node)
 
 
-def read_pinned(pin: Pin) -> Node:
-    """Return the pinned recipe from the cache. Raise RecipeError if it is not there, was changed or extends another."""
-    sha256 = pin.node.value["sha256"]
+def _pull_command(ref: str) -> str:
+    return f"seqcomposer pull {shlex.quote(ref)}"
+
+
+def read_pinned(pin: Node) -> Node:
+    """Return a pinned recipe from the cache. Raise RecipeError if it is not there, was changed or extends another."""
+    ref, sha256 = pin.value["pull"], pin.value["sha256"]
+    command = _pull_command(ref.value)
     try:
-        cached = read(pin.sha256)
+        cached = read(sha256.value)
     except RunError as error:
         (fault,) = error.faults
         message = f"in the recipe cache, {fault.file}: {fault.message}"
-        hint = f"remove that file, then run `{pin.command}`"
+        hint = f"remove that file, then run `{command}`"
         raise error_at(sha256.mark, "sha256", "extends", message, hint) from None
     if cached is None:
-        message = f"no recipe with this SHA-256 is in the cache; it comes from `{pin.ref}`, unless that was changed"
-        raise error_at(pin.node.value["pull"].mark, "pull", "extends", message, f"run `{pin.command}`")
+        message = f"no recipe with this SHA-256 is in the cache; it comes from `{ref.value}`, unless that was changed"
+        raise error_at(ref.mark, "pull", "extends", message, f"run `{command}`")
     path, data = cached
     root = read_bytes(data, str(path))
     if "extends" in root.value:
-        hint = f"run `{pin.command}`, which merges a recipe with its bases"
+        hint = f"run `{command}`, which merges a recipe with its bases"
         message = "a cached recipe cannot extend another"
         raise error_at(root.value["extends"].place, "pull", "extends", message, hint)
     return root

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from composer.errors import Fault, KeyPath, Mark, RecipeError, did_you_mean, error_at, fault_at, format_path
-from composer.recipe.cache import parse_pin, read_pinned
+from composer.recipe.cache import check_pin, read_pinned
 from composer.recipe.interpolation import recipe_variables, unknown_variable
 from composer.recipe.registry import CHOICES
 from composer.recipe.schema_reader import DATA_SOURCES, VERSION, unsupported_version
@@ -132,19 +132,18 @@ class _Extender:
         name = os.path.normpath(os.path.join(os.path.dirname(shown), path))
         if not os.path.isfile(target):
             reason = "is not a file" if os.path.exists(target) else "does not exist"
-            folder, file = os.path.split(target)
-            others = sorted(Path(folder).glob("*.yaml")) if os.path.isdir(folder) else []
-            close = did_you_mean(file, [other.name for other in others if str(other) not in chain])
-            message = f"`{name}` {reason}{close}"
+            others = [file.name for file in sorted(Path(target).parent.glob("*.yaml")) if str(file) not in chain]
+            message = f"`{name}` {reason}{did_you_mean(os.path.basename(target), others)}"
             raise error_at(node.mark, "file", "extends", message, "the path is relative to this file")
         return self.load(Path(target), name, chain)
 
     def _pinned(self, node: Node, chain: tuple[str, ...]) -> Node:
-        pin = parse_pin(node)
-        if pin.sha256 not in self.done:
+        check_pin(node)
+        sha256 = node.value["sha256"].value
+        if sha256 not in self.done:
             self._check_count(node, chain)
-            self.done[pin.sha256] = _check_is_recipe(read_pinned(pin))
-        return self.done[pin.sha256]
+            self.done[sha256] = _check_is_recipe(read_pinned(node))
+        return self.done[sha256]
 
     def _check_count(self, node: Node, chain: tuple[str, ...]) -> None:
         if len(self.done) + len(chain) > MAX_FILES:

@@ -38,18 +38,12 @@ def load(
     return replace(recipe, warnings=_unused_variable_warnings(extended))
 
 
-def load_text(
-    text: str,
-    file: str | Path = "recipe.yaml",
-    overrides: Sequence[str] = (),
-    data_dir: str | Path | None = None,
-    source: str | None = None,
-) -> Recipe:
+def load_text(text: str, file: str | Path = "recipe.yaml", overrides: Sequence[str] = ()) -> Recipe:
     """Return the recipe in a YAML text, as if it stood in `file`, which need not exist; `extends` and data start there.
 
-    `source` is what faults call the text, `file` if None. Raises RecipeError like `load`.
+    Raises RecipeError like `load`.
     """
-    return load(file, overrides, data_dir, parse(text, str(file) if source is None else source))
+    return load(file, overrides, root=parse(text, str(file)))
 
 
 def _unused_variable_warnings(extended: Node) -> tuple[Fault, ...]:

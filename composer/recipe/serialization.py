@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from composer.atomic_io import atomic_write
 from composer.errors import Fault, KeyPath, RecipeError, RunError, did_you_mean, format_path, os_error_reason
 from composer.recipe import schema_generator
-from composer.recipe.recipe import Recipe, load_text
+from composer.recipe.recipe import Recipe, load
 from composer.recipe.schema_reader import RECIPE_NAME, VARIABLE_TEXT
 from composer.recipe.validation import schema_faults
-from composer.recipe.yaml_reader import MAX_DEPTH, dump, to_data
+from composer.recipe.yaml_reader import MAX_DEPTH, dump, parse, to_data
 from composer.recipe.yaml_reader import read as read_yaml
 
 PYTHON_SOURCE = "<python>"
@@ -125,7 +125,7 @@ class RecipeObjectRoot(RecipeObject):
         # its file would be called as its runs are, if it has a plain name
         name = self.plain().get("name")
         stem = name if isinstance(name, str) and re.fullmatch(RECIPE_NAME, name) else "recipe"
-        return load_text(self.yaml(), Path(folder) / f"{stem}.yaml", overrides, data_dir, PYTHON_SOURCE)
+        return load(Path(folder) / f"{stem}.yaml", overrides, data_dir, parse(self.yaml(), PYTHON_SOURCE))
 
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
         """Write it as YAML, and return the path. Comments of a file that it was read from are lost.
@@ -243,7 +243,7 @@ def from_data(data: Any, hint: Any) -> Any:
     if isinstance(data, list) and items:
         return [from_data(item, items[0]) for item in data]
     short = [] if data is None else [kind for kind in _sections(kinds) if first_field(kind)]
-    return _construct_choice(short[0], data) if short else data
+    return _construct_choice(short[0], data, data) if short else data
 
 
 def _classes(kinds: Sequence[Any]) -> list[Any]:
@@ -271,9 +271,8 @@ def _from_mapping(data: dict[str, Any], kinds: Sequence[Any]) -> Any:
     return {key: from_data(value, values) for key, value in data.items()}
 
 
-def _construct_choice(kind: Any, settings: Any, otherwise: Any = None) -> Any:
+def _construct_choice(kind: Any, settings: Any, otherwise: Any) -> Any:
     """Return the object with these settings, or with this first one; `otherwise` if it can have neither."""
-    otherwise = settings if otherwise is None else otherwise
     if isinstance(settings, dict):
         return _construct(kind, settings) if _fits(kind, settings) else otherwise
     first = first_field(kind)

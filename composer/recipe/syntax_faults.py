@@ -74,13 +74,12 @@ class SourceLines(NamedTuple):
     lines: list[str]
     start: int = 0
 
-    def mark(self, begin: Any, end: Any | None = None) -> Mark:
+    def mark(self, begin: Any, end: Any = None) -> Mark:
         """Return the location between two marks of the parser, cut at the end of its first line."""
         line = min(begin.line, len(self.lines) - 1)
         text = self.lines[line]
         column = begin.column + self.start
-        one_line = end is not None and end.line == begin.line
-        length = end.column - begin.column if end is not None and one_line else len(text) - column
+        length = end.column - begin.column if end and end.line == begin.line else len(text) - column
         return Mark(self.file, line + 1, column + 1, max(1, length), text)
 
     def at(self, line: int, column: int) -> Mark:

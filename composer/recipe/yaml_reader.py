@@ -109,10 +109,9 @@ def nesting_depth(node: Node) -> int:
 
 def read(path: Path, shown: str) -> Node:
     """Return the mapping in a file; `shown` is the file's name in faults. Raise RecipeError."""
-    fix = "name a recipe: a text file in YAML"
     try:
         if path.is_dir():
-            raise _file_error(shown, "file", "this is a folder", fix)
+            raise _file_error(shown, "file", "this is a folder", "name a recipe: a text file in YAML")
         with open_regular(path) as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
@@ -131,13 +130,11 @@ def read_bytes(data: bytes, shown: str) -> Node:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         # the decoder counts from after the byte order mark, if there is one
-        before = error.object[: error.start].decode("utf-8")
+        mark = _end_mark(error.object[: error.start].decode("utf-8"), shown)
         message = f"the byte 0x{error.object[error.start]:02x} is not UTF-8"
-        mark = _end_mark(before, shown)
         raise error_at(mark, "encoding", "", message, "save the file as UTF-8") from None
     if bad := _REFUSED.search(text):
-        mark = _end_mark(text[: bad.start()], shown)
-        raise _bad_character(mark, bad.group(), "remove it; a recipe is text")
+        raise _bad_character(_end_mark(text[: bad.start()], shown), bad.group(), "remove it; a recipe is text")
     return parse(text, shown)
 
 
