@@ -23,8 +23,8 @@ from composer.recipe.recipe import Recipe
 Key = TypeVar("Key", int, tuple[int, str])
 POSITIONS = 2048
 """Target positions whose logits are computed at once."""
-BUCKETS = (10, 20, 30, 40, 50)
-"""Largest source lengths of the buckets, in words; the last bucket is open."""
+BUCKET_WIDTH, LAST_BUCKET = 10, 51
+"""Words of the source by which a bucket is wide, and with which the last one begins, which is open."""
 
 
 def evaluate(
@@ -135,9 +135,8 @@ def bucket(words: int) -> tuple[int, str]:
     """Return the shortest length and the name of a source's bucket: 0, 1-10, ..., 51+."""
     if words == 0:
         return 0, "0"
-    last = next((length for length in BUCKETS if words <= length), None)
-    first = BUCKETS[-1] + 1 if last is None else last - 9
-    return first, f"{first}+" if last is None else f"{first}-{last}"
+    first = min((words - 1) // BUCKET_WIDTH * BUCKET_WIDTH + 1, LAST_BUCKET)
+    return first, f"{first}+" if first == LAST_BUCKET else f"{first}-{first + BUCKET_WIDTH - 1}"
 
 
 def accuracy_by_length(

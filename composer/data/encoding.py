@@ -120,8 +120,7 @@ class Encoded:
     def lengths(self, by: str | None = None) -> np.ndarray:
         """Return the tokens of every pair without eos, (rows,): of the side `by`, else its longest source or target."""
         sides = [by] if by else [*self.sources] or [TARGET]
-        longest: np.ndarray = np.max([self.sides[side].lengths() for side in sides], axis=0)
-        return longest
+        return np.asarray(np.max([self.sides[side].lengths() for side in sides], axis=0))
 
     def answerable(self, max_ratios: Mapping[str, float]) -> np.ndarray:
         """Return which pairs have a target short enough for the model's grid; all without one. -> (rows,) bool
@@ -269,8 +268,7 @@ def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encode
 def _nonempty(pairs: Pairs) -> np.ndarray:
     """Return which pairs have text on every side. -> (pairs,) bool"""
     sides = [np.fromiter((bool(line.strip()) for line in lines), bool, len(lines)) for lines in pairs.sides.values()]
-    result: np.ndarray = np.logical_and.reduce(sides)
-    return result
+    return np.asarray(np.logical_and.reduce(sides))
 
 
 def trainable_rows(recipe: Recipe, encoded: Encoded, pairs: Pairs, notes: list[str]) -> np.ndarray:
@@ -289,8 +287,7 @@ def trainable_rows(recipe: Recipe, encoded: Encoded, pairs: Pairs, notes: list[s
 
 def _positions(encoded: Encoded) -> np.ndarray:
     """Return the positions of the longest side of each pair that is no story. -> (pairs,)"""
-    result: np.ndarray = np.max([ids.positions() for ids in encoded.sides.values() if not ids.is_story], axis=0)
-    return result
+    return np.asarray(np.max([ids.positions() for ids in encoded.sides.values() if not ids.is_story], axis=0))
 
 
 def _nothing_left(recipe: Recipe, encoded: Encoded, pairs: Pairs) -> Fault:

@@ -214,9 +214,8 @@ class BabiParser:
         question, answer, *rest = (part.strip() for part in text.split("\t"))
         if not question or len(rest) > 1:
             message = "this line is not a question, its answer and numbers of sentences"
-            return Fault(
-                "", 0, at + 1, "columns", "", message, "put one tab after the question and one after the answer"
-            )
+            fix = "put one tab after the question and one after the answer"
+            return Fault("", 0, at + 1, "columns", "", message, fix)
         if len(answer.split()) != 1:
             column = at + text.index("\t") + 2
             fix = "join the words of an answer with commas"
@@ -229,9 +228,8 @@ class BabiParser:
         for number in " ".join(rest).split():
             if not number.isdecimal() or int(number) not in self.indices:
                 message = f"`{number}` is not the number of a sentence of the story so far"
-                return Fault(
-                    "", 0, column, "fact", "", message, "name sentences before the question, not other questions"
-                )
+                fix = "name sentences before the question, not other questions"
+                return Fault("", 0, column, "fact", "", message, fix)
             facts.append(self.indices[int(number)])
         return Question(tuple(self.story), question.lower(), answer.lower(), tuple(facts))
 

@@ -275,5 +275,4 @@ def _copy_linear(spec: Any, weight: Tensor, bias: Tensor) -> None:
 
 
 def _to_numpy(value: Any) -> np.ndarray:
-    array: np.ndarray = value.detach().float().cpu().numpy().copy()
-    return array
+    return np.array(value.detach().float().cpu())

@@ -6,6 +6,7 @@ with the one `select`. A sequence of n tokens costs n steps.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -20,12 +21,11 @@ from composer.inference.decoders import (
     LengthQuery,
     Lengths,
     Search,
-    candidate_lengths,
     check_same_kind,
     length_constraint,
     token_limit,
 )
-from composer.model.encoder_decoder import EOS, PAD, EncoderDecoder
+from composer.model.encoder_decoder import EOS, PAD, ROUNDING, EncoderDecoder
 
 if TYPE_CHECKING:  # an exported model decodes without numpy
     import numpy as np
@@ -91,13 +91,27 @@ def decode_all(
 def length_queries(
     models: Sequence[EncoderDecoder], lengths: Lengths, decoding: Decoding, prefixes: Sequence[Sequence[int]]
 ) -> list[LengthQuery]:
-    """Return the queries: each row, at each candidate length if answers have lengths. Raises RunError."""
+    """Return each row at each length that the models and the decoder's limits allow; at least one a row.
+
+    Raises RunError if the models cannot form an ensemble.
+    """
     check_same_kind(models)
+    readers = [reader for model in models if model.max_target_ratio for reader in model.readers().items()]
+    ratios = [(encoder.max_target_ratio, lengths[key]) for key, encoder in readers if encoder.max_target_ratio]
+    if not ratios:
+        return [LengthQuery(row, 0, 0) for row in range(len(prefixes))]
     ((name, settings),) = decoding.items()
     arguments = {**DECODERS[name].defaults, **settings}
-    sources = [max((length[row] for length in lengths.values()), default=0) for row in range(len(prefixes))]
-    limits = [token_limit(length, arguments["max_length"], arguments["max_ratio"]) for length in sources]
-    return candidate_lengths(models, lengths, prefixes, limits)
+    queries = []
+    for row, prefix in enumerate(prefixes):
+        source = max(length[row] for length in lengths.values())
+        limit = token_limit(source, arguments["max_length"], arguments["max_ratio"])
+        own = min(length[row] for _, length in ratios)
+        first = max(own, len(prefix) + 1)
+        most = max(math.ceil(ratio * length[row] - ROUNDING) for ratio, length in ratios)
+        last = max(first, min(most, len(prefix) + limit))
+        queries += [LengthQuery(row, size, own) for size in range(first, last + 1)]
+    return queries
 
 
 def best_over_lengths(

@@ -224,7 +224,7 @@ class Builder:
             return scratch.stack(site, entries)
 
     def block(self, site: Site, word: str, settings: Mapping[str, Any]) -> Block:
-        """Build one block; if it cannot be built, report a fault and return a stand-in."""
+        """Build one block, without a setting that has no effect there; if it fails, report it and return a stand-in."""
         self.size.count_block(site.path)
         arguments = {python_name(key): value for key, value in settings.items() if key != "as"}
         # with the width that is written, the blocks after it have no faults that only follow from this one
@@ -234,7 +234,8 @@ class Builder:
             check_block_attributes(block)
         except BlockError as error:
             if isinstance(error, NoEffect) and error.setting in settings:
-                return self.block_without(error, site, word, settings)
+                self.no_effects[(*site.path, error.setting)] = error.message, error.fix
+                return self.block(site, word, {key: value for key, value in settings.items() if key != error.setting})
             setting = (error.setting,) if error.setting else ()
             # what is built dry is thrown away, and so are its faults
             related = self.related_places(site, error.message) if error.code == "width" and not self.is_dry else ""
@@ -251,11 +252,6 @@ class Builder:
             block = StandIn(stand_in_stream)
         block.path = site.path
         return block
-
-    def block_without(self, error: NoEffect, site: Site, word: str, settings: Mapping[str, Any]) -> Block:
-        """Build a block without the setting that has no effect there, and note the setting."""
-        self.no_effects[(*site.path, error.setting)] = error.message, error.fix
-        return self.block(site, word, {key: value for key, value in settings.items() if key != error.setting})
 
     def related_places(self, site: Site, message: str) -> str:
         """Return where else to look for a fault of widths: at inner blocks that change it, and at names it mentions."""

@@ -363,11 +363,11 @@ def has_state(model: EncoderDecoder) -> bool:
 
 def state_leaves(state: State) -> Iterator[Tensor]:
     """Yield the tensors of a state, in order."""
-    if isinstance(state, Tensor):
-        yield state
-    else:
+    if isinstance(state, tuple):
         for part in state:
             yield from state_leaves(part)
+    else:
+        yield state
 
 
 def state_bytes(state: State) -> int:

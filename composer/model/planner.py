@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 import torch
@@ -23,13 +23,14 @@ from composer.errors import Fault, RecipeError
 from composer.model.builder import AUTHOR, Builder, RecordingBuilder, encoder_stacks, vocabulary_bounds
 from composer.model.encoder_decoder import (
     EncoderDecoder,
+    OneHot,
     example_ids,
     example_sources,
     is_state,
     state_bytes,
     training_logits,
 )
-from composer.model.weights import count_parameters, parameter_ids, unreached_parameters
+from composer.model.weights import count_parameters, parameter_ids
 from composer.recipe.recipe import Recipe, source_path
 from composer.recipe.registry import CHOICES
 
@@ -141,12 +142,6 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     warnings = tuple(sorted({*recipe.warnings, *builder.warnings}))
     totals = (count_parameters(model), flops, decoder.state_bytes, TOKENS)
     return Plan(rows, *totals, vocabularies, at_most, warnings, max_target_ratios)
-
-
-def plan_known(recipe: Recipe, vocabularies: Mapping[str, int]) -> None:
-    """Raise RecipeError if the model does not suit vocabularies of these sizes, where its widths depend on them."""
-    if recipe.model["embedding"] == "one_hot" or recipe.model["output"]["kind"] == "identity":
-        plan(recipe, vocabularies)
 
 
 def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
@@ -284,19 +279,28 @@ def check_gradients(builder: Builder, model: EncoderDecoder) -> None:
 
 
 def unreached_by_loss(model: EncoderDecoder) -> set[int]:
-    """Return the ids of the parameters without a gradient from the logits of one short pair, or from a penalty."""
+    """Return the ids of the parameters, and of tables of one-hot vectors, that the loss of a short pair does not reach.
+
+    They get no gradient, neither from the logits nor from a penalty.
+    """
+    embeddings = [encoder.embedding for encoder in model.readers().values()]
+    tables = [embedding.table for embedding in embeddings if isinstance(embedding, OneHot)]
+    leaves = [*model.parameters(), *(table.requires_grad_() for table in tables)]
     penalties: dict[str, list[Tensor]] = {}
-
-    def loss() -> Tensor:
-        logits = training_logits(model, penalties)
-        return torch.stack([logits.sum(), *(penalty for values in penalties.values() for penalty in values)]).sum()
-
     try:
-        return unreached_parameters(model, loss)
+        with torch.enable_grad():
+            logits = training_logits(model, penalties)
+            torch.stack([logits.sum(), *chain.from_iterable(penalties.values())]).sum().backward()
     except BlockFailed:
         raise
     except Exception as error:  # a plug-in may bring gradients of its own
         raise BlockFailed(model.decoder, f"no gradient can be computed: {type(error).__name__}: {error}") from error
+    unreached = {id(leaf) for leaf in leaves if leaf.grad is None}
+    for leaf in leaves:
+        leaf.grad = None
+    for table in tables:
+        table.requires_grad_(False)
+    return unreached
 
 
 def check_decoder(builder: Builder, model: EncoderDecoder) -> None:
@@ -331,7 +335,10 @@ def no_effect_faults(builder: RecordingBuilder, vocabularies: Mapping[str, int])
 
 def builder_faults(builder: RecordingBuilder) -> Iterator[Fault]:
     """Yield the faults and warnings of settings, named stacks and defaults under `model`."""
-    recipe, effective = builder.recipe, effective_defaults(builder)
+    recipe = builder.recipe
+    settings = {(*path, setting) for path in builder.names for setting in recipe.settings_at(path)}
+    # what changes something at a block, as it is written
+    effective = {recipe.locate(path)[1] for path in settings - builder.no_effects.keys()}
     reported: set[Path] = set()
     for path, (message, fix) in builder.no_effects.items():
         _, steps, _ = recipe.locate(path)
@@ -352,13 +359,6 @@ def builder_faults(builder: RecordingBuilder) -> Iterator[Fault]:
             message = f"no block takes this default, `{path[-1]}`"
             fix = "remove it, or write it at a block"
             yield recipe.fault("unused", path, message, fix).as_warning()
-
-
-def effective_defaults(builder: RecordingBuilder) -> set[Path]:
-    """Return the paths, as written, of all that changes something at a block."""
-    recipe = builder.recipe
-    settings = {(*path, setting) for path in builder.names for setting in recipe.settings_at(path)}
-    return {recipe.locate(path)[1] for path in settings - builder.no_effects.keys()}
 
 
 def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, costs: Costs) -> Iterator[PlanRow]:

@@ -19,7 +19,7 @@ from blocks.core.contract import Path as BlockPath
 from blocks.core.contract import Positive
 from composer.atomic_io import atomic_write, open_regular
 from composer.errors import RunError, first_few, one_line_error
-from composer.model.encoder_decoder import EncoderDecoder, OneHot
+from composer.model.encoder_decoder import EncoderDecoder
 
 
 def save_weights(model: nn.Module, path: Path) -> None:
@@ -107,21 +107,6 @@ def count_parameters(model: nn.Module) -> int:
 def parameter_ids(module: nn.Module) -> set[int]:
     """Return the ids of all parameters of a module."""
     return {id(parameter) for parameter in module.parameters()}
-
-
-def unreached_parameters(model: EncoderDecoder, loss: Callable[[], Tensor]) -> set[int]:
-    """Return the ids of the parameters, and of tables of one-hot vectors, that get no gradient from a loss."""
-    embeddings = [encoder.embedding for encoder in model.readers().values()]
-    tables = [embedding.table for embedding in embeddings if isinstance(embedding, OneHot)]
-    leaves = [*model.parameters(), *(table.requires_grad_() for table in tables)]
-    with torch.enable_grad():
-        loss().backward()
-    unreached = {id(leaf) for leaf in leaves if leaf.grad is None}
-    for leaf in leaves:
-        leaf.grad = None
-    for table in tables:
-        table.requires_grad_(False)
-    return unreached
 
 
 def share_parameters(stack: nn.Module, first: nn.Module) -> bool:

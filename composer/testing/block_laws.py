@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from blocks.core.contract import Block, Output, State
+from composer.inference.decoders import reorder_state
+from composer.model.encoder_decoder import state_leaves
 from composer.testing.harness import (
     LENGTHS,
     Batch,
@@ -19,13 +21,11 @@ from composer.testing.harness import (
     expand_as,
     expect_equal,
     gather,
-    leaves,
     map_outputs,
     max_difference,
     mix,
     positions,
     random_batch,
-    reorder,
     rows,
     run,
     single_row,
@@ -50,7 +50,12 @@ def chunks(case: Case) -> None:
             state, at = made.state, at + size
         detail, y = "chunks of " + " + ".join(map(str, cut)), torch.cat(outputs, 1)
         expect_equal(case, "chunks", y, all_at_once.real, f"{detail}, against all positions at once")
-        expect_same_state(case, "chunks", block, batch, state, all_at_once.state, detail)
+        future = next_positions(case, batch)
+        after, expected = run(block, future, state).y, run(block, future, all_at_once.state).y
+        expect_equal(case, "chunks", after, expected, f"{detail}, what follows the last state")
+        pairs = list(zip(state_leaves(state), state_leaves(all_at_once.state), strict=True))
+        for one, other in pairs if all(one.shape == other.shape for one, other in pairs) else ():
+            expect_equal(case, "chunks", one, other, f"{detail}, a leaf of the last state")
 
 
 def ragged_chunks(case: Case) -> None:
@@ -82,7 +87,7 @@ def last_state(case: Case) -> None:
         single = run(block, single_row(batch, row))
         if case.causal:
             expect_continues(case, "last_state", block, batch, row, made.state, single)
-        for mine, cut in zip(leaves(made.state), leaves(single.state), strict=True):
+        for mine, cut in zip(state_leaves(made.state), state_leaves(single.state), strict=True):
             if mine.shape[1:] == cut.shape[1:] and not case.causal:
                 detail = f"the state of row {row} of {length} positions"
                 expect_equal(case, "last_state", mine[row : row + 1], cut, detail)
@@ -160,14 +165,14 @@ def reordering(case: Case) -> None:
     block, batch = case.exact(), random_batch(case)
     made, index = run(block, batch), torch.tensor([3, 0, 0, 4, 1])
     for candidate in (start(block, batch), made.state):
-        for leaf in leaves(candidate):
+        for leaf in state_leaves(candidate):
             if not isinstance(leaf, Tensor) or leaf.ndim == 0 or leaf.shape[0] != len(LENGTHS):
                 detail = f"the shape {tuple(leaf.shape)}" if isinstance(leaf, Tensor) else f"the type {type(leaf)}"
                 case.broken("reordering", f"a leaf of the state has {detail}, and the batch is {len(LENGTHS)}")
     if not case.causal:
         return
     future = next_positions(case, batch)
-    reordered, straight = reorder(made.state, index), run(block, future, made.state)
+    reordered, straight = reorder_state(made.state, index), run(block, future, made.state)
     mine = run(block, rows(future, index), reordered).y
     expect_equal(case, "reordering", mine, straight.y[index], "after a reordering of the rows")
 
@@ -177,7 +182,7 @@ def unchanged_leaves(case: Case) -> None:
     block, batch = case.exact(), random_batch(case, (7,) * 5)
     state = run(block, positions(batch, 0, 6)).state
     after = run(block, positions(batch, 6, 7), state).state
-    for old, new in zip(leaves(state), leaves(after), strict=True):
+    for old, new in zip(state_leaves(state), state_leaves(after), strict=True):
         unchanged = old.numel() > 0 and old.is_floating_point() and max_difference(old, new) == 0.0
         if unchanged and old is not new:
             shape = tuple(old.shape)
@@ -191,7 +196,7 @@ def start_ignores_values(case: Case) -> None:
     first = batch.x.flatten(1, -2)[:, :1]  # (B, 1, D)
     states = [block.start(x, context) for x in (first, first + 1.0, torch.cat([first] * 2, -1))]
     for other in states[1:]:
-        for one, two in zip(leaves(states[0]), leaves(other), strict=True):
+        for one, two in zip(state_leaves(states[0]), state_leaves(other), strict=True):
             expect_equal(case, "start_ignores_values", two, one, "the state of `start` for another x")
 
 
@@ -214,7 +219,7 @@ def no_side_effects(case: Case) -> None:
         block.train(mode)
         state = start(block, batch) if not case.causal else run(block, batch).state
         read = [batch.x, *(output.states for output in (*batch.board.values(), *batch.memories.values()))]
-        watched = [*leaves(state), *read, batch.mask]
+        watched = [*state_leaves(state), *read, batch.mask]
         versions, values = [leaf._version for leaf in watched], [leaf.detach().clone() for leaf in watched]
         before = snapshot(block)
         run(block, batch, state)
@@ -250,19 +255,6 @@ def with_fixed_seed(call: Callable[[], Result]) -> Result:
 def next_positions(case: Case, batch: Batch) -> Batch:
     """Return three more positions after a batch, over the same memories."""
     return random_batch(case, (3,) * len(batch.x), seed=9)._replace(memories=batch.memories)
-
-
-def expect_same_state(
-    case: Case, law: str, block: Block, batch: Batch, mine: State, theirs: State, detail: str
-) -> None:
-    """Check that two states are the same: that what follows is, and their leaves where they have the same shapes."""
-    future = next_positions(case, batch)
-    after, expected = run(block, future, mine).y, run(block, future, theirs).y
-    expect_equal(case, law, after, expected, f"{detail}, what follows the last state")
-    pairs = list(zip(leaves(mine), leaves(theirs), strict=True))
-    if all(one.shape == other.shape for one, other in pairs):
-        for one, other in pairs:
-            expect_equal(case, law, one, other, f"{detail}, a leaf of the last state")
 
 
 def expect_continues(

@@ -196,20 +196,13 @@ def copied_block(case: Case) -> Block | None:
     return replace(case, settings=others, place="encoder").build()
 
 
-def random_batch(
-    case: Case,
-    lengths: Sequence[int] = LENGTHS,
-    *,
-    longest: int | None = None,
-    seed: int = 2,
-    dtype: torch.dtype = torch.float64,
-) -> Batch:
-    """Draw a random batch with the given number of real positions in each row, padded to `longest`."""
+def random_batch(case: Case, lengths: Sequence[int] = LENGTHS, *, longest: int | None = None, seed: int = 2) -> Batch:
+    """Draw a random batch in double precision, with these numbers of real positions, padded to `longest`."""
     generator = torch.Generator().manual_seed(seed)
     total = max(lengths) if longest is None else longest
 
     def random(*size: int) -> Tensor:
-        return torch.randn(len(lengths), *size, generator=generator, dtype=torch.float64).to(dtype)
+        return torch.randn(len(lengths), *size, generator=generator, dtype=torch.float64)
 
     mask, cells = length_mask(lengths, total), (total, case.columns) if case.columns else (total,)
     if case.columns:
@@ -229,7 +222,7 @@ def random_batch(
     # what the same block leaves in the encoder, with its last state
     x = torch.cat([memories["encoder"].states] * (case.arriving // READ + 1), -1)[..., : case.arriving]
     with torch.no_grad():
-        made = run(same.to(dtype), batch._replace(x=x, mask=there))
+        made = run(same.double(), batch._replace(x=x, mask=there))
     return batch._replace(memories={**memories, "encoder.same": Output(made.y, made.mask, made.state)})
 
 
@@ -344,23 +337,9 @@ def run(block: Block, batch: Batch, state: State = None) -> BlockOutput:
     return BlockOutput(y, block.mask(batch.mask), after)
 
 
-def leaves(state: State) -> Iterator[Any]:
-    """Yield the leaves of a state, in order."""
-    if isinstance(state, tuple):
-        for part in state:
-            yield from leaves(part)
-    else:
-        yield state
-
-
 def map_leaves(state: State, change: Callable[[Tensor], Tensor]) -> State:
     """Return the state with every leaf changed."""
     return tuple(map_leaves(part, change) for part in state) if isinstance(state, tuple) else change(state)
-
-
-def reorder(state: State, index: Tensor) -> State:
-    """Return the rows of `index` of every leaf: what a beam search does to a state."""
-    return map_leaves(state, lambda leaf: leaf.index_select(0, index))
 
 
 def max_difference(one: Tensor, other: Tensor) -> float:

@@ -14,9 +14,9 @@ from torch import Tensor
 from blocks.core.contract import Output
 from composer.errors import one_line_error
 from composer.inference.decode import decode_all
-from composer.inference.decoders import Hypothesis
+from composer.inference.decoders import Hypothesis, reorder_state
 from composer.model.encoder_decoder import BOS, EOS, PAD, UNK, Encoder, EncoderDecoder, StepInputs
-from composer.testing.harness import LawError, max_difference, reorder
+from composer.testing.harness import LawError, max_difference
 
 MODEL_TOLERANCE = 1e-7
 FACTS = 4
@@ -118,8 +118,8 @@ def causality(model: EncoderDecoder) -> None:
 def padding(model: EncoderDecoder) -> None:
     """Check that each row alone, without padding, gives what it gives in a padded batch."""
     pairs = random_pairs(model)
-    wider = RandomPairs({key: pad_right(ids, 2) for key, ids in pairs.sources.items()}, pad_right(pairs.target, 3))
-    logits = model(wider.sources, wider.target)
+    wider = {key: F.pad(ids, (*[0] * 2 * (ids.ndim - 2), 0, 2), value=PAD) for key, ids in pairs.sources.items()}
+    logits = model(wider, F.pad(pairs.target, (0, 3), value=PAD))
     for row, length in enumerate(TARGETS):
         single, detail = model(*rows(pairs, row)), f"row {row} of {length} positions, against it alone"
         expect_equal_logits("padding", logits[row, :length], single[0], detail)
@@ -132,8 +132,8 @@ def reordering(model: EncoderDecoder) -> None:
     _, state = model.step(pairs.target, model.start(memories, len(TARGETS)), memories)
     after = random_pairs(model, seed=3).target.clamp(min=UNK)
     straight, _ = model.step(after, state, memories)
-    reordered = {name: Output(*reorder(output, index)) for name, output in memories.items()}
-    mine, _ = model.step(after[index], reorder(state, index), reordered)
+    reordered = {name: Output(*reorder_state(output, index)) for name, output in memories.items()}
+    mine, _ = model.step(after[index], reorder_state(state, index), reordered)
     expect_equal_logits("reordering", mine, straight[index], "after a reordering of the rows")
 
 
@@ -194,7 +194,7 @@ def encode_sources(model: EncoderDecoder, pairs: RandomPairs) -> dict[str, Outpu
 
 def training_loss(model: EncoderDecoder, pairs: RandomPairs) -> Tensor:
     """Return nats per target token, eos counted, and what blocks add in training; of a story a sentence is the fact."""
-    following = torch.cat((pairs.target[:, 1:], torch.full_like(pairs.target[:, :1], PAD)), 1)
+    following = F.pad(pairs.target[:, 1:], (0, 1), value=PAD)
     last = (pairs.target != PAD) & (following == PAD)
     answer = following.masked_fill(last, EOS)
     detail = FACTS if any(encoder.columns for encoder in model.readers().values()) else 0
@@ -215,11 +215,6 @@ def strip_padding(ids: Tensor) -> Tensor:
     """Return one row of ids cut to its length."""
     real = ids != PAD
     return ids[:, : int(real.any(-1).sum() if ids.dim() == 3 else real.sum())]
-
-
-def pad_right(ids: Tensor, count: int) -> Tensor:
-    """Return ids with so many positions of padding after them."""
-    return torch.cat((ids, ids.new_full((ids.shape[0], count, *ids.shape[2:]), PAD)), 1)
 
 
 def expect_equal_logits(law: str, mine: Tensor, theirs: Tensor, detail: str) -> None:

@@ -16,7 +16,7 @@ from torch.autograd.gradcheck import GradcheckError
 from blocks.core.contract import Block, BlockError, Context
 from blocks.recurrent import Recurrent
 from composer.errors import one_line_error
-from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.encoder_decoder import EncoderDecoder, state_leaves
 from composer.testing.harness import (
     LENGTHS,
     Batch,
@@ -24,7 +24,6 @@ from composer.testing.harness import (
     cast_batch,
     context_of,
     expect_equal,
-    leaves,
     map_tensors,
     max_difference,
     positions,
@@ -143,7 +142,7 @@ class FunctionalBlock(nn.Module):
         board = {name: output._replace(states=next(unread)) for name, output in batch.board.items()}
         memories = {name: output._replace(states=next(unread)) for name, output in batch.memories.items()}
         made = run(self.block, Batch(board["input"].states, batch.mask, board, memories))
-        after = [leaf for leaf in leaves(made.state) if leaf.requires_grad]
+        after = [leaf for leaf in state_leaves(made.state) if leaf.requires_grad]
         return (made.y[made.mask], *after)
 
 

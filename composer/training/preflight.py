@@ -12,7 +12,7 @@ import torch
 from composer.data.dry_run import DryRun, dry_run
 from composer.data.sources import DataSource
 from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
-from composer.model.planner import Plan, plan, plan_known
+from composer.model.planner import Plan, plan
 from composer.model.weights import available_memory
 from composer.recipe.recipe import Recipe
 
@@ -69,8 +69,10 @@ def check_model_and_data(
             sample = dry_run(source, planned.max_target_ratios if planned else {}, any_data)
         elif source.faults:
             raise DataError(source.faults)
-        if planned and sample and sample.is_all:
-            plan_known(source.recipe, sample.vocabularies())
+        model = source.recipe.model
+        depends_on_sizes = model["embedding"] == "one_hot" or model["output"]["kind"] == "identity"
+        if planned and sample and sample.is_all and depends_on_sizes:
+            plan(source.recipe, sample.vocabularies())
     except ComposerError as error:
         faults += error.faults
     if faults or planned is None:

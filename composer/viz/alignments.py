@@ -324,8 +324,7 @@ def describe_film(film: Film) -> str:
 
 def finite(images: np.ndarray) -> np.ndarray:
     """Return numbers with 0 for NaN and infinity."""
-    numbers: np.ndarray = np.nan_to_num(images.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-    return numbers
+    return np.nan_to_num(images.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def vector_colors(images: np.ndarray) -> np.ndarray:

@@ -65,11 +65,11 @@ class Table:
 class Memory:
     """Panels and tables of one block, or of equal blocks in the encoder and the decoder, side by side.
 
-    `about` explains what is shown, and is the same for all memories of a kind; `note` says what is left out.
+    `kind` is the key of their explanation in `report.html`; `note` says what is left out.
     """
 
     blocks: list[str]
-    about: str
+    kind: str
     note: str = ""
     panels: Sequence[Sequence[Panel]] = ()
     tables: Sequence[Table] = ()
@@ -141,14 +141,7 @@ def recordings(sentence: SentenceRecords) -> Iterator[Recording]:
 
 def as_array(values: Tensor) -> np.ndarray:
     """Return values with 0 for NaN."""
-    array: np.ndarray = np.nan_to_num(values.float().cpu().numpy())
-    return array
-
-
-SLOTS = (
-    "A row is a slot, and time runs from left to right, first over what the encoder reads, then over what the decoder "
-    "writes. The more a cell stands out, the larger the weight of the head on that slot at that moment."
-)
+    return np.nan_to_num(values.float().cpu().numpy())
 
 
 def slots(group: Sequence[Recording]) -> Memory:
@@ -162,7 +155,8 @@ def slots(group: Sequence[Recording]) -> Memory:
         for head in range(weights[name][0].shape[1]):
             title, of_group = f"{kind} head {head + 1}", zip(group, weights[name], strict=True)
             panels.append([recording.panel(title, rows, values[:, head, shown].T) for recording, values in of_group])
-    return Memory([recording.block for recording in group], SLOTS, note_on_range(shown, len(highest), "slots"), panels)
+    note = note_on_range(shown, len(highest), "slots")
+    return Memory([recording.block for recording in group], "slots", note, panels)
 
 
 def shortest_arc(used: np.ndarray) -> list[int]:
@@ -185,11 +179,6 @@ def note_on_range(shown: Sequence[int], count: int, what: str) -> str:
     return f"Shown: {what} {ranges}, of {count} counted from 0; all weights elsewhere are below {NEGLIGIBLE}."
 
 
-CELLS = (
-    "A row is a cell, labelled with the moment at which it was pushed, the latest ones lowest (of a deque, cells that "
-    "were pushed at the bottom are above the others), and time runs from left to right. The more a cell stands out, "
-    "the more of it is left in the memory, or read."
-)
 STRENGTH_KINDS = {STRENGTHS: "strength", READS: "read", BOTTOM: "read at the bottom"}
 
 
@@ -207,7 +196,8 @@ def cells(group: Sequence[Recording]) -> Memory:
         rows = labels[shown.start : shown.stop]
         for name, value in values.items():
             lines[name].append(recording.panel(STRENGTH_KINDS[name], rows, value.T[shown]))
-    return Memory([recording.block for recording in group], CELLS, " ".join(filter(None, notes)), list(lines.values()))
+    note, panels = " ".join(filter(None, notes)), list(lines.values())
+    return Memory([recording.block for recording in group], "cells", note, panels)
 
 
 def pad_cells(values: Sequence[Tensor], at_both_ends: bool) -> np.ndarray:
@@ -227,12 +217,6 @@ def cell_labels(recording: Recording, count: int, continued: Sequence[str]) -> l
     return [str(number) for number in range(1, count + 1)]
 
 
-CONTENTS = (
-    "The first row is the top of the stack, and time runs from left to right. An empty cell has the value -1 and does "
-    "not stand out; the more a cell does, the nearer its value is to 1."
-)
-
-
 def stacks(group: Sequence[Recording]) -> Memory:
     """Return the contents of the first few discrete stacks."""
     contents = [recording.joined(STACKS) for recording in group]  # (T, stacks, depth)
@@ -244,14 +228,7 @@ def stacks(group: Sequence[Recording]) -> Memory:
         tops = [values[:, which, : len(rows)].T for values in contents]
         panels.append([rec.panel(f"stack {which + 1}", rows, top, EMPTY) for rec, top in zip(group, tops, strict=True)])
     note = f"Shown: the first {MAX_STACKS} of {count} stacks." if count > MAX_STACKS else ""
-    return Memory([recording.block for recording in group], CONTENTS, note, panels)
-
-
-HOP_TABLE = (
-    "A column is a hop, one look at the memory after another, and a number is the attention weight on that row (in a "
-    "linear start, without the softmax, its score); numbers below 0.005 are left out."
-)
-HOP_MAPS = "A map is a hop, one look at the memory after another; each position has a query of its own."
+    return Memory([recording.block for recording in group], "stacks", note, panels)
 
 
 def hops(group: Sequence[Recording]) -> Memory:
@@ -259,12 +236,12 @@ def hops(group: Sequence[Recording]) -> Memory:
     blocks = [recording.block for recording in group]
     weights = [(recording, recording.joined(HOPS)) for recording in group]  # (T, K, N)
     if all(bool((values == values[:1]).all()) for _, values in weights):
-        return Memory(blocks, HOP_TABLE, tables=[hop_table(recording, values[0].T) for recording, values in weights])
+        return Memory(blocks, "hop_table", tables=[hop_table(recording, values[0].T) for recording, values in weights])
     panels = []
     for recording, values in weights:
         rows = axis_labels(recording.sentence.tokens_read(recording.record.path), values.shape[2])
         panels.append([recording.panel(f"hop {k + 1}", rows, values[:, k].T) for k in range(values.shape[1])])
-    return Memory(blocks, HOP_MAPS, panels=panels)
+    return Memory(blocks, "hop_maps", panels=panels)
 
 
 def hop_table(recording: Recording, weights: np.ndarray) -> Table:
@@ -286,19 +263,13 @@ def share(value: float) -> str:
     return f"{value:.2f}" if abs(value) >= 0.005 else ""
 
 
-MACHINE = (
-    "A column is a step of the machine. A register's cell has its most probable integer after the step, darker if it "
-    "is more probable; the last row is the probability that the machine stops after the step."
-)
-
-
 def registers(group: Sequence[Recording]) -> Memory:
     """Return the registers of a neural random-access machine at each step, and when it stops."""
     first_steps = [[recording.joined(name)[:MAX_STEPS] for name in (REGISTERS, HALTING)] for recording in group]
     tables = [register_table(*values) for values in first_steps]
     steps = len(group[0].joined(HALTING))
     note = f"Shown: the first {MAX_STEPS} of {steps} steps." if steps > MAX_STEPS else ""
-    return Memory([recording.block for recording in group], MACHINE, note, tables=tables)
+    return Memory([recording.block for recording in group], "machine", note, tables=tables)
 
 
 def register_table(registers: np.ndarray, halting: np.ndarray) -> Table:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from composer.atomic_io import parse_json, read_text
-from composer.data.sources import TARGET, Pairs, available_splits, check_files, open_pairs, source_names
+from composer.data.sources import TARGET, DataSource, Pairs, available_splits, generate_pairs, source_names
 from composer.errors import DataError, RecipeError, RunError
 from composer.evaluation import accuracy_by_length, bleu_by_length, missing_split, training_hints
 from composer.fingerprint import read_verified
@@ -42,7 +42,6 @@ from composer.viz.page import (
 )
 from composer.viz.records import evenly_spaced
 
-FILE_NAME = "report.html"
 NUM_EXAMPLES, NUM_DRAWN, NUM_FOLLOWED = 10, 3, 3
 """Sentences that are translated, whose pictures are shown, and whose translations during training are shown."""
 MAX_VALIDATIONS = 6
@@ -95,7 +94,7 @@ def report(
     """
     run_dir = RunDir(Path(run))
     record = read_verified(run_dir)
-    file = Path(output) if output else run_dir.path / FILE_NAME
+    file = Path(output) if output else run_dir.path / "report.html"
     check_can_overwrite(file, "report")
     recipe = load(run_dir.recipe)
     if split is not None and split not in available_splits(recipe):
@@ -170,11 +169,8 @@ def open_split(source: Source, run: Run, split: str | None, data: Path | None) -
     if not source.split:
         source.notes.append("No translations of data: the recipe has neither a test nor a validation split.")
         return None
-    folders = run.folders(data)
     try:
-        if faults := check_files(run.recipe, folders):
-            raise DataError(faults)
-        return open_pairs(run.recipe, source.split, folders)
+        return DataSource(run.recipe, run.folders(data)).pairs(source.split)
     except DataError as error:
         if data is not None or split is not None:
             raise
@@ -192,7 +188,7 @@ def choose_sentences(run: Run, examples: Sequence[Sample]) -> list[str]:
     lines = [line for line in lines if line.strip()]
     has_short_ones_in_val = run.recipe.dataset.get("generate") and "val" in available_splits(run.recipe)
     if lines and not any(map(is_short, lines)) and has_short_ones_in_val:
-        pairs = open_pairs(run.recipe, "val", [])
+        pairs = generate_pairs(run.recipe, "val")
         texts = [pairs.sides[side][:NUM_EXAMPLES] for side in source_names(run.recipe) or [TARGET]]
         lines = ["\t".join(row) for row in zip(*texts, strict=True)] + lines
     return (list(filter(is_short, lines)) or lines)[:NUM_DRAWN]
@@ -210,7 +206,6 @@ def page(source: Source, examples: Sequence[Sample], by_length: Rows, shown: Seq
     sentences = [(alignment, pictures(alignment, number)) for number, alignment in enumerate(shown)]
     has_films, has_memories = any(one.films for one in shown), any(one.memories for one in shown)
     has_maps = any(one.attentions for one in shown) or not (has_films or has_memories)
-    abouts = list(dict.fromkeys(memory.about for one in shown for memory in one.memories))
     sections = [
         ("curves", "Learning curves", learning_curves(source.rows)),
         ("length", "BLEU by source length", bleu_chart(source.split, by_length)),
@@ -234,7 +229,7 @@ def page(source: Source, examples: Sequence[Sample], by_length: Rows, shown: Seq
         source=source,
         sections=[(name, heading, content) for name, heading, content in sections if content],
         has_source=bool(sides),
-        abouts=abouts,
+        shown_kinds=list(dict.fromkeys(memory.kind for one in shown for memory in one.memories)),
         versions=record.get("versions", {}),
         now=to_minute(utc_now()),
     )

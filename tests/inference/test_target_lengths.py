@@ -15,7 +15,6 @@ from composer.inference.decoders import (
     LengthConstraint,
     LengthQuery,
     Search,
-    candidate_lengths,
     length_constraint,
     token_limit,
 )
@@ -130,11 +129,13 @@ def test_a_length_constraint_allows_eos_at_the_right_steps() -> None:
 
 def stand_in(**ratios: float) -> Any:
     readers = {key: SimpleNamespace(max_target_ratio=ratio) for key, ratio in ratios.items()}
-    return SimpleNamespace(max_target_ratio=max(ratios.values()), readers=lambda: readers)
+    ratio = max(ratios.values())
+    return SimpleNamespace(max_target_ratio=ratio, readers=lambda: readers, encoders=readers, vocabulary=9)
 
 
 def sizes_asked(model: Any, lengths: dict[str, int], prefix: int = 0, limit: int = 99) -> list[int]:
-    queries = candidate_lengths([model], {key: [length] for key, length in lengths.items()}, [(4,) * prefix], [limit])
+    rows, decoding = {key: [length] for key, length in lengths.items()}, {"max_length": limit, "max_ratio": 99.0}
+    queries = length_queries([model], rows, {"greedy": decoding}, [(4,) * prefix])
     return [query.size for query in queries]
 
 

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from blocks.core.contract import State
+from composer.model.encoder_decoder import state_leaves
 from composer.recipe.registry import blocks
 from composer.testing import Case
-from composer.testing.harness import Batch, BlockOutput, cast_batch, leaves, random_batch, run
+from composer.testing.harness import Batch, BlockOutput, cast_batch, random_batch, run
 
 LONG = (500, 437, 1)
 """Real positions of each row."""
@@ -74,7 +75,7 @@ def test_a_long_row_stays_finite(
 def expect_finite(made: BlockOutput, batch: Batch, learned: list[Tensor]) -> None:
     """Outputs, what is kept, and gradients."""
     assert made.y.shape[:2] == batch.mask.shape
-    assert all(tensor.isfinite().all() for tensor in (made.y, *leaves(made.state)))
+    assert all(tensor.isfinite().all() for tensor in (made.y, *state_leaves(made.state)))
     gradients = [parameter.grad for parameter in learned if parameter.grad is not None]
     assert gradients
     assert all(tensor.isfinite().all() for tensor in gradients)

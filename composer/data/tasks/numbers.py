@@ -74,7 +74,11 @@ def ram_access(draws: Draws, *, cells: Cells = 20) -> Lines:
         cells: cells of a tape, and integers that there are
     """
     _check_cells(draws, cells, lambda length: length + 2)
-    keys = draws.keys_by_length(lambda numbers, length: (numbers.randrange(length), *_array(numbers, length, cells)))
+
+    def random_array(numbers: random.Random, length: int) -> Key:
+        return numbers.randrange(length), *numbers.choices(range(1, cells), k=length)
+
+    keys = draws.keys_by_length(random_array)
     return _tapes(cells, keys, [(key[1 + key[0]], *key[1:]) for key in keys])
 
 
@@ -86,7 +90,7 @@ def ram_increment(draws: Draws, *, cells: Cells = 20) -> Lines:
         cells: cells of a tape, and integers that there are
     """
     _check_cells(draws, cells, lambda length: length + 1)
-    keys = draws.keys_by_length(lambda numbers, length: tuple(_array(numbers, length, cells - 1)))
+    keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices(range(1, cells - 1), k=length)))
     return _tapes(cells, keys, [[value + 1 for value in key] for key in keys])
 
 
@@ -99,7 +103,7 @@ def ram_copy(draws: Draws, *, cells: Cells = 20) -> Lines:
         cells: cells of a tape, and integers that there are
     """
     _check_cells(draws, cells, lambda length: 2 * length + 1)
-    keys = draws.keys_by_length(lambda numbers, length: tuple(_array(numbers, length, cells)))
+    keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices(range(1, cells), k=length)))
     return _tapes(cells, [(len(key) + 1, *key) for key in keys], [(len(key) + 1, *key, *key) for key in keys])
 
 
@@ -111,10 +115,6 @@ def _check_cells(draws: Draws, cells: int, needed: Callable[[int], int]) -> None
         message = f"an array of {longest} needs {needed(longest)} cells, and there are {cells}"
         setting = "test_lengths" if tested else "max_length"
         raise TaskError(setting, message, f"write `cells: {needed(longest)}` or more")
-
-
-def _array(numbers: random.Random, length: int, below: int) -> list[int]:
-    return numbers.choices(range(1, below), k=length)
 
 
 def _tapes(cells: int, before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> Lines:

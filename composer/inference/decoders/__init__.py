@@ -20,7 +20,7 @@ from torch import Tensor
 
 from blocks.core.contract import Output, State
 from composer.errors import RunError
-from composer.model.encoder_decoder import BOS, EOS, PAD, ROUNDING, EncoderDecoder, has_state, state_leaves
+from composer.model.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, has_state, state_leaves
 
 COMPACT_BELOW = 0.85
 """Rows that are done leave the batch when no more than this share is left: each time, every state is copied."""
@@ -229,24 +229,6 @@ class LengthConstraint(NamedTuple):
 def token_limit(source: int, max_length: int, max_ratio: float) -> int:
     """Return the maximum tokens of an answer, eos counted, a forced prefix not. source: its length; 0 without."""
     return min(max_length, math.ceil(max_ratio * source) + MIN_LENGTH_LIMIT) if source else max_length
-
-
-def candidate_lengths(
-    models: Sequence[EncoderDecoder], lengths: Lengths, prefixes: Sequence[Sequence[int]], limits: Sequence[int]
-) -> list[LengthQuery]:
-    """Return each row at each length that the models and `limits` allow; at least one a row."""
-    readers = [reader for model in models if model.max_target_ratio for reader in model.readers().items()]
-    ratios = [(encoder.max_target_ratio, lengths[key]) for key, encoder in readers if encoder.max_target_ratio]
-    if not ratios:
-        return [LengthQuery(row, 0, 0) for row in range(len(prefixes))]
-    queries = []
-    for row, (prefix, limit) in enumerate(zip(prefixes, limits, strict=True)):
-        own = min(length[row] for _, length in ratios)
-        first = max(own, len(prefix) + 1)
-        most = max(math.ceil(ratio * length[row] - ROUNDING) for ratio, length in ratios)
-        last = max(first, min(most, len(prefix) + limit))
-        queries += [LengthQuery(row, size, own) for size in range(first, last + 1)]
-    return queries
 
 
 def length_constraint(
