@@ -13,6 +13,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +58,12 @@ class DatasetColumn(Column):
             message = f"the column `{self.name}` is not UTF-8 in rows {rows[0] + 1:,} to {rows[-1] + 1:,}"
             fault = Fault(self.origin, 0, 0, "encoding", "", message, "write the file again, as UTF-8")
             raise DataError([fault]) from error
-        return [one_line(self._field(value)) for value in values]
+        return [self._line(value) for value in values]
 
-    def _field(self, value: Any) -> str | None:
-        try:
-            text: str | None = get_nested({self.head: value}, self.name)
-        except KeyError:  # the schema has the name, so a structure on the way is null
-            return None
-        return text
+    def _line(self, value: Any) -> str:
+        with suppress(KeyError):  # the schema has the name, so a structure on the way is null
+            return one_line(get_nested({self.head: value}, self.name))
+        return ""
 
 
 def open_columns(path: Path, names: Mapping[str, str]) -> dict[str, Column]:

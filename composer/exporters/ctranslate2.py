@@ -61,8 +61,6 @@ DEFAULTS: dict[type[Block], dict[str, Any]] = {
 """Settings of which CTranslate2 supports one value alone."""
 ONLY_ENCODER = (None, "encoder", ["encoder"])
 """Values of `from` that mean the only encoder."""
-NORM_EPSILON = 1e-5
-"""PyTorch's default epsilon of LayerNorm."""
 LAYER_PARTS: dict[type[Block], str] = {SelfAttention: "self_attention", CrossAttention: "attention", FeedForward: "ffn"}
 """Names of the parts of a layer in CTranslate2's specification."""
 
@@ -210,7 +208,7 @@ def build_spec(run: Run, specs: Any) -> Any:
     spec.register_source_vocabulary(run.tokenizers.vocabulary(side))
     spec.register_target_vocabulary(tokens)
     config = spec.config
-    config.layer_norm_epsilon, config.add_source_eos = NORM_EPSILON, True
+    config.layer_norm_epsilon, config.add_source_eos = 1e-5, True  # the epsilon of all our norms
     config.bos_token = config.decoder_start_token = tokens[BOS]
     config.eos_token, config.unk_token = tokens[EOS], tokens[UNK]
     spec.validate()

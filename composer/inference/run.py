@@ -170,13 +170,9 @@ def translate_lines(
     for faults, which name the file `origin`. Of a blank line all translations are empty. Raises RunError, DataError.
     """
     check_compatible(runs)
-    tokenizers, sides = runs[0].tokenizers, source_names(runs[0].recipe)
-    full = [at for at, line in enumerate(lines) if line.strip()]
-    columns = [split_columns(lines[at], sides, first + at + 1, origin) for at in full]
-    texts = {side: [row[column] for row in columns] for column, side in enumerate(sides)}
-    check_stories(runs[0].recipe, texts, [first + at + 1 for at in full], origin)
-    begun = [(prefixes[at] if prefixes else "") if sides else lines[at] for at in full]
-    ids = {side: encode_side(runs[0].recipe, tokenizers, side, lines) for side, lines in texts.items()}
+    tokenizers, full = runs[0].tokenizers, [at for at, line in enumerate(lines) if line.strip()]
+    _, ids = encode_lines(runs[0], {first + at + 1: lines[at] for at in full}, origin)
+    begun = [(prefixes[at] if prefixes else "") if ids else lines[at] for at in full]
     places = [f"{origin}:{first + at + 1}" for at in full]
     read = {
         side: [cut_line(row, place) for row, place in zip([*rows], places, strict=True)] for side, rows in ids.items()
@@ -239,15 +235,24 @@ def split_columns(line: str, sides: Sequence[str], number: int, origin: str) -> 
     return results
 
 
-def check_stories(recipe: Recipe, texts: Mapping[str, Sequence[str]], numbers: Sequence[int], origin: str) -> None:
-    """Raise DataError if a text of a side that is a story is not one. numbers: the texts' line numbers."""
+def encode_lines(
+    run: Run, lines: Mapping[int, str], origin: str
+) -> tuple[dict[str, list[str]], dict[str, list[SourceIds]]]:
+    """Return the texts and the ids of each side of lines, given by their numbers. Raises DataError.
+
+    `origin` is the file that faults name: a line with another number of texts, or a story that is not one.
+    """
+    sides = source_names(run.recipe)
+    rows = [split_columns(line, sides, number, origin) for number, line in lines.items()]
+    texts = {side: [row[column] for row in rows] for column, side in enumerate(sides)}
     fix = "end each sentence with a full stop; the model's sentences are no longer than those it was trained on"
-    results = [
+    faults = [
         Fault(origin, number, 1, "story", "", message, fix, text[:200])
         for side, column in texts.items()
-        if (shape := story_shape(recipe, side))
-        for number, text in zip(numbers, column, strict=True)
+        if (shape := story_shape(run.recipe, side))
+        for number, text in zip(lines, column, strict=True)
         if (message := story_fault(text, shape))
     ]
-    if results:
-        raise DataError(results)
+    if faults:
+        raise DataError(faults)
+    return texts, {side: encode_side(run.recipe, run.tokenizers, side, column) for side, column in texts.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -21,9 +21,7 @@ from composer.testing.settings_laws import check_settings
 
 __all__ = ["LAWS", "Case", "LawError", "check_block", "check_model"]
 
-Law = Callable[[Case], None]
-
-LAWS: Mapping[str, Law] = {
+LAWS: Mapping[str, Callable[[Case], None]] = {
     law.__name__: law
     for law in (
         module_laws.grid_or_refusal,
@@ -54,8 +52,6 @@ LAWS: Mapping[str, Law] = {
 CAUSAL = frozenset({"causality", "chunks", "ragged_chunks", "unchanged_leaves"})
 """Laws of causal sites; an encoder's block sees everything, once."""
 
-PLACES: tuple[Place, ...] = ("decoder", "encoder")
-
 
 @default_dtype(torch.float32)
 def check_block(
@@ -84,7 +80,7 @@ def check_block(
     cases = [
         Case(block, {**settings, **variant}, place, columns=columns)
         for variant in variants or ({},)
-        for place in PLACES
+        for place in get_args(Place)
         for columns in (0, COLUMNS)
     ]
     refusals = [(case, case.refusal()) for case in cases]

@@ -36,10 +36,8 @@ class RandomPairs(NamedTuple):
     target: Tensor  # ids (B, T), bos first
 
 
-def random_pairs(
-    model: EncoderDecoder, seed: int = 1, sources: Sequence[int] = SOURCES, targets: Sequence[int] = TARGETS
-) -> RandomPairs:
-    """Draw random sentences of the given lengths: each source ends with eos, each target begins with bos.
+def random_pairs(model: EncoderDecoder, seed: int = 1, targets: Sequence[int] = TARGETS) -> RandomPairs:
+    """Draw random sentences: sources of SOURCES tokens, each ends with eos, and targets, each begins with bos.
 
     A story has as many sentences as a source has tokens, each of one word or more.
     """
@@ -52,10 +50,10 @@ def random_pairs(
     def source(encoder: Encoder) -> Tensor:
         vocabulary, columns = encoder.embedding.num_embeddings, encoder.columns
         if not columns:
-            return random(sources, vocabulary).scatter(1, torch.tensor(sources)[:, None] - 1, EOS)
-        words = torch.randint(1, columns + 1, (len(sources) * max(sources),), generator=generator).tolist()
-        story = F.pad(random(words, vocabulary), (0, columns - max(words))).unflatten(0, (len(sources), -1))
-        absent = torch.arange(max(sources)) >= torch.tensor(sources)[:, None]  # (B, N)
+            return random(SOURCES, vocabulary).scatter(1, torch.tensor(SOURCES)[:, None] - 1, EOS)
+        words = torch.randint(1, columns + 1, (len(SOURCES) * max(SOURCES),), generator=generator).tolist()
+        story = F.pad(random(words, vocabulary), (0, columns - max(words))).unflatten(0, (len(SOURCES), -1))
+        absent = torch.arange(max(SOURCES)) >= torch.tensor(SOURCES)[:, None]  # (B, N)
         return story.masked_fill(absent[..., None], PAD)
 
     ids = {key: source(encoder) for key, encoder in model.readers().items()}

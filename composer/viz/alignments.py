@@ -13,10 +13,9 @@ from rich.cells import cell_len
 from torch import Tensor
 
 from blocks.core.contract import Record
-from composer.data.sources import TARGET, source_names
-from composer.data.stories import encode_side
+from composer.data.sources import TARGET
 from composer.inference.decode import SourceIds, decode_all, evaluation_mode, source_tensor
-from composer.inference.run import Run, check_stories, oom_as_run_failed, split_columns
+from composer.inference.run import Run, encode_lines, oom_as_run_failed
 from composer.model.encoder_decoder import BOS, SPECIAL_TOKENS, StepInputs
 from composer.viz.memory import Memory, Panel, memories
 from composer.viz.page import png_uri, render
@@ -55,18 +54,15 @@ def alignments(run: Run, lines: Sequence[str], origin: str = "") -> list[Alignme
         DataError: If a line has another number of texts; `origin` is the file that the error names.
         RunFailed: If a device runs out of memory.
     """
-    sides = source_names(run.recipe)
-    rows = [split_columns(line, sides, number, origin) for number, line in enumerate(lines, start=1)]
-    texts = {side: [row[place] for row in rows] for place, side in enumerate(sides)}
-    check_stories(run.recipe, texts, range(1, len(lines) + 1), origin)
-    ids = {side: encode_side(run.recipe, run.tokenizers, side, column) for side, column in texts.items()}
+    texts, ids = encode_lines(run, dict(enumerate(lines, start=1)), origin)
     with oom_as_run_failed(ids):
         outputs: Sequence[Sequence[int]] = run.tokenizers.encode(TARGET, lines)
-        if sides:
+        if ids:
             outputs = [best.ids for best, *_ in decode_all([run.model], ids, run.recipe.decoding)]
-        ids_by_line = [{side: ids[side][at] for side in sides} for at in range(len(lines))]
-        texts_by_line = [dict(zip(sides, row, strict=True)) for row in rows]
-        return [alignment(run, *line) for line in zip(texts_by_line, ids_by_line, outputs, strict=True)]
+        return [
+            alignment(run, {side: texts[side][at] for side in texts}, {side: ids[side][at] for side in ids}, output)
+            for at, output in enumerate(outputs)
+        ]
 
 
 def alignment(run: Run, texts: Mapping[str, str], ids: Mapping[str, SourceIds], output: Sequence[int]) -> Alignment:

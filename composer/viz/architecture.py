@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
 from pathlib import Path
@@ -55,7 +55,6 @@ class Drawing:
             width=max(picture.layout.width, *(text.box[2] + MARGIN for text in picture.texts)),
             height=max(picture.layout.height, *(text.box[3] + MARGIN / 2 for text in picture.texts)),
             picture=picture,
-            frames_of=frames_of,
             rounded=rounded_path,
             arrowhead=arrowhead,
         )
@@ -149,7 +148,7 @@ class Picture(NamedTuple):
 
 def place(graph: Graph) -> Picture:
     """Return everything in an SVG, with its position."""
-    layout = Layout(graph)
+    layout = Layout(graph, list(map(PlacedBox, graph.parts)))
     routes = route_edges(layout)
     joins = [placed.join for placed in layout.walk() if placed.box.join]
     texts = [
@@ -169,17 +168,6 @@ def place(graph: Graph) -> Picture:
         texts.append(Text(MARGIN, y, (Span("soft", note),)))
     lines = [line for placed in layout.walk() for line in placed.stream_lines()]
     return Picture(layout, routes, lines, texts, samples)
-
-
-def frames_of(placed: PlacedBox) -> Iterator[tuple[str, float, float, float, float, float]]:
-    """Yield the CSS class, x, y, width, height and corner radius of the frame of a box; a repeat has sheets behind."""
-    box = placed.box
-    style = {"block": "hull" if placed.children else ""}.get(box.kind, box.kind)
-    style = f"{style} grid".strip() if box.grid and not placed.children else style
-    corner = placed.h / 2 if box.kind == "memory" else 6.0
-    is_repeat = box.row is not None and box.row.block == "repeat"
-    for offset in (6.0, 3.0, 0.0) if is_repeat else (0.0,):
-        yield style, placed.x + offset, placed.y + offset, placed.w, placed.h, corner
 
 
 ARROWS = {"name": "-->", "before": "-.->", "memory": "==>"}

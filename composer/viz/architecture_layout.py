@@ -255,14 +255,11 @@ class Layout:
     """All boxes with their positions. `lanes` are the vertical edges right of each part, `tracks` those below all."""
 
     graph: Graph
-    parts: list[PlacedBox] = field(init=False)
+    parts: list[PlacedBox]
     lanes: Counter[int] = field(default_factory=Counter)
     tracks: int = 0
     width: float = 0.0
     height: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.parts = [PlacedBox(part) for part in self.graph.parts]
 
     def walk(self) -> Iterator[PlacedBox]:
         for part in self.parts:

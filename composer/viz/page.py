@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 DOCTYPE = b"<!DOCTYPE html>"
-PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 def render(template: str, **context: object) -> str:
@@ -95,7 +94,7 @@ def png_uri(pixels: np.ndarray) -> str:
     color_type = 0 if pixels.ndim == 2 else 2
     header = struct.pack(">IIBBBBB", width, height, 8, color_type, 0, 0, 0)
     chunks = {b"IHDR": header, b"IDAT": zlib.compress(rows, 9), b"IEND": b""}
-    png = PNG_SIGNATURE + b"".join(
+    png = b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
         for kind, content in chunks.items()
     )

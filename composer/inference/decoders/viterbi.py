@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,28 +40,21 @@ def viterbi(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.
     log_p, position, prefix_log_p = prefill(search)
     limits = search.limits(max_length, max_ratio)  # (B,)
     reached = prefix_log_p[:, None] + log_p  # (B, V), of which eos is the first
-    best = BestEnd(reached[:, 0], torch.ones_like(limits))
+    best, length = reached[:, 0], torch.ones_like(limits)  # (B,) of the answer that ends: its score, tokens with eos
     came_from: list[Tensor] = []
     words = previous_words(search, reached)  # (N, B, C)
     position = position.select(position.sequences.repeat_interleave(words.shape[-1]))
     for step in range(1, int(limits.max())):
-        done = (reached[:, 1:].amax(1) <= best.score) | (limits <= step)  # (B,)
+        done = (reached[:, 1:].amax(1) <= best) | (limits <= step)  # (B,)
         if search.is_check_due(step) and bool(done.all()):
             break
         lasts = words if reads_tokens(search.models) else reached[:, 1:].argmax(1)[None, :, None]
         reached, came, position = extend(search, reached[:, 1:], lasts, position)
         came_from.append(came.int())
         score = reached[:, 0].masked_fill(limits <= step, -torch.inf)  # (B,)
-        better = score > best.score  # (B,)
-        best = BestEnd(torch.where(better, score, best.score), best.tokens.masked_fill(better, step + 1))
-    return backtrace(search, best, came_from)
-
-
-class BestEnd(NamedTuple):
-    """The best answer of each row that ends: its score, and how many tokens it has, eos counted."""
-
-    score: Tensor  # (B,)
-    tokens: Tensor  # (B,)
+        better = score > best  # (B,)
+        best, length = torch.where(better, score, best), length.masked_fill(better, step + 1)
+    return backtrace(search, best, length, came_from)
 
 
 def previous_words(search: Search, reached: Tensor) -> Tensor:
@@ -89,11 +81,11 @@ def extend(search: Search, words: Tensor, lasts: Tensor, position: DecoderState)
     return score, torch.stack(befores).gather(0, part[None])[0], after
 
 
-def backtrace(search: Search, best: BestEnd, came_from: list[Tensor]) -> list[list[Hypothesis]]:
-    """Return the best answers, read from their ends by the back-pointers."""
+def backtrace(search: Search, best: Tensor, length: Tensor, came_from: list[Tensor]) -> list[list[Hypothesis]]:
+    """Return the best answers of these scores and lengths (B,), read from their ends by the back-pointers."""
     before = torch.stack(came_from).cpu() if came_from else torch.empty(0)  # (L, B, V)
     results = []
-    for row, (score, tokens) in enumerate(zip(best.score.tolist(), best.tokens.tolist(), strict=True)):
+    for row, (score, tokens) in enumerate(zip(best.tolist(), length.tolist(), strict=True)):
         ids: list[int] = []
         for at in range(tokens - 2, -1, -1):
             ids.append(int(before[at, row, ids[-1] - EOS if ids else 0]) + FIRST_WORD)
