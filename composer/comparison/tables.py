@@ -17,7 +17,7 @@ from composer.errors import ComposerError
 from composer.fingerprint import fingerprint_data
 from composer.formatting import align_columns, format_bound, format_bytes, si
 from composer.model.builder import Builder, vocabulary_bounds
-from composer.model.planner import BlockCost, BlockFailed, measure_costs
+from composer.model.planner import BlockFailed, measure_costs
 from composer.model.weights import count_parameters
 from composer.recipe.metrics import format_score, is_share
 from composer.recipe.recipe import Recipe
@@ -158,7 +158,7 @@ def model_costs(recipe: Recipe, vocabularies: Mapping[str, int]) -> Costs:
     except BlockFailed:
         recipe.plan()  # raises the same as a RecipeError with its place
         raise
-    state = tallies.get(id(model.decoder), BlockCost()).state_bytes
+    state = tallies.state_bytes[id(model.decoder)]
     encoders = {encoder.memory: encoder.stack for encoder in model.readers().values()}
     named = {name if name == "encoder" else f"encoder {name}": stack for name, stack in encoders.items()}
     modules: dict[str, nn.Module] = {**named, "decoder": model.decoder, "embeddings and output": model}

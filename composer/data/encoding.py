@@ -304,9 +304,8 @@ def answerable_rows(recipe: Recipe, encoded: Encoded, max_ratios: Mapping[str, f
     """Return which pairs are answerable, see `Encoded.answerable`. Raises DataError if none is."""
     rows = encoded.answerable(max_ratios)
     if not rows.any():
-        message = (
-            f"no training pairs are left: every answer is longer than {max(max_ratios.values()):g} times its source"
-        )
+        ratio = max(max_ratios.values())
+        message = f"no training pairs are left: every answer is longer than {ratio:g} times its source"
         hint = "raise `max_length_ratio` of the block `grid`, or swap source and target"
         raise DataError([recipe.fault("empty", ("data",), message, hint)])
     return rows

@@ -52,9 +52,8 @@ class Pairs:
         if len(self) <= count:
             return self
         first = count // 2
-        return self.keep(
-            np.concatenate([np.arange(first), np.linspace(first, len(self) - 1, count - first, dtype=np.int64)])
-        )
+        rest = np.linspace(first, len(self) - 1, count - first, dtype=np.int64)
+        return self.keep(np.concatenate([np.arange(first), rest]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -278,19 +278,14 @@ class EncoderDecoder(nn.Module):
         return self._decode(target, self.start(memories, target.shape[0]), context)[0]
 
     def _decode(self, ids: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        x, inner = self._embedded(ids), state if self.length is None else state[0]
+        x = self._zeros(*ids.shape, self.width) if self.embedding is None else self.embedding(ids)  # (B, T, D)
+        inner = state if self.length is None else state[0]
         x, inner, _ = self.decoder(x, inner, context.with_outputs({"input": Output(x, context.mask)}))
         logits = self.output(x)  # (B, T, V)
         if self.length is None:
             return logits, inner
         before = state[1][:, None] + context.mask.cumsum(1) - 1  # (B, T)
         return force_length(logits, before, self.length), (inner, state[1] + context.mask.sum(1))
-
-    def _embedded(self, ids: Tensor) -> Tensor:
-        if self.embedding is None:
-            return self._zeros(*ids.shape, self.width)
-        embedded: Tensor = self.embedding(ids)
-        return embedded
 
     def _zeros(self, *size: int) -> Tensor:
         # a plain tensor of the parameters' type and device: `new_zeros` of a sharded parameter would be sharded

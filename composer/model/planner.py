@@ -7,12 +7,12 @@ distributed training fails on it.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, count
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -90,16 +90,11 @@ class Plan:
         return {"blocks": data.pop("rows"), **data}
 
 
-@dataclass
-class BlockCost:
-    """FLOPs of one block, and the bytes of its state after the last position."""
+class Costs(NamedTuple):
+    """FLOPs of blocks, and the bytes of their states after the last position, by the module's id."""
 
-    flops: int = 0
-    state_bytes: int = 0
-
-
-Costs = dict[int, BlockCost]
-"""Costs of blocks by the module's id."""
+    flops: Counter[int]
+    state_bytes: Counter[int]
 
 
 class BlockFailed(Exception):
@@ -137,10 +132,9 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
         # a one-hot vector is as wide as the vocabulary, and so perhaps what is computed from it
         everywhere, sized = recipe.model["embedding"] == "one_hot", ("embedding", "output")
         rows = tuple(replace(row, at_most=everywhere or row.block in sized) for row in rows)
-    decoder = costs.get(id(model.decoder), BlockCost())
     max_target_ratios = {key: encoder.max_target_ratio for key, encoder in model.readers().items()}
     warnings = tuple(sorted({*recipe.warnings, *builder.warnings}))
-    totals = (count_parameters(model), flops, decoder.state_bytes, TOKENS)
+    totals = (count_parameters(model), flops, costs.state_bytes[id(model.decoder)], TOKENS)
     return Plan(rows, *totals, vocabularies, at_most, warnings, max_target_ratios)
 
 
@@ -149,13 +143,13 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
 
     Raises BlockFailed if a block fails, or if there are too many calls.
     """
-    costs: Costs = {}
+    costs = Costs(Counter(), Counter())
     model.eval()
     # With gradients, though none are wanted: without, the counter stumbles over a state that is a view of a parameter.
     counter, calls = FlopCounterMode(display=False), count()
 
     def metered(block: Block, name: str) -> Callable[..., Any]:
-        call, cost = attribute_failures(block, name), costs.setdefault(id(block), BlockCost())
+        call = attribute_failures(block, name)
 
         def run(*args: Any) -> Any:
             if block.path and next(calls) >= MOST_CALLS:
@@ -163,12 +157,12 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
                 raise BlockFailed(block, message, "repeat less often, or fewer blocks", "size")
             before = counter.get_total_flops()
             result = call(*args)
-            cost.flops += counter.get_total_flops() - before
+            costs.flops[id(block)] += counter.get_total_flops() - before
             # a block may run many times: in a loop from the state that it left, in a shared repeat from another one
             if name == "forward":
-                cost.state_bytes += state_bytes(result[1]) - state_bytes(args[1])
+                costs.state_bytes[id(block)] += state_bytes(result[1]) - state_bytes(args[1])
             elif name == "start":
-                cost.state_bytes += state_bytes(result)
+                costs.state_bytes[id(block)] += state_bytes(result)
             return result
 
         return run
@@ -178,8 +172,8 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
     model.train()
     by_module = counter.get_flop_counts()
     for name, module in model.named_modules():
-        if id(module) not in costs:  # blocks have been metered by their calls: one built twice has one name here
-            costs[id(module)] = BlockCost(sum(by_module.get(f"{type(model).__name__}.{name}", {}).values()))
+        if not isinstance(module, Block):  # blocks have been metered by their calls: one built twice has one name here
+            costs.flops[id(module)] = sum(by_module.get(f"{type(model).__name__}.{name}", {}).values())
     return costs, counter.get_total_flops()
 
 
@@ -369,7 +363,7 @@ def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, costs: Costs) ->
         stream = Stream(encoder.embedding.embedding_dim, columns=encoder.columns)
         yield _plan_row(recipe, path, "embedding", [encoder.embedding], stream, costs)
         # an encoder runs once, so it keeps no state between decoding steps
-        yield from _block_rows(builder, encoder.stack, {key: BlockCost(cost.flops) for key, cost in costs.items()})
+        yield from _block_rows(builder, encoder.stack, costs._replace(state_bytes=Counter()))
     embeddings = [model.embedding] if model.embedding is not None else []
     yield _plan_row(recipe, ("model", "decoder"), "embedding", embeddings, Stream(model.width), costs)
     yield from _block_rows(builder, model.decoder, costs)
@@ -390,7 +384,6 @@ def _block_rows(builder: RecordingBuilder, stack: nn.Module, costs: Costs) -> It
 def _plan_row(
     recipe: Recipe, path: Path, word: str, modules: list[Any], out: Stream, costs: Costs, **details: Any
 ) -> PlanRow:
-    measured = [costs.get(id(module), BlockCost()) for module in modules]
-    flops, state_bytes = sum(cost.flops for cost in measured), sum(cost.state_bytes for cost in measured)
+    flops, state_bytes = (sum(cost[id(module)] for module in modules) for cost in costs)
     numbers = (out.width, count_parameters(nn.ModuleList(modules)), flops, state_bytes)
     return PlanRow(source_path(recipe, path), word, *numbers, columns=out.columns, place=path, **details)

@@ -186,8 +186,7 @@ def choose_sentences(run: Run, examples: Sequence[Sample]) -> list[str]:
     """
     lines = [sample.source if source_names(run.recipe) else sample.reference for sample in examples]
     lines = [line for line in lines if line.strip()]
-    has_short_ones_in_val = run.recipe.dataset.get("generate") and "val" in available_splits(run.recipe)
-    if lines and not any(map(is_short, lines)) and has_short_ones_in_val:
+    if lines and not any(map(is_short, lines)) and run.recipe.dataset.get("generate"):
         pairs = generate_pairs(run.recipe, "val")
         texts = [pairs.sides[side][:NUM_EXAMPLES] for side in source_names(run.recipe) or [TARGET]]
         lines = ["\t".join(row) for row in zip(*texts, strict=True)] + lines
