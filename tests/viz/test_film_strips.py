@@ -66,7 +66,7 @@ def page_of(film: Film) -> str:
 def drawn(images: np.ndarray, **changes: list[str]) -> Film:
     """A film of these images, with names that tell nothing."""
     names = {"frames": [f"step {at + 1}" for at in range(len(images))], "read": ["a"] * images.shape[1], "output": []}
-    return Film("encoder[1].cgru", total=len(images), images=images, **(names | changes))  # type: ignore[arg-type]
+    return Film("encoder[1].cgru", "source", total=len(images), images=images, **(names | changes))  # type: ignore[arg-type]
 
 
 @torch.no_grad()
