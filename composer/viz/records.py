@@ -177,6 +177,7 @@ class Film:
     """
 
     block: str
+    side: str
     frames: list[str]  # F
     total: int
     read: list[str]  # N
@@ -214,7 +215,7 @@ def films(sentence: SentenceRecords) -> Iterator[Film]:
             continue
         side = next((side for side in sentence.sides(part) if side != TARGET), TARGET)
         images, labels = torch.stack([frame.image for frame in strip]), [frame.label for frame in strip]
-        strip_film = film(sentence, strip[-1].record, images, labels, sentence.tokens[side])
+        strip_film = film(sentence, strip[-1].record, side, images, labels, sentence.tokens[side])
         length = len(strip_film.read)
         in_place = reads_in_place(sentence.recipe.model["decoder"]) and len(sentence.answer) <= length
         yield replace(strip_film, output=axis_labels(sentence.answer, length, length) if in_place else [])
@@ -223,16 +224,18 @@ def films(sentence: SentenceRecords) -> Iterator[Film]:
             before = sentence.values[record._replace(name="before")][0]
             images = torch.cat([value[0] for value in (before, *values)])  # (1 + T, N, W, D)
             labels = ["at first", *axis_labels(sentence.answer, len(images) - 1)]
-            yield film(sentence, record, images, labels, sentence.tokens_read(record.path))
+            yield film(sentence, record, TARGET, images, labels, sentence.tokens_read(record.path))
 
 
-def film(sentence: SentenceRecords, record: Record, images: Tensor, labels: Sequence[str], read: Sequence[str]) -> Film:
+def film(
+    sentence: SentenceRecords, record: Record, side: str, images: Tensor, labels: Sequence[str], read: Sequence[str]
+) -> Film:
     """Return a film strip with evenly spaced frames of all images. images: (frames, N, W, D)"""
     total, length, columns, _ = images.shape
     shown = frame_numbers(total, length * columns)
     block, frames = sentence.block_name(record, with_iterations=False), [labels[at] for at in shown]
     read = axis_labels(read, length, len(sentence.tokens[TARGET]))
-    return Film(block, frames, total, read, [], images[shown].float().cpu().numpy())
+    return Film(block, side, frames, total, read, [], images[shown].float().cpu().numpy())
 
 
 def encoder_frames(records: Mapping[Record, Sequence[Tensor]]) -> Iterator[Frame]:
