@@ -132,8 +132,10 @@ class _Extender:
         name = os.path.normpath(os.path.join(os.path.dirname(shown), path))
         if not os.path.isfile(target):
             reason = "is not a file" if os.path.exists(target) else "does not exist"
-            others = [file.name for file in sorted(Path(target).parent.glob("*.yaml")) if str(file) not in chain]
-            message = f"`{name}` {reason}{did_you_mean(os.path.basename(target), others)}"
+            folder, file = os.path.split(target)
+            others = sorted(Path(folder).glob("*.yaml")) if os.path.isdir(folder) else []
+            close = did_you_mean(file, [other.name for other in others if str(other) not in chain])
+            message = f"`{name}` {reason}{close}"
             raise error_at(node.mark, "file", "extends", message, "the path is relative to this file")
         return self.load(Path(target), name, chain)
 
