@@ -273,4 +273,4 @@ def _copy_linear(spec: Any, weight: Tensor, bias: Tensor) -> None:
 
 
 def _to_numpy(value: Any) -> np.ndarray:
-    return np.array(value.detach().float().cpu())
+    return np.array(value.detach().float().cpu().numpy())
