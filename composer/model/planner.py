@@ -7,7 +7,7 @@ distributed training fails on it.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -30,6 +30,7 @@ from composer.model.encoder_decoder import (
     state_bytes,
     training_logits,
 )
+from composer.model.no_effect import no_effect_faults
 from composer.model.weights import count_parameters, parameter_ids
 from composer.recipe.recipe import Recipe, source_path
 from composer.recipe.registry import CHOICES
@@ -115,7 +116,7 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     builder = RecordingBuilder(recipe)
     with torch.device("meta"):
         model = builder.model(vocabularies)
-    for fault in no_effect_faults(builder, vocabularies):
+    for fault in no_effect_faults(builder, model, vocabularies):
         (builder.faults if fault.severity == "error" else builder.warnings).append(fault)
     builder.finish()
     try:
@@ -298,61 +299,12 @@ def unreached_by_loss(model: EncoderDecoder) -> set[int]:
 
 
 def check_decoder(builder: Builder, model: EncoderDecoder) -> None:
-    """Add a fault if scheduled sampling has no tokens to replace, or if the decoding method does not suit the model."""
-    if model.embedding is None and builder.recipe.training["scheduled_sampling"]:
-        message = "the decoder reads no tokens, so none of them can be replaced"
-        builder.fault("unused", ("training", "scheduled_sampling"), message, "remove it")
+    """Add a fault if the decoding method does not suit the model."""
     (word,) = builder.recipe.decoding
     decoder: Any = CHOICES["decoders"].constructors()[word]
     if not builder.faults and (message := decoder.model_problem([model])):
         fix = "write `decoding: {beam: {size: 5}}`; recurrence, self-attention, convolution and memories have a state"
         builder.fault("markov", ("decoding",), message, fix)
-
-
-def no_effect_faults(builder: RecordingBuilder, vocabularies: Mapping[str, int]) -> list[Fault]:
-    """Return a fault or a warning for all that changes nothing in the model that has been built."""
-    recipe = builder.recipe
-    faults = list(builder_faults(builder))
-    before = recipe.before_overrides() if any(fault.severity == "error" for fault in faults) else None
-    if before is None:
-        return faults
-    first = RecordingBuilder(before)
-    try:
-        with torch.device("meta"):
-            first.model(defaultdict(lambda: max(vocabularies.values()), vocabularies))
-    except RecipeError:
-        return [fault.as_warning() for fault in faults]
-    known = set(builder_faults(first))
-    # what changes nothing only since an override or an axis has its value is no fault of the recipe
-    return [fault if fault in known else fault.as_warning() for fault in faults]
-
-
-def builder_faults(builder: RecordingBuilder) -> Iterator[Fault]:
-    """Yield the faults and warnings of settings, named stacks and defaults under `model`."""
-    recipe = builder.recipe
-    settings = {(*path, setting) for path in builder.names for setting in recipe.settings_at(path)}
-    # what changes something at a block, as it is written
-    effective = {recipe.locate(path)[1] for path in settings - builder.no_effects.keys()}
-    reported: set[Path] = set()
-    for path, (message, fix) in builder.no_effects.items():
-        _, steps, _ = recipe.locate(path)
-        if steps not in effective | reported:  # a default may change something at another block
-            yield recipe.no_effect(path, message, fix)
-        reported.add(steps)
-    for name, uses in builder.uses.items():
-        if len(uses) == 1 and uses[0][1]:
-            message = f"this is the only use of `{name}`, so it shares with none"
-            yield recipe.no_effect((*uses[0][0], "copy"), message, "remove `copy`")
-    for name in recipe.model["stacks"] or {}:
-        if name not in builder.uses:
-            path = ("model", "stacks", name)
-            yield recipe.no_effect(path, "no `use` names this stack", f"write `- use: {name}`, or remove it")
-            yield from builder.unused_stack(name)
-    for path in recipe.written_defaults():
-        if path not in effective and path not in reported:
-            message = f"no block takes this default, `{path[-1]}`"
-            fix = "remove it, or write it at a block"
-            yield recipe.fault("unused", path, message, fix).as_warning()
 
 
 def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, costs: Costs) -> Iterator[PlanRow]:

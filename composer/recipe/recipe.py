@@ -188,19 +188,21 @@ class Recipe:
         mark = node.place if by_key else node.value_mark
         return fault_at(mark if steps else mark._replace(length=1), code, format_path(steps), message, hint)
 
-    def no_effect(self, path: KeyPath, message: str, hint: str) -> Fault:
+    def no_effect(self, path: KeyPath, message: str, hint: str, cause: KeyPath = ()) -> Fault:
         """Return the fault of a setting that changes nothing; a warning, with both places, where it is from elsewhere.
 
         Elsewhere is another file, the command line or a default under `model`. What a run has stored is not to be
-        mended, so there it is a warning too.
+        mended, so there it is a warning too. `cause`: the path of what leaves it without effect, by default the block.
         """
         fault, (node, steps, _) = self.fault("unused", path, message, hint), self.locate(path)
-        block, block_steps, _ = self.locate(path[:-1])
-        own = node.place.file == self.root.mark.file and steps[: len(block_steps)] == block_steps
-        if own and not (self.file.parent / "run.json").is_file():
+        own = node.place.file == self.root.mark.file
+        _, block_steps, _ = self.locate(path[:-1])
+        if own and steps[: len(block_steps)] == block_steps and not (self.file.parent / "run.json").is_file():
             return fault
-        where = f"{'' if block.place.file == fault.file else f'{block.place.file}, '}line {block.place.line}"
-        return replace(fault, message=f"{message}; see `{path[-2]}`, {where}").as_warning()
+        node, steps, exact = self.locate(cause := cause or path[:-1])
+        at, name = node.place, cause[-1] if exact else (steps or cause)[-1]
+        where = f"{'' if at.file == fault.file else f'{at.file}, '}line {at.line}"
+        return replace(fault, message=f"{message}; see `{name}`, {where}").as_warning()
 
     def before_overrides(self) -> Recipe | None:
         """Return the recipe as it was before overrides or a sweep's axes; None without any, or if it is at fault."""

@@ -236,18 +236,8 @@ def _curriculum(root: Node) -> Iterator[Fault]:
 
 
 def _early_stopping(root: Node) -> Iterator[Fault]:
-    """Check that early stopping has a validation, and watches a metric that is measured and a goal that is possible."""
-    path = "training.early_stopping"
-    stopping = _get(root, "training", "early_stopping")
-    if stopping is None:
-        return
-    parallel, hub = _get(root, "data", "parallel"), _get(root, "data", "hub")
-    babi_share = _get(root, "data", "babi", "val")
-    lacks_val = parallel is not None and _get(parallel, "val") is None
-    lacks_val |= babi_share is not None and not babi_share.value
-    if lacks_val or (hub is not None and "val" in hub.value and _get(hub, "val") is None):
-        message = "`early_stopping` needs a validation set, and the data has no `val`"
-        yield fault_at(stopping.place, "missing", path, message, "add `val:` to the data")
+    """Check that early stopping watches a metric that is measured and a goal that is possible."""
+    path, stopping = "training.early_stopping", _get(root, "training", "early_stopping")
     metric, goal = _get(stopping, "metric"), _get(stopping, "goal")
     if metric is not None and (reason := unavailable_metric(root, metric.value)) is not None:
         message = f"`{metric.value}` is never measured: {reason[0]}"

@@ -23,11 +23,12 @@ NUMBER_BYTES = {"64": 8, "bf16-true": 2}
 
 
 class EpochSize(NamedTuple):
-    """Steps of an epoch of all pairs, and the length of the longest; `slack`: the factor that `steps` may be off."""
+    """Steps of an epoch of all pairs, and its extreme lengths; `slack`: the factor that `steps` may be off."""
 
     steps: float
     longest: int
     slack: float = 1.0
+    shortest: int = 0
 
     @classmethod
     def of(cls, recipe: Recipe, sample: DryRun | None) -> EpochSize | None:
@@ -35,9 +36,9 @@ class EpochSize(NamedTuple):
         if sample is None or sample.data.train is None:
             return None
         curriculum = recipe.training["curriculum"] or {}
-        longest = int(sample.data.train.lengths(curriculum.get("by")).max())
+        lengths = sample.data.train.lengths(curriculum.get("by"))
         steps = sample.steps_per_epoch(recipe.training["tokens_per_batch"])
-        return cls(steps, longest, 1.0 if sample.is_all else 1.25)
+        return cls(steps, int(lengths.max()), 1.0 if sample.is_all else 1.25, int(lengths.min()))
 
 
 def check_recipe(recipe: Recipe, any_machine: bool = False, any_data: bool = False) -> Plan:
@@ -90,12 +91,19 @@ def budget_warnings(recipe: Recipe, epoch: EpochSize | None) -> Iterator[Fault]:
     # an epoch of a curriculum has fewer pairs, and one step or more
     fewest = epoch.steps / epoch.slack if epoch and not training["curriculum"] else 1.0
     most = epoch.steps * epoch.slack if epoch else math.inf
+    for key, limit, end in (("max_steps", steps, epochs * most), ("max_epochs", epochs, steps / fewest)):
+        if end < limit < math.inf:
+            message, hint = "the other budget always ends the training first", f"remove `{key}`, or lower it"
+            yield recipe.fault("budget", ("training", key), message, hint).as_warning()
     steps, epochs = min(steps, epochs * most), min(epochs, steps / fewest)
     every = training["validate_every"]
     validations = max(0.0, math.ceil(steps / every if every else epochs) - 1.0) if steps < math.inf else math.inf
     for path, message, hint in _unreached(recipe, steps, validations):
         yield recipe.fault("budget", ("training", *path), message, f"{hint}, or train longer").as_warning()
-    if (curriculum := training["curriculum"]) and epochs < math.inf:
+    if (curriculum := training["curriculum"]) and epoch and epoch.shortest == epoch.longest:
+        message = f"all pairs have {epoch.longest} tokens, so every epoch has all of them"
+        yield recipe.no_effect(("training", "curriculum"), message, "remove it, or choose by another side").as_warning()
+    elif curriculum and epochs < math.inf:
         start, longest = curriculum["start"], epoch.longest if epoch else curriculum["start"] + 1
         level = start + curriculum["step"] * (max(0, math.ceil(epochs) - 1) // 2)
         if level < longest and (epoch or level == start):

@@ -308,9 +308,10 @@ def make_strategy(machine: Mapping[str, Any], timeout: timedelta) -> Strategy | 
 
 
 def silence_lightning() -> None:
-    """Silence the tips and warnings of Lightning; its errors stay."""
+    """Silence the tips and warnings of Lightning; its errors and the profiler's table stay."""
     for name in ("pytorch_lightning", "lightning_fabric", "lightning.pytorch"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("pytorch_lightning.profilers").setLevel(logging.INFO)
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")
     warnings.filterwarnings("ignore", module="pytorch_lightning.*", category=UserWarning)
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")

@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from composer.errors import RecipeError
+from composer.model.planner import plan
 from composer.recipe.yaml_reader import dump, parse, to_data
-from tests.small_recipes import SMALL, assert_fault, loaded, places, refused
+from tests.small_recipes import SMALL, assert_fault, faults_of, loaded, places, refused
 
 # one block in a decoder; the block begins in line 6, column 7
 BLOCK = """recipe: 1
@@ -312,12 +313,13 @@ def test_data_and_encoders_agree(tmp_path: Path, split: str, model: str, expecte
 def test_early_stopping_watches_a_metric_that_is_logged(tmp_path: Path) -> None:
     data = "recipe: 1\ndata: {hub: {id: x/y, target: de, val: null}}\nmodel: {width: 8, decoder: [rnn]}\n"
     text = f"{data}training:\n  early_stopping: {{metric: val/bleu}}\n"
-    assert places(refused(tmp_path, text)) == ["5:3:missing", "5:28:metric"]
+    assert places(refused(tmp_path, text)) == ["5:28:metric"]
+    assert places(faults_of(lambda: plan(loaded(tmp_path, text.replace("bleu", "loss"))))) == ["5:3:unused"]
 
 
 def test_early_stopping_needs_a_validation(tmp_path: Path) -> None:
     text = FILES.replace("@", "{target: b}").replace(", %", "") + "training: {early_stopping: {patience: 2}}\n"
-    assert places(refused(tmp_path, text)) == ["4:12:missing"]
+    assert places(faults_of(lambda: plan(loaded(tmp_path, text)))) == ["4:12:unused"]
 
 
 VECTORS = """recipe: 1

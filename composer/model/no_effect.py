@@ -1,0 +1,167 @@
+"""Settings that change nothing beside the others: of blocks, as their constructors say; of sections, by `RULES`.
+
+A setting is dead where no value of it changes a training, its scores or its decoding. That a value equals the default,
+or that the data do not reach a limit, is no fault.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import torch
+
+from blocks.core.contract import Path
+from composer.errors import Fault, RecipeError
+from composer.model.builder import RecordingBuilder
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.weights import block_matrices
+
+
+class Rule(NamedTuple):
+    """When some settings change nothing: if `cause`, a path in `facts`, has a value, or meets a condition.
+
+    `settings` are paths too; one that begins with a dot is beside `cause`, and `*` is any word that is chosen there.
+    Not `certain`: a warning, since it may have an effect elsewhere.
+    """
+
+    cause: str
+    when: object
+    settings: str
+    message: str
+    certain: bool = True
+
+
+CORPUS = "data.parallel.train.source data.parallel.val.source data.parallel.test.source data.hub.source "
+MARKS = "data.tokenizer.bits.marks data.tokenizer.bits.numbers data.generate.number_words.source"
+VALIDATED = "training.early_stopping training.schedule.plateau trainer.inference_mode"
+PROCESSES = "trainer.strategy trainer.timeout_minutes"
+SURE_LENGTH = 50  # tokens that an answer may have whatever `max_ratio` is: MIN_LENGTH_LIMIT of the decoders
+NO_STOPPING = {"patience": None, "metric": "val/loss", "goal": None}  # and the weights of the best loss, as without it
+RULES = (
+    Rule("data.babi", bool, ".lowercase", "stories are read in lower case anyway"),
+    Rule("data.generate", lambda task: task and "dialect" not in task, ".lowercase", "this task has no capitals"),
+    Rule("data.tokenizer", lambda kind: kind.keys() & {"bits", "integers"}, ".lowercase", "its tokens have no letters"),
+    Rule("data.generate.dialect", lambda it: it["every"] > it["longest"], ".dialect.dialects", "no symbol is marked"),
+    Rule("data.generate.priority_sort.longest", 1, ".share", "of one vector, one is given back"),
+    Rule("data.has_val", False, f"{VALIDATED} trainer.limit_val_batches", "the data have no `val`"),
+    Rule("model.reads_source", False, CORPUS + MARKS, "a model without encoders reads no source"),
+    Rule("model.reads_source", False, "data.tokenizer.*.joint training.curriculum.by", "the target is the only side"),
+    Rule("model.reads_source", False, "decoding.*.max_ratio", "without encoders, there is no source to compare with"),
+    Rule("model.reads_tokens", False, "training.scheduled_sampling", "the decoder reads no tokens to be replaced"),
+    Rule("model.has_matrices", False, "training.initialization", "no block has a matrix to initialize"),
+    Rule("model.output.length", 1, "training.scheduled_sampling", "for the only token, the decoder reads bos alone"),
+    Rule("model.output.length", bool, "decoding.beam.length_penalty", "all answers have the same length"),
+    Rule("model.sure_length", bool, "decoding.*.max_ratio", f"{SURE_LENGTH} tokens are allowed whatever it is"),
+    Rule("training.max_epochs", 1, "data.generate.*.endless", "new pairs would come in a second epoch"),
+    Rule("training.schedule.*.final", 1, "training.schedule.*", "the learning rate is that of `constant`"),
+    Rule("training.schedule.staircase.shares", lambda at: min(at, default=1) == 1, ".factor", "no share is reached"),
+    Rule("training.scheduled_sampling.rate", 0, ".warmup .choose", "no token is replaced"),
+    Rule("training.early_stopping", lambda it: it and it | NO_STOPPING == it, ".early_stopping", "it stops nothing"),
+    Rule("training.early_stopping.patience", None, ".min_delta", "no validation is waited for"),
+    Rule("training.curriculum.beyond", 1, "training.curriculum", "every epoch has all pairs"),
+    Rule("trainer.limit_val_batches", 0, VALIDATED, "nothing is validated"),
+    Rule("trainer.accelerator", lambda word: word in ("cpu", "mps", "tpu"), ".benchmark", "cuDNN is for NVIDIA GPUs"),
+    Rule("trainer.is_one", True, PROCESSES, "there is one process"),
+    Rule("trainer.devices", 1, PROCESSES, "one device is one process, unless a launcher starts more machines", False),
+    Rule("trainer.log_every_n_steps", lambda steps: steps > 10, ".log_every_n_steps", "10 is the most", False),
+    Rule("logging.wandb.mode", "disabled", ".project .name .entity .group .tags", "nothing is sent to W&B"),
+    Rule("decoding.beam.only", 1, ".length_penalty", "a beam of one has nothing to rank"),
+    Rule("decoding.sample.top_k", 1, ".temperature .top_p .seed", "the most probable token is always taken"),
+)
+
+
+def facts(builder: RecordingBuilder, model: EncoderDecoder) -> dict[str, Any]:
+    """Return the canonical recipe with what else the rules ask for, as further keys of its sections."""
+    sections: dict[str, Any] = deepcopy(builder.recipe.canonical)
+    data, trainer, length = sections["data"], sections["trainer"], sections["model"]["output"]["length"] or 0
+    data["has_val"] = all(data[name]["val"] for name in ("parallel", "hub", "babi") if data.get(name))
+    for task in (data.get("generate") or {}).values():
+        task["longest"] = max([task.get("max_length", 0), *(task.get("test_lengths") or ())])
+    reads = [names for path, names in builder.reads.items() if path[1] != "encoder"]
+    sections["model"] |= {
+        "reads_source": bool(model.readers()),
+        "reads_tokens": model.decoder.reads_stream or any("input" in names for names in reads),
+        "has_matrices": any(True for _ in block_matrices(model)),
+        "sure_length": 0 < length <= SURE_LENGTH and not model.max_target_ratio,
+    }
+    trainer["devices"] = len(trainer["devices"]) if isinstance(trainer["devices"], list) else trainer["devices"]
+    trainer["is_one"] = trainer["accelerator"] == "mps" or trainer["devices"] == trainer["num_nodes"] == 1
+    for beam in sections["decoding"].values():  # answers of several sizes are compared whatever the beam is
+        beam["only"] = None if model.max_target_ratio else beam.get("size")
+    return sections
+
+
+def rule_faults(builder: RecordingBuilder, model: EncoderDecoder) -> Iterator[Fault]:
+    """Yield a fault or a warning for each setting that is written and dead by a rule; of nested ones, the outermost."""
+    recipe, sections = builder.recipe, facts(builder, model)
+    faults: dict[Path, Fault] = {}
+    for rule in RULES:
+        cause, value = lookup(sections, rule.cause)
+        if not cause or not (rule.when(value) if callable(rule.when) else value == rule.when):
+            continue
+        for name in rule.settings.split():
+            path, _ = lookup(sections, rule.cause.rpartition(".")[0] + name if name[0] == "." else name)
+            if path and recipe.locate(path)[2] and not any(path[:end] in faults for end in range(len(path) + 1)):
+                fault = recipe.no_effect(path, rule.message, f"remove `{path[-1]}`", cause)
+                faults[path] = fault if rule.certain else fault.as_warning()
+    yield from faults.values()
+
+
+def lookup(sections: Mapping[str, Any], name: str) -> tuple[Path, Any]:
+    """Return the path of a name in a recipe, and the value there; () and None if it is not there."""
+    path: Path = ()
+    value: Any = sections
+    for key in name.split("."):
+        step = next(iter(value), "") if key == "*" and isinstance(value, dict) else key
+        if not isinstance(value, dict) or step not in value:
+            return (), None
+        path, value = (*path, step), value[step]
+    return path, value
+
+
+def no_effect_faults(builder: RecordingBuilder, model: EncoderDecoder, sizes: Mapping[str, int]) -> list[Fault]:
+    """Return a fault or a warning for all that changes nothing in the recipe whose model has been built."""
+    recipe = builder.recipe
+    faults = [*builder_faults(builder), *rule_faults(builder, model)]
+    before = recipe.before_overrides() if any(fault.severity == "error" for fault in faults) else None
+    if before is None:
+        return faults
+    first = RecordingBuilder(before)
+    try:
+        with torch.device("meta"):
+            first_model = first.model(defaultdict(lambda: max(sizes.values()), sizes))
+    except RecipeError:
+        return [fault.as_warning() for fault in faults]
+    known = {*builder_faults(first), *rule_faults(first, first_model)}
+    # what changes nothing only since an override or an axis has its value is no fault of the recipe
+    return [fault if fault in known else fault.as_warning() for fault in faults]
+
+
+def builder_faults(builder: RecordingBuilder) -> Iterator[Fault]:
+    """Yield the faults and warnings of settings, named stacks and defaults under `model`."""
+    recipe = builder.recipe
+    settings = {(*path, setting) for path in builder.names for setting in recipe.settings_at(path)}
+    # what changes something at a block, as it is written
+    effective = {recipe.locate(path)[1] for path in settings - builder.no_effects.keys()}
+    reported: set[Path] = set()
+    for path, (message, fix) in builder.no_effects.items():
+        _, steps, _ = recipe.locate(path)
+        if steps not in effective | reported:  # a default may change something at another block
+            yield recipe.no_effect(path, message, fix)
+        reported.add(steps)
+    for name, uses in builder.uses.items():
+        if len(uses) == 1 and uses[0][1]:
+            message = f"this is the only use of `{name}`, so it shares with none"
+            yield recipe.no_effect((*uses[0][0], "copy"), message, "remove `copy`")
+    for name in recipe.model["stacks"] or {}:
+        if name not in builder.uses:
+            fix = f"write `- use: {name}`, or remove it"
+            yield recipe.no_effect(("model", "stacks", name), "no `use` names this stack", fix)
+            yield from builder.unused_stack(name)
+    for path in recipe.written_defaults():
+        if path not in effective and path not in reported:
+            message, fix = f"no block takes this default, `{path[-1]}`", "remove it, or write it at a block"
+            yield recipe.fault("unused", path, message, fix).as_warning()

@@ -1,0 +1,105 @@
+"""Recipes for the laws of the sections' settings, and all that such a setting may change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from composer.errors import Fault, RecipeError
+from composer.inference.decode import decode_all
+from composer.inference.run import decoding_settings, open_run
+from composer.model.planner import plan
+from composer.recipe.recipe import Recipe, load_text
+from composer.training.train import train
+
+TASK = "{copy: {symbols: 5, max_length: 6, train: 40, val: 10, test: 5}}"
+TRAINING = """training: {max_steps: 4, validate_every: 2, tokens_per_batch: 60}
+logging: {wandb: false}
+"""
+MODEL = "model: {width: 8, encoder: [rnn], decoder: [rnn, cross_attention]}\n"
+SIZED = (
+    "{width: 8, encoder: [{grid: {columns: 2, max_length_ratio: 2}}, cgru, {select_column: 0}], "
+    "decoder: [rnn, {cross_attention: {}}]}"
+)
+STORIES = """model:
+  width: 8
+  encoders: {question: [rnn], story: [sum_columns]}
+  decoder: [rnn, cross_attention: {from: story}, cross_attention: {from: question}]
+"""
+LINES = "1 Mary moved to the bathroom.\n2 Bill went to the hallway.\n3 Where is Mary?\tbathroom\t1\n"
+NAMES = ("Mary", "Ann", "John", "Fred", "Julie", "Eve", "Sam", "Ruth")
+SPACES = "{word: {split: spaces, joint: true}}"
+FILES = "{train: {source: a.txt, target: b.txt}, val: 2, test: 2}"
+RECIPES = {
+    "pairs": f"recipe: 1\ndata: {{generate: {TASK}}}\n{MODEL}{TRAINING}",
+    "language": (
+        "recipe: 1\ndata: {generate: {counting: {strings: 5, max_length: 6, train: 40, val: 10, test: 5}}}\n"
+        f"model: {{width: 8, decoder: [rnn]}}\n{TRAINING}"
+    ),
+    "stories": (
+        f"recipe: 1\ndata: {{babi: {{folder: ., tasks: [1], val: 0.4, words: 6}}, tokenizer: {SPACES}}}\n"
+        f"{STORIES}{TRAINING}"
+    ),
+    "files": f"recipe: 1\ndata: {{parallel: {FILES}}}\n{MODEL}{TRAINING}",
+}
+NOT_COMPARED = ("minutes", "train/tokens_per_second", "budget_spent", "train/level", "train/sequence_error")
+
+
+def recipe_of(folder: Path, kind: str, *overrides: str) -> Recipe:
+    """One of the recipes with overrides; the files of its data are written into the folder."""
+    for split in ("train", "test"):
+        stories = [LINES.replace("Mary", name) for name in NAMES]
+        (folder / f"qa1_small_{split}.txt").write_text("".join(stories))
+    texts = [" ".join("Abcd efgh"[: 1 + row % 7]) for row in range(30)]
+    (folder / "a.txt").write_text("\n".join(texts))
+    (folder / "c.txt").write_text("\n".join(" ".join("123456"[: 1 + row % 6]) for row in range(30)))
+    (folder / "b.txt").write_text("\n".join(text[::-1] for text in texts))
+    return load_text(RECIPES[kind], folder / "recipe.yaml", overrides)
+
+
+def faults_of(recipe: Recipe) -> list[Fault]:
+    """The faults of a recipe, or else its warnings."""
+    try:
+        return list(plan(recipe).warnings)
+    except RecipeError as error:
+        return list(error.faults)
+
+
+def signature(recipe: Recipe, folder: Path) -> Mapping[str, Any]:
+    """All that a setting may change: data, scores, weights, and what is decoded with its own settings."""
+    run = folder / "run"
+    train(recipe, run, data=folder)
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    opened = open_run(run)
+    settings, encoded = decoding_settings(recipe), torch.arange(4, 8).tolist()
+    size = min(opened.tokenizers.size(side) for side in opened.tokenizers.sides)
+    ids = [[min(index, size - 1) for index in encoded[:length]] for length in (1, 3)]
+    sources = {
+        key: [torch.tensor([row + [0] * (6 - len(row))]) if key == "story" else row for row in ids]
+        for key in opened.model.encoders
+    }
+    answers = decode_all([opened.model], sources, settings, None if sources else [(4,), (5,)])
+    record = json.loads((run / "run.json").read_text())
+    return {
+        "rows": [{key: value for key, value in row.items() if key not in NOT_COMPARED} for row in rows],
+        "weights": load_file(run / "model.safetensors"),
+        "answers": [(best.ids, best.ended) for best, *_ in answers],
+        "data": {key: record["data"][key] for key in ("pairs", "train_pairs_used", "sha256", "val_sha256")},
+        "scores": {key: score for key, score in opened.evaluate("test", folder).items() if "second" not in key},
+    }
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two signatures are equal, to the last bit."""
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other) or (one != one and other != other)
