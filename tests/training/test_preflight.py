@@ -36,6 +36,8 @@ UNREACHED = [
     (STOPPING, [f"{STOPPING}={{patience: 3}}", "training.max_epochs=4"], "4 validations before the last one"),
     ("training.average_checkpoints", ["training.average_checkpoints=9", "training.max_epochs=3"], "more than 3 checkp"),
     ("training.curriculum", ["training.curriculum={start: 1}", "training.max_epochs=2"], "raise its level to 1"),
+    ("training.max_steps", ["training.max_epochs=2", "training.max_steps=9999"], "the other budget always ends"),
+    ("training.max_epochs", ["training.max_epochs=999", "training.max_steps=12"], "the other budget always ends"),
 ]
 
 
@@ -62,6 +64,17 @@ def test_a_setting_that_the_budget_never_reaches(tiny: Tiny, path: str, override
 )
 def test_a_setting_that_the_budget_reaches(tiny: Tiny, overrides: list[str]) -> None:
     assert check_recipe(tiny("training.max_steps=null", "training.validate_every=null", *overrides)).warnings == ()
+
+
+def test_a_curriculum_over_pairs_of_one_length_is_a_warning(tiny: Tiny) -> None:
+    lengths = [
+        "data.generate.reverse.min_length=6",
+        "data.tokenizer={word: {joint: true}}",
+        "training.curriculum={start: 1}",
+    ]
+    (warning,) = check_recipe(tiny(*lengths)).warnings
+    assert (warning.code, warning.path, warning.severity) == ("unused", "training.curriculum", "warning")
+    assert "all pairs have 6 tokens" in warning.message
 
 
 def test_check_and_plan_print_the_warning_and_exit_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
