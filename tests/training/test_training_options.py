@@ -191,8 +191,7 @@ def test_scheduled_sampling_needs_a_decoder_that_reads_tokens(tiny: Tiny) -> Non
     with pytest.raises(RecipeError, match="reads no tokens") as raised:
         load_text(tiny(*grid, tied, SAMPLING).dump()).plan()
     assert [fault.path for fault in raised.value.faults] == ["training.scheduled_sampling"]
-    (warning,) = tiny(*grid, tied, SAMPLING).plan().warnings
-    assert warning.path == "training.scheduled_sampling"
+    assert "training.scheduled_sampling" in [warning.path for warning in tiny(*grid, tied, SAMPLING).plan().warnings]
 
 
 # ------------------------------------------------------------------------------------------- other matrices
