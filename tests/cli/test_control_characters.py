@@ -232,6 +232,7 @@ def test_texts_in_errors_of_libraries(printed: Printed, planted: Path, monkeypat
 def test_names_at_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     received: dict[str, Any] = {}
     monkeypatch.setattr("wandb.init", lambda **settings: received.update(settings))
+    monkeypatch.setenv("WANDB_DATA_DIR", str(tmp_path))  # or the logger sets it until its run ends
     WandbLogger("offline", {"project": HOSTILE, "tags": [HOSTILE]}, tmp_path, "name", "id")
     assert "owned" in received["project"]
     assert not PLANTED.search(f"{received['project']} {received['tags'][0]}")
