@@ -111,8 +111,9 @@ def memories(sentence: SentenceRecords) -> list[Memory]:
     counts: Counter[tuple[object, ...]] = Counter()
     for recording in recordings(sentence):
         name = next(name for name in BY_RECORD if name in recording.values)
-        shape = () if name == STRENGTHS else recording.values[name][0].shape[2:]
-        kind = (name, recording.record.path[-1], shape)
+        # cells grow in number; all else has one shape on both sides, or has maps of its own
+        shapes = () if name == STRENGTHS else tuple(values[0].shape[2:] for values in recording.values.values())
+        kind = (name, recording.record.path[-1], shapes)
         # the n-th memory of a kind in the encoder is shown beside the n-th of this kind in the decoder
         counts[kind, recording.side] += 1
         groups.setdefault((*kind, counts[kind, recording.side]), []).append(recording)

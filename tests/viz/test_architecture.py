@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -16,7 +17,7 @@ from composer.atomic_io import sha256_of_file
 from composer.cli.main import app
 from composer.errors import RunError
 from composer.model.builder import RecordingBuilder, vocabulary_bounds
-from composer.model.planner import TOKENS, Plan, plan_rows
+from composer.model.planner import TOKENS, Costs, Plan, plan_rows
 from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
@@ -69,7 +70,7 @@ def plan_without_costs(recipe: Recipe) -> Plan:
     with torch.device("meta"):
         model = builder.model(vocabulary_bounds(recipe))
     builder.finish()
-    rows = tuple(plan_rows(builder, model, {}))
+    rows = tuple(plan_rows(builder, model, Costs(Counter(), Counter())))
     return Plan(rows, count_parameters(model), 0, 0, TOKENS, vocabulary_bounds(recipe))
 
 
@@ -344,7 +345,7 @@ def test_a_run_is_drawn_with_its_own_vocabularies(small: Path, tmp_path: Path) -
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "recipe.yaml").write_text(load(small).dump(), encoding="utf-8")
-    RunDir(folder).write({"vocabularies": {"target": 21}, "recipe": sha256_of_file(folder / "recipe.yaml")})
+    RunDir(folder).write({"vocabularies": {"target": 21}, "recipe_sha256": sha256_of_file(folder / "recipe.yaml")})
     assert "target, 21 tokens" in draw(folder).mermaid()
     assert "target, 21 tokens" not in draw(small).mermaid()
 

@@ -140,6 +140,12 @@ def test_two_memories_of_one_part_have_figures_of_their_own(tmp_path: Path) -> N
     ]
 
 
+def test_memories_with_other_numbers_of_heads_have_figures_of_their_own(tmp_path: Path) -> None:
+    model = "encoder: [{ntm: {slots: 9, read_heads: 3}}]\ndecoder: [{ntm: {slots: 9}}]"
+    memories = align_with_answer(open_run(made(tmp_path / "run", model))).memories
+    assert [memory.blocks for memory in memories] == [["encoder[0].ntm"], ["decoder[0].ntm"]]
+
+
 def test_a_stack_with_a_name_is_drawn_at_each_use(tmp_path: Path) -> None:
     model = "stacks: {it: [{ntm: {slots: 9}}]}\nencoder: [{use: it}]\ndecoder: [{use: it}]"
     (found,) = align_with_answer(open_run(made(tmp_path / "run", model))).memories
