@@ -55,7 +55,7 @@ def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def training_settings(recipe: Recipe) -> dict[str, Any]:
     """Return all settings that affect a run, by path, except the model."""
-    sections = {key: recipe.frozen[key] for key in ("data", "training", "decoding")}
+    sections = {key: recipe.canonical[key] for key in ("data", "training", "decoding")}
     without_effect = {f"training.{key}" for key in TRAINING_WITHOUT_EFFECT}
     return {key: value for key, value in flatten(sections) if key not in without_effect}
 

@@ -80,7 +80,7 @@ def planted(tmp_path: Path) -> Path:
         "model": {"width": 8, "encoder": [{"rnn": {"cell": "gru"}}], "decoder": ["rnn", "cross_attention"]},
         "training": {"max_steps": 4, "validate_every": 2, "tokens_per_batch": 100},
         "decoding": {"greedy": {"max_length": 5}},
-        "logging": {"wandb": {"mode": "disabled", **texts}},
+        "logging": {"wandb": {"mode": "offline", **texts}},
     }
     file = tmp_path / "planted.yaml"
     file.write_text(json.dumps(data), encoding="utf-8")

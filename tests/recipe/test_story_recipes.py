@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from composer.errors import RecipeError
-from tests.small_recipes import loaded, places, refused
+from tests.small_recipes import faults_of, loaded, places, refused
 
 STORIES = """recipe: 1
 data:
@@ -57,7 +57,8 @@ def test_a_stack_of_a_story_begins_with_a_grid(tmp_path: Path) -> None:
 def test_early_stopping_needs_validation_questions(tmp_path: Path) -> None:
     text = STORIES.replace("{max_epochs: 3}", "{early_stopping: {patience: 1}}")
     loaded(tmp_path, text)
-    assert places(refused(tmp_path, text.replace("2]}", "2], val: 0}"))) == ["9:12:missing"]
+    without = text.replace("2]}", "2], val: 0}")
+    assert places(faults_of(lambda: loaded(tmp_path, without).plan())) == ["9:12:unused"]
 
 
 def test_a_question_that_nothing_reads_is_refused(tmp_path: Path) -> None:

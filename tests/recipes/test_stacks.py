@@ -43,7 +43,7 @@ def test_the_decoder_continues_the_controller_and_its_cells(name: str, top: bool
     model = model_of(f"grefenstette2015_{name}", width=6, memory=4)
     hears, writes = (all_of(model, "rnn", side)[0].layers[0].weights() for side in ("encoder", "decoder"))
     kept, told = (all_of(model, f"{name}_memory", side)[0].map for side in ("encoder", "decoder"))
-    x, y = model.readers()["source"].embedding(SOURCE["source"]), model._embedded(TARGET)
+    x, y = model.readers()["source"].embedding(SOURCE["source"]), model.embedding(TARGET)
     outputs = torch.zeros(2, 4, 11)
     for row, length in enumerate(LENGTHS):
         cells, state = Cells(top, 4), (torch.zeros(1, 6), torch.zeros(1, 6))
@@ -60,7 +60,7 @@ def test_the_decoder_continues_the_controller_and_its_cells(name: str, top: bool
 def test_joulin_and_mikolov_read_the_tops_of_the_previous_step() -> None:
     model = model_of("joulin_mikolov2015", width=6, stacks=2, cells=3)
     (linear,), (stacks,) = all_of(model, "linear"), all_of(model, "discrete_stacks")
-    x, outputs = model._embedded(TARGET), torch.zeros(2, 4, 11)
+    x, outputs = model.embedding(TARGET), torch.zeros(2, 4, 11)
     for row in range(2):
         cells = torch.full((2, 3), -1.0)
         for t in range(int(REAL[row].sum())):
