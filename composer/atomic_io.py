@@ -146,10 +146,7 @@ def atomic_directory(target: Path) -> Iterator[Path]:
 @contextmanager
 def atomic_new_file(target: Path) -> Iterator[BinaryIO]:
     """Yield a file to write, which is renamed to `target` at the end; a failed one is removed. Raises RunError."""
-    with (
-        _temporary_sibling(target, lambda path: path.touch(exist_ok=False)) as temporary,
-        temporary.open("wb") as file,
-    ):
+    with _temporary_sibling(target, lambda path: path.touch(exist_ok=False)) as temporary, temporary.open("wb") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())

@@ -31,7 +31,7 @@ from composer.formatting import null_where_not_finite
 if TYPE_CHECKING:
     from torch import Tensor
 
-PACKAGES = (
+PACKAGES: tuple[str, ...] = (
     "seqcomposer",
     "torch",
     "pytorch-lightning",
@@ -39,10 +39,8 @@ PACKAGES = (
     "tokenizers",
     "datasets",
     "num2words",
-    "safetensors",
-    "sacrebleu",
-    "wandb",
 )
+PACKAGES += ("safetensors", "sacrebleu", "wandb")
 RUNS = Path("runs")
 """Parent of run folders by default."""
 LOCK = ".lock"
@@ -50,11 +48,7 @@ RESUME = "`--resume` (in Python `resume=True`)"
 OTHER_RUN = "`--run DIR` (in Python `run=DIR`)"
 START_FROM = "`--from RUN` (in Python `start_from=RUN`)"
 """How errors name these arguments, for the command line and for Python."""
-HASHED = {
-    "recipe_sha256": "recipe.yaml",
-    "tokenizer_sha256": "tokenizer.json",
-    "weights_sha256": "model.safetensors",
-}
+HASHED = {"recipe_sha256": "recipe.yaml", "tokenizer_sha256": "tokenizer.json", "weights_sha256": "model.safetensors"}
 """Files whose SHA-256 is in run.json, by its key there."""
 REQUIRED_KEYS = ("status", "fingerprints", "data", "tokenizer_sha256", "vocabularies", "parameters", "wandb_id")
 """Keys that run.json has from its first moment, and that a resumed training reads."""

@@ -108,9 +108,11 @@ def fill_template(source: Path, target: Path, output: Path, pairs: int) -> str:
     # one vocabulary serves both where most letters of either text occur in both
     shared, most = len(source_letters & target_letters), max(len(source_letters), len(target_letters))
     joint = bool(source_letters) and shared * 2 >= most
+    schema = schema_generator.schema_path().resolve()
+    is_in_clone = Path(os.path.realpath(output.parent)).is_relative_to(schema.parents[1])
     return TEMPLATE.substitute(
         preset._asdict() | {"pairs": f"{pairs:,}"},
-        schema=_schema_path(output),
+        schema=_relative_to(schema, output) if is_in_clone else schema,  # relative, it can be shared
         file=output,
         name=_clean(output.stem),
         hidden=4 * preset.width,
@@ -182,13 +184,6 @@ def _clean(name: str) -> str:
 
 def _relative_to(path: Path, recipe: Path) -> str:
     return os.path.relpath(os.path.realpath(path), os.path.realpath(recipe.parent))
-
-
-def _schema_path(recipe: Path) -> str:
-    """Return the path of the schema, relative where the recipe lies in the same clone, so that it can be shared."""
-    home = schema_generator.schema_path().resolve()
-    inside = Path(os.path.realpath(recipe.parent)).is_relative_to(home.parents[1])
-    return _relative_to(home, recipe) if inside else str(home)
 
 
 def _quoted(text: str) -> str:

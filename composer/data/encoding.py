@@ -210,7 +210,10 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
         encoded["train"] = encoded["train"] if rows.all() else encoded["train"].keep(rows)
     for split, ids in encoded.items():
         faults += split_faults(recipe, split, ids, pairs[split])
-        notes += _unknown_notes(split, ids)
+        for side, column in ids.sides.items():
+            rate = float((column.values == UNK).sum()) / max(1, int((column.values != PAD).sum()))
+            if rate > MAX_UNK_RATE:
+                notes.append(f"{rate:.0%} of the tokens of {split} {side} are unknown to the tokenizer")
         if split != "train" and (blank := int((~_nonempty(pairs[split])).sum())):
             notes.append(f"{blank:,} of {len(pairs[split]):,} {split} pairs have an empty side, and are measured too")
     if faults:
@@ -349,11 +352,3 @@ def _unknown_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) 
             continue
         fix = tokenizer.unknown_fix(token, side == TARGET)
         yield recipe.fault("unknown", ("data", "tokenizer", word), message, fix)
-
-
-def _unknown_notes(split: str, encoded: Encoded) -> Iterator[str]:
-    """Yield a note of each side with many unknown tokens."""
-    for side, ids in encoded.sides.items():
-        rate = float((ids.values == UNK).sum()) / max(1, int((ids.values != PAD).sum()))
-        if rate > MAX_UNK_RATE:
-            yield f"{rate:.0%} of the tokens of {split} {side} are unknown to the tokenizer"

@@ -31,29 +31,15 @@ from composer.recipe.recipe import Recipe
 
 POSITIONS = 4096
 """Number of exported position encodings; CTranslate2 refuses longer texts."""
-ACTIVATIONS = {
-    "relu": "RELU",
-    "gelu": "GELU",
-    "silu": "SWISH",
-    "tanh": "Tanh",
-    "sigmoid": "Sigmoid",
-    "glu": "Sigmoid",
-    "swiglu": "SWISH",
-}
+ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "tanh": "Tanh", "sigmoid": "Sigmoid"}
+ACTIVATIONS |= {"glu": "Sigmoid", "swiglu": "SWISH"}
 """Names of activations, ours to CTranslate2's; of a gated one, the activation of the gate."""
 GATE_FIRST = {"glu": False, "swiglu": True}
 """Of gated activations, whether the gate is the first half of the projection."""
 DEFAULTS: dict[type[Block], dict[str, Any]] = {
     SelfAttention: {"window": None, "positions": "none"},
-    CrossAttention: {
-        "score": "scaled_dot",
-        "query": None,
-        "keys": None,
-        "values": None,
-        "local": "none",
-        "merge": "concat",
-        "sqrt_length": False,
-    },
+    CrossAttention: {"score": "scaled_dot", "local": "none", "merge": "concat", "sqrt_length": False}
+    | dict.fromkeys(("query", "keys", "values")),
     Positions: {"per_iteration": False},
     Residual: {"scale": 1.0},
     Norm: {"kind": "layer"},

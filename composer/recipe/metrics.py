@@ -85,10 +85,7 @@ _OfCorpus = partial(
 )
 METRICS: dict[str, Metric] = {
     "loss": _Cost(
-        label="loss",
-        meaning="cross-entropy per target token; lower is better",
-        unit="nats per token",
-        from_sums=_loss,
+        label="loss", meaning="cross-entropy per target token; lower is better", unit="nats per token", from_sums=_loss
     ),
     "perplexity": _Cost(
         label="perplexity",
@@ -119,10 +116,7 @@ METRICS: dict[str, Metric] = {
         hub="bleu",
     ),
     "chrf": _OfCorpus(
-        label="chrF",
-        meaning="character n-grams shared with the reference, n = 1 to 6",
-        sacrebleu="CHRF",
-        hub="chrf",
+        label="chrF", meaning="character n-grams shared with the reference, n = 1 to 6", sacrebleu="CHRF", hub="chrf"
     ),
     "bits_per_sequence": _Cost(
         label="bits per sequence",

@@ -86,7 +86,7 @@ REFUSED_TRAINER_ARGUMENTS = {
     "callbacks": "write `training.early_stopping` or `training.average_checkpoints`",
     "logger": "write `logging`",
     "enable_checkpointing": "remove it; checkpoints are written at every validation",
-    "plugins": "remove it",
+    **dict.fromkeys(("plugins", "barebones", "model_registry"), "remove it"),
     "sync_batchnorm": "remove it; no block has a batch norm",
     "default_root_dir": "use `--run DIR` on the command line",
     "use_distributed_sampler": "remove it; the batches know the devices",
@@ -97,9 +97,7 @@ REFUSED_TRAINER_ARGUMENTS = {
     "num_sanity_val_steps": "remove it; set `training.validate_every=1` on the command line to try a validation",
     "limit_test_batches": "remove it; `evaluate` measures all lines",
     "limit_predict_batches": "remove it; `translate` translates all lines",
-    "barebones": "remove it",
     "enable_autolog_hparams": "remove it; the whole recipe is logged",
-    "model_registry": "remove it",
 }
 """Lightning's arguments that a recipe cannot hand on, and what to write instead."""
 

@@ -110,13 +110,8 @@ def json_line(row: Mapping[str, Any]) -> str:
 
 
 WandbMode = Literal["online", "offline", "disabled"]
-WANDB_MODES: dict[str, WandbMode] = {
-    "online": "online",
-    "run": "online",
-    "offline": "offline",
-    "dryrun": "offline",
-    "disabled": "disabled",
-}
+WANDB_MODES: dict[str, WandbMode] = {"online": "online", "offline": "offline", "disabled": "disabled"}
+WANDB_MODES |= {"run": "online", "dryrun": "offline"}  # its older names
 """The values of the environment variable WANDB_MODE."""
 HOST = "https://api.wandb.ai"
 INIT_TIMEOUT = 30.0

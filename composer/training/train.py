@@ -15,14 +15,7 @@ from pytorch_lightning.loggers import Logger
 
 from composer.atomic_io import sha256_of_file
 from composer.data.sources import TARGET, DataSource, source_names
-from composer.errors import (
-    RecipeError,
-    RunError,
-    RunFailed,
-    one_line_error,
-    os_error_hint,
-    os_error_reason,
-)
+from composer.errors import RecipeError, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
 from composer.evaluation import bleu_by_length, evaluate, teacher_forced, training_hints
 from composer.fingerprint import read_verified
 from composer.inference.run import Run, Sample, device_for
@@ -42,13 +35,7 @@ from composer.run_dir import (
 )
 from composer.training.checkpointing import average_weights, check_same_recipe, resolve_initial_run
 from composer.training.distributed import RESUME_HINT, Ranks, TrainingInterrupted, is_main_process, training_processes
-from composer.training.loggers import (
-    SHOWN_SAMPLES,
-    MetricsLogger,
-    ProgressDisplay,
-    describe_mode,
-    wandb_mode,
-)
+from composer.training.loggers import SHOWN_SAMPLES, MetricsLogger, ProgressDisplay, describe_mode, wandb_mode
 from composer.training.preflight import EpochSize, budget_warnings, check_model_and_data, memory_fault
 from composer.training.reproduce import compare_outcome, find_original_run
 from composer.training.setup import (

@@ -279,10 +279,7 @@ DECODERS: dict[str, Decoder] = {}
 
 
 def decoder(
-    *,
-    first_order: bool = False,
-    one_answer: bool = False,
-    hypotheses: CountHypotheses = lambda models, settings: 1,
+    *, first_order: bool = False, one_answer: bool = False, hypotheses: CountHypotheses = lambda models, settings: 1
 ) -> Callable[[Decode], Decoder]:
     """Return a decorator that registers a function as the decoding method of its name.
 
