@@ -86,8 +86,9 @@ def default_name(file: Path) -> str:
     return "".join(char if char.isalnum() or char in "._-" else "-" for char in file.stem).lstrip("._-") or "recipe"
 
 
-def _section(key: str) -> property:
-    return property(lambda recipe: recipe.canonical[key], doc=f"The section `{key}` with its defaults.")
+def _section(key: str) -> cached_property[dict[str, Any]]:
+    """Return a property that has a section with its defaults."""
+    return cached_property(lambda recipe: recipe.canonical[key])
 
 
 @dataclass(frozen=True, eq=False)
