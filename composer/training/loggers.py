@@ -234,21 +234,19 @@ class WandbLogger:
             self._attempt(log)
 
     def pictures(self, step: int, alignments: Sequence[str], by_length: Sequence[Mapping[str, Any]]) -> None:
-        """Log attention maps and film strips as HTML, BLEU by source length as bars, accuracy as a line."""
+        """Log attention maps and film strips as HTML, and the report's charts by source length."""
         if self.run is None:
             return
         import wandb
 
+        from composer.viz.page import accuracy_chart, bleu_chart
+
         row: dict[str, Any] = {"step": step}
         if alignments:
             row["alignments"] = [wandb.Html(page, inject=False) for page in alignments]
-        if exact := [[row["words"], row["lines"], row["exact_match"]] for row in by_length if "exact_match" in row]:
-            table = wandb.Table(columns=["words", "lines", "exact_match"], data=exact)
-            title = "Exact match by words of the source"
-            row["accuracy_by_source_length"] = wandb.plot.line(table, "words", "exact_match", title=title)
-        if bleu := [[row["words"], row["lines"], row["bleu"]] for row in by_length if "bleu" in row]:
-            table = wandb.Table(columns=["words", "lines", "bleu"], data=bleu)
-            row["bleu_by_source_length"] = wandb.plot.bar(table, "words", "bleu", title="BLEU by words of the source")
+        for name, draw in (("bleu_by_source_length", bleu_chart), ("accuracy_by_source_length", accuracy_chart)):
+            if chart := draw("test", by_length):
+                row[name] = chart[0]
         self.run.log(row)
 
     def finish(self, status: int) -> None:

@@ -140,6 +140,8 @@ MAX_POINTS, MAX_MARKERS = 300, 60
 """Points of a curve, beyond which each is the mean of several, and beyond which they have no markers."""
 Point = tuple[float, float]
 Rows = Sequence[Mapping[str, Any]]
+Chart = tuple["Figure", str]
+"""A figure, and what it shows in words."""
 """Rows of metrics.jsonl, or of scores by source length."""
 
 
@@ -271,8 +273,8 @@ def learning_curves(rows: Rows) -> list[Markup]:
     return charts
 
 
-def bleu_chart(split: str, by_length: Rows) -> Markup | None:
-    """Return a chart of BLEU by source length: bars with their values above, their lengths and counts below."""
+def bleu_chart(split: str, by_length: Rows) -> Chart | None:
+    """Return BLEU by source length: bars with their values above, their lengths and counts below."""
     import plotly.graph_objects as go
 
     rows = [row for row in by_length if "bleu" in row]
@@ -288,11 +290,11 @@ def bleu_chart(split: str, by_length: Rows) -> Markup | None:
     figure.update_xaxes(title="words of the source", type="category")
     figure.update_yaxes(title=f"{metric.label}, {metric.unit}", rangemode="tozero")
     words = " ".join(f"{row['words']} words: {row['bleu']:.1f} (n={row['lines']:,})." for row in rows)
-    return figure_html(style_figure(figure, title), f"{title}. {words}")
+    return style_figure(figure, title), f"{title}. {words}"
 
 
-def accuracy_chart(split: str, by_length: Rows) -> dict[str, Any] | None:
-    """Return a chart of the accuracies by source length, and how many sentences each length has."""
+def accuracy_chart(split: str, by_length: Rows) -> Chart | None:
+    """Return the accuracies by source length."""
     rows = sorted((row for row in by_length if "exact_match" in row), key=lambda row: row["words"])
     if not rows:
         return None
@@ -302,9 +304,7 @@ def accuracy_chart(split: str, by_length: Rows) -> dict[str, Any] | None:
     title = f"Accuracy on {split}"
     unit = f"share, {metrics['exact_match'].unit}"
     figure = line_chart(title, curves, "words of the source", unit, y_range=(0.0, 1.0))
-    lines = [row["lines"] for row in rows]
-    counts = " to ".join(f"{count:,}" for count in dict.fromkeys((min(lines), max(lines))))
-    return {"chart": figure_html(figure, describe_curves(title, curves, "length")), "counts": counts}
+    return figure, describe_curves(title, curves, "length")
 
 
 def points(rows: Rows, key: str, positive: bool, x_key: str = "step") -> list[Point]:

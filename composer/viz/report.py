@@ -36,6 +36,7 @@ from composer.viz.page import (
     accuracy_chart,
     bleu_chart,
     check_can_overwrite,
+    figure_html,
     learning_curves,
     render,
     write_document,
@@ -205,10 +206,12 @@ def page(source: Source, examples: Sequence[Sample], by_length: Rows, shown: Seq
     sentences = [(alignment, pictures(alignment, number)) for number, alignment in enumerate(shown)]
     has_films, has_memories = any(one.films for one in shown), any(one.memories for one in shown)
     has_maps = any(one.attentions for one in shown) or not (has_films or has_memories)
+    bleu, accuracy = bleu_chart(source.split, by_length), accuracy_chart(source.split, by_length)
+    counts = [row["lines"] for row in by_length]
     sections = [
         ("curves", "Learning curves", learning_curves(source.rows)),
-        ("length", "BLEU by source length", bleu_chart(source.split, by_length)),
-        ("accuracy", "Accuracy by source length", accuracy_chart(source.split, by_length)),
+        ("length", "BLEU by source length", bleu and figure_html(*bleu)),
+        ("accuracy", "Accuracy by source length", accuracy and figure_html(*accuracy)),
         ("samples", "Translations" if sides else "Continuations", [compare_sample(one, sides) for one in examples]),
         ("alignments", "Alignments", sentences if has_maps else []),
         ("films", "Film strips", sentences if has_films else []),
@@ -229,6 +232,7 @@ def page(source: Source, examples: Sequence[Sample], by_length: Rows, shown: Seq
         sections=[(name, heading, content) for name, heading, content in sections if content],
         has_source=bool(sides),
         shown_kinds=list(dict.fromkeys(memory.kind for one in shown for memory in one.memories)),
+        counts=" to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)})) if counts else "",
         versions=record.get("versions", {}),
         now=to_minute(utc_now()),
     )

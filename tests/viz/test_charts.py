@@ -63,7 +63,10 @@ def test_a_chart_can_be_logarithmic_or_have_a_range() -> None:
 
 def test_colours_are_left_to_the_page() -> None:
     """Set by its script, they follow light and dark; a template of Plotly's would overrule them."""
-    for content in (in_page(line_chart("Loss", CURVES, "step", "")), read_element(bleu_chart("test", BLEU_BY_LENGTH))):
+    for content in (
+        in_page(line_chart("Loss", CURVES, "step", "")),
+        read_element(figure_html(*bleu_chart("test", BLEU_BY_LENGTH))),
+    ):
         assert "template" not in content["layout"]
         assert "color" not in json.dumps(content)
 
@@ -75,7 +78,7 @@ def test_a_chart_is_described_in_words() -> None:
 
 
 def test_bars_have_their_values_above_and_their_names_below() -> None:
-    figure = read_element(bleu_chart("test", BLEU_BY_LENGTH))
+    figure = read_element(figure_html(*bleu_chart("test", BLEU_BY_LENGTH)))
     (bars,) = figure["data"]
     assert (bars["x"], bars["y"]) == (["1-10<br>n=7", "51+<br>n=1"], [30.0, 15.0])
     assert bars["texttemplate"] == "%{y:.1f}"

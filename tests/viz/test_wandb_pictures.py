@@ -17,8 +17,9 @@ from composer.training import train as finalize
 from composer.training.loggers import WandbLogger
 from composer.training.train import train
 from composer.viz.alignments import alignment_page, alignments
+from composer.viz.report import report
 from tests.training.tiny_recipes import TINY
-from tests.viz.pages import by_class, check_self_contained, read
+from tests.viz.pages import by_class, check_self_contained, figures, read
 
 
 def test_pictures_are_logged_to_wandb(trained: Path) -> None:
@@ -38,15 +39,13 @@ def test_pictures_are_logged_to_wandb(trained: Path) -> None:
     text = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     assert "alignments" in text
     assert "bleu_by_source_length" in text
-    (table,) = trained.glob("wandb/offline-run-*/files/media/table/bleu_by_source_length_table_*.table.json")
-    known = evaluate(trained)
-    assert json.loads(table.read_text())["data"] == [
-        [row["words"], row["lines"], row["bleu"]] for row in known["test/bleu_by_source_length"]
-    ]
-    (table,) = trained.glob("wandb/offline-run-*/files/media/table/accuracy_by_source_length_table_*.table.json")
-    assert json.loads(table.read_text())["data"] == [
-        [row["words"], row["lines"], row["exact_match"]] for row in known["test/accuracy_by_length"]
-    ]
+    scores, logged = evaluate(trained), {}
+    for chart, key in (("bleu", "bleu_by_source_length"), ("accuracy", "accuracy_by_length")):
+        (file,) = trained.glob(f"wandb/offline-run-*/files/media/plotly/{chart}_by_source_length_*.plotly.json")
+        logged[chart] = json.loads(file.read_text())["data"]
+        assert len(logged[chart][0]["x"]) == len(scores[f"test/{key}"])
+    # of a task, the report shows the accuracy alone: the same figure
+    assert logged["accuracy"] in [figure["data"] for figure in figures(read(report(trained)))]
 
 
 def test_a_grid_without_attention_is_filmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
