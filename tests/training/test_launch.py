@@ -116,7 +116,7 @@ def test_a_launch_script_prints_its_usage(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "minutes", "message", "hint"),
     [
-        ("SIGKILL:1:6", 2, "process 1 was ended by SIGKILL", "`--resume` continues"),
+        ("SIGKILL:1:6", 2, "process 1 was ended by SIGKILL", "`--resume` (in Python `resume=True`) continues"),
         ("SIGSTOP:1:6", 0.5, "another process does not answer", "`trainer.timeout_minutes`"),
         ("data:1:6", 2, "there.txt:3:1: error[data]: process 1: this file has another length here", "look at it"),
         ("data:1:0", 2, "process 1 ended with status 2", "see its output above"),
