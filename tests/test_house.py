@@ -66,7 +66,7 @@ DOORS = {
     "datasets": {"data.tables"},
     "num2words": {"data.tasks.numbers"},
     "wandb": {"training.loggers", "hub.remotes"},
-    "optuna": {"sweeps.study"},
+    "optuna": {"sweeps.leaderboard_html", "sweeps.study"},
     "ray": {"sweeps.workers"},
     "plotly": {"viz.page", "sweeps.leaderboard_html"},
     "jinja2": {"viz.page"},

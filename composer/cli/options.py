@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -78,8 +79,11 @@ def make_table(columns: Sequence[str], right: int = 0, footer: bool = False) -> 
     return table
 
 
+def terminal_width() -> int | None:
+    """Return the width of the terminal that is written to; None for a pipe or a file, where nothing is cut."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() or "COLUMNS" in os.environ else None
+
+
 def table_console() -> Console:
     """Return the console that tables are printed on: stdout."""
-    # a pipe or a file has no width, so nothing is cut there
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160
-    return make_console(width=width, highlight=False, soft_wrap=False)
+    return make_console(width=terminal_width() or 160, highlight=False, soft_wrap=False)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from composer.cli.options import AsJson, DataDir, Overrides, echo, print_json, with_examples
+from composer.cli.options import AsJson, DataDir, Overrides, echo, print_json, terminal_width, with_examples
 from composer.errors import RunError
 
 commands = typer.Typer()
@@ -92,7 +92,7 @@ def leaderboard(
     and the effect of each axis. The sweep may still be running.
     """
     from composer.sweeps.leaderboard import open_leaderboard
-    from composer.sweeps.leaderboard_text import leaderboard_json, leaderboard_text, terminal_width
+    from composer.sweeps.leaderboard_text import leaderboard_json, leaderboard_text
 
     board = open_leaderboard(sweep)
     if compare is not None:

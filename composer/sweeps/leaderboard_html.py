@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import optuna
 import plotly.graph_objects as go
+from optuna.distributions import CategoricalDistribution
+from optuna.trial import TrialState, create_trial
+from optuna.visualization import plot_intermediate_values, plot_parallel_coordinate
 
 from composer.recipe.metrics import is_share
 from composer.run_dir import utc_now
 from composer.sweeps.leaderboard import Leaderboard, TrialResult, pareto_front
 from composer.sweeps.leaderboard_text import (
     MAX_GROUPS,
-    AxisEffect,
+    axis_value,
     columns,
     count_text,
     effect_title,
@@ -70,7 +74,8 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
         cost_charts=[cost_chart(board, cost, results) for cost, results in charts],
         metric=metric_title(board.goals[0].metric),
         max_groups=MAX_GROUPS,
-        variance_chart=figure_html(variance_figure(effects), "Share of the variance of each axis") if effects else "",
+        parallel_chart=effects
+        and figure_html(parallel_figure(board, board.ranked), "The axes and the score of each trial"),
         effects=[(effect_title(effect), effect) for effect in effects],
         format_mean=partial(format_mean, board.goals[0].metric),
         curve_metric=board.curve_metric,
@@ -167,27 +172,34 @@ def gather_points(
     return points
 
 
-def variance_figure(effects: Sequence[AxisEffect]) -> go.Figure:
-    """Return bars of the share of the variance of each axis, beside the share that chance alone gives."""
-    names = [chart_text(effect_title(effect)) for effect in reversed(effects)]
-    figure = go.Figure()
-    for title, shares in (("by chance", [e.chance for e in effects]), ("share", [e.variance for e in effects])):
-        figure.add_trace(go.Bar(x=shares[::-1], y=names, name=title, orientation="h", hovertemplate="%{y}: %{x:.0%}"))
-    figure.update_xaxes(title="share of the variance", tickformat=".0%", range=[0, 1])
-    figure.update_layout(legend={**LEGEND, "traceorder": "reversed"}, margin={"t": 40, "r": 10})
-    return figure
+def in_optuna(board: Leaderboard, results: Sequence[TrialResult]) -> optuna.Study:
+    """Return trials as a study in memory, for Optuna's own figures; the values of their axes are texts."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(direction="minimize" if board.goals[0].direction == "min" else "maximize")
+    texts = {axis: [chart_text(axis_value(result.trial.point, axis)) for result in results] for axis in board.axes}
+    distributions = {chart_text(axis): CategoricalDistribution([*dict.fromkeys(x)]) for axis, x in texts.items()}
+    for index, result in enumerate(results):
+        score = result.measured.get(board.goals[0].metric)
+        details: dict[str, Any] = {"value": score.mean} if score else {"state": TrialState.PRUNED}
+        details["params"] = {chart_text(axis): values[index] for axis, values in texts.items()}
+        details |= {"distributions": distributions, "intermediate_values": dict(result.curve)}
+        study.add_trial(create_trial(**details))
+    return study
+
+
+def parallel_figure(board: Leaderboard, results: Sequence[TrialResult]) -> go.Figure:
+    """Return Optuna's parallel coordinates of finished trials, in the page's colours: its palest cannot be seen."""
+    figure = plot_parallel_coordinate(in_optuna(board, results), target_name=metric_title(board.goals[0].metric))
+    figure.update_traces(line_color=None, selector={"opacity": 0.5}).update_traces(marker_showscale=False)
+    return figure.update_layout(template=None, title=None, plot_bgcolor=None, margin={"t": 40, "r": 10})
 
 
 def curve_figure(board: Leaderboard, results: Sequence[TrialResult]) -> go.Figure:
-    """Return the learning curves of the trials' first seeds; those that are not among the best are hidden at first."""
-    figure = go.Figure()
-    for index, result in enumerate(results):
-        steps, values = zip(*result.curve, strict=True)
+    """Return Optuna's learning curves of the trials' first seeds; those not among the best are hidden at first."""
+    figure = plot_intermediate_values(in_optuna(board, results))
+    for index, (trace, result) in enumerate(zip(figure.data, results, strict=True)):
         rank = f"#{result.rank}" if result.rank is not None else result.trial.status
         name = chart_text(f"{rank} {point_text(result, board.axes)}".strip())
-        visible = True if index < MAX_NAMED_CURVES else "legendonly"
-        figure.add_trace(go.Scatter(x=steps, y=values, name=name, mode="lines+markers", visible=visible))
-    figure.update_xaxes(title="step")
-    figure.update_yaxes(title=board.curve_metric, type=axis_type([y for result in results for _, y in result.curve]))
-    figure.update_layout(showlegend=True, legend=LEGEND, margin={"t": 40, "r": 10})
-    return figure
+        trace.update(name=name, visible=True if index < MAX_NAMED_CURVES else "legendonly")
+    figure.update_layout(template=None, title=None, showlegend=True, legend=LEGEND, margin={"t": 40, "r": 10})
+    return figure.update_yaxes(title=board.curve_metric, type=axis_type([y for one in results for _, y in one.curve]))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -170,8 +167,7 @@ def eta_squared(groups: Sequence[Sequence[float]]) -> float | None:
     total = pvariance(values)
     if total == 0.0 or len(groups) < 2 or len(groups) == len(values):
         return None
-    between = pvariance([fmean(group) for group in groups for _ in group])
-    return min(1.0, between / total)
+    return min(1.0, pvariance([fmean(group) for group in groups for _ in group]) / total)
 
 
 def group_by_value(axis: str, results: Sequence[TrialResult]) -> dict[str, list[TrialResult]]:
@@ -228,12 +224,6 @@ def status_text(result: TrialResult) -> str:
         return f"pruned at step {result.trial.pruned_at:,}"
     has_no_rank = result.trial.status == "finished" and result.rank is None
     return "finished, without a number to rank it by" if has_no_rank else result.trial.status
-
-
-def terminal_width() -> int | None:
-    """Return the width of the terminal that is written to, or None if there is none."""
-    is_known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return shutil.get_terminal_size().columns if is_known else None
 
 
 def leaderboard_text(board: Leaderboard, width: int | None = None) -> str:

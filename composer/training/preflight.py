@@ -35,8 +35,7 @@ class EpochSize(NamedTuple):
         """Return the size of an epoch of the pairs in a sample of the data; None without one."""
         if sample is None or sample.data.train is None:
             return None
-        curriculum = recipe.training["curriculum"] or {}
-        lengths = sample.data.train.lengths(curriculum.get("by"))
+        lengths = sample.data.train.lengths((recipe.training["curriculum"] or {}).get("by"))
         steps = sample.steps_per_epoch(recipe.training["tokens_per_batch"])
         return cls(steps, int(lengths.max()), 1.0 if sample.is_all else 1.25, int(lengths.min()))
 

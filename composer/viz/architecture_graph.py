@@ -312,5 +312,4 @@ def output_lines(recipe: Recipe, plan: Plan) -> tuple[str, ...]:
     tied = f"shares its matrix with {', '.join(settings['tie'])}" if settings["tie"] else ""
     length = f"answers of length {settings['length']}" if settings["length"] else ""
     tokens = format_bound(f"{plan.vocabularies['target']:,} tokens", plan.at_most)
-    lines = (f"target, {tokens}", kind[settings["kind"]], tied, length)
-    return tuple(filter(None, lines))
+    return tuple(filter(None, (f"target, {tokens}", kind[settings["kind"]], tied, length)))

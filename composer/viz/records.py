@@ -258,8 +258,7 @@ def part_of(record: Record) -> Path:
 
 def frame_numbers(count: int, cells: int) -> list[int]:
     """Return which of `count` frames of so many cells are shown: evenly spaced ones, with the first and the last."""
-    limit = max(2, min(MAX_FRAMES, MAX_CELLS // cells))
-    return evenly_spaced(range(count), limit)
+    return evenly_spaced(range(count), max(2, min(MAX_FRAMES, MAX_CELLS // cells)))
 
 
 def evenly_spaced(items: Sequence[int], limit: int) -> list[int]:

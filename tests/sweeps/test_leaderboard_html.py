@@ -119,10 +119,14 @@ def test_every_trial_that_has_validated_has_a_curve(tmp_path: Path) -> None:
 
 
 def test_shares_of_variance_are_shown_beside_chance(tmp_path: Path) -> None:
-    chance, share = figures(page(small(tmp_path / "s")))[2]["data"]
-    assert (chance["name"], share["name"]) == ("by chance", "share")
-    assert chance["y"] == share["y"] == ["encoder"]
-    assert chance["x"] == [0.5]  # two values in three trials
+    captions = ["".join(caption.itertext()) for caption in page(small(tmp_path / "s")).iter("figcaption")]
+    assert any(text.endswith("by chance 50%") for text in captions)  # two values in three trials
+
+
+def test_each_finished_trial_is_a_line_through_its_values_and_its_score(tmp_path: Path) -> None:
+    lines = figures(page(small(tmp_path / "s")))[2]["data"]
+    values = [dict(line["customdata"]) for line in lines if line["mode"] == "lines" and "customdata" in line]
+    assert [value["encoder"] for value in values] == ["cnn", "cnn", "rnn"]
 
 
 def test_a_page_needs_no_finished_trial(tmp_path: Path) -> None:
