@@ -1,6 +1,6 @@
 """Random stacks: what `plan` refuses, it refuses with a RecipeError; what it accepts trains and keeps the laws.
 
-60 of them here (200 among the slow tests), and some that are all about memories, always the same; 10,000 others with
+40 of them here (200 among the slow tests), and some that are all about memories, always the same; 10,000 others with
 `pytest tests/laws/test_random_stacks.py --hypothesis-profile=thorough -n 0`, or, with a journal and to their end,
 `python -m benchmarks.random_stacks --folder DIR`.
 """
@@ -26,7 +26,7 @@ MEMORIES = 15
 """Random recipes of each kind about memories, every day."""
 
 
-@pytest.mark.parametrize("examples", [60, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [40, pytest.param(200, marks=pytest.mark.slow)])
 def test_random_stacks_satisfy_the_laws(examples: int, tmp_path: Path) -> None:
     tally: Counter[str] = Counter()
 

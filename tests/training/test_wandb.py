@@ -145,8 +145,9 @@ import sys
 sys.modules |= dict.fromkeys(["wandb", "optuna", "datasets", "pyarrow", "pandas", "ray"])
 import pkgutil
 import composer
+sweeps = [f"composer.sweeps.{name}" for name in ("leaderboard_html", "scheduler", "study", "workers")]
 for each in pkgutil.walk_packages(composer.__path__, "composer."):
-    if not each.name.endswith(("__main__", "sweeps.scheduler", "sweeps.workers", "sweeps.study")):
+    if each.name not in sweeps and not each.name.endswith("__main__"):
         __import__(each.name)
 from composer.recipe.recipe import load
 from composer.training.train import train
