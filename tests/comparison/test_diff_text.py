@@ -230,6 +230,7 @@ def test_faults_of_both_sides_are_reported(tmp_path: Path) -> None:
         diff(other, other)
 
 
+@pytest.mark.slow
 def test_a_point_of_a_sweep_is_named_by_its_axes() -> None:
     sweep = ROOT / "recipes" / "sweeps" / "attention_scores.yaml"
     result = diff(f"{sweep}#score=dot", f"{sweep}#score=general")

@@ -112,6 +112,7 @@ def test_a_model_whose_loop_is_built_twice_to_find_its_widths(tmp_path: Path) ->
         )
 
 
+@pytest.mark.slow
 def test_random_recipes_are_the_same_models(tmp_path: Path) -> None:
     tally = {"same": 0}
 

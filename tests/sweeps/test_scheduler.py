@@ -123,6 +123,7 @@ def test_a_worse_trial_is_pruned_once_on_its_first_seed(home: Path) -> None:
     assert len(starts(home)) == 5
 
 
+@pytest.mark.slow
 def test_a_pruning_decision_survives_a_kill(home: Path) -> None:
     file = written(home, rates(0.1, 0.2), "seeds: [1]\nprune: {median: {min_steps: 100, trials: 1}}")
     plan(home, **{"0.2": {"pause": 60.0}})
@@ -178,6 +179,7 @@ def test_another_sweep_or_another_process_is_refused(home: Path) -> None:
     assert len(starts(home)) == 2
 
 
+@pytest.mark.slow
 def test_two_sweeps_cannot_share_a_folder(home: Path) -> None:
     plan(home, **{"0.1": {"pause": 60.0}})
     child = parent(written(home, rates(0.1), "seeds: [1]"), home / "run")

@@ -35,6 +35,7 @@ def points(name: str) -> list[PointCost]:
     return list_points(sweep)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", QUICK_AND_SLOW, ids=lambda file: file.stem)
 def test_every_point_is_a_valid_recipe(file: Path) -> None:
     found = points(file.stem)
@@ -88,6 +89,7 @@ def test_both_sides_have_the_same_memory() -> None:
 NTM = {"slots": "slots", "read_heads": "heads", "write_heads": "heads", "shift": "shift"}
 
 
+@pytest.mark.slow
 def test_a_search_stays_below_two_million_parameters() -> None:
     sweep = read_sweep(HOME / "small_numbers.yaml")
     drawn = points("small_numbers")
