@@ -60,8 +60,9 @@ def test_a_recipe_keeps_every_law(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sampled(RECIPES, 12), ids=name)
-def test_a_recipe_is_planned_at_full_size_and_its_rows_add_up(path: Path) -> None:
+def test_a_recipe_is_planned_at_full_size_without_a_warning_and_its_rows_add_up(path: Path) -> None:
     plan = load(path).plan()
+    assert not plan.warnings
     assert plan.parameters > 0
     # ("model", "decoder", 0, "rnn") is no part of another row, nor is ("model", "encoders", "story", 0, "rnn")
     outer = [row for row in plan.rows if row.block == "embedding" or len(row.place) <= 4 + ("encoders" in row.place)]
