@@ -69,7 +69,7 @@ def address(memory: Tensor, before: Tensor, params: AddressParams) -> AddressTap
     content = alike.softmax(-1)
     circle = pad_circular(torch.lerp(before, content, params.gate), params.shift)
     moved = circular_conv(circle, params.shift).add_(MIN_WEIGHT)
-    logarithm = moved.log()
+    logarithm = moved.log()  # equation 9 by logarithms: neither 0 nor a large gamma leaves nothing
     places = (params.sharpness * logarithm).softmax(-1)
     return AddressTape(memory, before, scale, alike, content, circle, moved, logarithm, places)
 
@@ -119,11 +119,6 @@ def circular_windows(circle: Tensor, shift: Tensor) -> Iterator[Tensor]:
     """Each slot's neighbour at every offset, as many as `shift` has: (B, H, N) each."""
     slots = circle.shape[-1] - shift.shape[-1] + 1
     return (circle[..., first : first + slots] for first in range(shift.shape[-1]))
-
-
-def sharpen(weights: Tensor, sharpness: Tensor) -> Tensor:
-    """Equation 9: w^gamma over its sum. Of the logarithms, so that neither 0 nor a large gamma leaves nothing."""
-    return (sharpness * (weights + MIN_WEIGHT).log()).softmax(-1)
 
 
 def softmax_backward(grad: Tensor, y: Tensor) -> Tensor:

@@ -108,24 +108,31 @@ class Builder:
         self._check_encoder_names()
         encoders: dict[str, Encoder] = {}
         memories: dict[str, Named] = {}
-        tie = set(settings["output"]["tie"])
+        tie, read = settings["output"]["tie"], set[str]()  # sides that share, and those whose tokens are read
         target = self._embedding("target", vocabularies["target"])
+        tied = target if "target" in tie else None  # whose matrix is the output's
         # in the order of their names: a later encoder may read an earlier one
         for key, memory, path, stack in encoder_stacks(settings):
-            embedding = target if "source" in tie else self._embedding(key, vocabularies[key])
+            embedding = tied if key in tie and tied else self._embedding(key, vocabularies[key])
+            tied = embedding if key in tie else tied
             stream = self._input_stream(key, embedding)
             site, built = self._outer_stack(path, stack, stream, memories, causal="")
+            read |= {key} if built.reads_stream or "input" in site.names.reads else set()
             memories |= {memory: Named(built.out)} | {f"{memory}.{n}": named for n, named in site.names.visible.items()}
             encoders[key] = Encoder(memory, embedding, built, stream.columns)
         stream, path = self._input_stream("target", target), ("model", "decoder")
         site, decoder = self._outer_stack(path, settings["decoder"], stream, memories, "a decoder")
         output = self._output_head(decoder.out, vocabularies["target"])
-        if tie:
-            self._check_tie(decoder.out, vocabularies, encoders)
-            output.weight = target.weight
-        reads_tokens = decoder.reads_stream or "input" in site.names.reads
-        read = target if reads_tokens or tie else None
-        return EncoderDecoder(encoders, read, decoder, output, stream.width, settings["output"]["length"])
+        if tied is not None:
+            self._check_tie(decoder.out, vocabularies)
+            output.weight = tied.weight
+        read |= {"target"} if decoder.reads_stream or "input" in site.names.reads else set()
+        for index, side in enumerate(tie):
+            if side not in read:
+                reason = f"nothing reads the tokens of `{side}`"
+                self.no_effects["model", "output", "tie", index] = reason, f"remove `{side}`"
+        embedding_read = target if "target" in {*read, *tie} else None
+        return EncoderDecoder(encoders, embedding_read, decoder, output, stream.width, settings["output"]["length"])
 
     def _check_encoder_names(self) -> None:
         """Raise RecipeError if an encoder has the name of an attribute of every module, `forward` or such."""
@@ -176,14 +183,15 @@ class Builder:
         site = Site(stream, self.recipe.model["width"], names, dict(memories), readable, causal, path)
         return site, self.stack(site, stack)
 
-    def _check_tie(self, out: Stream, vocabularies: Mapping[str, int], encoders: Mapping[str, Encoder]) -> None:
+    def _check_tie(self, out: Stream, vocabularies: Mapping[str, int]) -> None:
         path: Path = ("model", "output", "tie")
         width = self.recipe.model["width"]
         if out.width != width:
             message = f"the decoder ends {out.width} wide, and the tied matrix is {width} wide"
             self.fault("width", path, message, f"end the decoder with `- linear: {width}`")
-        joint = all(vocabularies[key] == vocabularies["target"] for key in encoders) and self.recipe.joint
-        if "source" in self.recipe.model["output"]["tie"] and not joint:
+        tie = set(self.recipe.model["output"]["tie"]) - {"target"}
+        joint = all(vocabularies[key] == vocabularies["target"] for key in tie) and self.recipe.joint
+        if tie and not joint:
             message = "source and target have vocabularies of their own, and `tie` needs a joint one"
             self.fault("tie", path, message, "set `joint: true` in `data.tokenizer`, or tie only the target")
 

@@ -269,8 +269,7 @@ def check_gradients(builder: Builder, model: EncoderDecoder) -> None:
     for path, embedding in (*embeddings.items(), (("model", "decoder"), model.embedding)):
         if embedding is not None and parameter_ids(embedding) & unreached:
             message = "nothing here reads the tokens, so their embedding would never learn"
-            fix = "read the stream or `input`, or share the embedding with `output: {tie: ...}`"
-            builder.fault("unused", path, message, fix)
+            builder.fault("unused", path, message, "read the stream or `input`")
 
 
 def unreached_by_loss(model: EncoderDecoder) -> set[int]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from blocks.core.addressing import sharpen, shift_weights
+from blocks.core.addressing import AddressParams, address, address_backward, shift_weights
 from blocks.core.contract import BlockError, Named, Output, Record, Stream
 from blocks.ntm import Ntm
 from tests.blocks.single_block import close, context_of, leaves, mask_of, run, site_of
@@ -123,11 +123,14 @@ def test_a_head_shifts_as_in_equation_8() -> None:
 
 
 def test_sharpening_preserves_one_hot_weights_and_has_gradients_at_zero() -> None:
-    certain = torch.eye(SLOTS)[None].requires_grad_()
+    certain, memory = torch.eye(SLOTS)[None], random_inputs(1, CELL, SLOTS)
+    key, gate, stay = torch.zeros(1, SLOTS, CELL), torch.zeros(1, SLOTS, 1), torch.ones(1, SLOTS, 1, 1)
     for gamma in (1.0, 3.0, 200.0):
-        sharp = sharpen(certain, torch.full((1, SLOTS, 1), gamma))
-        torch.testing.assert_close(sharp, certain, rtol=0, atol=1e-29)
-        assert torch.autograd.grad(sharp[0, 0, 0], certain)[0].isfinite().all()
+        params = AddressParams(key, gate, stay, torch.full((1, SLOTS, 1), gamma))
+        way = address(memory, certain, params)
+        torch.testing.assert_close(way.places, certain, rtol=0, atol=1e-29)
+        before, grads = address_backward(torch.zeros_like(memory), random_inputs(1, SLOTS, SLOTS), params, way)
+        assert all(gradient.isfinite().all() for gradient in (before, *grads))
 
 
 # ------------------------------------------------------------------------------------------- a machine set by hand

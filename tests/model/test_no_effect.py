@@ -43,6 +43,14 @@ def test_the_mean_of_one_head_is_a_fault() -> None:
     assert refused_settings(model) == ["unused model.decoder[0].cross_attention.merge"]
 
 
+def test_a_side_that_shares_its_matrix_though_nothing_reads_its_tokens_is_a_fault() -> None:
+    joint = HEAD.replace("copy}", "copy, tokenizer: {word: {joint: true}}}")
+    model = "model:\n  width: 16\n  encoder: [rnn]\n  decoder: [no_input, rnn, cross_attention]\n  output: {tie: [@]}\n"
+    faults = faults_of(lambda: plan(load_text(joint + model.replace("@", "source, target"))))
+    assert [(fault.path, fault.line, fault.column) for fault in faults] == [("model.output.tie[1]", 7, 26)]
+    assert not plan(load_text(joint + model.replace("@", "source"))).warnings
+
+
 def test_an_unused_stack_is_a_fault_and_its_own_faults_are_seen() -> None:
     stacks = "{mine: [{self_attention: {heads: 5}}], other: [{use: mine}]}"
     assert refused_settings(f"model: {{width: 16, stacks: {stacks}, decoder: [linear]}}\n") == [

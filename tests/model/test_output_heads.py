@@ -1,11 +1,13 @@
 """From ids to the stream and back: bits in, sigmoids out, answers of one length."""
 
 import math
+from itertools import chain, combinations
 
 import pytest
 import torch
 from torch.nn import functional as F
 
+from composer.model.builder import build
 from composer.model.encoder_decoder import (
     EOS,
     NEVER,
@@ -20,6 +22,7 @@ from composer.model.encoder_decoder import (
     force_length,
     target_bits,
 )
+from composer.recipe.recipe import load_text
 
 BITS = 3
 
@@ -80,3 +83,25 @@ def test_a_linear_embedding_is_linear_in_the_bits(target: bool) -> None:
     assert at["⟨pad⟩"].abs().max() == 0
     if not target:
         assert torch.allclose(at["110@0.50"] - at["110"], (at["000@1.00"] - at["000"]) / 2, atol=1e-6)
+
+
+SIDES = ("left", "right", "target")
+SEVERAL = """recipe: 1
+data:
+  parallel: {train: {left: a, right: b, target: c}}
+  tokenizer: {word: {joint: true}}
+model:
+  width: 4
+  encoders: {left: [rnn], right: [rnn]}
+  decoder: [rnn, {cross_attention: {from: left}}, {cross_attention: {from: right}}]
+"""
+
+
+@pytest.mark.parametrize("tie", list(chain.from_iterable(combinations(SIDES, size) for size in range(4))), ids=str)
+def test_the_sides_of_tie_alone_share_one_matrix_with_the_output(tie: tuple[str, ...]) -> None:
+    text = f"{SEVERAL}  output: {{tie: [{', '.join(tie)}]}}\n" if tie else SEVERAL
+    model = build(load_text(text), dict.fromkeys(SIDES, 9))
+    embeddings = {side: encoder.embedding for side, encoder in model.readers().items()} | {"target": model.embedding}
+    assert {side for side, embedding in embeddings.items() if embedding.weight is model.output.weight} == set(tie)
+    matrices = {id(embedding.weight) for embedding in (*embeddings.values(), model.output)}
+    assert len(matrices) == 4 - len(tie)
