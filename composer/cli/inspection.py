@@ -149,7 +149,7 @@ def schema(
     rules = recipe_schema.generate()
     texts = {
         recipe_schema.schema_path(): to_json(rules) + "\n",
-        python_classes.classes_path(): python_classes.generate(rules),
+        python_classes.CLASSES_PATH: python_classes.generate(rules),
     }
     for file, text in texts.items():
         file.write_text(text, encoding="utf-8")

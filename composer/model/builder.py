@@ -127,12 +127,11 @@ class Builder:
             self._check_tie(decoder.out, vocabularies)
             output.weight = tied.weight
         read |= {"target"} if decoder.reads_stream or "input" in site.names.reads else set()
-        for index, side in enumerate(tie):
-            if side not in read:
-                reason = f"nothing reads the tokens of `{side}`"
-                self.no_effects["model", "output", "tie", index] = reason, f"remove `{side}`"
-        embedding_read = target if "target" in {*read, *tie} else None
-        return EncoderDecoder(encoders, embedding_read, decoder, output, stream.width, settings["output"]["length"])
+        for index in (index for index, side in enumerate(tie) if side not in read):
+            reason = f"nothing reads the tokens of `{tie[index]}`"
+            self.no_effects["model", "output", "tie", index] = reason, f"remove `{tie[index]}`"
+        sides, length = (encoders, target if "target" in read else None), settings["output"]["length"]
+        return EncoderDecoder(*sides, decoder, output, stream.width, length)
 
     def _check_encoder_names(self) -> None:
         """Raise RecipeError if an encoder has the name of an attribute of every module, `forward` or such."""
@@ -339,9 +338,7 @@ class RecordingBuilder(Builder):
     def block(self, site: Site, word: str, settings: Mapping[str, Any]) -> Block:
         self.names[site.path] = settings.get("as") or ""
         lookups = self.reads.setdefault(site.path, {})
-        if isinstance(site, RecordingSite):
-            return super().block(replace(site, lookups=lookups), word, settings)
-        return super().block(RecordingSite(**vars(site), lookups=lookups), word, settings)
+        return super().block(RecordingSite(**{**vars(site), "lookups": lookups}), word, settings)
 
 
 def check_block_attributes(block: Block) -> None:

@@ -80,10 +80,9 @@ def facts(builder: RecordingBuilder, model: EncoderDecoder) -> dict[str, Any]:
     data["has_val"] = all(data[name]["val"] for name in ("parallel", "hub", "babi") if data.get(name))
     for task in (data.get("generate") or {}).values():
         task["longest"] = max([task.get("max_length", 0), *(task.get("test_lengths") or ())])
-    reads = [names for path, names in builder.reads.items() if path[1] != "encoder"]
     sections["model"] |= {
         "reads_source": bool(model.readers()),
-        "reads_tokens": model.decoder.reads_stream or any("input" in names for names in reads),
+        "reads_tokens": model.embedding is not None,
         "has_matrices": any(True for _ in block_matrices(model)),
         "sure_length": 0 < length <= SURE_LENGTH and not model.max_target_ratio,
     }

@@ -208,8 +208,7 @@ def attribute_failures(block: Block, name: str) -> Callable[..., Any]:
                 raise
             message = f"`{block.path[-1]}` fails where {tuple(x.shape)} arrives: {type(error).__name__}: {error}"
             raise BlockFailed(block, message, failure_hint(block, x)) from error
-        violation = contract_violation(block, name, result) if block.path else ""
-        if violation:
+        if block.path and (violation := contract_violation(block, name, result)):
             raise BlockFailed(block, violation, failure_hint(block, x))
         return result
 

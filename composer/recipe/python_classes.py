@@ -30,12 +30,8 @@ RESERVED_NAMES = ("plain", "yaml", "save", "recipe", "word", "others")
 """What the classes have beside settings."""
 SCALARS = {"integer": "int", "number": "float", "boolean": "bool", "string": "str", "null": "None"}
 
+CLASSES_PATH = Path(__file__).with_name("classes.py")
 HEAD, READ = Path(__file__).with_name("classes.template.txt").read_text(encoding="utf-8").split("@classes@\n")
-
-
-def classes_path() -> Path:
-    """Return the path of the generated module."""
-    return Path(__file__).with_name("classes.py")
 
 
 def generate(rules: Schema) -> str:

@@ -79,16 +79,15 @@ def refused(recipe: Recipe) -> RecipeError:
 
 def test_the_committed_classes_are_the_generated_ones() -> None:
     rules = json.loads(schema_generator.schema_path().read_text(encoding="utf-8"))
-    assert python_classes.classes_path().read_text(encoding="utf-8") == python_classes.generate(rules), (
+    assert python_classes.CLASSES_PATH.read_text(encoding="utf-8") == python_classes.generate(rules), (
         "run `seqcomposer schema --write`"
     )
 
 
 def test_one_command_writes_all_that_is_generated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = [python_classes.classes_path(), schema_generator.schema_path()]
-    doors = ((python_classes, "classes_path"), (schema_generator, "schema_path"))
-    for (module, name), file in zip(doors, known, strict=True):
-        monkeypatch.setattr(module, name, lambda file=file: tmp_path / file.name)
+    known = [python_classes.CLASSES_PATH, schema_generator.schema_path()]
+    monkeypatch.setattr(python_classes, "CLASSES_PATH", tmp_path / known[0].name)
+    monkeypatch.setattr(schema_generator, "schema_path", lambda: tmp_path / known[1].name)
     inspection.schema(write=True)
     assert [(tmp_path / file.name).read_bytes() for file in known] == [file.read_bytes() for file in known]
 
