@@ -1571,19 +1571,19 @@ class ScheduledSampling(RecipeObject):
 class ConstantSchedule(Schedule, word="constant"):
     """The learning rate as it is, after a linear warm-up.
 
-    warmup_steps: optimizer steps until the learning rate is reached; default 0.
+    warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget; default 0.
     """
-    warmup_steps: int | Var | Unset = field(default=UNSET, kw_only=False)
+    warmup_steps: float | Var | Unset = field(default=UNSET, kw_only=False)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CosineSchedule(Schedule, word="cosine"):
-    """Half a cosine from 1 to `final` over the budget (Loshchilov & Hutter 2017), after a linear warm-up.
+    """A linear warm-up, then half a cosine from 1 to `final` over the rest of the budget (Loshchilov & Hutter 2017).
 
-    warmup_steps: optimizer steps until the learning rate is reached; default 0.
+    warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget; default 0.
     final: factor at the end of the budget; default 0.0.
     """
-    warmup_steps: int | Var | Unset = field(default=UNSET, kw_only=False)
+    warmup_steps: float | Var | Unset = field(default=UNSET, kw_only=False)
     final: float | Var | Unset = UNSET
 
 
@@ -1591,19 +1591,19 @@ class CosineSchedule(Schedule, word="cosine"):
 class InverseSqrtSchedule(Schedule, word="inverse_sqrt"):
     """Linear warm-up to 1, then the inverse square root of the step (Vaswani et al. 2017, section 5.3).
 
-    warmup_steps: optimizer steps until the learning rate is reached; default 400.
+    warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget; default 400.
     """
-    warmup_steps: int | Var | Unset = field(default=UNSET, kw_only=False)
+    warmup_steps: float | Var | Unset = field(default=UNSET, kw_only=False)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LinearSchedule(Schedule, word="linear"):
-    """A straight line from 1 to `final` over the budget, after a linear warm-up.
+    """A linear warm-up, then a straight line from 1 to `final` over the rest of the budget.
 
-    warmup_steps: optimizer steps until the learning rate is reached; default 0.
+    warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget; default 0.
     final: factor at the end of the budget; default 0.0.
     """
-    warmup_steps: int | Var | Unset = field(default=UNSET, kw_only=False)
+    warmup_steps: float | Var | Unset = field(default=UNSET, kw_only=False)
     final: float | Var | Unset = UNSET
 
 
@@ -1613,11 +1613,11 @@ class PlateauSchedule(Schedule, word="plateau"):
 
     factor: what the learning rate is multiplied with; default 0.5.
     patience: validations without a better loss before that; default 2.
-    warmup_steps: optimizer steps until the learning rate is reached; default 0.
+    warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget; default 0.
     """
     factor: float | Var | Unset = field(default=UNSET, kw_only=False)
     patience: int | Var | Unset = UNSET
-    warmup_steps: int | Var | Unset = UNSET
+    warmup_steps: float | Var | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1626,11 +1626,11 @@ class StaircaseSchedule(Schedule, word="staircase"):
 
     shares: where, as shares of the budget; one that stands there twice counts twice; default [0.5, 0.75].
     factor: what the learning rate is multiplied with at each; default 0.5.
-    warmup_steps: optimizer steps until the learning rate is reached; default 0.
+    warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget; default 0.
     """
     shares: Sequence[float | Var] | Var | Unset = field(default=UNSET, kw_only=False)
     factor: float | Var | Unset = UNSET
-    warmup_steps: int | Var | Unset = UNSET
+    warmup_steps: float | Var | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

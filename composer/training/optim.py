@@ -84,56 +84,77 @@ class EarlyStopping:
         return self.patience is not None and waited >= self.patience
 
 
-WarmupSteps = Annotated[int, Bounds(minimum=0)]
-"""A number of optimizer steps, 0 or more."""
+WarmupSteps = Annotated[float, Bounds(minimum=0.0)]
+"""A number of optimizer steps, 0 or more; a number below 1 is a share of the budget."""
+LongWarmup = Annotated[float, Bounds(above=0.0)]
+"""As WarmupSteps, but not 0."""
 DecayFactor = Annotated[float, Bounds(above=0.0, below=1.0)]
 """A factor that makes smaller, above 0 and below 1."""
 Parameters = Sequence[Parameter]
 Optimizer = optim.Optimizer
 
 
-def warm_up(step: int, warmup_steps: int) -> float:
-    """Return the linear warm-up factor; the first step has 1 / warmup_steps rather than 0, so it is not lost."""
-    return min(1.0, (step + 1) / warmup_steps) if warmup_steps else 1.0
+def count_warmups(at: Progress, warmup_steps: float) -> float:
+    """Return how many times as long as the warm-up the training has lasted: 0.5 is its middle, and 1 its end.
+
+    Of a warm-up in steps, the first has 1 / warmup_steps rather than 0, so that it is not lost.
+    """
+    if not warmup_steps:
+        return math.inf
+    return at.spent / warmup_steps if warmup_steps < 1 else (at.step + 1) / warmup_steps
 
 
-def inverse_sqrt(at: Progress, *, warmup_steps: Count = 400) -> float:
+def warm_up(at: Progress, warmup_steps: float) -> float:
+    """Return the factor of a linear warm-up, which ends at 1."""
+    return min(1.0, count_warmups(at, warmup_steps))
+
+
+def spent_after_warmup(at: Progress, warmup_steps: float) -> float:
+    """Return the used-up share of what the warm-up leaves of the budget: 0 at its end, and 1 with the training.
+
+    A warm-up in steps takes as much of a budget in minutes as so many of the steps so far have taken.
+    """
+    warmups = max(1.0, count_warmups(at, warmup_steps))
+    return at.spent * (1 - 1 / warmups) / (1 - at.spent / warmups) if warmups > 1 else 0.0
+
+
+def inverse_sqrt(at: Progress, *, warmup_steps: LongWarmup = 400) -> float:
     """Linear warm-up to 1, then the inverse square root of the step (Vaswani et al. 2017, section 5.3).
 
     Settings:
-        warmup_steps: optimizer steps until the learning rate is reached
+        warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget
     """
-    step = at.step + 1
-    return min(step / warmup_steps, math.sqrt(warmup_steps / step))
+    return warm_up(at, warmup_steps) / math.sqrt(max(1.0, count_warmups(at, warmup_steps)))
 
 
 def cosine(at: Progress, *, warmup_steps: WarmupSteps = 0, final: Proportion = 0.0) -> float:
-    """Half a cosine from 1 to `final` over the budget (Loshchilov & Hutter 2017), after a linear warm-up.
+    """A linear warm-up, then half a cosine from 1 to `final` over the rest of the budget (Loshchilov & Hutter 2017).
 
     Settings:
-        warmup_steps: optimizer steps until the learning rate is reached
+        warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget
         final: factor at the end of the budget
     """
-    return warm_up(at.step, warmup_steps) * (final + (1 - final) * 0.5 * (1 + math.cos(math.pi * at.spent)))
+    decay = 0.5 * (1 + math.cos(math.pi * spent_after_warmup(at, warmup_steps)))
+    return warm_up(at, warmup_steps) * (final + (1 - final) * decay)
 
 
 def linear(at: Progress, *, warmup_steps: WarmupSteps = 0, final: Proportion = 0.0) -> float:
-    """A straight line from 1 to `final` over the budget, after a linear warm-up.
+    """A linear warm-up, then a straight line from 1 to `final` over the rest of the budget.
 
     Settings:
-        warmup_steps: optimizer steps until the learning rate is reached
+        warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget
         final: factor at the end of the budget
     """
-    return warm_up(at.step, warmup_steps) * (1 - (1 - final) * at.spent)
+    return warm_up(at, warmup_steps) * (1 - (1 - final) * spent_after_warmup(at, warmup_steps))
 
 
 def constant(at: Progress, *, warmup_steps: WarmupSteps = 0) -> float:
     """The learning rate as it is, after a linear warm-up.
 
     Settings:
-        warmup_steps: optimizer steps until the learning rate is reached
+        warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget
     """
-    return warm_up(at.step, warmup_steps)
+    return warm_up(at, warmup_steps)
 
 
 def plateau(at: Progress, *, factor: DecayFactor = 0.5, patience: Count = 2, warmup_steps: WarmupSteps = 0) -> float:
@@ -142,14 +163,14 @@ def plateau(at: Progress, *, factor: DecayFactor = 0.5, patience: Count = 2, war
     Settings:
         factor: what the learning rate is multiplied with
         patience: validations without a better loss before that
-        warmup_steps: optimizer steps until the learning rate is reached
+        warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget
     """
     best, waited, cuts = math.inf, 0, 0
     for loss in at.losses:
         best, waited = (loss, 0) if loss < best else (best, waited + 1)
         if waited == patience:
             cuts, waited = cuts + 1, 0
-    return warm_up(at.step, warmup_steps) * factor**cuts
+    return warm_up(at, warmup_steps) * factor**cuts
 
 
 def staircase(
@@ -164,9 +185,9 @@ def staircase(
     Settings:
         shares: where, as shares of the budget; one that stands there twice counts twice
         factor: what the learning rate is multiplied with at each
-        warmup_steps: optimizer steps until the learning rate is reached
+        warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget
     """
-    return warm_up(at.step, warmup_steps) * factor ** sum(at.spent >= share for share in shares)
+    return warm_up(at, warmup_steps) * factor ** sum(at.spent >= share for share in shares)
 
 
 SCHEDULES: dict[str, Callable[..., float]] = {

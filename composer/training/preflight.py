@@ -20,6 +20,8 @@ OPTIMIZER_STATES = {"adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1, "adagrad
 """Numbers that an optimizer remembers of each parameter; `sgd` without momentum remembers none."""
 NUMBER_BYTES = {"64": 8, "bf16-true": 2}
 """Bytes of a parameter, by precision; 4 in the others."""
+LONG_WARMUP = 0.2
+"""A share of the budget above which a warm-up of the learning rate is reported."""
 
 
 class EpochSize(NamedTuple):
@@ -117,9 +119,12 @@ def _unreached(recipe: Recipe, steps: float, validations: float) -> Iterator[tup
     ((name, settings),) = recipe.training["schedule"].items()
     warmup, patience = settings.get("warmup_steps", 0), settings.get("patience", 0)
     at_most = f"and there are {validations:.0f} at most"
-    if warmup > steps:
-        message = f"the learning rate never reaches its value: that takes {warmup:,} steps, and there are "
-        yield ("schedule", name, "warmup_steps"), f"{message}{steps:,.0f} at most", "lower `warmup_steps`"
+    share = warmup / steps if warmup >= 1 else warmup
+    if share > LONG_WARMUP:
+        never = f"the learning rate never reaches its value: that takes {warmup:,.0f} steps, and there are {steps:,.0f}"
+        long = f"the learning rate rises during {share:.0%} of the training"
+        hint = f"lower `warmup_steps`; {LONG_WARMUP / 4} is a twentieth of the budget"
+        yield ("schedule", name, "warmup_steps"), f"{never} at most" if share > 1 else long, hint
     if patience and patience >= validations:
         message = f"the learning rate never falls: that takes {patience + 1} validations before the last one, {at_most}"
         yield ("schedule", name, "patience"), message, "validate more often"

@@ -52,6 +52,26 @@ def test_every_schedule_warms_up(name: str) -> None:
     assert factors == pytest.approx([(step + 1) / 10 for step in range(10)])
 
 
+@pytest.mark.parametrize("name", ["inverse_sqrt", "cosine", "linear"])
+@pytest.mark.parametrize(("warmup_steps", "budget"), [(10, 40), (0.25, 40), (10, 40.7), (39, 40), (0.9, 40)])
+def test_a_schedule_reaches_the_stated_rate_and_decays_from_there(
+    name: str, warmup_steps: float, budget: float
+) -> None:
+    factors = [SCHEDULES[name](Progress(step, step / budget), warmup_steps=warmup_steps) for step in range(41)]
+    end = warmup_steps - 1 if warmup_steps >= 1 else math.ceil(warmup_steps * budget)
+    assert factors[end] == pytest.approx(1, abs=0.05)
+    assert factors[: end + 1] == sorted(factors[: end + 1])
+    assert factors[end:] == sorted(factors[end:], reverse=True)
+    if name != "inverse_sqrt":
+        assert factors[40] == pytest.approx(0, abs=0.03)
+
+
+def test_a_warm_up_in_steps_is_the_same_share_of_a_budget_in_minutes() -> None:
+    in_steps = [SCHEDULES["cosine"](Progress(step, step / 40), warmup_steps=10) for step in range(41)]
+    in_minutes = [SCHEDULES["cosine"](Progress(step, step * 0.15 / 6), warmup_steps=10) for step in range(41)]
+    assert in_minutes == pytest.approx(in_steps)
+
+
 def test_schedules_equal_values_by_hand() -> None:
     assert SCHEDULES["inverse_sqrt"](Progress(399, 0.0), warmup_steps=100) == pytest.approx(0.5)
     assert SCHEDULES["cosine"](Progress(9, 0.5), final=0.2) == pytest.approx(0.6)

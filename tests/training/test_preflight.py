@@ -30,6 +30,12 @@ UNREACHED = [
     ("training.schedule", ["training.schedule=inverse_sqrt", "training.max_epochs=1"], "takes 400 steps"),
     (
         "training.schedule",
+        ["training.schedule={cosine: {warmup_steps: 10}}", "training.max_steps=40"],
+        "rises during 25%",
+    ),
+    ("training.schedule", ["training.schedule={linear: {warmup_steps: 0.3}}", "training.max_minutes=1"], "during 30%"),
+    (
+        "training.schedule",
         ["training.schedule={plateau: {patience: 4}}", "training.max_steps=40", "training.validate_every=10"],
         "5 validations before the last one, and there are 3",
     ),
@@ -54,7 +60,8 @@ def test_a_setting_that_the_budget_never_reaches(tiny: Tiny, path: str, override
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["training.schedule={cosine: {warmup_steps: 40}}", "training.max_steps=40"],
+        ["training.schedule={cosine: {warmup_steps: 8}}", "training.max_steps=40"],
+        ["training.schedule={cosine: {warmup_steps: 0.2}}", "training.max_steps=40"],
         ["training.schedule=inverse_sqrt", "training.max_minutes=1"],
         [f"{STOPPING}={{patience: 2}}", "training.max_epochs=4"],
         [f"{STOPPING}={{goal: 0.1}}", "training.max_epochs=2"],
@@ -78,7 +85,7 @@ def test_a_curriculum_over_pairs_of_one_length_is_a_warning(tiny: Tiny) -> None:
 
 
 def test_check_and_plan_print_the_warning_and_exit_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "r.yaml").write_text(TINY.replace("warmup_steps: 3", "warmup_steps: 50"), encoding="utf-8")
+    (tmp_path / "r.yaml").write_text(TINY.replace("warmup_steps: 2", "warmup_steps: 50"), encoding="utf-8")
     for arguments in (["check"], ["plan"], ["check", "--json"]):
         with pytest.raises(SystemExit) as ended:
             main.main([*arguments, str(tmp_path / "r.yaml")])

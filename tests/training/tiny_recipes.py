@@ -24,7 +24,7 @@ model:
   output: {tie: [source, target]}
 training:
   optimizer: {adam: {learning_rate: 1e-2}}
-  schedule: {cosine: {warmup_steps: 3}}
+  schedule: {cosine: {warmup_steps: 2}}
   tokens_per_batch: 100
   label_smoothing: 0.1
   clip_norm: 1.0
