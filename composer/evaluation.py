@@ -45,7 +45,7 @@ def evaluate(
             data of the same task.
 
     Raises:
-        RunError: If the run has no such split, or it is empty.
+        RunError: If the run has no such split.
         RecipeError: If an override is at fault.
         DataError: If the data files are.
     """
@@ -54,8 +54,7 @@ def evaluate(
         raise missing_split(run.recipe, split)
     loaded = load_data(run.recipe, run.folders(data), run.tokenizers, [split])
     encoded = loaded.split(split)
-    if not encoded:
-        raise RunError.of(f"`{split}` has no lines", "check the files of the recipe", str(run.run_dir.recipe))
+    assert encoded is not None  # the run has the split
     scores, bits = teacher_forced(run.model, encoded)
     decoded: dict[str, Any] = {}
     if encoders := source_names(run.recipe):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from composer.data.encoding import Data, answerable_rows, encode_data, encode_pairs, split_faults, trainable_rows
+from composer.data.encoding import Data, Encoded, answerable_rows, encode_data, encode_trainable, split_faults
 from composer.data.sampler import TrainBatchSampler
-from composer.data.sources import DataSource, generate_pairs, is_endless, task_settings
+from composer.data.sources import DataSource, find_hub_folder, generate_pairs, is_endless, task_settings
 from composer.errors import DataError
 
 SAMPLED_PAIRS = 2_000
@@ -21,6 +21,7 @@ class DryRun:
     data: Data
     is_all: bool
     train_pairs: int
+    later: Encoded | None = None  # pairs of a later epoch of an endless task
 
     def vocabularies(self) -> dict[str, int]:
         """Return the size of each side's vocabulary; of a sample's tokenizer a lower bound."""
@@ -34,7 +35,7 @@ class DryRun:
 
 
 def dry_run(source: DataSource, max_ratios: Mapping[str, float], any_data: bool = False) -> DryRun | None:
-    """Encode a sample of the data; None for a data set of the hub, and with `any_data` where files are not here.
+    """Encode a sample of the data; None for a data set to be downloaded, and with `any_data` where files are not here.
 
     Raises DataError with what training would refuse. A fault of a sample is none yet: where it has one, everything is
     read. max_ratios: `max_target_ratios` of the model's plan.
@@ -44,7 +45,7 @@ def dry_run(source: DataSource, max_ratios: Mapping[str, float], any_data: bool 
         return None
     if source.faults:
         raise DataError(source.faults)
-    if recipe.dataset.get("hub"):
+    if recipe.dataset.get("hub") and not find_hub_folder(recipe, source.folders):
         return None
     sample = source.sample(SAMPLED_PAIRS)
     is_all = all(len(pairs) < SAMPLED_PAIRS for pairs in sample.all_pairs().values())
@@ -54,24 +55,20 @@ def dry_run(source: DataSource, max_ratios: Mapping[str, float], any_data: bool 
         if is_all:
             raise
         data, is_all = _encode(source, max_ratios), True
-    if is_endless(recipe):
-        _check_later_epochs(source, data)
-    task = task_settings(recipe)
-    return DryRun(data, is_all, task["train"] if task else len(source.pairs("train")))
+    task, later = task_settings(recipe), _later_pairs(source, data) if is_endless(recipe) else None
+    return DryRun(data, is_all, task["train"] if task else len(source.pairs("train")), later)
 
 
 def _encode(source: DataSource, max_ratios: Mapping[str, float]) -> Data:
     data = encode_data(source)
     assert data.train is not None
-    answerable_rows(source.recipe, data.train, max_ratios)  # raises if no pair is left
-    return data
+    return replace(data, train=data.train.keep(answerable_rows(source.recipe, data.train, max_ratios)))
 
 
-def _check_later_epochs(source: DataSource, data: Data) -> None:
-    """Raise DataError if pairs that an endless task draws later do not suit the tokenizer or the output."""
-    recipe = source.recipe
-    pairs = generate_pairs(recipe, "train", epoch=1, train=SAMPLED_PAIRS)
-    encoded = encode_pairs(recipe, pairs, data.tokenizers)
-    encoded = encoded.keep(trainable_rows(recipe, encoded, pairs, []))
-    if faults := split_faults(recipe, "train", encoded, pairs):
+def _later_pairs(source: DataSource, data: Data) -> Encoded:
+    """Return pairs that an endless task draws later. Raises DataError if they do not suit the tokenizer or output."""
+    pairs = generate_pairs(source.recipe, "train", epoch=1, train=SAMPLED_PAIRS)
+    encoded = encode_trainable(source.recipe, pairs, data.tokenizers)
+    if faults := split_faults(source.recipe, "train", encoded, pairs):
         raise DataError(faults)
+    return encoded

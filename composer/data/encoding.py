@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -142,12 +142,6 @@ class Encoded:
         return digest.hexdigest()
 
 
-class Corpus(Protocol):
-    """The pairs of every epoch as a function of its number: `Encoded` is always the same, `EndlessCorpus` is not."""
-
-    def of_epoch(self, epoch: int) -> Encoded: ...
-
-
 class EndlessCorpus:
     """Corpus with new pairs in every epoch.
 
@@ -160,6 +154,10 @@ class EndlessCorpus:
     def of_epoch(self, epoch: int) -> Encoded:
         """Return the pairs of an epoch; those of epoch 0 are there from the start."""
         return self.generate(epoch) if epoch else self.first
+
+
+Corpus = Encoded | EndlessCorpus
+"""The pairs of every epoch as a function of its number."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +204,7 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
     faults: list[Fault] = []
     if "train" in encoded:
         rows = trainable_rows(recipe, encoded["train"], pairs["train"], notes)
-        faults += [] if rows.any() else [_nothing_left(recipe, encoded["train"], pairs["train"])]
+        faults += [] if rows.any() else [_nothing_left(recipe, pairs["train"], encoded["train"])]
         encoded["train"] = encoded["train"] if rows.all() else encoded["train"].keep(rows)
     for split, ids in encoded.items():
         faults += split_faults(recipe, split, ids, pairs[split])
@@ -222,9 +220,14 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
 
 
 def train_source_tokenizers(source: DataSource) -> Tokenizers:
-    """Train a recipe's tokenizers on the training part of its data. Raises DataError with all faults of the files."""
-    recipe, sides = source.recipe, source.pairs("train").sides
-    lines = {side: tokenizer_lines(recipe, side, sides[side]) for side in side_names(recipe)}
+    """Train a recipe's tokenizers on the training part of its data.
+
+    Raises DataError with all faults of the files, or if no pair has text on every side: then there is nothing to learn.
+    """
+    recipe, pairs = source.recipe, source.pairs("train")
+    if not any(all(map(str.strip, row)) for row in zip(*pairs.sides.values(), strict=True)):
+        raise DataError([_nothing_left(recipe, pairs)])
+    lines = {side: tokenizer_lines(recipe, side, pairs.sides[side]) for side in side_names(recipe)}
     return train_tokenizers(recipe.dataset, lines)
 
 
@@ -238,17 +241,21 @@ def training_corpus(
     """
 
     def generate(epoch: int) -> Encoded:
-        pairs = generate_pairs(recipe, "train", epoch)
-        encoded = encode_pairs(recipe, pairs, tokenizers)
-        rows = trainable_rows(recipe, encoded, pairs, []) & keep(encoded)
-        if not rows.any():
+        encoded = encode_trainable(recipe, generate_pairs(recipe, "train", epoch), tokenizers)
+        encoded = encoded.keep(keep(encoded))
+        if not len(encoded):
             return first
-        encoded = encoded.keep(rows)
         if faults := [*length_faults(recipe, "train", encoded)]:
             raise DataError(faults)
         return encoded
 
     return EndlessCorpus(first, generate) if is_endless(recipe) else first
+
+
+def encode_trainable(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encoded:
+    """Encode those of some training pairs that are trained on."""
+    encoded = encode_pairs(recipe, pairs, tokenizers)
+    return encoded.keep(trainable_rows(recipe, encoded, pairs, []))
 
 
 def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encoded:
@@ -263,7 +270,7 @@ def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encode
     if pairs.facts is not None:
         most = max(map(len, pairs.facts), default=0)
         padded = [[*row, *[NO_FACT] * (most - len(row))] for row in pairs.facts]
-        facts = np.array(padded, np.int64).reshape(-1, most)
+        facts = np.array(padded, np.int64).reshape(len(padded), most)
     target = sides.pop(TARGET)
     return Encoded(sides, target, pairs.sides[TARGET], np.arange(len(target)), facts)
 
@@ -293,11 +300,11 @@ def _positions(encoded: Encoded) -> np.ndarray:
     return np.asarray(np.max([ids.positions() for ids in encoded.sides.values() if not ids.is_story], axis=0))
 
 
-def _nothing_left(recipe: Recipe, encoded: Encoded, pairs: Pairs) -> Fault:
+def _nothing_left(recipe: Recipe, pairs: Pairs, encoded: Encoded | None = None) -> Fault:
     full = _nonempty(pairs)
     blank = int((~full).sum())
     message = f"none of the {len(full):,} training pairs is left: {blank:,} are empty, {len(full) - blank:,} too long"
-    if blank == len(full):
+    if encoded is None or blank == len(full):
         return recipe.fault("empty", split_path(recipe, "train"), message, "give a pair text on every side")
     hint = f"write `max_length: {_positions(encoded)[full].min()}` or more: eos counts"
     return recipe.fault("empty", ("data", "max_length"), message, hint)

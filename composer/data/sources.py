@@ -83,11 +83,10 @@ class DataSource:
         Of a task's training pairs, the first; its val and test are small.
         """
         sample, task = DataSource(self.recipe, self.folders), task_settings(self.recipe)
+        few = min(task.get("train", 0), count)
         for split in available_splits(self.recipe):
-            if task:
-                sample._opened[split] = generate_pairs(self.recipe, split, train=min(task["train"], count))
-            else:
-                sample._opened[split] = self.pairs(split).sample(count)
+            pairs = generate_pairs(self.recipe, split, train=few) if task else self.pairs(split).sample(count)
+            sample._opened[split] = pairs
         return sample
 
     def all_pairs(self) -> dict[str, Pairs]:

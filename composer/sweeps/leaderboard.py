@@ -249,19 +249,14 @@ def compare_trials(one: str | Path, other: str | Path, data: str | Path | None =
 
 def read_test_part(run: Run, data: str | Path | None) -> tuple[list[str], list[str]]:
     """Return the test lines of a run, as `translate` takes them, and their references. Raises RunError."""
-    from composer.data.encoding import load_data
-    from composer.data.sources import available_splits, source_names
+    from composer.data.sources import TARGET, DataSource, available_splits, source_names
 
     names = source_names(run.recipe)
     if not names or "test" not in available_splits(run.recipe):
         lack = "its model has no encoder" if not names else "its data has no test part"
         raise RunError.of(f"this run cannot be compared: {lack}", "compare runs that translate", str(run.run_dir.path))
-    dataset = load_data(run.recipe, run.folders(data), run.tokenizers, ["test"])
-    texts, encoded = dataset.pairs["test"].sides, dataset.split("test")
-    lines = ["\t".join(row) for row in zip(*(list(texts[name]) for name in names), strict=True)]
-    if not encoded:
-        raise RunError.of("this run cannot be compared: its test part is empty", "give it lines", str(run.run_dir.path))
-    return lines, list(encoded.lines)
+    texts = DataSource(run.recipe, run.folders(data)).pairs("test").sides
+    return ["\t".join(row) for row in zip(*(texts[name] for name in names), strict=True)], [*texts[TARGET]]
 
 
 def compare_outputs(names: Sequence[str], outputs: Sequence[Sequence[str]], references: Sequence[str]) -> Comparison:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from composer.data.dry_run import DryRun, dry_run
-from composer.data.sources import DataSource
+from composer.data.sources import DataSource, is_endless
 from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
 from composer.model.planner import Plan, plan
 from composer.model.weights import available_memory
@@ -25,11 +25,11 @@ LONG_WARMUP = 0.2
 
 
 class EpochSize(NamedTuple):
-    """Steps of an epoch of all pairs, and its extreme lengths; `slack`: the factor that `steps` may be off."""
+    """Steps of an epoch of all pairs, and its extreme lengths, 0 if unknown; `is_exact` if all epochs have as many."""
 
     steps: float
-    longest: int
-    slack: float = 1.0
+    is_exact: bool = True
+    longest: int = 0
     shortest: int = 0
 
     @classmethod
@@ -37,9 +37,10 @@ class EpochSize(NamedTuple):
         """Return the size of an epoch of the pairs in a sample of the data; None without one."""
         if sample is None or sample.data.train is None:
             return None
-        lengths = sample.data.train.lengths((recipe.training["curriculum"] or {}).get("by"))
-        steps = sample.steps_per_epoch(recipe.training["tokens_per_batch"])
-        return cls(steps, int(lengths.max()), 1.0 if sample.is_all else 1.25, int(lengths.min()))
+        lengths = (sample.later or sample.data.train).lengths((recipe.training["curriculum"] or {}).get("by"))
+        steps, endless = sample.steps_per_epoch(recipe.training["tokens_per_batch"]), is_endless(recipe)
+        shortest = int(lengths.min()) if sample.is_all or endless else 0
+        return cls(steps, sample.is_all and not endless, int(lengths.max()), shortest)
 
 
 def check_recipe(recipe: Recipe, any_machine: bool = False, any_data: bool = False) -> Plan:
@@ -89,9 +90,11 @@ def budget_warnings(recipe: Recipe, epoch: EpochSize | None) -> Iterator[Fault]:
     """
     training = recipe.training
     steps, epochs = training["max_steps"] or math.inf, training["max_epochs"] or math.inf
+    # the factor that the steps of an epoch may be off, the more the fewer they are
+    slack = 1.25 + 2.0 / epoch.steps if epoch and not epoch.is_exact else 1.0
     # an epoch of a curriculum has fewer pairs, and one step or more
-    fewest = epoch.steps / epoch.slack if epoch and not training["curriculum"] else 1.0
-    most = epoch.steps * epoch.slack if epoch else math.inf
+    fewest = max(1.0, epoch.steps / slack) if epoch and not training["curriculum"] else 1.0
+    most = epoch.steps * slack if epoch else math.inf
     for key, limit, end in (("max_steps", steps, epochs * most), ("max_epochs", epochs, steps / fewest)):
         if end < limit < math.inf:
             message, hint = "the other budget always ends the training first", f"remove `{key}`, or lower it"

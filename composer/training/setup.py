@@ -45,12 +45,7 @@ from composer.training.loggers import (
     wandb_mode,
 )
 from composer.training.module import Seq2SeqModule
-from composer.training.reproduce import (
-    ReproducedRun,
-    draws_random_numbers,
-    environment_differences,
-    environment_record,
-)
+from composer.training.reproduce import ReproducedRun, draws_random_numbers, environment_differences, environment_record
 from composer.training.sharding import ShardedStrategy
 
 TOKENIZER_SECONDS = 3600.0
@@ -98,6 +93,7 @@ def setup(
     Raises DataError if the data cannot be trained on, RunError if data, tokenizer or checkpoint are not those that the
     run was begun with, RecipeError if Lightning refuses the configuration.
     """
+    keep_freed_memory()
     recipe = source.recipe
     display.say(f"{recipe.name}: reading the data")
     tokenizers = original.tokenizers(source) if original and not run_dir.tokenizer.exists() else None
@@ -129,10 +125,8 @@ def setup(
     val = data.data.val
     decoder = ValidationDecoder(val, data.data.pairs["val"], data.tokenizers) if val else None
     loop = TrainingLoopCallback(recipe, data.resumable, run_dir.checkpoints, curriculum, decoder)
-    if record.get("reproduces"):
-        loop.reproduced_pace = read_budget_trace(RunDir(Path(record["reproduces"]["run"])).metrics)
-    elif original:
-        loop.reproduced_pace = read_budget_trace(original.run_dir.metrics)
+    first = record["reproduces"]["run"] if record.get("reproduces") else original and original.run_dir.path
+    loop.reproduced_pace = read_budget_trace(RunDir(Path(first)).metrics) if first else {}
     trainer = build_trainer(recipe, [loop, *callbacks], loggers)
     return TrainingSetup(
         source, run_dir, record, display, data, module, loop, trainer, start_from, checkpoint, original

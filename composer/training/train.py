@@ -14,7 +14,7 @@ from pytorch_lightning import Callback
 from pytorch_lightning.loggers import Logger
 
 from composer.atomic_io import sha256_of_file
-from composer.data.sources import TARGET, DataSource, source_names
+from composer.data.sources import TARGET, DataSource, is_endless, source_names
 from composer.errors import RecipeError, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
 from composer.evaluation import bleu_by_length, evaluate, teacher_forced, training_hints
 from composer.fingerprint import read_verified
@@ -22,30 +22,13 @@ from composer.inference.run import Run, Sample, device_for
 from composer.model.weights import count_parameters, is_out_of_memory, save_weights
 from composer.recipe.metrics import format_scores
 from composer.recipe.recipe import Recipe
-from composer.run_dir import (
-    OTHER_RUN,
-    RESUME,
-    RUNS,
-    RunDir,
-    check_writable,
-    checkpoint_path,
-    checkpoint_step,
-    locked,
-    utc_now,
-)
+from composer.run_dir import OTHER_RUN, RESUME, RUNS, RunDir, check_writable, checkpoint_step, locked, utc_now
 from composer.training.checkpointing import average_weights, check_same_recipe, resolve_initial_run
 from composer.training.distributed import RESUME_HINT, Ranks, TrainingInterrupted, is_main_process, training_processes
 from composer.training.loggers import SHOWN_SAMPLES, MetricsLogger, ProgressDisplay, describe_mode, wandb_mode
 from composer.training.preflight import EpochSize, budget_warnings, check_model_and_data, memory_fault
 from composer.training.reproduce import compare_outcome, find_original_run
-from composer.training.setup import (
-    TrainingSetup,
-    keep_freed_memory,
-    setup,
-    silence_lightning,
-    start_logging,
-    wait_for_record,
-)
+from composer.training.setup import TrainingSetup, setup, silence_lightning, start_logging, wait_for_record
 from composer.viz.alignments import alignment_page, alignments
 
 
@@ -77,7 +60,6 @@ def train(
         KeyboardInterrupt, SystemExit: After SIGINT; after SIGTERM, with status 143.
     """
     silence_lightning()
-    keep_freed_memory()
     original = find_original_run(recipe, run, start_from)
     default = RUNS / (f"{recipe.name}-reproduction" if original else recipe.name)
     if original and default.resolve() == original.run_dir.path.resolve():
@@ -125,7 +107,7 @@ def check_budget_and_memory(training: TrainingSetup) -> None:
         raise RecipeError([fault])
     epoch = None
     if data.batches is not None and not recipe.training["curriculum"]:
-        epoch = EpochSize(data.batches.slices_in(0) / recipe.training["accumulate"], 0)
+        epoch = EpochSize(data.batches.slices_in(0) / recipe.training["accumulate"], not is_endless(recipe))
     for warning in budget_warnings(recipe, epoch):
         training.display.say(warning.render())
 
@@ -230,7 +212,7 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     logger.display.close()
 
     # an average has no validation yet
-    rows = [row for row in loop.history if [checkpoint_path(run_dir.checkpoints, int(row["step"]))] == paths]
+    rows = [row for row in loop.history if [int(row["step"])] == [*map(checkpoint_step, paths)]]
     known = {name: value for row in rows[:1] for name, value in row.items() if name != "step"}
     tested: dict[str, Any] = {}
     if training.data.data.test is not None:

@@ -242,3 +242,11 @@ def test_lines_may_end_with_carriage_returns(tmp_path: Path) -> None:
     path = tmp_path / "qa.txt"
     path.write_bytes("\ufeff1 A ran.\r\n2 Who?\tA\t1\r\n".encode())
     assert list(parse_file(path, 6)) == [Question(("a ran",), "who?", "a", (0,))]
+
+
+def test_stories_whose_questions_name_no_facts(babi_recipe: Callable[..., Recipe]) -> None:
+    recipe = babi_recipe("1 Mary moved.\n2 Where is Mary?\tkitchen\n")
+    train = data_of(recipe).train
+    assert train is not None
+    assert train.facts is not None
+    assert train.facts.shape == (1, 0)

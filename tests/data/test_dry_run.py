@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from benchmarks.accepted import LINES
 from composer.api import check
-from composer.data import dry_run
+from composer.data import dry_run, tables
 from composer.data.encoding import encode_data
 from composer.data.sources import DataSource
 from composer.errors import ComposerError
@@ -103,11 +104,64 @@ def test_lines_that_are_all_blank(make: Make, texts: Callable[..., dict[str, str
     assert "2 are empty, 0 too long" in fault.message
 
 
+@pytest.mark.parametrize("tokenizer", ["word", "char", "bpe", "unigram"])
+def test_a_tokenizer_of_no_text_at_all(make: Make, texts: Callable[..., dict[str, str]], tokenizer: str) -> None:
+    """The library makes a `unigram` of it that it cannot read."""
+    train = texts(source=["a", "b"], target=["", ""])
+    data = {"parallel": {"train": train}, "tokenizer": {tokenizer: {"joint": False}}}
+    (fault,) = check(make(data, MODEL))
+    assert (fault.path, fault.code) == ("data.parallel.train", "empty")
+
+
+HUB_FAULTS = [
+    (["", " "], {}, {}, "empty", "2 are empty, 0 too long"),
+    (["a b", "c"], {"target": "answr"}, {}, "column", "did you mean `answer`"),
+    (["a b", "c d"], {"train": "trian"}, {}, "hub", "`trian`"),
+    (["a b c", "d e f"], {}, {"max_length": 2}, "empty", "0 are empty, 2 too long"),
+    (["1 2", "x"], {}, {"tokenizer": "integers"}, "unknown", "does not know `x` in line 2 of train source"),
+]
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize(("lines", "keys", "data", "code", "message"), HUB_FAULTS)
+def test_a_data_set_of_the_hub_is_sampled_as_files_are(
+    make: Make,
+    tmp_path: Path,
+    lines: list[str],
+    keys: Mapping[str, str],
+    data: Mapping[str, Any],
+    code: str,
+    message: str,
+) -> None:
+    (tmp_path / "set").mkdir()
+    rows = (json.dumps({"text": line, "answer": line}) for line in lines)
+    (tmp_path / "set" / "train.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    hub = {"id": "set", "source": "text", "target": "answer", "val": None, "test": None, **keys}
+    faults = check(make({"hub": hub, **data}, MODEL))
+    assert any(fault.code == code and message in fault.message for fault in faults), faults
+    assert all(fault.line > 1 for fault in faults)
+
+
+def test_a_data_set_to_be_downloaded_is_not_read(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "import_datasets", None)
+    assert check(make({"hub": {"id": "some/where", "source": "en", "target": "de"}}, MODEL)) == []
+
+
 def test_answers_longer_than_the_grid(make: Make, texts: Callable[..., dict[str, str]]) -> None:
     grid = [{"grid": {"max_length_ratio": 1}}, {"cgru": {"kernel": [3, 3]}}, {"select_column": 0}]
     train = texts(source=["a", "b"], target=["a b c d", "a b c"])
     (fault,) = check(make({"parallel": {"train": train}}, {"encoder": grid, "decoder": ["source_state"]}))
     assert "no training pairs are left" in fault.message
+
+
+def test_pairs_that_the_grid_cannot_answer_make_no_steps(make: Make, texts: Callable[..., dict[str, str]]) -> None:
+    train = texts(source=["a"] * 20, target=["a b c d"] * 19 + ["a"])
+    recipe = make({"parallel": {"train": train}}, {**MODEL, "encoder": ["rnn"]})
+    source = DataSource(recipe, recipe.folders())
+    every, some = (dry_run.dry_run(source, {"source": ratio}) for ratio in (0, 1))
+    assert every is not None
+    assert some is not None
+    assert (every.steps_per_epoch(5), some.steps_per_epoch(5)) == (20, 1)
 
 
 def test_a_vocabulary_that_is_smaller_than_its_bound(make: Make, texts: Callable[..., dict[str, str]]) -> None:

@@ -73,6 +73,45 @@ def test_a_setting_that_the_budget_reaches(tiny: Tiny, overrides: list[str]) -> 
     assert check_recipe(tiny("training.max_steps=null", "training.validate_every=null", *overrides)).warnings == ()
 
 
+@pytest.mark.parametrize("train_", [False, True])
+def test_epochs_of_an_endless_task_are_not_all_as_long_as_the_first(
+    tiny: Tiny, tmp_path: Path, train_: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first has one step, and others have two: there are validations to be waited for."""
+    task = "{train: 40, val: 4, test: 4, min_length: 1, max_length: 3, symbols: 9}"
+    overrides = [
+        f"data={{generate: {{reverse: {task}}}, tokenizer: char, max_length: 3}}",
+        "training.max_steps=null",
+        "training.max_epochs=5",
+        "training.tokens_per_batch=20",
+        "training.schedule=constant",
+        "training.validate_every=3",
+        "training.early_stopping={patience: 1, min_delta: 0.5}",
+        "model.output.tie=[]",
+    ]
+    if not train_:
+        assert check_recipe(tiny(*overrides)).warnings == ()
+        return
+    result = train(tiny(*overrides), tmp_path / "run")
+    assert "warning[budget]" not in capsys.readouterr().out
+    assert result.record["steps"] > 5
+
+
+def test_a_curriculum_over_an_endless_task_whose_first_pairs_are_of_one_length(tiny: Tiny) -> None:
+    task = "data={generate: {copy: {train: 2, val: 2, test: 2, max_length: 3, seed: %d}}, tokenizer: char}"
+    curriculum = ["training.curriculum={start: 1, by: source}", "training.validate_every=null", "model.output.tie=[]"]
+    for seed in range(1, 30):
+        recipe = tiny(task % seed, *curriculum)
+        sample = dry_run(DataSource(recipe, []), {})
+        assert sample is not None
+        assert sample.data.train is not None
+        if len({*sample.data.train.lengths("source")}) == 1:
+            break
+    else:
+        pytest.fail("no seed gives two pairs of one length")
+    assert not any("all pairs have" in warning.message for warning in check_recipe(recipe).warnings)
+
+
 def test_a_curriculum_over_pairs_of_one_length_is_a_warning(tiny: Tiny) -> None:
     lengths = [
         "data.generate.reverse.min_length=6",
