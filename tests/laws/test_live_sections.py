@@ -1,0 +1,305 @@
+"""Every key of the sections is alive: with another value of it, something else is read, built, trained or answered.
+
+Keys and the values to try come from the schema, so a new setting of which no value changes anything fails by its name.
+The settings of blocks have a law of their own: `settings` in `composer.testing`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as arrow
+import pytest
+import torch
+import wandb
+from pyarrow import parquet
+
+from composer.data.encoding import load_data
+from composer.data.sources import generate_pairs
+from composer.errors import ComposerError
+from composer.model.builder import build, vocabulary_bounds
+from composer.model.encoder_decoder import example_ids, example_sources
+from composer.recipe.recipe import Recipe
+from composer.recipe.schema_generator import load as load_schema
+from composer.recipe.schema_reader import Schema
+from composer.training import setup
+from composer.training.loggers import WandbLogger, wandb_mode
+from tests.laws.section_cases import recipe_of, same, signature
+from tests.samples import sampled
+
+RULES = load_schema()
+Keys = tuple[str, ...]
+
+
+class Around(NamedTuple):
+    """What a key needs around it to be alive: other settings, a kind of recipe, and values that no type tells."""
+
+    overrides: str = ""
+    kind: str = "pairs"
+    values: Sequence[Any] = ()
+
+
+FEW = "{train: 30, val: 5, test: 5}"
+VECTORS = "{vector_copy: {bits: 3, max_length: 3, train: 40, val: 10, test: 5}}"
+BITS = f"data.generate={VECTORS}; data.tokenizer={{bits: {{size: 3}}}}"
+PAIR = "={source: a.txt, target: b.txt}"
+NGRAMS = "data.generate={dynamic_ngrams: {min_length: 20, max_length: 24, train: 30, val: 5, test: 5}}"
+GROWING = "training.optimizer={sgd: 9}; training.clip_norm=1; training.max_steps=9; training.validate_every=1"
+LEARNING = "training.optimizer={adam: 0.03}; training.max_steps=40; training.validate_every=20"
+RISING = f"training.curriculum={{start: 1, error: 1.0, beyond: 0}}; {LEARNING}"
+LONGER = f"data.generate={{duplicate: {FEW}}}; training.curriculum={{start: 4, beyond: 0}}"
+WORDS = "data.parallel.train={source: d.txt, target: b.txt}"
+SAMPLING = "training.scheduled_sampling={rate: 0.9, warmup: 0}"
+TABLE = "={file: t.csv, source: a, target: b}"
+HUB = "data.parallel=null; data.hub={id: set_t, val: null, test: null, source: a, target: b}"
+AROUND = {
+    "data.parallel": Around(kind="files"),
+    "data.tokenizer.bits": Around(BITS),
+    "data.tokenizer.bits.marks": Around(BITS, values=[[";"], [";", "?"]]),
+    "data.tokenizer.integers": Around("data.parallel.train={source: c.txt, target: c.txt}", "files"),
+    "data.tokenizer.word": Around(kind="files"),
+    "data.tokenizer.word.min_count": Around(WORDS, "files"),
+    "data.tokenizer.word.split": Around(WORDS, "files"),
+    "data.tokenizer.bpe.size": Around(values=[270, 300]),
+    "data.tokenizer.unigram.size": Around(values=[270, 300]),
+    "data.generate.dynamic_ngrams.max_length": Around(NGRAMS, values=[24, 30]),
+    "data.generate.number_words.maximum": Around(values=[99, 999]),
+    "training.schedule.plateau": Around(GROWING),
+    "training.schedule.plateau.factor": Around(f"training.schedule={{plateau: {{patience: 1}}}}; {GROWING}"),
+    "training.schedule.plateau.patience": Around(GROWING, values=[1, 2]),
+    "training.max_epochs": Around("training.max_steps=null", values=[1, 2]),
+    "training.early_stopping.patience": Around(f"training.early_stopping={{}}; {GROWING}", values=[1, 2]),
+    "training.early_stopping.metric": Around(f"training.early_stopping={{patience: 1}}; {GROWING}"),
+    "training.early_stopping.min_delta": Around("training.early_stopping={patience: 1}; training.validate_every=1"),
+    "training.curriculum.step": Around(RISING),
+    "training.curriculum.error": Around(RISING, values=[1.0, 1e-4]),
+    "training.curriculum.beyond": Around("training.curriculum={start: 2}"),
+    "training.curriculum.by": Around(LONGER, values=["source", "target"]),
+    "training.scheduled_sampling": Around(SAMPLING),
+    "training.scheduled_sampling.warmup": Around(SAMPLING, values=[0, 1]),
+    "decoding.viterbi": Around("model.decoder=[cross_attention]"),
+    "decoding.viterbi.max_length": Around(f"model.decoder=[cross_attention]; {LEARNING}"),
+    "decoding.sample.max_ratio": Around("decoding={sample: {top_k: 1}}"),
+    "trainer.timeout_minutes": Around("trainer.devices=2"),
+    "data.babi.folder": Around("", "stories", [".", "./more"]),
+    "data.babi.tasks": Around("", "stories", [[1], [2]]),
+    "data.babi": Around(kind="stories"),
+    "data.max_length": Around(kind="files"),
+    "data.lowercase": Around(kind="files"),
+    "model.dropout": Around("model.decoder=[dropout, rnn, cross_attention]"),
+    "model.encoder": Around(values=[["rnn"], ["linear"]]),
+    "model.encoders": Around("model.encoder=null", "files", [{"source": ["rnn"]}, {"source": ["linear"]}]),
+    "model.decoder": Around(values=[["rnn", "cross_attention"], ["cross_attention"]]),
+    "model.stacks": Around("model.decoder=[{use: a}, cross_attention]", values=[{"a": ["rnn"]}, {"a": ["linear"]}]),
+    "model.output.tie": Around("data.tokenizer={word: {joint: true}}", values=[["source"], ["target"]]),
+    "model.output.kind": Around(BITS),
+    "model.embedding": Around(BITS),
+    "logging.wandb": Around(values=["one", "two"]),
+    "logging.wandb.tags": Around(values=[["one"], ["two"]]),
+    "logging.wandb.mode": Around("logging.wandb={}"),
+    "data.hub.id": Around(HUB, "files", ["set_t", "set_u"]),
+    "data.hub.train": Around(HUB, "files", ["train", "validation"]),
+    "data.hub.val": Around(HUB, "files", ["train", "validation"]),
+    "data.hub.test": Around(HUB, "files", ["train", "validation"]),
+    "data.hub.source": Around(HUB, "files", ["a", "b"]),
+    "data.hub.target": Around(HUB, "files", ["a", "b"]),
+}
+"""By the beginning of a key's path, the longest of which holds."""
+for split in ("train", "val", "test"):
+    AROUND[f"data.parallel.{split}.file"] = Around(f"data.parallel.{split}{TABLE}", "files", ["t.csv", "u.csv"])
+    AROUND[f"data.parallel.{split}.source"] = Around(f"data.parallel.{split}{PAIR}", "files", ["a.txt", "c.txt"])
+    AROUND[f"data.parallel.{split}.target"] = Around(f"data.parallel.{split}{PAIR}", "files", ["b.txt", "c.txt"])
+EXCEPTIONS = {
+    "recipe": "is the version of the language",
+    "name": "names runs, in no number of them",
+    "description": "is read by people alone",
+    "vars": "are gone when a recipe is read; their own tests see what they do",
+    "data.tokenizer.bits.size": "has one value that the data do not refuse",
+    "data.hub.config": "is for a data set that has several, which a folder has not",
+    "decoding.viterbi.max_ratio": "is for answers of more than 50 tokens, and the most probable ones here are shorter",
+    "training.compile": "saves time alone",
+    "training.workers": "save time alone",
+    "trainer.enable_progress_bar": "is seen on the terminal alone",
+    "trainer.log_every_n_steps": "has a rule, with its case beside it",
+}
+"""Keys that change nothing that a run computes or writes, and why they are there."""
+
+
+def resolve(rule: Schema) -> Schema:
+    """Return a rule with what it refers to."""
+    name = rule.get("$ref", "").rpartition("/")[2]
+    return {**resolve(RULES["$defs"][name]), **rule} if name else rule
+
+
+def keys_of(rule: Schema, path: Keys = ()) -> Iterator[tuple[Keys, Schema]]:
+    """Yield the path and the rule of every key below a rule, but for blocks and their defaults."""
+    for name, inner in resolve(rule).get("properties", {}).items():
+        if not inner.get("$ref", "").startswith(("#/$defs/defaults.", "#/$defs/block.")) and path != ("extends",):
+            yield (*path, name), resolve(inner)
+            yield from keys_of(inner, (*path, name))
+
+
+ALL = {".".join(path): rule for path, rule in keys_of(RULES)}
+
+
+def is_leaf(key: str) -> bool:
+    """Whether a key is no section with keys of its own, nor a choice whose words are."""
+    is_word = "x-choice" in ALL.get(key.rpartition(".")[0], {})
+    return is_word or not (ALL[key].get("properties") or "x-choice" in ALL[key])
+
+
+KEYS = {key: rule for key, rule in ALL.items() if is_leaf(key)}
+NUMBERS = (0, 1, 2, 3, 5, 9, 0.5, 0.1, 0.9, 1e-4, 64)
+
+
+def values_of(rule: Schema) -> list[Any]:
+    """Return values that a key may have, as its type and its bounds say."""
+    rules = [rule, *rule.get("anyOf", ())]
+    values = [value for each in rules for value in each.get("enum", ()) if "x-choice" not in rule]
+    values += [flag for each in rules if each.get("type") == "boolean" for flag in (True, False)]
+    values += [number for each in rules for number in NUMBERS if fits(number, each)]
+    if "array" in [each.get("type") for each in rules]:
+        values += [[value] for value in values_of(rule.get("items", {}))]
+    return values
+
+
+def fits(number: float, rule: Schema) -> bool:
+    if rule.get("type") not in ("integer", "number") or (rule["type"] == "integer" and number != int(number)):
+        return False
+    above, below = rule.get("exclusiveMinimum", -1), rule.get("exclusiveMaximum", 1e9)
+    return bool(rule.get("minimum", 0) <= number <= rule.get("maximum", 1e9) and above < number < below)
+
+
+def around(key: str) -> Around:
+    """Return what a key needs around it."""
+    path = key.split(".")
+    starts = [".".join(path[:end]) for end in range(len(path), 0, -1)]
+    return next((AROUND[start] for start in starts if start in AROUND), Around())
+
+
+def cases(key: str) -> Iterator[list[str]]:
+    """Yield the overrides that give a key one value after another; the first leaves it out."""
+    context, path = around(key), key.split(".")
+    base = [line.strip() for line in context.overrides.split(";") if line.strip()]
+    parent = ".".join(path[:-1])
+    if "x-choice" in ALL.get(parent, {}):
+        for word in (path[-1], *(other for other in ALL[parent]["properties"] if other != path[-1])):
+            yield [*base, f"{parent}={{{word}: {FEW if parent == 'data.generate' else '{}'}}}"]
+        return
+    grandparent = ".".join(path[:-2])
+    if parent in ALL and not any(line.partition("=")[0] in (parent, grandparent) for line in base):
+        is_word = "x-choice" in ALL.get(grandparent, {})
+        optional = {"type": "null"} in ALL[parent].get("anyOf", ()) and not ALL[parent]["required"]
+        settings = FEW if parent.startswith("data.generate") else "{}"
+        base = [*base, f"{grandparent}={{{path[-2]}: {settings}}}"] if is_word else base
+        base = [*base, f"{parent}={{}}"] if optional and not is_word else base
+    yield base
+    for value in context.values or values_of(KEYS[key]):
+        yield [*base, f"{key}={json.dumps(value)}"]
+
+
+# ------------------------------------------------------------------------------------------- what a setting may change
+
+
+def write_files(folder: Path) -> None:
+    """Write more files into a folder: tables, a data set in the hub's form, other stories."""
+    lines = (folder / "a.txt").read_text().split("\n")
+    (folder / "d.txt").write_text("\n".join(f"A-b {line}" for line in lines))
+    for name, last in (("t", 30), ("u", 20)):
+        columns = {"a": lines[:last], "b": [line[::-1] for line in lines[:last]]}
+        rows = [",".join(row) for row in zip(*columns.values(), strict=True)]
+        (folder / f"{name}.csv").write_text("\n".join(["a,b", *rows]))
+        (folder / f"set_{name}").mkdir()
+        for split, size in (("train", last), ("validation", 9)):
+            table = arrow.table({key: column[:size] for key, column in columns.items()})
+            parquet.write_table(table, folder / f"set_{name}" / f"{split}.parquet")
+    (folder / "more").mkdir()
+    for file in list(folder.glob("qa1_*.txt")):
+        text = file.read_text().replace("Bill", "Sue")
+        (folder / "more" / file.name).write_text(text)
+        (folder / file.name.replace("qa1", "qa2")).write_text(text)
+
+
+def data_of(recipe: Recipe, folder: Path) -> Any:
+    """The pairs of two epochs and every split, or the ids that they are encoded as."""
+    if recipe.dataset.get("generate") and not recipe.explicit["data"].get("tokenizer"):
+        splits = (("train", 0), ("train", 1), ("val", 0), ("test", 0))
+        return [[list(side) for side in generate_pairs(recipe, *split).sides.values()] for split in splits]
+    data = load_data(recipe, [folder])
+    encoded = [split for split in (data.train, data.val, data.test) if split]
+    return [data.tokenizers.text(), [(len(split), split.sha256) for split in encoded]]
+
+
+def model_of(recipe: Recipe, folder: Path) -> Any:
+    """The weights that a model starts with, and its logits."""
+    torch.manual_seed(1)
+    model = build(recipe, vocabulary_bounds(recipe))
+    with torch.no_grad():
+        logits = model(example_sources(model, 3), example_ids(model, 3))  # in training, so that dropout shows
+    return {**model.state_dict(), "logits": logits}
+
+
+def trainer_of(recipe: Recipe, folder: Path) -> Any:
+    """What Lightning is told."""
+    told: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(setup, "Trainer", lambda **arguments: told.update(arguments))
+        setup.build_trainer(recipe)
+    strategy = told.pop("strategy")
+    del told["plugins"]
+    return {**told, "strategy": type(strategy).__name__, "timeout": str(getattr(strategy, "_timeout", ""))}
+
+
+def logging_of(recipe: Recipe, folder: Path) -> Any:
+    """What W&B is told."""
+    told: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wandb, "init", lambda **arguments: told.update(arguments))
+        patch.setenv("WANDB_API_KEY", "x")
+        patch.delenv("WANDB_MODE", raising=False)
+        settings = recipe.logging["wandb"]
+        WandbLogger(wandb_mode(settings, {"WANDB_API_KEY": "x"}), settings, folder, "name", "id")
+    return {key: value for key, value in told.items() if key not in ("settings", "dir")}
+
+
+DOORS = {"data": data_of, "model": model_of, "trainer": trainer_of, "logging": logging_of}
+"""What shows at once, by section, that a setting is alive; for all else, and where that shows nothing, a training."""
+QUICK = [key for key in KEYS if key.partition(".")[0] in DOORS and key not in EXCEPTIONS]
+SLOW = [key for key in KEYS if key not in EXCEPTIONS and key not in QUICK]
+
+
+def is_alive(key: str, folder: Path) -> bool:
+    """Whether two of a key's values, of which one is the default, differ in anything."""
+    first: Any = None
+    for index, overrides in enumerate(cases(key)):
+        place = folder / str(index)
+        place.mkdir()
+        try:
+            recipe = recipe_of(place, around(key).kind, *overrides)
+            write_files(place)
+            seen = DOORS.get(key.partition(".")[0], signature)(recipe, place)
+        except ComposerError:
+            continue
+        if first is not None and not same(first, seen):
+            return True
+        first = seen if first is None else first
+    return False
+
+
+@pytest.mark.parametrize("key", sampled(QUICK, 60))
+def test_a_key_of_data_model_trainer_or_logging_is_alive(key: str, tmp_path: Path) -> None:
+    assert is_alive(key, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", SLOW)
+def test_a_key_of_training_or_decoding_is_alive(key: str, tmp_path: Path) -> None:
+    assert is_alive(key, tmp_path)
+
+
+def test_every_exception_is_a_key_and_has_its_reason() -> None:
+    assert not [key for key, reason in EXCEPTIONS.items() if key not in KEYS or len(reason.split()) < 3]
+    assert not [start for start in AROUND if start not in ALL]
