@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from benchmarks import accepted
 from composer.recipe import schema_generator
 from tests.laws.law_cases import WIDTH, Draw
 from tests.laws.random_stacks import recipes
@@ -24,6 +26,8 @@ MAX_STEPS = 3
 BITS, CELLS = (1, 2, 3), (4, WIDTH)
 LINES = 30
 """Lines of a text file, at most."""
+HUB = "set"
+"""The folder of a data set in the form of the hub's."""
 
 VALUES: Mapping[str, Sequence[Any]] = {
     # tasks
@@ -305,7 +309,7 @@ def parallel(draw: Draw, sides: Sequence[str], files: dict[str, str]) -> dict[st
     """Text files, line by line, or tables."""
     text = draw(st.sampled_from(sorted(TEXTS)))
     random = Random(draw(st.integers(0, 10_000)))
-    form = draw(st.sampled_from(["txt", "txt", "tsv", "csv", "jsonl"]))
+    form = draw(st.sampled_from(["txt", "txt", "tsv", "csv", "jsonl", "hub"]))
     splits: dict[str, Any] = {"train": write_split(random, "train", [*sides, "target"], text, form, files)}
     for name in ("val", "test"):
         how = draw(st.sampled_from(["number", "split", "none"]))
@@ -313,19 +317,32 @@ def parallel(draw: Draw, sides: Sequence[str], files: dict[str, str]) -> dict[st
             splits[name] = draw(st.sampled_from([1, 4]))
         elif how == "split":
             splits[name] = write_split(random, name, [*sides, "target"], text, form, files)
-    return {"parallel": splits, "tokenizer": draw(tokenizer_for(text, {}))}
+    data = {"parallel": splits} if form != "hub" else {"hub": hub(splits)}
+    return data | {"tokenizer": draw(tokenizer_for(text, {}))}
+
+
+def hub(splits: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a data set of the hub with these splits, in a folder; it holds nothing out."""
+    named = {name: Path(split["file"]).stem for name, split in splits.items() if isinstance(split, dict)}
+    columns = {side: column for side, column in splits["train"].items() if side != "file"}
+    return {"id": HUB, "val": None, "test": None, **named, **columns}
 
 
 def write_split(
     random: Random, split: str, columns: Sequence[str], text: str, form: str, files: dict[str, str]
 ) -> dict[str, str]:
     """Add the files of a split, and return its keys in the recipe."""
-    count = random.randint(LINES // 2, LINES)
-    rows = [{column: write_line(random, text) for column in columns} for _ in range(count)]
+    count = random.choice((1, 2)) if random.random() < 0.1 else random.randint(LINES // 2, LINES)
+    odd = {column: random.choice([*accepted.LINES.values()]) for column in columns if random.random() < 0.04}
+    rows = [{c: random.choice(odd[c]) if c in odd else write_line(random, text) for c in columns} for _ in range(count)]
+    if form == "tsv":
+        rows = [{column: line.replace("\t", " ") for column, line in row.items()} for row in rows]
     if form == "txt":
         for column in columns:
             files[f"{split}.{column}"] = "".join(f"{row[column]}\n" for row in rows)
         return {column: f"{split}.{column}" for column in columns}
+    if form == "hub":
+        split, form = f"{HUB}/{'validation' if split == 'val' else split}", "jsonl"
     if form == "jsonl":
         files[f"{split}.jsonl"] = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     else:
@@ -351,24 +368,26 @@ def babi(draw: Draw, files: dict[str, str]) -> dict[str, Any]:
     """Stories of one task or two, with facts."""
     random = Random(draw(st.integers(0, 10_000)))
     tasks = draw(st.sampled_from([[1], [1, 4]]))
+    has_facts = random.random() < 0.8
     for task in tasks:
         for split in ("train", "test"):
-            files[f"babi/qa{task}_random_{split}.txt"] = "".join(write_story(random) for _ in range(12))
+            files[f"babi/qa{task}_random_{split}.txt"] = "".join(write_story(random, has_facts) for _ in range(12))
     settings = {"folder": "babi", "tasks": tasks, "words": draw(st.sampled_from([3, 4]))}
     settings |= draw(optional({"val": (0.0, 0.3), "sentences": (2, 9)}, 2))
     size = draw(st.sampled_from([10, 60]))
     return {"babi": settings, "tokenizer": {"word": {"split": "spaces", "size": size}}}
 
 
-def write_story(random: Random) -> str:
-    """Return a story of a few sentences, with a question after each two of them."""
+def write_story(random: Random, has_facts: bool) -> str:
+    """Return a story of a few sentences, with a question after each two of them, and perhaps the facts about it."""
     names, places = ("mary", "john"), ("kitchen", "garden", "office")
     lines: list[str] = []
     for _ in range(random.randint(1, 3)):
         for _ in range(2):
             lines.append(f"{len(lines) + 1} {random.choice(names)} entered {random.choice(places)}.")
         facts = " ".join(str(len(lines) - back) for back in range(random.randint(1, 2)))
-        lines.append(f"{len(lines) + 1} Where is {random.choice(names)}?\t{random.choice(places)}\t{facts}")
+        answer = random.choice(places) + (f"\t{facts}" if has_facts else "")
+        lines.append(f"{len(lines) + 1} Where is {random.choice(names)}?\t{answer}")
     return "\n".join(lines) + "\n"
 
 

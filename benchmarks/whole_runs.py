@@ -88,7 +88,7 @@ def traits(file: Path) -> tuple[str, ...]:
     recipe = load(file)
     data = recipe.dataset
     task = next(iter(data["generate"])) if data.get("generate") else ""
-    source = next(key for key in ("parallel", "generate", "babi") if data.get(key))
+    source = next(key for key in ("parallel", "hub", "generate", "babi") if data.get(key))
     words = {
         "data": source,
         "task": task,
