@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 CACHED_EPOCHS = 3
 """Epochs of an endless task in memory: the present one and the next, whichever was used last."""
+MAX_TOKENS = 10_000
+"""Tokens of a line that are measured or translated at most: a line of a million would take hours, or all the memory."""
 MAX_UNK_RATE = 0.1
 """Share of unknown tokens above which a note says so."""
 
@@ -77,6 +79,12 @@ class Ids:
     def positions(self) -> np.ndarray:
         """Return the positions of each row without padding, eos included; of a story sentences times words."""
         return self.lengths() * self.values.shape[1] if self.is_story else self.lengths() + 1
+
+    def cut(self, most: int) -> Ids:
+        """Return the first `most` ids of each row."""
+        counts = self.lengths()
+        within = np.arange(len(self.values)) - np.repeat(self.starts[:-1], counts) < most
+        return Ids(self.values[within], np.concatenate([[0], np.cumsum(np.minimum(counts, most))]))
 
     def keep(self, rows: np.ndarray) -> Ids:
         """Return only these rows (bool, one per row), in their order."""
@@ -206,7 +214,13 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
         rows = trainable_rows(recipe, encoded["train"], pairs["train"], notes)
         faults += [] if rows.any() else [_nothing_left(recipe, pairs["train"], encoded["train"])]
         encoded["train"] = encoded["train"] if rows.all() else encoded["train"].keep(rows)
+    longest = max(MAX_TOKENS, recipe.dataset.get("max_length") or 0)
     for split, ids in encoded.items():
+        lengths = np.max([column.lengths() for column in ids.sides.values()], axis=0)
+        if split != "train" and (over := int((lengths > longest).sum())):
+            notes.append(f"of {over:,} of {len(ids):,} {split} pairs only the first {longest:,} tokens are measured")
+            sides = {side: column.cut(longest) for side, column in ids.sides.items()}
+            encoded[split] = ids = replace(ids, target=sides.pop(TARGET), sources=sides)
         faults += split_faults(recipe, split, ids, pairs[split])
         for side, column in ids.sides.items():
             rate = float((column.values == UNK).sum()) / max(1, int((column.values != PAD).sum()))

@@ -20,6 +20,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from blocks.core.contract import Bounds, Count
 from composer.atomic_io import atomic_write, read_text
 from composer.errors import RunError, one_line_error
+from composer.formatting import MAX_CHARACTERS, training_text
 from composer.model.encoder_decoder import NUM_SPECIAL, SPECIAL_TOKENS, UNK, bits_vocabulary
 
 UNK_TOKEN = SPECIAL_TOKENS[UNK]
@@ -46,7 +47,6 @@ Mark = Literal[";", "?", ":", ",", "!", "|", "/", "#"]
 """Separator between vectors."""
 NumIntegers = Annotated[int, Bounds(minimum=3, maximum=100_000)]
 """Number of integers, from 0."""
-Lines = Iterable[str]
 
 
 class TokenizerKind:
@@ -64,7 +64,7 @@ class TokenizerKind:
         """Return the most ids that a side can have, the special ones included."""
         return self.size
 
-    def train(self, sides: Mapping[str, Lines]) -> list[Tokenizer]:
+    def train(self, sides: Mapping[str, Iterable[str]]) -> list[Tokenizer]:
         """Return a tokenizer for all sides if they are joint, else one for each, trained on their lines."""
         trainer = self.trainer(vocab_size=self.size, show_progress=False, special_tokens=SPECIAL_TOKENS)
         parts = []
@@ -230,7 +230,7 @@ class Bits(TokenizerKind):
     def max_size(self, target: bool) -> int:
         return NUM_SPECIAL + len(self.vocabulary(target))
 
-    def train(self, sides: Mapping[str, Lines]) -> list[Tokenizer]:
+    def train(self, sides: Mapping[str, Iterable[str]]) -> list[Tokenizer]:
         return [_word_level(self.vocabulary(side == "target")) for side in sides]
 
     def prepare(self, line: str) -> str:
@@ -262,7 +262,7 @@ class Integers(TokenizerKind):
     def __init__(self, *, below: NumIntegers = 10) -> None:
         self.below, self.size = below, NUM_SPECIAL + below
 
-    def train(self, sides: Mapping[str, Lines]) -> list[Tokenizer]:
+    def train(self, sides: Mapping[str, Iterable[str]]) -> list[Tokenizer]:
         return [_word_level([str(value) for value in range(self.below)])]
 
     def prepare(self, line: str) -> str:
@@ -321,7 +321,7 @@ class Tokenizers:
     def encode(self, side: str, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each line, without bos and eos."""
         part = self._part(side)
-        texts = (self.kind.prepare(line.lower() if self.lowercase else line) for line in lines)
+        texts = (self.kind.prepare((line.lower() if self.lowercase else line)[:MAX_CHARACTERS]) for line in lines)
         chunks = iter(lambda: list(itertools.islice(texts, CHUNK_LINES)), [])
         encodings = (part.encode_batch_fast(chunk, add_special_tokens=False) for chunk in chunks)
         return [encoding.ids for batch in encodings for encoding in batch]
@@ -359,10 +359,9 @@ class Tokenizers:
     def load(cls, path: Path) -> Tokenizers:
         """Read a file that `save` wrote. Raises RunError."""
         try:
-            text = read_text(path)
+            return cls.from_text(read_text(path), path)
         except (OSError, ValueError) as error:
             raise _unreadable(error, path) from error
-        return cls.from_text(text, path)
 
     @classmethod
     def from_text(cls, text: str, origin: Path | str = "") -> Tokenizers:
@@ -372,8 +371,9 @@ class Tokenizers:
             if data["format"] != FORMAT:
                 raise ValueError(f"the format is {data['format']!r}, and this version reads {FORMAT!r}")
             parts = tuple(Tokenizer.from_str(json.dumps(part)) for part in data["parts"])
-            kind = tokenizer_kind(data["settings"])
-            tokenizers = cls(kind, data["settings"], data["lowercase"], data["sides"], parts)
+            tokenizers = cls(
+                tokenizer_kind(data["settings"]), data["settings"], data["lowercase"], data["sides"], parts
+            )
             if min(map(tokenizers.size, tokenizers.sides), default=0) < NUM_SPECIAL:
                 raise ValueError("it has no vocabulary")
         except Exception as error:  # tokenizers raises bare Exceptions
@@ -389,12 +389,12 @@ def _unreadable(error: Exception, origin: Path | str) -> RunError:
     return RunError.of(message, "take the file from the run", str(origin))
 
 
-def train_tokenizers(section: Mapping[str, Any], sides: Mapping[str, Lines]) -> Tokenizers:
+def train_tokenizers(section: Mapping[str, Any], sides: Mapping[str, Iterable[str]]) -> Tokenizers:
     """Train the tokenizer of a canonical recipe's section `data` on the lines of every side.
 
     `unigram` is not deterministic: with several processes one trains and the others load what it saved.
     """
     kind, lowercase = tokenizer_kind(section["tokenizer"]), bool(section.get("lowercase"))
-    parts = kind.train({side: map(str.lower, lines) if lowercase else lines for side, lines in sides.items()})
+    parts = kind.train({side: (training_text(line, lowercase) for line in lines) for side, lines in sides.items()})
     indices = {side: 0 if len(parts) == 1 else at for at, side in enumerate(sides)}
     return Tokenizers(kind, dict(section["tokenizer"]), lowercase, indices, tuple(parts))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from composer.data.encoding import MAX_TOKENS
 from composer.data.sources import TARGET, source_names
 from composer.data.stories import encode_side, story_fault, story_shape
 from composer.data.tokenizer import Tokenizers
@@ -151,10 +152,6 @@ def decoding_settings(recipe: Recipe, beam: int | None = None) -> Decoding:
     return {beam_search.name: {**shared, "size": beam}}
 
 
-MAX_TOKENS = 10_000
-"""Tokens of a line that are read at most: a line of a million would take hours, or all the memory."""
-
-
 def translate_lines(
     runs: Sequence[Run],
     lines: Sequence[str],
@@ -174,10 +171,9 @@ def translate_lines(
     _, ids = encode_lines(runs[0], {first + at + 1: lines[at] for at in full}, origin)
     begun = [(prefixes[at] if prefixes else "") if ids else lines[at] for at in full]
     places = [f"{origin}:{first + at + 1}" for at in full]
-    read = {
-        side: [cut_line(row, place) for row, place in zip([*rows], places, strict=True)] for side, rows in ids.items()
-    }
-    models, forced, numbers = [run.model for run in runs], tokenizers.encode(TARGET, begun), [first + at for at in full]
+    read = {side: [*map(cut_line, rows, places)] for side, rows in ids.items()}
+    forced = [*map(cut_line, tokenizers.encode(TARGET, begun), places)]
+    models, numbers = [run.model for run in runs], [first + at for at in full]
     with oom_as_run_failed(read):
         results = decode_all(models, read, decoding, forced, n_best, numbers)
     # a tiny vocabulary may have fewer answers than n, and what is missing has no probability

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from blocks.core.contract import Block, Path, Stream
 from composer.errors import Fault, RecipeError
@@ -139,6 +140,18 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     return Plan(rows, *totals, vocabularies, at_most, warnings, max_target_ratios)
 
 
+class FlopCounter(TorchDispatchMode):
+    """Adds up FLOPs. PyTorch's own counter follows modules too, by hooks that overflow the stack of a deep model."""
+
+    total = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        count_flops = flop_registry.get(function._overloadpacket)
+        self.total += count_flops(*args, **(kwargs or {}), out_val=result) if count_flops else 0
+        return result
+
+
 def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
     """Return the costs of every block, embedding and output head, and the FLOPs of the model, in evaluation mode.
 
@@ -146,8 +159,7 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
     """
     costs = Costs(Counter(), Counter())
     model.eval()
-    # With gradients, though none are wanted: without, the counter stumbles over a state that is a view of a parameter.
-    counter, calls = FlopCounterMode(display=False), count()
+    counter, calls = FlopCounter(), count()
 
     def metered(block: Block, name: str) -> Callable[..., Any]:
         call = attribute_failures(block, name)
@@ -156,9 +168,9 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
             if block.path and next(calls) >= MOST_CALLS:
                 message = f"more than {MOST_CALLS:,} steps are taken for one pair of {TOKENS} tokens"
                 raise BlockFailed(block, message, "repeat less often, or fewer blocks", "size")
-            before = counter.get_total_flops()
+            before = counter.total
             result = call(*args)
-            costs.flops[id(block)] += counter.get_total_flops() - before
+            costs.flops[id(block)] += counter.total - before
             # a block may run many times: in a loop from the state that it left, in a shared repeat from another one
             if name == "forward":
                 costs.state_bytes[id(block)] += state_bytes(result[1]) - state_bytes(args[1])
@@ -168,14 +180,13 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
 
         return run
 
-    with counter, torch.enable_grad(), wrap_blocks(model, metered):
+    for part in {model.output, model.embedding, *(encoder.embedding for encoder in model.readers().values())} - {None}:
+        part.register_forward_pre_hook(lambda part, _: costs.flops.subtract({id(part): counter.total}))
+        part.register_forward_hook(lambda part, *_: costs.flops.update({id(part): counter.total}))
+    with counter, torch.no_grad(), wrap_blocks(model, metered):
         model(example_sources(model, TOKENS), example_ids(model, TOKENS))
     model.train()
-    by_module = counter.get_flop_counts()
-    for name, module in model.named_modules():
-        if not isinstance(module, Block):  # blocks have been metered by their calls: one built twice has one name here
-            costs.flops[id(module)] = sum(by_module.get(f"{type(model).__name__}.{name}", {}).values())
-    return costs, counter.get_total_flops()
+    return costs, counter.total
 
 
 @contextmanager

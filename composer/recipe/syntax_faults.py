@@ -32,6 +32,12 @@ SLIPS = (
     (rf"^ *(?P<at>[{DASHES}*]) ?(?P<value>.*)", "{at} begins no item of a list", "write `- {value}`"),
     (rf"^{ITEM}(?P<at>-)(?P<value>[A-Za-z].*)", "a space is missing after this `-`", "write `- {value}`"),
     (rf"^{KEY} *(?P<at>:)(?P<value>[^\s:/].*)", "a space is missing after this `:`", "write `{key}: {value}`"),
+    (rf"^{ITEM}(?P<at>[A-Za-z_][\w-]*) +(?P<value>[\[{{].*)", "this key has no `:`", "write `{at}: {value}`"),
+    (
+        rf"^{KEY} *: *(?P<at>\()(?P<value>.*:.*)\)",
+        "a list is in [...], a mapping in {{...}}",
+        "write `{key}: {{{value}}}`",
+    ),
     (rf"^{KEY} *(?P<at>=) *(?P<value>.*)", "a key and its value are parted by `: `", "write `{key}: {value}`"),
 )
 """Mistakes that one line shows: what it looks like, what is wrong at `at`, the fix; in brackets only the first two."""
@@ -119,8 +125,10 @@ def syntax_fault(error: Any, text: str, lines: SourceLines, begin: Any, quote: A
         if begin is None or (context is not None and text[context.index : context.index + 1].strip()):
             begin = context
         return _fault(lines.mark(begin), f"this `{text[begin.index : begin.index + 1]}` is never closed", "close it")
-    elif bracket := _bracket_fault(text[index : index + 1], lines, mark, context if is_flow else None):
-        return bracket
+    elif fault := _colon_fault(text, index, lines, mark, is_flow) or _bracket_fault(
+        text[index : index + 1], lines, mark, context if is_flow else None
+    ):
+        return fault
     elif not is_flow and (indented := _indentation_fault(lines, mark.line - 1)):
         return indented
     explained = [explanation for pattern, explanation in COMPLAINTS.items() if re.search(pattern, problem)]
@@ -130,6 +138,19 @@ def syntax_fault(error: Any, text: str, lines: SourceLines, begin: Any, quote: A
 
 def _fault(mark: Mark, message: str, hint: str, length: int = 1) -> Fault:
     return fault_at(mark._replace(length=length), "syntax", "", message, hint)
+
+
+def _colon_fault(text: str, index: int, lines: SourceLines, mark: Mark, is_flow: bool) -> Fault | None:
+    """Return the fault of `stack:[norm]`, or of `{stack [norm]}`, a key without its colon before a bracket."""
+    if re.match(r":[^\s,\]}]", text[index : index + 2]):
+        return _fault(mark, "a space is missing after this `:`", "write `: `")
+    start, bracket = max(0, index - 200), text[index : index + 1]
+    key = re.search(r"(?P<key>[\w-]+|\"[\w-]+\"|'[\w-]+')[\s=;.]*$", text[start:index])
+    if key is None or not is_flow or bracket not in CLOSING:
+        return None
+    before = text[: start + key.start()].split("\n")
+    mark = lines.at(len(before) - 1, len(before[-1]) + lines.start)
+    return _fault(mark, "this key has no `:`", f"write `{key['key']}: {bracket}...{CLOSING[bracket]}`", len(key["key"]))
 
 
 def _variable_hint(variable: re.Match[str], text: str) -> str:

@@ -26,6 +26,8 @@ MAX_DEPTH = 64
 MAX_VALUES = 50_000
 MAX_NUMBER = 40  # characters of a number
 MAX_FAULTS = 100
+SMALLEST, LARGEST = 1e-18, 1e12
+"""Magnitudes of numbers other than 0: float32 holds the inverse of a square, and the squares of a whole layer."""
 ONCE = "define a value once under `vars` and write `$name`; define a stack once under `model.stacks`, and `use` it"
 
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -79,6 +81,11 @@ def to_data(node: Node) -> Any:
     if isinstance(node.value, list):
         return [to_data(value) for value in node.value]
     return node.value
+
+
+def is_extreme(number: float) -> bool:
+    """Return True for a number that float32 would make 0 or infinite, as it is or where it is squared."""
+    return number != 0 and not SMALLEST <= abs(number) <= LARGEST
 
 
 def strings_in(data: Any) -> Iterator[str]:
@@ -353,16 +360,17 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if needs_quotes else None)
 
 
-def _represent_float(dumper: yaml.SafeDumper, number: float) -> yaml.ScalarNode:
-    if not math.isfinite(number):
-        return dumper.represent_float(number)
-    return dumper.represent_scalar("tag:yaml.org,2002:float", repr(number))
-
-
 # without it, PyYAML puts a tag before 1e-05
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(rf"^(?:{_FLOAT.pattern})$"), list("-+.0123456789"))
 _Dumper.add_representer(str, _represent_text)
-_Dumper.add_representer(float, _represent_float)
+_Dumper.add_representer(
+    float,
+    lambda dumper, number: (
+        dumper.represent_scalar("tag:yaml.org,2002:float", repr(number))
+        if math.isfinite(number)
+        else dumper.represent_float(number)
+    ),
+)
 
 
 def dump(data: Any) -> str:

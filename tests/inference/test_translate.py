@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from composer.data.encoding import MAX_TOKENS
 from composer.errors import DataError, RunError, RunFailed
-from composer.inference.run import MAX_TOKENS, cut_line
+from composer.inference.run import cut_line
 from composer.inference.translate import BATCH_LINES, read_chunks, translate
 
 TEXT = "eins zwei\n\ndrei vier fünf\nsechs\n"
