@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,12 +79,6 @@ class Ids:
     def positions(self) -> np.ndarray:
         """Return the positions of each row without padding, eos included; of a story sentences times words."""
         return self.lengths() * self.values.shape[1] if self.is_story else self.lengths() + 1
-
-    def cut(self, most: int) -> Ids:
-        """Return the first `most` ids of each row."""
-        counts = self.lengths()
-        within = np.arange(len(self.values)) - np.repeat(self.starts[:-1], counts) < most
-        return Ids(self.values[within], np.concatenate([[0], np.cumsum(np.minimum(counts, most))]))
 
     def keep(self, rows: np.ndarray) -> Ids:
         """Return only these rows (bool, one per row), in their order."""
@@ -214,13 +208,11 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
         rows = trainable_rows(recipe, encoded["train"], pairs["train"], notes)
         faults += [] if rows.any() else [_nothing_left(recipe, pairs["train"], encoded["train"])]
         encoded["train"] = encoded["train"] if rows.all() else encoded["train"].keep(rows)
-    longest = max(MAX_TOKENS, recipe.dataset.get("max_length") or 0)
+    longest = max(MAX_TOKENS, recipe.dataset["max_length"])
     for split, ids in encoded.items():
         lengths = np.max([column.lengths() for column in ids.sides.values()], axis=0)
-        if split != "train" and (over := int((lengths > longest).sum())):
-            notes.append(f"of {over:,} of {len(ids):,} {split} pairs only the first {longest:,} tokens are measured")
-            sides = {side: column.cut(longest) for side, column in ids.sides.items()}
-            encoded[split] = ids = replace(ids, target=sides.pop(TARGET), sources=sides)
+        if split != "train" and (cut := int((lengths == longest).sum())):
+            notes.append(f"of {cut:,} of {len(ids):,} {split} pairs only the first {longest:,} tokens are measured")
         faults += split_faults(recipe, split, ids, pairs[split])
         for side, column in ids.sides.items():
             rate = float((column.values == UNK).sum()) / max(1, int((column.values != PAD).sum()))
@@ -278,7 +270,8 @@ def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encode
     for side, lines in pairs.sides.items():
         chunks = (lines[at : at + CHUNK_LINES] for at in range(0, len(lines), CHUNK_LINES))
         shape = story_shape(recipe, side)
-        rows = (encode_side(recipe, tokenizers, side, chunk) for chunk in chunks)
+        encoded = (encode_side(recipe, tokenizers, side, chunk) for chunk in chunks)
+        rows = ([ids[: max(MAX_TOKENS, recipe.dataset["max_length"])] for ids in chunk] for chunk in encoded)
         sides[side] = Ids.of(rows, tokenizers.size(side), shape.words if shape else None)
     facts = None
     if pairs.facts is not None:

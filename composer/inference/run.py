@@ -172,7 +172,7 @@ def translate_lines(
     begun = [(prefixes[at] if prefixes else "") if ids else lines[at] for at in full]
     places = [f"{origin}:{first + at + 1}" for at in full]
     read = {side: [*map(cut_line, rows, places)] for side, rows in ids.items()}
-    forced = [*map(cut_line, tokenizers.encode(TARGET, begun), places)]
+    forced = [[*row] for row in map(cut_line, tokenizers.encode(TARGET, begun), places)]
     models, numbers = [run.model for run in runs], [first + at for at in full]
     with oom_as_run_failed(read):
         results = decode_all(models, read, decoding, forced, n_best, numbers)

@@ -180,7 +180,8 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
 
         return run
 
-    for part in {model.output, model.embedding, *(encoder.embedding for encoder in model.readers().values())} - {None}:
+    ends = {model.output, model.embedding, *(encoder.embedding for encoder in model.readers().values())}
+    for part in filter(None, ends):
         part.register_forward_pre_hook(lambda part, _: costs.flops.subtract({id(part): counter.total}))
         part.register_forward_hook(lambda part, *_: costs.flops.update({id(part): counter.total}))
     with counter, torch.no_grad(), wrap_blocks(model, metered):

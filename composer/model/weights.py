@@ -54,17 +54,14 @@ def describe_difference(one: Path, other: Path) -> str:
     first, second = read_weights(one), read_weights(other)
     if shapes(first) != shapes(second):
         return "their names or shapes are others"
-    apart = [(value, second[name]) for name, value in first.items() if not _is_bitwise_equal(value, second[name])]
+    pairs = [(value, second[name]) for name, value in first.items()]
+    # as bytes, since NaN is not equal to itself, and 0.0 is equal to -0.0
+    as_bytes = [[tensor.flatten().view(torch.uint8) for tensor in pair] for pair in pairs]
+    apart = [(a, b) for (a, b), raw in zip(pairs, as_bytes, strict=True) if a.dtype != b.dtype or not torch.equal(*raw)]
     if not apart:
         return ""
     most = max(float((a.double() - b.double()).abs().max()) for a, b in apart)
     return f"{len(apart)} of {len(first)} tensors differ, by {most:.1e} at most"
-
-
-def _is_bitwise_equal(one: Tensor, other: Tensor) -> bool:
-    # as bytes, since NaN is not equal to itself, and 0.0 is equal to -0.0
-    as_bytes = [tensor.flatten().view(torch.uint8) for tensor in (one, other)]
-    return one.dtype == other.dtype and torch.equal(*as_bytes)
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:

@@ -360,17 +360,16 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if needs_quotes else None)
 
 
+def _represent_float(dumper: yaml.SafeDumper, number: float) -> yaml.ScalarNode:
+    if not math.isfinite(number):
+        return dumper.represent_float(number)
+    return dumper.represent_scalar("tag:yaml.org,2002:float", repr(number))
+
+
 # without it, PyYAML puts a tag before 1e-05
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(rf"^(?:{_FLOAT.pattern})$"), list("-+.0123456789"))
 _Dumper.add_representer(str, _represent_text)
-_Dumper.add_representer(
-    float,
-    lambda dumper, number: (
-        dumper.represent_scalar("tag:yaml.org,2002:float", repr(number))
-        if math.isfinite(number)
-        else dumper.represent_float(number)
-    ),
-)
+_Dumper.add_representer(float, _represent_float)
 
 
 def dump(data: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from composer.data import sources
-from composer.data.encoding import load_data
+from composer.data.encoding import MAX_TOKENS, load_data
 from composer.errors import DataError
 from composer.recipe.recipe import load
 from composer.training.train import train
@@ -27,6 +27,15 @@ def test_pairs_that_are_left_out_are_counted(make, texts):
     decoded = [data.tokenizers.decode("target", [data.train.target[row]])[0] for row in range(2)]
     assert decoded == ["x", "x y z"]
     assert list(data.test.lines) == ["", "x"]
+
+
+def test_of_a_line_without_end_the_first_tokens_are_measured(make, texts):
+    train = texts(source=["a b", "c"], target=["x", "y"])
+    val = texts("val", source=["a", "b " * 600_000], target=["x", "y"])
+    recipe = make({"parallel": {"train": train, "val": val}})
+    data = load_data(recipe, recipe.folders())
+    assert data.val.sources["source"].lengths().tolist() == [1, MAX_TOKENS]
+    assert "of 1 of 2 val pairs only the first 10,000 tokens are measured" in data.notes
 
 
 def test_max_length_counts_eos(make, texts):

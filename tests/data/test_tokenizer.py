@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -138,6 +139,13 @@ def test_a_token_that_looks_special_is_unknown():
     tokenizers = train_tokenizers({"tokenizer": {"word": {"split": "spaces"}}}, {"target": lines})
     assert tokenizers.encode("target", lines[:1]) == [[UNK] * 4 + [4, 5]]
     assert tokenizers.size("target") == 6
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_a_word_without_end_is_not_trained_on_to_its_end(kind):
+    started = time.process_time()
+    train_tokenizers({"tokenizer": {kind: {"size": 300}}}, {"source": ["a b", "ab" * 100_000], "target": ["c"]})
+    assert time.process_time() - started < 3.0
 
 
 def test_a_file_without_split_means_marks(tmp_path):

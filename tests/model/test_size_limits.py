@@ -93,6 +93,13 @@ def test_too_large_a_model_is_refused(case: str, tmp_path: Path, small_limits: N
     assert places([fault])[0].startswith(f"{place}:")
 
 
+def test_costs_are_measured_without_hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The destruction of a graph of thousands of blocks with hooks in it ends the process."""
+    message = "a hook is registered in the graph"
+    monkeypatch.setattr("torch.utils.module_tracker.register_multi_grad_hook", lambda *_: pytest.fail(message))
+    assert loaded(tmp_path, SMALL).plan().flops
+
+
 def test_many_blocks_are_planned(tmp_path: Path) -> None:
     assert loaded(tmp_path, SMALL.replace("norm", "{repeat: {times: 300, stack: [linear]}}")).plan().parameters
 

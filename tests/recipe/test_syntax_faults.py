@@ -47,6 +47,13 @@ SLIPS = [
     ("    - residual", "    -residual", "12:5", "write `- residual: [{cross_attention: {heads: 2}}]`"),
     ("    - norm", "    -norm", "9:5", "write `- norm`"),
     ("    - dropout: 0.1", "    -flatten", "13:5", "write `- flatten`"),
+    # a colon that is missing before a bracket
+    ("    - residual: [", "    - residual [", "12:7", "write `residual: [{cross_attention: {heads: 2}}]`"),
+    ("{cross_attention: {", "{cross_attention {", "12:19", "write `cross_attention: {...}`"),
+    ("{cross_attention: {", "{cross_attention:{", "12:34", "write `: `"),
+    ("{cross_attention: {", '{"cross_attention" {', "12:19", 'write `"cross_attention": {...}`'),
+    ("{cross_attention: {", "{cross_attention\t= {", "12:19", "write `cross_attention: {...}`"),
+    ("rnn: {cell: lstm, width: 8}", "rnn: (cell: lstm, width: 8)", "11:12", "write `rnn: {cell: lstm, width: 8}`"),
     # characters that only look right
     ("  width: 8\n", "  width\uff1a 8\n", "4:8", "write `width: 8`"),
     ("model:", "model\uff1a", "3:6", "write `model:`"),

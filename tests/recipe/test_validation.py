@@ -154,6 +154,8 @@ SECTIONS = [
         "`sgd` is a second optimizer after `adam`",
         "keep one",
     ),
+    ("training: {optimizer: {adam: {eps: 1e-300}}}", "6:36:type", "`1e-300` is too small: float32 computes", "1e-09"),
+    ("training: {clip_norm: 1e30}", "6:23:type", "`1e30` is too large: float32 computes with 1e-18 to", "above 0"),
     ("training: {optimizer: {adam: {learning_rate: 0}}}", "6:46:bound", "a number, above 0; `0` is too small", "0.001"),
     ("training: {optimizer: {type: sgd}}", "6:24:unknown", "an optimizer has no `type`", "write `sgd`"),
     ("training: {schedule: [linear]}", "6:22:type", "a schedule is a name, or a name with settings", "the names are"),
