@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from composer.data import encoding
-from composer.data.tokenizer import Lines, Tokenizers
+from composer.data.tokenizer import Tokenizers
 from composer.errors import RecipeError
 from composer.model.weights import count_parameters
 from composer.sweeps import workers
@@ -69,7 +69,7 @@ def test_each_tokenizer_is_trained_once_and_a_dry_run_writes_nothing(
     trained = []
     train = encoding.train_tokenizers
 
-    def count_and_train(section: Mapping[str, Any], lines: Mapping[str, Lines]) -> Tokenizers:
+    def count_and_train(section: Mapping[str, Any], lines: Mapping[str, Iterable[str]]) -> Tokenizers:
         trained.append(section["tokenizer"])
         return train(section, lines)
 
