@@ -33,7 +33,7 @@ from composer.recipe.schema_reader import (
     unsupported_version,
     usage_example,
 )
-from composer.recipe.yaml_reader import COMMAND_LINE, LARGEST, SMALLEST, Node, is_extreme
+from composer.recipe.yaml_reader import COMMAND_LINE, Node, extreme
 
 BOOLEAN_WORDS = {**dict.fromkeys(("yes", "on", "y", "1"), "true"), **dict.fromkeys(("no", "off", "n", "0"), "false")}
 _JOINED = re.compile(r"([A-Za-z_][\w-]*)(?: *[:\uff1a=] *| +)(.+)")
@@ -332,11 +332,8 @@ def _problem(error: SchemaError, value: Any) -> str:
         return "not a finite number"
     if error.keyword in BOUNDS:
         return "too small" if error.keyword in LOWER_BOUNDS else "too large"
-    if isinstance(value, bool) and takes_number:
-        return "not a number"
-    if isinstance(value, (int, float)) and takes_number and is_extreme(value):
-        extreme = "too small" if abs(value) < SMALLEST else "too large"
-        return f"{extreme}: float32 computes with {SMALLEST:g} to {LARGEST:g}"
+    if takes_number and isinstance(value, (int, float)) and (isinstance(value, bool) or extreme(value)):
+        return "not a number" if isinstance(value, bool) else extreme(value)
     if isinstance(value, float) and accepts_type(error.schema, "integer"):
         return "not a whole number"
     if error.keyword == "type" and isinstance(value, bool) and not accepts_type(error.schema, "boolean"):

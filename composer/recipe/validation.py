@@ -20,7 +20,7 @@ from composer.recipe.messages import SchemaError, explain
 from composer.recipe.metrics import METRICS, metric_of
 from composer.recipe.registry import CPU_REFUSES_16
 from composer.recipe.schema_reader import BOUNDS, DATA_SOURCES, Schema, intended_key, quote_all, select_branch
-from composer.recipe.yaml_reader import Node, is_extreme, to_data
+from composer.recipe.yaml_reader import Node, extreme, to_data
 
 Errors = Iterator[ValidationError]
 Violations = Callable[[Any, Any, Schema], Iterable[Any]]
@@ -70,7 +70,7 @@ def schema_faults(root: Node, schema: Schema) -> list[Fault]:
 def _validator(schema: Schema) -> Any:
     # `true` is not a number, and 4.0 no integer; what float32 cannot hold would give NaN or nothing
     types = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
-    types = types.redefine("number", lambda _, value: type(value) in (int, float) and not is_extreme(value))
+    types = types.redefine("number", lambda _, value: type(value) in (int, float) and not extreme(value))
     keywords = {
         "anyOf": _any_of,
         "additionalProperties": _additional_properties,

@@ -83,9 +83,11 @@ def to_data(node: Node) -> Any:
     return node.value
 
 
-def is_extreme(number: float) -> bool:
-    """Return True for a number that float32 would make 0 or infinite, as it is or where it is squared."""
-    return number != 0 and not SMALLEST <= abs(number) <= LARGEST
+def extreme(number: float) -> str:
+    """Return why float32 would make a number 0 or infinite, as it is or where it is squared; "" if it would not."""
+    is_small = abs(number) < SMALLEST
+    reason = f"too {'small' if is_small else 'large'}: float32 computes with {SMALLEST:g} to {LARGEST:g}"
+    return reason if number != 0 and (is_small or not abs(number) <= LARGEST) else ""
 
 
 def strings_in(data: Any) -> Iterator[str]:
