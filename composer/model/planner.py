@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from itertools import chain, count
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
@@ -38,6 +40,8 @@ from composer.recipe.registry import CHOICES
 
 TOKENS = 32
 """Source and target tokens of the pair for which FLOPs and state bytes are given."""
+RECURRENT_KERNELS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+"""Functions of torch that run a recurrent layer over all positions."""
 MOST_CALLS = 100_000
 """Calls of blocks for one pair: a model with more would train for ever."""
 
@@ -122,7 +126,7 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     builder.finish()
     try:
         costs, flops = measure_costs(model)
-        with wrap_blocks(model, attribute_failures):
+        with wrap_blocks(model, attribute_failures), FlopCounter(), StepsAsRows():
             check_gradients(builder, model)
             check_decoder(builder, model)
     except BlockFailed as failed:
@@ -140,16 +144,79 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     return Plan(rows, *totals, vocabularies, at_most, warnings, max_target_ratios)
 
 
-class FlopCounter(TorchDispatchMode):
-    """Adds up FLOPs. PyTorch's own counter follows modules too, by hooks that overflow the stack of a deep model."""
+class MetaTensor(NamedTuple):
+    """What of a tensor decides about the shapes and the costs of an operation."""
 
-    total = 0
+    size: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+class FlopCounter(TorchDispatchMode):
+    """Adds up FLOPs. PyTorch's own counter follows modules too, by hooks that overflow the stack of a deep model.
+
+    An operation on the same shapes is computed once: on the meta device, many are slow Python.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total, self.results = 0, dict[Any, tuple[int, Any]]()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        key = (function, _described(args), _described([*kwargs.items()])) if returns_new_tensors(function) else None
+        if key in self.results:
+            flops, description = self.results[key]
+            self.total += flops
+            return _restored(description)
+        result = function(*args, **kwargs)
         count_flops = flop_registry.get(function._overloadpacket)
-        self.total += count_flops(*args, **(kwargs or {}), out_val=result) if count_flops else 0
+        flops = count_flops(*args, **kwargs, out_val=result) if count_flops else 0
+        self.total += flops
+        outputs = result if isinstance(result, (tuple, list)) else [result]
+        if key and all(isinstance(output, Tensor) and output.is_meta for output in outputs):
+            self.results[key] = flops, _described(result)
         return result
+
+
+@cache
+def returns_new_tensors(operation: Any) -> bool:
+    """Return whether an operation of PyTorch changes nothing in place, and returns no views."""
+    schema = operation._schema
+    return not any(value.alias_info for value in (*schema.arguments, *schema.returns))
+
+
+def _described(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return MetaTensor(value.shape, value.stride(), value.dtype, value.device)
+    # 1, 1.0 and True are equal, and lead to other types
+    return tuple(map(_described, value)) if isinstance(value, (list, tuple)) else (type(value), value)
+
+
+def _restored(description: Any) -> Any:
+    if isinstance(description, MetaTensor):
+        return torch.empty_strided(*description[:2], dtype=description.dtype, device=description.device)
+    return tuple(map(_restored, description))
+
+
+class StepsAsRows(TorchFunctionMode):
+    """Runs a recurrent kernel over all positions at once, as rows of one step: as many FLOPs, and the same gradients.
+
+    Without values, no step needs the one before it, and on the meta device a kernel is a slow loop in Python.
+    """
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # x, state, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first
+        is_kernel = getattr(function, "__name__", "") in RECURRENT_KERNELS and len(args) == 9
+        if not is_kernel or args[3:5] != (True, 1) or args[7]:
+            return function(*args, **(kwargs or {}))
+        x, state, *rest, batch_first = args  # (B, T, D), or (T, B, D)
+        count, batch = x.shape[:2].numel(), x.shape[0 if batch_first else 1]
+        begun = [leaf[:, :1].expand(-1, count, -1) for leaf in (state if isinstance(state, tuple) else [state])]
+        rows = x.flatten(0, 1).unsqueeze(int(batch_first))  # (B T, 1, D), or (1, B T, D)
+        y, *after = function(rows, begun if len(begun) > 1 else begun[0], *rest, batch_first)
+        return y.view(*x.shape[:2], -1), *(leaf[:, :batch] for leaf in after)
 
 
 def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
@@ -184,7 +251,7 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
     for part in filter(None, ends):
         part.register_forward_pre_hook(lambda part, _: costs.flops.subtract({id(part): counter.total}))
         part.register_forward_hook(lambda part, *_: costs.flops.update({id(part): counter.total}))
-    with counter, torch.no_grad(), wrap_blocks(model, metered):
+    with counter, StepsAsRows(), torch.no_grad(), wrap_blocks(model, metered):
         model(example_sources(model, TOKENS), example_ids(model, TOKENS))
     model.train()
     return costs, counter.total

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from composer.errors import RecipeError
 from composer.model import builder, weights
+from composer.model.planner import FlopCounter, StepsAsRows
 from tests.small_recipes import SMALL, loaded, places
 
 BOMB = "".join(f"    s{at}: [{{use: s{at + 1}}}, {{use: s{at + 1}}}]\n" for at in range(40))
@@ -98,6 +104,30 @@ def test_costs_are_measured_without_hooks(tmp_path: Path, monkeypatch: pytest.Mo
     message = "a hook is registered in the graph"
     monkeypatch.setattr("torch.utils.module_tracker.register_multi_grad_hook", lambda *_: pytest.fail(message))
     assert loaded(tmp_path, SMALL).plan().flops
+
+
+def test_equal_layers_are_soon_planned(tmp_path: Path) -> None:
+    layers = loaded(tmp_path, SMALL.replace("norm", ", ".join(["rnn", "rnn: {cell: gru}", "rnn: {cell: tanh}"] * 40)))
+    began = time.process_time()
+    first, *_ = [row.flops for row in layers.plan().rows if row.block == "rnn"]
+    assert first
+    assert time.process_time() - began < 4
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, partial(nn.LSTM, proj_size=3), nn.GRU, nn.RNN])
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_steps_cost_as_rows_what_they_cost_one_by_one(kind: Callable[..., nn.Module], batch_first: bool) -> None:
+    layer, x = kind(5, 4, batch_first=batch_first).to("meta"), torch.zeros(2, 7, 5, device="meta")
+    with FlopCounter() as one_by_one:
+        y, state = layer(x)
+    with FlopCounter() as counter, StepsAsRows():
+        rows = layer(x)
+        first, once = counter.total, len(counter.results)
+        layer(x)
+    assert (first, counter.total, len(counter.results)) == (one_by_one.total, 2 * first, once)
+    assert [leaf.shape for leaf in (rows[0], *rows[1])] == [leaf.shape for leaf in (y, *state)]
+    (rows[0].sum() + sum(leaf.sum() for leaf in rows[1])).backward()
+    assert all(parameter.grad is not None for parameter in layer.parameters())
 
 
 def test_many_blocks_are_planned(tmp_path: Path) -> None:
