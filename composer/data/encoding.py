@@ -23,8 +23,9 @@ from composer.data.sources import (
     split_path,
 )
 from composer.data.stories import NO_FACT, encode_side, story_shape, tokenizer_lines
-from composer.data.tokenizer import CHUNK_LINES, Tokenizers, train_tokenizers
+from composer.data.tokenizer import CHUNK_LINES, Tokenizers, tokenizer_kind
 from composer.errors import DataError, Fault
+from composer.formatting import training_text
 from composer.model.encoder_decoder import PAD, ROUNDING, UNK
 
 if TYPE_CHECKING:
@@ -235,6 +236,17 @@ def train_source_tokenizers(source: DataSource) -> Tokenizers:
         raise DataError([_nothing_left(recipe, pairs)])
     lines = {side: tokenizer_lines(recipe, side, pairs.sides[side]) for side in side_names(recipe)}
     return train_tokenizers(recipe.dataset, lines)
+
+
+def train_tokenizers(section: Mapping[str, Any], sides: Mapping[str, Iterable[str]]) -> Tokenizers:
+    """Train the tokenizer of a canonical recipe's section `data` on the lines of every side.
+
+    `unigram` is not deterministic: with several processes one trains and the others load what it saved.
+    """
+    kind, lowercase = tokenizer_kind(section["tokenizer"]), bool(section.get("lowercase"))
+    parts = kind.train({side: (training_text(line, lowercase) for line in lines) for side, lines in sides.items()})
+    indices = {side: 0 if len(parts) == 1 else at for at, side in enumerate(sides)}
+    return Tokenizers(kind, dict(section["tokenizer"]), lowercase, indices, tuple(parts))
 
 
 def training_corpus(

@@ -20,7 +20,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from blocks.core.contract import Bounds, Count
 from composer.atomic_io import atomic_write, read_text
 from composer.errors import RunError, one_line_error
-from composer.formatting import MAX_CHARACTERS, training_text
+from composer.formatting import MAX_CHARACTERS
 from composer.model.encoder_decoder import NUM_SPECIAL, SPECIAL_TOKENS, UNK, bits_vocabulary
 
 UNK_TOKEN = SPECIAL_TOKENS[UNK]
@@ -78,6 +78,17 @@ class TokenizerKind:
     def untrained(self) -> Tokenizer:
         """Return a tokenizer of the library that is to be trained."""
         return _word_level()
+
+    def load(self, content: dict[str, Any]) -> Tokenizer:
+        """Return a trained tokenizer of the library from its JSON. Raises ValueError if training does not write such.
+
+        The library can do more: pad every text, replace short texts by long ones, search in exponential time, panic.
+        """
+        expected, model = json.loads(self.untrained().to_str()), content["model"]
+        expected["model"] |= {key: model[key] for key in ("vocab", "merges", "unk_id") if key in model}
+        if {**expected, **content, "model": {**expected["model"], **model}} != expected:
+            raise ValueError("no training writes such settings")
+        return Tokenizer.from_str(json.dumps(content))
 
     def trainer(self, **options: Any) -> trainers.Trainer:
         """Return the library's trainer with the options that all of them have."""
@@ -370,12 +381,12 @@ class Tokenizers:
             data = json.loads(text)
             if data["format"] != FORMAT:
                 raise ValueError(f"the format is {data['format']!r}, and this version reads {FORMAT!r}")
-            parts = tuple(Tokenizer.from_str(json.dumps(part)) for part in data["parts"])
-            tokenizers = cls(
-                tokenizer_kind(data["settings"]), data["settings"], data["lowercase"], data["sides"], parts
-            )
-            if min(map(tokenizers.size, tokenizers.sides), default=0) < NUM_SPECIAL:
-                raise ValueError("it has no vocabulary")
+            kind = tokenizer_kind(data["settings"])
+            parts = tuple(map(kind.load, data["parts"]))
+            tokenizers = cls(kind, data["settings"], data["lowercase"], data["sides"], parts)
+            sizes = [NUM_SPECIAL <= p.get_vocab_size() > max(p.get_vocab().values(), default=0) for p in parts]
+            if not all(sizes) or not {*data["sides"].values()} <= {*range(len(parts))} or not data["sides"]:
+                raise ValueError("it has no vocabulary, or ids beyond it")
         except Exception as error:  # tokenizers raises bare Exceptions
             raise _unreadable(error, origin) from error
         return tokenizers
@@ -387,14 +398,3 @@ class Tokenizers:
 def _unreadable(error: Exception, origin: Path | str) -> RunError:
     message = f"the tokenizer cannot be read: {one_line_error(error)}"
     return RunError.of(message, "take the file from the run", str(origin))
-
-
-def train_tokenizers(section: Mapping[str, Any], sides: Mapping[str, Iterable[str]]) -> Tokenizers:
-    """Train the tokenizer of a canonical recipe's section `data` on the lines of every side.
-
-    `unigram` is not deterministic: with several processes one trains and the others load what it saved.
-    """
-    kind, lowercase = tokenizer_kind(section["tokenizer"]), bool(section.get("lowercase"))
-    parts = kind.train({side: (training_text(line, lowercase) for line in lines) for side, lines in sides.items()})
-    indices = {side: 0 if len(parts) == 1 else at for at, side in enumerate(sides)}
-    return Tokenizers(kind, dict(section["tokenizer"]), lowercase, indices, tuple(parts))

@@ -2,7 +2,7 @@
 
 A name is checked before anything of its file is read, and a file is read only as far as the manifest says. Commands
 trust the files of a run folder, which a training has written. So files from elsewhere are checked once, before they are
-put in place: a hash is a hash, printed text is one visible line, and the tokenizer is one of ours.
+put in place: a hash is a hash, and printed text is one visible line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import plug_ins
 from composer.recipe.schema_reader import RECIPE_NAME
 from composer.recipe.yaml_reader import MAX_BYTES, read, strings_in
-from composer.run_dir import HASHED, RunDir, is_count, is_plain_data, is_text, mapping_of, versions
+from composer.run_dir import HASHED, RunDir, is_plain_data, versions
 
 MANIFEST = "pack.json"
 FILES = ("README.md", "metrics.jsonl", "model.safetensors", "recipe.yaml", "run.json", "tokenizer.json")
@@ -321,45 +321,3 @@ def check_record(record: Mapping[str, Any], origin: str | Path) -> None:
         if not is_visible([key, value]):
             message = f"in run.json `{key[:100]}` is not what a training writes"
             refuse(origin, message, "ask for the run again, with run.json as the training has left it")
-
-
-MAX_SIDES = 16
-
-
-def is_our_tokenizer(data: bytes, kind: str) -> bool:
-    """Return whether a tokenizer.json holds tokenizers of a kind, in the form in which a run saves them."""
-    try:
-        content = json.loads(data.decode())
-    except (ValueError, RecursionError):
-        return False
-    if not isinstance(content, dict):
-        return False
-    settings, parts, sides = content.get("settings"), content.get("parts"), content.get("sides")
-    return (
-        is_text(content.get("format"))
-        and type(content.get("lowercase")) is bool
-        and isinstance(settings, dict)
-        and list(settings) == [kind]
-        and isinstance(settings[kind], dict)
-        and isinstance(parts, list)
-        and len(parts) <= MAX_SIDES
-        and all(_is_our_part(part, kind) for part in parts)
-        and isinstance(sides, dict)
-        and len(sides) > 0
-        and mapping_of(is_count)(sides)
-        and all(index < len(parts) for index in sides.values())
-    )
-
-
-def _is_our_part(part: Any, kind: str) -> bool:
-    """Return whether one tokenizer is as its kind makes it, but for what its model has learned.
-
-    The library can do more: pad every text to a length, replace short texts by long ones, search for patterns in
-    exponential time.
-    """
-    from composer.data.tokenizer import TOKENIZERS  # imported late, since it imports torch
-
-    expected = json.loads(TOKENIZERS[kind]().untrained().to_str())
-    model = part.get("model") if isinstance(part, dict) else None
-    has_model = isinstance(model, dict) and model.get("type") == expected["model"]["type"]
-    return has_model and part == {**expected, "model": model}

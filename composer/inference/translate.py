@@ -72,13 +72,16 @@ def read_chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
     """Yield the lines of a stream without line breaks, as many at a time as are available."""
     # `read1` waits only if there is nothing to read; a stream that is not buffered has `read` for that
     read = getattr(stream, "read1", stream.read)
-    rest = b""
+    begun: list[bytes] = []  # of the line that has not ended, joined once
     while block := read(1 << 16):
-        *complete, rest = (rest + block).split(b"\n")
+        *complete, rest = block.split(b"\n")
+        if complete:
+            complete[0], begun = b"".join([*begun, complete[0]]), []
+        begun.append(rest)
         for at in range(0, len(complete), BATCH_LINES):
             yield complete[at : at + BATCH_LINES]
-    if rest:
-        yield [rest]
+    if line := b"".join(begun):
+        yield [line]
 
 
 def decode_utf8(chunk: Sequence[bytes], name: str, before: int) -> tuple[list[str], Fault | None]:

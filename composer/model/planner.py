@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
 from blocks.core.contract import Block, Path, Stream
@@ -40,8 +41,6 @@ from composer.recipe.registry import CHOICES
 
 TOKENS = 32
 """Source and target tokens of the pair for which FLOPs and state bytes are given."""
-RECURRENT_KERNELS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-"""Functions of torch that run a recurrent layer over all positions."""
 MOST_CALLS = 100_000
 """Calls of blocks for one pair: a model with more would train for ever."""
 
@@ -144,15 +143,6 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     return Plan(rows, *totals, vocabularies, at_most, warnings, max_target_ratios)
 
 
-class MetaTensor(NamedTuple):
-    """What of a tensor decides about the shapes and the costs of an operation."""
-
-    size: torch.Size
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-
-
 class FlopCounter(TorchDispatchMode):
     """Adds up FLOPs. PyTorch's own counter follows modules too, by hooks that overflow the stack of a deep model.
 
@@ -164,59 +154,47 @@ class FlopCounter(TorchDispatchMode):
         self.total, self.results = 0, dict[Any, tuple[int, Any]]()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        key = (function, _described(args), _described([*kwargs.items()])) if returns_new_tensors(function) else None
-        if key in self.results:
-            flops, description = self.results[key]
-            self.total += flops
-            return _restored(description)
-        result = function(*args, **kwargs)
-        count_flops = flop_registry.get(function._overloadpacket)
-        flops = count_flops(*args, **kwargs, out_val=result) if count_flops else 0
+        def like(it: Tensor) -> Tensor:
+            return it.new_empty_strided(it.shape, it.stride())
+
+        key = (function, shapes_of(args), shapes_of([*(kwargs or {}).items()])) if is_pure(function) else None
+        flops, outputs = self.results.get(key, (0, None))
+        result = function(*args, **(kwargs or {})) if outputs is None else tree_map(like, outputs)
+        if outputs is None and (count_flops := flop_registry.get(function._overloadpacket)):
+            flops = count_flops(*args, **(kwargs or {}), out_val=result)
+        if key and outputs is None and all(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_leaves(result)):
+            self.results[key] = flops, tree_map(like, result)  # those returned get a history
         self.total += flops
-        outputs = result if isinstance(result, (tuple, list)) else [result]
-        if key and all(isinstance(output, Tensor) and output.is_meta for output in outputs):
-            self.results[key] = flops, _described(result)
         return result
 
 
 @cache
-def returns_new_tensors(operation: Any) -> bool:
+def is_pure(function: Any) -> bool:
     """Return whether an operation of PyTorch changes nothing in place, and returns no views."""
-    schema = operation._schema
-    return not any(value.alias_info for value in (*schema.arguments, *schema.returns))
+    return not any(value.alias_info for value in (*function._schema.arguments, *function._schema.returns))
 
 
-def _described(value: Any) -> Any:
+def shapes_of(value: Any) -> Any:
+    """Return all that the shapes of an operation's results depend on, from its arguments."""
     if isinstance(value, Tensor):
-        return MetaTensor(value.shape, value.stride(), value.dtype, value.device)
+        return value.shape, value.stride(), value.dtype, value.device
     # 1, 1.0 and True are equal, and lead to other types
-    return tuple(map(_described, value)) if isinstance(value, (list, tuple)) else (type(value), value)
-
-
-def _restored(description: Any) -> Any:
-    if isinstance(description, MetaTensor):
-        return torch.empty_strided(*description[:2], dtype=description.dtype, device=description.device)
-    return tuple(map(_restored, description))
+    return tuple(map(shapes_of, value)) if isinstance(value, (list, tuple)) else (type(value), value)
 
 
 class StepsAsRows(TorchFunctionMode):
-    """Runs a recurrent kernel over all positions at once, as rows of one step: as many FLOPs, and the same gradients.
-
-    Without values, no step needs the one before it, and on the meta device a kernel is a slow loop in Python.
-    """
+    """Runs a recurrent kernel on all positions as rows of one step: as many FLOPs, the same gradients, and no loop."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # x, state, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first
-        is_kernel = getattr(function, "__name__", "") in RECURRENT_KERNELS and len(args) == 9
+        is_kernel = getattr(function, "__name__", "") in ("lstm", "gru", "rnn_tanh", "rnn_relu") and len(args) == 9
         if not is_kernel or args[3:5] != (True, 1) or args[7]:
             return function(*args, **(kwargs or {}))
         x, state, *rest, batch_first = args  # (B, T, D), or (T, B, D)
-        count, batch = x.shape[:2].numel(), x.shape[0 if batch_first else 1]
-        begun = [leaf[:, :1].expand(-1, count, -1) for leaf in (state if isinstance(state, tuple) else [state])]
         rows = x.flatten(0, 1).unsqueeze(int(batch_first))  # (B T, 1, D), or (1, B T, D)
-        y, *after = function(rows, begun if len(begun) > 1 else begun[0], *rest, batch_first)
-        return y.view(*x.shape[:2], -1), *(leaf[:, :batch] for leaf in after)
+        before = tree_map(lambda leaf: leaf[:, :1].expand(-1, x.shape[:2].numel(), -1), state)
+        y, *after = function(rows, before, *rest, batch_first)
+        return y.view(*x.shape[:2], -1), *(leaf[:, : x.shape[1 - batch_first]] for leaf in after)
 
 
 def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:

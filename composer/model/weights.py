@@ -92,8 +92,9 @@ def unique_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def shapes(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """Return the shape of each tensor as it is written in messages: `3 x 4`."""
-    return {name: " x ".join(map(str, tensor.shape)) or "a number" for name, tensor in tensors.items()}
+    """Return the shape of each tensor as it is written in messages: `3 x 4`, with the type if it is no float's."""
+    types = {name: "" if it.is_floating_point() else f" of {it.dtype}" for name, it in tensors.items()}
+    return {name: (" x ".join(map(str, it.shape)) or "a number") + types[name] for name, it in tensors.items()}
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from composer.data.tokenizer import TOKENIZERS, Tokenizers, train_tokenizers
+from composer.data.encoding import train_tokenizers
+from composer.data.tokenizer import TOKENIZERS, Tokenizers
 from composer.model.encoder_decoder import BOS, EOS, PAD, UNK, bits_features, bits_vocabulary
 
 PLAIN = {"size": 2, "marks": [";"], "numbers": False}

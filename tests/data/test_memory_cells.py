@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from composer.data.encoding import train_tokenizers
 from composer.data.tasks import TASKS, TaskError
-from composer.data.tokenizer import TOKENIZERS, Tokenizers, train_tokenizers
+from composer.data.tokenizer import TOKENIZERS, Tokenizers
 from composer.model.encoder_decoder import NUM_SPECIAL, UNK
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from composer.data.tokenizer import TOKENIZERS, Tokenizers, train_tokenizers
+from composer.data.encoding import train_tokenizers
+from composer.data.tokenizer import TOKENIZERS, Tokenizers
 from composer.errors import RunError
 from composer.model.encoder_decoder import UNK
 
@@ -174,3 +175,22 @@ def test_a_tokenizer_file_with_a_broken_part_is_refused(tmp_path):
     (tmp_path / "t.json").write_text(json.dumps({**content, "parts": [{"model": {"type": "WordLevel"}}]}))
     with pytest.raises(RunError):
         Tokenizers.load(tmp_path / "t.json")
+
+
+LIES: dict[str, tuple[str, str, object]] = {
+    "a library that panics": ("model", "continuing_subword_prefix", "x" * 100),
+    "pieces by chance": ("model", "dropout", 0.5),
+    "an id without a row": ("vocab", "a", 10**6),
+    "text for text": ("", "normalizer", {"type": "Replace", "pattern": {"Regex": "(a*)*b"}, "content": "c"}),
+    "padding": ("", "truncation", {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0}),
+}
+
+
+@pytest.mark.parametrize("case", LIES)
+def test_a_tokenizer_that_no_training_writes_is_refused(case: str) -> None:
+    where, key, value = LIES[case]
+    content = json.loads(trained({"bpe": {"size": 400}}).text())
+    (part,) = content["parts"]
+    {"": part, "model": part["model"], "vocab": part["model"]["vocab"]}[where][key] = value
+    with pytest.raises(RunError, match="the tokenizer cannot be read"):
+        Tokenizers.from_text(json.dumps(content))

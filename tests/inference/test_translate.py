@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,16 @@ def test_large_files_come_in_chunks_of_a_limited_size() -> None:
     sizes = [len(chunk) for chunk in read_chunks(io.BytesIO(text))]
     assert sum(sizes) == 3 * BATCH_LINES + 5
     assert max(sizes) == BATCH_LINES
+
+
+def test_a_line_without_end_is_read_once() -> None:
+    class Drops(io.BytesIO):
+        def read1(self, size: int | None = -1) -> bytes:
+            return self.read(512)
+
+    began = time.process_time()
+    assert [*read_chunks(Drops(b"a" * 10_000_000 + b"\nb\nc"))] == [[b"a" * 10_000_000, b"b"], [b"c"]]
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
