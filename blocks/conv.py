@@ -58,6 +58,8 @@ class Conv(Block):
         if dilation > 1 and kernel == 1:
             message = "a kernel of 1 reads one position, and has no distances"
             raise NoEffect("dilation", message, fix="remove `dilation`, or write `kernel: 3`")
+        if depthwise and stream.width == 1:
+            raise NoEffect("depthwise", "one feature arrives, and is read alone anyway")
         arriving, read = stream.width, 1 if depthwise else stream.width
         width = _width(site, width, depthwise)
         inner = width * gate_factor(activation)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import torch.nn.functional as F
@@ -88,7 +87,9 @@ class CrossAttention(Block):
         check_score(score, heads, max_length, query_stream.width, sources)
         check_window(local, window, query_stream, 2 if several else 1)
         features = width if projects or several else sources[-1].width
-        _check_merge(site, heads, merge, sqrt_length, sources)
+        _check_merge(heads, merge)
+        if not several:
+            _check_one_position(site, sources[-1], heads, local, dropout, sqrt_length)
         _check_heads(heads, score, merge, local, query_stream.width, width, features)
         made = projection_widths(
             score, query_stream.width, width, heads, max_length, features if projects or several else 0
@@ -143,14 +144,26 @@ class CrossAttention(Block):
         context.record("weights", one.transpose(1, 2))  # (B, T, H, S)
 
 
-def _check_merge(site: Site, heads: int, merge: str, sqrt_length: bool, sources: Sequence[MemorySource]) -> None:
-    """Raise NoEffect where there is one head to average, or one position that sqrt_length counts."""
+def _check_merge(heads: int, merge: str) -> None:
+    """Raise NoEffect where there is one head to average."""
     if merge == "average" and heads == 1:
         message = "the mean of one head is that head"
         raise NoEffect("merge", message, fix="remove `merge`, or write `heads: 2` or more")
-    if sqrt_length and all(site.memories[source.memory].stream.length_ratio == 0 for source in sources):
-        message = f"`{sources[0].memory}` has one position for all, and sqrt(1) is 1"
-        raise NoEffect("sqrt_length", message)
+
+
+def _check_one_position(
+    site: Site, source: MemorySource, heads: int, local: str, dropout: float, sqrt_length: bool
+) -> None:
+    """Raise NoEffect for what chooses among positions, or counts them, where the only memory has one for all."""
+    if site.memories[source.memory].stream.length_ratio != 0:
+        return
+    message = f"`{source.memory}` has one position for all, and "
+    if sqrt_length:
+        raise NoEffect("sqrt_length", f"{message}sqrt(1) is 1")
+    if local == "monotonic":
+        raise NoEffect("local", f"{message}all of it is near")
+    if heads > 1 and not dropout and local == "none":
+        raise NoEffect("heads", f"{message}every head reads it alike")
 
 
 def _check_heads(heads: int, score: str, merge: str, local: str, query_width: int, width: int, features: int) -> None:

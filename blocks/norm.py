@@ -7,6 +7,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from blocks.core.contract import Block, Context, Site, State
+from blocks.core.functional import check_norm_width
 
 KINDS = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 
@@ -20,10 +21,13 @@ class Norm(Block):
         kind: layer | rms.
 
     Shapes: (B, T, D) -> (B, T, D), or so for each cell of a grid.
+    Raises BlockError where one feature arrives and `kind` is layer.
     """
 
     def __init__(self, site: Site, *, kind: Literal["layer", "rms"] = "layer") -> None:
         super().__init__()
+        if kind == "layer":
+            check_norm_width(site.stream.width)
         self.normalise = KINDS[kind](site.stream.width, eps=1e-5)
         self.out = site.stream
 

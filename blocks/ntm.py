@@ -68,7 +68,7 @@ class Ntm(Block):
         initial_state: InitialState = "zeros",
     ) -> None:
         super().__init__()
-        _check_settings(slots, shift, memory, initial_state)
+        _check_settings(slots, shift, order, memory, initial_state)
         stream = site.sequence("ntm")
         self.slots, self.slot_width, self.shift = slots, slot_width, shift
         self.reading, self.writing, self.order = read_heads, write_heads, order
@@ -236,12 +236,14 @@ def write_backward(total: Tensor, memory: Tensor, places: Tensor, erase: Tensor,
     return wrote, torch.cat(rated[::-1], 1), added
 
 
-def _check_settings(slots: int, shift: int, memory: str, initial_state: str | dict[str, str]) -> None:
+def _check_settings(slots: int, shift: int, order: Order, memory: str, initial_state: str | dict[str, str]) -> None:
     """Raise BlockError where settings do not go together."""
     needed = 2 * shift + 1
     if needed > slots:
         message = f"a head that moves {shift} slots either way needs {needed}, and there are {slots}"
         raise BlockError("shift", message, fix=f"write `shift: {(slots - 1) // 2}`, or `slots: {needed}`")
+    if slots == 1 and order == "write_address_read":
+        raise NoEffect("order", "there is one slot, and a head finds no other after a step has written")
     if memory != "constant" and isinstance(initial_state, dict):
         message = "`memory` conflicts with `initial_state: {copy: ...}`, which continues another ntm's memory"
         raise NoEffect("memory", message, fix="remove `memory` here, or set it on the copied ntm")

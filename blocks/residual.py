@@ -7,6 +7,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from blocks.core.contract import Blocks, Context, NamedOutputs, Positive, Rate, Site, State
+from blocks.core.functional import check_norm_width
 from blocks.core.stack import Wrapper, check_same_stream
 
 
@@ -22,7 +23,8 @@ class Residual(Wrapper):
         dropout: Probability of dropping a value that the stack adds, 0 <= dropout < 1.
 
     Shapes: (B, T, D) -> (B, T, D), or so for each cell of a grid. State: the stack's.
-    Raises BlockError where the stack changes the width, the length or the kind of the stream.
+    Raises BlockError where the stack changes the width, the length or the kind of the stream, and for a norm of one
+    feature.
     """
 
     def __init__(
@@ -37,6 +39,8 @@ class Residual(Wrapper):
         super().__init__()
         self.stack = site.stack(("stack",), stack)
         check_same_stream(site, self.stack, "a residual adds what entered")
+        if norm != "none":
+            check_norm_width(site.stream.width, "norm")
         self.placed, self.scale = norm, scale
         self.norm = nn.Identity() if norm == "none" else nn.LayerNorm(site.stream.width)
         self.dropout = nn.Dropout(dropout)

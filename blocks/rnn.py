@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.contract import Block, BlockError, Context, Count, Few, InitialState, NoEffect, Rate, Site, State
+from blocks.core.functional import check_norm_width
 from blocks.core.initial_state import StateInitializer
 from blocks.core.recurrence import Cell, OutputActivation, RecurrentLayer, build_layer, build_layer_norm_layer, reverse
 
@@ -122,6 +123,8 @@ def _check_settings(cell: Cell, width: int, bidirectional: bool, reset: str, pro
     """Raise BlockError where settings do not go together."""
     if cell != "gru" and reset == "after":
         raise NoEffect("reset", f"`{cell}` has no reset gate", fix="remove `reset`, or write `cell: gru`")
+    if norm == "gates":
+        check_norm_width(width // (2 if bidirectional else 1), "norm")
     if projection is not None and cell != "lstm":
         message = f"only an lstm has a projection, and this is `{cell}`"
         raise NoEffect("projection", message, fix="remove `projection`, or put a `linear` after this block")

@@ -11,6 +11,8 @@ from blocks.core.attention import RelativeAttention, apply_rotary, attention, ch
 from blocks.core.contract import Block, BlockError, Context, Count, NoEffect, Rate, Site, State
 from blocks.core.functional import last_positions
 
+HEADS = 8
+
 
 class SelfAttention(Block):
     """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, section 3.2).
@@ -37,7 +39,7 @@ class SelfAttention(Block):
         self,
         site: Site,
         *,
-        heads: Count = 8,
+        heads: Count = HEADS,
         dropout: Rate = 0.0,
         window: Count | None = None,
         positions: Literal["none", "relative", "rotary"] = "none",
@@ -50,9 +52,12 @@ class SelfAttention(Block):
         if window == 1 and positions == "rotary":
             message = "the position itself is all that is seen, and its distance is 0"
             raise NoEffect("positions", message, fix="remove `positions`, or write `window: 2` or more")
-        if window is not None and max_distance is not None and max_distance >= max(window, 2):
+        if window is not None and max_distance is not None and max_distance >= window:
             message = f"in a window of {window} no distance is above {window - 1}"
-            raise NoEffect("max_distance", message, fix=f"remove it, or write `max_distance: {window - 1}`")
+            fix = f"remove it, or write `max_distance: {window - 1}`" if window > 1 else ""
+            raise NoEffect("max_distance", message, fix=fix)
+        if window == 1 and positions == "none" and heads != HEADS and not dropout and width % HEADS == 0:
+            raise NoEffect("heads", "in a window of 1 all heads see the position itself, and nothing to choose from")
         self.heads, self.dropout, self.window, self.causal = heads, dropout, window, bool(site.causal)
         self.rotary, self.relative = positions == "rotary", None
         self.project = nn.Linear(width, 3 * width)

@@ -40,8 +40,8 @@ class SupportingFacts(Block):
 
     Shapes: (B, T, .) reads (B, N, W, D) or (B, N, D) -> (B, T, width), the same at all positions. State: what was made
     of the sentences (B, N, 3, width), their mask (B, N), and of the question (B, 1, 2, width).
-    Raises BlockError where a grid arrives, where there is no memory, or several and no `from`, and where the question
-    is missing or a grid.
+    Raises BlockError where a grid arrives, where there is no memory, or several and no `from`, and where the memory
+    is one vector of a story, and where the question is missing or a grid.
     """
 
     reads_stream = False
@@ -64,6 +64,9 @@ class SupportingFacts(Block):
             message = "`query` is missing: the memory that holds the question"
             fix = f"write `query: {site.encoders[0]}`, or another memory"
             raise BlockError("query", message, code="memory", fix=fix)
+        if site.memories[self.memory].stream.length_ratio == 0:
+            message = f"`{self.memory}` has one position for a whole story, and a fact is one of its sentences"
+            raise BlockError("from", message, code="length", fix="name a memory that keeps the sentences")
         self.question, self.width = query, width or site.width
         if encoding == "position_code" and self.width == 1:
             raise NoEffect("encoding", "of one feature all words count the same")

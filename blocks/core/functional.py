@@ -8,8 +8,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from blocks.core.contract import BlockError
+
 Activation = Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"]
 """none | relu | gelu | silu | tanh | sigmoid | glu (a * sigmoid(b)) | swiglu (silu(a) * b)."""
+
+
+def check_norm_width(width: int, setting: str = "") -> None:
+    """Raise BlockError where there is one feature to normalise."""
+    if width == 1:
+        message = "of one feature, layer normalisation leaves its bias and nothing of what arrives"
+        fix = f"remove `{setting}`" if setting else "remove it"
+        raise BlockError(setting, message, code="width", fix=f"{fix}, or normalise two features or more")
 
 
 def gate_factor(name: Activation) -> int:

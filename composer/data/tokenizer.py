@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from blocks.core.contract import Bounds, Count
+from blocks.core.contract import Bounds, Count, Kind
 from composer.atomic_io import atomic_write, read_text
 from composer.errors import RunError, one_line_error
 from composer.formatting import MAX_CHARACTERS
@@ -40,11 +40,11 @@ Vocabulary = Annotated[int, Bounds(minimum=5, maximum=1_000_000)]
 """Number of ids, with at least one beside the four special ones."""
 Pieces = Annotated[int, Bounds(minimum=300, maximum=1_000_000)]
 """Number of ids, with room for 256 bytes and the four special ones."""
-MAX_BITS = 12
-NumBits = Annotated[int, Bounds(minimum=1, maximum=MAX_BITS)]
+NumBits = Annotated[int, Bounds(minimum=1, maximum=12)]
 """Binary digits of a vector."""
 Mark = Literal[";", "?", ":", ",", "!", "|", "/", "#"]
-"""Separator between vectors."""
+Marks = Annotated[Sequence[Mark], Kind("distinct")]
+"""What can stand between vectors, each once."""
 NumIntegers = Annotated[int, Bounds(minimum=3, maximum=100_000)]
 """Number of integers, from 0."""
 
@@ -232,7 +232,7 @@ class Bits(TokenizerKind):
     is_trained = False
     joint = False
 
-    def __init__(self, *, size: NumBits = 8, marks: Sequence[Mark] = (";",), numbers: bool = False) -> None:
+    def __init__(self, *, size: NumBits = 8, marks: Marks = (";",), numbers: bool = False) -> None:
         self.size, self.marks, self.numbers = size, marks, numbers
 
     def vocabulary(self, target: bool) -> list[str]:
@@ -251,7 +251,7 @@ class Bits(TokenizerKind):
         vector, _, number = token.partition("@")
         if not target and token in get_args(Mark):
             return f"add `marks: {json.dumps([*self.marks, token])}` to `bits`"
-        is_vector = vector and not vector.strip("01") and len(vector) <= MAX_BITS
+        is_vector = vector and not vector.strip("01") and len(vector) in get_args(NumBits)[1]
         if is_vector and len(vector) != self.size:
             return f"write `bits: {{size: {len(vector)}}}`"
         if is_vector and number and not target and not self.numbers:

@@ -18,7 +18,7 @@ from composer.errors import Fault, KeyPath, Mark, RecipeError, did_you_mean, err
 from composer.recipe.cache import check_pin, read_pinned
 from composer.recipe.interpolation import recipe_variables, unknown_variable
 from composer.recipe.registry import CHOICES
-from composer.recipe.schema_reader import DATA_SOURCES, VERSION, unsupported_version
+from composer.recipe.schema_reader import DATA_SOURCES, VERSION, duplicate_faults, unsupported_version
 from composer.recipe.yaml_reader import COMMAND_LINE, MAX_DEPTH, Node, dump, nesting_depth, parse_value, read, to_data
 
 MAX_FILES = 32
@@ -182,6 +182,8 @@ def _base_nodes(own: Node) -> list[Node]:
         message = "`extends` takes a path, a pinned recipe, or a list of them"
         hint = "write `extends: base.yaml`, or `extends: {pull: REF, sha256: HEX}`"
         raise RecipeError(fault_at(node.mark, "type", "extends", message, hint) for node in wrong)
+    if repeated := [*duplicate_faults(nodes, "extends")]:
+        raise RecipeError(repeated)
     return nodes
 
 

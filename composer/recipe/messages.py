@@ -20,6 +20,7 @@ from composer.recipe.schema_reader import (
     dereference,
     describe,
     describe_bounds,
+    duplicate_faults,
     entry_with_word,
     inline_settings,
     intended_key,
@@ -348,13 +349,11 @@ def _problem(error: SchemaError, value: Any) -> str:
 def _value_hint(error: SchemaError) -> str:
     """Return how to correct a value: what was surely meant, else what is accepted."""
     branches = alternatives(error.schema)
-    meant = _corrected(error, branches)
-    if meant:
+    if meant := _corrected(error, branches):
         return f"write `{meant}`{' without quotes' if error.node.quoted and meant == error.node.text else ''}"
     if any(map(is_stack, branches)) and isinstance(error.value, dict):
         return "begin each block with `- `"
-    mapping = mapping_branch(dereference(error.root["$defs"], error.schema))
-    if mapping:
+    if mapping := mapping_branch(dereference(error.root["$defs"], error.schema)):
         return f"write `{usage_example(str(error.path[-1]), mapping)}`"
     default = error.schema.get("default")
     if default is None or default in ([], {}):
@@ -396,5 +395,6 @@ _EXPLANATIONS = {
     "oneOf": _data_source,
     "not": _exclusive_keys,
     "minProperties": _empty,
+    "uniqueItems": lambda error: next(duplicate_faults(error.node.value, format_path(error.path))),
     "x-choice": _not_one_key,
 }

@@ -236,6 +236,8 @@ def _annotated(hint: Any, notes: Sequence[Any], defs: dict[str, Schema]) -> Sche
     for note in notes:
         if hasattr(note, "name"):  # a Kind: more than a scalar
             name = note.name
+            if name == "distinct":
+                return {**_hint_schema(hint, defs), "uniqueItems": True}
             choice = {"$ref": f"#/$defs/{name.removeprefix('choice:')}"}
             return choice if name.startswith("choice:") else copy.deepcopy(KINDS[name])
         if hasattr(note, "minimum"):
@@ -318,9 +320,10 @@ KINDS: dict[str, Schema] = {
     "branches": _any_of([{"type": "array", "items": STACK, "minItems": 1}, STACKS]),
     "metric": _any_of([{"enum": [f"val/{name}" for name in METRICS]}, VARIABLE]),
     **dict.fromkeys(("name", "memory", "text"), NAME),
-    **dict.fromkeys(("names", "memories"), _one_or_list(NAME)),
+    "names": _one_or_list(NAME),  # one that is added twice counts twice
+    "memories": {**_one_or_list(NAME), "uniqueItems": True},
     "initial_state": _any_of([NAME, COPY]),
-    "texts": _any_of([{"type": "array", "items": NAME}, VARIABLE]),
+    "texts": _any_of([{"type": "array", "items": NAME, "uniqueItems": True}, VARIABLE]),
     "identifier": _text(IDENTIFIER),
     "recipe_name": _text(RECIPE_NAME, "a name of letters, digits, `.`, `_` and `-`"),
     "bases": _one_or_list(NAME, PIN_SCHEMA),

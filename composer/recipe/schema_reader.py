@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from unicodedata import decimal
 
 from composer.errors import Fault, KeyPath, Mark, closest_match, fault_at
-from composer.recipe.yaml_reader import parse_scalar
+from composer.recipe.yaml_reader import Node, parse_scalar, to_data
 
 Schema = dict[str, Any]
 
@@ -29,6 +29,17 @@ LOWER_BOUNDS = {"minimum": "{} or more", "exclusiveMinimum": "above {}"}
 BOUNDS = LOWER_BOUNDS | {"exclusiveMaximum": "below {}", "maximum": "at most {}"}
 NUMBERS = {"integer": "a whole number", "number": "a number"}
 PLURAL = {"integer": "whole numbers", "number": "numbers", "string": "texts", "array": "lists"}
+
+
+def duplicate_faults(items: Iterable[Node], path: str) -> Iterator[Fault]:
+    """Yield a fault for each item of a list that is in it before."""
+    seen = set()
+    for at, item in enumerate(items):
+        value = repr(to_data(item)) if isinstance(item.value, dict | list) else item.value
+        if (isinstance(value, bool), value) in seen:  # `true` is not 1
+            message = f"`{item.text or 'this'}` is listed twice"
+            yield fault_at(item.mark, "duplicate", f"{path}[{at}]", message, "keep one")
+        seen.add((isinstance(value, bool), value))
 
 
 def unsupported_version(mark: Mark, subject: str, version: int) -> Fault:

@@ -106,7 +106,7 @@ class Babi:
     """
 
     folder: Text
-    tasks: Sequence[Annotated[int, Bounds(minimum=1, maximum=999)]]
+    tasks: Annotated[Sequence[Annotated[int, Bounds(minimum=1, maximum=999)]], Kind("distinct")]
     val: Rate = 0.1
     words: Count = 16
     sentences: Count = 50
@@ -321,7 +321,7 @@ class Trainer:
     """
 
     accelerator: Literal["auto", "cpu", "gpu", "mps", "tpu"] = "auto"
-    devices: Literal["auto"] | Machines | list[Number] = "auto"
+    devices: Literal["auto"] | Machines | Annotated[list[Number], Kind("distinct")] = "auto"
     num_nodes: Literal["auto"] | Machines = "auto"
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
     timeout_minutes: Annotated[float, Bounds(above=0.0, maximum=100_000.0)] = 10.0

@@ -153,6 +153,7 @@ _VIOLATIONS: dict[str, tuple[type, Violations]] = {
     "propertyNames": (dict, lambda rule, value, _: [name for name in value if not _matches(rule["pattern"], name)]),
     "oneOf": (dict, _wrong_sources),
     "not": (dict, lambda rule, value, _: [rule["required"]] if None not in map(value.get, rule["required"]) else []),
+    "uniqueItems": (list, lambda _, items, __: [] if len(set(map(repr, items))) == len(items) else [True]),
     "minProperties": (
         dict,
         lambda least, value, rules: [least] if len(value) < least and "x-choice" not in rules else [],
@@ -320,15 +321,12 @@ def _stories(root: Node) -> Iterator[Fault]:
 
 
 def _machine(root: Node) -> Iterator[Fault]:
-    """Check that the devices exist, each named once, and that accelerator and strategy train in the precision."""
+    """Check that the devices exist, and that accelerator and strategy train in the precision."""
     accelerator, strategy = _chosen_word(_get(root, "trainer", "accelerator")), _get(root, "trainer", "strategy")
     devices, precision = _get(root, "trainer", "devices"), _get(root, "training", "precision")
     if devices is not None and isinstance(devices.value, list):
-        numbers = [node.value for node in devices.value]
-        repeated = [number for number in numbers if numbers.count(number) > 1]
         message = "CPUs have no numbers" if accelerator == "cpu" else ""
-        message = f"`devices` names the device {repeated[0]} twice" if repeated else message
-        message = message if numbers else "`devices` is an empty list"
+        message = message if devices.value else "`devices` is an empty list"
         if message:
             yield fault_at(devices.mark, "value", "trainer.devices", message, "write how many there are, or `auto`")
     if accelerator == "mps" and strategy is not None and strategy.value in ("ddp", "fsdp"):

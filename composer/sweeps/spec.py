@@ -17,6 +17,7 @@ from composer.recipe import schema_generator
 from composer.recipe.extends_and_overrides import resolve_relative
 from composer.recipe.metrics import METRICS
 from composer.recipe.recipe import default_name, first_setting
+from composer.recipe.schema_reader import duplicate_faults
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, read, to_data
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
 from composer.sweeps.substitution import (
@@ -84,8 +85,6 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
     _raise_if_any(faults)
     assert base is not None
     axes, where = _read_conditions(root, axes, faults)
-    if "seeds" in root.value and isinstance(root.value["seeds"].value, list):
-        faults.extend(duplicate_faults(root.value["seeds"].value, "seeds"))
     search, limits = _read_choice(root, "search", "searches")
     pruner, pruning = _read_choice(root, "prune", "prunings")
     goals = root.value["rank"].value if "rank" in root.value else ()
@@ -301,16 +300,6 @@ def load_schema() -> dict[str, Any]:
 def rank_metrics() -> list[str]:
     """Return the names of all metrics and costs by which trials can be ranked."""
     return [*(f"{split}/{name}" for split in ("val", "test") for name in METRICS), *COSTS, "minutes"]
-
-
-def duplicate_faults(items: Sequence[Node], path: str) -> Iterator[Fault]:
-    """Yield a fault for each item of a list that is in it before."""
-    seen = set()
-    for item in items:
-        key = (isinstance(item.value, bool), item.value)  # `true` is not 1
-        if key in seen:
-            yield fault_at(item.mark, "duplicate", path, f"`{item.text}` is listed twice", "keep one")
-        seen.add(key)
 
 
 def _misused_axes(sweep: Sweep) -> Iterator[Fault]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import subprocess
 import sys
 import time
@@ -17,7 +18,9 @@ from hypothesis import strategies as st
 
 from composer.errors import RecipeError
 from composer.model.planner import plan
+from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import dump, parse, to_data
+from tests.laws.section_cases import recipe_of
 from tests.small_recipes import SMALL, assert_fault, faults_of, loaded, places, refused
 
 # one block in a decoder; the block begins in line 6, column 7
@@ -494,3 +497,33 @@ def test_junk_anywhere_is_refused_or_accepted(tmp_path: Path, changes: list[tupl
 def test_junk_on_the_command_line_is_refused_or_accepted(tmp_path: Path, path: Any, junk: str, more: str) -> None:
     with contextlib.suppress(RecipeError):
         loaded(tmp_path, FULL, [".".join(map(str, path)) + more + "=" + junk])
+
+
+@pytest.mark.parametrize(
+    ("path", "first"),
+    [
+        ("model.output.tie", "target"),
+        ("logging.wandb.tags", "a"),
+        ("trainer.devices", 0),
+        ("data.generate.copy.test_lengths", 3),
+        ("data.tokenizer.bits.marks", ";"),
+        ("data.babi.tasks", 1),
+        ("extends", "base.yaml"),
+    ],
+)
+def test_a_list_in_which_a_repetition_means_nothing_has_each_item_once(path: str, first: Any, tmp_path: Path) -> None:
+    text, keys = json.dumps([first, first]), path.split(".")
+    for key in reversed(keys):
+        text = f"{{{key}: {text}}}"
+    file = tmp_path / "recipe.yaml"
+    file.write_text(f"recipe: 1\n{text[1:-1]}\n")
+    with pytest.raises(RecipeError) as raised:
+        load(file)
+    (fault,) = [fault for fault in raised.value.faults if fault.code == "duplicate"]
+    assert (fault.path, fault.line, fault.hint) == (f"{path}[1]", 2, "keep one")
+    assert fault.message == f"`{first}` is listed twice"
+
+
+def test_shares_and_names_to_add_may_be_repeated(tmp_path: Path) -> None:
+    twice = "model.decoder=[{linear: {as: a}}, {add: [a, a]}, cross_attention]"
+    recipe_of(tmp_path, "pairs", "training.schedule={staircase: {shares: [0.5, 0.5]}}", twice)

@@ -394,7 +394,7 @@ def test_several_devices_use_ddp_by_default(tiny: Tiny) -> None:
 LIES = [
     ("{devices: 0}", "bound", "`0` is too small", 20),
     ("{devices: []}", "value", "`devices` is an empty list", 20),
-    ("{devices: [1, 1]}", "value", "`devices` names the device 1 twice", 20),
+    ("{devices: [1, 1]}", "duplicate", "`1` is listed twice", 24),
     ("{accelerator: cpu, devices: [0, 1]}", "value", "CPUs have no numbers", 38),
     ("{devices: two}", "value", "`two` is not", 20),
     ("{devices: true}", "type", "`true` is not a number", 20),

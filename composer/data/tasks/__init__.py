@@ -17,7 +17,7 @@ import typing
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from blocks.core.contract import Bounds
+from blocks.core.contract import Bounds, Kind
 from composer.recipe.sections import Seed
 
 Split = Literal["train", "val", "test"]
@@ -25,6 +25,7 @@ Size = Annotated[int, Bounds(minimum=1, maximum=100_000_000)]
 """Number of pairs."""
 Length = Annotated[int, Bounds(minimum=1, maximum=100_000)]
 """Length of a sequence, or number of digits."""
+Lengths = Annotated[list[Length], Kind("distinct")]
 Key = tuple[int, ...]
 """What a source is made of; equal keys are equal sources."""
 
@@ -123,7 +124,7 @@ def task(
     common: dict[str, tuple[Any, Any, str]] = {
         "min_length": (length, 1, f"{items} of the shortest {of}"),
         "max_length": (length, 20, f"{items} of the longest training and validation {of}"),
-        "test_lengths": (list[length] | None, None, tested),
+        "test_lengths": (Annotated[list[length], Kind("distinct")] | None, None, tested),
         "train": (Size, 20_000, f"training {pairs} of an epoch"),
         "val": (Size, 500, f"validation {pairs}"),
         "test": (Size, 1_000, f"test {pairs}{', of each test length' if items else ''}"),
@@ -170,7 +171,7 @@ def _draws(values: dict[str, Any]) -> Draws:
     if shortest > longest:
         message = f"the shortest ({shortest}) is longer than the longest ({longest})"
         raise TaskError("min_length", message, f"write `min_length: {longest}` or less")
-    test_lengths = list(dict.fromkeys(values.get("test_lengths") or ()))
+    test_lengths = values.get("test_lengths") or ()
     # only the training pairs of an endless task change from epoch to epoch
     epoch = values["epoch"] if values["endless"] and split == "train" else 0
     return Draws(split, values[split], values["seed"], epoch, shortest, longest, test_lengths)

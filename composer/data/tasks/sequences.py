@@ -15,7 +15,7 @@ from string import ascii_lowercase
 from typing import Annotated, Literal, NamedTuple
 
 from blocks.core.contract import Bounds, Count
-from composer.data.tasks import Draws, Key, Length, Lines, TaskError, task
+from composer.data.tasks import Draws, Key, Length, Lengths, Lines, TaskError, task
 
 Symbols = Annotated[int, Bounds(minimum=2, maximum=702)]
 """Number of different symbols."""
@@ -199,7 +199,7 @@ def counting(
     strings: Count = 10,
     min_length: Length = 2,
     max_length: Length = 15,
-    test_lengths: list[Length] | None = None,
+    test_lengths: Lengths | None = None,
 ) -> Lines:
     """Predict strings of a language that counts, one after another, with n drawn for each: "a a b b a b". No source.
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Annotated
 
 from blocks.core.contract import Bounds, PositiveProportion
-from composer.data.tasks import Draws, Key, Length, Lines, TaskError, task
+from composer.data.tasks import Draws, Key, Length, Lengths, Lines, TaskError, task
 from composer.model.encoder_decoder import LEVELS
 
 Digits = Annotated[int, Bounds(minimum=1, maximum=12)]
@@ -42,7 +42,7 @@ def repeat_copy(
     bits: Digits = 8,
     min_repeats: Repeats = 1,
     max_repeats: Repeats = 10,
-    test_repeats: list[Length] | None = None,
+    test_repeats: Lengths | None = None,
 ) -> Lines:
     """Repeat vectors as often as the number behind them says: "01 11 00@-0.50" is "01 11 01 11", where 4 is the most.
 
@@ -58,7 +58,7 @@ def repeat_copy(
     if min_repeats > max_repeats:
         message = f"the least ({min_repeats}) is more than the most ({max_repeats})"
         raise TaskError("min_repeats", message, f"write `min_repeats: {max_repeats}` or less")
-    most, tested = 2 * max_repeats, list(dict.fromkeys(test_repeats or ()))
+    most, tested = 2 * max_repeats, test_repeats or ()
     if max(tested, default=0) > most:
         message = f"no number means {max(tested)} repetitions: the largest number, 1.00, means {most}"
         raise TaskError("test_repeats", message, f"ask for at most {most}, or raise `max_repeats`")
