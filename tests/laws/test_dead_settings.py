@@ -80,6 +80,8 @@ EXCEPTIONS_AT_BORDERS = {
     ("discrete_stacks", "initial_state"): "is rounded to the same in a bench of one feature",
     ("positions", "per_iteration"): "is 0 in the first iteration, and the bench has one",
     ("memory_network", "encoding"): "is for words, and one that is a sentence has one place",
+    ("memory_network", "noise"): "draws the same ages from one seed and few sentences",
+    ("self_attention", "max_distance"): "is the only one that a window of 2 has",
     ("self_attention", "heads"): "are what divides the width, which the default does not",
 }
 """Settings of which the bench tries no value that is not as without them, and why."""
@@ -90,6 +92,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("cross_attention", {"from": ONE, "sqrt_length": True}, "sqrt_length"),
     ("self_attention", {"window": 1, "positions": "relative", "heads": 4, "max_distance": 1}, "max_distance"),
     ("memory_network", {"time": 1, "noise": 0.0}, "noise"),
+    ("memory_network", {"from": ONE, "noise": 0.5}, "noise"),
     ("supporting_facts", {"from": ONE, "query": "encoder", "hops": 2}, "from"),
     ("rnn", {"width": 1, "norm": "gates"}, "norm"),
 )

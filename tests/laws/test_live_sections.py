@@ -289,7 +289,7 @@ def is_alive(key: str, folder: Path) -> bool:
     return False
 
 
-@pytest.mark.parametrize("key", sampled(QUICK, 60))
+@pytest.mark.parametrize("key", sampled(QUICK, 40))
 def test_a_key_of_data_model_trainer_or_logging_is_alive(key: str, tmp_path: Path) -> None:
     assert is_alive(key, tmp_path)
 
