@@ -291,9 +291,9 @@ def read_checkpoint(path: Path, map_location: Any = "cpu", mmap: bool = False) -
         raise RunError.of("this checkpoint is damaged", "remove it: the one before it is used then", str(path))
     try:
         content: dict[str, Any] = torch.load(path, map_location=map_location, weights_only=True, mmap=mmap)
-    except (OSError, torch.OutOfMemoryError):
+    except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # a malicious pickle can fail in any way
+    except Exception as error:  # a malicious pickle can fail in any way, though every byte could be read
         raise invalid_checkpoint(path, str(error)) from None
     if not isinstance(content, dict):
         raise invalid_checkpoint(path, f"it holds a {type(content).__name__}")

@@ -7,6 +7,7 @@ import io
 import json
 import random
 import shlex
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -25,7 +26,7 @@ from composer.atomic_io import atomic_open, atomic_write
 from composer.data.encoding import Data
 from composer.data.sources import side_names
 from composer.data.tokenizer import Tokenizers
-from composer.errors import MAX_LISTED, RunError, first_few
+from composer.errors import MAX_LISTED, ComposerError, RunError, first_few
 from composer.fingerprint import read_verified
 from composer.recipe.metrics import as_maximised
 from composer.recipe.recipe import Recipe, load, load_text
@@ -274,6 +275,14 @@ def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None
     if other_tokenizers.sha256 != tokenizers.sha256:
         message = "this checkpoint was made with another tokenizer than the run folder's tokenizer.json"
         raise RunError.of(message, f"restore tokenizer.json as it was, or {remove}", str(path))
+
+
+def restore_error(error: BaseException, path: Path) -> RunError | None:
+    """Return the error of a checkpoint whose content cannot be restored; None for an error of anything else."""
+    calls = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+    is_restored = any(name.startswith(("restore_", "_restore_")) for name in calls)  # Lightning's functions, and ours
+    is_explained = isinstance(error, ComposerError) or not isinstance(error, Exception)
+    return invalid_checkpoint(path, f"{type(error).__name__}: {error}") if is_restored and not is_explained else None
 
 
 def setting_differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -23,7 +23,7 @@ from composer.model.weights import count_parameters, is_out_of_memory, save_weig
 from composer.recipe.metrics import format_scores
 from composer.recipe.recipe import Recipe
 from composer.run_dir import OTHER_RUN, RESUME, RUNS, RunDir, check_writable, checkpoint_step, locked, utc_now
-from composer.training.checkpointing import average_weights, check_same_recipe, resolve_initial_run
+from composer.training.checkpointing import average_weights, check_same_recipe, resolve_initial_run, restore_error
 from composer.training.distributed import RESUME_HINT, Ranks, TrainingInterrupted, is_main_process, training_processes
 from composer.training.loggers import SHOWN_SAMPLES, MetricsLogger, ProgressDisplay, describe_mode, wandb_mode
 from composer.training.preflight import EpochSize, budget_warnings, check_model_and_data, memory_fault
@@ -176,8 +176,8 @@ def record_end(training: TrainingSetup, status: str) -> None:
             training.run_dir.update(status=status, ended_at=utc_now())
 
 
-def explain_failure(error: BaseException, training: TrainingSetup) -> RunFailed | None:
-    """Return an error of the machine, a full disk or too little memory, with its fix; None for any other."""
+def explain_failure(error: BaseException, training: TrainingSetup) -> RunFailed | RunError | None:
+    """Return an error of the machine, a full disk or too little memory, or of a checkpoint; None for any other."""
     path = str(training.run_dir.path)
     if isinstance(error, OSError):
         fix = f"{os_error_hint(error)}, or take another with {OTHER_RUN}; {RESUME_HINT}"
@@ -191,7 +191,7 @@ def explain_failure(error: BaseException, training: TrainingSetup) -> RunFailed 
         cause = f"out of memory on a batch of {shape} with `tokens_per_batch` {budget}"
         settings = f"`training.tokens_per_batch` to {max(1, budget // 2)}, or `training.accumulate` to {2 * accumulate}"
         return RunFailed.of(cause, f"set {settings}: the update is then the same", path)
-    return None
+    return restore_error(error, training.checkpoint) if training.checkpoint else None
 
 
 def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingResult:

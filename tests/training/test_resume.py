@@ -168,7 +168,17 @@ class Harmful:
         return (Path.touch, (self.sign,))
 
 
-@pytest.mark.parametrize("content", ["harmful", "text", "a list", "other keys"])
+CONTENTS: dict[str, dict[str, Any]] = {
+    "other keys": {},
+    "no weights": {"state_dict": {}},
+    "no tensors": {"state_dict": None},
+    "another optimizer": {"optimizer_states": [{"state": {}, "param_groups": []}]},
+    "no position": {"loops": {}},
+    "no version": {"pytorch-lightning_version": None},
+}
+
+
+@pytest.mark.parametrize("content", ["harmful", "text", "half", "a list", *CONTENTS])
 def test_a_file_that_is_no_checkpoint_is_refused_and_not_executed(
     tiny: Tiny, tmp_path: Path, killed_after: Any, content: str
 ) -> None:
@@ -178,12 +188,11 @@ def test_a_file_that_is_no_checkpoint_is_refused_and_not_executed(
         train(tiny(), tmp_path / "run")
     path = checkpoint_path(tmp_path / "run" / "checkpoints", 4)
     whole = read_checkpoint(path)
-    if content == "text":
-        path.write_text("no")
+    if content in ("text", "half"):
+        path.write_bytes(b"no" if content == "text" else path.read_bytes()[: path.stat().st_size // 2])
     else:
-        torch.save(
-            {"harmful": whole | {"x": Harmful(tmp_path / "ran")}, "a list": [1], "other keys": {"a": 1}}[content], path
-        )
+        others = {"harmful": whole | {"x": Harmful(tmp_path / "ran")}, "a list": [1], "other keys": {"a": 1}}
+        torch.save(others.get(content) or whole | CONTENTS[content], path)
     checksum_path(path).write_text(f"{sha256_of_file(path)}  {path.name}\n")
     with pytest.raises(RunError, match="no checkpoint of a training") as raised:
         train(tiny(), tmp_path / "run", resume=True)
