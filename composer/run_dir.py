@@ -81,11 +81,10 @@ class RunDir:
         try:
             record = parse_json(read_text(self.record, 1 << 24))
         except (FileNotFoundError, NotADirectoryError) as error:
-            message = "this is not a run folder: it has no run.json"
-            if isinstance(error, NotADirectoryError):
-                message = "this is a file, and a run is a folder"
+            is_file = isinstance(error, NotADirectoryError)
+            reason = "a file, and a run is a folder" if is_file else "not a run folder: it has no run.json"
             fix = "name a folder that `seqcomposer train` has written; a training needs an empty one, or none"
-            raise RunError.of(message, fix, str(self.path)) from None
+            raise RunError.of(f"this is {reason}", fix, str(self.path)) from None
         except OSError as error:
             message = f"run.json cannot be read: {os_error_reason(error)}"
             fix = "restore the file, or check its permissions"
@@ -127,12 +126,10 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a metrics.jsonl, [] if there is none. Lines that a crash has cut off are skipped."""
     rows = []
     for line in path.read_bytes().split(b"\n") if path.is_file() else ():
-        try:
+        with suppress(ValueError):
             row = parse_json(line)
-        except ValueError:
-            continue
-        if mapping_of(_is_metric, "step")(row) and is_count(row["step"]):
-            rows.append(row)
+            if mapping_of(_is_metric, "step")(row) and is_count(row["step"]):
+                rows.append(row)
     return rows
 
 

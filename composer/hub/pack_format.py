@@ -245,17 +245,13 @@ def check_digests(record: Mapping[str, Any], files: Mapping[str, FileDigest], or
     """Raise RunError where run.json belongs to another recipe, another tokenizer or other weights."""
     for key, name in HASHED.items():
         if record.get(key) not in (None, files[name].sha256):
-            message = f"run.json was recorded with another `{name}`"
-            refuse(origin, message, "take all files from the same run again")
+            refuse(origin, f"run.json was recorded with another `{name}`", "take all files from the same run again")
 
 
 def read_record(folder: Path, origin: str) -> dict[str, Any]:
     """Return run.json. Raises RunError where it is not that of a finished run."""
-    run = RunDir(folder)
-    if run.record.is_file():
-        check_size(run.record.name, run.record.stat().st_size, origin)
     try:
-        record = run.read()
+        record = RunDir(folder).read()
     except RunError as error:
         refuse(origin, error.faults[0].message)
     check_record(record, origin)

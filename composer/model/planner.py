@@ -154,18 +154,17 @@ class FlopCounter(TorchDispatchMode):
         self.total, self.results = 0, dict[Any, tuple[int, Any]]()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        def like(it: Tensor) -> Tensor:
-            return it.new_empty_strided(it.shape, it.stride())
-
         key = (function, shapes_of(args), shapes_of([*(kwargs or {}).items()])) if is_pure(function) else None
         flops, outputs = self.results.get(key, (0, None))
-        result = function(*args, **(kwargs or {})) if outputs is None else tree_map(like, outputs)
-        if outputs is None and (count_flops := flop_registry.get(function._overloadpacket)):
-            flops = count_flops(*args, **(kwargs or {}), out_val=result)
-        if key and outputs is None and all(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_leaves(result)):
-            self.results[key] = flops, tree_map(like, result)  # those returned get a history
+        if outputs is None:
+            outputs = function(*args, **(kwargs or {}))
+            if count_flops := flop_registry.get(function._overloadpacket):
+                flops = count_flops(*args, **(kwargs or {}), out_val=outputs)
         self.total += flops
-        return result
+        if not key or not all(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_leaves(outputs)):
+            return outputs
+        self.results[key] = flops, outputs
+        return tree_map(lambda leaf: leaf.new_empty_strided(leaf.shape, leaf.stride()), outputs)
 
 
 @cache

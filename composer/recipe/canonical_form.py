@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from composer.errors import Fault, KeyPath, RecipeError
 from composer.recipe.schema_reader import Schema, dereference, ref_name, select_branch
-from composer.recipe.yaml_reader import reachable, strings_in
+from composer.recipe.yaml_reader import MAX_DEPTH, reachable, strings_in
 
 EXCLUDED_KEYS = ("extends", "vars", "description")
 TRAINING_WITHOUT_EFFECT = ("workers",)
@@ -176,7 +176,7 @@ def check_block_count(model: Data, fault: Callable[[str, KeyPath, str, str], Fau
 class _BlockCounter:
     stacks: Data
     fault: Callable[[str, KeyPath, str, str], Fault]
-    named: dict[str, tuple[int, int]] = field(default_factory=dict)
+    open: list[str] = field(default_factory=list)  # of each block around this one, the stack that it uses
 
     def count(self, value: Any, path: KeyPath) -> tuple[int, int]:
         """Return the blocks and the steps in a stack, or in anything that contains stacks."""
@@ -196,8 +196,16 @@ class _BlockCounter:
     def block(self, entry: dict[str, Any], path: KeyPath) -> tuple[int, int]:
         """Return the blocks and the steps of one block with all inside it."""
         ((word, settings),) = entry.items()
-        blocks, steps = self.use(settings["stack"]) if word == "use" else self.count(settings, (*path, word))
-        blocks, steps = max(1, blocks), max(1, steps)
+        name = settings["stack"] if word == "use" else ""
+        if name and (name in self.open or name not in self.stacks):
+            return 1, 1  # a fault that is found later
+        if len(self.open) == MAX_DEPTH:
+            message = f"more than {MAX_DEPTH} blocks are nested here, those of named stacks counted"
+            raise RecipeError([self.fault("depth", (*path, word), message, "write blocks one after another")])
+        self.open.append(name)
+        inside = (self.stacks[name], ("model", "stacks", name)) if name else (settings, (*path, word))
+        blocks, steps = (max(1, number) for number in self.count(*inside))
+        self.open.pop()
         for name in FACTORS:
             times = settings.get(name)
             if type(times) is int:
@@ -205,13 +213,6 @@ class _BlockCounter:
                 blocks, steps = blocks * (1 if is_shared else times), steps * times
                 self.check(blocks, steps, (*path, word, name), f"`{name}: {times}`")
         return blocks, steps
-
-    def use(self, name: str) -> tuple[int, int]:
-        """Return the blocks and the steps of a named stack; one that is unknown, or uses itself, is found later."""
-        if name not in self.named:
-            self.named[name] = 1, 1
-            self.named[name] = self.count(self.stacks.get(name, []), ("model", "stacks", name))
-        return self.named[name]
 
     def check(self, blocks: int, steps: int, path: KeyPath, cause: str) -> None:
         for count, most, noun in ((blocks, MOST_BLOCKS, "blocks"), (steps, MOST_STEPS, "steps")):

@@ -279,10 +279,9 @@ def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None
 
 def restore_error(error: BaseException, path: Path) -> RunError | None:
     """Return the error of a checkpoint whose content cannot be restored; None for an error of anything else."""
-    calls = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
-    is_restored = any(name.startswith(("restore_", "_restore_")) for name in calls)  # Lightning's functions, and ours
-    is_explained = isinstance(error, ComposerError) or not isinstance(error, Exception)
-    return invalid_checkpoint(path, f"{type(error).__name__}: {error}") if is_restored and not is_explained else None
+    calls = [frame.name for frame in traceback.extract_tb(error.__traceback__)]  # of Lightning's functions, and ours
+    restored = not isinstance(error, ComposerError) and any(call.lstrip("_").startswith("restore_") for call in calls)
+    return invalid_checkpoint(path, f"{type(error).__name__}: {error}") if restored else None
 
 
 def setting_differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -63,6 +63,13 @@ COUNTED = {
         "`times: 9000` makes 18,000 blocks",
     ),
     "two uses of two uses": (f"{{use: s0}}]\n  stacks:\n{BOMB}    s40: [norm", "33:24", "makes 16,384 blocks"),
+    "stacks that use stacks": (
+        "{use: s0}]\n  stacks:\n"
+        + "".join(f"    s{at}: [residual: [use: s{at + 1}]]\n" for at in range(2000))
+        + "    s2000: [norm]\n  encoder: [norm",
+        "38:22",
+        "more than 64 blocks are nested here",
+    ),
     "a million layers": ("{rnn: {layers: 1000000}}", "5:28", "`1000000` is too large"),
     "a million hops": ("{memory_network: {hops: 1000000}}", "5:37", "`1000000` is too large"),
 }
