@@ -112,8 +112,8 @@ class PointCost:
     """A point and its costs.
 
     `fingerprint` is "" if the recipe itself cannot be read, `at_most` says that the costs are upper bounds, since the
-    size of a vocabulary is not known yet, `faults` are why it cannot be trained, `condition` is the
-    one of `where` that excludes it, and `same_as` the number of an earlier point with the same fingerprint.
+    size of a vocabulary is not known yet, `faults` are why it cannot be trained, `warnings` what its steps never reach,
+    `condition` is the one of `where` that excludes it, and `same_as` an earlier point of one fingerprint.
     """
 
     point: Point
@@ -123,6 +123,7 @@ class PointCost:
     state_bytes: int = 0
     at_most: bool = False
     faults: list[Fault] = field(default_factory=list)
+    warnings: Sequence[Fault] = ()
     condition: str = ""
     same_as: int | None = None
 
@@ -181,13 +182,15 @@ class CostPlanner:
 
 def cost_point(sweep: Sweep, point: Point, planner: CostPlanner | None = None) -> PointCost:
     """Return a point with the costs of its model, planned by the sweep's `planner`. Imports torch."""
+    from composer.training.preflight import budget_warnings
+
     cost = PointCost(dict(point), condition=violated_condition(sweep, point))
     try:
         recipe = point_recipe(sweep, point)
         cost = replace(cost, fingerprint=point_fingerprint(recipe))
         if cost.condition:
             return cost
-        costs = (planner or CostPlanner()).plan(recipe)
+        costs = {**(planner or CostPlanner()).plan(recipe), "warnings": [*budget_warnings(recipe, None)]}
     except RecipeError as error:
         return replace(cost, faults=error.faults)
     return replace(cost, **costs, condition=violated_condition(sweep, point, costs))
@@ -349,10 +352,10 @@ def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, Any]:
 
 
 def dry_run_text(sweep: Sweep, points: Sequence[PointCost]) -> str:
-    """Return the points of a dry run as a table, the faults of impossible ones, and how many will be trained."""
+    """Return the points of a dry run as a table, their faults and warnings, and how many will be trained."""
     names = [axis.name for axis in sweep.axes]
     rows = [["point", *names, "parameters", "FLOPs", "state bytes", ""]]
-    impossible: dict[str, list[str]] = {}
+    noted: dict[tuple[str, str], list[str]] = {}
     for number, point in enumerate(points, start=1):
         costs = [f"{point.parameters:,}", si(point.flops), f"{point.state_bytes:,}"]
         costs = [format_bound(cost, point.at_most) if point.parameters else "" for cost in costs]
@@ -361,12 +364,13 @@ def dry_run_text(sweep: Sweep, points: Sequence[PointCost]) -> str:
         note = {"excluded": f"excluded by `{point.condition}`", "duplicate": duplicate}.get(point.status, "")
         if point.status == "impossible":
             note = f"impossible: {point.faults[0].message}"
-            errors = RecipeError(point.faults).render().rpartition("\n")[0]
-            impossible.setdefault(errors, []).append(str(number))
+        if faults := point.faults or (point.warnings if point.status == "trained" else ()):
+            text = RecipeError(faults).render().rpartition("\n")[0]
+            noted.setdefault((point.status, text), []).append(str(number))
         rows.append([str(number), *values, *costs, note])
     lines = [*align_columns(rows, [False, *(True for _ in names), False, False, False, True]), ""]
-    for errors, numbers in impossible.items():
-        lines += [f"impossible, point{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}:", errors, ""]
+    for (status, text), numbers in noted.items():
+        lines += [f"{status}, point{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}:", text, ""]
     return "\n".join([*lines, _summary(sweep, [point.status for point in points])])
 
 

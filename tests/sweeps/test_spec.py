@@ -224,6 +224,16 @@ def test_where_excludes_points(tmp_path: Path) -> None:
     assert excluded == {"same": 'encoder != "same"'} | ({} if largest == "same" else {largest: f"parameters < {most}"})
 
 
+def test_what_the_steps_of_points_never_reach_is_a_warning_once_with_their_numbers(tmp_path: Path) -> None:
+    axes = """
+  width: {set: model.width, values: [8, 16]}
+  steps: {set: training.max_steps, values: [10, 500]}
+  schedule: {set: training.schedule.cosine.warmup_steps, values: [100]}"""
+    text = dry_run_text(read := sweep(tmp_path, axes), list_points(read))
+    assert "trained, points 1, 3:" in text
+    assert text.count("the learning rate never reaches its value: that takes 100 steps") == 1
+
+
 def test_impossible_and_duplicate_points_are_listed(tmp_path: Path) -> None:
     axes = """
   heads: {set: vars.heads, values: [2, 3]}
