@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,15 +10,17 @@ from typing import Any, TypeVar
 
 from torch.nn import functional as F
 
+from composer.atomic_io import atomic_open
 from composer.data.collate import data_loader
-from composer.data.encoding import Encoded, load_data
+from composer.data.encoding import Encoded, encode_pairs, load_data, split_faults
 from composer.data.sampler import EvalBatchSampler
-from composer.data.sources import SPLITS, available_splits, source_names
-from composer.errors import RunError
+from composer.data.sources import SPLITS, TARGET, Pairs, available_splits, open_text_files, source_names
+from composer.errors import DataError, RunError
+from composer.fingerprint import sha256_of_lines
 from composer.inference.decode import evaluation_mode
 from composer.inference.run import Run, decoding_settings, open_run, translate_lines
 from composer.model.encoder_decoder import PAD, EncoderDecoder, SigmoidOutput, target_bits
-from composer.recipe.metrics import METRICS, signatures, text_scores, token_scores
+from composer.recipe.metrics import References, TextMetrics, choose_metrics, token_scores
 from composer.recipe.recipe import Recipe
 
 Key = TypeVar("Key", int, tuple[int, str])
@@ -28,14 +31,22 @@ BUCKET_WIDTH, LAST_BUCKET = 10, 51
 
 
 def evaluate(
-    run: Run | str | Path, split: str = "test", data: str | Path | None = None, overrides: Sequence[str] = ()
+    run: Run | str | Path,
+    split: str = "test",
+    data: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    sources: Sequence[str | Path] = (),
+    targets: Sequence[str | Path] = (),
+    name: str | None = None,
+    hypotheses: str | Path | None = None,
 ) -> dict[str, Any]:
     """Return all scores of a run on a split, by the names under which they are logged: `test/bleu` and so on.
 
+    `test/measured` has the number of `lines`, and the `sha256` of those of each side.
     `test/bleu_by_source_length` is a list of `{words, lines, bleu}`. Of generated data, `test/accuracy_by_length` is a
     list of `{words, lines, exact_match, positional_accuracy}`, and `bits` where answers are vectors of bits.
-    `test/truncated` is a sentence, and only there if outputs were cut at their maximum length. A model without
-    encoders has no translations, so only loss, perplexity and token accuracy.
+    `test/truncated` is a sentence, and only there if outputs were cut at their maximum length; `test/left_out` says
+    why there is no BLEU. A model without encoders has no translations, so only loss, perplexity and token accuracy.
 
     Args:
         run: An open run, or the path of its folder.
@@ -43,6 +54,10 @@ def evaluate(
         data: Folder of the data files; the one that the run was trained with by default.
         overrides: `decoding...=value`, and `data.generate...=value` or `data.babi.tasks=[...]`, to evaluate on other
             data of the same task.
+        sources: Text files in place of a split, one for each encoder.
+        targets: The files of their references: one or more for each line.
+        name: What the scores of these files are called in place of a split; by default the first target's name.
+        hypotheses: File to write with the decoded lines, as JSON lines with `src`, `mt` and `ref`, which COMET reads.
 
     Raises:
         RunError: If the run has no such split.
@@ -50,17 +65,70 @@ def evaluate(
         DataError: If the data files are.
     """
     run = run if isinstance(run, Run) else open_run(run, overrides)
+    if sources or targets:
+        file = Path((*targets, *sources)[0])
+        split = name or (file.name if file.stem in SPLITS else file.stem)
+        pairs, encoded = _encode_files(run, split, sources, targets)
+    else:
+        pairs, encoded = _encode_split(run, split, data)
+    return evaluate_pairs(run, split, pairs, encoded, hypotheses)
+
+
+def evaluate_pairs(
+    run: Run, name: str, pairs: Pairs, encoded: Encoded, hypotheses: str | Path | None = None
+) -> dict[str, Any]:
+    """Return all scores of a run on pairs and their ids, by names that begin with `name`; see `evaluate`."""
+    scores, bits = teacher_forced(run.model, encoded)
+    decoded: dict[str, Any] = {}
+    if encoders := source_names(run.recipe):
+        more = [lines for side, lines in pairs.sides.items() if side not in run.tokenizers.sides]
+        references = [encoded.lines, *more]
+        decoded, outputs = _decoded_scores(run, [pairs.sides[side] for side in encoders], references, bits)
+        if hypotheses is not None:
+            write_hypotheses(Path(hypotheses), pairs.sides[encoders[0]], outputs, encoded.lines)
+    digests = {side: sha256_of_lines(lines) for side, lines in pairs.sides.items()}
+    measured = {"lines": len(encoded), "sha256": digests}
+    return {f"{name}/{key}": value for key, value in (decoded | scores | {"measured": measured}).items()}
+
+
+def _encode_split(run: Run, split: str, data: str | Path | None) -> tuple[Pairs, Encoded]:
+    """Return the lines of a split and their ids."""
     if split not in available_splits(run.recipe):
         raise missing_split(run.recipe, split)
     loaded = load_data(run.recipe, run.folders(data), run.tokenizers, [split])
     encoded = loaded.split(split)
     assert encoded is not None  # the run has the split
-    scores, bits = teacher_forced(run.model, encoded)
-    decoded: dict[str, Any] = {}
-    if encoders := source_names(run.recipe):
-        sides = loaded.pairs[split].sides
-        decoded = _decoded_scores(run, [sides[side] for side in encoders], encoded.lines, bits)
-    return {f"{split}/{name}": value for name, value in (scores | decoded).items()}
+    return loaded.pairs[split], encoded
+
+
+def _encode_files(
+    run: Run, name: str, sources: Sequence[str | Path], targets: Sequence[str | Path]
+) -> tuple[Pairs, Encoded]:
+    """Return the lines of text files, further references as sides `target-2` and so on, and their ids."""
+    encoders = source_names(run.recipe)
+    if len(sources) != len(encoders) or not targets or name in SPLITS:
+        needed = f"a `--source` for each encoder, {', '.join(encoders)}, " if encoders else "no `--source` "
+        message = f"`{name}` is the name of a split" if name in SPLITS else f"files need {needed}and a `--target`"
+        raise RunError.of(message, "write, for example, `--source news.en --target news.de --name news`")
+    names = [*encoders, TARGET, *(f"{TARGET}-{number + 2}" for number in range(len(targets) - 1))]
+    pairs = open_text_files(dict(zip(names, map(Path, (*sources, *targets)), strict=True)))
+    encoded = encode_pairs(run.recipe, Pairs({side: pairs.sides[side] for side in (*encoders, TARGET)}), run.tokenizers)
+    if faults := split_faults(run.recipe, name, encoded, pairs):
+        raise DataError(faults)
+    return pairs, encoded
+
+
+def write_hypotheses(file: Path, sources: Sequence[str], outputs: Sequence[str], references: Sequence[str]) -> None:
+    """Write decoded lines with their sources and references, in the form that COMET reads: a JSON object a line."""
+    rows = zip(sources, outputs, references, strict=True)
+    lines = (json.dumps({"src": src, "mt": mt, "ref": ref}, ensure_ascii=False) for src, mt, ref in rows)
+    with atomic_open(file) as target:
+        target.writelines(f"{line}\n".encode() for line in lines)
+
+
+def recipe_metrics(recipe: Recipe, references: Sequence[str]) -> TextMetrics:
+    """Return the metrics by which a recipe compares outputs with these references."""
+    return choose_metrics(references, **recipe.evaluation, by_characters="char" in recipe.dataset["tokenizer"])
 
 
 def missing_split(recipe: Recipe, split: str) -> RunError:
@@ -93,31 +161,34 @@ def teacher_forced(model: EncoderDecoder, encoded: Encoded) -> tuple[dict[str, f
 
 
 def _decoded_scores(
-    run: Run, texts: Sequence[Sequence[str]], references: Sequence[str], bits: Sequence[float]
-) -> dict[str, Any]:
-    """Decode as the recipe says and compare with the references. texts: each encoder's lines."""
+    run: Run, texts: Sequence[Sequence[str]], references: References, bits: Sequence[float]
+) -> tuple[dict[str, Any], list[str]]:
+    """Decode as the recipe says and compare with the references; return scores and outputs. texts: encoders' lines."""
     lines = ["\t".join(row) if len(row) > 1 else row[0] for row in zip(*texts, strict=True)]
     decoding = decoding_settings(run.recipe)
     outputs = [best for best, *_ in translate_lines([run], lines, decoding)]
     hypotheses = [output.text for output in outputs]
-    scores: dict[str, Any] = {**text_scores(hypotheses, references), **signatures()}
-    if not run.recipe.dataset.get("babi"):  # the length of a question says nothing about its story
-        scores["bleu_by_source_length"] = bleu_by_length(texts[0], hypotheses, references)
+    metrics = recipe_metrics(run.recipe, references[0])
+    scores: dict[str, Any] = {**metrics.scores(hypotheses, references), **metrics.signatures(len(references))}
+    if "bleu" in metrics.names and not run.recipe.dataset.get("babi"):  # a question's length says nothing of its story
+        scores["bleu_by_source_length"] = bleu_by_length(texts[0], hypotheses, references[0], metrics)
     if run.recipe.dataset.get("generate"):
-        scores["accuracy_by_length"] = accuracy_by_length(texts[0], hypotheses, references, bits)
+        scores["accuracy_by_length"] = accuracy_by_length(texts[0], hypotheses, references[0], bits)
+    if metrics.left_out:
+        scores["left_out"] = metrics.left_out
     if cut := sum(not output.ended for output in outputs):
         limits = f"`decoding.{next(iter(decoding))}.max_length` and `max_ratio`"
         scores["truncated"] = f"{cut:,} of {len(outputs):,} outputs were cut at {limits}"
-    return scores
+    return scores, hypotheses
 
 
 def bleu_by_length(
-    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
+    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], metrics: TextMetrics
 ) -> list[dict[str, Any]]:
     """Return BLEU (0 to 100) by the words of the source, in buckets, shortest first: `{words: "1-10", lines, bleu}`."""
     results = []
     for (_, name), rows in group_rows(bucket(len(source.split())) for source in sources):
-        bleu = METRICS["bleu"].compare([hypotheses[row] for row in rows], [references[row] for row in rows])
+        bleu = metrics.score("bleu", [hypotheses[row] for row in rows], [[references[row] for row in rows]])
         results.append({"words": name, "lines": len(rows), "bleu": bleu})
     return results
 

@@ -77,10 +77,22 @@ def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
     for split in sorted(pairs):
         for side, lines in pairs[split].sides.items():
             digest.update(f"\n{split} {side} {len(lines)}\n".encode())
-            for at in range(0, len(lines), HASHED_LINES):
-                text = "".join(f"{line}\n" for line in lines[at : at + HASHED_LINES])
-                digest.update(text.encode("utf-8", "surrogatepass"))  # JSON can hold lone surrogates, UTF-8 cannot
+            hash_lines(digest, lines)
         digest.update(json.dumps([list(map(int, facts)) for facts in pairs[split].facts or ()]).encode())
+    return digest.hexdigest()
+
+
+def hash_lines(digest: hashlib._Hash, lines: Sequence[str]) -> None:
+    """Update a digest with lines, each with a line break at its end."""
+    for at in range(0, len(lines), HASHED_LINES):
+        text = "".join(f"{line}\n" for line in lines[at : at + HASHED_LINES])
+        digest.update(text.encode("utf-8", "surrogatepass"))  # JSON can hold lone surrogates, UTF-8 cannot
+
+
+def sha256_of_lines(lines: Sequence[str]) -> str:
+    """Return the SHA-256 of lines: that of a text file with them, however its own lines end."""
+    digest = hashlib.sha256()
+    hash_lines(digest, lines)
     return digest.hexdigest()
 
 

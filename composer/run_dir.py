@@ -229,6 +229,7 @@ RECORD: Mapping[str, Check] = {
     "vocabularies": mapping_of(is_count),
     "checkpoints_used": mapping_of(_is_scalar, "how", "checkpoints", how=is_text, checkpoints=_list_of(is_text)),
     "scores": mapping_of(_optional(_is_number)),
+    "signatures": mapping_of(is_text),
     "by_length": mapping_of(_list_of(mapping_of())),
 }
 """Checks of run.json by key; a missing key is not missed here, and other keys may hold any plain data."""

@@ -80,6 +80,7 @@ def _is_override(argument: str) -> bool:
 @command(
     "seqcomposer evaluate runs/mine",
     "seqcomposer evaluate runs/mine --split val --json",
+    "seqcomposer evaluate runs/mine --source news.en --target news.de --hypotheses news.jsonl",
     "seqcomposer evaluate runs/copy 'data.generate.copy.test_lengths=[100,400]'",
 )
 def evaluate(
@@ -88,19 +89,35 @@ def evaluate(
     split: Annotated[
         str, typer.Option("--split", metavar="NAME", help="The split to evaluate on: test, val or train.")
     ] = "test",
+    sources: Annotated[
+        list[Path] | None,
+        typer.Option("--source", metavar="F", help="Text file in place of a split; one for each encoder."),
+    ] = None,
+    targets: Annotated[
+        list[Path] | None,
+        typer.Option("--target", metavar="F", help="Its references; again for further references of each line."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Name of these files.  [default: the target's]")
+    ] = None,
+    hypotheses: Annotated[
+        Path | None,
+        typer.Option("--hypotheses", metavar="F", help="Write decoded lines, as JSON lines that COMET reads."),
+    ] = None,
     data: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate a run: BLEU, chrF, perplexity and more.
 
-    Prints loss, perplexity, accuracies, BLEU and chrF with their signatures, BLEU by source length. For generated data
-    also the accuracy at each source length. Overrides may set `decoding...` (the search) and `data.generate...` (other
-    data of the same task, such as longer inputs than in training); for stories `data.babi.tasks` and
-    `data.babi.folder`.
+    Prints the metrics that suit the references (or the recipe's `evaluation.metrics`), with sacreBLEU's signatures,
+    loss and perplexity, and scores by source length. Overrides may set `decoding...` (the search) and
+    `data.generate...` (other data of the same task, such as longer inputs than in training); for stories
+    `data.babi.tasks` and `data.babi.folder`.
     """
     with show_loading():
         from composer.evaluation import evaluate as evaluate_run
-    result = evaluate_run(run, split=split, data=data, overrides=overrides or ())
+    files = (sources or (), targets or (), name)
+    result = evaluate_run(run, split, data, overrides or (), *files, hypotheses=hypotheses)
     if as_json:
         print_json(result)
     else:
@@ -278,3 +295,6 @@ def print_evaluation(scores: Mapping[str, Any]) -> None:
             console.print(length_table(value))
         elif isinstance(value, str):
             console.print(f"{name}: {value}", markup=False)
+        elif isinstance(value, dict):
+            digests = ", ".join(f"{side} {digest[:12]}" for side, digest in value["sha256"].items())
+            console.print(f"{name}: {value['lines']:,} lines, SHA-256 {digests}", markup=False)

@@ -94,6 +94,14 @@ class DataSource:
         return {split: self.pairs(split) for split in available_splits(self.recipe)}
 
 
+def open_text_files(files: Mapping[str, Path]) -> Pairs:
+    """Open line-aligned text files as pairs, by side. Raises DataError with all their faults."""
+    problems = _check_texts({side: str(path) for side, path in files.items()}, [Path()])
+    if problems:
+        raise DataError([Fault(str(files[it.key]), 1, 1, it.code, "", it.message, it.hint, "") for it in problems])
+    return Pairs({side: TextColumn(path) for side, path in files.items()})
+
+
 def side_names(recipe: Recipe) -> list[str]:
     """Return the sides of a pair: what the encoders read, then `target`."""
     return [*source_names(recipe), TARGET]

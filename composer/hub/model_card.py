@@ -10,10 +10,10 @@ from typing import Any
 
 from composer.data.sources import source_names
 from composer.hub.pack_format import basename
-from composer.recipe.metrics import METRICS, signatures
+from composer.recipe.metrics import METRICS
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import dump
-from composer.run_dir import recorded_vocabularies, versions
+from composer.run_dir import recorded_vocabularies
 from composer.viz.architecture import draw
 
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
@@ -74,12 +74,8 @@ def _prose(recipe: Recipe, record: Record) -> dict[str, Any]:
     sides = source_names(recipe)
     reads = f"reads {' and '.join(f'`{side}`' for side in sides)} and writes `target`"
     scores = list(finite_scores(record))
-    is_sacrebleu = any(METRICS[name].sacrebleu for _, name, _ in scores)
-    # the signatures of the sacreBLEU that is installed here hold only for scores that the same version computed
-    sacrebleu = (record.get("versions") or {}).get("sacrebleu", "")
-    is_same_version = is_sacrebleu and sacrebleu and versions().get("sacrebleu") == sacrebleu
     settings = {key: recipe.training[key] for key in ("optimizer", "schedule")}
-    known = {name: metric.label for name, metric in METRICS.items() if metric.sacrebleu}
+    signatures = record.get("signatures") or {}
     return {
         "recipe": recipe,
         "record": record,
@@ -88,9 +84,11 @@ def _prose(recipe: Recipe, record: Record) -> dict[str, Any]:
         "diagram": fenced(draw(recipe, vocabularies=recorded_vocabularies(record)).mermaid(), "mermaid"),
         "recipe_text": fenced(recipe.dump(), "yaml"),
         "scores": [(SPLITS[split], METRICS[name], value) for split, name, value in scores],
-        "is_sacrebleu": is_sacrebleu,
-        "sacrebleu_version": sacrebleu,
-        "signatures": [(known[x], signatures()[f"{x}_signature"]) for x in known] if is_same_version else [],
+        "signatures": [
+            (f"{METRICS[name].label} ({SPLITS[split]})", signatures[f"{split}/{name}_signature"])
+            for split, name, _ in scores
+            if f"{split}/{name}_signature" in signatures
+        ],
         "data_option": "" if recipe.dataset.get("generate") or is_on_hub(recipe) else " --data DIR",
         "dataset": dataset_name(recipe),
         "settings": {key: dump(value).strip() for key, value in settings.items() if value},

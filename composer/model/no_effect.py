@@ -18,6 +18,7 @@ from composer.errors import Fault, RecipeError
 from composer.model.builder import RecordingBuilder
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.weights import block_matrices
+from composer.recipe.metrics import training_key
 
 
 class Rule(NamedTuple):
@@ -36,7 +37,7 @@ class Rule(NamedTuple):
 
 CORPUS = "data.parallel.train.source data.parallel.val.source data.parallel.test.source data.hub.source "
 MARKS = "data.tokenizer.bits.marks data.tokenizer.bits.numbers data.generate.number_words.source"
-VALIDATED = "training.early_stopping training.schedule.plateau trainer.inference_mode"
+VALIDATED = "training.early_stopping training.validation_sample training.schedule.plateau trainer.inference_mode"
 PROCESSES = "trainer.strategy trainer.timeout_minutes"
 SURE_LENGTH = 50  # tokens that an answer may have whatever `max_ratio` is: MIN_LENGTH_LIMIT of the decoders
 NO_STOPPING = {"patience": None, "metric": "val/loss", "goal": None}  # and the weights of the best loss, as without it
@@ -48,6 +49,7 @@ RULES = (
     Rule("data.generate.priority_sort.longest", 1, ".share", "of one vector, one is given back"),
     Rule("data.has_val", False, f"{VALIDATED} trainer.limit_val_batches", "the data have no `val`"),
     Rule("model.reads_source", False, CORPUS + MARKS, "a model without encoders reads no source"),
+    Rule("model.reads_source", False, "training.validation_sample evaluation", "without encoders, nothing is decoded"),
     Rule("model.reads_source", False, "data.tokenizer.*.joint training.curriculum.by", "the target is the only side"),
     Rule("model.reads_source", False, "decoding.*.max_ratio", "without encoders, there is no source to compare with"),
     Rule("model.reads_tokens", False, "training.scheduled_sampling", "the decoder reads no tokens to be replaced"),
@@ -61,6 +63,8 @@ RULES = (
     Rule("training.scheduled_sampling.rate", 0, ".warmup .choose", "no token is replaced"),
     Rule("training.early_stopping", lambda it: it and it | NO_STOPPING == it, ".early_stopping", "it stops nothing"),
     Rule("training.early_stopping.patience", None, ".min_delta", "no validation is waited for"),
+    Rule("training.early_stopping.of_texts", True, "training.validation_sample", "early stopping decodes all lines"),
+    Rule("training.validation_sample.lines", 0, ".decoding", "nothing is decoded"),
     Rule("training.curriculum.beyond", 1, "training.curriculum", "every epoch has all pairs"),
     Rule("trainer.limit_val_batches", 0, VALIDATED, "nothing is validated"),
     Rule("trainer.accelerator", lambda word: word in ("cpu", "mps", "tpu"), ".benchmark", "cuDNN is for NVIDIA GPUs"),
@@ -68,6 +72,7 @@ RULES = (
     Rule("trainer.devices", 1, PROCESSES, "one device is one process, unless a launcher starts more machines", False),
     Rule("trainer.log_every_n_steps", lambda steps: steps > 10, ".log_every_n_steps", "10 is the most", False),
     Rule("logging.wandb.mode", "disabled", ".project .name .entity .group .tags", "nothing is sent to W&B"),
+    Rule("evaluation.has_bleu", False, ".bleu_tokenizer", "BLEU is not among the metrics"),
     Rule("decoding.beam.only", 1, ".length_penalty", "a beam of one has nothing to rank"),
     Rule("decoding.sample.top_k", 1, ".temperature .top_p .seed", "the most probable token is always taken"),
 )
@@ -86,6 +91,9 @@ def facts(builder: RecordingBuilder, model: EncoderDecoder) -> dict[str, Any]:
         "has_matrices": any(True for _ in block_matrices(model)),
         "sure_length": 0 < length <= SURE_LENGTH and not model.max_target_ratio,
     }
+    if stopping := sections["training"]["early_stopping"]:
+        stopping["of_texts"] = stopping["metric"] != training_key(stopping["metric"])
+    sections["evaluation"]["has_bleu"] = "bleu" in (sections["evaluation"]["metrics"] or ["bleu"])
     trainer["devices"] = len(trainer["devices"]) if isinstance(trainer["devices"], list) else trainer["devices"]
     trainer["is_one"] = trainer["accelerator"] == "mps" or trainer["devices"] == trainer["num_nodes"] == 1
     for beam in sections["decoding"].values():  # answers of several sizes are compared whatever the beam is

@@ -59,8 +59,8 @@ def fingerprints(
 
     - all of `model` but `dropout`, which the blocks' own settings contain by now; encoders' names count too, since
       weights are called by them; a stack that no block uses does not;
-    - all of `data`, `decoding` and `training` but TRAINING_WITHOUT_EFFECT: `compile` and `accumulate` round
-      differently;
+    - all of `data`, `decoding`, `evaluation`, and `training` but TRAINING_WITHOUT_EFFECT: `compile` and `accumulate`
+      round differently;
     - of `trainer` only TRAINER_WITH_EFFECT. The rest is the machine (accelerator, devices, strategy, `benchmark`,
       `deterministic`): it changes how sums are rounded, and on another kind of device which random numbers are drawn.
       Like the code and the trained tokenizer it belongs to the environment record in run.json.
@@ -77,6 +77,7 @@ def fingerprints(
         **hashes,
         "training": {key: value for key, value in canonical["training"].items() if key not in TRAINING_WITHOUT_EFFECT},
         "decoding": canonical["decoding"],
+        "evaluation": canonical["evaluation"],
         "trainer": {key: canonical["trainer"][key] for key in TRAINER_WITH_EFFECT},
         "began": began,
     }

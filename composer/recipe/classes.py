@@ -84,6 +84,7 @@ class Recipe(RecipeObjectRoot):
     model: Model.
     training: Training.
     decoding: Decoding method; default 'greedy'.
+    evaluation: How outputs are compared with their references.
     trainer: Lightning's own arguments.
     logging: Where metrics go.
     """
@@ -96,6 +97,7 @@ class Recipe(RecipeObjectRoot):
     model: Model | Mapping[str, Any] | Unset | None = UNSET
     training: Training | Mapping[str, Any] | Unset | None = UNSET
     decoding: AnyDecoder | Unset | None = UNSET
+    evaluation: Evaluation | Mapping[str, Any] | Unset | None = UNSET
     trainer: Trainer | Mapping[str, Any] | Unset | None = UNSET
     logging: Logging | Mapping[str, Any] | Unset | None = UNSET
 
@@ -1264,9 +1266,22 @@ class EarlyStopping(RecipeObject):
     goal: The training ends as soon as the metric is at least as good as this.
     """
     patience: int | Var | Unset | None = UNSET
-    metric: Literal["val/loss", "val/perplexity", "val/token_accuracy", "val/exact_match", "val/bleu", "val/chrf", "val/bits_per_sequence"] | Var | Unset = UNSET
+    metric: Literal["val/loss", "val/perplexity", "val/token_accuracy", "val/exact_match", "val/bleu", "val/chrf", "val/ter", "val/word_error_rate", "val/character_error_rate", "val/bits_per_sequence", "val_sample/exact_match", "val_sample/bleu", "val_sample/chrf", "val_sample/ter", "val_sample/word_error_rate", "val_sample/character_error_rate"] | Var | Unset = UNSET
     min_delta: float | Var | Unset = UNSET
     goal: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Evaluation(RecipeObject):
+    """How outputs are compared with their references.
+
+    metrics: Names of metrics, the first one first; those that suit the references without it: BLEU where most have
+        four words, else exact match and an error rate.
+    bleu_tokenizer: How BLEU reads words: 13a, at spaces and punctuation; char, each character; zh, Chinese
+        characters; ja-mecab, Japanese words; flores200, pieces of SentencePiece for 200 languages; default '13a'.
+    """
+    metrics: Sequence[Literal["exact_match", "bleu", "chrf", "ter", "word_error_rate", "character_error_rate"]] | Unset | None = UNSET
+    bleu_tokenizer: Literal["13a", "char", "zh", "ja-mecab", "flores200"] | Var | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2291,6 +2306,7 @@ class Training(RecipeObject):
         default 'default'.
     accumulate: Gradient accumulation steps; the update is the same, with less memory; default 1.
     validate_every: Steps between validations; once an epoch without it.
+    validation_sample: What is decoded at each validation.
     early_stopping: Ends the training when a metric has stopped getting better, or is good enough.
     curriculum: Short pairs first: an epoch has those of at most so many tokens, its level, which rises as they are
         mastered.
@@ -2314,6 +2330,7 @@ class Training(RecipeObject):
     initialization: AnyInitialization | Unset | None = UNSET
     accumulate: int | Var | Unset | None = UNSET
     validate_every: int | Var | Unset | None = UNSET
+    validation_sample: Validationsample | Mapping[str, Any] | Unset | None = UNSET
     early_stopping: EarlyStopping | Mapping[str, Any] | Unset | None = UNSET
     curriculum: Curriculum | Mapping[str, Any] | Unset | None = UNSET
     average_checkpoints: int | Var | Unset | None = UNSET
@@ -2321,6 +2338,18 @@ class Training(RecipeObject):
     compile: bool | Var | Unset | None = UNSET
     workers: int | Var | Unset | None = UNSET
     seed: int | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Validationsample(RecipeObject):
+    """Lines that are decoded at each validation. Their scores are called `val_sample/bleu` and so on; losses are of
+    all lines, and so are the scores at the end of the training, `val/bleu`.
+
+    lines: How many, from the beginning of the validation part; all of them with `null`; default 200.
+    decoding: Decoding method; the one of the recipe may be slower; default 'greedy'.
+    """
+    lines: int | Var | Unset | None = UNSET
+    decoding: AnyDecoder | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2359,9 +2388,9 @@ __all__ = [
     "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask", "CosineSchedule",
     "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Curriculum", "Data", "Decoder",
     "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
-    "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "FeedForward",
-    "FeedForwardDefaults", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway", "HubData",
-    "Identity", "IncrementTask", "Initialization", "IntegersTokenizer", "InverseSqrtSchedule", "Linear",
+    "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Evaluation",
+    "FeedForward", "FeedForwardDefaults", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway",
+    "HubData", "Identity", "IncrementTask", "Initialization", "IntegersTokenizer", "InverseSqrtSchedule", "Linear",
     "LinearDefaults", "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "MemoryNetwork", "MemoryNetworkDefaults",
     "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm",
     "NtmDefaults", "NumberWordsTask", "Optimizer", "OrthogonalInitialization", "Output", "Parallel", "ParallelData",
@@ -2373,6 +2402,6 @@ __all__ = [
     "ScheduledSampling", "SelectColumn", "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SortTask",
     "SourceState", "SourceStateDefaults", "Split", "StackMemory", "StackMemoryDefaults", "StaircaseSchedule",
     "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Task", "Tokenizer", "Trainer", "Training", "UNSET",
-    "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Var", "VectorCopyTask",
-    "Viterbi", "WandB", "WordTokenizer", "read",
+    "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Validationsample", "Var",
+    "VectorCopyTask", "Viterbi", "WandB", "WordTokenizer", "read",
 ]

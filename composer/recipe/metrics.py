@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 from typing import Any, Literal
 
 from composer.formatting import significant
@@ -18,6 +19,12 @@ Sums = Mapping[str, float]
 """Sums over a split with teacher forcing: `loss` (nats), `right` and `tokens` over target tokens; where answers are
 vectors of bits, also their cost in `bits` and the number of answers, `rows`."""
 Texts = Sequence[str]
+References = Sequence[Texts]
+"""One or more references of each line: sequences of lines, each as long as the others."""
+SAMPLE = "val_sample"
+"""Prefix of the scores of those validation lines that are decoded in training, in place of `val`."""
+PARTS = ("val/", f"{SAMPLE}/", "test/")
+"""Prefixes of scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +37,7 @@ class Metric:
     format: Writes a value for people to read.
     from_sums: Computes it from the sums of a teacher-forced pass.
     from_texts: Computes it from decoded texts and their references.
-    sacrebleu: Names a class of `sacrebleu.metrics`, with the arguments in `arguments`.
+    sacrebleu: Names a class of `sacrebleu.metrics`.
     needs: The output that it is defined on: any tokens, translations of a source, or vectors of bits.
     lower_is_better: Its direction.
     highest: Its largest possible value, if it has one.
@@ -44,9 +51,8 @@ class Metric:
     unit: str
     format: Callable[[float], str]
     from_sums: Callable[[Sums], float] | None = None
-    from_texts: Callable[[Texts, Texts], float] | None = None
+    from_texts: Callable[[Texts, References], float] | None = None
     sacrebleu: str = ""
-    arguments: tuple[tuple[str, Any], ...] = ()
     needs: Literal["tokens", "translations", "bits"] = "tokens"
     lower_is_better: bool = False
     highest: float | None = None
@@ -54,34 +60,55 @@ class Metric:
     logarithmic: bool = False
     hub: str = ""
 
-    def scorer(self) -> Any:
+    def scorer(self, bleu_tokenizer: str) -> Any:
         """Return a new metric object of sacreBLEU."""
         import sacrebleu.metrics
 
-        return getattr(sacrebleu.metrics, self.sacrebleu)(**dict(self.arguments))
-
-    def compare(self, hypotheses: Texts, references: Texts) -> float:
-        """Return the score of texts beside their references; 0 of no texts."""
-        if not references:
-            return 0.0
-        if self.from_texts is not None:
-            return self.from_texts(hypotheses, references)
-        return float(self.scorer().corpus_score(hypotheses, [references]).score)
+        # `force` changes no score; without it, BLEU warns where a text looks tokenised
+        arguments = {"tokenize": bleu_tokenizer, "force": True} if self.sacrebleu == "BLEU" else {}
+        return getattr(sacrebleu.metrics, self.sacrebleu)(**arguments)
 
 
 def _loss(sums: Sums) -> float:
     return sums["loss"] / sums["tokens"]
 
 
-def _exact_match(hypotheses: Texts, references: Texts) -> float:
-    equal = sum(text.strip() == reference.strip() for text, reference in zip(hypotheses, references, strict=True))
-    return equal / len(references)
+def _exact_match(hypotheses: Texts, references: References) -> float:
+    lines = zip(hypotheses, *references, strict=True)
+    return sum(text.strip() in [reference.strip() for reference in of] for text, *of in lines) / len(hypotheses)
+
+
+def _word_error_rate(hypotheses: Texts, references: References) -> float:
+    import jiwer
+
+    return float(jiwer.wer(*_closest(hypotheses, references, jiwer.wer)))
+
+
+def _character_error_rate(hypotheses: Texts, references: References) -> float:
+    import jiwer
+
+    return float(jiwer.cer(*_closest(hypotheses, references, jiwer.cer)))
+
+
+def _closest(
+    hypotheses: Texts, references: References, distance: Callable[[str, str], float]
+) -> tuple[list[str], list[str]]:
+    """Return the reference of each line with the smallest distance, and the hypotheses."""
+    lines = zip(hypotheses, *references, strict=True)
+    best = [min(of, key=lambda reference: distance(reference, text)) for text, *of in lines]
+    return best, list(hypotheses)
 
 
 _Cost = partial(Metric, format=partial(significant, digits=4), lower_is_better=True)
 _Share = partial(Metric, unit="0 to 1", format="{:.1%}".format, highest=1.0, chart="Accuracy")
-_OfCorpus = partial(
-    Metric, unit="0 to 100", format="{:.2f}".format, needs="translations", highest=100.0, chart="BLEU and chrF"
+_OfCorpus = partial(Metric, unit="0 to 100", format="{:.2f}".format, needs="translations", chart="BLEU and chrF")
+_ErrorRate = partial(
+    Metric,
+    unit="0 to 1, or more",
+    format="{:.1%}".format,
+    needs="translations",
+    lower_is_better=True,
+    chart="Error rates",
 )
 METRICS: dict[str, Metric] = {
     "loss": _Cost(
@@ -112,11 +139,36 @@ METRICS: dict[str, Metric] = {
         label="BLEU",
         meaning="word n-grams shared with the reference, n = 1 to 4",
         sacrebleu="BLEU",
-        arguments=(("force", True),),  # changes no score; without it, it warns where a text looks tokenised
+        highest=100.0,
         hub="bleu",
     ),
     "chrf": _OfCorpus(
-        label="chrF", meaning="character n-grams shared with the reference, n = 1 to 6", sacrebleu="CHRF", hub="chrf"
+        label="chrF",
+        meaning="character n-grams shared with the reference, n = 1 to 6",
+        sacrebleu="CHRF",
+        highest=100.0,
+        hub="chrf",
+    ),
+    "ter": _OfCorpus(
+        label="TER",
+        meaning="edits of words and shifts that make the reference, per 100 of its words; lower is better",
+        unit="0 to 100, or more",
+        sacrebleu="TER",
+        lower_is_better=True,
+        chart="",
+        hub="ter",
+    ),
+    "word_error_rate": _ErrorRate(
+        label="word error rate",
+        meaning="edits of words that make the reference, per word of it; lower is better",
+        from_texts=_word_error_rate,
+        hub="wer",
+    ),
+    "character_error_rate": _ErrorRate(
+        label="character error rate",
+        meaning="edits of characters that make the reference, per character of it; lower is better",
+        from_texts=_character_error_rate,
+        hub="cer",
     ),
     "bits_per_sequence": _Cost(
         label="bits per sequence",
@@ -127,7 +179,7 @@ METRICS: dict[str, Metric] = {
         logarithmic=True,
     ),
 }
-"""Every metric by its name. Scores are logged as `val/NAME` and `test/NAME`, in this order."""
+"""Every metric by its name. Scores of a whole part are logged as `val/NAME` and `test/NAME`."""
 METRICS_BY_LENGTH = {
     "bleu": METRICS["bleu"],
     "exact_match": METRICS["exact_match"],
@@ -142,6 +194,21 @@ METRICS_BY_LENGTH = {
 def metric_of(key: str) -> Metric | None:
     """Return the metric of a key such as `val/bleu`, or None if it is not a metric."""
     return METRICS.get(key.rpartition("/")[2])
+
+
+def text_metrics() -> list[str]:
+    """Return the names of the metrics that are computed from decoded texts."""
+    return [name for name, metric in METRICS.items() if metric.from_sums is None]
+
+
+def validation_keys() -> list[str]:
+    """Return what a validation can measure: metrics of the whole part, and those of a sample of it."""
+    return [*(f"val/{name}" for name in METRICS), *(f"{SAMPLE}/{name}" for name in text_metrics())]
+
+
+def training_key(key: str) -> str:
+    """Return the key under which a training logs a metric such as `val/bleu`: decoded texts are of a sample."""
+    return key.replace("val/", f"{SAMPLE}/") if key.rpartition("/")[2] in text_metrics() else key
 
 
 def is_share(key: str) -> bool:
@@ -166,11 +233,69 @@ def token_scores(sums: Sums) -> dict[str, float]:
     }
 
 
-def text_scores(hypotheses: Texts, references: Texts) -> dict[str, float]:
-    """Return every metric of decoded texts, compared line by line; cased and detokenised."""
-    return {
-        name: metric.compare(hypotheses, references) for name, metric in METRICS.items() if metric.from_sums is None
-    }
+MANY_LINES = 1000
+"""References that are looked at to choose metrics."""
+NGRAM_WORDS, SHORT_WORDS = 4, 2
+"""Words of an answer from which on BLEU says something; below the second, a word error is a wrong answer."""
+LONG_WORD = 8
+"""Characters above which most lines without spaces are more than a word."""
+
+
+@dataclass(frozen=True)
+class TextMetrics:
+    """The metrics of decoded texts, the one that suits the texts best first.
+
+    `left_out` says why BLEU is not among them; "" if it is, or was not asked for.
+    """
+
+    names: tuple[str, ...]
+    bleu_tokenizer: str
+    left_out: str = ""
+
+    def scores(self, hypotheses: Texts, references: References) -> dict[str, float]:
+        """Return every metric of these texts, compared line by line; cased and detokenised. Nothing of no texts."""
+        return {name: self.score(name, hypotheses, references) for name in self.names} if hypotheses else {}
+
+    def score(self, name: str, hypotheses: Texts, references: References) -> float:
+        """Return one metric of these texts."""
+        metric = METRICS[name]
+        if metric.from_texts is not None:
+            return metric.from_texts(hypotheses, references)
+        return float(metric.scorer(self.bleu_tokenizer).corpus_score(hypotheses, references).score)
+
+    def signatures(self, references: int = 1) -> dict[str, str]:
+        """Return sacreBLEU's signatures by `NAME_signature`: the settings with which others compute the same score."""
+        texts = {}
+        for name in (name for name in self.names if METRICS[name].sacrebleu):
+            scorer = METRICS[name].scorer(self.bleu_tokenizer)
+            scorer.corpus_score(["a"], [["a"]] * references)  # a signature knows their number only afterwards
+            texts[f"{name}_signature"] = str(scorer.get_signature())
+        return texts
+
+
+def choose_metrics(
+    references: Texts, metrics: Sequence[str] | None, bleu_tokenizer: str, by_characters: bool = False
+) -> TextMetrics:
+    """Return the metrics of these names; without them, those that suit the references.
+
+    BLEU is there only where most references have four words or more by its tokenizer; exact match comes first where
+    they have not. Error rates are of characters for answers of one word and models that write characters
+    (`by_characters`), else of words for answers that are too short for BLEU.
+    """
+    if metrics is not None:
+        return TextMetrics(tuple(metrics), bleu_tokenizer)
+    split = METRICS["bleu"].scorer(bleu_tokenizer).tokenizer
+    lines = [line for line in references[:MANY_LINES] if line.strip()]
+    words = median([len(split(line).split()) for line in lines] or [0])
+    spaced = median([len(line.split()) for line in lines] or [0])
+    error_rate = "character_error_rate" if by_characters or spaced < SHORT_WORDS else "word_error_rate"
+    if words >= NGRAM_WORDS:
+        return TextMetrics(("bleu", "chrf", "exact_match", *([error_rate] if by_characters else [])), bleu_tokenizer)
+    reason = f"no BLEU: most references have fewer than four words by its tokenizer `{bleu_tokenizer}`"
+    characters = median([len(line) for line in lines] or [0])
+    if spaced < SHORT_WORDS and characters > LONG_WORD:
+        reason += "; `evaluation: {bleu_tokenizer: char}` counts characters, as for scripts without spaces"
+    return TextMetrics(("exact_match", error_rate, "chrf"), bleu_tokenizer, reason)
 
 
 def format_score(key: str, value: float) -> str:
@@ -181,23 +306,17 @@ def format_score(key: str, value: float) -> str:
 
 def format_scores(row: Mapping[str, float]) -> str:
     """Write the scores of a row on one line, each by the label and in the format of its metric."""
-    scores = {key.partition("/")[2]: value for key, value in row.items() if key.startswith(("val/", "test/"))}
-    measured = [(metric, scores[name]) for name, metric in METRICS.items() if name in scores]
-    return "  ".join(f"{metric.label} {metric.format(score)}" for metric, score in measured)
+    keys = [key for key in row if key.startswith(PARTS) and metric_of(key)]
+    scores = {key: f"{METRICS[key.rpartition('/')[2]].label} {format_score(key, row[key])}" for key in keys}
+    parts = (
+        [text for key, text in scores.items() if key.startswith(SAMPLE) == of_sample] for of_sample in (False, True)
+    )
+    return "; of a sample: ".join("  ".join(texts) for texts in parts if texts)
 
 
-def signatures() -> dict[str, str]:
-    """Return sacreBLEU's signatures by `NAME_signature`: the settings with which others compute the same score."""
-    names = {}
-    for name, metric in METRICS.items():
-        if metric.sacrebleu:
-            scorer = metric.scorer()
-            scorer.corpus_score(["a"], [["a"]])  # a signature knows the number of references only afterwards
-            names[f"{name}_signature"] = str(scorer.get_signature())
-    return names
-
-
-def paired_bootstrap(systems: Sequence[Texts], references: Texts, resamples: int) -> tuple[list[Any], str]:
+def paired_bootstrap(
+    systems: Sequence[Texts], references: Texts, resamples: int, bleu_tokenizer: str
+) -> tuple[list[Any], str]:
     """Return sacreBLEU's paired bootstrap of two systems (Koehn 2004), and its signature with seed and resamples.
 
     A result has the BLEU of a system, `score`, half the width of its 95 % interval, `ci`, and for the second system
@@ -206,7 +325,7 @@ def paired_bootstrap(systems: Sequence[Texts], references: Texts, resamples: int
     from sacrebleu.significance import PairedTest
 
     named = [(name, list(lines)) for name, lines in zip(("one", "other"), systems, strict=True)]
-    metrics = {"bleu": METRICS["bleu"].scorer()}
+    metrics = {"bleu": METRICS["bleu"].scorer(bleu_tokenizer)}
     test = PairedTest(named, metrics, [list(references)], test_type="bs", n_samples=resamples)
     settings, scores = test()
     (results,) = (value for name, value in scores.items() if name != "System")

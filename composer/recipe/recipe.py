@@ -119,6 +119,7 @@ class Recipe:
     model = _section("model")
     training = _section("training")
     decoding = _section("decoding")  # a single-key mapping
+    evaluation = _section("evaluation")
     logging = _section("logging")
     trainer = _section("trainer")
 

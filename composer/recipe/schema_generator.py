@@ -26,7 +26,7 @@ from typing import Any
 from composer.errors import RunError
 from composer.recipe import registry
 from composer.recipe.cache import PIN_SCHEMA
-from composer.recipe.metrics import METRICS
+from composer.recipe.metrics import text_metrics, validation_keys
 from composer.recipe.schema_reader import (
     BLOCK,
     DATA_SOURCES,
@@ -318,7 +318,8 @@ COPY = {"type": "object", "properties": {"copy": NAME}, "required": ["copy"], "a
 KINDS: dict[str, Schema] = {
     "stack": STACK,
     "branches": _any_of([{"type": "array", "items": STACK, "minItems": 1}, STACKS]),
-    "metric": _any_of([{"enum": [f"val/{name}" for name in METRICS]}, VARIABLE]),
+    "metric": _any_of([{"enum": validation_keys()}, VARIABLE]),
+    "text_metrics": {"type": "array", "items": {"enum": [*text_metrics()]}, "minItems": 1},
     **dict.fromkeys(("name", "memory", "text"), NAME),
     "names": _one_or_list(NAME),  # one that is added twice counts twice
     "memories": {**_one_or_list(NAME), "uniqueItems": True},

@@ -18,122 +18,23 @@ from blocks.core.contract import (
     Kind,
     LargeCount,
     NonNegative,
+    NonNegativeInt,
     Positive,
     PositiveProportion,
     Proportion,
     Rate,
 )
+from composer.recipe.data_sections import Data, Text
 
 Machines = Annotated[int, Bounds(minimum=1, maximum=10_000)]
 Number = Annotated[int, Bounds(minimum=0, maximum=10_000)]
 Identifier = Annotated[str, Kind("identifier")]
-Text = Annotated[str, Kind("text")]
 RecipeName = Annotated[str, Kind("recipe_name")]
 Seed = Annotated[int, Bounds(minimum=0, maximum=4_294_967_295)]
 Names = Annotated[Sequence[str], Kind("texts")]
 
 EMPTY: Any = ()
 """The default of a list or mapping: empty, and nobody can fill it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Split:
-    """One part of the data: two line-aligned text files, or one file with columns (TSV, CSV, JSON lines, Parquet).
-
-    Settings:
-        file: A file with columns; `source` and `target` then name its columns.
-        source: The file, or the column, with the source text. With several encoders, one key per encoder in its place.
-        target: The file, or the column, with the target text.
-    """
-
-    file: Text | None = None
-    source: Text | None = None
-    target: Text
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parallel:
-    """Pairs of texts from files, looked up under `--data`, then beside the recipe.
-
-    Settings:
-        train: Training split.
-        val: Validation split: loss, BLEU and checkpoint selection. An integer holds out that many training pairs,
-            evenly spaced.
-        test: Test split, for `evaluate`; an integer as for `val`.
-    """
-
-    train: Split
-    val: Split | Count | None = None
-    test: Split | Count | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hub:
-    """Pairs of texts from a data set of the Hugging Face hub, or a folder in its form.
-
-    Settings:
-        id: The data set's id, such as `bentrevett/multi30k`.
-        config: The configuration of a data set that has several.
-        train: The split to train on.
-        val: The split to watch the training with.
-        test: The split that `evaluate` measures.
-        source: The column with the source text. With several encoders, one key per encoder in its place.
-        target: The column with the target text.
-    """
-
-    id: Text
-    config: Text | None = None
-    train: Text = "train"
-    val: Text | None = "validation"
-    test: Text | None = "test"
-    source: Text | None = None
-    target: Text
-
-
-@dataclass(frozen=True, kw_only=True)
-class Babi:
-    """Stories with questions, in the files of the bAbI tasks (Weston et al. 2015).
-
-    The model's encoders are `story`, a grid of sentences by words, and `question`; the answer is the target, one token.
-    The tokenizer is `word: {split: spaces}`: all is read in lower case, without the marks that end sentences.
-
-    Settings:
-        folder: The folder with files such as `qa1_..._train.txt`, looked up under `--data`, then beside the recipe.
-        tasks: The numbers of the tasks, a list; several are trained on together.
-        val: The share of the training questions that the training is watched with and not trained on; 0 is none.
-        words: Words that a sentence has room for, the columns of the grid; a longer sentence is refused.
-        sentences: Of a longer story only the last so many sentences are read.
-    """
-
-    folder: Text
-    tasks: Annotated[Sequence[Annotated[int, Bounds(minimum=1, maximum=999)]], Kind("distinct")]
-    val: Rate = 0.1
-    words: Count = 16
-    sentences: Count = 50
-
-
-@dataclass(frozen=True, kw_only=True)
-class Data:
-    """What is trained on: exactly one of `parallel`, `hub`, `generate` and `babi`, and how it becomes ids.
-
-    Settings:
-        parallel: Pairs of texts from files.
-        hub: Pairs of texts from a data set of the Hugging Face hub.
-        generate: A generated task; needs no files.
-        babi: Stories with questions, from files.
-        tokenizer: How a text becomes tokens; trained on the training part, once, and kept in the run folder.
-        max_length: Training pairs with more tokens on either side are left out and counted; test lines never are, nor
-            are stories.
-        lowercase: Whether all text is made lower case first.
-    """
-
-    parallel: Parallel | None = None
-    hub: Hub | None = None
-    generate: Annotated[Any, Kind("choice:tasks")] | None = None
-    babi: Babi | None = None
-    tokenizer: Annotated[Any, Kind("choice:tokenizers")] = "word"
-    max_length: Count = 256
-    lowercase: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,6 +148,20 @@ class Curriculum:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ValidationSample:
+    """Lines that are decoded at each validation. Their scores are called `val_sample/bleu` and so on; losses are of
+    all lines, and so are the scores at the end of the training, `val/bleu`.
+
+    Settings:
+        lines: How many, from the beginning of the validation part; all of them with `null`.
+        decoding: Decoding method; the one of the recipe may be slower.
+    """
+
+    lines: NonNegativeInt | None = 200
+    decoding: Annotated[Any, Kind("choice:decoders")] = "greedy"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Training:
     """How the model is trained. The first budget that is reached ends it; without any, `max_epochs` is 10.
 
@@ -264,6 +179,7 @@ class Training:
         initialization: What the matrices of the blocks are at first; not where a run starts from another one's weights.
         accumulate: Gradient accumulation steps; the update is the same, with less memory.
         validate_every: Steps between validations; once an epoch without it.
+        validation_sample: What is decoded at each validation.
         early_stopping: When to end before the budget.
         curriculum: Which pairs an epoch has, by their length; all of them without it.
         average_checkpoints: How many of the last checkpoints are averaged at the end; 1 keeps the best one.
@@ -287,6 +203,7 @@ class Training:
     initialization: Annotated[Any, Kind("choice:initializations")] = "default"
     accumulate: Count = 1
     validate_every: LargeCount | None = None
+    validation_sample: ValidationSample = ValidationSample()
     early_stopping: EarlyStopping | None = None
     curriculum: Curriculum | None = None
     average_checkpoints: Count = 1
@@ -294,6 +211,21 @@ class Training:
     compile: bool = False
     workers: Annotated[int, Bounds(minimum=0, maximum=256)] = 0
     seed: Seed = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """How outputs are compared with their references.
+
+    Settings:
+        metrics: Names of metrics, the first one first; those that suit the references without it: BLEU where most have
+            four words, else exact match and an error rate.
+        bleu_tokenizer: How BLEU reads words: 13a, at spaces and punctuation; char, each character; zh, Chinese
+            characters; ja-mecab, Japanese words; flores200, pieces of SentencePiece for 200 languages.
+    """
+
+    metrics: Annotated[Sequence[str], Kind("text_metrics")] | None = None
+    bleu_tokenizer: Literal["13a", "char", "zh", "ja-mecab", "flores200"] = "13a"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -383,6 +315,7 @@ class Recipe:
         model: Model.
         training: Training.
         decoding: Decoding method.
+        evaluation: How outputs are compared with their references.
         trainer: Lightning's own arguments.
         logging: Where metrics go.
     """
@@ -396,5 +329,6 @@ class Recipe:
     model: Model
     training: Training = Training()
     decoding: Annotated[Any, Kind("choice:decoders")] = "greedy"
+    evaluation: Evaluation = Evaluation()
     trainer: Trainer = Trainer()
     logging: Logging = Logging()

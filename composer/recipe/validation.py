@@ -243,7 +243,7 @@ def _early_stopping(root: Node) -> Iterator[Fault]:
         message = f"`{metric.value}` is never measured: {reason[0]}"
         yield fault_at(metric.mark, "metric", f"{path}.metric", message, reason[1])
     watched = metric.value if metric is not None else "val/loss"
-    highest = METRICS[watched.removeprefix("val/")].highest
+    highest = METRICS[watched.rpartition("/")[2]].highest
     if goal is not None and highest is not None and goal.value > highest:
         message = f"`{watched}` is never above {highest:g}, and the goal is {goal.value:g}"
         yield fault_at(goal.mark, "value", f"{path}.goal", message, f"write a number up to {highest:g}")

@@ -11,7 +11,7 @@ from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any
 
 from composer.errors import RunError
-from composer.recipe.metrics import paired_bootstrap
+from composer.recipe.metrics import paired_bootstrap, training_key
 from composer.recipe.recipe import default_name
 from composer.recipe.yaml_reader import read, to_data
 from composer.run_dir import RUNS
@@ -106,7 +106,7 @@ def open_leaderboard(path: Path) -> Leaderboard:
     goals = [Goal(metric, direction) for goal in sweep.get("rank", ()) for metric, direction in goal.items()]
     goals = goals or list(DEFAULT_RANK)
     zipped = {name: axis["zip"] for name, axis in sweep.get("axes", {}).items() if "zip" in axis}
-    curve_metric = next((goal.metric for goal in goals if goal.metric.startswith("val/")), "val/loss")
+    curve_metric = training_key(next((goal.metric for goal in goals if goal.metric.startswith("val")), "val/loss"))
     results = rank_results((trial_result(trial, goals, curve_metric) for trial in read_trials(folder.path)), goals)
     points = [result.trial.point for result in results]
     present = {axis for point in points for axis in point}
@@ -244,7 +244,7 @@ def compare_trials(one: str | Path, other: str | Path, data: str | Path | None =
         hint = "compare runs with the same test part; `--data DIR` says where both look their data up"
         raise RunError.of(f"the two runs have different test lines ({counts})", hint, str(runs[1].run_dir.path))
     outputs = [run.translate(lines) for run, lines in zip(runs, (sources, other_sources), strict=True)]
-    return compare_outputs([str(one), str(other)], outputs, references)
+    return compare_outputs([str(one), str(other)], outputs, references, runs[0].recipe.evaluation["bleu_tokenizer"])
 
 
 def read_test_part(run: Run, data: str | Path | None) -> tuple[list[str], list[str]]:
@@ -259,9 +259,11 @@ def read_test_part(run: Run, data: str | Path | None) -> tuple[list[str], list[s
     return ["\t".join(row) for row in zip(*(texts[name] for name in names), strict=True)], [*texts[TARGET]]
 
 
-def compare_outputs(names: Sequence[str], outputs: Sequence[Sequence[str]], references: Sequence[str]) -> Comparison:
+def compare_outputs(
+    names: Sequence[str], outputs: Sequence[Sequence[str]], references: Sequence[str], bleu_tokenizer: str = "13a"
+) -> Comparison:
     """Return the comparison of two runs' outputs for the same references."""
-    scores, signature = paired_bootstrap(outputs, references, RESAMPLES)
+    scores, signature = paired_bootstrap(outputs, references, RESAMPLES, bleu_tokenizer)
     pairs = [zip(texts, references, strict=True) for texts in outputs]
     right = [{index for index, (text, line) in enumerate(pair) if text.strip() == line.strip()} for pair in pairs]
     alone = [len(right[0] - right[1]), len(right[1] - right[0])]

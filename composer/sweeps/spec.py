@@ -15,7 +15,7 @@ from typing import Any
 from composer.errors import Fault, Mark, RecipeError, did_you_mean, error_at, fault_at
 from composer.recipe import schema_generator
 from composer.recipe.extends_and_overrides import resolve_relative
-from composer.recipe.metrics import METRICS
+from composer.recipe.metrics import METRICS, validation_keys
 from composer.recipe.recipe import default_name, first_setting
 from composer.recipe.schema_reader import duplicate_faults
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, read, to_data
@@ -299,7 +299,7 @@ def load_schema() -> dict[str, Any]:
 
 def rank_metrics() -> list[str]:
     """Return the names of all metrics and costs by which trials can be ranked."""
-    return [*(f"{split}/{name}" for split in ("val", "test") for name in METRICS), *COSTS, "minutes"]
+    return [*validation_keys(), *(f"test/{name}" for name in METRICS), *COSTS, "minutes"]
 
 
 def _misused_axes(sweep: Sweep) -> Iterator[Fault]:
@@ -340,7 +340,7 @@ def _rank_faults(sweep: Sweep) -> Iterator[Fault]:
         if metric not in known:
             message = f"no run logs `{metric}`{did_you_mean(metric, known)}"
             yield fault_at(mark, "metric", "rank", message, f"the metrics are {', '.join(known)}")
-        elif not metrics and sweep.pruner is not None and not metric.startswith("val/"):
+        elif not metrics and sweep.pruner is not None and not metric.startswith("val"):
             message = f"`{metric}` is computed after training, and pruning needs a validation metric"
             yield fault_at(mark, "metric", "rank", message, "begin with a metric of `val/`, or remove `prune`")
         elif metric in metrics:

@@ -192,7 +192,7 @@ def wandb_config(
     sweep: Sweep, overrides: Sequence[str], data: Path | None, min_iterations: int | None
 ) -> dict[str, Any]:
     """Return the sweep in W&B's keys. `min_iterations` is hyperband's, None if nothing is stopped early."""
-    goal = next((goal for goal in sweep.rank if goal.metric.startswith(("val/", "test/", "train/"))), None)
+    goal = next((goal for goal in sweep.rank if goal.metric.startswith(("val", "test/", "train/"))), None)
     if goal is None and (sweep.search.kind == "tpe" or sweep.pruner is not None):
         hint = "write, for example, `rank: [{val/loss: min}]`"
         raise RunError.of("W&B optimises a logged metric, and `rank` names none", hint, str(sweep.file))

@@ -6,7 +6,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,9 @@ from torch.linalg import vector_norm
 from torch.optim import Optimizer
 
 from blocks.core.contract import Block
-from composer.data.encoding import Encoded
 from composer.data.sampler import ResumableBatchSampler
-from composer.data.sources import Pairs
-from composer.data.tokenizer import Tokenizers
 from composer.errors import KeyPath, RunFailed
-from composer.inference.decode import decode_all, length_queries, num_positions
-from composer.inference.decoders import Lengths
 from composer.inference.run import Sample
-from composer.model.encoder_decoder import EncoderDecoder
-from composer.recipe.metrics import text_scores
 from composer.recipe.recipe import Recipe
 from composer.training.checkpointing import (
     CheckpointManager,
@@ -41,6 +33,7 @@ from composer.training.loggers import BUDGET_TRACE, MetricsLogger
 from composer.training.module import Seq2SeqModule
 from composer.training.optim import Budget, Clock, EarlyStopping, Progress
 from composer.training.sharding import is_sharded
+from composer.training.validation_decoder import ValidationDecoder
 
 ROW_STEPS = 10
 """Steps between two rows of metrics; only then does the host wait for the device."""
@@ -294,48 +287,6 @@ class TrainingLoopCallback(Callback):
         self.row_step, self.row_pace = state["row"]["since"], list(state["row"]["budget_spent"])
         if self.curriculum:
             self.curriculum.load_state_dict(state["curriculum"])
-
-
-MAX_SENTENCES = 200
-"""Sentences that are decoded at most, from the start of the validation part."""
-MAX_QUERIES = 1000
-"""Searches at most, where one sentence takes several: a search for each candidate length of its answer."""
-GREEDY = {"greedy": {"max_length": 256}}
-
-
-@dataclass(frozen=True)
-class ValidationDecoder:
-    """Decoder of the first validation sentences, which compares the outputs with their references."""
-
-    encoded: Encoded
-    pairs: Pairs
-    tokenizers: Tokenizers
-
-    def evaluate(self, model: EncoderDecoder, ranks: Ranks) -> tuple[dict[str, float], list[Sample]]:
-        """Return val/exact_match, val/bleu and val/chrf, and the samples; both empty where nothing can be decoded.
-
-        Every rank decodes its part of the sentences; all of them return the same. A collective call.
-        """
-        first = range(min(MAX_SENTENCES, len(self.encoded)))
-        sources = {side: [ids[row] for row in first] for side, ids in self.encoded.sources.items()}
-        count = num_sentences(model, {side: [*map(num_positions, rows)] for side, rows in sources.items()})
-        if not count:
-            return {}, []
-        own = {side: rows[ranks.rank : count : ranks.world] for side, rows in sources.items()}
-        decoded = decode_all([model], own, GREEDY) if any(own.values()) else []  # a rank may have no sentence
-        parts = ranks.gather(self.tokenizers.decode("target", [best.ids for best, *_ in decoded]))
-        outputs = [parts[row % ranks.world][row // ranks.world] for row in range(count)]
-        references = list(self.encoded.lines[:count])
-        texts = self.pairs.sides[next(iter(sources))]
-        samples = [Sample(texts[row], references[row], outputs[row]) for row in range(count)]
-        return {f"val/{name}": score for name, score in text_scores(outputs, references).items()}, samples
-
-
-def num_sentences(model: EncoderDecoder, lengths: Lengths) -> int:
-    """Return how many sentences `MAX_QUERIES` allow; 0 without sources."""
-    count = min(map(len, lengths.values()), default=0)
-    queries = length_queries([model], lengths, GREEDY, [()] * count)
-    return count if len(queries) <= MAX_QUERIES else max(1, queries[MAX_QUERIES].row)
 
 
 TRACED_STEPS = 2 * ROW_STEPS

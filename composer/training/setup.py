@@ -32,7 +32,7 @@ from composer.model.weights import count_parameters, load_weights
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import CPU_REFUSES_16
 from composer.run_dir import RunDir, checkpoint_step, latest_checkpoint, utc_now
-from composer.training.callback import SHARE_FOLDER, TrainingLoopCallback, ValidationDecoder
+from composer.training.callback import SHARE_FOLDER, TrainingLoopCallback
 from composer.training.checkpointing import AtomicCheckpointIO, check_checkpoint, check_same_data, existing_tokenizers
 from composer.training.datamodule import Curriculum, RecipeDataModule
 from composer.training.distributed import cluster_environment, exit_with_launcher, external_launcher, launched_world
@@ -47,6 +47,7 @@ from composer.training.loggers import (
 from composer.training.module import Seq2SeqModule
 from composer.training.reproduce import ReproducedRun, draws_random_numbers, environment_differences, environment_record
 from composer.training.sharding import ShardedStrategy
+from composer.training.validation_decoder import validation_decoder
 
 TOKENIZER_SECONDS = 3600.0
 """Seconds that a process waits for the main one to have trained the tokenizer."""
@@ -123,7 +124,9 @@ def setup(
     # without `validate_every` Lightning validates where an iteration of the sampler ends: after every epoch
     data.resumable = ResumableBatchSampler(data.batches, by_epoch=not training["validate_every"])
     val = data.data.val
-    decoder = ValidationDecoder(val, data.data.pairs["val"], data.tokenizers) if val else None
+    decoder = validation_decoder(recipe, val, data.data.pairs["val"], data.tokenizers) if val else None
+    if decoder and decoder.metrics.left_out:
+        display.say(decoder.metrics.left_out)
     loop = TrainingLoopCallback(recipe, data.resumable, run_dir.checkpoints, curriculum, decoder)
     first = record["reproduces"]["run"] if record.get("reproduces") else original and original.run_dir.path
     loop.reproduced_pace = read_budget_trace(RunDir(Path(first)).metrics) if first else {}

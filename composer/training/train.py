@@ -16,7 +16,7 @@ from pytorch_lightning.loggers import Logger
 from composer.atomic_io import sha256_of_file
 from composer.data.sources import TARGET, DataSource, is_endless, source_names
 from composer.errors import RecipeError, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
-from composer.evaluation import bleu_by_length, evaluate, teacher_forced, training_hints
+from composer.evaluation import bleu_by_length, evaluate_pairs, training_hints
 from composer.fingerprint import read_verified
 from composer.inference.run import Run, Sample, device_for
 from composer.model.weights import count_parameters, is_out_of_memory, save_weights
@@ -213,19 +213,20 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
 
     # an average has no validation yet
     rows = [row for row in loop.history if [int(row["step"])] == [*map(checkpoint_step, paths)]]
-    known = {name: value for row in rows[:1] for name, value in row.items() if name != "step"}
-    tested: dict[str, Any] = {}
-    if training.data.data.test is not None:
-        say("evaluating on the test split")
-        tested = evaluate(run, "test")
-        if "test/truncated" in tested:
-            say(f"test: {tested['test/truncated']}")
-    new = {} if known else validation_scores(training, run)
-    new |= {name: value for name, value in tested.items() if isinstance(value, float)}
+    known = {name: value for row in rows[:1] for name, value in row.items() if name.startswith("val/")}
+    measured: dict[str, Any] = {}
+    for split in parts_to_evaluate(training, known):
+        say(f"evaluating on the {split} split")
+        encoded = training.data.data.split(split)
+        assert encoded is not None
+        measured |= evaluate_pairs(run, split, training.data.data.pairs[split], encoded)
+        if f"{split}/truncated" in measured:
+            say(f"{split}: {measured[f'{split}/truncated']}")
+    new = {name: value for name, value in measured.items() if isinstance(value, float) and name not in known}
     if new:
         logger.write({"step": loop.progress.step, **new})
     by_length = ("test/accuracy_by_length", "test/bleu_by_source_length")  # run.json has the first of them
-    tables = [tested[name] for name in by_length if name in tested]
+    tables = [measured[name] for name in by_length if name in measured]
     record = run_dir.update(
         status="finished",
         ended_at=utc_now(),
@@ -233,7 +234,8 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
         steps=loop.progress.step,
         epochs=round(loop.sampler.epochs(), 3),
         checkpoints_used={"how": how, "checkpoints": [path.name for path in paths]},
-        scores=known | new,
+        scores=new | known,
+        signatures={name: value for name, value in measured.items() if name.endswith("_signature")},
         by_length={"test": tables[0]} if tables else {},
     )
     log_pictures(training, logger, run, [row for table in tables for row in table])
@@ -246,12 +248,11 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     return TrainingResult(run_dir.path, record)
 
 
-def validation_scores(training: TrainingSetup, run: Run) -> dict[str, float]:
-    """Return the scores of a run's weights on the validation part, as they are measured in training."""
-    if (decoder := training.loop.decoder) is None:
-        return {}
-    scores, _ = teacher_forced(run.model, decoder.encoded)
-    return {f"val/{name}": value for name, value in scores.items()} | decoder.evaluate(run.model, Ranks())[0]
+def parts_to_evaluate(training: TrainingSetup, known: Mapping[str, float]) -> list[str]:
+    """Return the parts whose scores are not known yet; a training that decodes a sample knows only losses of `val`."""
+    data, decoder = training.data.data, training.loop.decoder
+    is_known = known and (decoder is None or decoder.part == "val" or not source_names(training.recipe))
+    return [*(["val"] if data.val and not is_known else []), *(["test"] if data.test is not None else [])]
 
 
 def log_pictures(
@@ -264,9 +265,9 @@ def log_pictures(
         pictures = alignments(run, [line for line, _ in first_pairs(training)])
         pages = [alignment_page(one) for one in pictures if one.attentions or one.films or one.memories]
         decoder = training.loop.decoder
-        if not by_length and decoder and (samples := decoder.evaluate(run.model, Ranks())[1]):
-            sources, references, outputs = zip(*samples, strict=True)
-            by_length = bleu_by_length(sources, outputs, references)
+        if not by_length and decoder and "bleu" in decoder.metrics.names:
+            sources, references, outputs = zip(*decoder.evaluate(run.model, Ranks())[1], strict=True)
+            by_length = bleu_by_length(sources, outputs, references, decoder.metrics)
         logger.wandb.pictures(training.loop.progress.step, pages, by_length)
     except Exception as error:  # the run has finished: no trouble with a picture may make it fail
         training.display.say(f"no pictures for Weights & Biases: {one_line_error(error)}")

@@ -13,12 +13,12 @@ from markupsafe import Markup
 from composer.atomic_io import parse_json, read_text
 from composer.data.sources import TARGET, DataSource, Pairs, available_splits, generate_pairs, source_names
 from composer.errors import DataError, RecipeError, RunError
-from composer.evaluation import accuracy_by_length, bleu_by_length, missing_split, training_hints
+from composer.evaluation import accuracy_by_length, bleu_by_length, missing_split, recipe_metrics, training_hints
 from composer.fingerprint import read_verified
 from composer.formatting import format_number
 from composer.inference.run import Run, Sample, decoding_settings, open_run, open_untrained, translate_lines
 from composer.recipe.cache import SHORT_HASH
-from composer.recipe.metrics import METRICS
+from composer.recipe.metrics import METRICS, SAMPLE
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import (
     RunDir,
@@ -161,8 +161,10 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
     examples = [Sample(*row) for row in list(zip(lines, references, outputs, strict=True))[:NUM_EXAMPLES]]
     if not measure:
         return examples, known or []
-    by_length = accuracy_by_length if run.recipe.dataset.get("generate") else bleu_by_length
-    return examples, by_length(texts[0], outputs, references)
+    if run.recipe.dataset.get("generate"):
+        return examples, accuracy_by_length(texts[0], outputs, references)
+    metrics = recipe_metrics(run.recipe, references)
+    return examples, bleu_by_length(texts[0], outputs, references, metrics) if "bleu" in metrics.names else []
 
 
 def open_split(source: Source, run: Run, split: str | None, data: Path | None) -> Pairs | None:
@@ -276,6 +278,10 @@ def to_minute(time: Any) -> str:
     return str(time)[:16].replace("T", " ") + " UTC" if time else ""
 
 
+PARTS = {"val": "validation", SAMPLE: "a sample of it", "test": "test"}
+"""What parts of the data are called in the table of scores."""
+
+
 def score_table(source: Source) -> dict[str, Any]:
     """Return the splits that have scores, and the label, the scores and the meaning of each metric.
 
@@ -284,14 +290,14 @@ def score_table(source: Source) -> dict[str, Any]:
     validations = [row for row in source.rows if "val/loss" in row]
     scores = source.record.get("scores") or (validations[-1] if validations else {})
     scores = {name: value for name, value in scores.items() if isinstance(value, int | float)}
-    columns = [split for split in ("val", "test") if any(f"{split}/{name}" in scores for name in METRICS)]
+    columns = [part for part in PARTS if any(f"{part}/{name}" in scores for name in METRICS)]
     rows = []
     for name, metric in METRICS.items():
         values = [scores.get(f"{split}/{name}") for split in columns]
         if any(value is not None for value in values):
             cells = ["" if value is None else metric.format(value) for value in values]
             rows.append((metric.label, cells, metric.meaning))
-    return {"splits": [{"val": "validation", "test": "test"}[split] for split in columns], "rows": rows}
+    return {"splits": [PARTS[split] for split in columns], "rows": rows}
 
 
 def compare_sample(sample: Sample, sides: Sequence[str]) -> ComparedTexts:

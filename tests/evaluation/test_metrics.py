@@ -8,10 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from composer import evaluation
 from composer.cli.runs import print_evaluation
 from composer.evaluation import evaluate
 from composer.hub.model_card import model_card
-from composer.recipe.metrics import METRICS, Metric, as_maximised, format_scores, text_scores, token_scores
+from composer.recipe.metrics import (
+    METRICS,
+    Metric,
+    TextMetrics,
+    as_maximised,
+    choose_metrics,
+    format_scores,
+    token_scores,
+)
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.sweeps.leaderboard_text import leaderboard_text
@@ -28,8 +37,8 @@ SUMS = {"loss": 12.0, "right": 3.0, "tokens": 8.0}
 def word_ratio(monkeypatch: pytest.MonkeyPatch) -> Metric:
     """A made-up metric: words of the outputs for each word of the references, and less is better."""
 
-    def ratio(hypotheses: list[str], references: list[str]) -> float:
-        words = [sum(len(text.split()) for text in texts) for texts in (hypotheses, references)]
+    def ratio(hypotheses: list[str], references: list[list[str]]) -> float:
+        words = [sum(len(text.split()) for text in texts) for texts in (hypotheses, references[0])]
         return words[0] / words[1]
 
     metric = Metric(
@@ -43,6 +52,7 @@ def word_ratio(monkeypatch: pytest.MonkeyPatch) -> Metric:
         hub="words",
     )
     monkeypatch.setitem(METRICS, "word_ratio", metric)
+    monkeypatch.setattr(evaluation, "choose_metrics", lambda *_, **__: TextMetrics(("word_ratio",), "13a"))
     return metric
 
 
@@ -51,7 +61,7 @@ def test_one_entry_makes_a_metric(tmp_path: Path, word_ratio: Metric, capsys: py
     run = RunDir(tmp_path / "run")
     record = train(load(tmp_path / "tiny.yaml"), run=run.path).record
     rows = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
-    assert sum("val/word_ratio" in row for row in rows) == 3
+    assert sum("val_sample/word_ratio" in row for row in rows) == 3
     shown = word_ratio.format(record["scores"]["test/word_ratio"])
     assert f"word ratio {shown}" in capsys.readouterr().out
     scores = evaluate(run.path)
@@ -63,7 +73,7 @@ def test_one_entry_makes_a_metric(tmp_path: Path, word_ratio: Metric, capsys: py
     html = report(run.path).read_text(encoding="utf-8")
     assert word_ratio.meaning in html
     assert shown in html
-    assert "val/word_ratio" in html  # its learning curve
+    assert "val_sample/word_ratio" in html  # its learning curve
     text = model_card(load(run.recipe), run.read())
     assert "type: words" in text
     assert "| word ratio |" in text
@@ -82,7 +92,55 @@ def test_one_entry_makes_a_metric_to_rank_by(tmp_path: Path, word_ratio: Metric)
 def test_scores_come_from_sums_or_from_texts() -> None:
     assert set(token_scores(SUMS)) == {"loss", "perplexity", "token_accuracy"}
     assert token_scores(SUMS | {"bits": 6.0, "rows": 4.0})["bits_per_sequence"] == 1.5
-    assert set(text_scores(["a"], ["a"])) == {"exact_match", "bleu", "chrf"}
+    texts = ["a man sleeps in the sun", "and so did I ."]
+    metrics = choose_metrics(texts, None, "13a")
+    assert metrics.scores(texts, [texts]) == pytest.approx({"bleu": 100.0, "chrf": 100.0, "exact_match": 1.0})
+    assert metrics.scores(["a man sleeps in the sun ", "no"], [texts])["exact_match"] == 0.5
+    assert metrics.scores([], [[]]) == {}
+    assert [*metrics.signatures(2)] == ["bleu_signature", "chrf_signature"]
+    assert "nrefs:2" in metrics.signatures(2)["bleu_signature"]
+
+
+CHOICES = {
+    "sentences": (["ein Mann schläft in der Sonne"], ("bleu", "chrf", "exact_match"), ""),
+    "words": (["1234", "99"], ("exact_match", "character_error_rate", "chrf"), "fewer than four words"),
+    "sounds": (["AH1 B", "K AE1 T"], ("exact_match", "word_error_rate", "chrf"), "fewer than four words"),
+    "Japanese": (
+        ["日本語の文には空白がない。"],
+        ("exact_match", "character_error_rate", "chrf"),
+        "tokenizer: char",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CHOICES)
+def test_metrics_suit_the_references(kind: str) -> None:
+    references, names, reason = CHOICES[kind]
+    metrics = choose_metrics(references * 3, None, "13a")
+    assert metrics.names == names
+    assert reason in metrics.left_out
+    assert bool(reason) == bool(metrics.left_out)
+
+
+def test_bleu_of_a_script_without_spaces_counts_characters() -> None:
+    references, wrong = (
+        ["日本語の文には空白がない。", "私は本を読みます。"],
+        ["日本語の文には空白がある。", "私は本を読みました。"],
+    )
+    metrics = choose_metrics(references, None, "char")
+    assert metrics.names[0] == "bleu"
+    assert metrics.scores(wrong, [references])["bleu"] > 60
+    assert "tok:char" in metrics.signatures()["bleu_signature"]
+
+
+def test_the_closest_of_several_references_counts() -> None:
+    metrics = choose_metrics([], ["exact_match", "word_error_rate", "character_error_rate", "ter"], "13a")
+    scores = metrics.scores(["a b", "c"], [["a x", "d"], ["a b", "c"]])
+    assert scores == {"exact_match": 1.0, "word_error_rate": 0.0, "character_error_rate": 0.0, "ter": 0.0}
+    half = metrics.scores(["a b", "c"], [["a x", "c"]])
+    assert half == pytest.approx(
+        {"exact_match": 0.5, "word_error_rate": 1 / 3, "character_error_rate": 0.25, "ter": 100 / 3}
+    )
 
 
 def test_the_direction_is_that_of_the_table() -> None:

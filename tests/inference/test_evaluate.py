@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from pathlib import Path
@@ -10,12 +11,13 @@ import pytest
 import sacrebleu
 import torch
 
+from composer.atomic_io import sha256_of_file
 from composer.cli.runs import print_evaluation
 from composer.errors import DataError, RunError
 from composer.evaluation import accuracy_by_length, bleu_by_length, bucket, evaluate
 from composer.inference.run import open_run
 from composer.model.encoder_decoder import EOS
-from composer.recipe.metrics import text_scores
+from composer.recipe.metrics import choose_metrics
 from composer.recipe.recipe import load
 from composer.training.train import train
 from tests.inference.untrained import LANGUAGE, TWO, made
@@ -35,7 +37,7 @@ def lines(run: Path, name: str) -> list[str]:
 def test_bleu_and_chrf_equal_those_of_sacrebleu(gru: Path) -> None:
     run = open_run(gru)
     scores = evaluate(run)
-    assert set(scores) - {CUT} == {f"test/{key}" for key in KEYS | TEXTS}
+    assert set(scores) - {CUT} == {f"test/{key}" for key in {"measured"} | KEYS | TEXTS}
     references = lines(gru, "test.1")
     hypotheses = run.translate(lines(gru, "test.0"))
     assert scores["test/bleu"] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score)
@@ -88,16 +90,55 @@ def test_data_files_are_looked_up_in_the_data_folder_first(gru: Path, tmp_path: 
         evaluate(gru, data=tmp_path)
 
 
+def test_files_are_evaluated_as_a_split_is(gru: Path, tmp_path: Path) -> None:
+    data = gru.parent / "data"
+    files = {"sources": [data / "test.0"], "targets": [data / "test.1"], "name": "news"}
+    found = evaluate(gru, **files, hypotheses=tmp_path / "out.jsonl")
+    assert found["news/measured"] == {
+        "lines": 12,
+        "sha256": {"source": sha256_of_file(data / "test.0"), "target": sha256_of_file(data / "test.1")},
+    }
+    assert {key.partition("/")[2]: value for key, value in found.items()} == {
+        key.partition("/")[2]: value for key, value in evaluate(gru).items()
+    }
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["ref"] for row in rows] == lines(gru, "test.1")
+    assert [row["mt"] for row in rows] == open_run(gru).translate([row["src"] for row in rows])
+
+
+def test_a_line_may_have_several_references(gru: Path, tmp_path: Path) -> None:
+    data = gru.parent / "data"
+    decoded = open_run(gru).translate(lines(gru, "test.0"))
+    (tmp_path / "second").write_text("".join(f"{line}\n" for line in decoded), encoding="utf-8")
+    found = evaluate(gru, sources=[data / "test.0"], targets=[data / "test.1", tmp_path / "second"])
+    assert found["test.1/exact_match"] == 1.0
+    assert "nrefs:2" in found["test.1/bleu_signature"]
+
+
+WRONG_FILES = {
+    "no source": ((), ("test.1",), "news", "a `--source` for each encoder, source"),
+    "two sources": (("test.0", "test.0"), ("test.1",), "news", "a `--source` for each encoder"),
+    "no target": (("test.0",), (), "news", "and a `--target`"),
+    "a name that is taken": (("test.0",), ("test.1",), "val", "`val` is the name of a split"),
+    "other lines": (("test.0",), ("train.1",), "news", "has 12 lines and"),
+    "no file": (("nothing",), ("test.1",), "news", "nothing"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_FILES)
+def test_files_that_do_not_fit_are_refused(gru: Path, case: str) -> None:
+    sources, targets, name, message = WRONG_FILES[case]
+    data = gru.parent / "data"
+    with pytest.raises((RunError, DataError), match=message):
+        evaluate(gru, sources=[data / one for one in sources], targets=[data / one for one in targets], name=name)
+
+
 def test_models_with_two_encoders_or_none_are_evaluated(tmp_path: Path) -> None:
-    assert set(evaluate(made(tmp_path / "two" / "run", TWO))) - {CUT} == {f"test/{key}" for key in KEYS | TEXTS}
-    assert set(evaluate(made(tmp_path / "language" / "run", LANGUAGE))) == {f"test/{key}" for key in KEYS}
-
-
-def test_correct_answers_have_full_scores() -> None:
-    texts = ["the cat sat on the mat .", "and so did I"]
-    assert text_scores(texts, texts) == pytest.approx({"exact_match": 1.0, "bleu": 100.0, "chrf": 100.0})
-    assert text_scores(["the cat sat on the mat . ", "no"], texts)["exact_match"] == 0.5
-    assert text_scores([], []) == {"exact_match": 0.0, "bleu": 0.0, "chrf": 0.0}
+    assert set(evaluate(made(tmp_path / "two" / "run", TWO))) - {CUT} == {
+        f"test/{key}" for key in {"measured"} | KEYS | TEXTS
+    }
+    language = evaluate(made(tmp_path / "language" / "run", LANGUAGE))
+    assert set(language) == {f"test/{key}" for key in {"measured"} | KEYS}
 
 
 def test_accuracy_is_grouped_by_source_length() -> None:
@@ -155,5 +196,5 @@ def test_buckets_are_of_ten_words() -> None:
     buckets = {0: "0", 1: "1-10", 10: "1-10", 11: "11-20", 50: "41-50", 51: "51+", 300: "51+"}
     assert {words: bucket(words)[1] for words in buckets} == buckets
     sources = ["a " * words for words in (60, 3, 12, 4)]
-    rows = bleu_by_length(sources, ["x y z w"] * 4, ["x y z w"] * 4)
+    rows = bleu_by_length(sources, ["x y z w"] * 4, ["x y z w"] * 4, choose_metrics([], ["bleu"], "13a"))
     assert [(row["words"], row["lines"]) for row in rows] == [("1-10", 2), ("11-20", 1), ("51+", 1)]

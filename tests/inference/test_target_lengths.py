@@ -21,7 +21,7 @@ from composer.inference.decoders import (
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.testing import LawError
 from composer.testing.model_laws import searching
-from composer.training.callback import MAX_QUERIES, MAX_SENTENCES, num_sentences
+from composer.training.validation_decoder import MAX_QUERIES, ValidationDecoder
 from tests.inference.small_models import SIZED, TARGET, forward_score, model_of, sized
 
 SOURCES = [[5, 6], [4, 7, 9, 10], [], [11, 4, 6]]
@@ -172,10 +172,15 @@ def test_a_row_without_extra_room_has_one_query() -> None:
 
 
 def test_validation_decodes_fewer_sentences_where_rows_have_many_lengths() -> None:
-    for ratio, many in ((1.0, MAX_SENTENCES), (2.0, MAX_QUERIES // 11)):
-        assert num_sentences(sized("plain", ratio=ratio), {"source": [10] * MAX_SENTENCES}) == many
-    assert num_sentences(sized("plain"), {"source": [900, 900]}) == 2
-    assert num_sentences(model_of(), {}) == 0
+    unused: Any = None
+    sample, whole = (
+        ValidationDecoder(unused, unused, unused, part, None, {"greedy": {}}, unused) for part in ("val_sample", "val")
+    )
+    for ratio, many in ((1.0, 200), (2.0, MAX_QUERIES // 11)):
+        assert sample.count_lines(sized("plain", ratio=ratio), {"source": [10] * 200}) == many
+        assert whole.count_lines(sized("plain", ratio=ratio), {"source": [10] * 200}) == 200
+    assert sample.count_lines(sized("plain"), {"source": [900, 900]}) == 2
+    assert sample.count_lines(model_of(), {}) == 0
 
 
 def test_an_answer_that_may_not_reach_the_size_of_its_source_is_cut() -> None:

@@ -49,6 +49,7 @@ NUMBERS = "data.tokenizer={bits: {size: 3, numbers: true}}"
 BITS = f"{task('vector_copy', 'bits: 3, max_length: 3')}; data.tokenizer={{bits: {{size: 3}}}}"
 FIXED = "model.output.length=3"
 STOP = "training.early_stopping={patience: 1}"
+FEW_LINES = [{"lines": 1}, {"lines": 2}]
 DEAD = [
     Dead("data.lowercase", [True, False], "", "data.generate=dialect"),
     Dead("data.lowercase", [True, False], "", kind="stories"),
@@ -74,6 +75,16 @@ DEAD = [
         "training.max_steps=4",
         live={"patience": None, "goal": 1},
     ),
+    Dead("training.validation_sample", FEW_LINES, NO_VAL, "data.parallel.val=3", "files"),
+    Dead("training.validation_sample", FEW_LINES, "", kind="language"),
+    Dead("training.validation_sample", FEW_LINES, "training.early_stopping={metric: val/chrf}", "training.seed=1"),
+    Dead(
+        "training.validation_sample.decoding",
+        ["greedy", {"sample": {"seed": 3}}],
+        "training.validation_sample={lines: 0}",
+        "training.seed=1",
+    ),
+    Dead("evaluation.bleu_tokenizer", ["13a", "char"], "evaluation.metrics=[chrf]", "evaluation.metrics=[bleu]"),
     Dead("training.early_stopping.min_delta", [0, 5], "training.early_stopping={patience: null, goal: 1}", STOP),
     Dead("training.schedule", ["plateau", "constant"], NO_VAL, "data.parallel.val=3", "files"),
     Dead("training.schedule", ["plateau", "constant"], "trainer.limit_val_batches=0"),

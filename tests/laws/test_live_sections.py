@@ -120,6 +120,10 @@ EXCEPTIONS = {
     "data.tokenizer.bits.size": "has one value that the data do not refuse",
     "data.hub.config": "is for a data set that has several, which a folder has not",
     "decoding.viterbi.max_ratio": "is for answers of more than 50 tokens, and the most probable ones here are shorter",
+    **{
+        f"training.validation_sample.decoding.{key}": "is a key of `decoding`, where it is tried"
+        for key in ("sample.max_ratio", "viterbi.max_length", "viterbi.max_ratio")
+    },
     "training.compile": "saves time alone",
     "training.workers": "save time alone",
     "trainer.enable_progress_bar": "is seen on the terminal alone",
@@ -257,6 +261,7 @@ def logging_of(recipe: Recipe, folder: Path) -> Any:
     """What W&B is told."""
     told: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_DATA_DIR", str(folder))  # or the logger sets it until its run ends
         patch.setattr(wandb, "init", lambda **arguments: told.update(arguments))
         patch.setenv("WANDB_API_KEY", "x")
         patch.delenv("WANDB_MODE", raising=False)

@@ -72,7 +72,9 @@ def test_the_closest_default_takes_precedence(
 def test_every_default_is_filled_in(tmp_path: Path) -> None:
     canonical = loaded(tmp_path, TEXT.replace("@", "norm").replace("%", "dropout: 0.1")).canonical
     known = load()["$defs"]
-    assert list(canonical) == ["recipe", "name", "data", "model", "training", "decoding", "trainer", "logging"]
+    assert list(canonical) == [
+        *("recipe", "name", "data", "model", "training", "decoding", "evaluation", "trainer", "logging")
+    ]
     assert set(canonical["training"]) == set(known["training"]["properties"])
     assert canonical["model"] == {
         "width": 64,
@@ -290,5 +292,5 @@ def counted(place: tuple[Any, ...]) -> set[str]:
         return {section, "run"}
     if section == "trainer":
         return {"run"} if key in TRAINER_WITH_EFFECT else set()
-    decides = section == "decoding" or (section == "training" and key not in TRAINING_WITHOUT_EFFECT)
+    decides = section in ("decoding", "evaluation") or (section == "training" and key not in TRAINING_WITHOUT_EFFECT)
     return {"run"} if decides else set()

@@ -129,7 +129,7 @@ def _words(block: str, settings: dict[str, Any]) -> Tree:
             assert settings["dropout"] == 0.1
             return ({8: "self"}[settings["heads"]],)
         case "feed_forward":
-            assert (settings["hidden"], settings["activation"], settings["dropout"]) == (1024, "relu", 0.1)
+            assert (settings["hidden"] or 4 * 256, settings["activation"], settings["dropout"]) == (1024, "relu", 0.1)
             return "ff", "linear"
     assert block in ("norm", "dropout")
     return (block,)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from composer.recipe.metrics import training_key
 from composer.sweeps.leaderboard import Leaderboard, open_leaderboard
 from composer.sweeps.sweep import Trial, write_trial
 
@@ -62,9 +63,9 @@ def ran(run: Path, metric: str, value: float | None, status: str) -> None:
     (run / "run.json").write_text(json.dumps(record), encoding="utf-8")
     rows = [
         {"step": 10, "train/tokens_per_second": 100.0},
-        {"step": 10, "minutes": 1.0, metric: 1.0, "val/loss": 4.0},
+        {"step": 10, "minutes": 1.0, training_key(metric): 1.0, "val/loss": 4.0},
         {"step": 20, "train/tokens_per_second": 300.0},
-        {"step": 20, "minutes": 2.0, metric: value, "val/loss": 3.0},
+        {"step": 20, "minutes": 2.0, training_key(metric): value, "val/loss": 3.0},
     ]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 

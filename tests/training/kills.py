@@ -27,7 +27,7 @@ import torch
 
 from composer.errors import ComposerError
 from composer.recipe.recipe import load
-from composer.training import callback, checkpointing
+from composer.training import checkpointing, validation_decoder
 from composer.training import train as finalize
 from composer.training.callback import TrainingLoopCallback
 from composer.training.loggers import JsonLinesWriter, json_line
@@ -46,15 +46,15 @@ BEFORE: dict[str, tuple[Any, str]] = {
     "step": (TrainingLoopCallback, "on_train_batch_end"),
     "update": (Seq2SeqModule, "on_before_optimizer_step"),
     "validation": (Seq2SeqModule, "validation_step"),
-    "decoding": (callback, "decode_all"),
+    "decoding": (validation_decoder, "decode_all"),
     "removing": (checkpointing.AtomicCheckpointIO, "remove_checkpoint"),
-    "measuring": (finalize, "evaluate"),
+    "measuring": (finalize, "evaluate_pairs"),
 }
 """Points that lie before a function: where it is called by this name."""
 AFTER: dict[str, tuple[Any, str]] = {
     "digest": (checkpointing, "atomic_write"),
     "kept": (checkpointing.AtomicCheckpointIO, "save_checkpoint"),
-    "measured": (finalize, "evaluate"),
+    "measured": (finalize, "evaluate_pairs"),
 }
 
 

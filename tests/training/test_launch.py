@@ -229,17 +229,17 @@ def test_a_signal_during_the_final_evaluation_leaves_it_to_the_resumed_run(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train(tiny(), tmp_path / "whole")
-    real = finalize.evaluate
+    real = finalize.evaluate_pairs
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
-        monkeypatch.setattr(finalize, "evaluate", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
+        monkeypatch.setattr(finalize, "evaluate_pairs", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
         with pytest.raises(SystemExit) as left:
             train(tiny(), tmp_path / "cut")
     finally:
         signal.signal(signal.SIGTERM, before)
     assert left.value.code == 143
     assert RunDir(tmp_path / "cut").read()["status"] == "interrupted"
-    monkeypatch.setattr(finalize, "evaluate", real)
+    monkeypatch.setattr(finalize, "evaluate_pairs", real)
     done = train(tiny(), tmp_path / "cut", resume=True)
     assert done.record["status"] == "finished"
     assert same_weights(tmp_path / "whole", tmp_path / "cut")

@@ -296,7 +296,7 @@ def test_a_run_killed_during_its_final_evaluation_is_finished(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("composer.training.train.evaluate", dies)
+        patch.setattr("composer.training.train.evaluate_pairs", dies)
         with pytest.raises(Killed):
             train(tiny(), tmp_path / "run")
     outcome = train(tiny(), tmp_path / "run", resume=True)

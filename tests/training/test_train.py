@@ -61,7 +61,12 @@ def test_a_finished_run_folder_has_all_its_files(
     said = capsys.readouterr().out
     assert str(run) in said
     assert "validation at step 12" in said
-    assert "test: loss" in said
+    assert "test: BLEU" in said
+    assert "; of a sample: BLEU" in said
+    again = composer.evaluate(run, "val")
+    assert {key: again[key] for key in ("val/bleu", "val/chrf")} == {
+        key: outcome.scores[key] for key in ("val/bleu", "val/chrf")
+    }
 
 
 def test_the_weights_are_those_of_the_best_validation(tiny: Tiny, tmp_path: Path) -> None:

@@ -82,7 +82,15 @@ def titles(page: Any) -> list[str]:
 
 
 def test_the_curves_are_the_metrics(page: Any, trained: Path) -> None:
-    assert titles(page) == ["Loss", "Perplexity", "Accuracy", "BLEU and chrF", "Learning rate", "Accuracy on test"]
+    assert titles(page) == [
+        "Loss",
+        "Perplexity",
+        "Accuracy",
+        "BLEU and chrF",
+        "Error rates",
+        "Learning rate",
+        "Accuracy on test",
+    ]
     rows = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
     curves = figures(page)[0]["data"]
     assert [curve["name"] for curve in curves] == ["train/loss", "val/loss"]

@@ -1,0 +1,111 @@
+"""The section `data` of the recipe language: where pairs come from, and how they become tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from blocks.core.contract import Bounds, Count, Kind, Rate
+
+Text = Annotated[str, Kind("text")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """One part of the data: two line-aligned text files, or one file with columns (TSV, CSV, JSON lines, Parquet).
+
+    Settings:
+        file: A file with columns; `source` and `target` then name its columns.
+        source: The file, or the column, with the source text. With several encoders, one key per encoder in its place.
+        target: The file, or the column, with the target text.
+    """
+
+    file: Text | None = None
+    source: Text | None = None
+    target: Text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parallel:
+    """Pairs of texts from files, looked up under `--data`, then beside the recipe.
+
+    Settings:
+        train: Training split.
+        val: Validation split: loss, BLEU and checkpoint selection. An integer holds out that many training pairs,
+            evenly spaced.
+        test: Test split, for `evaluate`; an integer as for `val`.
+    """
+
+    train: Split
+    val: Split | Count | None = None
+    test: Split | Count | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hub:
+    """Pairs of texts from a data set of the Hugging Face hub, or a folder in its form.
+
+    Settings:
+        id: The data set's id, such as `bentrevett/multi30k`.
+        config: The configuration of a data set that has several.
+        train: The split to train on.
+        val: The split to watch the training with.
+        test: The split that `evaluate` measures.
+        source: The column with the source text. With several encoders, one key per encoder in its place.
+        target: The column with the target text.
+    """
+
+    id: Text
+    config: Text | None = None
+    train: Text = "train"
+    val: Text | None = "validation"
+    test: Text | None = "test"
+    source: Text | None = None
+    target: Text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Babi:
+    """Stories with questions, in the files of the bAbI tasks (Weston et al. 2015).
+
+    The model's encoders are `story`, a grid of sentences by words, and `question`; the answer is the target, one token.
+    The tokenizer is `word: {split: spaces}`: all is read in lower case, without the marks that end sentences.
+
+    Settings:
+        folder: The folder with files such as `qa1_..._train.txt`, looked up under `--data`, then beside the recipe.
+        tasks: The numbers of the tasks, a list; several are trained on together.
+        val: The share of the training questions that the training is watched with and not trained on; 0 is none.
+        words: Words that a sentence has room for, the columns of the grid; a longer sentence is refused.
+        sentences: Of a longer story only the last so many sentences are read.
+    """
+
+    folder: Text
+    tasks: Annotated[Sequence[Annotated[int, Bounds(minimum=1, maximum=999)]], Kind("distinct")]
+    val: Rate = 0.1
+    words: Count = 16
+    sentences: Count = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """What is trained on: exactly one of `parallel`, `hub`, `generate` and `babi`, and how it becomes ids.
+
+    Settings:
+        parallel: Pairs of texts from files.
+        hub: Pairs of texts from a data set of the Hugging Face hub.
+        generate: A generated task; needs no files.
+        babi: Stories with questions, from files.
+        tokenizer: How a text becomes tokens; trained on the training part, once, and kept in the run folder.
+        max_length: Training pairs with more tokens on either side are left out and counted; test lines never are, nor
+            are stories.
+        lowercase: Whether all text is made lower case first.
+    """
+
+    parallel: Parallel | None = None
+    hub: Hub | None = None
+    generate: Annotated[Any, Kind("choice:tasks")] | None = None
+    babi: Babi | None = None
+    tokenizer: Annotated[Any, Kind("choice:tokenizers")] = "word"
+    max_length: Count = 256
+    lowercase: bool = False

@@ -1,0 +1,71 @@
+"""What is decoded at a validation: a sample under a name of its own, or everything, as an evaluation does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import composer
+from composer.errors import RecipeError
+from composer.run_dir import read_metrics
+from composer.training.train import train
+from tests.training.tiny_recipes import Tiny
+
+
+def trained(tiny: Tiny, folder: Path, *overrides: str) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Train; return the rows of the validations, without the last row of the final scores, and these."""
+    result = train(tiny(*overrides), folder)
+    rows = [row for row in read_metrics(folder / "metrics.jsonl") if "val/loss" in row]
+    return rows, dict(result.scores)
+
+
+def test_a_sample_has_a_name_of_its_own(tiny: Tiny, tmp_path: Path) -> None:
+    rows, scores = trained(tiny, tmp_path / "run")
+    assert all("val_sample/chrf" in row and "val/chrf" not in row for row in rows)
+    assert "val_sample/chrf" not in scores
+    assert scores["val/chrf"] == composer.evaluate(tmp_path / "run", "val")["val/chrf"]
+
+
+@pytest.mark.parametrize("watched", ["val/chrf", None])
+def test_where_all_lines_are_decoded_as_the_recipe_says_the_score_is_that_of_an_evaluation(
+    tiny: Tiny, tmp_path: Path, watched: str | None
+) -> None:
+    setting = "training.validation_sample.lines=null"
+    if watched:
+        setting = f"training.early_stopping={{metric: {watched}, patience: null}}"
+    rows, scores = trained(tiny, tmp_path / "run", setting, "decoding={beam: {size: 2}}", "training.max_steps=4")
+    expected = "val/chrf" if watched else "val_sample/chrf"  # the sample is greedy, the recipe is not
+    assert expected in rows[-1]
+    if watched:
+        found = composer.evaluate(tmp_path / "run", "val")
+        assert rows[-1]["val/chrf"] == scores["val/chrf"] == found["val/chrf"]
+
+
+def test_the_number_of_lines_is_a_setting(tiny: Tiny, tmp_path: Path) -> None:
+    few, _ = trained(tiny, tmp_path / "few", "training.validation_sample.lines=2", "training.max_steps=4")
+    none, _ = trained(tiny, tmp_path / "none", "training.validation_sample.lines=0", "training.max_steps=4")
+    assert (few[0]["val_sample/exact_match"] * 2).is_integer()
+    assert not [key for key in none[0] if key.startswith("val_sample/")]
+
+
+def test_early_stopping_may_watch_the_sample(tiny: Tiny, tmp_path: Path) -> None:
+    goal = "training.early_stopping={metric: val_sample/chrf, goal: 0, patience: null}"
+    rows, _ = trained(tiny, tmp_path / "run", goal)
+    assert [row["step"] for row in rows] == [4]
+    with pytest.raises(RecipeError, match=r"`val_sample/exact_match` is never above 1"):
+        tiny("training.early_stopping={metric: val_sample/exact_match, goal: 2}")
+
+
+def test_a_metric_that_is_watched_is_measured_though_it_suits_little(tiny: Tiny, tmp_path: Path) -> None:
+    watch = "training.early_stopping={metric: val_sample/ter, patience: null}"
+    rows, _ = trained(tiny, tmp_path / "run", watch, "training.max_steps=4")
+    assert "val_sample/ter" in rows[0]
+
+
+def test_metrics_are_a_setting(tiny: Tiny, tmp_path: Path) -> None:
+    rows, scores = trained(tiny, tmp_path / "run", "evaluation.metrics=[ter]", "training.max_steps=4")
+    assert "val_sample/ter" in rows[0]
+    assert {"val/ter", "test/ter"} <= scores.keys()
+    assert "test/bleu" not in scores
