@@ -15,12 +15,12 @@ from composer.data.collate import data_loader
 from composer.data.encoding import Encoded, encode_pairs, load_data, split_faults
 from composer.data.sampler import EvalBatchSampler
 from composer.data.sources import SPLITS, TARGET, Pairs, available_splits, open_text_files, source_names
-from composer.errors import DataError, RunError
+from composer.errors import DataError, RecipeError, RunError
 from composer.fingerprint import sha256_of_lines
 from composer.inference.decode import evaluation_mode
 from composer.inference.run import Run, decoding_settings, open_run, translate_lines
 from composer.model.encoder_decoder import PAD, EncoderDecoder, SigmoidOutput, target_bits
-from composer.recipe.metrics import References, TextMetrics, choose_metrics, token_scores
+from composer.recipe.metrics import METRICS, References, TextMetrics, choose_metrics, token_scores
 from composer.recipe.recipe import Recipe
 
 Key = TypeVar("Key", int, tuple[int, str])
@@ -65,6 +65,10 @@ def evaluate(
         DataError: If the data files are.
     """
     run = run if isinstance(run, Run) else open_run(run, overrides)
+    if name and not (sources or targets):
+        raise RunError.of("`--name` is for files", "add `--source F --target F`, or choose a split with `--split`")
+    if hypotheses is not None and not source_names(run.recipe):
+        raise RunError.of("a model without encoders decodes nothing to write", "leave out `--hypotheses`")
     if sources or targets:
         file = Path((*targets, *sources)[0])
         split = name or (file.name if file.stem in SPLITS else file.stem)
@@ -126,8 +130,23 @@ def write_hypotheses(file: Path, sources: Sequence[str], outputs: Sequence[str],
         target.writelines(f"{line}\n".encode() for line in lines)
 
 
+TOKENIZER_PACKAGES = {"ja-mecab": "sacrebleu[ja]", "flores200": "sentencepiece"}
+"""What tokenizers of BLEU need besides sacreBLEU."""
+
+
 def recipe_metrics(recipe: Recipe, references: Sequence[str]) -> TextMetrics:
-    """Return the metrics by which a recipe compares outputs with these references."""
+    """Return the metrics by which a recipe compares outputs with these references.
+
+    Raises RecipeError if this machine lacks what BLEU's tokenizer needs.
+    """
+    word = recipe.evaluation["bleu_tokenizer"]
+    if package := TOKENIZER_PACKAGES.get(word):
+        try:
+            METRICS["bleu"].scorer(word)
+        except (ImportError, RuntimeError, OSError):  # as sacreBLEU says it; flores200 is downloaded once
+            message, fix = f"`{word}` needs the package `{package}`", f"pip install '{package}', or write `char`"
+            fault = recipe.fault("package", ("evaluation", "bleu_tokenizer"), message, fix)
+            raise RecipeError([fault]) from None
     return choose_metrics(references, **recipe.evaluation, by_characters="char" in recipe.dataset["tokenizer"])
 
 

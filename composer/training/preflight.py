@@ -12,6 +12,7 @@ import torch
 from composer.data.dry_run import DryRun, dry_run
 from composer.data.sources import DataSource, is_endless
 from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
+from composer.evaluation import recipe_metrics
 from composer.model.planner import Plan, plan
 from composer.model.weights import available_memory
 from composer.recipe.recipe import Recipe
@@ -143,11 +144,15 @@ def _unreached(recipe: Recipe, steps: float, validations: float) -> Iterator[tup
 
 
 def machine_faults(recipe: Recipe, planned: Plan, sample: DryRun | None) -> list[Fault]:
-    """Return why a recipe does not train on this machine: its memory, its devices, their precision."""
+    """Return why a recipe does not train on this machine: its memory, its devices, their precision, its packages."""
     fault = memory_fault(recipe, planned.parameters)
     if fault and sample:  # planned with bounds of the vocabularies, which are smaller; a sample's are not larger
         fault = memory_fault(recipe, plan(recipe, sample.vocabularies()).parameters)
     faults = [fault] if fault and sample else []
+    try:
+        recipe_metrics(recipe, [])
+    except RecipeError as error:
+        faults += error.faults
     shown = ("enable_progress_bar", "enable_model_summary", "log_every_n_steps", "timeout_minutes")
     machine = {*recipe.explicit.get("trainer", {})} - {*shown} or "precision" in recipe.explicit.get("training", {})
     if machine:

@@ -133,6 +133,13 @@ def test_files_that_do_not_fit_are_refused(gru: Path, case: str) -> None:
         evaluate(gru, sources=[data / one for one in sources], targets=[data / one for one in targets], name=name)
 
 
+def test_what_would_be_ignored_is_refused(gru: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="`--name` is for files"):
+        evaluate(gru, name="news")
+    with pytest.raises(RunError, match="without encoders decodes nothing"):
+        evaluate(made(tmp_path / "language" / "run", LANGUAGE), hypotheses=tmp_path / "out.jsonl")
+
+
 def test_models_with_two_encoders_or_none_are_evaluated(tmp_path: Path) -> None:
     assert set(evaluate(made(tmp_path / "two" / "run", TWO))) - {CUT} == {
         f"test/{key}" for key in {"measured"} | KEYS | TEXTS

@@ -9,6 +9,7 @@ import pytest
 
 import composer
 from composer.errors import RecipeError
+from composer.recipe.metrics import Metric
 from composer.run_dir import read_metrics
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny
@@ -62,6 +63,22 @@ def test_a_metric_that_is_watched_is_measured_though_it_suits_little(tiny: Tiny,
     watch = "training.early_stopping={metric: val_sample/ter, patience: null}"
     rows, _ = trained(tiny, tmp_path / "run", watch, "training.max_steps=4")
     assert "val_sample/ter" in rows[0]
+
+
+def test_a_tokenizer_of_bleu_without_its_package_is_refused_before_anything_begins(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: Any) -> None:
+        raise RuntimeError("Japanese tokenization requires extra dependencies")
+
+    monkeypatch.setattr(Metric, "scorer", missing)
+    recipe = tiny("evaluation.bleu_tokenizer=ja-mecab")
+    (fault,) = composer.check(recipe)
+    assert (fault.code, fault.path) == ("package", "evaluation.bleu_tokenizer")
+    assert "on this machine, `ja-mecab` needs the package `sacrebleu[ja]`" in fault.message
+    with pytest.raises(RecipeError, match="needs the package"):
+        train(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_metrics_are_a_setting(tiny: Tiny, tmp_path: Path) -> None:
