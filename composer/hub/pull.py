@@ -18,7 +18,7 @@ from typing import NoReturn
 from safetensors import SafetensorError, safe_open
 
 from composer.atomic_io import atomic_directory, atomic_new_file, os_errors_as_run_errors
-from composer.errors import ComposerError, RecipeError, RunError, did_you_mean
+from composer.errors import ComposerError, RecipeError, RunError, did_you_mean, first_few
 from composer.hub.pack import SUFFIX, open_archive, packed_temporarily
 from composer.hub.pack_format import (
     FILES,
@@ -315,10 +315,14 @@ def copy_files(folder: Path, manifest: Manifest, origin: str, draft: Path) -> No
 def verify_pack(folder: Path, manifest: Manifest, origin: str) -> Recipe:
     """Return the recipe of a pack whose hashes are verified. Raises RunError where a file is not what it should be."""
     try:
-        with safe_open(folder / "model.safetensors", "numpy"):
-            pass  # its header is read and checked
+        with safe_open(folder / "model.safetensors", "pt") as weights:
+            not_finite = [name for name in weights.keys() if not weights.get_tensor(name).isfinite().all()]  # noqa: SIM118
     except SafetensorError:
         refuse(origin, "`model.safetensors` is not in the safetensors format, and other formats can run code")
+    if not_finite:
+        refuse(
+            origin, f"these weights are not finite: {first_few(not_finite)}", "no training writes such; ask its author"
+        )
     record = read_record(folder, origin)
     # data would be looked up under these paths
     folders = record.get("data", {}).get("folders")

@@ -172,7 +172,10 @@ def translate_lines(
     begun = [(prefixes[at] if prefixes else "") if ids else lines[at] for at in full]
     places = [f"{origin}:{first + at + 1}" for at in full]
     read = {side: [*map(cut_line, rows, places)] for side, rows in ids.items()}
-    forced = [[*row] for row in map(cut_line, tokenizers.encode(TARGET, begun), places)]
+    what = "the prefix of this line" if ids else "this line"
+    forced = [
+        [*cut_line(row, place, what)] for row, place in zip(tokenizers.encode(TARGET, begun), places, strict=True)
+    ]
     models, numbers = [run.model for run in runs], [first + at for at in full]
     with oom_as_run_failed(read):
         results = decode_all(models, read, decoding, forced, n_best, numbers)
@@ -187,10 +190,10 @@ def translate_lines(
     return answers
 
 
-def cut_line(ids: SourceIds, place: str) -> SourceIds:
+def cut_line(ids: SourceIds, place: str, what: str = "this line") -> SourceIds:
     """Return the first MAX_TOKENS tokens of a line, and say on stderr if there were more."""
     if len(ids) > MAX_TOKENS:
-        note = f"{place}: this line has {len(ids):,} tokens, and only its first {MAX_TOKENS:,} are read; split it"
+        note = f"{place}: {what} has {len(ids):,} tokens, and only its first {MAX_TOKENS:,} are read; split it"
         sys.stderr.write(f"{strip_control_characters(note)}\n")
     return ids[:MAX_TOKENS]
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save
 
 from composer.errors import ComposerError, RunError
 from composer.hub.pack import open_archive
@@ -314,6 +316,14 @@ def test_a_pickle_in_place_of_weights_is_refused(folder: Path, tmp_path: Path) -
         bad = with_file(folder, tmp_path, "model.safetensors", data)
         assert_refused(bad, tmp_path / "x", "not in the safetensors format")
         shutil.rmtree(bad)
+
+
+def test_weights_that_are_not_finite_are_refused(folder: Path, tmp_path: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    name = next(iter(weights))
+    data = save({**weights, name: torch.full_like(weights[name], float("nan"))})
+    bad = with_file(folder, tmp_path, "model.safetensors", data)
+    assert_refused(bad, tmp_path / "x", f"these weights are not finite: {name}")
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,7 @@ def test_a_prefix_without_end_is_cut(
 ) -> None:
     monkeypatch.setattr("composer.inference.run.MAX_TOKENS", 3)
     translate_lines([open_run(gru)], ["eins"], {"greedy": {"max_length": 2, "max_ratio": 1.0}}, ["one " * 9])
-    assert ":1: this line has 9 tokens, and only its first 3 are read" in capsys.readouterr().err
+    assert ":1: the prefix of this line has 9 tokens, and only its first 3 are read" in capsys.readouterr().err
 
 
 def test_a_line_without_end_is_cut(capsys: pytest.CaptureFixture[str]) -> None:

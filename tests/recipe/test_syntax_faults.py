@@ -60,6 +60,7 @@ SLIPS = [
     ("{cell: lstm,", "{cell\uff1a lstm,", "11:13", "write `cell: lstm`"),
     ("lstm, width", "lstm\uff0c width", "11:23", "write `,`"),
     ("- norm", "\u2013 norm", "9:5", "write `- norm`"),
+    ("model:\n", "extends:\n  \uff0d base.yaml\n  \uff0d other.yaml\nmodel:\n", "4:3", "write `- base.yaml`"),
     ("- norm", "\u2022 norm", "9:5", "write `- norm`"),
     ("- norm", "* norm", "9:5", "write `- norm`"),
     ("- norm", "-\u00a0norm", "9:6", "write plain spaces"),
