@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from composer.hub.pack import pack
     from composer.hub.pull import pull
     from composer.inference.run import Run, open_run
+    from composer.recipe.own_blocks import block
     from composer.recipe.recipe import Recipe, load
+    from composer.testing import check_block
     from composer.viz.report import report
 
 __all__ = [
@@ -38,8 +40,10 @@ __all__ = [
     "RecipeError",
     "Run",
     "RunError",
+    "block",
     "build",
     "check",
+    "check_block",
     "diff",
     "draw",
     "evaluate",
@@ -59,6 +63,8 @@ _HOMES = {
     **dict.fromkeys(("ComposerError", "DataError", "Fault", "RecipeError", "RunError"), "composer.errors"),
     **dict.fromkeys(("Recipe", "load"), "composer.recipe.recipe"),
     **dict.fromkeys(("Run", "open_run"), "composer.inference.run"),
+    "block": "composer.recipe.own_blocks",
+    "check_block": "composer.testing",
     "evaluate": "composer.evaluation",
     "report": "composer.viz.report",
     "pack": "composer.hub.pack",

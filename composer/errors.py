@@ -5,17 +5,20 @@ from __future__ import annotations
 import difflib
 import errno
 import re
+import traceback
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
 MAX_MESSAGE = 2000  # characters: a name in a message may be as long as the file
 MAX_LISTED = 5  # items of a list in a message
 MAX_RENDERED = 20  # faults that are printed
 MAX_LIBRARY_MESSAGE = 300  # characters of a library's own message
+OURS = tuple(str(Path(__file__).parents[1] / package) for package in ("blocks", "composer"))
 WINDOW = 120  # characters of a long line that are shown around the fault
 
 
@@ -175,6 +178,14 @@ def first_few(items: Sequence[str]) -> str:
 def one_line_error(error: Exception) -> str:
     """Return the message of a library's error on one line, cut where it is long."""
     return (" ".join(str(error).split()) or type(error).__name__)[:MAX_LIBRARY_MESSAGE]
+
+
+def error_of_code(error: Exception) -> str:
+    """Return the type and message of what a block's code raised, and its line if the block is not one of ours."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(OURS) and "/torch/" not in frame.filename]
+    place = f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
+    return f"{type(error).__name__}: {error}{place}"
 
 
 OS_ERROR_HINTS = {

@@ -18,6 +18,7 @@ from composer.atomic_io import sha256_of_file
 from composer.data.sources import DataSource, Pairs, is_endless
 from composer.errors import RunError, os_error_reason
 from composer.recipe import canonical_form
+from composer.recipe.own_blocks import check_recorded_blocks
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import HASHED, RESUME, RunDir
 
@@ -109,13 +110,21 @@ UNVERIFIED = "SEQCOMPOSER_UNVERIFIED"
 """Environment variable: set to 1, runs are opened although their files are not those of the training."""
 
 
+def is_verifying() -> bool:
+    """Return whether runs are refused whose parts are not those of the training."""
+    return os.environ.get(UNVERIFIED, "0") in ("", "0")
+
+
 def read_verified(run: RunDir) -> dict[str, Any]:
     """Return run.json of a run whose recipe, tokenizer and weights are those that the training wrote. Raises RunError.
+
+    So are own blocks, whose sources were hashed.
 
     A file that is not there yet is missed by who reads it.
     """
     record = run.read()
-    if os.environ.get(UNVERIFIED, "0") in ("", "0"):
+    check_recorded_blocks(record, run.path, is_verifying())
+    if is_verifying():
         for key, name in HASHED.items():
             path = run.path / name
             if os.path.lexists(path) and (difference := _difference(run, record, key, path)):

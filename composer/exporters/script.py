@@ -28,6 +28,7 @@ from composer.inference.decoders import DECODERS
 from composer.model.builder import build, vocabulary_bounds
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.weights import load_weights
+from composer.recipe.own_blocks import refuse_own_blocks
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import GROUP, plug_ins
 from composer.run_dir import RunDir
@@ -75,6 +76,7 @@ def export_script(run_or_recipe: str | Path | Recipe, path: str | Path, override
     require_absent(target)
     source = open_source(run_or_recipe, overrides)
     recipe, sizes = source.recipe, dict(source.vocabularies)
+    refuse_own_blocks(recipe, "an export is a folder of modules")
     model = build(recipe, sizes)
     (decoder,) = recipe.decoding
     if problem := DECODERS[decoder].model_problem([model]):

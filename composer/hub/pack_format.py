@@ -22,7 +22,7 @@ from composer.atomic_io import is_hash, open_regular
 from composer.errors import ComposerError, RunError, os_error_reason
 from composer.formatting import CONTROL_CHARACTERS
 from composer.recipe.recipe import Recipe, load
-from composer.recipe.registry import plug_ins
+from composer.recipe.registry import OWN, plug_ins
 from composer.recipe.schema_reader import RECIPE_NAME
 from composer.recipe.yaml_reader import MAX_BYTES, read, strings_in
 from composer.run_dir import HASHED, RunDir, is_plain_data, versions
@@ -301,7 +301,7 @@ def missing_plug_ins(record: dict[str, Any]) -> str:
 
     `record` has passed `check_record`.
     """
-    installed = {point.name for point in plug_ins()}
+    installed = {*OWN, *(point.name for point in plug_ins())}
     names = []
     for name, source in (record.get("plug_ins") or {}).items():
         package = source.get("distribution") or source.get("from") or "an unknown package"

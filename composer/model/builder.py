@@ -16,7 +16,7 @@ from torch import nn
 from blocks.core.contract import Block, BlockError, Context, Named, NoEffect, Path, Site, State, Stream
 from blocks.core.scope import Scope
 from blocks.core.stack import Stack
-from composer.errors import Fault, RecipeError
+from composer.errors import Fault, RecipeError, error_of_code
 from composer.model.encoder_decoder import (
     NUM_SPECIAL,
     AnyEmbedding,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # an exported model is built without recipe files: from the s
 
 DEPENDS_ON_PLACE = ("name", "memory", "kind", "causality", "pace")
 """Codes of faults that a stack may have in one place and not in another."""
-AUTHOR = "its author finds the fault with `composer.testing.check_block`"
+AUTHOR = "its author finds the fault with `composer.check_block`"
 """Hint for a fault that no recipe can avoid."""
 
 
@@ -254,7 +254,7 @@ class Builder:
         except Exception as error:  # a plug-in's constructor may raise anything, and torch's refuses overflowing sizes
             if is_out_of_memory(error):
                 raise ModelTooLarge(NO_MEMORY, site.path) from error
-            message = f"`{word}` cannot be built: {type(error).__name__}: {error}"
+            message = f"`{word}` cannot be built: {error_of_code(error)}"
             self.fault("block", site.path, message, f"make its numbers smaller, or {AUTHOR}")
             block = StandIn(stand_in_stream)
         block.path = site.path

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
 from blocks.core.contract import Block, Path, Stream
-from composer.errors import Fault, RecipeError
+from composer.errors import Fault, RecipeError, error_of_code
 from composer.model.builder import AUTHOR, Builder, RecordingBuilder, encoder_stacks, vocabulary_bounds
 from composer.model.encoder_decoder import (
     EncoderDecoder,
@@ -262,7 +262,7 @@ def attribute_failures(block: Block, name: str) -> Callable[..., Any]:
         except Exception as error:  # a plug-in's block may raise anything
             if not block.path or isinstance(error, BlockFailed):
                 raise
-            message = f"`{block.path[-1]}` fails where {tuple(x.shape)} arrives: {type(error).__name__}: {error}"
+            message = f"`{block.path[-1]}` fails where {tuple(x.shape)} arrives: {error_of_code(error)}"
             raise BlockFailed(block, message, failure_hint(block, x)) from error
         if block.path and (violation := contract_violation(block, name, result)):
             raise BlockFailed(block, violation, failure_hint(block, x))

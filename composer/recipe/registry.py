@@ -1,4 +1,4 @@
-"""Registry of what a recipe can name: blocks (`blocks/` and plug-ins) and the other choices; renamed and refused words.
+"""Registry of what a recipe can name: blocks (`blocks/`, plug-ins, `OWN`) and other choices; renamed, refused words.
 
 Importing this module imports no block and no torch.
 """
@@ -103,6 +103,18 @@ CPU_REFUSES_16 = ("a CPU does not train in `16-mixed`", "write `precision: bf16-
 """Message and fix where nothing but a CPU is to train in half precision."""
 
 
+class OwnBlock(NamedTuple):
+    """A class that a script or a notebook made a block, `FILE:CLASS`, and the SHA-256 of its source."""
+
+    kind: type[Block]
+    origin: str
+    sha256: str
+
+
+OWN: dict[str, OwnBlock] = {}
+"""The blocks of this process alone, by their names in a recipe; see `composer.recipe.own_blocks`."""
+
+
 class RegistryError(Exception):
     """A plug-in gives what is not a block, or a name that is taken."""
 
@@ -120,6 +132,7 @@ def blocks() -> dict[str, type[Block]]:
             message = f"the plug-in {point.value} gives a block called `{point.name}`, and there is one already"
             raise RegistryError(message)
         classes[point.name] = _block_of_plug_in(point)
+    classes |= {name: own.kind for name, own in OWN.items()}
     return dict(sorted(classes.items()))
 
 
@@ -129,6 +142,8 @@ def block_class(name: str) -> type[Block]:
 
     Raises KeyError if there is no such block, and RegistryError as `blocks`.
     """
+    if name in OWN:
+        return OWN[name].kind
     if any(module.name == name for module in pkgutil.iter_modules(block_package.__path__)):
         return _block_in_file(name)
     return {point.name: _block_of_plug_in(point) for point in plug_ins() if point.name == name}[name]
@@ -141,7 +156,7 @@ def plug_ins() -> tuple[EntryPoint, ...]:
 
 def _block_in_file(name: str) -> type[Block]:
     module = importlib.import_module(f"blocks.{name}")
-    defined = [value for value in vars(module).values() if _is_block(value)]
+    defined = [value for value in vars(module).values() if is_block(value)]
     classes: list[type[Block]] = [block for block in defined if block.__module__ == module.__name__]
     if len(classes) != 1:
         raise RegistryError(f"blocks/{name}.py must define one block, and it defines {len(classes)}")
@@ -153,12 +168,13 @@ def _block_of_plug_in(point: EntryPoint) -> type[Block]:
         block: type[Block] = point.load()
     except (Exception, SystemExit) as error:  # whatever a plug-in does when it is imported
         raise RegistryError(f"the plug-in {point.value} cannot be imported: {type(error).__name__}: {error}") from error
-    if not _is_block(block):
+    if not is_block(block):
         raise RegistryError(f"the plug-in {point.value} gives `{point.name}`, which is not a Block")
     return block
 
 
-def _is_block(value: object) -> bool:
+def is_block(value: object) -> bool:
+    """Return whether a value is the class of a block."""
     from blocks.core.contract import Block
 
     return isinstance(value, type) and issubclass(value, Block) and value is not Block

@@ -45,8 +45,8 @@ ENCODER_KEYS = ("Split", "Hub")  # with several encoders, these sections have on
 
 @cache
 def load() -> Schema:
-    """Return the schema of what is installed here: the file's, or a new one if there are plug-ins. Raise RunError."""
-    if not registry.plug_ins():
+    """Return the schema of all that is here: the file's, or a new one if there are more blocks. Raises RunError."""
+    if not (registry.plug_ins() or registry.OWN):
         return json.loads(schema_path().read_text(encoding="utf-8"))
     try:
         return generate()

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 from composer.errors import DataError, Fault, Mark, RecipeError, did_you_mean, error_at, fault_at
 from composer.formatting import align_columns, format_bound, si
 from composer.recipe import schema_generator
+from composer.recipe.own_blocks import refuse_own_blocks
 from composer.recipe.recipe import Recipe, from_node
 from composer.recipe.yaml_reader import COMMAND_LINE, parse_value
 from composer.run_dir import RUNS
@@ -78,6 +79,7 @@ def point_recipe(sweep: Sweep, point: Mapping[str, Value]) -> Recipe:
     root = apply_point(sweep, complete(sweep, point))
     # data files are looked up where the base's are
     recipe = from_node(sweep.base, root, schema_generator.load(), sweep.data_dir, sweep.base_root)
+    refuse_own_blocks(recipe, "each trial of a sweep is a process of its own")
     name = f"{sweep.name[:80]}-{point_fingerprint(recipe)}"
     sections = {key: value for key, value in recipe.explicit.items() if key != "name"}
     explicit = {"recipe": 1, "name": name, **sections}

@@ -15,6 +15,7 @@ import torch
 
 from blocks.core.contract import Block
 from composer.model.encoder_decoder import EncoderDecoder
+from composer.recipe.registry import block_class
 from composer.testing import block_laws, model_laws, module_laws
 from composer.testing.harness import COLUMNS, Case, LawError, Place, default_dtype
 from composer.testing.settings_laws import check_settings
@@ -57,13 +58,13 @@ PLACES: tuple[Place, ...] = ("decoder", "encoder")
 
 @default_dtype(torch.float32)
 def check_block(
-    block: type[Block],
+    block: type[Block] | str,
     *variants: Mapping[str, Any],
     exceptions: Mapping[str, str] | None = None,
     compiles: bool = True,
     **settings: Any,
 ) -> None:
-    """Check every law over a block, for each of its variants, in a decoder and in an encoder.
+    """Check every law over a block, a class or its word, for each of its variants, in a decoder and in an encoder.
 
     In both a sequence arrives, then a grid of 3 columns, some of its cells not real: a block takes it, or refuses it
     with `site.sequence("its_name")`. A variant is a mapping of settings as in a recipe, on top of `settings`; without
@@ -78,7 +79,7 @@ def check_block(
 
     Raises LawError with the law, the settings, the numbers, and what usually breaks the law.
     """
-    exceptions = exceptions or {}
+    block, exceptions = block_class(block) if isinstance(block, str) else block, exceptions or {}
     cases = [
         Case(block, {**settings, **variant}, place, columns=columns)
         for variant in variants or ({},)

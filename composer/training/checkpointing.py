@@ -27,8 +27,9 @@ from composer.data.encoding import Data
 from composer.data.sources import side_names
 from composer.data.tokenizer import Tokenizers
 from composer.errors import MAX_LISTED, ComposerError, RunError, first_few
-from composer.fingerprint import read_verified
+from composer.fingerprint import is_verifying, read_verified
 from composer.recipe.metrics import as_maximised
+from composer.recipe.own_blocks import check_recorded_blocks
 from composer.recipe.recipe import Recipe, load, load_text
 from composer.run_dir import (
     OTHER_RUN,
@@ -234,7 +235,8 @@ def resolve_initial_run(
 
 
 def check_same_recipe(recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any]) -> None:
-    """Raise RunError if the recipe is not the one that the run was started with."""
+    """Raise RunError if the recipe, or the source of an own block, is not the one that the run was started with."""
+    check_recorded_blocks(record, run_dir.path, is_verifying())
     if recipe.fingerprints["run"] == record["fingerprints"].get("recipe"):
         return
     differences = list(setting_differences(load(run_dir.recipe).canonical, recipe.canonical))

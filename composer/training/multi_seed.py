@@ -20,6 +20,7 @@ from composer import run_dir
 from composer.atomic_io import atomic_write
 from composer.errors import RunError
 from composer.recipe.metrics import as_maximised
+from composer.recipe.own_blocks import refuse_own_blocks
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, read_metrics
 
@@ -64,7 +65,9 @@ def train_seeds(
     Raises RecipeError and RunError, with nothing written, where the recipe, the seeds or the folder are not fit.
     """
     check_single_process()
-    training = load(recipe, overrides, data).training
+    loaded = load(recipe, overrides, data)
+    refuse_own_blocks(loaded, "the training of each seed is a process of its own")
+    training = loaded.training
     wanted = parse_seeds(seeds, training["seed"])
     for seed in wanted:
         load(recipe, [*overrides, f"training.seed={seed}"], data)

@@ -31,8 +31,9 @@ from composer.model.builder import build, vocabulary_bounds
 from composer.model.encoder_decoder import training_logits
 from composer.model.weights import describe_difference
 from composer.recipe.cache import SHORT_HASH
+from composer.recipe.own_blocks import block_paths
 from composer.recipe.recipe import Recipe, load
-from composer.recipe.registry import plug_ins
+from composer.recipe.registry import OWN, plug_ins
 from composer.run_dir import START_FROM, RunDir, versions
 from composer.training.loggers import read_budget_trace
 
@@ -200,8 +201,14 @@ def source_sha256() -> str:
 
 
 def plug_in_versions(recipe: Recipe) -> dict[str, dict[str, str | None]]:
-    """Return the plug-ins whose blocks a recipe uses: their distribution, version, and SHA-256 of the module."""
-    used, records = set(_keys(recipe.model)), {}
+    """Return the plug-ins whose blocks a recipe uses: their distribution, version, and SHA-256 of the module.
+
+    Of a block of this process alone it is the SHA-256 of the class.
+    """
+    used = {path[-1] for path in block_paths(recipe.model)}
+    unpacked = {"distribution": None, "version": None}
+    own = {word: block for word, block in OWN.items() if word in used}
+    records = {word: {"from": block.origin, **unpacked, "sha256": block.sha256} for word, block in own.items()}
     for point in plug_ins():
         if point.name in used:
             spec = importlib.util.find_spec(point.module)
@@ -213,14 +220,6 @@ def plug_in_versions(recipe: Recipe) -> dict[str, dict[str, str | None]]:
                 "sha256": sha256_of_file(file) if file is not None and file.is_file() else None,
             }
     return records
-
-
-def _keys(tree: Any) -> Iterator[str]:
-    """Yield every key of nested mappings and lists; blocks are among them."""
-    if isinstance(tree, Mapping):
-        yield from tree
-    for value in tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list) else ():
-        yield from _keys(value)
 
 
 def hardware(trainer: Trainer) -> dict[str, Any]:

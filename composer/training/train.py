@@ -22,6 +22,7 @@ from composer.inference.run import Run, Sample, device_for
 from composer.model.weights import count_parameters, is_out_of_memory, save_weights
 from composer.recipe.metrics import format_scores
 from composer.recipe.recipe import Recipe
+from composer.recipe.registry import OWN
 from composer.run_dir import OTHER_RUN, RESUME, RUNS, RunDir, check_writable, checkpoint_step, locked, utc_now
 from composer.training.checkpointing import average_weights, check_same_recipe, resolve_initial_run, restore_error
 from composer.training.distributed import RESUME_HINT, Ranks, TrainingInterrupted, is_main_process, training_processes
@@ -291,6 +292,9 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
             say(f"note: {hint}")
     folder = shlex.quote(str(training.run_dir.path))
     say(f"everything is in {training.run_dir.path}; next:")
+    if any(word in OWN for word in record["plug_ins"]):  # a command is a process without these blocks
+        say(f"    composer.open_run({str(training.run_dir.path)!r})     # .translate(lines), .evaluate(), .report()")
+        return
     say(f"    seqcomposer translate {folder}     # a line in, a line out; --input F --output F for files")
     say(f"    seqcomposer report {folder}        # curves, translations, alignments: one page for the browser")
 

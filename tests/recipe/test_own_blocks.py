@@ -1,0 +1,209 @@
+"""A class of a script or a notebook is a block of its process; a run knows its source, and who lacks it is told."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import composer
+from blocks.core.contract import Block, Context, Rate, Site, State
+from blocks.core.functional import last_positions
+from composer.errors import ComposerError, RecipeError, RunError
+from composer.recipe import own_blocks, registry
+from composer.run_dir import RunDir
+from composer.sweeps.points import list_points
+from composer.sweeps.spec import read_sweep
+from composer.testing import LawError
+from tests.small_recipes import SMALL, loaded, refused
+
+RECIPE = """recipe: 1
+data: {generate: {copy: {symbols: 5, max_length: 5, train: 40, val: 5, test: 5}}}
+model: {width: 8, encoder: [shift, {shift: {past: 0.2}}], decoder: [shift, cross_attention]}
+training: {max_steps: 2}
+trainer: {enable_progress_bar: false}
+logging: {wandb: false}
+"""
+
+
+class Shift(Block):
+    """Mixes each position with the one before it.
+
+    Settings:
+        past: The weight of the past at first.
+    """
+
+    def __init__(self, site: Site, *, past: Rate = 0.5) -> None:
+        super().__init__()
+        self.out = site.sequence("shift")
+        self.mix = nn.Parameter(torch.full((self.out.width,), 1.0 - past))
+
+    def start(self, x: Tensor, context: Context) -> State:
+        return x.new_zeros(x.shape[0], 1, self.out.width)
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        assert isinstance(state, Tensor)
+        since = torch.cat([state, x], dim=1)
+        return self.mix * x + (1.0 - self.mix) * since[:, :-1], last_positions(since, context.mask.sum(1), length=1)
+
+
+class LooksAhead(Shift):
+    """Reads the next position."""
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return x.roll(-1, 1), state
+
+
+class Fails(Shift):
+    """Raises."""
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        raise ValueError("no luck")
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    yield
+    for name in [*registry.OWN]:
+        own_blocks._set_own(name, None)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    composer.block(Shift)
+    folder = tmp_path_factory.mktemp("own")
+    return composer.train(loaded(folder, RECIPE), run=folder / "run").run_dir
+
+
+def test_a_class_is_a_block_of_every_recipe(tmp_path: Path) -> None:
+    (unknown,) = refused(tmp_path, SMALL.replace("norm", "shift"))
+    assert unknown.message == "there is no block called `shift`"
+    assert composer.block("shift")(Shift) is Shift
+    recipe = loaded(tmp_path, RECIPE)
+    assert composer.check(recipe) == []
+    assert recipe.model["encoder"][1] == {"shift": {"past": 0.2}}
+    assert "shift" in [row.block for row in composer.plan(recipe).rows]
+    (fault,) = refused(tmp_path, RECIPE, ["model.encoder.1.shift.past=2"])
+    assert fault.message == "`past` takes a number, 0 or more and below 1; `2` is too large"
+    (fault,) = refused(tmp_path, RECIPE.replace("{past", "{pats"))
+    assert (fault.line, fault.hint) == (3, "write `past`; allowed here: `past`, `as`")
+
+
+def test_the_word_is_that_of_the_class() -> None:
+    class TokenShift(Shift):
+        """A class without methods of its own."""
+
+    composer.block(TokenShift)
+    assert list(registry.OWN) == ["token_shift"]
+    with pytest.raises(RunError, match="cannot be read, and runs record its SHA-256"):
+        composer.block(type("Nowhere", (Shift,), {"__module__": "nowhere"}))
+
+
+def test_a_cell_that_runs_again_replaces_its_block(tmp_path: Path) -> None:
+    composer.block("shift")(Shift)
+    composer.block("shift")(LooksAhead)
+    assert registry.block_class("shift") is LooksAhead
+    assert registry.OWN["shift"].origin == f"{__file__}:LooksAhead"
+    with pytest.raises(LawError, match="law `causality`: LooksAhead"):
+        composer.check_block("shift", compiles=False)
+
+
+def test_a_block_is_proved_by_its_word() -> None:
+    composer.block(Shift)
+    composer.check_block("shift", {}, {"past": 0.2}, compiles=False)
+
+
+def test_a_word_that_is_taken_is_refused_at_the_class() -> None:
+    for word, message in {
+        "norm": "there is a block called `norm` already",
+        "My-Block": "`My-Block` is no word for a block",
+        "encoder": "a block cannot be called 'encoder': it is a key of `model`",
+    }.items():
+        with pytest.raises(RunError) as raised:
+            composer.block(word)(Shift)
+        (fault,) = raised.value.faults
+        assert message in fault.message
+        assert fault.file == f"{__file__}:Shift"
+    assert registry.OWN == {}
+    with pytest.raises(TypeError, match="a block is a class that derives from"):
+        composer.block("mine")(nn.Linear)  # type: ignore[type-var]
+
+
+def test_settings_that_cannot_be_read_leave_the_block_before() -> None:
+    class Complex(Shift):
+        def __init__(self, site: Site, *, past: complex = 1j) -> None: ...
+
+    composer.block("shift")(Shift)
+    with pytest.raises(RunError, match="a setting cannot be of the type <class 'complex'>"):
+        composer.block("shift")(Complex)
+    assert registry.block_class("shift") is Shift
+
+
+def test_an_error_of_a_block_has_its_line(tmp_path: Path) -> None:
+    composer.block("fails")(Fails)
+    (fault,) = composer.check(loaded(tmp_path, SMALL.replace("norm", "fails")))
+    line = 1 + Path(__file__).read_text(encoding="utf-8").splitlines().index('        raise ValueError("no luck")')
+    assert fault.message.endswith(f"arrives: ValueError: no luck (test_own_blocks.py, line {line})")
+
+
+# ------------------------------------------------------------------------------------------- runs
+
+
+def test_a_run_records_the_source_and_needs_it(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    composer.block(Shift)
+    recorded = RunDir(trained).read()["plug_ins"]["shift"]
+    assert recorded["from"] == f"{__file__}:Shift"
+    assert recorded["sha256"] == registry.OWN["shift"].sha256
+    lines = composer.open_run(trained).translate(["a b"])
+    own_blocks._set_own("shift", None)
+    for use in (composer.open_run, composer.fingerprints, composer.evaluate):
+        with pytest.raises(RunError) as raised:
+            use(trained)
+        (fault,) = raised.value.faults
+        assert all(text in fault.message for text in ("`shift`", __file__, recorded["sha256"]))
+    composer.block("shift")(LooksAhead)
+    with pytest.raises(RunError, match="the block `shift` has another source"):
+        composer.open_run(trained)
+    with pytest.raises(RunError, match="the block `shift` has another source"):
+        composer.train(composer.load(trained / "recipe.yaml"), run=trained, resume=True)
+    monkeypatch.setenv("SEQCOMPOSER_UNVERIFIED", "1")
+    assert composer.open_run(trained).translate(["a b"]) != lines
+
+
+def test_a_command_says_what_it_lacks(trained: Path) -> None:
+    home = str(Path(composer.__file__).parents[1])
+    command = [sys.executable, "-m", "composer.cli.main", "translate", str(trained)]
+    environment = {**os.environ, "PYTHONPATH": home}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, input="a b\n", check=False)
+    assert done.returncode == 2
+    assert "nothing here defines the block `shift` of this run" in done.stderr
+
+
+def test_other_processes_refuse_it_and_say_how_to_package_it(trained: Path, tmp_path: Path) -> None:
+    composer.block(Shift)
+    loaded(tmp_path, RECIPE, name="base.yaml")
+    axes = "axes: {encoder: {replace: model.encoder..shift, with: {same: shift, rnn: rnn}}}\n"
+    (tmp_path / "tried.yaml").write_text(f"sweep: 1\nbase: base.yaml\n{axes}", encoding="utf-8")
+    same, other = list_points(read_sweep(tmp_path / "tried.yaml"))
+    assert same.faults[0].hint.startswith("make it a package with the entry point")
+    assert 'shift = "my_package.shift:Shift"' in same.faults[0].hint
+    assert other.faults[0].path == "model.decoder[0]"
+    with pytest.raises(RecipeError, match="an export is a folder of modules"):
+        composer.export(trained, tmp_path / "exported")
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+
+
+def test_a_pack_names_the_block_that_is_missing(trained: Path, tmp_path: Path) -> None:
+    composer.block(Shift)
+    packed = composer.pack(trained, tmp_path / "own.tar.gz")
+    own_blocks._set_own("shift", None)
+    with pytest.raises(ComposerError, match=r"the block `shift` from test_own_blocks.py:Shift"):
+        composer.pull(packed, tmp_path / "pulled")
+    composer.block(Shift)
+    assert composer.open_run(composer.pull(packed, tmp_path / "pulled")).translate(["a"])
