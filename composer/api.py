@@ -89,6 +89,7 @@ def train(
     overrides: Sequence[str] = (),
     callbacks: Sequence[Callback] = (),
     loggers: Sequence[Logger] = (),
+    finish: bool = False,
 ) -> TrainingResult:
     """Train a recipe and write the run folder `run` (`runs/NAME`), which `open_run` opens.
 
@@ -96,11 +97,12 @@ def train(
         recipe: A file, a loaded recipe, or recipe objects.
         run: The run folder; one that is not empty is refused without `resume`.
         data: The folder in which data files are looked up first.
-        resume: Whether to continue a run that was stopped or killed.
+        resume: Whether to continue a run that was stopped or killed, or one that has finished with a larger budget.
         start_from: A run whose weights are the initial ones.
         overrides: `key=value` settings.
         callbacks: Lightning callbacks, for the Trainer.
         loggers: Lightning loggers; they get the rows of metrics.jsonl.
+        finish: Whether to end a run that was stopped or killed with its best weights so far.
 
     A recipe that lies in a run folder, without overrides that change results, reproduces that run: in
     `runs/NAME-reproduction`, on the same data, with the same tokenizer and initial weights. `record["reproduces"]` of
@@ -111,7 +113,7 @@ def train(
     loaded = _to_recipe(recipe, overrides, data)
     from composer.training.train import train as train_recipe
 
-    return train_recipe(loaded, run, data, resume, start_from, callbacks, loggers)
+    return train_recipe(loaded, run, data, resume, start_from, callbacks, loggers, finish)
 
 
 def translate(

@@ -278,7 +278,7 @@ def training_hints(rows: Sequence[Mapping[str, Any]], pairs: Mapping[str, int], 
 
 def _curve_hint(rows: Sequence[Mapping[str, Any]], epochs: float) -> str:
     if 0 < epochs < MIN_EPOCHS:
-        fix = "start a new run with a larger `training.max_minutes`; `--from RUN` reuses these weights"
+        fix = "`--resume` with a larger budget, such as `training.max_minutes`, goes on"
         return f"trained for only {epochs:.2f} epochs: {fix}"
     measured = [(row["step"], row.get("val/loss")) for row in rows]
     losses = [(step, loss) for step, loss in measured if isinstance(loss, int | float) and math.isfinite(loss)]
@@ -295,6 +295,6 @@ def _curve_hint(rows: Sequence[Mapping[str, Any]], epochs: float) -> str:
     fall = 1 - last / before
     if fall > STILL_FALLING:
         curve = f"val/loss was still falling, by {fall:.0%} in the last quarter"
-        return f"{curve}. Train longer in a new run: `--from RUN` reuses these weights"
+        return f"{curve}. `--resume` with a larger budget, such as `training.max_minutes`, goes on"
     curve = f"val/loss had converged, it changed by {abs(fall):.1%} in the last quarter"
     return f"{curve}: more data or another model will help more than more time"

@@ -55,13 +55,17 @@ def fingerprint_data(recipe: Recipe, folders: Sequence[Path], weights: InitialWe
 
 
 def fingerprint_pairs(
-    recipe: Recipe, pairs: Mapping[str, Pairs], weights: InitialWeights | None = None, processes: int = 1
+    recipe: Recipe,
+    pairs: Mapping[str, Pairs],
+    weights: InitialWeights | None = None,
+    processes: int = 1,
+    budgets: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, str]:
     """Return the fingerprints `model`, `data` and `run` of a recipe and the pairs of its splits.
 
-    processes: those of the training, where their number changes its result.
+    processes, budgets: those of the training, where their number changes its result, or a budget was changed.
     """
-    return canonical_form.fingerprints(recipe.canonical, data_sha256(recipe, pairs), weights, processes)
+    return canonical_form.fingerprints(recipe.canonical, data_sha256(recipe, pairs), weights, processes, budgets)
 
 
 def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:

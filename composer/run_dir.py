@@ -218,6 +218,10 @@ RECORD: Mapping[str, Check] = {
         )
     ),
     "resumed_with": _list_of(is_text),
+    "budgets": _list_of(
+        mapping_of(_is_number, max_steps=is_count, max_epochs=is_count, until_step=is_count, validated=_is_bool)
+    ),
+    "finished_early": _is_bool,
     "data": mapping_of(
         folders=_list_of(is_text),
         pairs=mapping_of(is_count),
@@ -311,6 +315,16 @@ def checkpoint_weights(path: Path) -> dict[str, Tensor]:
     if not isinstance(state, dict):
         raise invalid_checkpoint(path, "it has no `state_dict`")
     return {name.removeprefix(MODULE_PREFIX): value for name, value in state.items() if name.startswith(MODULE_PREFIX)}
+
+
+def checkpoint_history(path: Path) -> list[dict[str, float]]:
+    """Return the scores of every validation before a checkpoint, each with its `step`. Raises RunError."""
+    callbacks = read_checkpoint(path, mmap=True).get("callbacks")
+    state = callbacks.get("TrainingLoopCallback") if isinstance(callbacks, dict) else None
+    history: list[dict[str, float]] | None = state.get("history") if isinstance(state, dict) else None
+    if not _list_of(mapping_of(_is_number, "step"))(history) or history is None:
+        raise invalid_checkpoint(path, "it has no `history` of validations")
+    return history
 
 
 def check_writable(run_dir: RunDir, resume: bool) -> None:

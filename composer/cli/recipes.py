@@ -139,6 +139,7 @@ def plan(recipe: Recipe, as_json: AsJson = False) -> None:
     "seqcomposer train recipes/quickstart.yaml",
     "seqcomposer train mine.yaml training.max_minutes=60 model.encoder.1.repeat.times=6 --run runs/deep",
     "seqcomposer train mine.yaml --run runs/deep --resume",
+    "seqcomposer train mine.yaml --run runs/deep --resume training.max_minutes=90     # go on with a larger budget",
     "seqcomposer train mine.yaml --seeds 3     # runs/mine/seed-1, seed-2, seed-3",
     "seqcomposer train runs/mine/recipe.yaml   # reproduces it in runs/mine-reproduction and compares the weights",
     "seqcomposer train recipes/sweeps/attention_scores.yaml score=dot     # one point of a sweep",
@@ -153,6 +154,9 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue a run that was stopped or killed; start it if there is none.")
     ] = False,
+    finish: Annotated[
+        bool, typer.Option("--finish", help="End a run that was stopped or killed with its best weights so far.")
+    ] = False,
     from_run: Annotated[
         Path | None, typer.Option("--from", metavar="RUN", help="Initialize the weights from another run.")
     ] = None,
@@ -164,7 +168,8 @@ def train(
     """Train a recipe and write a run folder.
 
     The run folder holds the resolved recipe, tokenizer, metrics, checkpoints and final weights: all that `translate`,
-    `evaluate` and a colleague need. A folder that is not empty is refused without --resume. The recipe of a run folder
+    `evaluate` and a colleague need. A folder that is not empty is refused without --resume, which continues a run, also
+    a finished one with a larger `training.max_steps`, `max_epochs` or `max_minutes`. The recipe of a run folder
     reproduces that run. Given a sweep, train the one point that `axis=value` selects.
     """
     from composer.recipe.recipe import load
@@ -180,6 +185,8 @@ def train(
         loaded, run = point.recipe, run or point.folder
     else:
         loaded = load(recipe, overrides or (), data, root)
+    if seeds is not None and finish:
+        raise typer.BadParameter("finish one seed: `--finish --run RUN/seed-N`", param_hint="--seeds")
     if seeds is not None:
         from composer.run_dir import RUNS
         from composer.training.multi_seed import train_seeds
@@ -190,7 +197,7 @@ def train(
         raise typer.Exit(status)
     with show_loading():
         from composer.training.train import train as train_recipe
-    train_recipe(loaded, run=run, data=data, resume=resume, start_from=from_run)
+    train_recipe(loaded, run=run, data=data, resume=resume, start_from=from_run, finish=finish)
 
 
 def print_plan(plan: Plan) -> None:

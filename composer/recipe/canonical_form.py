@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -20,6 +20,8 @@ from composer.recipe.yaml_reader import MAX_DEPTH, reachable, strings_in
 EXCLUDED_KEYS = ("extends", "vars", "description")
 TRAINING_WITHOUT_EFFECT = ("workers",)
 """Keys of `training` that can change without changing the result."""
+BUDGET_KEYS = ("max_steps", "max_epochs", "max_minutes")
+"""Keys of `training` that limit it, and that may change when a run is resumed."""
 TRAINER_WITH_EFFECT = ("limit_val_batches",)
 """Keys of `trainer` that change the result: which checkpoint is the best, and when training stops early."""
 
@@ -41,19 +43,24 @@ def fill_defaults(explicit: Data, schema: Schema, name: str) -> Data:
     canonical = {key: value for key, value in filler.section(explicit, schema).items() if key not in EXCLUDED_KEYS}
     canonical["name"] = canonical["name"] or name
     canonical["model"] = {key: value for key, value in canonical["model"].items() if f"defaults.{key}" not in defs}
-    if all(canonical["training"][budget] is None for budget in ("max_steps", "max_epochs", "max_minutes")):
+    if all(canonical["training"][key] is None for key in BUDGET_KEYS):
         canonical["training"]["max_epochs"] = 10
     return canonical
 
 
 def fingerprints(
-    canonical: Data, data: str | None = None, began: Data | None = None, processes: int = 1
+    canonical: Data,
+    data: str | None = None,
+    began: Data | None = None,
+    processes: int = 1,
+    budgets: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, str]:
     """Return SHA-256 fingerprints, in hexadecimal, of `model`, `data` and `run` (all that decides the result).
 
     `data` is the fingerprint of the data if more is known of them than what the recipe says; `began` identifies the
     initial weights and the tokenizer of a run that did not start from random weights. `processes` are those of a
     training that draws random numbers, each process its own; where nothing is drawn, any number of them counts as 1.
+    `budgets` are those of a training whose budget was changed, or that was finished early.
 
     What changes a weight or a score changes `run`:
 
@@ -83,6 +90,8 @@ def fingerprints(
     }
     if processes > 1:
         run["processes"] = processes
+    if budgets:
+        run["budgets"] = [*budgets]
     return {**hashes, "run": _hash(run)}
 
 

@@ -28,7 +28,7 @@ from composer.training.checkpointing import (
     seed_all,
 )
 from composer.training.datamodule import Curriculum
-from composer.training.distributed import Ranks, SignalHandler, TrainingInterrupted
+from composer.training.distributed import Ranks, SignalHandler, TrainingEnded, TrainingInterrupted
 from composer.training.loggers import BUDGET_TRACE, MetricsLogger
 from composer.training.module import Seq2SeqModule
 from composer.training.optim import Budget, Clock, EarlyStopping, Progress
@@ -57,10 +57,12 @@ class TrainingLoopCallback(Callback):
         checkpoints: Path,
         curriculum: Curriculum | None = None,
         decoder: ValidationDecoder | None = None,
+        budgets: Sequence[Budget] = (),
     ) -> None:
         training = recipe.training
         self.sampler, self.curriculum, self.decoder = sampler, curriculum, decoder
-        self.budget = Budget(training["max_steps"], training["max_epochs"], training["max_minutes"])
+        self.budgets = deque(budgets or [Budget.of(training)])  # the one in force, and those that follow
+        self.has_minutes = any(budget.max_minutes is not None for budget in self.budgets)
         self.validate_every: int | None = training["validate_every"]
         self.early_stopping = EarlyStopping(**training["early_stopping"]) if training["early_stopping"] else None
         metric = self.early_stopping.metric if self.early_stopping else "val/loss"
@@ -97,11 +99,13 @@ class TrainingLoopCallback(Callback):
         self.update_progress(trainer, pl_module)
         ended_epoch, self.ended_epoch = self.ended_epoch, False
         signal = self.received_signal()
-        trainer.should_stop |= self.is_over()  # after a last validation
+        ends_budget = self.progress.step == self.budgets[0].until_step
+        is_last = self.budgets[0].validated if ends_budget else self.is_over()
+        trainer.should_stop |= is_last  # after a validation
 
         # the times of Lightning's own validations: every so many steps or every epoch, and at the end
         every = self.validate_every
-        should_validate = self.is_over() or (self.progress.step % every == 0 if every else ended_epoch)
+        should_validate = is_last or (self.progress.step % every == 0 if every else ended_epoch)
         ended_level = ended_epoch and self.curriculum is not None
         if should_validate or ended_level or self.progress.step % self.row_steps == 0:
             self.write_row(trainer, pl_module, ended_level)
@@ -109,10 +113,21 @@ class TrainingLoopCallback(Callback):
             return  # Lightning validates now; on_validation_end saves the checkpoint, which then knows the scores
         if should_validate:
             self.history.append({"step": float(self.progress.step)})
-        if should_validate or signal:
+        if should_validate or signal or ends_budget:
             self.save_checkpoint(trainer)
+        self.next_budget(trainer, pl_module)
         if signal:
             raise TrainingInterrupted(signal)
+        if self.is_over() and not should_validate:
+            raise TrainingEnded
+
+    def next_budget(self, trainer: Trainer, module: Seq2SeqModule) -> None:
+        """Stop if the budget is spent; put the next one in force where a reproduction's original got another."""
+        if len(self.budgets) > 1 and self.progress.step == self.budgets[0].until_step:
+            self.budgets.popleft()
+            self.update_progress(trainer, module)
+            trainer.should_stop = False
+        trainer.should_stop |= self.is_over()
 
     def save_checkpoint(self, trainer: Trainer) -> None:
         """Save a checkpoint. Raises RunFailed, on every device, if weights or optimizer states are not finite."""
@@ -133,9 +148,10 @@ class TrainingLoopCallback(Callback):
             decoded, samples = self.decoder.evaluate(pl_module.full_model(), self.ranks)
             scores |= decoded
         pl_module.log_dict(scores, logger=False)  # for other callbacks; loggers get the same row as metrics.jsonl
+        self.update_progress(trainer, pl_module, validated=True)  # so that a budget in minutes can end here
         row = self.new_row(trainer, scores)
         if self.logger:
-            self.logger.validated(row, samples)
+            self.logger.validated(row | ({BUDGET_TRACE: [self.progress.spent]} if self.has_minutes else {}), samples)
         self.history.append({"step": float(self.progress.step), **scores})
         losses = (*self.progress.losses, scores["val/loss"])
         self.progress = pl_module.loop_progress = self.progress._replace(losses=losses)
@@ -144,7 +160,7 @@ class TrainingLoopCallback(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Save a checkpoint, and stop if the validation or a signal ends the training."""
         self.save_checkpoint(trainer)
-        trainer.should_stop |= self.is_over()
+        self.next_budget(trainer, pl_module)
         if signal := self.received_signal():
             raise TrainingInterrupted(signal)
 
@@ -154,16 +170,17 @@ class TrainingLoopCallback(Callback):
         if self.logger:
             self.logger.display.validating(self.progress.step, self.progress.spent)
 
-    def update_progress(self, trainer: Trainer, module: Seq2SeqModule) -> None:
-        """Measure how much of the budget is spent before the next step; the same on all devices.
+    def update_progress(self, trainer: Trainer, module: Seq2SeqModule, validated: bool = False) -> None:
+        """Measure how much of the budget is spent before the next step, `validated` or not; the same on all devices.
 
         A reproduction takes it from the metrics of its original, whose clock it cannot repeat.
         """
         step = trainer.global_step
         # devices agree about the time every ten steps alone: it makes each of them wait for the first
-        has_time = self.ranks.world == 1 or (self.budget.minutes is not None and step % ROW_STEPS == 0)
+        budget = self.budgets[0]
+        has_time = self.ranks.world == 1 or (budget.max_minutes is not None and (validated or step % ROW_STEPS == 0))
         minutes = self.ranks.gather(self.clock.minutes())[0] if has_time else None
-        spent = self.budget.spent(step, self.sampler.epochs(), minutes)
+        spent = budget.spent(step, self.sampler.epochs(), minutes)
         spent = self.reproduced_pace.get(step, spent if has_time else max(spent, self.progress.spent))
         self.progress = module.loop_progress = Progress(step, spent, self.progress.losses)
         self.row_pace[max(0, step - self.row_step) :] = [spent]
@@ -171,7 +188,11 @@ class TrainingLoopCallback(Callback):
     def is_over(self) -> bool:
         """Return True if the budget is spent or early stopping ends the training."""
         stopped = self.early_stopping is not None and self.early_stopping.should_stop(self.history)
-        return self.progress.spent >= 1.0 or stopped
+        until = self.budgets[0].until_step
+        if until is None:
+            return self.progress.spent >= 1.0 or stopped
+        # a reproduction follows its original here, whatever the clock says
+        return (len(self.budgets) == 1 and self.progress.step >= until) or stopped
 
     def received_signal(self) -> int:
         """Return the signal that any process has received, else 0. Several processes ask each other rarely."""
@@ -206,7 +227,7 @@ class TrainingLoopCallback(Callback):
                 values["train/sequence_error"] = self.curriculum.finish(self.sampler.pairs_of(self.sampler.epoch - 1))
         row = self.new_row(trainer, values)
         if self.logger:
-            pace = {BUDGET_TRACE: self.row_pace} if self.budget.minutes is not None else {}
+            pace = {BUDGET_TRACE: self.row_pace} if self.has_minutes else {}
             self.logger.row(row | pace, self.progress.spent)
         self.row_step, self.row_time = self.progress.step, time.monotonic()
         self.row_tokens, self.row_pace = 0.0, [self.progress.spent]
@@ -238,6 +259,8 @@ class TrainingLoopCallback(Callback):
         if len(set(positions)) > 1:
             steps = ", ".join(f"step {step} in process {rank}" for rank, (step, *_) in enumerate(positions))
             raise RunFailed.of(f"the processes do not resume from the same checkpoint: {steps}", SHARE_FOLDER)
+        while len(self.budgets) > 1 and (self.budgets[0].until_step or 0) <= self.progress.step:
+            self.budgets.popleft()
         self.update_progress(trainer, pl_module)
         if state:
             self.restore_streams(trainer, state["random"], state["row"]["sums"])
@@ -246,9 +269,23 @@ class TrainingLoopCallback(Callback):
         self.row_time = self.asked_time = time.monotonic()
         self.asked_step = self.progress.step
         trainer.should_stop = self.is_over()
+        if trainer.should_stop and self.logger:
+            self.end_at_once(trainer, self.logger)
         self.signals.listen()  # not before: Lightning has just installed a handler of its own for SIGTERM
         if self.logger:
             self.logger.display.begin(self.progress.spent)
+
+    def end_at_once(self, trainer: Trainer, logger: MetricsLogger) -> None:
+        """Say why a resumed training takes no further step, and log the budget spent in the steps of its last row."""
+        step, budget = self.progress.step, self.budgets[0]
+        cause = "early stopping has ended the training"
+        if budget.until_step is not None:
+            cause = "`--finish`"
+        elif self.progress.spent >= 1.0:
+            cause = f"the budget ({budget.limits()}) is spent"
+        logger.display.say(f"no further step after step {step:,}: {cause}; it ends with the best weights so far")
+        if self.has_minutes and step > self.row_step:
+            logger.metrics.write(self.new_row(trainer, {}) | {BUDGET_TRACE: self.row_pace})
 
     def restore_streams(self, trainer: Trainer, random: Sequence[dict[str, Any]], sums: Sequence[Any]) -> None:
         """Restore the random streams and the sums of an unfinished row, one of each per process of the checkpoint.

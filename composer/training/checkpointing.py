@@ -28,6 +28,7 @@ from composer.data.sources import side_names
 from composer.data.tokenizer import Tokenizers
 from composer.errors import MAX_LISTED, ComposerError, RunError, first_few
 from composer.fingerprint import is_verifying, read_verified
+from composer.recipe.canonical_form import BUDGET_KEYS, fingerprints
 from composer.recipe.metrics import as_maximised
 from composer.recipe.own_blocks import check_recorded_blocks
 from composer.recipe.recipe import Recipe, load, load_text
@@ -235,11 +236,16 @@ def resolve_initial_run(
 
 
 def check_same_recipe(recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any]) -> None:
-    """Raise RunError if the recipe, or the source of an own block, is not the one that the run was started with."""
+    """Raise RunError if own blocks, or the recipe but for its budget, are not those that the run was started with."""
     check_recorded_blocks(record, run_dir.path, is_verifying())
-    if recipe.fingerprints["run"] == record["fingerprints"].get("recipe"):
+    recorded = record["fingerprints"].get("recipe")
+    if recipe.fingerprints["run"] == recorded:
         return
-    differences = list(setting_differences(load(run_dir.recipe).canonical, recipe.canonical))
+    begun = load(run_dir.recipe)
+    if begun.fingerprints["run"] == recorded and differ_in_budget_alone(begun, recipe):
+        return
+    budget = {f"training.{key}" for key in BUDGET_KEYS}
+    differences = [it for it in setting_differences(begun.canonical, recipe.canonical) if it[0] not in budget]
     cause = describe_differences(differences) or "its recipe.yaml has been changed"
     overrides = [shlex.quote(f"{path}={json.dumps(old)}") for path, old, _ in differences if "[" not in path]
     repeat = f"repeat the run's overrides, {' '.join(overrides)}, or " if 0 < len(overrides) <= MAX_LISTED else ""
@@ -271,12 +277,18 @@ def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None
         return
     other, other_tokenizers = load_text(str(texts["recipe"])), Tokenizers.from_text(str(texts["tokenizer"]))
     remove = "remove this file: the run resumes from the checkpoint before it"
-    if other.fingerprints["run"] != recipe.fingerprints["run"]:
+    if not differ_in_budget_alone(other, recipe):
         differences = describe_differences(setting_differences(other.canonical, recipe.canonical))
         raise RunError.of(f"this checkpoint was made with another recipe: {differences}", remove, str(path))
     if other_tokenizers.sha256 != tokenizers.sha256:
         message = "this checkpoint was made with another tokenizer than the run folder's tokenizer.json"
         raise RunError.of(message, f"restore tokenizer.json as it was, or {remove}", str(path))
+
+
+def differ_in_budget_alone(one: Recipe, other: Recipe) -> bool:
+    """Return whether two recipes mean the same training, but for its budget."""
+    training = {**one.canonical["training"], **{key: other.training[key] for key in BUDGET_KEYS}}
+    return fingerprints({**one.canonical, "training": training})["run"] == other.fingerprints["run"]
 
 
 def restore_error(error: BaseException, path: Path) -> RunError | None:

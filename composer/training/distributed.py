@@ -137,6 +137,10 @@ class TrainingInterrupted(Exception):
         self.number = number
 
 
+class TrainingEnded(Exception):
+    """Raised to end a training without a validation after its last step."""
+
+
 class SignalHandler:
     """Handler that remembers the first signal; a second one ends the process at once."""
 

@@ -49,7 +49,7 @@ class MetricsLogger:
         self.write(row)
         self.display.row(row, spent)
 
-    def validated(self, row: Mapping[str, float], samples: Sequence[Sample]) -> None:
+    def validated(self, row: Mapping[str, Any], samples: Sequence[Sample]) -> None:
         """Log a row of validation scores, and translations beside their references."""
         self.write(row)
         self.display.validated(row, samples[:SHOWN_SAMPLES])
@@ -73,13 +73,14 @@ BUDGET_TRACE = "budget_spent"
 class JsonLinesWriter:
     """Writer that appends rows to metrics.jsonl.
 
-    A run that resumes from step `after` first drops later rows, and those without an `epoch`: they were measured at its
-    end, which will be measured again.
+    A run that resumes from step `after` first drops later rows, and those of this step without an `epoch`: they were
+    measured at its end, which will be measured again; unless that was the end of a budget, which `is_extended` now.
     """
 
-    def __init__(self, path: Path, after: int | None = None) -> None:
+    def __init__(self, path: Path, after: int | None = None, is_extended: bool = False) -> None:
         if after is not None and path.exists():
-            rows = [row for row in read_metrics(path) if row["step"] <= after and "epoch" in row]
+            kept = [row for row in read_metrics(path) if row["step"] <= after]
+            rows = [row for row in kept if "epoch" in row or row["step"] < after or is_extended]
             atomic_write(path, "".join(map(json_line, rows)).encode())
         # without a buffer: what a full disk did not take must not come back when the file is closed
         self.file = path.open("ab", buffering=0)

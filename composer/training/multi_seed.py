@@ -69,8 +69,7 @@ def train_seeds(
     refuse_own_blocks(loaded, "the training of each seed is a process of its own")
     training = loaded.training
     wanted = parse_seeds(seeds, training["seed"])
-    for seed in wanted:
-        load(recipe, [*overrides, f"training.seed={seed}"], data)
+    recipes = {seed: load(recipe, [*overrides, f"training.seed={seed}"], data) for seed in wanted}
     if not resume or folder.is_file():
         run_dir.check_writable(RunDir(folder), resume=False)
     if RunDir(folder).record.exists():
@@ -81,7 +80,9 @@ def train_seeds(
     options += ["--from", start_from] if start_from is not None else []
     for seed in wanted:
         run = RunDir(folder / f"seed-{seed}")
-        if resume and run_status(run) == "finished":
+        record = run.read() if resume and run.record.exists() else {}
+        own = recipes[seed].fingerprints["run"]
+        if record.get("status") == "finished" and record.get("fingerprints", {}).get("recipe", own) == own:
             say(f"seed {seed}: already finished")
             status = 0
         else:

@@ -5,30 +5,62 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import optim
 from torch.nn import Parameter
 
 from blocks.core.contract import Bounds, Count, NonNegative, Positive, Proportion, Rate
+from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.recipe.metrics import as_maximised
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of a training; the first reached ends it. At least one of the three is given."""
+    """Limits of a training; the first reached ends it. At least one of the three is given.
 
-    steps: int | None = None
-    epochs: int | None = None
-    minutes: float | None = None
+    until_step: The step after which another budget took its place, or `--finish` ended the training.
+    validated: Whether there was a validation after that step.
+    """
+
+    max_steps: int | None = None
+    max_epochs: int | None = None
+    max_minutes: float | None = None
+    until_step: int | None = None
+    validated: bool = False
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Budget:
+        """Return the budget in `training` of a recipe, or in an entry of run.json's `budgets`."""
+        names = [field.name for field in fields(cls)]
+        return cls(**{name: settings[name] for name in names if settings.get(name) is not None})
+
+    def as_dict(self) -> dict[str, float | bool]:
+        """Return what run.json says of it."""
+        values = {key: value for key, value in asdict(self).items() if value is not None}
+        return values if self.until_step is not None else {key: values[key] for key in BUDGET_KEYS if key in values}
+
+    def limits(self) -> str:
+        """Return the limits in words."""
+        limits = {key: getattr(self, key) for key in BUDGET_KEYS}
+        return ", ".join(f"{key} {limit:,.10g}" for key, limit in limits.items() if limit is not None)
 
     def spent(self, steps: int, epochs: float, minutes: float | None) -> float:
         """Return the share of the budget that is used up, 0 to 1. `minutes` is None where they are not known now."""
-        amounts = ((steps, self.steps), (epochs, self.epochs), (minutes, self.minutes))
+        amounts = ((steps, self.max_steps), (epochs, self.max_epochs), (minutes, self.max_minutes))
         shares = [used / limit for used, limit in amounts if limit is not None and used is not None]
         return min(1.0, max(shares, default=0.0))
+
+
+def replace_budget(budgets: Sequence[Budget], new: Budget, step: int, validated: bool) -> list[Budget]:
+    """Return the budgets of a training, in order, in which a new one takes the place of the last after `step` steps."""
+    past = [budget for budget in budgets if (budget.until_step or math.inf) <= step]
+    began = past[-1].until_step if past else 0
+    if len(past) < len(budgets) and began != step:
+        past.append(replace(budgets[len(past)], until_step=step, validated=validated))
+    return [*past, new]
 
 
 class Clock:

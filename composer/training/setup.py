@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from composer.fingerprint import fingerprint_pairs, initial_weights, read_verifi
 from composer.model.weights import count_parameters, load_weights
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import CPU_REFUSES_16
-from composer.run_dir import RunDir, checkpoint_step, latest_checkpoint, utc_now
+from composer.run_dir import RESUME, RunDir, checkpoint_history, checkpoint_step, latest_checkpoint, utc_now
 from composer.training.callback import SHARE_FOLDER, TrainingLoopCallback
 from composer.training.checkpointing import AtomicCheckpointIO, check_checkpoint, check_same_data, existing_tokenizers
 from composer.training.datamodule import Curriculum, RecipeDataModule
@@ -45,6 +45,7 @@ from composer.training.loggers import (
     wandb_mode,
 )
 from composer.training.module import Seq2SeqModule
+from composer.training.optim import Budget, replace_budget
 from composer.training.reproduce import ReproducedRun, draws_random_numbers, environment_differences, environment_record
 from composer.training.sharding import ShardedStrategy
 from composer.training.validation_decoder import validation_decoder
@@ -58,7 +59,7 @@ class TrainingSetup:
     """The parts of one training in this process.
 
     `record` is the run.json that was there, empty for a new run; `checkpoint` is what to resume from; `start_from` is
-    the run whose weights this one starts from, `original` the one that it reproduces.
+    the run whose weights this one starts from, `original` the one that it reproduces; `budgets` are in order.
     """
 
     source: DataSource
@@ -72,6 +73,7 @@ class TrainingSetup:
     start_from: Path | None
     checkpoint: Path | None
     original: ReproducedRun | None
+    budgets: Sequence[Budget]
 
     @property
     def recipe(self) -> Recipe:
@@ -88,8 +90,9 @@ def setup(
     original: ReproducedRun | None = None,
     callbacks: Sequence[Callback] = (),
     loggers: Sequence[Logger] = (),
+    finish: bool = False,
 ) -> TrainingSetup:
-    """Return data, module, callback and Trainer of a training; write nothing.
+    """Return data, module, callback and Trainer of a training; write nothing. `finish`: it takes no further step.
 
     Raises DataError if the data cannot be trained on, RunError if data, tokenizer or checkpoint are not those that the
     run was begun with, RecipeError if Lightning refuses the configuration.
@@ -104,6 +107,10 @@ def setup(
     checkpoint = latest_checkpoint(run_dir.checkpoints, display.say)
     if checkpoint is not None:
         check_checkpoint(recipe, data.tokenizers, checkpoint)
+    elif finish:
+        message = "nothing of this training has been saved yet, so there is nothing to finish with"
+        raise RunError.of(message, f"continue it with {RESUME}", str(run_dir.path))
+    budgets = plan_budgets(recipe, record or (original.record if original else {}), bool(record), checkpoint, finish)
 
     training = recipe.training
     seed_everything(training["seed"], verbose=False)
@@ -127,13 +134,35 @@ def setup(
     decoder = validation_decoder(recipe, val, data.data.pairs["val"], data.tokenizers) if val else None
     if decoder and decoder.metrics.left_out:
         display.say(decoder.metrics.left_out)
-    loop = TrainingLoopCallback(recipe, data.resumable, run_dir.checkpoints, curriculum, decoder)
+    loop = TrainingLoopCallback(recipe, data.resumable, run_dir.checkpoints, curriculum, decoder, budgets)
     first = record["reproduces"]["run"] if record.get("reproduces") else original and original.run_dir.path
     loop.reproduced_pace = read_budget_trace(RunDir(Path(first)).metrics) if first else {}
     trainer = build_trainer(recipe, [loop, *callbacks], loggers)
     return TrainingSetup(
-        source, run_dir, record, display, data, module, loop, trainer, start_from, checkpoint, original
+        source, run_dir, record, display, data, module, loop, trainer, start_from, checkpoint, original, budgets
     )
+
+
+def plan_budgets(
+    recipe: Recipe, record: Mapping[str, Any], is_resumed: bool, checkpoint: Path | None, finish: bool
+) -> list[Budget]:
+    """Return the budgets of a training, in order: those that run.json records, and the recipe's if that is another.
+
+    record: run.json of the run that is resumed, or else of the one that is reproduced, which followed the same budgets.
+    """
+    budgets, new = [*map(Budget.of, record.get("budgets") or [recipe.training])], Budget.of(recipe.training)
+    is_new = replace(budgets[-1], until_step=None, validated=False) != new
+    if not is_resumed or not (is_new or finish):
+        return budgets
+    step, history = 0, []
+    if checkpoint is not None:
+        step, history = checkpoint_step(checkpoint) or 0, checkpoint_history(checkpoint)
+    validated = bool(history) and history[-1]["step"] == step
+    if is_new:
+        budgets = replace_budget(budgets, new, step, validated)
+    if finish:
+        budgets[-1] = replace(budgets[-1], until_step=step, validated=validated)
+    return budgets
 
 
 def start_logging(training: TrainingSetup) -> MetricsLogger:
@@ -160,7 +189,8 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
     pairs = f"{len(data.train):,} training pairs{', new ones in every epoch' if is_endless(recipe) else ''}"
     say(f"{record['parameters']:,} parameters; {pairs}; vocabulary: {sizes}")
     last_step = checkpoint_step(training.checkpoint) if training.checkpoint else 0
-    return MetricsLogger(JsonLinesWriter(run_dir.metrics, last_step), wandb, training.display)
+    is_extended = any(budget.until_step == last_step for budget in training.budgets[:-1])
+    return MetricsLogger(JsonLinesWriter(run_dir.metrics, last_step, is_extended), wandb, training.display)
 
 
 def start_record(training: TrainingSetup) -> dict[str, Any]:
@@ -168,18 +198,30 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
     recipe, tokenizers, data = training.recipe, training.data.tokenizers, training.data.data
     environment = environment_record(recipe, training.trainer)
     sha256 = hashlib.sha256(recipe.dump().encode()).hexdigest()
-    if training.run_dir.tokenizer.exists():
-        changes = [*training.record.get("resumed_with", []), *environment_differences(training.record, environment)]
-        return {**training.record, "status": "running", "recipe_sha256": sha256, **environment, "resumed_with": changes}
-    weights = initial_weights(RunDir(training.start_from)) if training.start_from else None
+    record, budgets = training.record, [budget.as_dict() for budget in training.budgets]
+    is_resumed = training.run_dir.tokenizer.exists()
+    if is_resumed:
+        changes = [*record.get("resumed_with", []), *environment_differences(record, environment)]
+        record = {key: value for key, value in record.items() if key not in ("ended_at", "finished_early")}
+        record |= {"status": "running", "recipe_sha256": sha256, **environment, "resumed_with": changes}
+        if budgets == record.get("budgets", budgets):
+            return record
+        weights = record.get("initial_weights")
+    else:
+        weights = initial_weights(RunDir(training.start_from)) if training.start_from else None
     processes = training.trainer.world_size
     counted = processes if processes > 1 and draws_random_numbers(recipe) else 1
-    fingerprints = fingerprint_pairs(recipe, data.pairs, weights, counted)
+    is_plain = len(budgets) == 1 and "until_step" not in budgets[0]
+    fingerprints = fingerprint_pairs(recipe, data.pairs, weights, counted, () if is_plain else budgets)
+    fingerprints["recipe"] = recipe.fingerprints["run"]
+    if is_resumed:
+        return {**record, "budgets": budgets, "fingerprints": fingerprints, "reproduces": None}
     original = training.original
     return {
         "name": recipe.name,
         "status": "running",
-        "fingerprints": {**fingerprints, "recipe": recipe.fingerprints["run"]},
+        "fingerprints": fingerprints,
+        "budgets": budgets,
         "seed": recipe.training["seed"],
         **environment,
         "started_at": utc_now(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,8 +26,16 @@ from composer.recipe.recipe import Recipe
 from composer.recipe.registry import OWN
 from composer.run_dir import OTHER_RUN, RESUME, RUNS, RunDir, check_writable, checkpoint_step, locked, utc_now
 from composer.training.checkpointing import average_weights, check_same_recipe, resolve_initial_run, restore_error
-from composer.training.distributed import RESUME_HINT, Ranks, TrainingInterrupted, is_main_process, training_processes
+from composer.training.distributed import (
+    RESUME_HINT,
+    Ranks,
+    TrainingEnded,
+    TrainingInterrupted,
+    is_main_process,
+    training_processes,
+)
 from composer.training.loggers import SHOWN_SAMPLES, MetricsLogger, ProgressDisplay, describe_mode, wandb_mode
+from composer.training.optim import Budget
 from composer.training.preflight import EpochSize, budget_warnings, check_model_and_data, memory_fault
 from composer.training.reproduce import compare_outcome, find_original_run
 from composer.training.setup import TrainingSetup, setup, silence_lightning, start_logging, wait_for_record
@@ -54,6 +63,7 @@ def train(
     start_from: str | Path | None = None,
     callbacks: Sequence[Callback] = (),
     loggers: Sequence[Logger] = (),
+    finish: bool = False,
 ) -> TrainingResult:
     """Train a loaded recipe, as `composer.train` says.
 
@@ -67,6 +77,9 @@ def train(
         default = default.with_name(f"{default.name}-2")
     run_dir = RunDir(Path(run) if run else default)
     display = ProgressDisplay(quiet=not is_main_process() or recipe.trainer.get("enable_progress_bar") is False)
+    resume = resume or finish
+    if finish and not run_dir.record.exists():
+        raise RunError.of("there is no run to finish in this folder", f"name it with {OTHER_RUN}", str(run_dir.path))
     if is_main_process():
         check_writable(run_dir, resume)
         record = {} if run_dir.is_empty() else run_dir.read()
@@ -74,7 +87,7 @@ def train(
             check_same_recipe(recipe, run_dir, record)
     else:
         record = wait_for_record(run_dir)
-    if record.get("status") == "finished":
+    if record.get("status") == "finished" and (finish or is_spent(recipe, record)):
         read_verified(run_dir)
         display.say(f"{run_dir.path} has already finished; there is nothing to do")
         return TrainingResult(run_dir.path, record)
@@ -89,7 +102,7 @@ def train(
             display.say(warning.render())
     display.say(describe_mode(wandb_mode(recipe.logging["wandb"]), run_dir.path))
     initial_run = resolve_initial_run(start_from, record, run_dir, original)
-    training = setup(source, run_dir, record, initial_run, display, original, callbacks, loggers)
+    training = setup(source, run_dir, record, initial_run, display, original, callbacks, loggers, finish)
     check_budget_and_memory(training)
 
     with locked_run(run_dir, resume, record), recorded_failure(training):
@@ -99,6 +112,14 @@ def train(
         if logger:
             logger.close(0)
         return result
+
+
+def is_spent(recipe: Recipe, record: Mapping[str, Any]) -> bool:
+    """Return whether a finished run has nothing left of the recipe's budget; always if it is the budget of the run."""
+    if recipe.fingerprints["run"] == record["fingerprints"].get("recipe"):
+        return True
+    spent = [record.get(key, math.inf) for key in ("steps", "epochs", "minutes")]
+    return Budget.of(recipe.training).spent(*spent) >= 1.0
 
 
 def check_budget_and_memory(training: TrainingSetup) -> None:
@@ -137,7 +158,7 @@ def fit(training: TrainingSetup) -> None:
         training.display.say(f"resuming from {training.checkpoint}")
     local = 1 if training.recipe.trainer["accelerator"] == "tpu" else trainer.num_devices  # Lightning starts a TPU's
     try:
-        with training_processes(local, trainer.num_nodes):
+        with training_processes(local, trainer.num_nodes), suppress(TrainingEnded):
             trainer.fit(training.module, datamodule=training.data, ckpt_path=training.checkpoint, weights_only=True)
     finally:
         signals.restore()
@@ -153,8 +174,9 @@ def recorded_failure(training: TrainingSetup) -> Iterator[None]:
         if not is_main_process():
             raise SystemExit(0) from None  # the main process says how it ended; this one must not look like a crash
         record_end(training, "interrupted")
-        command = f"the same command with `--resume --run {training.run_dir.path}`"
-        say(f"stopped at step {training.loop.progress.step:,}, everything is saved; {command} resumes it")
+        command = f"the same command with `--resume --run {shlex.quote(str(training.run_dir.path))}`"
+        ends = "with `--finish` in place of `--resume` it ends with the best weights so far"
+        say(f"stopped at step {training.loop.progress.step:,}, everything is saved; {command} resumes it; {ends}")
         if interrupt.number == signal.SIGINT:
             raise KeyboardInterrupt from None
         raise SystemExit(128 + interrupt.number) from None
@@ -203,6 +225,7 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     run_dir, loop, say = training.run_dir, training.loop, training.display.say
     if logger is None:
         return TrainingResult(run_dir.path, {})
+    minutes = loop.clock.minutes()  # without what follows
     loop.checkpoints.prune(loop.progress.step, loop.history)  # a run that was killed before it had could not
     how, paths = loop.checkpoints.select(loop.history, training.recipe.training["average_checkpoints"])
     model = training.module.build_model()
@@ -231,13 +254,14 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     record = run_dir.update(
         status="finished",
         ended_at=utc_now(),
-        minutes=round(loop.clock.minutes(), 3),
+        minutes=round(minutes, 3),
         steps=loop.progress.step,
         epochs=round(loop.sampler.epochs(), 3),
         checkpoints_used={"how": how, "checkpoints": [path.name for path in paths]},
         scores=new | known,
         signatures={name: value for name, value in measured.items() if name.endswith("_signature")},
         by_length={"test": tables[0]} if tables else {},
+        **({"finished_early": True} if training.budgets[-1].until_step is not None else {}),
     )
     log_pictures(training, logger, run, [row for table in tables for row in table])
     print_summary(training, run, record)

@@ -111,9 +111,9 @@ def test_every_optimizer_decreases_the_loss(name: str) -> None:
 
 
 def test_the_spent_budget_is_the_largest_fraction() -> None:
-    assert Budget(steps=10, epochs=4).spent(2, 3.0, 9.0) == 0.75
-    assert Budget(minutes=2.0).spent(2, 3.0, 9.0) == 1.0
-    assert Budget(steps=10).spent(0, 0.0, 0.0) == 0.0
+    assert Budget(max_steps=10, max_epochs=4).spent(2, 3.0, 9.0) == 0.75
+    assert Budget(max_minutes=2.0).spent(2, 3.0, 9.0) == 1.0
+    assert Budget(max_steps=10).spent(0, 0.0, 0.0) == 0.0
 
 
 def test_a_clock_counts_processor_time() -> None:

@@ -1,0 +1,233 @@
+"""Budgets that change when a run is resumed, and runs that are finished early."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from composer.atomic_io import sha256_of_file
+from composer.errors import RunError
+from composer.inference.run import open_run
+from composer.recipe.recipe import load
+from composer.run_dir import RunDir, read_metrics
+from composer.training import callback
+from composer.training.callback import TrainingLoopCallback
+from composer.training.optim import Budget, replace_budget
+from composer.training.train import train
+from tests.training.tiny_recipes import Tiny, same_weights
+
+UNTIL_6 = {"max_steps": 6, "until_step": 6, "validated": True}
+
+
+class Killed(BaseException):
+    """What a kill is to the code that is running."""
+
+
+@pytest.fixture
+def killed_at(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Have the training end abruptly at this step, once."""
+    left = [0]
+    real = TrainingLoopCallback.on_train_batch_end
+
+    def dies(self: TrainingLoopCallback, trainer: Any, *rest: Any) -> None:
+        if left[0] and trainer.global_step == left[0]:
+            left[0] = 0
+            raise Killed
+        real(self, trainer, *rest)
+
+    monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", dies)
+    return lambda step: left.__setitem__(0, step)
+
+
+@pytest.fixture
+def interrupted_at(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Have SIGINT arrive in this step, once."""
+    left = [0]
+
+    def receive(self: TrainingLoopCallback) -> int:
+        if left[0] and self.progress.step == left[0]:
+            left[0] = 0
+            return 2
+        return 0
+
+    monkeypatch.setattr(TrainingLoopCallback, "received_signal", receive)
+    return lambda step: left.__setitem__(0, step)
+
+
+def repeat(run: Path, to: Path) -> dict[str, Any]:
+    """Reproduce a run, and return the reproduction's run.json."""
+    return dict(train(load(run / "recipe.yaml"), to).record)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("training.validate_every=null", "training.early_stopping={patience: 9}", "training.schedule=plateau"),
+        ("training.accumulate=2", "training.average_checkpoints=3"),
+    ],
+)
+def test_an_extended_run_is_repeated_to_the_bit(tiny: Tiny, tmp_path: Path, overrides: tuple[str, ...]) -> None:
+    run = tmp_path / "run"
+    first = train(tiny("training.max_steps=6", *overrides), run).record
+    record = train(tiny("training.max_steps=14", *overrides), run, resume=True).record
+    assert record["budgets"] == [UNTIL_6, {"max_steps": 14}]
+    assert (record["steps"], record["status"]) == (14, "finished")
+    assert record["fingerprints"]["run"] != first["fingerprints"]["run"]
+    rates = [row["train/learning_rate"] for row in read_metrics(run / "metrics.jsonl") if "train/learning_rate" in row]
+    assert overrides or rates[1] < rates[2]  # the cosine of the larger budget
+    assert any(row["step"] == 6 and "epoch" not in row for row in read_metrics(run / "metrics.jsonl"))
+    again = repeat(run, tmp_path / "again")
+    assert again["reproduces"]["same"] is True
+    assert again["budgets"] == record["budgets"]
+    assert again["fingerprints"] == record["fingerprints"]
+    train(tiny("training.max_steps=14", *overrides), tmp_path / "at once")
+    assert overrides[:1] or not same_weights(run, tmp_path / "at once")
+
+
+def test_an_interrupted_run_with_a_new_budget_is_repeated(tiny: Tiny, tmp_path: Path, interrupted_at: Any) -> None:
+    interrupted_at(7)
+    run = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(), run)
+    record = train(tiny("training.max_steps=16"), run, resume=True).record
+    assert record["budgets"] == [{"max_steps": 12, "until_step": 7, "validated": False}, {"max_steps": 16}]
+    interrupted_at(9)  # while the reproduction is under way, in its second budget
+    with pytest.raises(KeyboardInterrupt):
+        repeat(run, tmp_path / "again")
+    assert repeat(run, tmp_path / "once")["reproduces"]["same"] is True
+    assert train(load(run / "recipe.yaml"), tmp_path / "again", resume=True).record["reproduces"]["same"] is True
+
+
+class Hare:
+    """A clock that is never as fast twice."""
+
+    runs = 0
+
+    def __init__(self, on_cpu: bool, before: float = 0.0) -> None:
+        Hare.runs += 1
+        self.now, self.pace = before, 0.01 + 0.003 * Hare.runs
+
+    def minutes(self) -> float:
+        self.now += self.pace
+        return self.now
+
+
+def test_a_budget_in_minutes_is_extended_and_repeated(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(callback, "Clock", Hare)
+    minutes = ("training.max_steps=null", "training.validate_every=5", "training.max_minutes")
+    run = tmp_path / "run"
+    train(tiny(*minutes[:2], f"{minutes[2]}=0.2"), run)
+    record = train(tiny(*minutes[:2], f"{minutes[2]}=0.5"), run, resume=True).record
+    first, second = record["budgets"]
+    assert (first["max_minutes"], second) == (0.2, {"max_minutes": 0.5})
+    assert 0 < first["until_step"] < record["steps"]
+    again = repeat(run, tmp_path / "again")
+    assert (again["steps"], again["reproduces"]["same"]) == (record["steps"], True)
+
+
+def test_a_smaller_budget_ends_at_once_and_says_so(
+    tiny: Tiny, tmp_path: Path, interrupted_at: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interrupted_at(7)
+    run = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(), run)
+    record = train(tiny("training.max_steps=5"), run, resume=True).record
+    assert "no further step after step 7: the budget (max_steps 5) is spent; it ends with the best" in (
+        " ".join(capsys.readouterr().out.split())
+    )
+    assert (record["steps"], record["checkpoints_used"]["checkpoints"]) == (7, ["step-00000004.ckpt"])
+    again = repeat(run, tmp_path / "again")
+    assert (again["steps"], again["reproduces"]["same"]) == (7, True)
+    train(tiny("training.max_steps=3"), run, resume=True)
+    assert "already finished" in capsys.readouterr().out
+    assert RunDir(run).read() == record
+
+
+def test_what_was_finished_stays_while_a_run_is_extended(tiny: Tiny, tmp_path: Path, killed_at: Any) -> None:
+    run = tmp_path / "run"
+    before = train(tiny("training.max_steps=6"), run).record
+    weights, outputs = sha256_of_file(run / "model.safetensors"), open_run(run).translate(["a b c"])
+    for step in (7, 10):
+        killed_at(step)
+        with pytest.raises(Killed):
+            train(tiny(), run, resume=True)
+        record = RunDir(run).read()
+        assert record["status"] != "finished"
+        assert record["scores"] == before["scores"]
+        assert sha256_of_file(run / "model.safetensors") == weights
+        assert open_run(run).translate(["a b c"]) == outputs
+    record = train(tiny(), run, resume=True).record
+    assert record["budgets"] == [UNTIL_6, {"max_steps": 12}]
+    assert repeat(run, tmp_path / "again")["reproduces"]["same"] is True
+
+
+def test_finish_ends_an_interrupted_run(tiny: Tiny, tmp_path: Path, interrupted_at: Any, killed_at: Any) -> None:
+    for stop, error, step in ((interrupted_at, KeyboardInterrupt, 7), (killed_at, Killed, 4)):
+        run = tmp_path / error.__name__
+        stop(7)
+        with pytest.raises(error):
+            train(tiny(), run)
+        record = train(tiny(), run, finish=True).record
+        assert (record["status"], record["finished_early"], record["steps"]) == ("finished", True, step)
+        assert record["checkpoints_used"]["checkpoints"] == ["step-00000004.ckpt"]
+        assert {"val/loss", "test/loss", "test/exact_match"} <= record["scores"].keys()
+        assert train(tiny(), run, finish=True).record == record
+        again = repeat(run, tmp_path / f"{error.__name__} again")
+        assert (again["steps"], again["reproduces"]["same"], again["finished_early"]) == (step, True, True)
+        assert again["fingerprints"] == record["fingerprints"]
+    shutil.copytree(run, tmp_path / "longer")
+    longer = train(tiny("training.max_steps=14"), tmp_path / "longer", resume=True).record
+    assert (longer["steps"], "finished_early" in longer, len(longer["budgets"])) == (14, False, 2)
+
+
+def test_nothing_to_finish(tiny: Tiny, tmp_path: Path, killed_at: Any) -> None:
+    with pytest.raises(RunError, match="no run to finish"):
+        train(tiny(), tmp_path / "nothing", finish=True)
+    assert not (tmp_path / "nothing").exists()
+    killed_at(2)
+    with pytest.raises(Killed):
+        train(tiny(), tmp_path / "run")
+    with pytest.raises(RunError, match="nothing of this training has been saved"):
+        train(tiny(), tmp_path / "run", finish=True)
+
+
+def test_budgets_in_order() -> None:
+    first, second, third = (Budget(max_steps=steps) for steps in (10, 20, 30))
+    extended = replace_budget([first], second, 10, True)
+    assert [budget.as_dict() for budget in extended] == [
+        {"max_steps": 10, "until_step": 10, "validated": True},
+        {"max_steps": 20},
+    ]
+    # nothing was trained with the second; or the checkpoints after step 4 are lost; or all of them
+    assert replace_budget(extended, third, 10, True) == [extended[0], third]
+    assert replace_budget(extended, third, 4, False) == [Budget(max_steps=10, until_step=4), third]
+    assert replace_budget(extended, third, 0, False) == [third]
+
+
+def test_a_validation_that_uses_up_the_minutes_is_the_last(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SlowValidation(Hare):
+        def minutes(self) -> float:
+            return self.now
+
+    real = TrainingLoopCallback.on_validation_epoch_end
+
+    def validate(self: TrainingLoopCallback, *rest: Any) -> None:
+        self.clock.now += 1.0
+        real(self, *rest)
+
+    monkeypatch.setattr(callback, "Clock", SlowValidation)
+    monkeypatch.setattr(TrainingLoopCallback, "on_validation_epoch_end", validate)
+    recipe = tiny("training.max_steps=null", "training.max_minutes=2.0")
+    assert train(recipe, tmp_path / "run").record["steps"] == 8
+    validated = [row["step"] for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row]
+    assert validated == [4, 8]
+    assert repeat(tmp_path / "run", tmp_path / "again")["reproduces"]["same"] is True
