@@ -8,9 +8,12 @@ sets of the hub count as files with the same lines do.
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
 import os
+import platform
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,16 @@ from composer.recipe.own_blocks import check_recorded_blocks
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import HASHED, RESUME, RunDir
 
+PACKAGES: tuple[str, ...] = (
+    "seqcomposer",
+    "torch",
+    "pytorch-lightning",
+    "numpy",
+    "tokenizers",
+    "datasets",
+    "num2words",
+)
+PACKAGES += ("safetensors", "sacrebleu", "wandb")
 HASHED_LINES = 10_000  # lines that are hashed at once
 
 InitialWeights = dict[str, str]
@@ -171,3 +184,12 @@ def run_fingerprints(run: RunDir) -> dict[str, str]:
     if not run.weights.is_file():
         raise RunError.of("these weights are not there", "take the file from the run again", str(run.weights))
     return {**recorded, "weights": record["weights_sha256"]}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that affect a run's result."""
+    known = {"python": platform.python_version()}
+    for package in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            known[package] = importlib.metadata.version(package)
+    return known

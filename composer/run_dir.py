@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import json
 import os
-import platform
 import re
 import weakref
 from collections.abc import Callable, Mapping
@@ -31,16 +29,6 @@ from composer.formatting import null_where_not_finite
 if TYPE_CHECKING:
     from torch import Tensor
 
-PACKAGES: tuple[str, ...] = (
-    "seqcomposer",
-    "torch",
-    "pytorch-lightning",
-    "numpy",
-    "tokenizers",
-    "datasets",
-    "num2words",
-)
-PACKAGES += ("safetensors", "sacrebleu", "wandb")
 RUNS = Path("runs")
 """Parent of run folders by default."""
 LOCK = ".lock"
@@ -385,15 +373,6 @@ def _lock(file: IO[str]) -> None:
             inherited.close()
 
     os.register_at_fork(after_in_child=close_in_child)
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that affect a run's result."""
-    known = {"python": platform.python_version()}
-    for package in PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):
-            known[package] = importlib.metadata.version(package)
-    return known
 
 
 def utc_now() -> str:

@@ -20,12 +20,13 @@ from typing import Any, NamedTuple, NoReturn
 
 from composer.atomic_io import is_hash, open_regular
 from composer.errors import ComposerError, RunError, os_error_reason
+from composer.fingerprint import versions
 from composer.formatting import CONTROL_CHARACTERS
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import OWN, plug_ins
 from composer.recipe.schema_reader import RECIPE_NAME
 from composer.recipe.yaml_reader import MAX_BYTES, read, strings_in
-from composer.run_dir import HASHED, RunDir, is_plain_data, versions
+from composer.run_dir import HASHED, RunDir, is_plain_data
 
 MANIFEST = "pack.json"
 FILES = ("README.md", "metrics.jsonl", "model.safetensors", "recipe.yaml", "run.json", "tokenizer.json")

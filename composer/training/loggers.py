@@ -79,8 +79,8 @@ class JsonLinesWriter:
 
     def __init__(self, path: Path, after: int | None = None, is_extended: bool = False) -> None:
         if after is not None and path.exists():
-            kept = [row for row in read_metrics(path) if row["step"] <= after]
-            rows = [row for row in kept if "epoch" in row or row["step"] < after or is_extended]
+            earlier = [row for row in read_metrics(path) if row["step"] <= after]
+            rows = [row for row in earlier if "epoch" in row or row["step"] < after or is_extended]
             atomic_write(path, "".join(map(json_line, rows)).encode())
         # without a buffer: what a full disk did not take must not come back when the file is closed
         self.file = path.open("ab", buffering=0)

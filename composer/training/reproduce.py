@@ -26,7 +26,7 @@ from composer.atomic_io import sha256_of_file
 from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
-from composer.fingerprint import InitialWeights, data_sha256, initial_weights
+from composer.fingerprint import InitialWeights, data_sha256, initial_weights, versions
 from composer.model.builder import build, vocabulary_bounds
 from composer.model.encoder_decoder import training_logits
 from composer.model.weights import describe_difference
@@ -34,7 +34,7 @@ from composer.recipe.cache import SHORT_HASH
 from composer.recipe.own_blocks import block_paths
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import OWN, plug_ins
-from composer.run_dir import START_FROM, RunDir, versions
+from composer.run_dir import START_FROM, RunDir
 from composer.training.loggers import read_budget_trace
 
 HOME = Path(__file__).parents[2]

@@ -170,7 +170,7 @@ def test_finished_seeds_are_not_trained_again(recipe: Path, tmp_path: Path, comm
     others = dict.fromkeys(("model", "data", "run", "recipe"), "0" * 64)
     RunDir(tmp_path / "runs" / "seed-8").update(fingerprints=others)
     with pytest.raises(FileExistsError):  # of another budget: it goes on
-        train_all(recipe, tmp_path / "runs", "8", resume=True)
+        train_all(recipe, tmp_path / "runs", "3,8", resume=True)
 
 
 def test_a_folder_with_other_contents_is_refused(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from composer.errors import RunError
+from composer.fingerprint import versions
 from composer.formatting import format_duration
 from composer.inference.run import Sample
 from composer.run_dir import (
@@ -29,7 +30,6 @@ from composer.run_dir import (
     latest_checkpoint,
     list_checkpoints,
     read_metrics,
-    versions,
 )
 from composer.training import checkpointing, loggers
 from composer.training.checkpointing import AtomicCheckpointIO, CheckpointManager
