@@ -21,7 +21,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from composer.api import build, check, diff, draw, export, fingerprints, plan, train, translate
+    from composer.api import (
+        blocks,
+        build,
+        check,
+        diff,
+        draw,
+        export,
+        fingerprints,
+        leaderboard,
+        plan,
+        schema,
+        sweep,
+        sweep_points,
+        train,
+        translate,
+    )
+    from composer.cli.new_recipe import new
     from composer.errors import ComposerError, DataError, Fault, RecipeError, RunError
     from composer.evaluation import evaluate
     from composer.hub.pack import pack
@@ -41,6 +57,7 @@ __all__ = [
     "Run",
     "RunError",
     "block",
+    "blocks",
     "build",
     "check",
     "check_block",
@@ -49,12 +66,17 @@ __all__ = [
     "evaluate",
     "export",
     "fingerprints",
+    "leaderboard",
     "load",
+    "new",
     "open_run",
     "pack",
     "plan",
     "pull",
     "report",
+    "schema",
+    "sweep",
+    "sweep_points",
     "train",
     "translate",
 ]
@@ -67,6 +89,7 @@ _HOMES = {
     "check_block": "composer.testing",
     "evaluate": "composer.evaluation",
     "report": "composer.viz.report",
+    "new": "composer.cli.new_recipe",
     "pack": "composer.hub.pack",
     "pull": "composer.hub.pull",
 }

@@ -9,11 +9,13 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from composer.errors import ComposerError, Fault
+from composer.errors import ComposerError, Fault, RunError, did_you_mean
+from composer.recipe import schema_generator
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.serialization import RecipeObjectRoot
+from composer.run_dir import RUNS
 
 RECIPES = "a recipe's file, a composer.Recipe, or objects of composer.recipe.classes"
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from composer.inference.run import Run
     from composer.model.encoder_decoder import EncoderDecoder
     from composer.model.planner import Plan
+    from composer.sweeps.leaderboard import Leaderboard
+    from composer.sweeps.points import PointCost
     from composer.training.train import TrainingResult
     from composer.viz.architecture import Drawing
 
@@ -116,20 +120,76 @@ def train(
     return train_recipe(loaded, run, data, resume, start_from, callbacks, loggers, finish)
 
 
+def sweep(
+    file: str | Path,
+    overrides: Sequence[str] = (),
+    workers: int = 1,
+    data: str | Path | None = None,
+    run: str | Path | None = None,
+    ray: str | None = None,
+) -> Leaderboard:
+    """Run the sweep in a file, or resume it, and return its leaderboard.
+
+    workers: Trials that are trained in parallel. run: The sweep's directory (`runs/NAME`). ray: Address of a Ray
+    cluster to train on. Raises RecipeError, DataError and RunError before anything is trained.
+    """
+    from composer.sweeps.leaderboard import open_leaderboard
+    from composer.sweeps.spec import read_sweep
+
+    spec = read_sweep(file, _as_list(overrides), data)
+    try:
+        from composer.sweeps.scheduler import run_sweep
+    except ModuleNotFoundError as error:
+        message = f"the package `{error.name}` is not installed, and sweeps need it"
+        raise RunError.of(message, f"pip install {error.name}", str(file)) from None
+    folder = Path(run or RUNS / spec.name)
+    run_sweep(spec, folder, workers, None if data is None else Path(data), ray)
+    return open_leaderboard(folder)
+
+
+def sweep_points(file: str | Path, overrides: Sequence[str] = (), data: str | Path | None = None) -> list[PointCost]:
+    """Return the points of a sweep with their costs and faults, as `sweep --dry-run` lists them. Trains nothing."""
+    from composer.sweeps.points import list_points
+    from composer.sweeps.spec import read_sweep
+
+    return list_points(read_sweep(file, _as_list(overrides), data))
+
+
+def leaderboard(sweep: str | Path, output: str | Path | None = None) -> Leaderboard:
+    """Rank the trials of a sweep, which may be running: `.ranked`, `.text()`, `.as_json()`.
+
+    sweep: Its directory, or its file. output: An HTML page to write. Raises RunError and RecipeError.
+    """
+    from composer.sweeps.leaderboard import open_leaderboard
+
+    board = open_leaderboard(Path(sweep))
+    if output is not None:
+        from composer.sweeps.leaderboard_html import write_leaderboard
+
+        write_leaderboard(board, output)
+    return board
+
+
 def translate(
-    runs: AnyRun | Sequence[AnyRun], lines: Sequence[str], overrides: Sequence[str] = (), beam: int | None = None
-) -> list[str]:
-    """Return the best translation of each line by a run, or by an ensemble of runs; an empty line stays empty.
+    runs: AnyRun | Sequence[AnyRun],
+    lines: Sequence[str],
+    overrides: Sequence[str] = (),
+    beam: int | None = None,
+    n_best: int = 1,
+    scores: bool = False,
+    prefix: Sequence[str] | None = None,
+) -> list[Any]:
+    """Return the translation of each line by a run, or by an ensemble of runs; an empty line stays empty.
 
     Args:
         runs: A run or several, opened or as folders.
         lines: One source each; with several encoders their texts, separated by tabs.
         overrides: Settings of decoding, `decoding...=value`.
-        beam: The beam size.
+        beam, n_best, scores, prefix: As of `Run.translate`.
 
     Raises RunError, RecipeError and DataError.
     """
-    from composer.inference.run import Run, decoding_settings, open_run, translate_lines
+    from composer.inference.run import Run, open_run, translations
 
     ensemble = [runs] if isinstance(runs, (Run, str, Path)) else [*runs] if isinstance(runs, Sequence) else []
     if not ensemble or not all(isinstance(run, (Run, str, Path)) for run in ensemble):
@@ -138,7 +198,7 @@ def translate(
         run if isinstance(run, Run) else open_run(run, () if index else _as_list(overrides))
         for index, run in enumerate(ensemble)
     ]
-    return [best.text for best, *_ in translate_lines(opened, lines, decoding_settings(opened[0].recipe, beam))]
+    return translations(opened, lines, beam, n_best, scores, prefix)
 
 
 def draw(recipe_or_run: AnyRecipe | AnyRun, overrides: Sequence[str] = ()) -> Drawing:
@@ -177,14 +237,40 @@ def fingerprints(recipe_or_run: AnyRecipe | AnyRun, data: str | Path | None = No
     return compute(_recipe_or_path(recipe_or_run), data)
 
 
-def export(recipe_or_run: AnyRecipe | AnyRun, path: str | Path) -> Path:
-    """Export the model of a recipe or a run as plain PyTorch code, which runs without this project.
+def export(
+    recipe_or_run: AnyRecipe | AnyRun, path: str | Path, overrides: Sequence[str] = (), ctranslate2: bool = False
+) -> Path:
+    """Export the model of a recipe or a run as plain PyTorch code, or a run's for CTranslate2; return the new folder.
 
-    Raises RecipeError with every fault, and RunError where it cannot be written.
+    overrides: `key=value` settings; of a run those of `decoding`. Raises RecipeError with every fault, and RunError
+    where it cannot be written.
     """
+    from composer.exporters.ctranslate2 import export_ctranslate2
     from composer.exporters.script import export_script
 
-    return export_script(_recipe_or_path(recipe_or_run), path)
+    source = _recipe_or_path(recipe_or_run)
+    if not ctranslate2:
+        return export_script(source, path, _as_list(overrides))
+    if isinstance(source, Recipe) or overrides:
+        raise TypeError("CTranslate2 takes a run, and its options where it is called")
+    return export_ctranslate2(source, path)
+
+
+def blocks(name: str | None = None) -> dict[str, Any]:
+    """Return every block by its name, or one: description, `properties` and `required` of its JSON Schema.
+
+    Raises RunError if there is no such block.
+    """
+    definitions = schema()["$defs"].items()
+    known = {key.removeprefix("block."): block for key, block in definitions if key.startswith("block.")}
+    if name is not None and name not in known:
+        raise RunError.of(f"no block is called `{name}`{did_you_mean(name, known)}", "`seqcomposer blocks` lists them")
+    return known if name is None else known[name]
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of a recipe, for editors; with the blocks of plug-ins and of this process."""
+    return schema_generator.load()
 
 
 def _recipe_or_path(recipe_or_run: AnyRecipe | AnyRun) -> Recipe | str | Path:

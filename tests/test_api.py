@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import composer
-from composer.errors import ComposerError, RecipeError
+from composer.errors import ComposerError, RecipeError, RunError
 from composer.inference.run import Run
 from composer.model import builder
 from composer.recipe import classes
@@ -29,23 +29,17 @@ from composer.recipe.classes import (
     Trainer,
     Training,
 )
+from docs.hooks import commands as command_page
 
+COMMANDS = command_page.commands()
 FUNCTIONS = (
+    *COMMANDS,
+    "block",
+    "check_block",
+    "sweep_points",
     "load",
-    "check",
-    "plan",
     "build",
-    "train",
     "open_run",
-    "translate",
-    "evaluate",
-    "report",
-    "draw",
-    "diff",
-    "pack",
-    "pull",
-    "export",
-    "fingerprints",
 )
 SMALL = Recipe(
     name="small",
@@ -249,3 +243,86 @@ def test_an_open_run_is_accepted_in_place_of_its_folder(run: Run, tmp_path: Path
     packed = composer.pack(run, tmp_path / "p.tar.gz")
     assert composer.report(composer.pull(packed, tmp_path / "pulled")).is_file()
     assert composer.report(run, output=tmp_path / "r.html").is_file()
+
+
+# ------------------------------------------------------------------------------------------- commands
+
+OTHER_NAMES = {
+    ("train", "from_run"): "start_from",  # `from` is a word of Python
+    ("export", "script"): "path",
+}
+"""The names in Python of options that have another one there."""
+NOT_IN_PYTHON = {
+    "as_json": "functions return data",
+    "write": "`schema --write` is for who changes this project",
+    ("translate", "source"): "lines are given",
+    ("translate", "output"): "lines are returned",
+    ("draw", "output"): "the drawing has `.save(file)`",
+    ("train", "seeds"): "a loop over `training.seed`; the command starts a process for each",
+    ("sweep", "dry_run"): "`sweep_points`, since it returns something else",
+    ("sweep", "wandb"): "a file for another command, `wandb sweep`",
+    ("leaderboard", "compare"): "`diff` of the two runs has the test",
+    ("leaderboard", "data"): "only `--compare` reads it",
+}
+"""Options of commands that functions do not have, and why."""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_a_function_with_the_same_options(name: str) -> None:
+    parameters = list(inspect.signature(getattr(composer, name)).parameters)
+    arguments = [param.name for param in COMMANDS[name].params if param.param_type_name == "argument"]
+    named = [param.name for param in COMMANDS[name].params if param.name not in arguments]
+    assert "overrides" not in arguments or "overrides" in parameters
+    assert len([argument for argument in arguments if argument != "overrides"]) <= len(parameters)
+    for option in map(str, named):
+        if option not in NOT_IN_PYTHON and (name, option) not in NOT_IN_PYTHON:
+            assert OTHER_NAMES.get((name, option), option) in parameters, option
+    assert {key[1] for key in (*OTHER_NAMES, *NOT_IN_PYTHON) if key[0] == name} <= {*named}
+
+
+def test_hypotheses_scores_and_prefixes_are_asked_for_in_python(run: Run) -> None:
+    lines = ["a b", "", "c"]
+    for best in (run.translate(lines, 2, n_best=2), composer.translate(run, lines, beam=2, n_best=2)):
+        assert [len(row) for row in best] == [2, 2, 2]
+        assert [row[0] for row in best] == run.translate(lines, beam=2)
+    scored = run.translate(lines, scores=True)
+    assert [each.text for each in scored] == run.translate(lines)
+    assert scored[0].score < 0.0
+    assert run.translate(lines, beam=1, scores=True)[0] == scored[0]
+    assert [each.score for each in run.translate(lines, 3, 2, scores=True)[1]] == [0.0, 0.0]  # a blank line
+    with pytest.raises(RunError, match="in Python `beam=2`"):
+        run.translate(lines, n_best=2)
+    assert run.translate(["a b", "c"], prefix=["d", ""])[0].startswith("d")
+    with pytest.raises(RunError, match="there are 1 prefixes for 3 lines"):
+        run.translate(lines, prefix=["a"])
+    with pytest.raises(RunError, match="`n_best=1` or more"):
+        run.translate(lines, n_best=0)
+    with pytest.raises(TypeError, match="lines are a list of texts"):
+        run.translate("a b")
+
+
+def test_blocks_and_schema_are_what_the_commands_print() -> None:
+    assert composer.blocks("conv") == composer.blocks()["conv"] == composer.schema()["$defs"]["block.conv"]
+    with pytest.raises(RunError, match="no block is called `konv`; did you mean `conv`"):
+        composer.blocks("konv")
+
+
+def test_a_recipe_for_own_texts_is_written(tmp_path: Path) -> None:
+    for side in ("en", "de"):
+        (tmp_path / f"train.{side}").write_text("a b c\n" * 60, encoding="utf-8")
+    file = composer.new(tmp_path / "train.en", str(tmp_path / "train.de"), tmp_path / "mine.yaml")
+    assert composer.check(file) == []
+
+
+@pytest.mark.slow
+def test_a_sweep_is_listed_trained_and_ranked(tmp_path: Path) -> None:
+    SMALL.save(tmp_path / "base.yaml")
+    file = tmp_path / "tried.yaml"
+    file.write_text("sweep: 1\nbase: base.yaml\naxes: {width: {set: model.width, values: [8, 16]}}\n", encoding="utf-8")
+    assert [point.status for point in composer.sweep_points(file)] == ["trained", "trained"]
+    board = composer.sweep(file, run=tmp_path / "run")
+    assert len(board.ranked) == 2
+    again = composer.leaderboard(tmp_path / "run", output=tmp_path / "page.html")
+    assert (tmp_path / "page.html").is_file()
+    assert again.text() == board.text()
+    assert again.as_json()["trials"][0]["rank"] == 1

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from composer import api
 from composer.cli.options import (
     AsJson,
     DataDir,
@@ -20,7 +21,6 @@ from composer.cli.options import (
     table_console,
     with_examples,
 )
-from composer.errors import RunError, did_you_mean
 from composer.formatting import to_json
 
 commands = typer.Typer()
@@ -114,19 +114,13 @@ def blocks(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A 
     """List the blocks, or describe one with its settings."""
     from rich.markup import escape
 
-    from composer.recipe import schema_generator
-
-    prefix, definitions = "block.", schema_generator.load()["$defs"]
-    known = {key.removeprefix(prefix): value for key, value in definitions.items() if key.startswith(prefix)}
-    if name is None:
-        table = make_table(["block", "description"])
-        for key, block in known.items():
-            table.add_row(key, escape(block["description"]))
-        table_console().print(table)
-    elif name in known:
-        print_block(name, known[name])
-    else:
-        raise RunError.of(f"no block is called `{name}`{did_you_mean(name, known)}", "`seqcomposer blocks` lists them")
+    if name is not None:
+        print_block(name, api.blocks(name))
+        return
+    table = make_table(["block", "description"])
+    for key, block in api.blocks().items():
+        table.add_row(key, escape(block["description"]))
+    table_console().print(table)
 
 
 @command("seqcomposer schema > recipe.schema.json")
@@ -139,12 +133,11 @@ def schema(
 
     Editors offer completion, hover texts and errors while typing with it.
     """
-    from composer.recipe import schema_generator as recipe_schema
-
     if not write:
-        print_json(recipe_schema.load())
+        print_json(api.schema())
         return
     from composer.recipe import python_classes
+    from composer.recipe import schema_generator as recipe_schema
 
     rules = recipe_schema.generate()
     texts = {

@@ -54,13 +54,14 @@ class RecipeTemplate(Template):
 TEMPLATE = RecipeTemplate(Path(__file__).with_name("new_recipe.template.yaml").read_text(encoding="utf-8"))
 
 
-def write_new_recipe(source: Path, target: Path, output: Path | None = None) -> Path:
+def new(source: str | Path, target: str | Path, output: str | Path | None = None) -> Path:
     """Write a recipe for two line-aligned texts and return its path, by default a name made from the texts' names.
 
     Raises DataError if the texts cannot be used, RunError if the file exists already.
     """
+    source, target = Path(source), Path(target)
     pairs = count_pairs(source, target)
-    output = output or Path(f"{recipe_name(source, target)}.yaml")
+    output = Path(output or f"{recipe_name(source, target)}.yaml")
     with atomic_new_file(output) as file:
         file.write(fill_template(source, target, output, pairs).encode())
     return output

@@ -52,10 +52,10 @@ def new(
     The model size suits the amount of text. Some of the pairs are held out for validation and test. Text is UTF-8, with
     or without a BOM; LF or CRLF. Never overwrites a file.
     """
-    from composer.cli.new_recipe import next_steps, write_new_recipe
+    from composer.cli import new_recipe
 
-    path = write_new_recipe(source, target, output)
-    echo("\n".join(next_steps(source, target, path)))
+    path = new_recipe.new(source, target, output)
+    echo("\n".join(new_recipe.next_steps(source, target, path)))
 
 
 @command("seqcomposer check recipes/quickstart.yaml", "seqcomposer check --json mine/*.yaml")

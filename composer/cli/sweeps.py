@@ -8,8 +8,18 @@ from typing import Annotated
 
 import typer
 
-from composer.cli.options import AsJson, DataDir, Overrides, echo, print_json, terminal_width, with_examples
-from composer.errors import RunError
+from composer import api
+from composer.cli.options import (
+    DONE,
+    FAILED,
+    AsJson,
+    DataDir,
+    Overrides,
+    echo,
+    print_json,
+    terminal_width,
+    with_examples,
+)
 
 commands = typer.Typer()
 command = partial(with_examples, commands)
@@ -44,7 +54,9 @@ def sweep(
     first one trains. Each is an ordinary run folder, RUN/trials/FINGERPRINT/seed-N. The same command resumes a sweep
     that was stopped, and trains nothing twice.
     """
-    from composer.run_dir import RUNS
+    if wandb is None and not dry_run:
+        board = api.sweep(file, overrides or (), workers, data, run, ray)
+        raise typer.Exit(DONE if any(result.trial.status == "finished" for result in board.results) else FAILED)
     from composer.sweeps.points import dry_run_json, dry_run_text, list_points
     from composer.sweeps.spec import read_sweep
 
@@ -59,14 +71,6 @@ def sweep(
         print_json(dry_run_json(spec, list_points(spec)))
     elif dry_run:
         echo(dry_run_text(spec, list_points(spec)))
-    if wandb is not None or dry_run:
-        return
-    try:
-        from composer.sweeps.scheduler import run_sweep
-    except ModuleNotFoundError as error:
-        message = f"the package `{error.name}` is not installed, and sweeps need it"
-        raise RunError.of(message, f"pip install {error.name}", str(file)) from None
-    raise typer.Exit(run_sweep(spec, run or RUNS / spec.name, workers, data, ray))
 
 
 @command(
@@ -91,19 +95,16 @@ def leaderboard(
     Prints a table and writes one HTML page that opens offline. It has means and standard deviations over seeds, costs,
     and the effect of each axis. The sweep may still be running.
     """
-    from composer.sweeps.leaderboard import open_leaderboard
-    from composer.sweeps.leaderboard_text import leaderboard_json, leaderboard_text
-
-    board = open_leaderboard(sweep)
+    board = api.leaderboard(sweep)
     if compare is not None:
         from composer.sweeps.leaderboard import compare_trials, comparison_text, find_run
 
         one, other = (find_run(board, word) for word in compare)
         echo(comparison_text(compare_trials(one, other, data)))
     elif as_json:
-        print_json(leaderboard_json(board))
+        print_json(board.as_json())
     else:
         from composer.sweeps.leaderboard_html import write_leaderboard
 
-        echo(leaderboard_text(board, terminal_width()))
+        echo(board.text(terminal_width()))
         echo(f"wrote {write_leaderboard(board, output)}")

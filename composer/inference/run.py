@@ -64,14 +64,22 @@ class Run:
         """Return its folder, so that a run can be used as a path."""
         return str(self.run_dir.path)
 
-    def translate(self, lines: Sequence[str], beam: int | None = None) -> list[str]:
-        """Return the best translation of each line, as the recipe decodes, or with a beam of this size.
+    def translate(
+        self,
+        lines: Sequence[str],
+        beam: int | None = None,
+        n_best: int = 1,
+        scores: bool = False,
+        prefix: Sequence[str] | None = None,
+    ) -> list[Any]:
+        """Return the translation of each line, as the recipe decodes, or with a beam of this size: a list of texts.
 
         With several encoders a line has their texts in the recipe's order, with tabs between. Without any, a line is
-        the beginning of a text, and the answer the whole text. A blank line stays empty. Raises DataError.
+        the beginning of a text, and the answer the whole text. A blank line stays empty. With `n_best` above 1 each
+        line has a list, best first; with `scores` there are `Translation`s in place of texts. `prefix`: the text with
+        which each translation begins. Raises DataError and RunError.
         """
-        results = translate_lines([self], lines, decoding_settings(self.recipe, beam))
-        return [best.text for best, *_ in results]
+        return translations([self], lines, beam, n_best, scores, prefix)
 
     def evaluate(self, split: str = "test", data: str | Path | None = None) -> dict[str, Any]:
         """Return all scores on a split, by the names under which they are logged: `test/bleu` and so on.
@@ -150,6 +158,27 @@ def decoding_settings(recipe: Recipe, beam: int | None = None) -> Decoding:
     ((_, settings),) = recipe.decoding.items()
     shared = {name: value for name, value in settings.items() if name in beam_search.defaults}
     return {beam_search.name: {**shared, "size": beam}}
+
+
+def translations(
+    runs: Sequence[Run],
+    lines: Sequence[str],
+    beam: int | None = None,
+    n_best: int = 1,
+    scores: bool = False,
+    prefix: Sequence[str] | None = None,
+) -> list[Any]:
+    """Return translations in the form that `Run.translate` describes."""
+    if isinstance(lines, str) or isinstance(prefix, str):
+        raise TypeError("lines are a list of texts: write `[line]`")
+    if n_best < 1:
+        raise RunError.of(f"there are no {n_best} best translations", "write `n_best=1` or more")
+    if prefix is not None and len(prefix) != len(lines):
+        message = f"there are {len(prefix)} prefixes for {len(lines)} lines"
+        raise RunError.of(message, 'give every line one, "" where nothing is forced')
+    results = translate_lines(runs, lines, decoding_settings(runs[0].recipe, beam), prefix, n_best)
+    rows = [list(row) if scores else [translation.text for translation in row] for row in results]
+    return rows if n_best > 1 else [row[0] for row in rows]
 
 
 def translate_lines(

@@ -89,6 +89,18 @@ class Leaderboard:
     def ranked(self) -> list[TrialResult]:
         return [result for result in self.results if result.rank is not None]
 
+    def text(self, width: int | None = None) -> str:
+        """Return the table in a text of this width, None for any, with what each axis contributes."""
+        from composer.sweeps.leaderboard_text import leaderboard_text
+
+        return leaderboard_text(self, width)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all but the curves as plain data."""
+        from composer.sweeps.leaderboard_text import leaderboard_json
+
+        return leaderboard_json(self)
+
 
 def open_leaderboard(path: Path) -> Leaderboard:
     """Return the leaderboard of a sweep's directory, or of the sweep file that was run in runs/NAME.

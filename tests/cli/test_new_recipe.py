@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from composer.cli.new_recipe import MIN_PAIRS_TO_SPLIT, held_out_of, next_steps, write_new_recipe
+from composer.cli.new_recipe import MIN_PAIRS_TO_SPLIT, held_out_of, new, next_steps
 from composer.data.sources import split_rows
 from composer.errors import DataError
 from composer.recipe.recipe import load
@@ -26,7 +26,7 @@ def lines(count: int, end: bytes = b"\n") -> bytes:
 @pytest.mark.parametrize("count", [1, MIN_PAIRS_TO_SPLIT - 1, MIN_PAIRS_TO_SPLIT, 300, 3000])
 def test_next_steps_names_the_sizes_of_the_splits(tmp_path: Path, count: int) -> None:
     source, target = texts(tmp_path, lines(count), lines(count))
-    path = write_new_recipe(source, target, tmp_path / "mine.yaml")
+    path = new(source, target, tmp_path / "mine.yaml")
     recipe = load(path)
     sizes = {split: recipe.dataset["parallel"].get(split) or 0 for split in ("val", "test")}
     left = len(split_rows(count, sizes)["train"])
@@ -78,7 +78,7 @@ def test_bom_crlf_and_other_common_formats_are_accepted(tmp_path: Path, source: 
 )
 def test_texts_without_pairs_are_refused(tmp_path: Path, source: bytes, target: bytes, message: str, fix: str) -> None:
     with pytest.raises(DataError, match=message) as refused:
-        write_new_recipe(*texts(tmp_path, source, target), tmp_path / "mine.yaml")
+        new(*texts(tmp_path, source, target), tmp_path / "mine.yaml")
     assert fix in refused.value.faults[0].hint
     assert not (tmp_path / "mine.yaml").exists()
 
@@ -87,11 +87,11 @@ def test_texts_without_pairs_are_refused(tmp_path: Path, source: bytes, target: 
 def test_one_file_for_both_sides_is_refused(tmp_path: Path, name: str, fix: str) -> None:
     (tmp_path / name).write_bytes(lines(3))
     with pytest.raises(DataError) as refused:
-        write_new_recipe(tmp_path / name, tmp_path / "." / name, tmp_path / "mine.yaml")
+        new(tmp_path / name, tmp_path / "." / name, tmp_path / "mine.yaml")
     assert fix in refused.value.faults[0].hint
 
 
 def test_a_missing_file_is_reported_without_options_of_other_commands(tmp_path: Path) -> None:
     with pytest.raises(DataError) as refused:
-        write_new_recipe(tmp_path / "one", tmp_path / "two", tmp_path / "mine.yaml")
+        new(tmp_path / "one", tmp_path / "two", tmp_path / "mine.yaml")
     assert all("--data" not in fault.hint for fault in refused.value.faults)

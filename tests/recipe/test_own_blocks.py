@@ -21,6 +21,7 @@ from composer.run_dir import RunDir
 from composer.sweeps.points import list_points
 from composer.sweeps.spec import read_sweep
 from composer.testing import LawError
+from composer.training.multi_seed import train_seeds
 from tests.small_recipes import SMALL, loaded, refused
 
 RECIPE = """recipe: 1
@@ -89,6 +90,7 @@ def test_a_class_is_a_block_of_every_recipe(tmp_path: Path) -> None:
     assert composer.check(recipe) == []
     assert recipe.model["encoder"][1] == {"shift": {"past": 0.2}}
     assert "shift" in [row.block for row in composer.plan(recipe).rows]
+    assert "past" in composer.blocks("shift")["properties"]
     (fault,) = refused(tmp_path, RECIPE, ["model.encoder.1.shift.past=2"])
     assert fault.message == "`past` takes a number, 0 or more and below 1; `2` is too large"
     (fault,) = refused(tmp_path, RECIPE.replace("{past", "{pats"))
@@ -194,6 +196,8 @@ def test_other_processes_refuse_it_and_say_how_to_package_it(trained: Path, tmp_
     assert same.faults[0].hint.startswith("make it a package with the entry point")
     assert 'shift = "my_package.shift:Shift"' in same.faults[0].hint
     assert other.faults[0].path == "model.decoder[0]"
+    with pytest.raises(RecipeError, match="a process of its own"):
+        train_seeds(tmp_path / "base.yaml", "2", tmp_path / "seeds", print)
     with pytest.raises(RecipeError, match="an export is a folder of modules"):
         composer.export(trained, tmp_path / "exported")
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]

@@ -262,7 +262,7 @@ class Decoder:
         """Search. Raises RunError if the method does not suit the models, or does not find `n_best` answers."""
         if self.one_answer and search.n_best > 1:
             message = f"`{self.name}` finds one answer, and {search.n_best} are requested"
-            raise RunError.of(message, f"use a beam: `--beam {search.n_best}`")
+            raise RunError.of(message, f"use a beam: `--beam {search.n_best}` (in Python `beam={search.n_best}`)")
         if problem := self.model_problem(search.models):
             raise RunError.of(problem, "use a beam: `decoding.beam.size=5`, or `--beam 5`")
         return self.decode(search, **settings)
