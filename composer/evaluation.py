@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,14 +15,15 @@ from composer.atomic_io import atomic_open
 from composer.data.collate import data_loader
 from composer.data.encoding import Encoded, encode_pairs, load_data, split_faults
 from composer.data.sampler import EvalBatchSampler
-from composer.data.sources import SPLITS, TARGET, Pairs, available_splits, open_text_files, source_names
-from composer.errors import DataError, RecipeError, RunError
+from composer.data.sources import TARGET, Pairs, available_splits, open_text_files, source_names
+from composer.errors import DataError, Fault, RecipeError, RunError, one_line_error
 from composer.fingerprint import sha256_of_lines
 from composer.inference.decode import evaluation_mode
 from composer.inference.run import Run, decoding_settings, open_run, translate_lines
 from composer.model.encoder_decoder import PAD, EncoderDecoder, SigmoidOutput, target_bits
-from composer.recipe.metrics import METRICS, References, TextMetrics, choose_metrics, token_scores
+from composer.recipe.metrics import References, TextMetrics, Texts, choose_metrics, suggest_bleu_tokenizer, token_scores
 from composer.recipe.recipe import Recipe
+from composer.recipe.schema_reader import SPLITS
 
 Key = TypeVar("Key", int, tuple[int, str])
 POSITIONS = 2048
@@ -32,7 +34,7 @@ BUCKET_WIDTH, LAST_BUCKET = 10, 51
 
 def evaluate(
     run: Run | str | Path,
-    split: str = "test",
+    split: str | None = None,
     data: str | Path | None = None,
     overrides: Sequence[str] = (),
     sources: Sequence[str | Path] = (),
@@ -50,7 +52,7 @@ def evaluate(
 
     Args:
         run: An open run, or the path of its folder.
-        split: train, val or test.
+        split: train, val, test (the default), or the name of one of the recipe's test sets.
         data: Folder of the data files; the one that the run was trained with by default.
         overrides: `decoding...=value`, and `data.generate...=value` or `data.babi.tasks=[...]`, to evaluate on other
             data of the same task.
@@ -67,15 +69,18 @@ def evaluate(
     run = run if isinstance(run, Run) else open_run(run, overrides)
     if name and not (sources or targets):
         raise RunError.of("`--name` is for files", "add `--source F --target F`, or choose a split with `--split`")
+    if (sources or targets) and (data is not None or split is not None):
+        raise RunError.of("`--split` and `--data` are for the recipe's own data", "leave them out beside files")
     if hypotheses is not None and not source_names(run.recipe):
         raise RunError.of("a model without encoders decodes nothing to write", "leave out `--hypotheses`")
     if sources or targets:
         file = Path((*targets, *sources)[0])
-        split = name or (file.name if file.stem in SPLITS else file.stem)
-        pairs, encoded = _encode_files(run, split, sources, targets)
+        name = name or (file.name if file.stem in available_splits(run.recipe) else file.stem)
+        pairs, encoded = _encode_files(run, name, sources, targets)
     else:
-        pairs, encoded = _encode_split(run, split, data)
-    return evaluate_pairs(run, split, pairs, encoded, hypotheses)
+        name = split or "test"
+        pairs, encoded = _encode_split(run, name, data)
+    return evaluate_pairs(run, name, pairs, encoded, hypotheses)
 
 
 def evaluate_pairs(
@@ -85,12 +90,11 @@ def evaluate_pairs(
     scores, bits = teacher_forced(run.model, encoded)
     decoded: dict[str, Any] = {}
     if encoders := source_names(run.recipe):
-        more = [lines for side, lines in pairs.sides.items() if side not in run.tokenizers.sides]
-        references = [encoded.lines, *more]
+        references = [encoded.lines, *pairs.references]
         decoded, outputs = _decoded_scores(run, [pairs.sides[side] for side in encoders], references, bits)
         if hypotheses is not None:
             write_hypotheses(Path(hypotheses), pairs.sides[encoders[0]], outputs, encoded.lines)
-    digests = {side: sha256_of_lines(lines) for side, lines in pairs.sides.items()}
+    digests = {side: sha256_of_lines(lines) for side, lines in pairs.columns().items()}
     measured = {"lines": len(encoded), "sha256": digests}
     return {f"{name}/{key}": value for key, value in (decoded | scores | {"measured": measured}).items()}
 
@@ -100,9 +104,7 @@ def _encode_split(run: Run, split: str, data: str | Path | None) -> tuple[Pairs,
     if split not in available_splits(run.recipe):
         raise missing_split(run.recipe, split)
     loaded = load_data(run.recipe, run.folders(data), run.tokenizers, [split])
-    encoded = loaded.split(split)
-    assert encoded is not None  # the run has the split
-    return loaded.pairs[split], encoded
+    return loaded.pairs[split], loaded.splits[split]
 
 
 def _encode_files(
@@ -110,13 +112,14 @@ def _encode_files(
 ) -> tuple[Pairs, Encoded]:
     """Return the lines of text files, further references as sides `target-2` and so on, and their ids."""
     encoders = source_names(run.recipe)
-    if len(sources) != len(encoders) or not targets or name in SPLITS:
+    is_split = name in {*SPLITS, *available_splits(run.recipe)}
+    if len(sources) != len(encoders) or not targets or is_split:
         needed = f"a `--source` for each encoder, {', '.join(encoders)}, " if encoders else "no `--source` "
-        message = f"`{name}` is the name of a split" if name in SPLITS else f"files need {needed}and a `--target`"
+        message = f"`{name}` is the name of a split" if is_split else f"files need {needed}and a `--target`"
         raise RunError.of(message, "write, for example, `--source news.en --target news.de --name news`")
     names = [*encoders, TARGET, *(f"{TARGET}-{number + 2}" for number in range(len(targets) - 1))]
     pairs = open_text_files(dict(zip(names, map(Path, (*sources, *targets)), strict=True)))
-    encoded = encode_pairs(run.recipe, Pairs({side: pairs.sides[side] for side in (*encoders, TARGET)}), run.tokenizers)
+    encoded = encode_pairs(run.recipe, pairs, run.tokenizers)
     if faults := split_faults(run.recipe, name, encoded, pairs):
         raise DataError(faults)
     return pairs, encoded
@@ -130,24 +133,33 @@ def write_hypotheses(file: Path, sources: Sequence[str], outputs: Sequence[str],
         target.writelines(f"{line}\n".encode() for line in lines)
 
 
-TOKENIZER_PACKAGES = {"ja-mecab": "sacrebleu[ja]", "flores200": "sentencepiece"}
-"""What tokenizers of BLEU need besides sacreBLEU."""
+TOKENIZER_PACKAGES = {"ja-mecab": ("MeCab", "sacrebleu[ja]"), "flores200": ("sentencepiece", "sentencepiece")}
+"""The module that a tokenizer of BLEU needs besides sacreBLEU, and what installs it."""
+
+
+def tokenizer_faults(recipe: Recipe) -> list[Fault]:
+    """Return the fault of a tokenizer of BLEU whose package this machine lacks."""
+    word = recipe.evaluation["bleu_tokenizer"]
+    module, package = TOKENIZER_PACKAGES.get(word, ("", ""))
+    if not module or find_spec(module):
+        return []
+    message, fix = f"`{word}` needs the package `{package}`", f"pip install '{package}', or write `char`"
+    return [recipe.fault("package", ("evaluation", "bleu_tokenizer"), message, fix)]
 
 
 def recipe_metrics(recipe: Recipe, references: Sequence[str]) -> TextMetrics:
     """Return the metrics by which a recipe compares outputs with these references.
 
-    Raises RecipeError if this machine lacks what BLEU's tokenizer needs.
+    Raises RecipeError if this machine lacks what BLEU's tokenizer needs, RunError if it cannot be downloaded.
     """
-    word = recipe.evaluation["bleu_tokenizer"]
-    if package := TOKENIZER_PACKAGES.get(word):
-        try:
-            METRICS["bleu"].scorer(word)
-        except (ImportError, RuntimeError, OSError):  # as sacreBLEU says it; flores200 is downloaded once
-            message, fix = f"`{word}` needs the package `{package}`", f"pip install '{package}', or write `char`"
-            fault = recipe.fault("package", ("evaluation", "bleu_tokenizer"), message, fix)
-            raise RecipeError([fault]) from None
-    return choose_metrics(references, **recipe.evaluation, by_characters="char" in recipe.dataset["tokenizer"])
+    if faults := tokenizer_faults(recipe):
+        raise RecipeError(faults)
+    try:
+        return choose_metrics(references, **recipe.evaluation, by_characters="char" in recipe.dataset["tokenizer"])
+    except OSError as error:  # flores200 is downloaded once
+        word = recipe.evaluation["bleu_tokenizer"]
+        message = f"BLEU's tokenizer `{word}` cannot be downloaded: {one_line_error(error)}"
+        raise RunError.of(message, "connect to the network once, or write `bleu_tokenizer: char`") from error
 
 
 def missing_split(recipe: Recipe, split: str) -> RunError:
@@ -189,10 +201,7 @@ def _decoded_scores(
     hypotheses = [output.text for output in outputs]
     metrics = recipe_metrics(run.recipe, references[0])
     scores: dict[str, Any] = {**metrics.scores(hypotheses, references), **metrics.signatures(len(references))}
-    if "bleu" in metrics.names and not run.recipe.dataset.get("babi"):  # a question's length says nothing of its story
-        scores["bleu_by_source_length"] = bleu_by_length(texts[0], hypotheses, references[0], metrics)
-    if run.recipe.dataset.get("generate"):
-        scores["accuracy_by_length"] = accuracy_by_length(texts[0], hypotheses, references[0], bits)
+    scores |= scores_by_length(run.recipe, metrics, texts[0], hypotheses, references, bits)
     if metrics.left_out:
         scores["left_out"] = metrics.left_out
     if cut := sum(not output.ended for output in outputs):
@@ -201,14 +210,38 @@ def _decoded_scores(
     return scores, hypotheses
 
 
+def scores_by_length(
+    recipe: Recipe,
+    metrics: TextMetrics,
+    sources: Texts,
+    hypotheses: Texts,
+    references: References,
+    bits: Sequence[float] = (),
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the tables of scores by source length that suit a recipe's data, by their names in an evaluation."""
+    if recipe.dataset.get("babi"):  # a question's length says nothing of its story
+        return {}
+    tables = {}
+    if recipe.dataset.get("generate"):
+        tables["accuracy_by_length"] = accuracy_by_length(sources, hypotheses, references[0], bits)
+    if "bleu" in metrics.names:
+        tables["bleu_by_source_length"] = bleu_by_length(sources, hypotheses, references, metrics)
+    return tables
+
+
 def bleu_by_length(
-    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], metrics: TextMetrics
+    sources: Texts, hypotheses: Texts, references: References, metrics: TextMetrics
 ) -> list[dict[str, Any]]:
-    """Return BLEU (0 to 100) by the words of the source, in buckets, shortest first: `{words: "1-10", lines, bleu}`."""
+    """Return BLEU (0 to 100) by the length of the source, in buckets, shortest first: `{words: "1-10", lines, bleu}`.
+
+    Lengths are in `characters` where the script has no spaces between words.
+    """
     results = []
-    for (_, name), rows in group_rows(bucket(len(source.split())) for source in sources):
-        bleu = metrics.score("bleu", [hypotheses[row] for row in rows], [[references[row] for row in rows]])
-        results.append({"words": name, "lines": len(rows), "bleu": bleu})
+    is_spaced = suggest_bleu_tokenizer(sources) == "13a"
+    unit = "words" if is_spaced else "characters"
+    for (_, name), rows in group_rows(bucket(len(source.split() if is_spaced else source)) for source in sources):
+        of_rows = [[texts[row] for row in rows] for texts in (hypotheses, *references)]
+        results.append({unit: name, "lines": len(rows), "bleu": metrics.score("bleu", of_rows[0], of_rows[1:])})
     return results
 
 
@@ -220,16 +253,16 @@ def group_rows(keys: Iterable[Key]) -> list[tuple[Key, list[int]]]:
     return sorted(groups.items())
 
 
-def bucket(words: int) -> tuple[int, str]:
+def bucket(length: int) -> tuple[int, str]:
     """Return the shortest length and the name of a source's bucket: 0, 1-10, ..., 51+."""
-    if words == 0:
+    if length == 0:
         return 0, "0"
-    first = min((words - 1) // BUCKET_WIDTH * BUCKET_WIDTH + 1, LAST_BUCKET)
+    first = min((length - 1) // BUCKET_WIDTH * BUCKET_WIDTH + 1, LAST_BUCKET)
     return first, f"{first}+" if first == LAST_BUCKET else f"{first}-{first + BUCKET_WIDTH - 1}"
 
 
 def accuracy_by_length(
-    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], bits: Sequence[float] = ()
+    sources: Texts, hypotheses: Texts, references: Texts, bits: Sequence[float] = ()
 ) -> list[dict[str, Any]]:
     """Return accuracies by the words of the source, shortest first: `{words, lines, exact_match, positional_accuracy}`.
 

@@ -93,7 +93,7 @@ def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
     }
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for split in sorted(pairs):
-        for side, lines in pairs[split].sides.items():
+        for side, lines in pairs[split].columns().items():
             digest.update(f"\n{split} {side} {len(lines)}\n".encode())
             hash_lines(digest, lines)
         digest.update(json.dumps([list(map(int, facts)) for facts in pairs[split].facts or ()]).encode())

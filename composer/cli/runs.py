@@ -87,8 +87,9 @@ def evaluate(
     run: Run,
     overrides: Overrides = None,
     split: Annotated[
-        str, typer.Option("--split", metavar="NAME", help="The split to evaluate on: test, val or train.")
-    ] = "test",
+        str | None,
+        typer.Option("--split", metavar="NAME", help="test, val, train or a test set of the recipe.  [default: test]"),
+    ] = None,
     sources: Annotated[
         list[Path] | None,
         typer.Option("--source", metavar="F", help="Text file in place of a split; one for each encoder."),

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from composer.data import text_files
-from composer.data.sources import available_splits
 from composer.errors import ComposerError
 from composer.fingerprint import fingerprint_data
 from composer.formatting import align_columns, format_bound, format_bytes, si
@@ -21,6 +20,7 @@ from composer.model.planner import BlockFailed, measure_costs
 from composer.model.weights import count_parameters
 from composer.recipe.metrics import format_score, is_share
 from composer.recipe.recipe import Recipe
+from composer.recipe.yaml_reader import strings_in
 from composer.run_dir import RunDir, recorded_vocabularies
 from composer.sweeps.leaderboard import Comparison, compare_trials, comparison_text
 
@@ -104,9 +104,7 @@ def content_fingerprints(side: Side, data: Path | None) -> Mapping[str, str]:
     if side.folder:
         return {}
     parallel = side.recipe.dataset.get("parallel") or {}
-    mappings = [parallel[split] for split in available_splits(side.recipe) if isinstance(parallel.get(split), dict)]
-    names = [name for mapping in mappings for name in mapping.values() if name]
-    files = [text_files.find_file(name, side.recipe.folders(data)) for name in names]
+    files = [text_files.find_file(name, side.recipe.folders(data)) for name in strings_in(parallel)]
     if not files or not all(files) or sum(file.stat().st_size for file in files if file) > MAX_DATA_BYTES:
         return {}
     return fingerprint_data(side.recipe, side.recipe.folders(data))

@@ -62,7 +62,8 @@ def dry_run(source: DataSource, max_ratios: Mapping[str, float], any_data: bool 
 def _encode(source: DataSource, max_ratios: Mapping[str, float]) -> Data:
     data = encode_data(source)
     assert data.train is not None
-    return replace(data, train=data.train.keep(answerable_rows(source.recipe, data.train, max_ratios)))
+    train = data.train.keep(answerable_rows(source.recipe, data.train, max_ratios))
+    return replace(data, splits={**data.splits, "train": train})
 
 
 def _later_pairs(source: DataSource, data: Data) -> Encoded:

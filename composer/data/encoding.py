@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from composer.data.sources import (
-    SPLITS,
     TARGET,
     DataSource,
     Pairs,
@@ -165,32 +164,36 @@ Corpus = Encoded | EndlessCorpus
 
 @dataclass(frozen=True)
 class Data:
-    """What a recipe trains, validates and tests on. A split that was not requested, or does not exist, is None.
+    """What a recipe trains, validates and tests on: those of its splits that were requested.
 
     `pairs` are the texts as the files have them; `notes` are lines for the user about what was left out.
     """
 
     tokenizers: Tokenizers
-    train: Encoded | None
-    val: Encoded | None
-    test: Encoded | None
+    splits: dict[str, Encoded]
     pairs: dict[str, Pairs]
     notes: list[str]
 
-    def split(self, name: str) -> Encoded | None:
-        """Return train, val or test by name."""
-        return {"train": self.train, "val": self.val, "test": self.test}[name]
+    @property
+    def train(self) -> Encoded | None:
+        """What is trained on."""
+        return self.splits.get("train")
+
+    @property
+    def val(self) -> Encoded | None:
+        """What the training is watched with."""
+        return self.splits.get("val")
 
 
 def load_data(
-    recipe: Recipe, folders: Sequence[Path], tokenizers: Tokenizers | None = None, wanted: Sequence[str] = SPLITS
+    recipe: Recipe, folders: Sequence[Path], tokenizers: Tokenizers | None = None, wanted: Sequence[str] | None = None
 ) -> Data:
     """Check, open and encode the splits in `wanted`, with data files from `folders`. See `encode_data`."""
     return encode_data(DataSource(recipe, folders), tokenizers, wanted)
 
 
-def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted: Sequence[str] = SPLITS) -> Data:
-    """Encode the splits in `wanted`; without `tokenizers`, train them on the training part.
+def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted: Sequence[str] | None = None) -> Data:
+    """Encode the splits in `wanted`, by default all; without `tokenizers`, train them on the training part.
 
     Training pairs with an empty side, or longer than `max_length`, are left out; lines of val and test never are.
 
@@ -198,7 +201,7 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
         DataError: With all faults of the files, or if the text does not fit the tokenizer or the model's output.
     """
     recipe = source.recipe
-    wanted = [split for split in available_splits(recipe) if split in wanted]
+    wanted = [split for split in available_splits(recipe) if wanted is None or split in wanted]
     opened = wanted if tokenizers is not None or "train" in wanted else ["train", *wanted]
     pairs = {split: source.pairs(split) for split in opened}
     tokenizers = tokenizers or train_source_tokenizers(source)
@@ -223,7 +226,7 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
             notes.append(f"{blank:,} of {len(pairs[split]):,} {split} pairs have an empty side, and are measured too")
     if faults:
         raise DataError(faults)
-    return Data(tokenizers, encoded.get("train"), encoded.get("val"), encoded.get("test"), pairs, notes)
+    return Data(tokenizers, encoded, pairs, notes)
 
 
 def train_source_tokenizers(source: DataSource) -> Tokenizers:

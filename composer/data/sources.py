@@ -15,12 +15,11 @@ import numpy as np
 from composer.data import stories, tables, text_files
 from composer.data.text_files import Problem, RowSubset, TextColumn
 from composer.errors import DataError, Fault
-from composer.recipe.schema_reader import DATA_SOURCES
+from composer.recipe.schema_reader import DATA_SOURCES, SPLITS
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
-SPLITS = ("train", "val", "test")
 TARGET = "target"
 
 
@@ -29,12 +28,13 @@ class Pairs:
     """Lines of every side of one split, by side. A side is read when it is indexed; files stay on disk.
 
     `facts` are, for each pair, the indices of the sentences of its story that support the answer; None without stories.
-    `notes` are lines for the user.
+    `notes` are lines for the user. `references` are columns of further references of each line, beside the target.
     """
 
     sides: Mapping[str, Sequence[str]]
     facts: Sequence[Sequence[int]] | None = None
     notes: Sequence[str] = ()
+    references: Sequence[Sequence[str]] = ()
 
     def __len__(self) -> int:
         return len(self.sides[TARGET])
@@ -45,7 +45,19 @@ class Pairs:
     def keep(self, rows: np.ndarray) -> Pairs:
         """Return the pairs with these row numbers, in their order."""
         facts = None if self.facts is None else [self.facts[row] for row in rows]
-        return Pairs({side: RowSubset(lines, rows) for side, lines in self.sides.items()}, facts)
+        sides = {side: RowSubset(lines, rows) for side, lines in self.sides.items()}
+        return Pairs(sides, facts, references=[RowSubset(lines, rows) for lines in self.references])
+
+    def columns(self) -> dict[str, Sequence[str]]:
+        """Return the lines of every side, and those of further references as `target-2` and so on."""
+        return {**self.sides, **{f"{TARGET}-{number}": lines for number, lines in enumerate(self.references, start=2)}}
+
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, Sequence[str]]) -> Pairs:
+        """Return the pairs of named columns, see `columns`."""
+        references = {name: lines for name, lines in columns.items() if name.startswith(f"{TARGET}-")}
+        sides = {name: lines for name, lines in columns.items() if name not in references}
+        return cls(sides, references=[*references.values()])
 
     def sample(self, count: int) -> Pairs:
         """Return at most `count` pairs: the first ones, and as many spread over the rest."""
@@ -99,7 +111,7 @@ def open_text_files(files: Mapping[str, Path]) -> Pairs:
     problems = _check_texts({side: str(path) for side, path in files.items()}, [Path()])
     if problems:
         raise DataError([Fault(str(files[it.key]), 1, 1, it.code, "", it.message, it.hint, "") for it in problems])
-    return Pairs({side: TextColumn(path) for side, path in files.items()})
+    return Pairs.of_columns({side: TextColumn(path) for side, path in files.items()})
 
 
 def side_names(recipe: Recipe) -> list[str]:
@@ -115,14 +127,14 @@ def source_names(recipe: Recipe) -> list[str]:
 
 
 def available_splits(recipe: Recipe) -> list[str]:
-    """Return those of train, val and test that the recipe's data has."""
+    """Return those of train, val and test that the recipe's data has, and the names of its further test sets."""
     data = recipe.dataset
     if data.get("generate"):
         return list(SPLITS)
     if data.get("babi"):
         return [split for split in SPLITS if split != "val" or data["babi"]["val"]]
     settings = data.get("parallel") or data.get("hub") or {}
-    return [split for split in SPLITS if settings.get(split)]
+    return [*(split for split in SPLITS if settings.get(split)), *(settings.get("test_sets") or {})]
 
 
 def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
@@ -171,12 +183,27 @@ def check_files(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
 def split_path(recipe: Recipe, split: str) -> tuple[str, ...]:
     """Return the path in the recipe of what a split is read from."""
     kind = next(kind for kind in DATA_SOURCES if recipe.dataset.get(kind))
-    return ("data", kind, split) if kind in ("parallel", "hub") else ("data", kind)
+    if kind not in ("parallel", "hub"):
+        return ("data", kind)
+    return ("data", kind, split) if split in SPLITS else ("data", kind, "test_sets", split)
+
+
+def split_settings(recipe: Recipe, split: str) -> Any:
+    """Return what the section `parallel` says of a split: its files, or the number of pairs that are held out."""
+    parallel = recipe.dataset["parallel"]
+    return parallel[split] if split in SPLITS else parallel["test_sets"][split]
+
+
+def column_names(recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the file, or the column, of every side and of further references, see `Pairs.columns`."""
+    target, *references = [settings[TARGET]] if isinstance(settings[TARGET], str) else settings[TARGET]
+    sides = {side: str(settings[side]) for side in source_names(recipe)}
+    return {**sides, TARGET: target, **{f"{TARGET}-{number}": name for number, name in enumerate(references, start=2)}}
 
 
 def _size_faults(recipe: Recipe, split: str, pairs: Pairs) -> list[Fault]:
     path = split_path(recipe, split)
-    counts = {side: len(lines) for side, lines in pairs.sides.items()}
+    counts = {side: len(lines) for side, lines in pairs.columns().items()}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{side} {count:,}" for side, count in counts.items())
         message = f"the sides of {split} have different numbers of lines: {listed}"
@@ -190,8 +217,9 @@ def _read_fault(recipe: Recipe, error: OSError) -> Fault:
 
 
 def _fault(recipe: Recipe, path: tuple[str, ...], problem: Problem) -> Fault:
-    key = (problem.key,) if problem.key else ()
-    return recipe.fault(problem.code, (*path, *key), problem.message, problem.hint)
+    key, _, number = problem.key.partition("-")  # target-2 is the second of a list
+    keys = (key, int(number) - 1) if number else (key,) if key else ()
+    return recipe.fault(problem.code, (*path, *keys), problem.message, problem.hint)
 
 
 def _open_parallel(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
@@ -203,19 +231,19 @@ def _open_parallel(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs
 
 
 def _open_split(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
-    settings = recipe.dataset["parallel"][split]
-    names = {side: str(settings[side]) for side in side_names(recipe)}
+    settings = split_settings(recipe, split)
+    names = column_names(recipe, settings)
     if not settings.get("file"):
-        return Pairs({side: TextColumn(_require_file(name, folders)) for side, name in names.items()})
+        return Pairs.of_columns({side: TextColumn(_require_file(name, folders)) for side, name in names.items()})
     path = _require_file(settings["file"], folders)
     try:
-        return Pairs(tables.open_columns(path, names))
+        return Pairs.of_columns(tables.open_columns(path, names))
     except Exception as error:  # pandas, Arrow and `datasets` have no common class of errors
         if tables.KINDS[path.suffix.lower()] in tables.READ_IN_PLACE:
             raise
         message = f"`{path}` cannot be read: {_root_cause(error)}"
         problem = Problem("file", "table", message, "repair it, or save it as TSV")
-        raise DataError([_fault(recipe, ("data", "parallel", split), problem)]) from error
+        raise DataError([_fault(recipe, split_path(recipe, split), problem)]) from error
 
 
 def _require_file(name: str, folders: Sequence[Path]) -> Path:
@@ -237,10 +265,10 @@ def _check_parallel(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     faults: list[Fault] = []
     for split in available_splits(recipe):
         if split not in sizes:
-            names = {side: str(parallel[split][side]) for side in side_names(recipe)}
-            file = parallel[split].get("file")
+            settings = split_settings(recipe, split)
+            names, file = column_names(recipe, settings), settings.get("file")
             problems = _check_columns(file, names, folders) if file else _check_texts(names, folders)
-            faults += [_fault(recipe, ("data", "parallel", split), problem) for problem in problems]
+            faults += [_fault(recipe, split_path(recipe, split), problem) for problem in problems]
     if faults or not sizes:
         return faults
     count, held_out = len(_open_split(recipe, "train", folders)), sum(sizes.values())

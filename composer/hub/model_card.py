@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from composer.data.sources import source_names
+from composer.data.sources import available_splits, source_names
 from composer.hub.pack_format import basename
 from composer.recipe.metrics import METRICS
 from composer.recipe.recipe import Recipe
@@ -16,13 +16,14 @@ from composer.recipe.yaml_reader import dump
 from composer.run_dir import recorded_vocabularies
 from composer.viz.architecture import draw
 
+SPLIT_TITLES = {"val": "validation"}
+"""What splits are called in a card; others by their names."""
 TEMPLATE = Path(__file__).with_name("model_card.md.j2")
 LANGUAGES = re.compile(
     "ar|bg|bn|ca|cs|cy|da|de|el|en|es|et|eu|fa|fi|fr|ga|gl|gu|he|hi|hr|hu|hy|id|is|it|ja|ka|kk|km|kn|ko|lt|lv|mk|ml|mn"
     "|mr|ms|my|ne|nl|no|pa|pl|ps|pt|ro|ru|si|sk|sl|sq|sr|sv|sw|ta|te|th|tl|tr|uk|ur|uz|vi|xh|yo|zh|zu"
 )
 """ISO 639-1 codes that are recognised in names of columns and endings of files."""
-SPLITS = {"val": "validation", "test": "test"}
 
 Record = Mapping[str, Any]
 
@@ -36,8 +37,8 @@ def model_card(recipe: Recipe, record: Record, license: str = "") -> str:
     """
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-    scores = list(finite_scores(record))
-    split = "test" if any(name == "test" for name, *_ in scores) else "val"
+    scores = list(finite_scores(recipe, record))
+    tested = any(split != "val" for split, *_ in scores)
     task = pipeline_tag(recipe) or "text2text-generation"
     dataset: dict[str, Any] = {"dataset_type": dataset_name(recipe), "dataset_name": dataset_name(recipe)}
     results = [
@@ -45,13 +46,13 @@ def model_card(recipe: Recipe, record: Record, license: str = "") -> str:
             **dataset,
             task_type=task,
             task_name=task.replace("-", " "),
-            dataset_split=SPLITS[split],
+            dataset_split=SPLIT_TITLES.get(split, split),
             metric_type=METRICS[name].hub or name,
-            metric_name=f"{METRICS[name].label} ({SPLITS[split]})",
+            metric_name=f"{METRICS[name].label} ({SPLIT_TITLES.get(split, split)})",
             metric_value=value,
         )
-        for part, name, value in scores
-        if part == split
+        for split, name, value in scores
+        if split != "val" or not tested
     ]
     parts = ("encoder", "encoders", "decoder", "stacks")
     blocks = (tag for part in parts for tag in block_tags(recipe.model.get(part)))
@@ -73,7 +74,7 @@ def _prose(recipe: Recipe, record: Record) -> dict[str, Any]:
     """Return the variables of TEMPLATE."""
     sides = source_names(recipe)
     reads = f"reads {' and '.join(f'`{side}`' for side in sides)} and writes `target`"
-    scores = list(finite_scores(record))
+    scores = list(finite_scores(recipe, record))
     settings = {key: recipe.training[key] for key in ("optimizer", "schedule")}
     signatures = record.get("signatures") or {}
     return {
@@ -83,9 +84,9 @@ def _prose(recipe: Recipe, record: Record) -> dict[str, Any]:
         "languages": languages(recipe),
         "diagram": fenced(draw(recipe, vocabularies=recorded_vocabularies(record)).mermaid(), "mermaid"),
         "recipe_text": fenced(recipe.dump(), "yaml"),
-        "scores": [(SPLITS[split], METRICS[name], value) for split, name, value in scores],
+        "scores": [(SPLIT_TITLES.get(split, split), METRICS[name], value) for split, name, value in scores],
         "signatures": [
-            (f"{METRICS[name].label} ({SPLITS[split]})", signatures[f"{split}/{name}_signature"])
+            (f"{METRICS[name].label} ({SPLIT_TITLES.get(split, split)})", signatures[f"{split}/{name}_signature"])
             for split, name, _ in scores
             if f"{split}/{name}_signature" in signatures
         ],
@@ -98,10 +99,10 @@ def _prose(recipe: Recipe, record: Record) -> dict[str, Any]:
     }
 
 
-def finite_scores(record: Record) -> Iterator[tuple[str, str, float]]:
+def finite_scores(recipe: Recipe, record: Record) -> Iterator[tuple[str, str, float]]:
     """Yield split, name and value of each finite score of the run's weights that is in METRICS."""
     scores = record.get("scores") or {}
-    for split in SPLITS:
+    for split in (name for name in available_splits(recipe) if name != "train"):
         for name in METRICS:
             value = scores.get(f"{split}/{name}")
             if isinstance(value, int | float) and math.isfinite(value):

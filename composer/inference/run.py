@@ -81,8 +81,8 @@ class Run:
         """
         return translations([self], lines, beam, n_best, scores, prefix)
 
-    def evaluate(self, split: str = "test", data: str | Path | None = None) -> dict[str, Any]:
-        """Return all scores on a split, by the names under which they are logged: `test/bleu` and so on.
+    def evaluate(self, split: str | None = None, data: str | Path | None = None) -> dict[str, Any]:
+        """Return all scores on a split (default `test`), by the names under which they are logged: `test/bleu` etc.
 
         data: where data files are looked up first. Raises RunError and DataError.
         """

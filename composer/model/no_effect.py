@@ -35,7 +35,8 @@ class Rule(NamedTuple):
     certain: bool = True
 
 
-CORPUS = "data.parallel.train.source data.parallel.val.source data.parallel.test.source data.hub.source "
+CORPUS = "data.parallel.train.source data.parallel.val.source data.parallel.test.source "
+CORPUS += "data.parallel.test_sets.*.source data.hub.source "
 MARKS = "data.tokenizer.bits.marks data.tokenizer.bits.numbers data.generate.number_words.source"
 VALIDATED = "training.early_stopping training.validation_sample training.schedule.plateau trainer.inference_mode"
 PROCESSES = "trainer.strategy trainer.timeout_minutes"

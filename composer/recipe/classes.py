@@ -1351,6 +1351,21 @@ class Logging(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class Measuredsplit(RecipeObject, others="encoders"):
+    """A part of the data that is measured: as a part that is trained on, and with several references if there are.
+
+    file: A file with columns; `source` and `target` then name its columns.
+    source: The file, or the column, with the source text. With several encoders, one key per encoder in its place.
+    target: The file, or the column, with the references; a list where every line has several.
+    encoders: With several encoders, the text of each by its name, in place of `source`.
+    """
+    file: str | Var | Unset | None = UNSET
+    source: str | Var | Unset | None = UNSET
+    target: str | Sequence[str | Var] | Var
+    encoders: Mapping[str, str] | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Model(RecipeObject):
     """The model: an encoder, several or none, and a decoder, each a stack of blocks. A block's name holds its
     defaults.
@@ -1557,14 +1572,16 @@ class ParallelData(RecipeObject):
     """Pairs of texts from files, looked up under `--data`, then beside the recipe.
 
     train: Training split.
-    val: One part of the data: two line-aligned text files, or one file with columns (TSV, CSV, JSON lines,
-        Parquet).
-    test: One part of the data: two line-aligned text files, or one file with columns (TSV, CSV, JSON lines,
-        Parquet).
+    val: A part of the data that is measured: as a part that is trained on, and with several references if there
+        are.
+    test: A part of the data that is measured: as a part that is trained on, and with several references if there
+        are.
+    test_sets: Further test sets by name, measured as `test` is; their scores are called `NAME/bleu` and so on.
     """
     train: Split | Mapping[str, Any]
-    val: Split | Mapping[str, Any] | int | Var | Unset | None = UNSET
-    test: Split | Mapping[str, Any] | int | Var | Unset | None = UNSET
+    val: Measuredsplit | Mapping[str, Any] | int | Var | Unset | None = UNSET
+    test: Measuredsplit | Mapping[str, Any] | int | Var | Unset | None = UNSET
+    test_sets: Mapping[str, Measuredsplit | Mapping[str, Any]] | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2391,11 +2408,11 @@ __all__ = [
     "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Evaluation",
     "FeedForward", "FeedForwardDefaults", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway",
     "HubData", "Identity", "IncrementTask", "Initialization", "IntegersTokenizer", "InverseSqrtSchedule", "Linear",
-    "LinearDefaults", "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "MemoryNetwork", "MemoryNetworkDefaults",
-    "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm",
-    "NtmDefaults", "NumberWordsTask", "Optimizer", "OrthogonalInitialization", "Output", "Parallel", "ParallelData",
-    "ParallelDefaults", "ParenthesesTask", "PlateauSchedule", "Pool", "PoolDefaults", "PoolHierarchical",
-    "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "QueueMemory",
+    "LinearDefaults", "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "Measuredsplit", "MemoryNetwork",
+    "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram",
+    "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "Optimizer", "OrthogonalInitialization", "Output",
+    "Parallel", "ParallelData", "ParallelDefaults", "ParenthesesTask", "PlateauSchedule", "Pool", "PoolDefaults",
+    "PoolHierarchical", "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "QueueMemory",
     "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent",
     "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Reverse", "ReverseTask", "Rnn",
     "RnnCell", "RnnCellDefaults", "RnnDefaults", "SGD", "Sample", "Scale", "ScaleDefaults", "Schedule",

@@ -27,6 +27,21 @@ class Split:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MeasuredSplit:
+    """A part of the data that is measured: as a part that is trained on, and with several references if there are.
+
+    Settings:
+        file: A file with columns; `source` and `target` then name its columns.
+        source: The file, or the column, with the source text. With several encoders, one key per encoder in its place.
+        target: The file, or the column, with the references; a list where every line has several.
+    """
+
+    file: Text | None = None
+    source: Text | None = None
+    target: Text | Sequence[Text]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Parallel:
     """Pairs of texts from files, looked up under `--data`, then beside the recipe.
 
@@ -35,11 +50,13 @@ class Parallel:
         val: Validation split: loss, BLEU and checkpoint selection. An integer holds out that many training pairs,
             evenly spaced.
         test: Test split, for `evaluate`; an integer as for `val`.
+        test_sets: Further test sets by name, measured as `test` is; their scores are called `NAME/bleu` and so on.
     """
 
     train: Split
-    val: Split | Count | None = None
-    test: Split | Count | None = None
+    val: MeasuredSplit | Count | None = None
+    test: MeasuredSplit | Count | None = None
+    test_sets: dict[str, MeasuredSplit] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

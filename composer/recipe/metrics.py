@@ -7,6 +7,7 @@ door to sacreBLEU, which is imported on first use.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,8 +24,6 @@ References = Sequence[Texts]
 """One or more references of each line: sequences of lines, each as long as the others."""
 SAMPLE = "val_sample"
 """Prefix of the scores of those validation lines that are decoded in training, in place of `val`."""
-PARTS = ("val/", f"{SAMPLE}/", "test/")
-"""Prefixes of scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +237,15 @@ MANY_LINES = 1000
 NGRAM_WORDS, SHORT_WORDS = 4, 2
 """Words of an answer from which on BLEU says something; below the second, a word error is a wrong answer."""
 LONG_WORD = 8
-"""Characters above which most lines without spaces are more than a word."""
+"""Characters that words have on average where no spaces part them."""
+UNSPACED_SCRIPTS = {
+    "ja-mecab": re.compile("[\u3040-\u30ff]"),  # kana
+    "char": re.compile("[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff]"),  # Thai, Lao, Tibetan, Burmese, Khmer
+    "zh": re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"),  # Han
+}
+"""Characters of scripts that are written without spaces, by the tokenizer of BLEU that suits them."""
+KANA = 0.1
+"""Share of kana above which Han characters are Japanese."""
 
 
 @dataclass(frozen=True)
@@ -273,6 +280,16 @@ class TextMetrics:
         return texts
 
 
+def suggest_bleu_tokenizer(lines: Texts) -> str:
+    """Return the tokenizer of BLEU that suits a text: `13a`, or another one where no spaces part its words."""
+    text = "".join(lines[:MANY_LINES])
+    letters, words = sum(map(str.isalnum, text)), sum(len(line.split()) for line in lines[:MANY_LINES])
+    counts = {name: len(script.findall(text)) for name, script in UNSPACED_SCRIPTS.items()}
+    if sum(counts.values()) <= letters / 2 or len(text) <= LONG_WORD * words:
+        return "13a"
+    return "ja-mecab" if counts["ja-mecab"] > KANA * letters else max(counts, key=lambda name: counts[name])
+
+
 def choose_metrics(
     references: Texts, metrics: Sequence[str] | None, bleu_tokenizer: str, by_characters: bool = False
 ) -> TextMetrics:
@@ -292,9 +309,8 @@ def choose_metrics(
     if words >= NGRAM_WORDS:
         return TextMetrics(("bleu", "chrf", "exact_match", *([error_rate] if by_characters else [])), bleu_tokenizer)
     reason = f"no BLEU: most references have fewer than four words by its tokenizer `{bleu_tokenizer}`"
-    characters = median([len(line) for line in lines] or [0])
-    if spaced < SHORT_WORDS and characters > LONG_WORD:
-        reason += "; `evaluation: {bleu_tokenizer: char}` counts characters, as for scripts without spaces"
+    if (suggested := suggest_bleu_tokenizer(lines)) != "13a":
+        reason += f"; for scripts without spaces write `evaluation: {{bleu_tokenizer: {suggested}}}`"
     return TextMetrics(("exact_match", error_rate, "chrf"), bleu_tokenizer, reason)
 
 
@@ -305,8 +321,8 @@ def format_score(key: str, value: float) -> str:
 
 
 def format_scores(row: Mapping[str, float]) -> str:
-    """Write the scores of a row on one line, each by the label and in the format of its metric."""
-    keys = [key for key in row if key.startswith(PARTS) and metric_of(key)]
+    """Write the scores of a row on one line, each by the label and in the format of its metric; none of training."""
+    keys = [key for key in row if not key.startswith("train/") and metric_of(key)]
     scores = {key: f"{METRICS[key.rpartition('/')[2]].label} {format_score(key, row[key])}" for key in keys}
     parts = (
         [text for key, text in scores.items() if key.startswith(SAMPLE) == of_sample] for of_sample in (False, True)

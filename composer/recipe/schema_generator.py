@@ -40,7 +40,7 @@ from composer.recipe.schema_reader import (
 from composer.recipe.yaml_reader import strings_in
 
 Constructors = Mapping[str, Callable[..., Any]]
-ENCODER_KEYS = ("Split", "Hub")  # with several encoders, these sections have one key per encoder
+ENCODER_KEYS = ("Split", "MeasuredSplit", "Hub")  # with several encoders, these sections have one key per encoder
 
 
 @cache

@@ -14,6 +14,7 @@ Schema = dict[str, Any]
 
 VERSION = 1
 """The only version of the recipe language, and of that of sweeps."""
+SPLITS = ("train", "val", "test")
 DATA_SOURCES = ("parallel", "hub", "generate", "babi")
 """The keys of `data` of which a recipe has exactly one."""
 IDENTIFIER = "^[A-Za-z_][A-Za-z0-9_-]*$"

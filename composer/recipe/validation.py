@@ -17,9 +17,9 @@ from jsonschema.validators import extend
 
 from composer.errors import Fault, RecipeError, closest_match, did_you_mean, fault_at, format_path
 from composer.recipe.messages import SchemaError, explain
-from composer.recipe.metrics import METRICS, metric_of
+from composer.recipe.metrics import METRICS, SAMPLE, metric_of
 from composer.recipe.registry import CPU_REFUSES_16
-from composer.recipe.schema_reader import BOUNDS, DATA_SOURCES, Schema, intended_key, quote_all, select_branch
+from composer.recipe.schema_reader import BOUNDS, DATA_SOURCES, SPLITS, Schema, intended_key, quote_all, select_branch
 from composer.recipe.yaml_reader import Node, extreme, to_data
 
 Errors = Iterator[ValidationError]
@@ -190,10 +190,15 @@ def _encoder_names(root: Node) -> Iterator[Fault]:
 
 
 def _data_keys(root: Node, schema: Schema) -> Iterator[Fault]:
-    sections = {f"parallel.{split}": "split" for split in ("train", "val", "test")} | {"hub": "hub"}
+    test_sets = _get(root, "data", "parallel", "test_sets")
+    measured = ["val", "test", *(f"test_sets.{name}" for name in (test_sets.value if test_sets is not None else ()))]
+    sections = {"hub": "hub", "parallel.train": "split"} | {f"parallel.{key}": "measuredsplit" for key in measured}
     for key, section in sections.items():
         path = ("data", *key.split("."))
         node = _get(root, *path)
+        if node is not None and path[-2] == "test_sets" and path[-1] in (*SPLITS, SAMPLE):
+            message = f"`{path[-1]}` is reserved and cannot be the name of a test set"
+            yield fault_at(node.place, "name", format_path(path), message, "choose another name")
         if node is not None and isinstance(node.value, dict):  # else a number of pairs
             yield from _keys_of(node, path, schema["$defs"][section]["properties"], _sources(root))
 

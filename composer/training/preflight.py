@@ -10,11 +10,12 @@ from typing import NamedTuple
 import torch
 
 from composer.data.dry_run import DryRun, dry_run
-from composer.data.sources import DataSource, is_endless
+from composer.data.sources import DataSource, is_endless, source_names
 from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
-from composer.evaluation import recipe_metrics
+from composer.evaluation import tokenizer_faults
 from composer.model.planner import Plan, plan
 from composer.model.weights import available_memory
+from composer.recipe.metrics import suggest_bleu_tokenizer
 from composer.recipe.recipe import Recipe
 
 OPTIMIZER_STATES = {"adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1, "adagrad": 1}
@@ -52,7 +53,8 @@ def check_recipe(recipe: Recipe, any_machine: bool = False, any_data: bool = Fal
     planned, sample = check_model_and_data(DataSource(recipe, recipe.folders()), any_data=any_data)
     if not any_machine and (faults := machine_faults(recipe, planned, sample)):
         raise ComposerError(faults)
-    return replace(planned, warnings=(*planned.warnings, *budget_warnings(recipe, EpochSize.of(recipe, sample))))
+    warnings = [*planned.warnings, *budget_warnings(recipe, EpochSize.of(recipe, sample))]
+    return replace(planned, warnings=(*warnings, *(script_warnings(recipe, sample) if sample else ())))
 
 
 def check_model_and_data(
@@ -143,16 +145,24 @@ def _unreached(recipe: Recipe, steps: float, validations: float) -> Iterator[tup
         yield ("average_checkpoints",), message, "write a smaller number, validate more often"
 
 
+def script_warnings(recipe: Recipe, sample: DryRun) -> Iterator[Fault]:
+    """Yield a warning if the references have no spaces between words, and BLEU's tokenizer splits only at spaces."""
+    metrics, word = recipe.evaluation["metrics"], recipe.evaluation["bleu_tokenizer"]
+    measured = [line for split, encoded in sample.data.splits.items() if split != "train" for line in encoded.lines]
+    suggested = suggest_bleu_tokenizer(measured)
+    if word == "13a" != suggested and source_names(recipe) and "bleu" in (metrics or ["bleu"]):
+        message = "the references have no spaces between words, so `13a` finds no 4-grams for BLEU in them"
+        hint = f"write `evaluation: {{bleu_tokenizer: {suggested}}}`"
+        yield recipe.fault("script", ("evaluation", "bleu_tokenizer"), message, hint).as_warning()
+
+
 def machine_faults(recipe: Recipe, planned: Plan, sample: DryRun | None) -> list[Fault]:
     """Return why a recipe does not train on this machine: its memory, its devices, their precision, its packages."""
     fault = memory_fault(recipe, planned.parameters)
     if fault and sample:  # planned with bounds of the vocabularies, which are smaller; a sample's are not larger
         fault = memory_fault(recipe, plan(recipe, sample.vocabularies()).parameters)
     faults = [fault] if fault and sample else []
-    try:
-        recipe_metrics(recipe, [])
-    except RecipeError as error:
-        faults += error.faults
+    faults += tokenizer_faults(recipe)
     shown = ("enable_progress_bar", "enable_model_summary", "log_every_n_steps", "timeout_minutes")
     machine = {*recipe.explicit.get("trainer", {})} - {*shown} or "precision" in recipe.explicit.get("training", {})
     if machine:

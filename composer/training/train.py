@@ -15,9 +15,9 @@ from pytorch_lightning import Callback
 from pytorch_lightning.loggers import Logger
 
 from composer.atomic_io import sha256_of_file
-from composer.data.sources import TARGET, DataSource, is_endless, source_names
+from composer.data.sources import TARGET, DataSource, available_splits, is_endless, source_names
 from composer.errors import RecipeError, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
-from composer.evaluation import bleu_by_length, evaluate_pairs, training_hints
+from composer.evaluation import evaluate_pairs, training_hints
 from composer.fingerprint import read_verified
 from composer.inference.run import Run, Sample, device_for
 from composer.model.weights import count_parameters, is_out_of_memory, save_weights
@@ -28,7 +28,6 @@ from composer.run_dir import OTHER_RUN, RESUME, RUNS, RunDir, check_writable, ch
 from composer.training.checkpointing import average_weights, check_same_recipe, resolve_initial_run, restore_error
 from composer.training.distributed import (
     RESUME_HINT,
-    Ranks,
     TrainingEnded,
     TrainingInterrupted,
     is_main_process,
@@ -239,18 +238,17 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     rows = [row for row in loop.history if [int(row["step"])] == [*map(checkpoint_step, paths)]]
     known = {name: value for row in rows[:1] for name, value in row.items() if name.startswith("val/")}
     measured: dict[str, Any] = {}
-    for split in parts_to_evaluate(training, known):
+    splits = splits_to_evaluate(training, known)
+    for split in splits:
         say(f"evaluating on the {split} split")
-        encoded = training.data.data.split(split)
-        assert encoded is not None
-        measured |= evaluate_pairs(run, split, training.data.data.pairs[split], encoded)
+        measured |= evaluate_pairs(run, split, training.data.data.pairs[split], training.data.data.splits[split])
         if f"{split}/truncated" in measured:
             say(f"{split}: {measured[f'{split}/truncated']}")
     new = {name: value for name, value in measured.items() if isinstance(value, float) and name not in known}
     if new:
         logger.write({"step": loop.progress.step, **new})
-    by_length = ("test/accuracy_by_length", "test/bleu_by_source_length")  # run.json has the first of them
-    tables = [measured[name] for name in by_length if name in measured]
+    names = ("accuracy_by_length", "bleu_by_source_length")
+    by_length = {split: [measured[key] for name in names if (key := f"{split}/{name}") in measured] for split in splits}
     record = run_dir.update(
         status="finished",
         ended_at=utc_now(),
@@ -260,10 +258,11 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
         checkpoints_used={"how": how, "checkpoints": [path.name for path in paths]},
         scores=new | known,
         signatures={name: value for name, value in measured.items() if name.endswith("_signature")},
-        by_length={"test": tables[0]} if tables else {},
+        by_length={split: tables[0] for split, tables in by_length.items() if tables},
         **({"finished_early": True} if training.budgets[-1].until_step is not None else {}),
     )
-    log_pictures(training, logger, run, [row for table in tables for row in table])
+    shown = by_length.get("test") or by_length.get("val") or []
+    log_pictures(training, logger, run, [row for table in shown for row in table])
     print_summary(training, run, record)
     if reproduces := record.get("reproduces"):
         on_gpu = training.trainer.strategy.root_device.type != "cpu"
@@ -273,11 +272,11 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     return TrainingResult(run_dir.path, record)
 
 
-def parts_to_evaluate(training: TrainingSetup, known: Mapping[str, float]) -> list[str]:
-    """Return the parts whose scores are not known yet; a training that decodes a sample knows only losses of `val`."""
+def splits_to_evaluate(training: TrainingSetup, known: Mapping[str, float]) -> list[str]:
+    """Return the splits whose scores are not known yet; a training that decodes a sample knows only losses of `val`."""
     data, decoder = training.data.data, training.loop.decoder
     is_known = known and (decoder is None or decoder.part == "val" or not source_names(training.recipe))
-    return [*(["val"] if data.val and not is_known else []), *(["test"] if data.test is not None else [])]
+    return [split for split in data.splits if split != "train" and not (split == "val" and is_known)]
 
 
 def log_pictures(
@@ -289,10 +288,6 @@ def log_pictures(
     try:
         pictures = alignments(run, [line for line, _ in first_pairs(training)])
         pages = [alignment_page(one) for one in pictures if one.attentions or one.films or one.memories]
-        decoder = training.loop.decoder
-        if not by_length and decoder and "bleu" in decoder.metrics.names:
-            sources, references, outputs = zip(*decoder.evaluate(run.model, Ranks())[1], strict=True)
-            by_length = bleu_by_length(sources, outputs, references, decoder.metrics)
         logger.wandb.pictures(training.loop.progress.step, pages, by_length)
     except Exception as error:  # the run has finished: no trouble with a picture may make it fail
         training.display.say(f"no pictures for Weights & Biases: {one_line_error(error)}")
@@ -304,9 +299,10 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
     spent = f"{record['steps']:,} steps, {record['epochs']:.2f} epochs, {record['minutes']:.2f} minutes of computing"
     say(f"{spent}, validations included")
     say(f"weights: {describe_weights(record['checkpoints_used'], training.loop.checkpoints.metric)}")
-    for split in ("val", "test"):
-        if scores := format_scores({name: value for name, value in record["scores"].items() if name.startswith(split)}):
-            say(f"{split}: {scores}")
+    for split in available_splits(training.recipe):
+        own = {name: value for name, value in record["scores"].items() if name.startswith(f"{split}/")}
+        if split != "train" and own:
+            say(f"{split}: {format_scores(own)}")
     # a language model continues a text, it does not translate one
     pairs = first_pairs(training) if source_names(training.recipe) else []
     outputs = run.translate([line for line, _ in pairs]) if pairs else []

@@ -50,10 +50,10 @@ class ValidationDecoder:
         decoded = decode_all([model], own, self.decoding) if any(own.values()) else []  # a rank may have no sentence
         parts = ranks.gather(self.tokenizers.decode("target", [best.ids for best, *_ in decoded]))
         outputs = [parts[row % ranks.world][row // ranks.world] for row in range(count)]
-        references = list(self.encoded.lines[:count])
+        references = [list(lines[:count]) for lines in (self.encoded.lines, *self.pairs.references)]
         texts = self.pairs.sides[next(iter(sources))]
-        samples = [Sample(texts[row], references[row], outputs[row]) for row in range(count)]
-        scores = self.metrics.scores(outputs, [references])
+        samples = [Sample(texts[row], references[0][row], outputs[row]) for row in range(count)]
+        scores = self.metrics.scores(outputs, references)
         return {f"{self.part}/{name}": score for name, score in scores.items()}, samples
 
     def count_lines(self, model: EncoderDecoder, lengths: Lengths) -> int:

@@ -283,14 +283,15 @@ def bleu_chart(split: str, by_length: Rows) -> Chart | None:
         return None
     metric = METRICS_BY_LENGTH["bleu"]
     title = f"{metric.label} on {split}"
-    names = [f"{chart_text(str(row['words']))}<br>n={row['lines']:,}" for row in rows]
+    unit = "words" if "words" in rows[0] else "characters"
+    names = [f"{chart_text(str(row[unit]))}<br>n={row['lines']:,}" for row in rows]
     values = [float(row["bleu"]) for row in rows]
     hover = "%{x}: %{y:.2f}<extra></extra>"
     figure = go.Figure(go.Bar(x=names, y=values, texttemplate="%{y:.1f}", hovertemplate=hover, cliponaxis=False))
     figure.update_traces(textposition="outside")
-    figure.update_xaxes(title="words of the source", type="category")
+    figure.update_xaxes(title=f"{unit} of the source", type="category")
     figure.update_yaxes(title=f"{metric.label}, {metric.unit}", rangemode="tozero")
-    words = " ".join(f"{row['words']} words: {row['bleu']:.1f} (n={row['lines']:,})." for row in rows)
+    words = " ".join(f"{row[unit]} {unit}: {row['bleu']:.1f} (n={row['lines']:,})." for row in rows)
     return style_figure(figure, title), f"{title}. {words}"
 
 

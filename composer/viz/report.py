@@ -13,7 +13,7 @@ from markupsafe import Markup
 from composer.atomic_io import parse_json, read_text
 from composer.data.sources import TARGET, DataSource, Pairs, available_splits, generate_pairs, source_names
 from composer.errors import DataError, RecipeError, RunError
-from composer.evaluation import accuracy_by_length, bleu_by_length, missing_split, recipe_metrics, training_hints
+from composer.evaluation import missing_split, recipe_metrics, scores_by_length, training_hints
 from composer.fingerprint import read_verified
 from composer.formatting import format_number
 from composer.inference.run import Run, Sample, decoding_settings, open_run, open_untrained, translate_lines
@@ -161,10 +161,9 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
     examples = [Sample(*row) for row in list(zip(lines, references, outputs, strict=True))[:NUM_EXAMPLES]]
     if not measure:
         return examples, known or []
-    if run.recipe.dataset.get("generate"):
-        return examples, accuracy_by_length(texts[0], outputs, references)
-    metrics = recipe_metrics(run.recipe, references)
-    return examples, bleu_by_length(texts[0], outputs, references, metrics) if "bleu" in metrics.names else []
+    all_references = [references, *(list(lines) for lines in pairs.references)]
+    tables = scores_by_length(run.recipe, recipe_metrics(run.recipe, references), texts[0], outputs, all_references)
+    return examples, next(iter(tables.values()), [])
 
 
 def open_split(source: Source, run: Run, split: str | None, data: Path | None) -> Pairs | None:
@@ -278,8 +277,8 @@ def to_minute(time: Any) -> str:
     return str(time)[:16].replace("T", " ") + " UTC" if time else ""
 
 
-PARTS = {"val": "validation", SAMPLE: "a sample of it", "test": "test"}
-"""What parts of the data are called in the table of scores."""
+SPLIT_TITLES = {"val": "validation", SAMPLE: "a sample of it"}
+"""What parts of the data are called in the table of scores; others by their names."""
 
 
 def score_table(source: Source) -> dict[str, Any]:
@@ -290,14 +289,15 @@ def score_table(source: Source) -> dict[str, Any]:
     validations = [row for row in source.rows if "val/loss" in row]
     scores = source.record.get("scores") or (validations[-1] if validations else {})
     scores = {name: value for name, value in scores.items() if isinstance(value, int | float)}
-    columns = [part for part in PARTS if any(f"{part}/{name}" in scores for name in METRICS)]
+    splits = ["val", SAMPLE, *(name for name in available_splits(source.recipe) if name not in ("train", "val"))]
+    columns = [split for split in splits if any(f"{split}/{name}" in scores for name in METRICS)]
     rows = []
     for name, metric in METRICS.items():
         values = [scores.get(f"{split}/{name}") for split in columns]
         if any(value is not None for value in values):
             cells = ["" if value is None else metric.format(value) for value in values]
             rows.append((metric.label, cells, metric.meaning))
-    return {"splits": [PARTS[split] for split in columns], "rows": rows}
+    return {"splits": [SPLIT_TITLES.get(split, split) for split in columns], "rows": rows}
 
 
 def compare_sample(sample: Sample, sides: Sequence[str]) -> ComparedTexts:
