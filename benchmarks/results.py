@@ -2,7 +2,8 @@
 
     python benchmarks/results.py FOLDER [FOLDER ...]
 
-Looks for run folders in and below each FOLDER and rewrites docs/results.json, which is never edited by hand. A run
+Looks for run folders in and below each FOLDER and adds their scores to docs/results.json, which is never edited by hand;
+those of recipes that have changed since are removed. A run
 belongs to a recipe if name and model agree; apart from that only the settings in `MAY_DIFFER` may differ, and are
 listed with the scores as command-line overrides. Of runs with the same differences the latest counts.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -126,6 +127,17 @@ def collect(runs: Iterable[tuple[Record, Path]], paths: Iterable[Path], root: Pa
     }
 
 
+def merge(old: Mapping[str, Record], new: Mapping[str, Record], root: Path = ROOT) -> dict[str, Record]:
+    """Return new results and those old ones whose recipe is the same today; of the same run, the new one."""
+    kept = {name: entry for name, entry in old.items() if (root / name).exists() and is_current(root / name, entry)}
+    merged = {}
+    for name in sorted(kept.keys() | new.keys()):
+        entries = [results[name] for results in (kept, new) if name in results]
+        runs = {" ".join(run["differs"]): run for entry in entries for run in entry["runs"]}
+        merged[name] = {"recipe": entries[-1]["recipe"], "runs": [runs[key] for key in sorted(runs)]}
+    return merged
+
+
 def to_json(results: dict[str, Record]) -> str:
     """Return the content of the file: a line per run, for readable diffs."""
     parts = []
@@ -158,7 +170,8 @@ def main() -> None:
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
     parser.add_argument("--output", type=Path, default=TARGET)
     options = parser.parse_args()
-    results = collect(find_finished(options.folders), list_recipes())
+    old = json.loads(options.output.read_text(encoding="utf-8")) if options.output.exists() else {}
+    results = merge(old, collect(find_finished(options.folders), list_recipes()))
     options.output.write_text(to_json(results), encoding="utf-8")
     count = sum(len(entry["runs"]) for entry in results.values())
     print(f"wrote {options.output}: {count} runs of {len(results)} recipes")

@@ -72,7 +72,7 @@ def test_an_existing_tokenizer_is_not_trained_again(make, texts):
     assert second.tokenizers is first.tokenizers
     assert second.train is None
     assert "train" not in second.pairs
-    assert second.split("test").target[0] == first.train.target[0]
+    assert second.splits["test"].target[0] == first.train.target[0]
     assert second.notes == ["100% of the tokens of test source are unknown to the tokenizer"]
 
 

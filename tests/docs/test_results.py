@@ -107,6 +107,23 @@ def test_a_changed_recipe_has_no_results(root: Path) -> None:
     assert not results.is_current(path, entry)
 
 
+def test_new_results_are_merged_with_those_that_are_current(root: Path) -> None:
+    def collected() -> dict[str, Any]:
+        return results.collect(results.find_finished([root / "runs"]), results.list_recipes(root), root)
+
+    def differing(merged: dict[str, Any]) -> list[Any]:
+        return [run["differs"] for entry in merged.values() for run in entry["runs"]]
+
+    write_run(root, "a", RECIPE.replace("5}", "7}"))
+    old = collected()
+    (root / "runs" / "a").rename(root / "a")
+    write_run(root, "b")
+    assert differing(results.merge(old, collected(), root)) == [[], ["training.max_steps=7"]]
+    path = root / "recipes/small.yaml"
+    path.write_text(RECIPE.replace("width: 8", "width: 16"), encoding="utf-8")
+    assert differing(results.merge(old, collected(), root)) == []
+
+
 def test_published_results_are_of_current_recipes() -> None:
     published = json.loads(results.TARGET.read_text(encoding="utf-8"))
     assert published

@@ -108,7 +108,7 @@ CHOICES = {
     "Japanese": (
         ["日本語の文には空白がない。"],
         ("exact_match", "character_error_rate", "chrf"),
-        "tokenizer: char",
+        "tokenizer: ja-mecab",
     ),
 }
 

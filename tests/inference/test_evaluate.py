@@ -194,7 +194,7 @@ def test_training_records_accuracy_by_length_and_reports_truncated_answers(
     recipe.write_text((run / "recipe.yaml").read_text(encoding="utf-8") + training, encoding="utf-8")
     record = train(load(recipe), run=tmp_path / "trained").record
     scores = evaluate(tmp_path / "trained")
-    assert record["by_length"] == {"test": scores["test/accuracy_by_length"]}
+    assert record["by_length"]["test"] == scores["test/accuracy_by_length"]
     assert f"test: {scores[CUT]}" in "".join(capsys.readouterr())
     assert CUT not in record["scores"]
 
@@ -203,5 +203,5 @@ def test_buckets_are_of_ten_words() -> None:
     buckets = {0: "0", 1: "1-10", 10: "1-10", 11: "11-20", 50: "41-50", 51: "51+", 300: "51+"}
     assert {words: bucket(words)[1] for words in buckets} == buckets
     sources = ["a " * words for words in (60, 3, 12, 4)]
-    rows = bleu_by_length(sources, ["x y z w"] * 4, ["x y z w"] * 4, choose_metrics([], ["bleu"], "13a"))
+    rows = bleu_by_length(sources, ["x y z w"] * 4, [["x y z w"] * 4], choose_metrics([], ["bleu"], "13a"))
     assert [(row["words"], row["lines"]) for row in rows] == [("1-10", 2), ("11-20", 1), ("51+", 1)]
