@@ -2,10 +2,10 @@
 
     python benchmarks/results.py FOLDER [FOLDER ...]
 
-Looks for run folders in and below each FOLDER and adds their scores to docs/results.json, which is never edited by hand;
-those of recipes that have changed since are removed. A run
-belongs to a recipe if name and model agree; apart from that only the settings in `MAY_DIFFER` may differ, and are
-listed with the scores as command-line overrides. Of runs with the same differences the latest counts.
+Looks for run folders in and below each FOLDER and adds their scores to docs/results.json, which is never edited by
+hand; those of recipes that have changed since are removed. A run belongs to a recipe if name and model agree; apart
+from that only the settings in `MAY_DIFFER` may differ, and are listed with the scores as command-line overrides. Of
+runs with the same differences the latest counts.
 """
 
 from __future__ import annotations
