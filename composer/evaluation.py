@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +22,16 @@ from composer.fingerprint import sha256_of_lines
 from composer.inference.decode import evaluation_mode
 from composer.inference.run import Run, decoding_settings, open_run, translate_lines
 from composer.model.encoder_decoder import PAD, EncoderDecoder, SigmoidOutput, target_bits
-from composer.recipe.metrics import References, TextMetrics, Texts, choose_metrics, suggest_bleu_tokenizer, token_scores
+from composer.recipe.metrics import (
+    References,
+    TextMetrics,
+    Texts,
+    choose_metrics,
+    metric_name,
+    suggest_bleu_tokenizer,
+    text_metrics,
+    token_scores,
+)
 from composer.recipe.recipe import Recipe
 from composer.recipe.schema_reader import SPLITS
 
@@ -148,18 +158,22 @@ def tokenizer_faults(recipe: Recipe) -> list[Fault]:
 
 
 def recipe_metrics(recipe: Recipe, references: Sequence[str]) -> TextMetrics:
-    """Return the metrics by which a recipe compares outputs with these references.
+    """Return the metrics by which a recipe compares outputs with these references, with the one that stopping watches.
 
     Raises RecipeError if this machine lacks what BLEU's tokenizer needs, RunError if it cannot be downloaded.
     """
     if faults := tokenizer_faults(recipe):
         raise RecipeError(faults)
     try:
-        return choose_metrics(references, **recipe.evaluation, by_characters="char" in recipe.dataset["tokenizer"])
+        metrics = choose_metrics(references, **recipe.evaluation, by_characters="char" in recipe.dataset["tokenizer"])
     except OSError as error:  # flores200 is downloaded once
         word = recipe.evaluation["bleu_tokenizer"]
         message = f"BLEU's tokenizer `{word}` cannot be downloaded: {one_line_error(error)}"
         raise RunError.of(message, "connect to the network once, or write `bleu_tokenizer: char`") from error
+    stopping = recipe.training["early_stopping"]
+    watched = metric_name(stopping["metric"]) if stopping else ""
+    is_missing = watched in text_metrics() and watched not in metrics.names
+    return replace(metrics, names=(*metrics.names, watched)) if is_missing else metrics
 
 
 def missing_split(recipe: Recipe, split: str) -> RunError:

@@ -18,7 +18,7 @@ from composer.formatting import align_columns, format_bound, format_bytes, si
 from composer.model.builder import Builder, vocabulary_bounds
 from composer.model.planner import BlockFailed, measure_costs
 from composer.model.weights import count_parameters
-from composer.recipe.metrics import format_score, is_share
+from composer.recipe.metrics import format_score, is_share, metric_name, text_metrics
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import strings_in
 from composer.run_dir import RunDir, recorded_vocabularies
@@ -169,9 +169,6 @@ def model_costs(recipe: Recipe, vocabularies: Mapping[str, int]) -> Costs:
     return Costs(count_parameters(model), flops, state, parts, bounds, at_most)
 
 
-HEADLINE_SCORES = ("test/bleu", "test/exact_match", "test/loss", "val/bleu", "val/loss")
-"""The first of these that differs goes into the summary."""
-
 Scores = Mapping[str, float]
 
 
@@ -281,7 +278,7 @@ def p_values(tested: Comparison | str) -> dict[str, tuple[float, str]]:
 
 
 def score_clauses(one: Scores, other: Scores, tested: Comparison | str, same_data: bool) -> list[str]:
-    """Return for the summary the first of HEADLINE_SCORES that differs; [] where none does."""
+    """Return for the summary the first score that differs, those of test and of decoded texts first; [] for none."""
     one, other = dict(one), dict(other)
     if not same_data:  # scores on other lines cannot be compared; those of the tests are on the same lines
         prefix = "test/" if isinstance(tested, Comparison) else "nothing"
@@ -289,7 +286,9 @@ def score_clauses(one: Scores, other: Scores, tested: Comparison | str, same_dat
     if isinstance(tested, Comparison):  # runs whose recipes did not measure the test part
         one.setdefault("test/bleu", tested.one.bleu)
         other.setdefault("test/bleu", tested.other.bleu)
-    differing = (name for name in HEADLINE_SCORES if one.get(name) and other.get(name) and one[name] != other[name])
+    # a run has the score of decoded texts first that suits them best
+    names = sorted(one, key=lambda name: (not name.startswith("test/"), metric_name(name) not in text_metrics()))
+    differing = (name for name in names if one.get(name) and other.get(name) and one[name] != other[name])
     name = next(differing, None)
     if name is None:
         return []

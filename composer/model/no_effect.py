@@ -18,7 +18,7 @@ from composer.errors import Fault, RecipeError
 from composer.model.builder import RecordingBuilder
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.weights import block_matrices
-from composer.recipe.metrics import training_key
+from composer.recipe.metrics import decodes_all
 
 
 class Rule(NamedTuple):
@@ -93,7 +93,7 @@ def facts(builder: RecordingBuilder, model: EncoderDecoder) -> dict[str, Any]:
         "sure_length": 0 < length <= SURE_LENGTH and not model.max_target_ratio,
     }
     if stopping := sections["training"]["early_stopping"]:
-        stopping["of_texts"] = stopping["metric"] != training_key(stopping["metric"])
+        stopping["of_texts"] = decodes_all(stopping["metric"])
     sections["evaluation"]["has_bleu"] = "bleu" in (sections["evaluation"]["metrics"] or ["bleu"])
     trainer["devices"] = len(trainer["devices"]) if isinstance(trainer["devices"], list) else trainer["devices"]
     trainer["is_one"] = trainer["accelerator"] == "mps" or trainer["devices"] == trainer["num_nodes"] == 1

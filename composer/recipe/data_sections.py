@@ -47,8 +47,8 @@ class Parallel:
 
     Settings:
         train: Training split.
-        val: Validation split: loss, BLEU and checkpoint selection. An integer holds out that many training pairs,
-            evenly spaced.
+        val: Validation split, for validation scores and the choice of the checkpoint. An integer holds out that many
+            training pairs, evenly spaced.
         test: Test split, for `evaluate`; an integer as for `val`.
         test_sets: Further test sets by name, measured as `test` is; their scores are called `NAME/bleu` and so on.
     """

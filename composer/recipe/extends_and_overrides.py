@@ -182,7 +182,7 @@ def _base_nodes(own: Node) -> list[Node]:
         message = "`extends` takes a path, a pinned recipe, or a list of them"
         hint = "write `extends: base.yaml`, or `extends: {pull: REF, sha256: HEX}`"
         raise RecipeError(fault_at(node.mark, "type", "extends", message, hint) for node in wrong)
-    if repeated := [*duplicate_faults(nodes, "extends")]:
+    if repeated := duplicate_faults(nodes, "extends"):
         raise RecipeError(repeated)
     return nodes
 

@@ -20,8 +20,9 @@ from composer.recipe.schema_reader import (
     dereference,
     describe,
     describe_bounds,
-    duplicate_faults,
+    duplicate_fault,
     entry_with_word,
+    float32_problem,
     inline_settings,
     intended_key,
     is_stack,
@@ -33,8 +34,9 @@ from composer.recipe.schema_reader import (
     setting_of_choice,
     unsupported_version,
     usage_example,
+    with_article,
 )
-from composer.recipe.yaml_reader import COMMAND_LINE, Node, extreme
+from composer.recipe.yaml_reader import COMMAND_LINE, Node
 
 BOOLEAN_WORDS = {**dict.fromkeys(("yes", "on", "y", "1"), "true"), **dict.fromkeys(("no", "off", "n", "0"), "false")}
 _JOINED = re.compile(r"([A-Za-z_][\w-]*)(?: *[:\uff1a=] *| +)(.+)")
@@ -226,16 +228,16 @@ def _type_key(error: SchemaError, names: list[str]) -> Fault:
     value, noun = error.node.value["type"].value, error.schema["x-noun"]
     name = (closest_match(value, names) if isinstance(value, str) else "") or names[0]
     settings = ", ".join(f"{key}: ..." for key in error.value if key != "type")
-    form = f"{name}: {{{settings}}}" if settings else name
-    form = f"- {form}" if noun == "block" else form
-    return error.fault_at_name("type", "unknown", f"{_a(noun)} has no `type`; its name is the key", f"write `{form}`")
+    form = ("- " if noun == "block" else "") + (f"{name}: {{{settings}}}" if settings else name)
+    message = f"{with_article(noun)} has no `type`; its name is the key"
+    return error.fault_at_name("type", "unknown", message, f"write `{form}`")
 
 
 def _second_key(error: SchemaError, name: str, other: str) -> Fault:
     settings = error.root["$defs"][f"{error.schema['x-choice']}.{name}"]["properties"]
     message, hint = f"`{other}` is a setting of `{name}`", f"write `{name}: {{..., {other}: ...}}`"
     if other not in settings:
-        noun, guess = _a(error.schema["x-noun"]), did_you_mean(other, settings)
+        noun, guess = with_article(error.schema["x-noun"]), did_you_mean(other, settings)
         message = f"{noun} has one key, and `{other}` follows `{name}`{guess}"
         hint = _choice_hint(error, other) or _separate_hint(error, other)
     elif error.value[name] is None:
@@ -261,17 +263,13 @@ def _wrong_choice(error: SchemaError) -> Fault:
     """Return the fault of what is no mapping where a block, an optimizer, ... should be."""
     table, names, name = error.schema["x-choice"], error.schema["properties"], error.value
     if not isinstance(name, str):
-        message = f"{_a(error.schema['x-noun'])} is a name, or a name with settings; {_actual(error)}"
+        message = f"{with_article(error.schema['x-noun'])} is a name, or a name with settings; {_actual(error)}"
         return error.fault(error.node.value_mark, "type", message, f"the names are {quote_all(names)}")
     if name not in names:
         return _unknown_name(error, name)
     settings = error.root["$defs"][f"{table}.{name}"]
     message = f"`{name}` needs {quote_all(settings['required'])}"
     return error.fault(error.node.mark, "missing", message, f"write `{usage_example(name, settings)}`")
-
-
-def _a(noun: str) -> str:
-    return f"{'an' if noun[0] in 'aeio' else 'a'} {noun}"
 
 
 # ------------------------------------------------------------------------------------------- values
@@ -333,8 +331,10 @@ def _problem(error: SchemaError, value: Any) -> str:
         return "not a finite number"
     if error.keyword in BOUNDS:
         return "too small" if error.keyword in LOWER_BOUNDS else "too large"
-    if takes_number and isinstance(value, (int, float)) and (isinstance(value, bool) or extreme(value)):
-        return "not a number" if isinstance(value, bool) else extreme(value)
+    if takes_number and isinstance(value, bool):
+        return "not a number"
+    if takes_number and isinstance(value, (int, float)) and (problem := float32_problem(value)):
+        return problem
     if isinstance(value, float) and accepts_type(error.schema, "integer"):
         return "not a whole number"
     if error.keyword == "type" and isinstance(value, bool) and not accepts_type(error.schema, "boolean"):
@@ -395,6 +395,6 @@ _EXPLANATIONS = {
     "oneOf": _data_source,
     "not": _exclusive_keys,
     "minProperties": _empty,
-    "uniqueItems": lambda error: next(duplicate_faults(error.node.value, format_path(error.path))),
+    "uniqueItems": lambda error: duplicate_fault(error.node.value, format_path(error.path), error.detail),
     "x-choice": _not_one_key,
 }

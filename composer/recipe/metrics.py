@@ -37,6 +37,7 @@ class Metric:
     from_sums: Computes it from the sums of a teacher-forced pass.
     from_texts: Computes it from decoded texts and their references.
     sacrebleu: Names a class of `sacrebleu.metrics`.
+    by_tokenizer: Whether that class reads words by `evaluation.bleu_tokenizer`.
     needs: The output that it is defined on: any tokens, translations of a source, or vectors of bits.
     lower_is_better: Its direction.
     highest: Its largest possible value, if it has one.
@@ -52,6 +53,7 @@ class Metric:
     from_sums: Callable[[Sums], float] | None = None
     from_texts: Callable[[Texts, References], float] | None = None
     sacrebleu: str = ""
+    by_tokenizer: bool = False
     needs: Literal["tokens", "translations", "bits"] = "tokens"
     lower_is_better: bool = False
     highest: float | None = None
@@ -64,7 +66,7 @@ class Metric:
         import sacrebleu.metrics
 
         # `force` changes no score; without it, BLEU warns where a text looks tokenised
-        arguments = {"tokenize": bleu_tokenizer, "force": True} if self.sacrebleu == "BLEU" else {}
+        arguments = {"tokenize": bleu_tokenizer, "force": True} if self.by_tokenizer else {}
         return getattr(sacrebleu.metrics, self.sacrebleu)(**arguments)
 
 
@@ -138,6 +140,7 @@ METRICS: dict[str, Metric] = {
         label="BLEU",
         meaning="word n-grams shared with the reference, n = 1 to 4",
         sacrebleu="BLEU",
+        by_tokenizer=True,
         highest=100.0,
         hub="bleu",
     ),
@@ -148,13 +151,14 @@ METRICS: dict[str, Metric] = {
         highest=100.0,
         hub="chrf",
     ),
-    "ter": _OfCorpus(
+    "ter": Metric(
         label="TER",
         meaning="edits of words and shifts that make the reference, per 100 of its words; lower is better",
         unit="0 to 100, or more",
+        format="{:.2f}".format,
         sacrebleu="TER",
+        needs="translations",
         lower_is_better=True,
-        chart="",
         hub="ter",
     ),
     "word_error_rate": _ErrorRate(
@@ -190,9 +194,14 @@ METRICS_BY_LENGTH = {
 """Metrics of the rows of scores by source length; beside them a row has `words`, the length, and `lines`."""
 
 
+def metric_name(key: str) -> str:
+    """Return the name in a key such as `val/bleu`."""
+    return key.rpartition("/")[2]
+
+
 def metric_of(key: str) -> Metric | None:
     """Return the metric of a key such as `val/bleu`, or None if it is not a metric."""
-    return METRICS.get(key.rpartition("/")[2])
+    return METRICS.get(metric_name(key))
 
 
 def text_metrics() -> list[str]:
@@ -207,7 +216,18 @@ def validation_keys() -> list[str]:
 
 def training_key(key: str) -> str:
     """Return the key under which a training logs a metric such as `val/bleu`: decoded texts are of a sample."""
-    return key.replace("val/", f"{SAMPLE}/") if key.rpartition("/")[2] in text_metrics() else key
+    return key.replace("val/", f"{SAMPLE}/") if metric_name(key) in text_metrics() else key
+
+
+def decodes_all(watched: str) -> bool:
+    """Return whether a training that watches a metric such as `val/bleu` decodes all validation lines for it."""
+    return watched != training_key(watched)
+
+
+def logged_key(rows: Sequence[Mapping[str, Any]], key: str) -> str:
+    """Return the key under which a training's rows have a metric such as `val/bleu`: that of a sample, or its own."""
+    sampled = training_key(key)
+    return sampled if any(sampled in row for row in rows) else key
 
 
 def is_share(key: str) -> bool:
@@ -232,6 +252,8 @@ def token_scores(sums: Sums) -> dict[str, float]:
     }
 
 
+SUITABLE = ("bleu", "chrf", "exact_match", "word_error_rate", "character_error_rate")
+"""Metrics of decoded texts among which the references choose, where the recipe names none."""
 MANY_LINES = 1000
 """References that are looked at to choose metrics."""
 NGRAM_WORDS, SHORT_WORDS = 4, 2

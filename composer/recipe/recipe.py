@@ -13,6 +13,7 @@ from composer.recipe import schema_generator
 from composer.recipe.canonical_form import check_block_count, fill_defaults, fingerprints
 from composer.recipe.extends_and_overrides import apply_overrides, extend
 from composer.recipe.interpolation import escape, substitute, unused_variables
+from composer.recipe.metrics import SAMPLE, decodes_all
 from composer.recipe.registry import CHOICES
 from composer.recipe.schema_reader import Schema
 from composer.recipe.yaml_reader import Node, dump, parse, to_data
@@ -214,6 +215,14 @@ class Recipe:
             return from_node(self.file, substitute(self.unchanged), self.rules)
         except RecipeError:
             return None
+
+    @property
+    def validates_by_search(self) -> bool:
+        """Whether a training decodes all validation lines as the recipe does, for `val/bleu`, and not a sample."""
+        sample, stopping = self.training["validation_sample"], self.training["early_stopping"]
+        watched = stopping["metric"] if stopping else ""
+        is_all = (sample["lines"], sample["decoding"]) == (None, self.decoding)
+        return decodes_all(watched) or (is_all and not watched.startswith(SAMPLE))
 
     def locate(self, path: KeyPath) -> tuple[Node, KeyPath, bool]:
         """Return the node that a path of `canonical` comes from, its path as written, and whether it is that value."""

@@ -319,7 +319,7 @@ KINDS: dict[str, Schema] = {
     "stack": STACK,
     "branches": _any_of([{"type": "array", "items": STACK, "minItems": 1}, STACKS]),
     "metric": _any_of([{"enum": validation_keys()}, VARIABLE]),
-    "text_metrics": {"type": "array", "items": {"enum": [*text_metrics()]}, "minItems": 1},
+    "text_metrics": {"type": "array", "items": {"enum": text_metrics()}, "minItems": 1, "uniqueItems": True},
     **dict.fromkeys(("name", "memory", "text"), NAME),
     "names": _one_or_list(NAME),  # one that is added twice counts twice
     "memories": {**_one_or_list(NAME), "uniqueItems": True},

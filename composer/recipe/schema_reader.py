@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from unicodedata import decimal
 
@@ -24,6 +24,8 @@ VARIABLE_TEXT = r"^\$([A-Za-z_][A-Za-z0-9_-]*|\{[A-Za-z_][A-Za-z0-9_-]*\})$"
 VARIABLE = {"$ref": "#/$defs/variable"}
 BLOCK = {"$ref": "#/$defs/block"}
 
+SMALLEST, LARGEST = 1e-18, 1e12
+"""Magnitudes of numbers other than 0: float32 holds the inverse of a square, and the squares of a whole layer."""
 MAX_WORDS = 40  # names that a message lists
 MAX_INLINE_WORDS = 3  # words that are listed one by one among other kinds of values
 LOWER_BOUNDS = {"minimum": "{} or more", "exclusiveMinimum": "above {}"}
@@ -32,15 +34,25 @@ NUMBERS = {"integer": "a whole number", "number": "a number"}
 PLURAL = {"integer": "whole numbers", "number": "numbers", "string": "texts", "array": "lists"}
 
 
-def duplicate_faults(items: Iterable[Node], path: str) -> Iterator[Fault]:
-    """Yield a fault for each item of a list that is in it before."""
+def repeated_items(values: Iterable[Any]) -> Iterator[int]:
+    """Yield the index of each item of a list that is in it before."""
     seen = set()
-    for at, item in enumerate(items):
-        value = repr(to_data(item)) if isinstance(item.value, dict | list) else item.value
-        if (isinstance(value, bool), value) in seen:  # `true` is not 1
-            message = f"`{item.text or 'this'}` is listed twice"
-            yield fault_at(item.mark, "duplicate", f"{path}[{at}]", message, "keep one")
-        seen.add((isinstance(value, bool), value))
+    for index, value in enumerate(values):
+        key = (isinstance(value, bool), repr(value) if isinstance(value, dict | list) else value)  # `true` is not 1
+        if key in seen:
+            yield index
+        seen.add(key)
+
+
+def duplicate_fault(items: Sequence[Node], path: str, index: int) -> Fault:
+    """Return the fault of an item of a list that is in it before."""
+    item = items[index]
+    return fault_at(item.mark, "duplicate", f"{path}[{index}]", f"`{item.text or 'this'}` is listed twice", "keep one")
+
+
+def duplicate_faults(items: Sequence[Node], path: str) -> list[Fault]:
+    """Return a fault for each item of a list that is in it before."""
+    return [duplicate_fault(items, path, index) for index in repeated_items(map(to_data, items))]
 
 
 def unsupported_version(mark: Mark, subject: str, version: int) -> Fault:
@@ -54,6 +66,13 @@ def json_type(value: Any) -> str:
     if value is None:
         return "null"
     return {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}.get(type(value), "object")
+
+
+def float32_problem(number: float) -> str:
+    """Return why float32 would make a number 0 or infinite, as it is or where it is squared; "" if it would not."""
+    is_small = abs(number) < SMALLEST
+    reason = f"too {'small' if is_small else 'large'}: float32 computes with {SMALLEST:g} to {LARGEST:g}"
+    return reason if number != 0 and (is_small or not abs(number) <= LARGEST) else ""
 
 
 def ref_name(schema: Schema) -> str:
@@ -197,6 +216,11 @@ def parse_number(text: str) -> str:
         return digits if type(parse_scalar(digits)) in (int, float) else ""
     except ValueError:
         return ""
+
+
+def with_article(noun: str) -> str:
+    """Return a noun with its article: "an optimizer"."""
+    return f"{'an' if noun[0] in 'aeio' else 'a'} {noun}"
 
 
 def quote_all(words: Iterable[str]) -> str:

@@ -218,8 +218,8 @@ class Evaluation:
     """How outputs are compared with their references.
 
     Settings:
-        metrics: Names of metrics, the first one first; those that suit the references without it: BLEU where most have
-            four words, else exact match and an error rate.
+        metrics: Metrics to compute. Default: BLEU, chrF and exact match where most references have four words, else
+            exact match, an error rate and chrF.
         bleu_tokenizer: How BLEU reads words: 13a, at spaces and punctuation; char, each character; zh, Chinese
             characters; ja-mecab, Japanese words; flores200, pieces of SentencePiece for 200 languages.
     """

@@ -17,10 +17,20 @@ from jsonschema.validators import extend
 
 from composer.errors import Fault, RecipeError, closest_match, did_you_mean, fault_at, format_path
 from composer.recipe.messages import SchemaError, explain
-from composer.recipe.metrics import METRICS, SAMPLE, metric_of
+from composer.recipe.metrics import METRICS, SAMPLE, SUITABLE, decodes_all, metric_name, metric_of, text_metrics
 from composer.recipe.registry import CPU_REFUSES_16
-from composer.recipe.schema_reader import BOUNDS, DATA_SOURCES, SPLITS, Schema, intended_key, quote_all, select_branch
-from composer.recipe.yaml_reader import Node, extreme, to_data
+from composer.recipe.schema_reader import (
+    BOUNDS,
+    DATA_SOURCES,
+    SPLITS,
+    Schema,
+    float32_problem,
+    intended_key,
+    quote_all,
+    repeated_items,
+    select_branch,
+)
+from composer.recipe.yaml_reader import Node, to_data
 
 Errors = Iterator[ValidationError]
 Violations = Callable[[Any, Any, Schema], Iterable[Any]]
@@ -70,7 +80,7 @@ def schema_faults(root: Node, schema: Schema) -> list[Fault]:
 def _validator(schema: Schema) -> Any:
     # `true` is not a number, and 4.0 no integer; what float32 cannot hold would give NaN or nothing
     types = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
-    types = types.redefine("number", lambda _, value: type(value) in (int, float) and not extreme(value))
+    types = types.redefine("number", lambda _, value: type(value) in (int, float) and not float32_problem(value))
     keywords = {
         "anyOf": _any_of,
         "additionalProperties": _additional_properties,
@@ -153,7 +163,7 @@ _VIOLATIONS: dict[str, tuple[type, Violations]] = {
     "propertyNames": (dict, lambda rule, value, _: [name for name in value if not _matches(rule["pattern"], name)]),
     "oneOf": (dict, _wrong_sources),
     "not": (dict, lambda rule, value, _: [rule["required"]] if None not in map(value.get, rule["required"]) else []),
-    "uniqueItems": (list, lambda _, items, __: [] if len(set(map(repr, items))) == len(items) else [True]),
+    "uniqueItems": (list, lambda _, items, __: repeated_items(items)),
     "minProperties": (
         dict,
         lambda least, value, rules: [least] if len(value) < least and "x-choice" not in rules else [],
@@ -248,21 +258,28 @@ def _early_stopping(root: Node) -> Iterator[Fault]:
         message = f"`{metric.value}` is never measured: {reason[0]}"
         yield fault_at(metric.mark, "metric", f"{path}.metric", message, reason[1])
     watched = metric.value if metric is not None else "val/loss"
-    highest = METRICS[watched.rpartition("/")[2]].highest
+    highest = METRICS[metric_name(watched)].highest
     if goal is not None and highest is not None and goal.value > highest:
         message = f"`{watched}` is never above {highest:g}, and the goal is {goal.value:g}"
         yield fault_at(goal.mark, "value", f"{path}.goal", message, f"write a number up to {highest:g}")
 
 
 def unavailable_metric(root: Node, key: str) -> tuple[str, str] | None:
-    """Return why a recipe's model never logs a metric such as `val/bleu`, and what to write; None if it does."""
-    metric = metric_of(key)
+    """Return why no run has a metric such as `val/bleu` or `val_sample/bleu`, and what to write; None if one has."""
+    name, metric, stopping = metric_name(key), metric_of(key), _get(root, "training", "early_stopping", "metric")
+    watched = stopping.value if stopping is not None else ""
     needs = metric.needs if metric else "tokens"
     if needs == "translations" and not _sources(root):
         return "a model without encoders translates nothing", "write `val/loss`, or give the model an encoder"
     kind = _get(root, "model", "output", "kind")
     if needs == "bits" and (kind is None or kind.value != "sigmoid"):
         return "the answers are of words, not of bits", "write `val/loss`, or `model: {output: {kind: sigmoid}}`"
+    lines, metrics = _get(root, "training", "validation_sample", "lines"), _get(root, "evaluation", "metrics")
+    if key.startswith(SAMPLE) and lines is not None and lines.value == 0 and not decodes_all(watched):
+        return "no validation lines are decoded", "write `val/loss`, or `training: {validation_sample: {lines: 200}}`"
+    names = [item.value for item in metrics.value] if metrics is not None else SUITABLE
+    if name in text_metrics() and name not in (*names, metric_name(watched)):
+        return "it is not among the metrics", f"write `evaluation: {{metrics: [{name}, ...]}}`"
     return None
 
 

@@ -26,8 +26,6 @@ MAX_DEPTH = 64
 MAX_VALUES = 50_000
 MAX_NUMBER = 40  # characters of a number
 MAX_FAULTS = 100
-SMALLEST, LARGEST = 1e-18, 1e12
-"""Magnitudes of numbers other than 0: float32 holds the inverse of a square, and the squares of a whole layer."""
 ONCE = "define a value once under `vars` and write `$name`; define a stack once under `model.stacks`, and `use` it"
 
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -81,13 +79,6 @@ def to_data(node: Node) -> Any:
     if isinstance(node.value, list):
         return [to_data(value) for value in node.value]
     return node.value
-
-
-def extreme(number: float) -> str:
-    """Return why float32 would make a number 0 or infinite, as it is or where it is squared; "" if it would not."""
-    is_small = abs(number) < SMALLEST
-    reason = f"too {'small' if is_small else 'large'}: float32 computes with {SMALLEST:g} to {LARGEST:g}"
-    return reason if number != 0 and (is_small or not abs(number) <= LARGEST) else ""
 
 
 def strings_in(data: Any) -> Iterator[str]:

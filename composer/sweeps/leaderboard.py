@@ -11,7 +11,7 @@ from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any
 
 from composer.errors import RunError
-from composer.recipe.metrics import paired_bootstrap, training_key
+from composer.recipe.metrics import logged_key, paired_bootstrap
 from composer.recipe.recipe import default_name
 from composer.recipe.yaml_reader import read, to_data
 from composer.run_dir import RUNS
@@ -118,8 +118,11 @@ def open_leaderboard(path: Path) -> Leaderboard:
     goals = [Goal(metric, direction) for goal in sweep.get("rank", ()) for metric, direction in goal.items()]
     goals = goals or list(DEFAULT_RANK)
     zipped = {name: axis["zip"] for name, axis in sweep.get("axes", {}).items() if "zip" in axis}
-    curve_metric = training_key(next((goal.metric for goal in goals if goal.metric.startswith("val")), "val/loss"))
-    results = rank_results((trial_result(trial, goals, curve_metric) for trial in read_trials(folder.path)), goals)
+    trials = read_trials(folder.path)
+    first_rows = [row for trial in trials for seed in sorted(trial.seeds)[:1] for row in read_log(trial, seed)]
+    goal_metric = next((goal.metric for goal in goals if goal.metric.startswith("val/")), "val/loss")
+    curve_metric = logged_key(first_rows, goal_metric)
+    results = rank_results((trial_result(trial, goals, curve_metric) for trial in trials), goals)
     points = [result.trial.point for result in results]
     present = {axis for point in points for axis in point}
     pairs = {axis: other for axis, other in zipped.items() if axis in present}
@@ -244,8 +247,8 @@ class Comparison:
 def compare_trials(one: str | Path, other: str | Path, data: str | Path | None = None) -> Comparison:
     """Translate the test part with two runs, each as its recipe decodes, and compare.
 
-    Raises RunError if a run has not finished or has nothing to translate, or if their test lines differ; RecipeError or
-    DataError if a recipe or its data cannot be read.
+    Raises RunError if a run has not finished or has nothing to translate, or if their test lines or tokenizers of BLEU
+    differ; RecipeError or DataError if a recipe or its data cannot be read.
     """
     from composer.inference.run import open_run  # imports torch, and the leaderboard alone does without
 
@@ -255,8 +258,12 @@ def compare_trials(one: str | Path, other: str | Path, data: str | Path | None =
         counts = f"{len(references):,} and {len(other_references):,}"
         hint = "compare runs with the same test part; `--data DIR` says where both look their data up"
         raise RunError.of(f"the two runs have different test lines ({counts})", hint, str(runs[1].run_dir.path))
+    one_tokenizer, other_tokenizer = (run.recipe.evaluation["bleu_tokenizer"] for run in runs)
+    if one_tokenizer != other_tokenizer:
+        message = f"the two runs measure BLEU by different tokenizers (`{one_tokenizer}` and `{other_tokenizer}`)"
+        raise RunError.of(message, "compare runs with the same `evaluation.bleu_tokenizer`", str(runs[1].run_dir.path))
     outputs = [run.translate(lines) for run, lines in zip(runs, (sources, other_sources), strict=True)]
-    return compare_outputs([str(one), str(other)], outputs, references, runs[0].recipe.evaluation["bleu_tokenizer"])
+    return compare_outputs([str(one), str(other)], outputs, references, one_tokenizer)
 
 
 def read_test_part(run: Run, data: str | Path | None) -> tuple[list[str], list[str]]:
@@ -272,7 +279,7 @@ def read_test_part(run: Run, data: str | Path | None) -> tuple[list[str], list[s
 
 
 def compare_outputs(
-    names: Sequence[str], outputs: Sequence[Sequence[str]], references: Sequence[str], bleu_tokenizer: str = "13a"
+    names: Sequence[str], outputs: Sequence[Sequence[str]], references: Sequence[str], bleu_tokenizer: str
 ) -> Comparison:
     """Return the comparison of two runs' outputs for the same references."""
     scores, signature = paired_bootstrap(outputs, references, RESAMPLES, bleu_tokenizer)

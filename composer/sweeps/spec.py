@@ -15,7 +15,7 @@ from typing import Any
 from composer.errors import Fault, Mark, RecipeError, did_you_mean, error_at, fault_at
 from composer.recipe import schema_generator
 from composer.recipe.extends_and_overrides import resolve_relative
-from composer.recipe.metrics import METRICS, validation_keys
+from composer.recipe.metrics import METRICS, decodes_all, training_key
 from composer.recipe.recipe import default_name, first_setting
 from composer.recipe.schema_reader import duplicate_faults
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, read, to_data
@@ -298,8 +298,8 @@ def load_schema() -> dict[str, Any]:
 
 
 def rank_metrics() -> list[str]:
-    """Return the names of all metrics and costs by which trials can be ranked."""
-    return [*validation_keys(), *(f"test/{name}" for name in METRICS), *COSTS, "minutes"]
+    """Return what a finished trial has, and so may be ranked by: scores, costs and minutes."""
+    return [*(f"{split}/{name}" for split in ("val", "test") for name in METRICS), *COSTS, "minutes"]
 
 
 def _misused_axes(sweep: Sweep) -> Iterator[Fault]:
@@ -333,14 +333,14 @@ def _unmatched_axes(sweep: Sweep) -> Iterator[Fault]:
 
 
 def _rank_faults(sweep: Sweep) -> Iterator[Fault]:
-    """Yield metrics of `rank` that no run logs or that are there twice, and a first one that pruning cannot use."""
+    """Yield metrics of `rank` that no finished run has, repeated ones, and a first one that pruning cannot use."""
     known = rank_metrics()
     metrics: list[str] = []
     for metric, mark in _rank_marks(sweep):
         if metric not in known:
-            message = f"no run logs `{metric}`{did_you_mean(metric, known)}"
+            message = f"no finished run has a `{metric}`{did_you_mean(metric, known)}"
             yield fault_at(mark, "metric", "rank", message, f"the metrics are {', '.join(known)}")
-        elif not metrics and sweep.pruner is not None and not metric.startswith("val"):
+        elif not metrics and sweep.pruner is not None and not metric.startswith("val/"):
             message = f"`{metric}` is computed after training, and pruning needs a validation metric"
             yield fault_at(mark, "metric", "rank", message, "begin with a metric of `val/`, or remove `prune`")
         elif metric in metrics:
@@ -352,8 +352,12 @@ def _unmeasured_metrics(sweep: Sweep, roots: Sequence[Node]) -> Iterator[Fault]:
     """Yield metrics of `rank` that none of these recipes, which are points of the sweep, would log."""
     from composer.recipe.validation import unavailable_metric
 
-    for metric, mark in _rank_marks(sweep):
-        reasons = [unavailable_metric(root, metric.replace("test/", "val/")) for root in roots]
+    marks = list(_rank_marks(sweep))
+    metric, mark = marks[0] if marks else ("", None)
+    if mark is not None and sweep.pruner is not None and decodes_all(metric):
+        marks.append((training_key(metric), mark))  # pruning goes by what is logged during the training
+    for metric, mark in marks:
+        reasons = [unavailable_metric(root, metric) for root in roots]
         if (first := reasons[0]) is not None and None not in reasons:
             hint = first[1].replace("val/loss", "{val/loss: min}")
             yield fault_at(mark, "metric", "rank", f"`{metric}` is never measured: {first[0]}", hint)

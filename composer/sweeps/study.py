@@ -22,6 +22,7 @@ from optuna.trial import BaseTrial, FixedTrial, FrozenTrial, TrialState, create_
 
 from composer.atomic_io import atomic_new_file
 from composer.errors import RecipeError, RunError, RunFailed
+from composer.recipe.metrics import training_key
 from composer.recipe.yaml_reader import dump
 from composer.sweeps.points import point_recipe
 from composer.sweeps.sweep import Axis, Point, Pruner, Sweep, Trial, Value, complete, is_active, probe_points
@@ -192,13 +193,14 @@ def wandb_config(
     sweep: Sweep, overrides: Sequence[str], data: Path | None, min_iterations: int | None
 ) -> dict[str, Any]:
     """Return the sweep in W&B's keys. `min_iterations` is hyperband's, None if nothing is stopped early."""
-    goal = next((goal for goal in sweep.rank if goal.metric.startswith(("val", "test/", "train/"))), None)
+    goal = next((goal for goal in sweep.rank if goal.metric.startswith(("val/", "test/"))), None)
     if goal is None and (sweep.search.kind == "tpe" or sweep.pruner is not None):
         hint = "write, for example, `rank: [{val/loss: min}]`"
         raise RunError.of("W&B optimises a logged metric, and `rank` names none", hint, str(sweep.file))
     config: dict[str, Any] = {"name": sweep.name, "method": {"tpe": "bayes"}.get(sweep.search.kind, sweep.search.kind)}
     if goal is not None:
-        config["metric"] = {"name": goal.metric, "goal": "minimize" if goal.direction == "min" else "maximize"}
+        name = goal.metric if min_iterations is None else training_metric(sweep, goal.metric)
+        config["metric"] = {"name": name, "goal": "minimize" if goal.direction == "min" else "maximize"}
     config["parameters"] = {axis.name: wandb_parameter(axis) for axis in sweep.axes if axis.zipped is None}
     if len(sweep.seeds) > 1:
         config["parameters"]["training.seed"] = {"values": list(sweep.seeds)}
@@ -231,6 +233,12 @@ def hyperband_iterations(sweep: Sweep) -> int | None:
     except RecipeError:
         return None
     return None if interval is None else max(1, math.ceil(sweep.pruner.min_steps / interval))
+
+
+def training_metric(sweep: Sweep, metric: str) -> str:
+    """Return the key under which trainings log a metric such as `val/bleu` at each validation."""
+    recipe = point_recipe(sweep, next(probe_points(sweep)))
+    return metric if recipe.validates_by_search else training_key(metric)
 
 
 def limitations(sweep: Sweep, min_iterations: int | None) -> Iterator[str]:

@@ -26,7 +26,7 @@ from subprocess import DEVNULL, STDOUT, Popen
 from typing import Any
 
 from composer.errors import RunError
-from composer.recipe.metrics import training_key
+from composer.recipe.metrics import logged_key
 from composer.run_dir import LOCK, RunDir
 from composer.sweeps.study import Study, Suggestion
 from composer.sweeps.sweep import Status, Trial, final_score, read_log, read_run_records, write_trial
@@ -254,8 +254,8 @@ class TrialRunner:
         if size == self.metrics_size:
             return None
         self.metrics_size = size
-        rows, metric = read_log(self.trial, self.seed), training_key(self.goal.metric)
-        metric = metric if any(metric in row for row in rows) else self.goal.metric
+        rows = read_log(self.trial, self.seed)
+        metric = logged_key(rows, self.goal.metric)
         # a metric that is null in a row was NaN or infinite
         scores = {row["step"]: math.nan if row[metric] is None else float(row[metric]) for row in rows if metric in row}
         return self.study.report(self.suggestion, scores)

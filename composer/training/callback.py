@@ -140,7 +140,7 @@ class TrainingLoopCallback(Callback):
         self.checkpoints.save(trainer, self.progress.step, self.history)
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Log the scores of a validation, and those of decoding its first sentences."""
+        """Log the scores of a validation, and of the lines that are decoded."""
         scores = pl_module.take_validation_scores()
         self.check_finite(scores["val/loss"], "the validation loss")
         samples: list[Sample] = []

@@ -29,7 +29,7 @@ from composer.formatting import (
     strip_control_characters,
 )
 from composer.inference.run import Sample
-from composer.recipe.metrics import format_scores, text_metrics
+from composer.recipe.metrics import format_scores, metric_name, text_metrics
 from composer.run_dir import read_metrics
 
 SHOWN_SAMPLES = 3
@@ -347,7 +347,7 @@ class ProgressDisplay:
 
     def validated(self, row: Mapping[str, float], samples: Sequence[Sample]) -> None:
         """Show the scores of a validation, and a few translations if the last ones were shown a while ago."""
-        best = next((key for key in row if key.rpartition("/")[2] in text_metrics()), "")  # the one that suits the data
+        best = next((key for key in row if metric_name(key) in text_metrics()), "")  # the one that suits the data
         self.scores = format_scores({key: row[key] for key in ("val/loss", best) if key in row})
         before, self.loss = self.loss, row.get("val/loss", math.nan)
         change = f"  (loss {self.loss - before:+.3f})" if math.isfinite(self.loss - before) else ""

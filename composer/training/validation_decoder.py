@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from composer.data.encoding import Encoded
 from composer.data.sources import Pairs
@@ -12,7 +12,7 @@ from composer.inference.decode import Decoding, decode_all, length_queries, num_
 from composer.inference.decoders import Lengths
 from composer.inference.run import Sample
 from composer.model.encoder_decoder import EncoderDecoder
-from composer.recipe.metrics import SAMPLE, TextMetrics, text_metrics, training_key
+from composer.recipe.metrics import SAMPLE, TextMetrics
 from composer.recipe.recipe import Recipe
 from composer.training.distributed import Ranks
 
@@ -66,11 +66,7 @@ class ValidationDecoder:
 
 def validation_decoder(recipe: Recipe, val: Encoded, pairs: Pairs, tokenizers: Tokenizers) -> ValidationDecoder:
     """Return what decodes in training: a sample of the lines, or all where early stopping watches a score of all."""
-    sample, stopping = recipe.training["validation_sample"], recipe.training["early_stopping"]
-    watched = stopping["metric"] if stopping else ""
-    is_full = (sample["lines"], sample["decoding"]) == (None, recipe.decoding) or watched != training_key(watched)
+    sample, is_full = recipe.training["validation_sample"], recipe.validates_by_search
     lines, decoding = (None, recipe.decoding) if is_full else (sample["lines"], sample["decoding"])
     metrics = recipe_metrics(recipe, val.lines)
-    if (name := watched.rpartition("/")[2]) in text_metrics() and name not in metrics.names:
-        metrics = replace(metrics, names=(*metrics.names, name))
     return ValidationDecoder(val, pairs, tokenizers, "val" if is_full else SAMPLE, lines, decoding, metrics)

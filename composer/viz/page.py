@@ -21,7 +21,7 @@ from markupsafe import Markup
 from composer.atomic_io import atomic_write
 from composer.errors import RunError, os_error_reason
 from composer.formatting import strip_control_characters
-from composer.recipe.metrics import METRICS, METRICS_BY_LENGTH, validation_keys
+from composer.recipe.metrics import METRICS, METRICS_BY_LENGTH, metric_name, validation_keys
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -263,7 +263,7 @@ def learning_curves(rows: Rows) -> list[Markup]:
         title = metric.chart or metric.label.capitalize()
         keys = specs[title].keys if title in specs else ("train/loss",) if name == "loss" else ()
         y_range = (0.0, 1.0) if metric.highest == 1 else None
-        logged = [key for key in validation_keys() if key.rpartition("/")[2] == name]
+        logged = [key for key in validation_keys() if metric_name(key) == name]
         specs[title] = ChartSpec(title, metric.unit, (*keys, *logged), metric.logarithmic, y_range)
     charts = []
     for spec in (*specs.values(), *OTHER_CHARTS):

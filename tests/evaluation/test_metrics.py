@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from composer import evaluation
 from composer.cli.runs import print_evaluation
 from composer.evaluation import evaluate
 from composer.hub.model_card import model_card
+from composer.recipe import schema_generator
 from composer.recipe.metrics import (
     METRICS,
     Metric,
-    TextMetrics,
     as_maximised,
     choose_metrics,
     format_scores,
+    text_metrics,
     token_scores,
 )
 from composer.recipe.recipe import load
@@ -52,14 +52,16 @@ def word_ratio(monkeypatch: pytest.MonkeyPatch) -> Metric:
         hub="words",
     )
     monkeypatch.setitem(METRICS, "word_ratio", metric)
-    monkeypatch.setattr(evaluation, "choose_metrics", lambda *_, **__: TextMetrics(("word_ratio",), "13a"))
+    monkeypatch.setitem(schema_generator.KINDS, "text_metrics", {"type": "array", "items": {"enum": text_metrics()}})
+    schema = schema_generator.generate()
+    monkeypatch.setattr(schema_generator, "load", lambda: schema)
     return metric
 
 
 def test_one_entry_makes_a_metric(tmp_path: Path, word_ratio: Metric, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
     run = RunDir(tmp_path / "run")
-    record = train(load(tmp_path / "tiny.yaml"), run=run.path).record
+    record = train(load(tmp_path / "tiny.yaml", ["evaluation.metrics=[word_ratio]"]), run=run.path).record
     rows = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
     assert sum("val_sample/word_ratio" in row for row in rows) == 3
     shown = word_ratio.format(record["scores"]["test/word_ratio"])

@@ -508,6 +508,7 @@ def test_junk_on_the_command_line_is_refused_or_accepted(tmp_path: Path, path: A
         ("data.generate.copy.test_lengths", 3),
         ("data.tokenizer.bits.marks", ";"),
         ("data.babi.tasks", 1),
+        ("evaluation.metrics", "bleu"),
         ("extends", "base.yaml"),
     ],
 )
@@ -522,6 +523,14 @@ def test_a_list_in_which_a_repetition_means_nothing_has_each_item_once(path: str
     (fault,) = [fault for fault in raised.value.faults if fault.code == "duplicate"]
     assert (fault.path, fault.line, fault.hint) == (f"{path}[1]", 2, "keep one")
     assert fault.message == f"`{first}` is listed twice"
+
+
+def test_numbers_that_are_none_are_not_repeated(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text("recipe: 1\ndata: {generate: {copy: {test_lengths: [.nan, .nan]}}}\n")
+    with pytest.raises(RecipeError) as raised:
+        load(tmp_path / "recipe.yaml")
+    paths = [fault.path for fault in raised.value.faults if "not a finite number" in fault.message]
+    assert paths == [f"data.generate.copy.test_lengths[{index}]" for index in (0, 1)]
 
 
 def test_shares_and_names_to_add_may_be_repeated(tmp_path: Path) -> None:

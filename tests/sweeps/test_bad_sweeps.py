@@ -28,6 +28,8 @@ def faults(folder: Path, axes: str, rest: str = "", head: str = HEAD) -> list[tu
 
 
 WIDTH = "  width: {set: vars.width, values: [8, 16]}"
+METRICS_SET = "set: {evaluation.metrics: [ter]}"
+NO_SAMPLE = "set: {training.validation_sample.lines: 0}"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,16 @@ WIDTH = "  width: {set: vars.width, values: [8, 16]}"
         (f"{WIDTH}\n  h: {{set: vars.heads, values: [1], when: with > 9}}", "", 5, "did you mean `width`?"),
         (WIDTH, "where: parameters < 20Q", 5, "`Q` is not a unit"),
         (WIDTH, "where:\n  - parameters < 2M\n  - depth < 3", 7, "there is no axis or cost `depth`"),
-        (WIDTH, "rank: [{val/blue: max}]", 5, "no run logs `val/blue`; did you mean `val/bleu`?"),
+        (WIDTH, "rank: [{val/blue: max}]", 5, "no finished run has a `val/blue`; did you mean `val/bleu`?"),
+        (
+            WIDTH,
+            "rank: [{val_sample/bleu: max}]",
+            5,
+            "no finished run has a `val_sample/bleu`; did you mean `val/bleu`?",
+        ),
+        (WIDTH, "rank: [{val/ter: min}]", 5, "`val/ter` is never measured: it is not among the metrics"),
+        (WIDTH, f"{METRICS_SET}\nrank: [{{test/bleu: max}}]", 6, "never measured: it is not among the metrics"),
+        (WIDTH, f"{NO_SAMPLE}\nprune: median\nrank: [{{val/bleu: max}}]", 7, "`val_sample/bleu` is never measured"),
         (WIDTH, "rank: [{val/loss: least}]", 5, "least"),
         (WIDTH, "rank: [{val/bits_per_sequence: min}]", 5, "never measured: the answers are of words"),
         (WIDTH, "rank: [{val/loss: min}, {test/bits_per_sequence: min}]", 5, "never measured"),
@@ -81,6 +92,21 @@ WIDTH = "  width: {set: vars.width, values: [8, 16]}"
 def test_faults_are_reported_at_their_line(tmp_path: Path, axes: str, rest: str, line: int, said: str) -> None:
     found = faults(tmp_path, axes, rest)
     assert any(said in message and at == line for at, message in found), found
+
+
+@pytest.mark.parametrize(
+    ("changes", "rank"),
+    [
+        ("evaluation.metrics: [ter]", "val/ter: min"),
+        ("training.early_stopping: {metric: val_sample/ter}", "test/ter: min"),
+        ("training.validation_sample.lines: 0", "val/bleu: max"),
+        ("training.validation_sample.lines: 0, training.early_stopping: {metric: val/bleu}", "val/bleu: max"),
+    ],
+)
+def test_a_score_that_is_measured_may_be_ranked_by(tmp_path: Path, changes: str, rank: str) -> None:
+    prune = "prune: median\n" if rank.startswith("val/bleu") and "early_stopping" in changes else ""
+    sweep = read_sweep(write(tmp_path, WIDTH, f"set: {{{changes}}}\n{prune}rank: [{{{rank}}}]"))
+    assert sweep.rank[0].metric == rank.partition(":")[0]
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,16 @@ def test_every_trial_that_has_validated_has_a_curve(tmp_path: Path) -> None:
     assert (curves[0]["x"], curves[0]["y"]) == ([10.0, 20.0], [1.0, float(len(curves) - 1)])
 
 
+def test_a_curve_is_of_all_lines_where_these_were_decoded(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    log = trial(folder, 0, [7.0]) / "seed-1" / "metrics.jsonl"
+    assert read_board(folder).curve_metric == "val_sample/bleu"
+    log.write_text(log.read_text(encoding="utf-8").replace("val_sample/", "val/"), encoding="utf-8")
+    board = read_board(folder)
+    assert board.curve_metric == "val/bleu"
+    assert [value for _, value in board.results[0].curve] == [1.0, 7.0]
+
+
 def test_shares_of_variance_are_shown_beside_chance(tmp_path: Path) -> None:
     captions = ["".join(caption.itertext()) for caption in page(small(tmp_path / "s")).iter("figcaption")]
     assert any(text.endswith("by chance 50%") for text in captions)  # two values in three trials

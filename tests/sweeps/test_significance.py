@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU
 
+from composer.atomic_io import sha256_of_file
 from composer.errors import RunError
 from composer.inference.run import open_run
+from composer.run_dir import RunDir
 from composer.sweeps.leaderboard import RESAMPLES, compare_outputs, compare_trials, comparison_text, find_run, sign_test
 from tests.inference.untrained import GRU, LANGUAGE, made
 from tests.sweeps.leaderboard_dirs import begun, read_board, trial
@@ -47,7 +49,7 @@ def test_the_p_value_is_that_of_a_bootstrap_by_hand() -> None:
     apart = np.array([abs(score(other, rows) - score(one, rows)) for rows in draws])
     every = np.arange(40)
     real = abs(score(other, every) - score(one, every))
-    found = compare_outputs(["a", "b"], [one, other], references)
+    found = compare_outputs(["a", "b"], [one, other], references, "13a")
     # sacreBLEU sums in 32 bits: a draw at the very edge may fall on the other side
     assert found.p_value == pytest.approx(((apart - apart.mean() > real).sum() + 1) / (RESAMPLES + 1), abs=2e-3)
     assert 0.01 < found.p_value < 0.99
@@ -58,10 +60,10 @@ def test_the_p_value_is_that_of_a_bootstrap_by_hand() -> None:
 def test_a_clear_difference_is_significant_and_none_is_not() -> None:
     references, good = corpus(80, 2, 0.1)
     _, bad = corpus(80, 2, 0.8)
-    assert compare_outputs(["a", "b"], [good, bad], references).p_value < 0.01
-    same = compare_outputs(["a", "b"], [good, good], references)
+    assert compare_outputs(["a", "b"], [good, bad], references, "13a").p_value < 0.01
+    same = compare_outputs(["a", "b"], [good, good], references, "13a")
     assert (same.p_value, same.same_lines) == (1.0, 80)
-    nothing = compare_outputs(["a", "b"], [["x"] * 80, ["y"] * 80], references)
+    nothing = compare_outputs(["a", "b"], [["x"] * 80, ["y"] * 80], references, "13a")
     assert (nothing.one.bleu, nothing.p_value) == (0.0, 1.0)
 
 
@@ -78,7 +80,7 @@ def test_the_sign_test_is_that_of_a_fair_coin(pair: tuple[int, int]) -> None:
 def test_lines_too_short_for_bleu_are_compared_too() -> None:
     references = [str(number) for number in range(30)]
     one, other = [*references[:20], *["x"] * 10], [*["x"] * 2, *references[2:30]]
-    found = compare_outputs(["a", "b"], [one, other], references)
+    found = compare_outputs(["a", "b"], [one, other], references, "13a")
     assert (found.one.bleu, found.other.bleu, found.p_value) == (0.0, 0.0, 1.0)
     assert [(each.right, each.right_alone) for each in (found.one, found.other)] == [(20, 2), (28, 10)]
     assert found.right_p_value == sign_test(2, 10) < 0.05
@@ -89,8 +91,8 @@ def test_the_p_value_does_not_depend_on_the_order_of_the_runs() -> None:
     references, one = corpus(40, 3, 0.3)
     _, other = corpus(40, 3, 0.4)
     assert (
-        compare_outputs(["a", "b"], [one, other], references).p_value
-        == compare_outputs(["b", "a"], [other, one], references).p_value
+        compare_outputs(["a", "b"], [one, other], references, "13a").p_value
+        == compare_outputs(["b", "a"], [other, one], references, "13a").p_value
     )
 
 
@@ -107,7 +109,7 @@ def test_two_runs_are_compared_by_their_translations(two: tuple[Path, Path]) -> 
     references = (two[0].parent / "data" / "test.1").read_text(encoding="utf-8").splitlines()
     sources = (two[0].parent / "data" / "test.0").read_text(encoding="utf-8").splitlines()
     written = [open_run(run).translate(sources) for run in two]
-    assert found == compare_outputs([str(run) for run in two], written, references)
+    assert found == compare_outputs([str(run) for run in two], written, references, "13a")
     assert found.lines == 12
     text = comparison_text(found)
     assert f"p = {found.p_value:.3f}" in text
@@ -120,6 +122,15 @@ def test_runs_with_other_test_lines_are_refused(two: tuple[Path, Path], tmp_path
     file = tmp_path / "data" / "test.1"
     file.write_text(file.read_text(encoding="utf-8").replace("eins", "zwei"), encoding="utf-8")
     with pytest.raises(RunError, match="different test lines"):
+        compare_trials(two[0], other)
+
+
+def test_runs_that_measure_bleu_otherwise_are_refused(two: tuple[Path, Path], tmp_path: Path) -> None:
+    other = shutil.copytree(two[1].parent, tmp_path / "other") / two[1].name
+    recipe = other / "recipe.yaml"
+    recipe.write_text(recipe.read_text(encoding="utf-8") + "evaluation: {bleu_tokenizer: char}\n", encoding="utf-8")
+    RunDir(other).update(recipe_sha256=sha256_of_file(recipe))
+    with pytest.raises(RunError, match="by different tokenizers \\(`13a` and `char`\\)"):
         compare_trials(two[0], other)
 
 

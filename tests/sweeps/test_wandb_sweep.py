@@ -80,6 +80,15 @@ def test_what_wandb_cannot_express_is_reported(tmp_path: Path) -> None:
     assert "the median" in lost[-1]
 
 
+WATCHED = "set: {training.early_stopping: {metric: val/bleu}}\n"
+
+
+@pytest.mark.parametrize(("setting", "metric"), [("", "val_sample/bleu"), (WATCHED, "val/bleu")])
+def test_hyperband_goes_by_what_each_validation_logs(tmp_path: Path, setting: str, metric: str) -> None:
+    text = SWEEP.replace("rank: [{val/token_accuracy: max}", f"{setting}rank: [{{val/bleu: max}}")
+    assert exported(tmp_path, text)[0]["metric"] == {"name": metric, "goal": "maximize"}
+
+
 def test_a_goal_that_no_run_logs_is_not_exported(tmp_path: Path) -> None:
     axes = "axes:\n  width: {set: vars.width, values: [8, 16]}\n"
     text = f"sweep: 1\nbase: base.yaml\n{axes}rank: [{{parameters: min}}, {{val/loss: min}}]\n"

@@ -147,6 +147,9 @@ def test_the_best_seed_is_chosen_by_the_metric_of_the_runs(
     early = "training.early_stopping={metric: val/bleu, patience: 9}"
     found, _ = train_all(recipe, tmp_path / "runs", "3,5,6", early)
     assert (found.metric, found.best) == ("val/bleu", 6)  # as good as 5, and its loss is lower
+    # a finished run has the score of all lines
+    found, _ = train_all(recipe, tmp_path / "sampled", "3,5,6", early.replace("val/", "val_sample/"))
+    assert (found.metric, found.best) == ("val/bleu", 6)
 
 
 def test_a_refused_recipe_ends_all_seeds(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:

@@ -29,19 +29,31 @@ def test_a_sample_has_a_name_of_its_own(tiny: Tiny, tmp_path: Path) -> None:
     assert scores["val/chrf"] == composer.evaluate(tmp_path / "run", "val")["val/chrf"]
 
 
-@pytest.mark.parametrize("watched", ["val/chrf", None])
+ALL_LINES = "training.validation_sample.lines=null"
+BEAM = "decoding={beam: {size: 2}}"
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (BEAM, "training.early_stopping={metric: val/chrf, patience: null}"),
+        (BEAM, ALL_LINES, "training.validation_sample.decoding={beam: {size: 2}}"),
+        (ALL_LINES, "decoding=greedy"),
+    ],
+)
 def test_where_all_lines_are_decoded_as_the_recipe_says_the_score_is_that_of_an_evaluation(
-    tiny: Tiny, tmp_path: Path, watched: str | None
+    tiny: Tiny, tmp_path: Path, overrides: tuple[str, ...]
 ) -> None:
-    setting = "training.validation_sample.lines=null"
-    if watched:
-        setting = f"training.early_stopping={{metric: {watched}, patience: null}}"
-    rows, scores = trained(tiny, tmp_path / "run", setting, "decoding={beam: {size: 2}}", "training.max_steps=4")
-    expected = "val/chrf" if watched else "val_sample/chrf"  # the sample is greedy, the recipe is not
-    assert expected in rows[-1]
-    if watched:
-        found = composer.evaluate(tmp_path / "run", "val")
-        assert rows[-1]["val/chrf"] == scores["val/chrf"] == found["val/chrf"]
+    rows, scores = trained(tiny, tmp_path / "run", *overrides, "training.max_steps=4")
+    assert "val_sample/chrf" not in rows[-1]
+    evaluated = composer.evaluate(tmp_path / "run", "val")
+    assert rows[-1]["val/chrf"] == scores["val/chrf"] == evaluated["val/chrf"]
+
+
+def test_all_lines_are_a_sample_where_they_are_decoded_otherwise(tiny: Tiny, tmp_path: Path) -> None:
+    rows, _ = trained(tiny, tmp_path / "run", ALL_LINES, BEAM, "training.max_steps=4")
+    assert "val_sample/chrf" in rows[-1]
+    assert "val/chrf" not in rows[-1]
 
 
 def test_the_number_of_lines_is_a_setting(tiny: Tiny, tmp_path: Path) -> None:
@@ -57,12 +69,22 @@ def test_early_stopping_may_watch_the_sample(tiny: Tiny, tmp_path: Path) -> None
     assert [row["step"] for row in rows] == [4]
     with pytest.raises(RecipeError, match=r"`val_sample/exact_match` is never above 1"):
         tiny("training.early_stopping={metric: val_sample/exact_match, goal: 2}")
+    with pytest.raises(RecipeError, match="`val_sample/chrf` is never measured: no validation lines are decoded"):
+        tiny("training.validation_sample.lines=0", "training.early_stopping={metric: val_sample/chrf}")
+
+
+def test_a_sample_that_is_watched_keeps_its_name(tiny: Tiny, tmp_path: Path) -> None:
+    """All lines, decoded as the recipe says, are the sample here: the score that is watched is there."""
+    watch = "training.early_stopping={metric: val_sample/chrf, patience: null}"
+    rows, _ = trained(tiny, tmp_path / "run", watch, ALL_LINES, "decoding=greedy", "training.max_steps=4")
+    assert "val_sample/chrf" in rows[-1]
 
 
 def test_a_metric_that_is_watched_is_measured_though_it_suits_little(tiny: Tiny, tmp_path: Path) -> None:
     watch = "training.early_stopping={metric: val_sample/ter, patience: null}"
-    rows, _ = trained(tiny, tmp_path / "run", watch, "training.max_steps=4")
+    rows, scores = trained(tiny, tmp_path / "run", watch, "training.max_steps=4")
     assert "val_sample/ter" in rows[0]
+    assert {"val/ter", "test/ter"} <= scores.keys()
 
 
 def test_a_tokenizer_of_bleu_without_its_package_is_refused_before_anything_begins(

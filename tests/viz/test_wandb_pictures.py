@@ -83,14 +83,14 @@ def test_without_a_test_split_the_validation_is_evaluated(tmp_path: Path, monkey
     monkeypatch.setattr(WandbLogger, "pictures", lambda self, step, pages, lengths: given.append((pages, lengths)))
     monkeypatch.setattr(WandbLogger, "is_on", True)
     for name in ("a", "b"):
-        (tmp_path / f"{name}.txt").write_text("a b\nb a c\nc c\n" * 10, encoding="utf-8")
+        (tmp_path / f"{name}.txt").write_text("a b c a\nb a c c\nc c b a\n" * 10, encoding="utf-8")
     files = "parallel: {train: {source: a.txt, target: b.txt}, val: {source: a.txt, target: b.txt}}"
     generated = next(line for line in TINY.splitlines() if "generate:" in line).strip()
     (tmp_path / "tiny.yaml").write_text(TINY.replace(generated, files), encoding="utf-8")
     train(load(tmp_path / "tiny.yaml", ["training.max_steps=1"]), tmp_path / "run")
     ((pages, lengths),) = given
     assert len(pages) == 3
-    assert [(row["words"], row["lines"]) for row in lengths] == []  # no answer has four words
+    assert [(row["words"], row["lines"]) for row in lengths] == [("1-10", 30)]
 
 
 def test_without_wandb_nothing_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
