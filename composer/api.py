@@ -178,6 +178,7 @@ def translate(
     n_best: int = 1,
     scores: bool = False,
     prefix: Sequence[str] | None = None,
+    checkpoint: str | int | None = None,
 ) -> list[Any]:
     """Return the translation of each line by a run, or by an ensemble of runs; an empty line stays empty.
 
@@ -186,6 +187,7 @@ def translate(
         lines: One source each; with several encoders their texts, separated by tabs.
         overrides: Settings of decoding, `decoding...=value`.
         beam, n_best, scores, prefix: As of `Run.translate`.
+        checkpoint: `last`, `best` or a step, for the weights of a checkpoint of each run that is a folder.
 
     Raises RunError, RecipeError and DataError.
     """
@@ -195,7 +197,7 @@ def translate(
     if not ensemble or not all(isinstance(run, (Run, str, Path)) for run in ensemble):
         raise TypeError(f"this takes a run's folder, a run that was opened, or several; not {runs!r:.80}")
     opened = [
-        run if isinstance(run, Run) else open_run(run, () if index else _as_list(overrides))
+        run if isinstance(run, Run) else open_run(run, () if index else _as_list(overrides), checkpoint)
         for index, run in enumerate(ensemble)
     ]
     return translations(opened, lines, beam, n_best, scores, prefix)

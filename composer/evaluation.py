@@ -51,6 +51,7 @@ def evaluate(
     targets: Sequence[str | Path] = (),
     name: str | None = None,
     hypotheses: str | Path | None = None,
+    checkpoint: str | int | None = None,
 ) -> dict[str, Any]:
     """Return all scores of a run on a split, by the names under which they are logged: `test/bleu` and so on.
 
@@ -69,6 +70,7 @@ def evaluate(
         sources: Text files in place of a split, one for each encoder.
         targets: The files of their references: one or more for each line.
         name: What the scores of these files are called in place of a split; by default the first target's name.
+        checkpoint: `last`, `best` or a step, for the weights of a checkpoint of the run in this folder.
         hypotheses: File to write with the decoded lines, as JSON lines with `src`, `mt` and `ref`, which COMET reads.
 
     Raises:
@@ -76,7 +78,7 @@ def evaluate(
         RecipeError: If an override is at fault.
         DataError: If the data files are.
     """
-    run = run if isinstance(run, Run) else open_run(run, overrides)
+    run = run if isinstance(run, Run) else open_run(run, overrides, checkpoint)
     if name and not (sources or targets):
         raise RunError.of("`--name` is for files", "add `--source F --target F`, or choose a split with `--split`")
     if (sources or targets) and (data is not None or split is not None):

@@ -12,18 +12,20 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from composer.atomic_io import sha256_of_file
 from composer.data.sources import DataSource, Pairs, is_endless
-from composer.errors import RunError, os_error_reason
+from composer.data.tokenizer import Tokenizers
+from composer.errors import RunError, first_few, os_error_reason
 from composer.recipe import canonical_form
 from composer.recipe.own_blocks import check_recorded_blocks
-from composer.recipe.recipe import Recipe, load
-from composer.run_dir import HASHED, RESUME, RunDir
+from composer.recipe.recipe import Recipe, load, load_text
+from composer.run_dir import HASHED, RESUME, RunDir, invalid_checkpoint, read_checkpoint
 
 PACKAGES: tuple[str, ...] = (
     "seqcomposer",
@@ -164,6 +166,52 @@ def _difference(run: RunDir, record: Mapping[str, Any], key: str, path: Path) ->
     if key == "recipe_sha256" and recorded is not None:  # of a version that did not record the file's hash
         return "" if load(path).fingerprints["run"] == recorded else OTHER_RECIPE
     return f"run.json has no SHA-256 of this file, `{key}`, so nobody can say whether the training wrote it"
+
+
+def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None:
+    """Raise RunError if a checkpoint is damaged, or was made with another recipe or tokenizer: by another run."""
+    content = read_checkpoint(path, mmap=True)
+    texts = content.get("hyper_parameters")
+    needed = {"state_dict", "optimizer_states", "callbacks", "loops"}
+    if not isinstance(texts, dict) or not {"recipe", "tokenizer"} <= texts.keys() or not content.keys() >= needed:
+        raise invalid_checkpoint(path, "it is not what `seqcomposer train` writes")
+    if (texts["recipe"], texts["tokenizer"]) == (recipe.dump(), tokenizers.text()):
+        return
+    other, other_tokenizers = load_text(str(texts["recipe"])), Tokenizers.from_text(str(texts["tokenizer"]))
+    remove = "remove this file: the run resumes from the checkpoint before it"
+    if not differ_in_budget_alone(other, recipe):
+        differences = describe_differences(setting_differences(other.canonical, recipe.canonical))
+        raise RunError.of(f"this checkpoint was made with another recipe: {differences}", remove, str(path))
+    if other_tokenizers.sha256 != tokenizers.sha256:
+        message = "this checkpoint was made with another tokenizer than the run folder's tokenizer.json"
+        raise RunError.of(message, f"restore tokenizer.json as it was, or {remove}", str(path))
+
+
+def differ_in_budget_alone(one: Recipe, other: Recipe) -> bool:
+    """Return whether two recipes mean the same training, but for its budget."""
+    training = {**one.canonical["training"], **{key: other.training[key] for key in canonical_form.BUDGET_KEYS}}
+    return canonical_form.fingerprints({**one.canonical, "training": training})["run"] == other.fingerprints["run"]
+
+
+def setting_differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the path, the old and the new value of every setting in which two recipes differ, defaults filled in."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in dict.fromkeys([*old, *new]):
+            yield from setting_differences(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for at, pair in enumerate(zip(old, new, strict=True)):
+            yield from setting_differences(*pair, f"{path}[{at}]")
+    elif old != new:
+        yield path, old, new
+
+
+def describe_differences(differences: Iterable[tuple[str, Any, Any]]) -> str:
+    """Return the first few differences in words: `training.seed` was 1 and is 2."""
+
+    def text(value: Any) -> str:
+        return "unset" if value is None else shorten(str(value), 60, placeholder="...")
+
+    return first_few([f"`{path}` was {text(old)} and is {text(new)}" for path, old, new in differences])
 
 
 OTHER_RECIPE = "this recipe is not the one that the run was started with, or this version reads it differently"

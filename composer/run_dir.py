@@ -264,8 +264,6 @@ def latest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Path | None:
         if is_intact(path):
             return path
         warn(f"{path} is damaged and is passed over")
-    if any(folder.glob("step-*.ckpt")):
-        warn("no checkpoint is intact: the training begins again from its first step")
     return None
 
 

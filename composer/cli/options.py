@@ -30,6 +30,14 @@ Overrides = Annotated[
 DataDir = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="Look up data files here first, then next to the recipe.")
 ]
+Checkpoint = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoint",
+        metavar="last|best|STEP",
+        help="Checkpoint in place of the final weights.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout and nothing else.")]
 
 

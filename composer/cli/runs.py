@@ -12,6 +12,7 @@ import typer
 
 from composer.cli.options import (
     AsJson,
+    Checkpoint,
     DataDir,
     Overrides,
     Run,
@@ -37,6 +38,7 @@ command = partial(with_examples, commands)
     "echo 'a man sleeps' | seqcomposer translate runs/mine",
     "seqcomposer translate runs/mine --input test.en --output test.de --beam 8",
     "seqcomposer translate runs/a runs/b < test.en     # an ensemble",
+    "seqcomposer translate runs/mine --checkpoint best < test.en     # while it trains, or after an interruption",
 )
 def translate(
     runs: Annotated[
@@ -48,6 +50,7 @@ def translate(
     prefix: Annotated[
         Path | None, typer.Option("--prefix", metavar="F", help="A file with a forced target prefix for each line.")
     ] = None,
+    checkpoint: Checkpoint = None,
     source: Annotated[
         Path | None, typer.Option("--input", metavar="F", help="The text to translate.  [default: stdin]")
     ] = None,
@@ -68,9 +71,8 @@ def translate(
         raise RunError.of(f"there is no run `{text}`", f"if that is text to translate: `{command}`")
     with show_loading():
         from composer.inference.translate import translate as translate_text
-    translate_text(
-        folders, overrides, beam=beam, n_best=n_best, scores=scores, prefix=prefix, source=source, output=output
-    )
+    files = {"prefix": prefix, "source": source, "output": output}
+    translate_text(folders, overrides, beam=beam, n_best=n_best, scores=scores, checkpoint=checkpoint, **files)
 
 
 def _is_override(argument: str) -> bool:
@@ -105,6 +107,7 @@ def evaluate(
         Path | None,
         typer.Option("--hypotheses", metavar="F", help="Write decoded lines, as JSON lines that COMET reads."),
     ] = None,
+    checkpoint: Checkpoint = None,
     data: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
@@ -118,7 +121,7 @@ def evaluate(
     with show_loading():
         from composer.evaluation import evaluate as evaluate_run
     files = (sources or (), targets or (), name)
-    result = evaluate_run(run, split, data, overrides or (), *files, hypotheses=hypotheses)
+    result = evaluate_run(run, split, data, overrides or (), *files, hypotheses=hypotheses, checkpoint=checkpoint)
     if as_json:
         print_json(result)
     else:
@@ -135,6 +138,7 @@ def report(
         str | None,
         typer.Option("--split", metavar="NAME", help="Split to report on.  [default: test, or val without one]"),
     ] = None,
+    checkpoint: Checkpoint = None,
     data: DataDir = None,
     sentences: Annotated[
         list[str] | None,
@@ -151,7 +155,7 @@ def report(
     """
     with show_loading():
         from composer.viz.report import report as write_report
-    file = write_report(run, split, data, sentences or (), output, lambda text: echo(text, err=True))
+    file = write_report(run, split, data, sentences or (), output, lambda text: echo(text, err=True), checkpoint)
     echo(f"wrote {file} ({file.stat().st_size / 1024:,.0f} KiB); it opens in a browser, offline")
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,16 +18,24 @@ from composer.data.sources import TARGET, source_names
 from composer.data.stories import encode_side, story_fault, story_shape
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError, Fault, RunError, RunFailed
-from composer.fingerprint import read_verified
+from composer.fingerprint import check_checkpoint, read_verified
 from composer.formatting import strip_control_characters
 from composer.inference.decode import Decoding, SourceIds, decode_all
 from composer.inference.decoders.beam_search import MAX_BEAM
 from composer.inference.decoders.beam_search import beam as beam_search
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
-from composer.model.weights import load_weights
+from composer.model.weights import load_weights, set_weights
+from composer.recipe.metrics import best_validation, selection_metric
 from composer.recipe.recipe import Recipe, load
-from composer.run_dir import RunDir
+from composer.run_dir import (
+    RunDir,
+    checkpoint_history,
+    checkpoint_step,
+    checkpoint_weights,
+    latest_checkpoint,
+    list_checkpoints,
+)
 
 if TYPE_CHECKING:
     from composer.viz.alignments import Alignment
@@ -53,12 +62,16 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """A trained run. `recipe` has the settings with which it was opened laid over what it was trained with."""
+    """A trained run. `recipe` has the settings with which it was opened laid over what it was trained with.
+
+    checkpoint: Where the weights are from, None for the final ones.
+    """
 
     run_dir: RunDir
     recipe: Recipe
     tokenizers: Tokenizers
     model: EncoderDecoder
+    checkpoint: Path | None = None
 
     def __fspath__(self) -> str:
         """Return its folder, so that a run can be used as a path."""
@@ -97,7 +110,8 @@ class Run:
         """
         from composer.viz.report import report
 
-        return report(self.run_dir.path, data=data, output=output)
+        step = checkpoint_step(self.checkpoint) if self.checkpoint else None
+        return report(self.run_dir.path, data=data, output=output, checkpoint=step)
 
     def alignments(self, lines: Sequence[str]) -> list[Alignment]:
         """Return what attentions and memories read while each line is translated; notebooks show heat maps.
@@ -114,14 +128,46 @@ class Run:
         return [*map(Path, known), *self.recipe.folders(data)]
 
 
-def open_run(path: str | Path, overrides: Sequence[str] = ()) -> Run:
-    """Open the run in a folder, on the fastest device here. overrides: `key=value` settings of OVERRIDABLE.
+def open_run(path: str | Path, overrides: Sequence[str] = (), checkpoint: str | int | None = None) -> Run:
+    """Open the run in a folder, on the fastest device here.
 
-    Raises RunError where it is no run, has not finished, or its parts do not belong together; RecipeError.
+    overrides: `key=value` settings of OVERRIDABLE. checkpoint: `last`, `best` or a step; without it, the final weights,
+    for which the run must have finished.
+
+    Raises RunError where it is no run, has no such weights, or its parts do not belong together; RecipeError.
     """
     run = open_untrained(path, overrides)
-    load_weights(run.model, run.run_dir.weights)
-    return run
+    if checkpoint is None:
+        if not os.path.lexists(run.run_dir.weights):
+            fix = "resume its training, end it with `train ... --finish`, or use its best checkpoint so far: "
+            fix += '`--checkpoint best` (in Python `open_run(path, checkpoint="best")`)'
+            message = "this run has no weights yet: it has not finished"
+            raise RunError.of(message, fix, str(run.run_dir.weights))
+        load_weights(run.model, run.run_dir.weights)
+        return run
+    file = find_checkpoint(run.run_dir, run.recipe, str(checkpoint))
+    check_checkpoint(load(run.run_dir.recipe), run.tokenizers, file)
+    set_weights(run.model, checkpoint_weights(file), run.model.state_dict(), file)
+    return replace(run, checkpoint=file)
+
+
+def find_checkpoint(run_dir: RunDir, recipe: Recipe, name: str) -> Path:
+    """Return the checkpoint of a run by its name: `last`, `best`, or its step. Raises RunError."""
+    steps = {checkpoint_step(path): path for path in list_checkpoints(run_dir.checkpoints)}
+    step = int(name) if name.isdecimal() else None
+    if name in ("last", "best"):
+        last = latest_checkpoint(run_dir.checkpoints, write_note)
+        step = checkpoint_step(last) if last else None
+        if last and name == "best":
+            best = best_validation(selection_metric(recipe.training), checkpoint_history(last))
+            step = int(best["step"]) if best else None
+    if step not in steps:
+        message = f"this run has no checkpoint `{name}`"
+        message += "; nothing was validated yet" if name == "best" and steps and step is None else ""
+        names = f"`last`, `best`, or a step: {', '.join(map(str, steps))}"
+        fix = f"write one of these: {names}" if steps else "wait for the first validation, or continue the training"
+        raise RunError.of(message, fix, str(run_dir.checkpoints))
+    return steps[step]
 
 
 def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
@@ -223,8 +269,13 @@ def cut_line(ids: SourceIds, place: str, what: str = "this line") -> SourceIds:
     """Return the first MAX_TOKENS tokens of a line, and say on stderr if there were more."""
     if len(ids) > MAX_TOKENS:
         note = f"{place}: {what} has {len(ids):,} tokens, and only its first {MAX_TOKENS:,} are read; split it"
-        sys.stderr.write(f"{strip_control_characters(note)}\n")
+        write_note(note)
     return ids[:MAX_TOKENS]
+
+
+def write_note(text: str) -> None:
+    """Write a line to stderr."""
+    sys.stderr.write(f"{strip_control_characters(text)}\n")
 
 
 @contextmanager

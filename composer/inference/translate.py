@@ -31,6 +31,7 @@ def translate(
     prefix: str | Path | None = None,
     source: str | Path | None = None,
     output: str | Path | None = None,
+    checkpoint: str | int | None = None,
 ) -> None:
     """Translate the lines of `source` (stdin) to `output` (stdout): `n_best` lines out for each line in, in order.
 
@@ -39,7 +40,7 @@ def translate(
     lines say how the translations of the same line begin. Raises RunError, RecipeError and DataError; what is before a
     line at fault has been translated.
     """
-    models = [open_run(path, overrides if at == 0 else ()) for at, path in enumerate(runs)]
+    models = [open_run(path, overrides if at == 0 else (), checkpoint) for at, path in enumerate(runs)]
     decoding = decoding_settings(models[0].recipe, beam)
     name, count = str(source or "<stdin>"), 0
     with ExitStack() as files:

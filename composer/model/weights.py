@@ -33,8 +33,12 @@ def load_weights(model: nn.Module, path: Path) -> None:
     """Load the weights of a file into `model`. Raises RunError if a name or a shape differs."""
     if not os.path.lexists(path):
         raise RunError.of("this run has no weights yet: it has not finished", "resume its training", str(path))
-    weights = read_weights(path)
-    theirs, ours = shapes(weights), shapes(unique_tensors(model))
+    set_weights(model, read_weights(path), unique_tensors(model), path)
+
+
+def set_weights(model: nn.Module, weights: Mapping[str, Tensor], own: Mapping[str, Tensor], path: Path) -> None:
+    """Load `weights`, read from `path`, in place of the model's `own`. Raises RunError if a name or a shape differs."""
+    theirs, ours = shapes(weights), shapes(own)
     differing = [
         f"{name} is {theirs.get(name, 'absent')} there and {ours.get(name, 'absent')} here"
         for name in sorted({*theirs, *ours})

@@ -19,6 +19,7 @@ from blocks.core.contract import Block
 from composer.data.sampler import ResumableBatchSampler
 from composer.errors import KeyPath, RunFailed
 from composer.inference.run import Sample
+from composer.recipe.metrics import selection_metric
 from composer.recipe.recipe import Recipe
 from composer.training.checkpointing import (
     CheckpointManager,
@@ -65,8 +66,8 @@ class TrainingLoopCallback(Callback):
         self.has_minutes = any(budget.max_minutes is not None for budget in self.budgets)
         self.validate_every: int | None = training["validate_every"]
         self.early_stopping = EarlyStopping(**training["early_stopping"]) if training["early_stopping"] else None
-        metric = self.early_stopping.metric if self.early_stopping else "val/loss"
-        self.checkpoints = CheckpointManager(checkpoints, max(2, training["average_checkpoints"]), metric)
+        last = max(2, training["average_checkpoints"])
+        self.checkpoints = CheckpointManager(checkpoints, last, selection_metric(training))
         self.row_steps = min(ROW_STEPS, recipe.trainer.get("log_every_n_steps") or ROW_STEPS)
         self.logger: MetricsLogger | None = None
         self.signals = SignalHandler()

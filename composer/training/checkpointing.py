@@ -8,11 +8,10 @@ import json
 import random
 import shlex
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from textwrap import shorten
 from typing import IO, Any, BinaryIO, cast
 
 import numpy as np
@@ -26,12 +25,18 @@ from composer.atomic_io import atomic_open, atomic_write
 from composer.data.encoding import Data
 from composer.data.sources import side_names
 from composer.data.tokenizer import Tokenizers
-from composer.errors import MAX_LISTED, ComposerError, RunError, first_few
-from composer.fingerprint import is_verifying, read_verified
-from composer.recipe.canonical_form import BUDGET_KEYS, fingerprints
-from composer.recipe.metrics import as_maximised
+from composer.errors import MAX_LISTED, ComposerError, RunError
+from composer.fingerprint import (
+    describe_differences,
+    differ_in_budget_alone,
+    is_verifying,
+    read_verified,
+    setting_differences,
+)
+from composer.recipe.canonical_form import BUDGET_KEYS
+from composer.recipe.metrics import best_validation
 from composer.recipe.own_blocks import check_recorded_blocks
-from composer.recipe.recipe import Recipe, load, load_text
+from composer.recipe.recipe import Recipe, load
 from composer.run_dir import (
     OTHER_RUN,
     START_FROM,
@@ -137,10 +142,8 @@ class CheckpointManager:
 
     def best(self, history: History) -> Path | None:
         """Return the path of the best checkpoint, ties broken by val/loss; None if the metric was never measured."""
-        if not any(self.metric in scores for scores in history):
-            return None
-        best = max(history, key=lambda scores: (as_maximised(self.metric, scores), as_maximised("val/loss", scores)))
-        return checkpoint_path(self.folder, int(best["step"]))
+        best = best_validation(self.metric, history)
+        return checkpoint_path(self.folder, int(best["step"])) if best is not None else None
 
     def select(self, history: History, average: int) -> tuple[str, list[Path]]:
         """Return which checkpoints the final weights are made of, and how: `average`, `best` or `last`."""
@@ -266,54 +269,8 @@ def check_same_data(data: Data, record: Mapping[str, Any], run_dir: RunDir) -> N
             raise RunError.of(message, f"restore the files, or {NEW_RUN}", str(run_dir.path))
 
 
-def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None:
-    """Raise RunError if a checkpoint is damaged, or was made with another recipe or tokenizer: by another run."""
-    content = read_checkpoint(path, mmap=True)
-    texts = content.get("hyper_parameters")
-    needed = {"state_dict", "optimizer_states", "callbacks", "loops"}
-    if not isinstance(texts, dict) or not {"recipe", "tokenizer"} <= texts.keys() or not content.keys() >= needed:
-        raise invalid_checkpoint(path, "it is not what `seqcomposer train` writes")
-    if (texts["recipe"], texts["tokenizer"]) == (recipe.dump(), tokenizers.text()):
-        return
-    other, other_tokenizers = load_text(str(texts["recipe"])), Tokenizers.from_text(str(texts["tokenizer"]))
-    remove = "remove this file: the run resumes from the checkpoint before it"
-    if not differ_in_budget_alone(other, recipe):
-        differences = describe_differences(setting_differences(other.canonical, recipe.canonical))
-        raise RunError.of(f"this checkpoint was made with another recipe: {differences}", remove, str(path))
-    if other_tokenizers.sha256 != tokenizers.sha256:
-        message = "this checkpoint was made with another tokenizer than the run folder's tokenizer.json"
-        raise RunError.of(message, f"restore tokenizer.json as it was, or {remove}", str(path))
-
-
-def differ_in_budget_alone(one: Recipe, other: Recipe) -> bool:
-    """Return whether two recipes mean the same training, but for its budget."""
-    training = {**one.canonical["training"], **{key: other.training[key] for key in BUDGET_KEYS}}
-    return fingerprints({**one.canonical, "training": training})["run"] == other.fingerprints["run"]
-
-
 def restore_error(error: BaseException, path: Path) -> RunError | None:
     """Return the error of a checkpoint whose content cannot be restored; None for an error of anything else."""
     calls = [frame.name for frame in traceback.extract_tb(error.__traceback__)]  # of Lightning's functions, and ours
     restored = not isinstance(error, ComposerError) and any(call.lstrip("_").startswith("restore_") for call in calls)
     return invalid_checkpoint(path, f"{type(error).__name__}: {error}") if restored else None
-
-
-def setting_differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield the path, the old and the new value of every setting in which two recipes differ, defaults filled in."""
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in dict.fromkeys([*old, *new]):
-            yield from setting_differences(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for at, pair in enumerate(zip(old, new, strict=True)):
-            yield from setting_differences(*pair, f"{path}[{at}]")
-    elif old != new:
-        yield path, old, new
-
-
-def describe_differences(differences: Iterable[tuple[str, Any, Any]]) -> str:
-    """Return the first few differences in words: `training.seed` was 1 and is 2."""
-
-    def text(value: Any) -> str:
-        return "unset" if value is None else shorten(str(value), 60, placeholder="...")
-
-    return first_few([f"`{path}` was {text(old)} and is {text(new)}" for path, old, new in differences])

@@ -19,7 +19,7 @@ from typing import Any
 from composer import run_dir
 from composer.atomic_io import atomic_write
 from composer.errors import RunError
-from composer.recipe.metrics import as_maximised, metric_name
+from composer.recipe.metrics import as_maximised, metric_name, selection_metric
 from composer.recipe.own_blocks import refuse_own_blocks
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, read_metrics
@@ -74,8 +74,7 @@ def train_seeds(
         run_dir.check_writable(RunDir(folder), resume=False)
     if RunDir(folder).record.exists():
         raise RunError.of("this folder is a run of one seed", "name another with `--run DIR`", str(folder))
-    stopping = training["early_stopping"] or {"metric": "val/loss"}
-    metric = f"val/{metric_name(stopping['metric'])}"  # a finished run has no score of a sample
+    metric = f"val/{metric_name(selection_metric(training))}"  # a finished run has no score of a sample
     options: list[str | Path] = ["--resume"] if resume else []
     options += ["--data", data] if data is not None else []
     options += ["--from", start_from] if start_from is not None else []

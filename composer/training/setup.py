@@ -27,13 +27,13 @@ from composer.atomic_io import atomic_write
 from composer.data.sampler import ResumableBatchSampler
 from composer.data.sources import DataSource, is_endless
 from composer.errors import RecipeError, RunError
-from composer.fingerprint import fingerprint_pairs, initial_weights, read_verified
+from composer.fingerprint import check_checkpoint, fingerprint_pairs, initial_weights, read_verified
 from composer.model.weights import count_parameters, load_weights
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import CPU_REFUSES_16
 from composer.run_dir import RESUME, RunDir, checkpoint_history, checkpoint_step, latest_checkpoint, utc_now
 from composer.training.callback import SHARE_FOLDER, TrainingLoopCallback
-from composer.training.checkpointing import AtomicCheckpointIO, check_checkpoint, check_same_data, existing_tokenizers
+from composer.training.checkpointing import AtomicCheckpointIO, check_same_data, existing_tokenizers
 from composer.training.datamodule import Curriculum, RecipeDataModule
 from composer.training.distributed import cluster_environment, exit_with_launcher, external_launcher, launched_world
 from composer.training.loggers import (
@@ -107,7 +107,9 @@ def setup(
     checkpoint = latest_checkpoint(run_dir.checkpoints, display.say)
     if checkpoint is not None:
         check_checkpoint(recipe, data.tokenizers, checkpoint)
-    elif finish:
+    elif any(run_dir.checkpoints.glob("step-*.ckpt")):
+        display.say("no checkpoint is intact: the training begins again from its first step")
+    if checkpoint is None and finish:
         message = "nothing of this training has been saved yet, so there is nothing to finish with"
         raise RunError.of(message, f"continue it with {RESUME}", str(run_dir.path))
     budgets = plan_budgets(recipe, record or (original.record if original else {}), bool(record), checkpoint, finish)

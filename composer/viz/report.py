@@ -12,19 +12,18 @@ from markupsafe import Markup
 
 from composer.atomic_io import parse_json, read_text
 from composer.data.sources import TARGET, DataSource, Pairs, available_splits, generate_pairs, source_names
-from composer.errors import DataError, RecipeError, RunError
+from composer.errors import DataError, RecipeError, RunError, one_line_error
 from composer.evaluation import missing_split, recipe_metrics, scores_by_length, training_hints
 from composer.fingerprint import read_verified
 from composer.formatting import format_number
-from composer.inference.run import Run, Sample, decoding_settings, open_run, open_untrained, translate_lines
+from composer.inference.run import Run, Sample, decoding_settings, open_run, translate_lines
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.metrics import METRICS, SAMPLE
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import (
     RunDir,
     checkpoint_step,
-    checkpoint_weights,
-    latest_checkpoint,
+    list_checkpoints,
     read_metrics,
     recorded_vocabularies,
     utc_now,
@@ -68,6 +67,7 @@ class Source(NamedTuple):
     weights: str
     split: str
     notes: list[str]
+    scores: dict[str, Any]
 
 
 def report(
@@ -77,6 +77,7 @@ def report(
     sentences: Sequence[str] = (),
     output: str | Path | None = None,
     say: Say = lambda text: None,
+    checkpoint: str | int | None = None,
 ) -> Path:
     """Write the HTML report of a run, finished or not, and return its file.
 
@@ -87,6 +88,7 @@ def report(
         sentences: Source lines whose alignments are shown; by default a few of the split.
         output: The file; by default `report.html` in the run folder.
         say: Receives progress messages.
+        checkpoint: `last`, `best` or a step; by default the final weights, or the last checkpoint before the end.
 
     Raises:
         RunError: If the folder is no run, or the report cannot be written.
@@ -100,11 +102,12 @@ def report(
     recipe = load(run_dir.recipe)
     if split is not None and split not in available_splits(recipe):
         raise missing_split(recipe, split)
-    opened, weights = open_weights(run_dir)
+    opened, weights = open_weights(run_dir, checkpoint)
     default = next((name for name in ("test", "val") if name in available_splits(recipe)), "")
     notes = [] if opened else [f"No translations and no alignments: {weights}."]
     rows = read_metrics(run_dir.metrics)
-    source = Source(run_dir, recipe, record, rows, opened, weights, split or default, notes)
+    scores = dict(record.get("scores", {})) if weights == FINAL else last_validation(rows, opened)
+    source = Source(run_dir, recipe, record, rows, opened, weights, split or default, notes, scores)
     examples, by_length = translate_split(source, split, Path(data) if data is not None else None, say)
     if sentences and source.run is None:
         raise RunError.of(f"`--sentence` needs weights, and {source.weights}", "leave it out", str(run_dir.path))
@@ -116,19 +119,25 @@ def report(
     return write_document(file, "report", page(source, examples, by_length, shown))
 
 
-def open_weights(run_dir: RunDir) -> tuple[Run | None, str]:
-    """Return the run and which weights it has, the final or the last checkpoint's, or None and why there are none."""
-    if run_dir.weights.exists():
-        return open_run(run_dir.path), FINAL
-    last = latest_checkpoint(run_dir.checkpoints, lambda text: None)
-    if last is None:
-        return None, "the run has neither final weights nor a checkpoint"
-    run = open_untrained(run_dir.path)
-    try:
-        run.model.load_state_dict(checkpoint_weights(last))
-    except (RunError, OSError):  # a training that goes on has replaced it by a newer one
-        return None, "its checkpoint was removed while it was read"
-    return run, f"the checkpoint after {checkpoint_step(last):,} steps"
+def open_weights(run_dir: RunDir, checkpoint: str | int | None) -> tuple[Run | None, str]:
+    """Return the run and which weights it has, the final or a checkpoint's, or None and why there are none."""
+    if checkpoint is None and not run_dir.weights.exists():
+        if not list_checkpoints(run_dir.checkpoints):
+            return None, "the run has neither final weights nor a checkpoint"
+        try:
+            run = open_run(run_dir.path, checkpoint="last")
+        except (RunError, OSError) as error:  # a training that goes on may have replaced it by a newer one
+            return None, f"its last checkpoint cannot be read: {one_line_error(error)}"
+    else:
+        run = open_run(run_dir.path, checkpoint=checkpoint)
+    return run, f"the checkpoint after {checkpoint_step(run.checkpoint):,} steps" if run.checkpoint else FINAL
+
+
+def last_validation(rows: Rows, run: Run | None) -> dict[str, Any]:
+    """Return the row of the last validation; of an opened checkpoint, the last one until then."""
+    step = checkpoint_step(run.checkpoint) if run and run.checkpoint else None
+    validations = [row for row in rows if "val/loss" in row and (step is None or row["step"] <= step)]
+    return dict(validations[-1]) if validations else {}
 
 
 def translate_split(source: Source, split: str | None, data: Path | None, say: Say) -> tuple[list[Sample], Rows]:
@@ -162,7 +171,10 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
     if not measure:
         return examples, known or []
     all_references = [references, *(list(lines) for lines in pairs.references)]
-    tables = scores_by_length(run.recipe, recipe_metrics(run.recipe, references), texts[0], outputs, all_references)
+    metrics = recipe_metrics(run.recipe, references)
+    for name, score in metrics.scores(outputs, all_references).items():
+        source.scores.setdefault(f"{source.split}/{name}", score)
+    tables = scores_by_length(run.recipe, metrics, texts[0], outputs, all_references)
     return examples, next(iter(tables.values()), [])
 
 
@@ -252,6 +264,7 @@ def hints(source: Source) -> list[Markup]:
 def facts(source: Source) -> dict[str, str]:
     """Return what run.json says about the run, as text; of a run that goes on, what its last rows say."""
     record = source.record
+    ended = record if record.get("status") == "finished" else {}
     last = {key: value for row in source.rows for key, value in row.items()}
     data, used, git = record.get("data", {}), record.get("checkpoints_used", {}), record.get("git")
     steps = ", ".join(re.sub(r"\D*0*(\d+)\D*", r"\1", str(name)) for name in used.get("checkpoints", ()))
@@ -259,9 +272,9 @@ def facts(source: Source) -> dict[str, str]:
     return {
         "parameters": format_number(record.get("parameters")),
         "seed": format_number(record.get("seed", source.recipe.training["seed"])),
-        "steps": format_number(record.get("steps", last.get("step"))),
-        "epochs": format_number(record.get("epochs", last.get("epoch"))),
-        "minutes of computing": format_number(record.get("minutes", last.get("minutes"))),
+        "steps": format_number(ended.get("steps", last.get("step"))),
+        "epochs": format_number(ended.get("epochs", last.get("epoch"))),
+        "minutes of computing": format_number(ended.get("minutes", last.get("minutes"))),
         "training pairs": format_number(data.get("train_pairs_used")),
         "vocabulary": ", ".join(sizes),
         "checkpoints used": f"{used['how']}, of step {steps}" if used.get("how") else "",
@@ -282,13 +295,8 @@ SPLIT_TITLES = {"val": "validation", SAMPLE: "a sample of it"}
 
 
 def score_table(source: Source) -> dict[str, Any]:
-    """Return the splits that have scores, and the label, the scores and the meaning of each metric.
-
-    The scores are those of the final weights; of a run that has none yet, those of its last validation.
-    """
-    validations = [row for row in source.rows if "val/loss" in row]
-    scores = source.record.get("scores") or (validations[-1] if validations else {})
-    scores = {name: value for name, value in scores.items() if isinstance(value, int | float)}
+    """Return the splits that have scores, and the label, the scores and the meaning of each metric."""
+    scores = {name: value for name, value in source.scores.items() if isinstance(value, int | float)}
     splits = ["val", SAMPLE, *(name for name in available_splits(source.recipe) if name not in ("train", "val"))]
     columns = [split for split in splits if any(f"{split}/{name}" in scores for name in METRICS)]
     rows = []

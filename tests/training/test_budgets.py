@@ -187,6 +187,21 @@ def test_finish_ends_an_interrupted_run(tiny: Tiny, tmp_path: Path, interrupted_
     assert (longer["steps"], "finished_early" in longer, len(longer["budgets"])) == (14, False, 2)
 
 
+def test_the_status_is_right_at_once_after_a_resume(
+    tiny: Tiny, tmp_path: Path, interrupted_at: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted_at(7)
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny(), tmp_path / "run")
+    assert {"status", "ended_at"} <= RunDir(tmp_path / "run").read().keys()
+    seen = []
+    monkeypatch.setattr(
+        TrainingLoopCallback, "on_train_end", lambda *_: seen.append(RunDir(tmp_path / "run").read()), raising=False
+    )
+    train(tiny(), tmp_path / "run", resume=True)
+    assert [(record["status"], "ended_at" in record) for record in seen] == [("running", False)]
+
+
 def test_nothing_to_finish(tiny: Tiny, tmp_path: Path, killed_at: Any) -> None:
     with pytest.raises(RunError, match="no run to finish"):
         train(tiny(), tmp_path / "nothing", finish=True)
