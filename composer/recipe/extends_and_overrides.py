@@ -1,7 +1,7 @@
 """Merging: a recipe with its bases (`extends`), and `key=value` overrides from the command line.
 
-Bases are files, no higher than the repository or folder of the recipe, or pinned recipes from the cache. Overrides set
-what a recipe can say; items of lists by their index.
+Bases are files in the recipe's own tree, recipes of this package (`composer:papers/vaswani2017_base`), or pinned ones
+from the cache. Overrides set what a recipe can say; items of lists by their index.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from composer.recipe.schema_reader import DATA_SOURCES, VERSION, duplicate_fault
 from composer.recipe.yaml_reader import COMMAND_LINE, MAX_DEPTH, Node, dump, nesting_depth, parse_value, read, to_data
 
 MAX_FILES = 32
+SHIPPED = "composer:"
+"""Before the path of a recipe of this package, without its `.yaml`."""
 REPLACED_WHOLE = {
     *(("data", source) for source in DATA_SOURCES),
     *(choice.key for choice in CHOICES.values()),
@@ -73,9 +75,19 @@ def _without_extends(root: Node) -> Node:
 
 
 def _ceiling(path: Path) -> Path:
-    """Return the folder above which no path may climb: the repository's, or the recipe's own."""
-    folder = Path(os.path.realpath(path.parent))
-    return next((parent for parent in (folder, *folder.parents) if os.path.exists(parent / ".git")), folder)
+    """Return the folder above which no path may climb: the repository's, else the working folder around the recipe.
+
+    A recipe in neither has its own folder.
+    """
+    folder, working = Path(os.path.realpath(path.parent)), Path.cwd()
+    repository = next((parent for parent in (folder, *folder.parents) if os.path.exists(parent / ".git")), None)
+    return repository or (working if folder.is_relative_to(working) else folder)
+
+
+def shipped_folder(name: str) -> Path:
+    """Return a folder that comes with this package: inside it where it is installed, beside it in a clone."""
+    package = Path(__file__).resolve().parent.parent
+    return package / name if (package / name).exists() else package.parent / name
 
 
 def _real_path(path: Path) -> str:
@@ -118,26 +130,27 @@ class _Extender:
         """Return one base: a file by its path, or a pinned recipe. Raise RecipeError."""
         if isinstance(node.value, dict):
             return self._pinned(node, chain)
-        path = node.value
+        if node.value.startswith(SHIPPED):
+            recipes = shipped_folder("recipes")
+            path = f"{node.value.removeprefix(SHIPPED).removesuffix('.yaml')}.yaml"
+            return replace(self, ceiling=recipes)._file(node, path, str(recipes / "recipe.yaml"), recipes, chain)
+        return self._file(node, node.value, shown, folder, chain)
+
+    def _file(self, node: Node, path: str, shown: str, folder: Path, chain: tuple[str, ...]) -> Node:
+        """Return the base at a path from a folder."""
         target = os.path.realpath(folder / path)
         if os.path.isabs(path) or not Path(target).is_relative_to(self.ceiling):
-            message = f"`{path}` leads out of the recipe's repository or folder"
-            hint = "write a path relative to this file, inside the same repository"
+            message = f"`{node.value}` leads out of `{self.ceiling}`, where this recipe and what it extends may lie"
+            hint = "write a path from this file to one inside; without a git repository, run this in the folder of both"
             raise error_at(node.mark, "file", "extends", message, hint)
         if target in chain:
             names = [os.path.relpath(file, self.ceiling) for file in (*chain[chain.index(target) :], target)]
             message = f"these recipes extend each other: {' -> '.join(names)}"
             raise error_at(node.mark, "cycle", "extends", message, "remove one of these `extends`")
         self._check_count(node, chain)
-        name = os.path.normpath(os.path.join(os.path.dirname(shown), path))
         if not os.path.isfile(target):
-            reason = "is not a file" if os.path.exists(target) else "does not exist"
-            folder, file = os.path.split(target)
-            others = sorted(Path(folder).glob("*.yaml")) if os.path.isdir(folder) else []
-            close = did_you_mean(file, [other.name for other in others if str(other) not in chain])
-            message = f"`{name}` {reason}{close}"
-            raise error_at(node.mark, "file", "extends", message, "the path is relative to this file")
-        return self.load(Path(target), name, chain)
+            raise error_at(node.mark, "file", "extends", *_missing_base(node.value, shown, path, target, chain))
+        return self.load(Path(target), os.path.normpath(os.path.join(os.path.dirname(shown), path)), chain)
 
     def _pinned(self, node: Node, chain: tuple[str, ...]) -> Node:
         check_pin(node)
@@ -151,6 +164,21 @@ class _Extender:
         if len(self.done) + len(chain) > MAX_FILES:
             message = f"more than {MAX_FILES} files extend each other"
             raise error_at(node.mark, "size", "extends", message, "use fewer files")
+
+
+def _missing_base(text: str, shown: str, path: str, target: str, chain: tuple[str, ...]) -> tuple[str, str]:
+    """Return the message and the fix for a base that is no file."""
+    reason = "is not a file" if os.path.exists(target) else "does not exist"
+    if text.startswith(SHIPPED):
+        recipes = shipped_folder("recipes")
+        names = sorted(path.relative_to(recipes).with_suffix("").as_posix() for path in recipes.rglob("*.yaml"))
+        close = did_you_mean(text, [f"{SHIPPED}{name}" for name in names])
+        return f"`{text}` {reason} in this package{close}", f"its recipes are in `{recipes}`"
+    folder, file = os.path.split(target)
+    others = sorted(Path(folder).glob("*.yaml")) if os.path.isdir(folder) else []
+    close = did_you_mean(file, [other.name for other in others if str(other) not in chain])
+    name = os.path.normpath(os.path.join(os.path.dirname(shown), path))
+    return f"`{name}` {reason}{close}", f"the path is relative to this file; `{SHIPPED}NAME` is a recipe of the package"
 
 
 def _check_is_recipe(root: Node) -> Node:

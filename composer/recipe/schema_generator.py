@@ -26,6 +26,7 @@ from typing import Any
 from composer.errors import RunError
 from composer.recipe import registry
 from composer.recipe.cache import PIN_SCHEMA
+from composer.recipe.extends_and_overrides import shipped_folder
 from composer.recipe.metrics import text_metrics, validation_keys
 from composer.recipe.schema_reader import (
     BLOCK,
@@ -56,9 +57,7 @@ def load() -> Schema:
 
 def schema_path() -> Path:
     """Return the path of the schema's file: inside an installed package, or beside it in a clone."""
-    here = Path(__file__).parent.parent
-    inside = here / "schemas" / "recipe.schema.json"
-    return inside if inside.exists() else here.parent / "schemas" / "recipe.schema.json"
+    return shipped_folder("schemas") / "recipe.schema.json"
 
 
 def generate() -> Schema:

@@ -309,7 +309,8 @@ class Recipe:
         name: The name of the recipe and of its runs; the file's name without it.
         description: What it is for, in a sentence.
         extends: A recipe, or a list of recipes in which later wins, that this one changes; `null` removes a key. Each
-            is a path beside this file, or `{pull: REF, sha256: HEX}`: what `seqcomposer pull REF` put into the cache.
+            is a path from this file, `composer:papers/vaswani2017_base` for a recipe of this package, or
+            `{pull: REF, sha256: HEX}`: what `seqcomposer pull REF` put into the cache.
         vars: Values with names; `$name` stands for one anywhere in the recipe, `${name}` for one inside a text.
         data: Data set and tokenizer.
         model: Model.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from composer.recipe.extends_and_overrides import portable_text
 from composer.recipe.recipe import load, load_text
 from tests.small_recipes import SMALL, loaded, places, refused
 
@@ -137,6 +138,39 @@ def test_a_repository_is_the_ceiling(tmp_path: Path) -> None:
     (tmp_path / "recipes").mkdir()
     write(tmp_path, base=BASE)
     assert loaded(tmp_path / "recipes", "extends: ../base.yaml\n").model["width"] == 32
+
+
+def test_the_working_folder_is_the_ceiling_without_a_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "recipes").mkdir()
+    write(tmp_path, base=BASE)
+    monkeypatch.chdir(tmp_path)
+    assert loaded(Path("recipes"), "extends: ../base.yaml\n").model["width"] == 32
+    monkeypatch.chdir(tmp_path / "recipes")
+    (fault,) = refused(Path("."), "extends: ../base.yaml\n")
+    assert "run this in the folder of both" in fault.hint
+
+
+def test_a_recipe_of_the_package_is_extended_by_its_name(tmp_path: Path) -> None:
+    recipe = loaded(tmp_path, "extends: composer:papers/vaswani2017_base\nmodel: {width: 64}\n")
+    assert (recipe.model["width"], recipe.explicit["model"]["feed_forward"]["hidden"]) == (64, 2048)
+    assert portable_text(tmp_path / "r.yaml", ceiling=tmp_path)  # also in a recipe of somebody else
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("papers/vaswani2017_bse", "did you mean `composer:papers/vaswani2017_base`?"),
+        ("papers", "does not exist in this package"),
+        ("../pyproject", "leads out of"),
+        ("/etc/passwd", "leads out of"),
+        ("", "does not exist in this package"),
+    ],
+)
+def test_no_other_file_is_reached_through_the_package(tmp_path: Path, name: str, message: str) -> None:
+    (fault,) = refused(tmp_path, f"extends: 'composer:{name}'\n")
+    assert message in fault.message
 
 
 def test_a_cycle_is_reported_where_it_closes(tmp_path: Path) -> None:
