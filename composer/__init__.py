@@ -7,7 +7,7 @@
     composer.draw(recipe).svg()                               # its architecture
     composer.train(recipe, run="runs/quickstart")             # writes a run folder
     run = composer.open_run("runs/quickstart")
-    run.translate(["four hundred and twenty-one"]), run.evaluate()["test/bleu"], run.report()
+    run.translate(["four hundred and twenty-one"]), run.evaluate()["test/exact_match"], run.report()
     print(composer.diff("recipes/a.yaml", "recipes/b.yaml").text())
     composer.pull(composer.pack("runs/quickstart"))           # to share it
     composer.build(recipe)                                    # the torch module

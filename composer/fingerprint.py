@@ -146,14 +146,14 @@ def read_verified(run: RunDir) -> dict[str, Any]:
     if is_verifying():
         for key, name in HASHED.items():
             path = run.path / name
-            if os.path.lexists(path) and (difference := _difference(run, record, key, path)):
+            if os.path.lexists(path) and (difference := _difference(record, key, path)):
                 resume = f", finish the training with {RESUME}" if record.get("status") != "finished" else ""
                 fix = f"take the file from the run again{resume}, or set {UNVERIFIED}=1 to use it as it is"
                 raise RunError.of(difference, fix, str(path))
     return record
 
 
-def _difference(run: RunDir, record: Mapping[str, Any], key: str, path: Path) -> str:
+def _difference(record: Mapping[str, Any], key: str, path: Path) -> str:
     """Return how a file differs from the one that the training wrote, "" where it does not."""
     try:
         if sha256_of_file(path) == record.get(key):
@@ -162,9 +162,6 @@ def _difference(run: RunDir, record: Mapping[str, Any], key: str, path: Path) ->
         return f"this file cannot be read: {os_error_reason(error)}"
     if record.get(key) is not None:
         return f"this file is not the one that the training wrote: its SHA-256 is not `{key}` of run.json"
-    recorded = record.get("fingerprints", {}).get("recipe")
-    if key == "recipe_sha256" and recorded is not None:  # of a version that did not record the file's hash
-        return "" if load(path).fingerprints["run"] == recorded else OTHER_RECIPE
     return f"run.json has no SHA-256 of this file, `{key}`, so nobody can say whether the training wrote it"
 
 
@@ -221,9 +218,9 @@ def run_fingerprints(run: RunDir) -> dict[str, str]:
     """Return the fingerprints in a run.json, and that of the weights. Raises RunError if a file has changed."""
     record = read_verified(run)
     recorded = record.get("fingerprints")
-    if recorded is None or "recipe" not in recorded:
+    if recorded is None:
         fix = f"use `seqcomposer fingerprints {run.recipe}`, with `--data DIR` if its files are elsewhere"
-        raise RunError.of("its run.json has no `fingerprints.recipe` as a training writes it", fix, str(run.path))
+        raise RunError.of("its run.json has no `fingerprints` as a training writes it", fix, str(run.path))
     if recorded["recipe"] != load(run.recipe).fingerprints["run"]:
         version = (record.get("versions") or {}).get("seqcomposer")
         raise RunError.of(OTHER_RECIPE, f"put it back as it was, or use seqcomposer {version}", str(run.recipe))

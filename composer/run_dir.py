@@ -123,7 +123,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 # ------------------------------------------------------------------------------------------- forms of what is read
 
-MAX_CHARACTERS = 4000
+MAX_TEXT = 4000
 MAX_INTEGER = 1 << 63
 MAX_DEPTH = 8
 
@@ -132,7 +132,7 @@ Check = Callable[[Any], bool]
 
 def is_text(value: Any) -> bool:
     """Return whether a value is a text that is not too long."""
-    return isinstance(value, str) and len(value) <= MAX_CHARACTERS
+    return isinstance(value, str) and len(value) <= MAX_TEXT
 
 
 def is_count(value: Any) -> bool:
@@ -186,7 +186,7 @@ RECORD: Mapping[str, Check] = {
     **dict.fromkeys(("seed", "parameters", "steps"), is_count),
     **dict.fromkeys(("minutes", "epochs"), _is_number),
     **dict.fromkeys(("source", "weights_sha256", "recipe_sha256"), _optional(is_hash)),
-    "fingerprints": mapping_of(is_hash, "model", "data", "run"),
+    "fingerprints": mapping_of(is_hash, "model", "data", "run", "recipe"),
     "versions": mapping_of(is_text),
     "plug_ins": mapping_of(mapping_of(_optional(is_text))),
     "machine": mapping_of(gpus=_list_of(is_text)),

@@ -258,7 +258,7 @@ def damage(run: Path, how: str) -> None:
         ("recipe", "not the one that the training wrote"),
         ("weights", "not the one that the training wrote"),
         ("no weights", "these weights are not there"),
-        ("incomplete", "no `fingerprints.recipe`"),
+        ("incomplete", "`fingerprints` is not what a training writes"),
         ("no run.json", "not a run folder"),
     ],
 )

@@ -67,6 +67,13 @@ class Kind:
     name: str
 
 
+@dataclass(frozen=True)
+class Distinct:
+    """A list in which no item is repeated."""
+
+    is_distinct = True
+
+
 Count = Annotated[int, Bounds(minimum=1, maximum=1_000_000)]
 """A whole number, 1 or more."""
 LargeCount = Annotated[int, Bounds(minimum=1, maximum=1_000_000_000)]

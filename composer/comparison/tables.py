@@ -98,11 +98,8 @@ def compare_fingerprints(one: Side, other: Side, data: Path | None) -> Agreement
 
 def content_fingerprints(side: Side, data: Path | None) -> Mapping[str, str]:
     """Return run.json's fingerprints, or those of a recipe and its data; {} where unknown. Raises DataError."""
-    recorded = side.record.get("fingerprints")
-    if isinstance(recorded, dict) and "recipe" in recorded:
-        return recorded
     if side.folder:
-        return {}
+        return side.record.get("fingerprints", {})
     parallel = side.recipe.dataset.get("parallel") or {}
     files = [text_files.find_file(name, side.recipe.folders(data)) for name in strings_in(parallel)]
     if not files or not all(files) or sum(file.stat().st_size for file in files if file) > MAX_DATA_BYTES:

@@ -17,10 +17,10 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from blocks.core.contract import Bounds, Count, Kind
+from blocks.core.contract import Bounds, Count, Distinct
 from composer.atomic_io import atomic_write, read_text
 from composer.errors import RunError, one_line_error
-from composer.formatting import MAX_CHARACTERS
+from composer.formatting import MAX_LINE
 from composer.model.encoder_decoder import NUM_SPECIAL, SPECIAL_TOKENS, UNK, bits_vocabulary
 
 UNK_TOKEN = SPECIAL_TOKENS[UNK]
@@ -43,7 +43,7 @@ Pieces = Annotated[int, Bounds(minimum=300, maximum=1_000_000)]
 NumBits = Annotated[int, Bounds(minimum=1, maximum=12)]
 """Binary digits of a vector."""
 Mark = Literal[";", "?", ":", ",", "!", "|", "/", "#"]
-Marks = Annotated[Sequence[Mark], Kind("distinct")]
+Marks = Annotated[Sequence[Mark], Distinct()]
 """What can stand between vectors, each once."""
 NumIntegers = Annotated[int, Bounds(minimum=3, maximum=100_000)]
 """Number of integers, from 0."""
@@ -332,7 +332,7 @@ class Tokenizers:
     def encode(self, side: str, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each line, without bos and eos."""
         part = self._part(side)
-        texts = (self.kind.prepare((line.lower() if self.lowercase else line)[:MAX_CHARACTERS]) for line in lines)
+        texts = (self.kind.prepare((line.lower() if self.lowercase else line)[:MAX_LINE]) for line in lines)
         chunks = iter(lambda: list(itertools.islice(texts, CHUNK_LINES)), [])
         encodings = (part.encode_batch_fast(chunk, add_special_tokens=False) for chunk in chunks)
         return [encoding.ids for batch in encodings for encoding in batch]

@@ -1,4 +1,4 @@
-"""Format of a pack: its seven files, their SHA-256 and sizes (`pack.json`), and checks of what each file holds.
+"""Format of a pack: six files, the list of their SHA-256 and sizes (`pack.json`), and checks of what each file holds.
 
 A name is checked before anything of its file is read, and a file is read only as far as the manifest says. Commands
 trust the files of a run folder, which a training has written. So files from elsewhere are checked once, before they are

@@ -29,7 +29,7 @@ FORMS: dict[Scheme, str] = {
     "wandb:": "wandb:ENTITY/PROJECT/NAME:VERSION",
     "hub:": "hub:OWNER/NAME@REVISION#PATH",
 }
-MAX_CHARACTERS = 1000
+MAX_ADDRESS = 1000
 DEFAULT_MAX_GIB = 10.0
 ANSWER_SECONDS = 30
 """Seconds in which a remote has to answer."""
@@ -76,7 +76,7 @@ def parse_reference(text: str) -> Reference:
 
     Nothing is fetched. Raises RunError.
     """
-    if not text.strip() or not text.isprintable() or text.startswith("-") or len(text) > MAX_CHARACTERS:
+    if not text.strip() or not text.isprintable() or text.startswith("-") or len(text) > MAX_ADDRESS:
         _refuse_reference(text, "this is not a reference", "write a path, `git+URL`, `wandb:NAME` or `hub:NAME`")
     scheme = next((scheme for scheme in FORMS if text.startswith(scheme)), None)
     if scheme == "wandb:":
@@ -125,7 +125,7 @@ def _refuse_reference(text: str, message: str, fix: str) -> NoReturn:
 
 def without_password(text: str) -> str:
     """Return a reference as it may be printed."""
-    return re.sub(r"://[^/@]*@", "://", text[:MAX_CHARACTERS])
+    return re.sub(r"://[^/@]*@", "://", text[:MAX_ADDRESS])
 
 
 # One commit is fetched into a bare repository, and blobs are read out of it. So git checks nothing out: no hook, no

@@ -95,7 +95,7 @@ class Run:
         return translations([self], lines, beam, n_best, scores, prefix)
 
     def evaluate(self, split: str | None = None, data: str | Path | None = None) -> dict[str, Any]:
-        """Return all scores on a split (default `test`), by the names under which they are logged: `test/bleu` etc.
+        """Return all scores on a split (default `test`), by the names under which they are logged: `test/loss` etc.
 
         data: where data files are looked up first. Raises RunError and DataError.
         """

@@ -125,7 +125,7 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     builder.finish()
     try:
         costs, flops = measure_costs(model)
-        with wrap_blocks(model, attribute_failures), FlopCounter(), StepsAsRows():
+        with wrap_blocks(model, attribute_failures), MetaCache(), StepsAsRows():
             check_gradients(builder, model)
             check_decoder(builder, model)
     except BlockFailed as failed:
@@ -143,15 +143,15 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     return Plan(rows, *totals, vocabularies, at_most, warnings, max_target_ratios)
 
 
-class FlopCounter(TorchDispatchMode):
-    """Adds up FLOPs. PyTorch's own counter follows modules too, by hooks that overflow the stack of a deep model.
+class MetaCache(TorchDispatchMode):
+    """Computes an operation on the same shapes once, and adds up FLOPs: on the meta device, many are slow Python.
 
-    An operation on the same shapes is computed once: on the meta device, many are slow Python.
+    PyTorch's own counter of FLOPs follows modules too, by hooks that overflow the stack of a deep model.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.total, self.results = 0, dict[Any, tuple[int, Any]]()
+        self.flops, self.results = 0, dict[Any, tuple[int, Any]]()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         key = (function, shapes_of(args), shapes_of([*(kwargs or {}).items()])) if is_pure(function) else None
@@ -160,7 +160,7 @@ class FlopCounter(TorchDispatchMode):
             outputs = function(*args, **(kwargs or {}))
             if count_flops := flop_registry.get(function._overloadpacket):
                 flops = count_flops(*args, **(kwargs or {}), out_val=outputs)
-        self.total += flops
+        self.flops += flops
         if not key or not all(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_leaves(outputs)):
             return outputs
         self.results[key] = flops, outputs
@@ -182,7 +182,7 @@ def shapes_of(value: Any) -> Any:
 
 
 class StepsAsRows(TorchFunctionMode):
-    """Runs a recurrent kernel on all positions as rows of one step: as many FLOPs, the same gradients, and no loop."""
+    """Runs a recurrent kernel on all positions as rows of one step: as many FLOPs, gradients of the same parameters."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # x, state, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first
@@ -203,7 +203,7 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
     """
     costs = Costs(Counter(), Counter())
     model.eval()
-    counter, calls = FlopCounter(), count()
+    cache, calls = MetaCache(), count()
 
     def metered(block: Block, name: str) -> Callable[..., Any]:
         call = attribute_failures(block, name)
@@ -212,9 +212,9 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
             if block.path and next(calls) >= MOST_CALLS:
                 message = f"more than {MOST_CALLS:,} steps are taken for one pair of {TOKENS} tokens"
                 raise BlockFailed(block, message, "repeat less often, or fewer blocks", "size")
-            before = counter.total
+            before = cache.flops
             result = call(*args)
-            costs.flops[id(block)] += counter.total - before
+            costs.flops[id(block)] += cache.flops - before
             # a block may run many times: in a loop from the state that it left, in a shared repeat from another one
             if name == "forward":
                 costs.state_bytes[id(block)] += state_bytes(result[1]) - state_bytes(args[1])
@@ -224,14 +224,14 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
 
         return run
 
-    ends = {model.output, model.embedding, *(encoder.embedding for encoder in model.readers().values())}
-    for part in filter(None, ends):
-        part.register_forward_pre_hook(lambda part, _: costs.flops.subtract({id(part): counter.total}))
-        part.register_forward_hook(lambda part, *_: costs.flops.update({id(part): counter.total}))
-    with counter, StepsAsRows(), torch.no_grad(), wrap_blocks(model, metered):
+    embeddings = {model.embedding, *(encoder.embedding for encoder in model.readers().values())}
+    for part in filter(None, {model.output, *embeddings}):
+        part.register_forward_pre_hook(lambda part, _: costs.flops.subtract({id(part): cache.flops}))
+        part.register_forward_hook(lambda part, *_: costs.flops.update({id(part): cache.flops}))
+    with cache, StepsAsRows(), torch.no_grad(), wrap_blocks(model, metered):
         model(example_sources(model, TOKENS), example_ids(model, TOKENS))
     model.train()
-    return costs, counter.total
+    return costs, cache.flops
 
 
 @contextmanager

@@ -180,7 +180,7 @@ def block_matrices(model: EncoderDecoder) -> Iterator[Parameter]:
                 yield parameter
 
 
-MOST_BLOCKS = 10_000
+MOST_BUILT_BLOCKS = 10_000
 """Blocks that are built for one model, those included that only show how wide something is."""
 MOST_PARAMETERS = 100_000
 """Matrices and vectors that one model learns."""
@@ -207,9 +207,9 @@ class ModelSizeGuard:
     def count_block(self, path: BlockPath) -> None:
         """Count a block. Raises ModelTooLarge at the outermost block of a stack in which the path ends."""
         self.blocks += 1
-        if self.blocks > MOST_BLOCKS:
+        if self.blocks > MOST_BUILT_BLOCKS:
             outermost = next((path[: at + 2] for at, step in enumerate(path) if isinstance(step, int)), path)
-            raise ModelTooLarge(f"the model has more than {MOST_BLOCKS:,} blocks", outermost)
+            raise ModelTooLarge(f"the model has more than {MOST_BUILT_BLOCKS:,} blocks", outermost)
 
     @contextmanager
     def limits(self) -> Iterator[None]:

@@ -79,7 +79,7 @@ def fingerprints(
     stacks = model["stacks"] or {}
     used = reachable([model[key] for key in ("encoder", "encoders", "decoder")], stacks, strings_in)
     model["stacks"] = {name: stack for name, stack in stacks.items() if name in used}
-    hashes = {"model": _hash(_without_relaxation(model)), "data": data or _hash(canonical["data"])}
+    hashes = {"model": _hash(model), "data": data or _hash(canonical["data"])}
     run = {
         **hashes,
         "training": {key: value for key, value in canonical["training"].items() if key not in TRAINING_WITHOUT_EFFECT},
@@ -93,20 +93,6 @@ def fingerprints(
     if budgets:
         run["budgets"] = [*budgets]
     return {**hashes, "run": _hash(run)}
-
-
-def _without_relaxation(data: Any) -> Any:
-    # one setting of `repeat` took the place of three; where it is absent they are hashed, with their defaults, so that
-    # fingerprints of earlier runs stay true
-    if isinstance(data, list):
-        return [_without_relaxation(item) for item in data]
-    if not isinstance(data, dict):
-        return data
-    hashed = {key: _without_relaxation(value) for key, value in data.items()}
-    if "relaxation" in hashed and hashed["relaxation"] is None:
-        del hashed["relaxation"]
-        hashed |= {"sets": 1, "pull": 5e-4, "join": 0.5}
-    return hashed
 
 
 def _hash(data: Any) -> str:
@@ -186,7 +172,7 @@ def check_block_count(model: Data, fault: Callable[[str, KeyPath, str, str], Fau
 class _BlockCounter:
     stacks: Data
     fault: Callable[[str, KeyPath, str, str], Fault]
-    open: list[str] = field(default_factory=list)  # of each block around this one, the stack that it uses
+    enclosing: list[str] = field(default_factory=list)  # of each block around this one, the stack that it uses
 
     def count(self, value: Any, path: KeyPath) -> tuple[int, int]:
         """Return the blocks and the steps in a stack, or in anything that contains stacks."""
@@ -207,15 +193,15 @@ class _BlockCounter:
         """Return the blocks and the steps of one block with all inside it."""
         ((word, settings),) = entry.items()
         name = settings["stack"] if word == "use" else ""
-        if name and (name in self.open or name not in self.stacks):
+        if name and (name in self.enclosing or name not in self.stacks):
             return 1, 1  # a fault that is found later
-        if len(self.open) == MAX_DEPTH:
+        if len(self.enclosing) == MAX_DEPTH:
             message = f"more than {MAX_DEPTH} blocks are nested here, those of named stacks counted"
             raise RecipeError([self.fault("depth", (*path, word), message, "write blocks one after another")])
-        self.open.append(name)
+        self.enclosing.append(name)
         inside = (self.stacks[name], ("model", "stacks", name)) if name else (settings, (*path, word))
         blocks, steps = (max(1, number) for number in self.count(*inside))
-        self.open.pop()
+        self.enclosing.pop()
         for name in FACTORS:
             times = settings.get(name)
             if type(times) is int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from blocks.core.contract import Bounds, Count, Kind, Rate
+from blocks.core.contract import Bounds, Count, Distinct, Kind, Rate
 
 Text = Annotated[str, Kind("text")]
 
@@ -98,7 +98,7 @@ class Babi:
     """
 
     folder: Text
-    tasks: Annotated[Sequence[Annotated[int, Bounds(minimum=1, maximum=999)]], Kind("distinct")]
+    tasks: Annotated[Sequence[Annotated[int, Bounds(minimum=1, maximum=999)]], Distinct()]
     val: Rate = 0.1
     words: Count = 16
     sentences: Count = 50

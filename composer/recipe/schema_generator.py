@@ -233,10 +233,10 @@ def _hint_schema(hint: Any, defs: dict[str, Schema]) -> Schema:
 
 def _annotated(hint: Any, notes: Sequence[Any], defs: dict[str, Schema]) -> Schema:
     for note in notes:
+        if hasattr(note, "is_distinct"):
+            return {**_hint_schema(hint, defs), "uniqueItems": True}
         if hasattr(note, "name"):  # a Kind: more than a scalar
             name = note.name
-            if name == "distinct":
-                return {**_hint_schema(hint, defs), "uniqueItems": True}
             choice = {"$ref": f"#/$defs/{name.removeprefix('choice:')}"}
             return choice if name.startswith("choice:") else copy.deepcopy(KINDS[name])
         if hasattr(note, "minimum"):

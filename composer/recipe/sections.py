@@ -15,6 +15,7 @@ from blocks.core.contract import (
     Blocks,
     Bounds,
     Count,
+    Distinct,
     Kind,
     LargeCount,
     NonNegative,
@@ -253,7 +254,7 @@ class Trainer:
     """
 
     accelerator: Literal["auto", "cpu", "gpu", "mps", "tpu"] = "auto"
-    devices: Literal["auto"] | Machines | Annotated[list[Number], Kind("distinct")] = "auto"
+    devices: Literal["auto"] | Machines | Annotated[list[Number], Distinct()] = "auto"
     num_nodes: Literal["auto"] | Machines = "auto"
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
     timeout_minutes: Annotated[float, Bounds(above=0.0, maximum=100_000.0)] = 10.0

@@ -142,7 +142,7 @@ def _fault(mark: Mark, message: str, hint: str, length: int = 1) -> Fault:
 
 
 def _colon_fault(text: str, index: int, lines: SourceLines, mark: Mark, is_flow: bool) -> Fault | None:
-    """Return the fault of `stack:[norm]`, or of `{stack [norm]}`, a key without its colon before a bracket."""
+    """Return the fault of a colon without a space, `stack:[norm]`, or of a missing one, `{stack [norm]}`; else None."""
     if re.match(r":[^\s,\]}]", text[index : index + 2]):
         return _fault(mark, "a space is missing after this `:`", "write `: `")
     start, bracket = max(0, index - 200), text[index : index + 1]

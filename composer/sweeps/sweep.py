@@ -316,7 +316,7 @@ def read_trial(folder: Path) -> Trial:
     """Return the trial in a directory. Raises RunError if trial.json is damaged."""
     file = folder / "trial.json"
     try:
-        record = {"at_most": True, **parse_json(read_text(file))}  # older sweeps knew bounds alone
+        record = parse_json(read_text(file))
         trial = Trial(**{key: record[key] for key in TRIAL_KEYS}, folder=folder, seeds=read_run_records(folder))
         counts = (trial.number, trial.parameters, trial.flops, trial.state_bytes)
         optional = ((trial.value, int | float), (trial.pruned_at, int), (trial.error, str), (trial.at_most, bool))

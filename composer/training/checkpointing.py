@@ -241,7 +241,7 @@ def resolve_initial_run(
 def check_same_recipe(recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any]) -> None:
     """Raise RunError if own blocks, or the recipe but for its budget, are not those that the run was started with."""
     check_recorded_blocks(record, run_dir.path, is_verifying())
-    recorded = record["fingerprints"].get("recipe")
+    recorded = record["fingerprints"]["recipe"]
     if recipe.fingerprints["run"] == recorded:
         return
     begun = load(run_dir.recipe)

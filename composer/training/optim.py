@@ -118,7 +118,7 @@ class EarlyStopping:
 
 WarmupSteps = Annotated[float, Bounds(minimum=0.0)]
 """A number of optimizer steps, 0 or more; a number below 1 is a share of the budget."""
-LongWarmup = Annotated[float, Bounds(above=0.0)]
+PositiveWarmup = Annotated[float, Bounds(above=0.0)]
 """As WarmupSteps, but not 0."""
 DecayFactor = Annotated[float, Bounds(above=0.0, below=1.0)]
 """A factor that makes smaller, above 0 and below 1."""
@@ -127,7 +127,7 @@ Optimizer = optim.Optimizer
 
 
 def count_warmups(at: Progress, warmup_steps: float) -> float:
-    """Return how many times as long as the warm-up the training has lasted: 0.5 is its middle, and 1 its end.
+    """Return the progress in units of the warm-up: 1 at its end.
 
     Of a warm-up in steps, the first has 1 / warmup_steps rather than 0, so that it is not lost.
     """
@@ -144,13 +144,13 @@ def warm_up(at: Progress, warmup_steps: float) -> float:
 def spent_after_warmup(at: Progress, warmup_steps: float) -> float:
     """Return the used-up share of what the warm-up leaves of the budget: 0 at its end, and 1 with the training.
 
-    A warm-up in steps takes as much of a budget in minutes as so many of the steps so far have taken.
+    The warm-up took `spent / warmups` of the budget: of a budget in minutes, too, as much as its steps took on average.
     """
     warmups = max(1.0, count_warmups(at, warmup_steps))
     return at.spent * (1 - 1 / warmups) / (1 - at.spent / warmups) if warmups > 1 else 0.0
 
 
-def inverse_sqrt(at: Progress, *, warmup_steps: LongWarmup = 400) -> float:
+def inverse_sqrt(at: Progress, *, warmup_steps: PositiveWarmup = 400) -> float:
     """Linear warm-up to 1, then the inverse square root of the step (Vaswani et al. 2017, section 5.3).
 
     Settings:

@@ -22,8 +22,10 @@ OPTIMIZER_STATES = {"adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1, "adagrad
 """Numbers that an optimizer remembers of each parameter; `sgd` without momentum remembers none."""
 NUMBER_BYTES = {"64": 8, "bf16-true": 2}
 """Bytes of a parameter, by precision; 4 in the others."""
-LONG_WARMUP = 0.2
-"""A share of the budget above which a warm-up of the learning rate is reported."""
+LONG_WARMUP, USUAL_WARMUP = 0.2, 0.05
+"""Shares of the budget: above which a warm-up of the learning rate is reported, and what is suggested instead."""
+ESTIMATE_ERROR, ESTIMATE_STEPS = 0.25, 2
+"""Share and number of steps by which an epoch may have more or fewer than a sample of its lengths says."""
 
 
 class EpochSize(NamedTuple):
@@ -93,8 +95,7 @@ def budget_warnings(recipe: Recipe, epoch: EpochSize | None) -> Iterator[Fault]:
     """
     training = recipe.training
     steps, epochs = training["max_steps"] or math.inf, training["max_epochs"] or math.inf
-    # the factor that the steps of an epoch may be off, the more the fewer they are
-    slack = 1.25 + 2.0 / epoch.steps if epoch and not epoch.is_exact else 1.0
+    slack = 1 + ESTIMATE_ERROR + ESTIMATE_STEPS / epoch.steps if epoch and not epoch.is_exact else 1.0
     # an epoch of a curriculum has fewer pairs, and one step or more
     fewest = max(1.0, epoch.steps / slack) if epoch and not training["curriculum"] else 1.0
     most = epoch.steps * slack if epoch else math.inf
@@ -129,7 +130,7 @@ def _unreached(recipe: Recipe, steps: float, validations: float) -> Iterator[tup
     if share > LONG_WARMUP:
         never = f"the learning rate never reaches its value: that takes {warmup:,.0f} steps, and there are {steps:,.0f}"
         long = f"the learning rate rises during {share:.0%} of the training"
-        hint = f"lower `warmup_steps`; {LONG_WARMUP / 4} is a twentieth of the budget"
+        hint = f"lower `warmup_steps`; {USUAL_WARMUP} is a twentieth of the budget"
         yield ("schedule", name, "warmup_steps"), f"{never} at most" if share > 1 else long, hint
     if patience and patience >= validations:
         message = f"the learning rate never falls: that takes {patience + 1} validations before the last one, {at_most}"

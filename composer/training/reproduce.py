@@ -114,8 +114,7 @@ def find_original_run(recipe: Recipe, run: str | Path | None, start_from: str | 
     if run is not None and Path(run).resolve() == run_dir.path.resolve():
         return None
     record = run_dir.read()
-    recorded = record.get("fingerprints")
-    if not isinstance(recorded, dict) or "recipe" not in recorded:
+    if "fingerprints" not in record:
         return None
     if load(run_dir.recipe).fingerprints["run"] != recipe.fingerprints["run"]:
         return None

@@ -115,7 +115,7 @@ def train(
 
 def is_spent(recipe: Recipe, record: Mapping[str, Any]) -> bool:
     """Return whether a finished run has nothing left of the recipe's budget; always if it is the budget of the run."""
-    if recipe.fingerprints["run"] == record["fingerprints"].get("recipe"):
+    if recipe.fingerprints["run"] == record["fingerprints"]["recipe"]:
         return True
     spent = [record.get(key, math.inf) for key in ("steps", "epochs", "minutes")]
     return Budget.of(recipe.training).spent(*spent) >= 1.0

@@ -85,7 +85,7 @@ def alignment(run: Run, texts: Mapping[str, str], ids: Mapping[str, SourceIds], 
     return Alignment(texts, text, list(attentions(sentence)), note, list(films(sentence)), memories(sentence))
 
 
-PARTS = {"target": "the decoder", "source": "the encoder"}
+SIDE_TITLES = {"target": "the decoder", "source": "the encoder"}
 SHOWN_FIRST = "cross_attention"
 """The block whose maps come first and are open; the others are folded."""
 CELL, FONT_HEIGHT = 14, 11
@@ -180,7 +180,7 @@ def pictures(alignment: Alignment, number: int) -> Pictures:
     groups: list[tuple[str, bool, list[tuple[str, list[HeatMap]]]]] = []
     for (word, side), members in sorted(blocks.items(), key=lambda group: group[0][0] != SHOWN_FIRST):
         count = sum(len(maps) for _, maps in members)
-        title = f"{word} of {PARTS.get(side, f'the encoder {side}')}: {count} map{'' if count == 1 else 's'}"
+        title = f"{word} of {SIDE_TITLES.get(side, f'the encoder {side}')}: {count} map{'' if count == 1 else 's'}"
         groups.append((title, not groups or word == SHOWN_FIRST, members))
     memory_axes: AxesByLabels = {}
     panels = [[panel_maps(line, memory_axes, f"cells-{number}") for line in one.panels] for one in alignment.memories]

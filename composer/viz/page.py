@@ -140,9 +140,9 @@ MAX_POINTS, MAX_MARKERS = 300, 60
 """Points of a curve, beyond which each is the mean of several, and beyond which they have no markers."""
 Point = tuple[float, float]
 Rows = Sequence[Mapping[str, Any]]
+"""Rows of metrics.jsonl, or of scores by source length."""
 Chart = tuple["Figure", str]
 """A figure, and what it shows in words."""
-"""Rows of metrics.jsonl, or of scores by source length."""
 
 
 class Curve(NamedTuple):

@@ -81,17 +81,6 @@ def test_a_run_json_without_a_hash_vouches_for_nothing(key: str, run: Path) -> N
         open_run(run)
 
 
-def test_the_recipe_of_a_run_of_an_older_version_is_held_against_its_fingerprint(run: Path) -> None:
-    record = RunDir(run).read()
-    del record["recipe_sha256"]
-    prints = dict.fromkeys(("model", "data", "run"), "0" * 64)
-    RunDir(run).write(record | {"fingerprints": {**prints, "recipe": load(run / "recipe.yaml").fingerprints["run"]}})
-    open_run(run)
-    RunDir(run).write(record | {"fingerprints": {**prints, "recipe": "0" * 64}})
-    with pytest.raises(RunError, match="not the one that the run was started with"):
-        open_run(run)
-
-
 @pytest.mark.parametrize("kind", ["fifo", "folder", "socket", "device"])
 @pytest.mark.parametrize("name", ["run.json", "model.safetensors", "tokenizer.json"])
 def test_what_is_no_file_is_refused_at_once(

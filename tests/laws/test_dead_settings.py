@@ -1,8 +1,8 @@
 """Beside any other setting of its block, every setting is refused or changes something; a failure lists what does not.
 
 A value is compared with the setting left out, over the variants of a block and over its shortest variant with one other
-setting changed. At a border, no value of a setting
-may be all alike: there it is dead, and refused.
+setting changed. At a border, the values of a setting
+must not all act alike: there it is dead, and must be refused.
 """
 
 from __future__ import annotations

@@ -248,26 +248,26 @@ def model_of(recipe: Recipe, folder: Path) -> Any:
 
 def trainer_of(recipe: Recipe, folder: Path) -> Any:
     """What Lightning is told."""
-    told: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(setup, "Trainer", lambda **arguments: told.update(arguments))
+        patch.setattr(setup, "Trainer", lambda **received: arguments.update(received))
         setup.build_trainer(recipe)
-    strategy = told.pop("strategy")
-    del told["plugins"]
-    return {**told, "strategy": type(strategy).__name__, "timeout": str(getattr(strategy, "_timeout", ""))}
+    strategy = arguments.pop("strategy")
+    del arguments["plugins"]
+    return {**arguments, "strategy": type(strategy).__name__, "timeout": str(getattr(strategy, "_timeout", ""))}
 
 
 def logging_of(recipe: Recipe, folder: Path) -> Any:
     """What W&B is told."""
-    told: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_DATA_DIR", str(folder))  # or the logger sets it until its run ends
-        patch.setattr(wandb, "init", lambda **arguments: told.update(arguments))
+        patch.setattr(wandb, "init", lambda **received: arguments.update(received))
         patch.setenv("WANDB_API_KEY", "x")
         patch.delenv("WANDB_MODE", raising=False)
         settings = recipe.logging["wandb"]
         WandbLogger(wandb_mode(settings, {"WANDB_API_KEY": "x"}), settings, folder, "name", "id")
-    return {key: value for key, value in told.items() if key not in ("settings", "dir")}
+    return {key: value for key, value in arguments.items() if key not in ("settings", "dir")}
 
 
 DOORS = {"data": data_of, "model": model_of, "trainer": trainer_of, "logging": logging_of}

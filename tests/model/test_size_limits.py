@@ -13,7 +13,7 @@ from torch import nn
 
 from composer.errors import RecipeError
 from composer.model import builder, weights
-from composer.model.planner import FlopCounter, StepsAsRows
+from composer.model.planner import MetaCache, StepsAsRows
 from tests.small_recipes import SMALL, loaded, places
 
 BOMB = "".join(f"    s{at}: [{{use: s{at + 1}}}, {{use: s{at + 1}}}]\n" for at in range(40))
@@ -90,7 +90,7 @@ def test_a_count_is_refused_before_anything_is_built(
 
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "MOST_BLOCKS", 500)
+    monkeypatch.setattr(weights, "MOST_BUILT_BLOCKS", 500)
     monkeypatch.setattr(weights, "MOST_PARAMETERS", 2000)
     monkeypatch.setattr("composer.model.planner.MOST_CALLS", 3000)
 
@@ -106,8 +106,8 @@ def test_too_large_a_model_is_refused(case: str, tmp_path: Path, small_limits: N
     assert places([fault])[0].startswith(f"{place}:")
 
 
-def test_costs_are_measured_without_hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The destruction of a graph of thousands of blocks with hooks in it ends the process."""
+def test_costs_are_measured_without_gradient_hooks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The destruction of a graph of thousands of blocks with gradient hooks in it ends the process."""
     message = "a hook is registered in the graph"
     monkeypatch.setattr("torch.utils.module_tracker.register_multi_grad_hook", lambda *_: pytest.fail(message))
     assert loaded(tmp_path, SMALL).plan().flops
@@ -125,13 +125,13 @@ def test_equal_layers_are_soon_planned(tmp_path: Path) -> None:
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_steps_cost_as_rows_what_they_cost_one_by_one(kind: Callable[..., nn.Module], batch_first: bool) -> None:
     layer, x = kind(5, 4, batch_first=batch_first).to("meta"), torch.zeros(2, 7, 5, device="meta")
-    with FlopCounter() as one_by_one:
+    with MetaCache() as one_by_one:
         y, state = layer(x)
-    with FlopCounter() as counter, StepsAsRows():
+    with MetaCache() as by_rows, StepsAsRows():
         rows = layer(x)
-        first, once = counter.total, len(counter.results)
+        first, once = by_rows.flops, len(by_rows.results)
         layer(x)
-    assert (first, counter.total, len(counter.results)) == (one_by_one.total, 2 * first, once)
+    assert (first, by_rows.flops, len(by_rows.results)) == (one_by_one.flops, 2 * first, once)
     assert [leaf.shape for leaf in (rows[0], *rows[1])] == [leaf.shape for leaf in (y, *state)]
     (rows[0].sum() + sum(leaf.sum() for leaf in rows[1])).backward()
     assert all(parameter.grad is not None for parameter in layer.parameters())

@@ -38,7 +38,8 @@ def train(run: RunDir, seed: int, rate: float, plan: dict[str, Any], home: Path)
     if run.record.exists() and run.read()["status"] == "finished":
         return 0
     signal.signal(signal.SIGTERM, lambda *_: end(run, "interrupted", 143))
-    run.write({"status": "running", "seed": seed, "fingerprints": dict.fromkeys(("model", "data", "run"), "0" * 64)})
+    fingerprints = dict.fromkeys(("model", "data", "run", "recipe"), "0" * 64)
+    run.write({"status": "running", "seed": seed, "fingerprints": fingerprints})
     if plan.get("fails") == seed:
         sys.stderr.write("step 1\nerror[run]: the loss is NaN\n   fix: a lower rate\n1 error\n")
         end(run, "failed", plan.get("status", 1))

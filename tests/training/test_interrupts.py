@@ -259,7 +259,7 @@ def test_optimizer_states_are_plain_data(name: str, tmp_path: Path) -> None:
 def test_a_damaged_run_json_is_an_error(tiny: Tiny, tmp_path: Path, content: Any, told: str) -> None:
     whole = {
         "status": "failed",
-        "fingerprints": dict.fromkeys(("model", "data", "run"), "0" * 64),
+        "fingerprints": dict.fromkeys(("model", "data", "run", "recipe"), "0" * 64),
         "data": {},
         "tokenizer_sha256": "0" * 64,
         "vocabularies": {},

@@ -17,7 +17,7 @@ import typing
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from blocks.core.contract import Bounds, Kind
+from blocks.core.contract import Bounds, Distinct
 from composer.recipe.sections import Seed
 
 Split = Literal["train", "val", "test"]
@@ -25,7 +25,7 @@ Size = Annotated[int, Bounds(minimum=1, maximum=100_000_000)]
 """Number of pairs."""
 Length = Annotated[int, Bounds(minimum=1, maximum=100_000)]
 """Length of a sequence, or number of digits."""
-Lengths = Annotated[list[Length], Kind("distinct")]
+Lengths = Annotated[list[Length], Distinct()]
 Key = tuple[int, ...]
 """What a source is made of; equal keys are equal sources."""
 
@@ -124,7 +124,7 @@ def task(
     common: dict[str, tuple[Any, Any, str]] = {
         "min_length": (length, 1, f"{items} of the shortest {of}"),
         "max_length": (length, 20, f"{items} of the longest training and validation {of}"),
-        "test_lengths": (Annotated[list[length], Kind("distinct")] | None, None, tested),
+        "test_lengths": (Annotated[list[length], Distinct()] | None, None, tested),
         "train": (Size, 20_000, f"training {pairs} of an epoch"),
         "val": (Size, 500, f"validation {pairs}"),
         "test": (Size, 1_000, f"test {pairs}{', of each test length' if items else ''}"),
