@@ -29,7 +29,7 @@ Lines = list[list[int]]
 
 def copy_to_bare(run: Run) -> Transformer:
     """Return the plain model with the run's weights."""
-    ours, vocabulary = run.model, run.tokenizers.size("target")
+    ours, vocabulary = run.model, run.tokenizers.sizes["target"]
     repeats = {
         side: block.stacks for side, stack in sides(ours).items() for block in stack.blocks if hasattr(block, "stacks")
     }

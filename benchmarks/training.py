@@ -28,7 +28,7 @@ from bare import GRU, PAD, Transformer
 from pytorch_lightning import Callback
 from torch import Tensor, nn
 
-from composer.data.collate import Batch, data_loader
+from composer.data.collate import Batch, BatchLoader
 from composer.data.sources import DataSource
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
@@ -121,12 +121,12 @@ def run_ours(config: Config, session: TrainingSetup) -> float:
 def run_bare(config: Config, session: TrainingSetup, compiled: bool) -> float:
     """Return the tokens per second of a plain loop."""
     training, device = session.recipe.training, session.trainer.strategy.root_device
-    model = MODELS[config.model](session.data.tokenizers.size("target"), dropout=session.recipe.model["dropout"])
+    model = MODELS[config.model](session.data.tokenizers.sizes["target"], dropout=session.recipe.model["dropout"])
     model.to(device).train()
     called = torch.compile(model) if compiled else model
     optimizer = torch.optim.Adam(model.parameters(), training["optimizer"]["adam"]["learning_rate"], betas=(0.9, 0.98))
     watch = Stopwatch(config, device)
-    for batch in data_loader(session.data.train, session.data.resumable):
+    for batch in BatchLoader(session.data.train, session.data.resumable):
         source, read, answer = to_device(device, batch["sources"]["source"], batch["target_in"], batch["target_out"])
         with precision_context(device, config.precision):
             logits = called(source, read)

@@ -24,11 +24,14 @@ if TYPE_CHECKING:
     from pytorch_lightning.loggers import Logger
 
     from composer.comparison.diff import Difference
+    from composer.data.collate import BatchLoader
+    from composer.data.tokenizer import Tokenizers
     from composer.inference.run import Run
     from composer.model.encoder_decoder import EncoderDecoder
     from composer.model.planner import Plan
     from composer.sweeps.leaderboard import Leaderboard
     from composer.sweeps.points import PointCost
+    from composer.training.module import Seq2SeqModule
     from composer.training.train import TrainingResult
     from composer.viz.architecture import Drawing
 
@@ -170,8 +173,31 @@ def leaderboard(sweep: str | Path, output: str | Path | None = None) -> Leaderbo
     return board
 
 
+def data_loader(
+    recipe: AnyRecipe,
+    split: str = "train",
+    data: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    tokenizers: Tokenizers | None = None,
+) -> BatchLoader:
+    """Return a DataLoader of a recipe's data, for a loop of one's own: padded ids, bucketed by length.
+
+    Args:
+        recipe: A file, a loaded recipe, or recipe objects.
+        split: train, whose `loader.sampler.set_epoch(n)` orders the batches of each epoch anew; val or test.
+        data: The folder in which data files are looked up first.
+        overrides: `key=value` settings.
+        tokenizers: Those to encode with, `loader.tokenizers` of another one; by default trained on the training part.
+
+    Raises RecipeError, DataError, and RunError if there is no such split.
+    """
+    from composer.training.datamodule import RecipeDataModule
+
+    return RecipeDataModule(_to_recipe(recipe, overrides, data), tokenizers=tokenizers).split_loader(split)
+
+
 def translate(
-    runs: AnyRun | Sequence[AnyRun],
+    runs: AnyRun | Seq2SeqModule | Sequence[AnyRun | Seq2SeqModule],
     lines: Sequence[str],
     overrides: Sequence[str] = (),
     beam: int | None = None,
@@ -183,7 +209,7 @@ def translate(
     """Return the translation of each line by a run, or by an ensemble of runs; an empty line stays empty.
 
     Args:
-        runs: A run or several, opened or as folders.
+        runs: A run or several, opened or as folders; a Seq2SeqModule is one, trained by whom it may be.
         lines: One source each; with several encoders their texts, separated by tabs.
         overrides: Settings of decoding, `decoding...=value`.
         beam, n_best, scores, prefix: As of `Run.translate`.
@@ -191,16 +217,28 @@ def translate(
 
     Raises RunError, RecipeError and DataError.
     """
-    from composer.inference.run import Run, open_run, translations
+    from composer.inference.run import translations
 
-    ensemble = [runs] if isinstance(runs, (Run, str, Path)) else [*runs] if isinstance(runs, Sequence) else []
-    if not ensemble or not all(isinstance(run, (Run, str, Path)) for run in ensemble):
-        raise TypeError(f"this takes a run's folder, a run that was opened, or several; not {runs!r:.80}")
-    opened = [
-        run if isinstance(run, Run) else open_run(run, () if index else _as_list(overrides), checkpoint)
-        for index, run in enumerate(ensemble)
-    ]
+    ensemble = [*runs] if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
+    opened = [_open_run(run, () if index else _as_list(overrides), checkpoint) for index, run in enumerate(ensemble)]
+    if not opened:
+        raise TypeError(f"this takes at least one run, not {runs!r:.80}")
     return translations(opened, lines, beam, n_best, scores, prefix)
+
+
+def _open_run(run: AnyRun | Seq2SeqModule, overrides: Sequence[str], checkpoint: str | int | None) -> Run:
+    """Open a run if it is a folder; make one of a module. Raises RunError, RecipeError, and TypeError for all else."""
+    from composer.inference.run import Run, open_run
+
+    if isinstance(run, (str, Path)):
+        return open_run(run, overrides, checkpoint)
+    if isinstance(run, Run):
+        return run
+    from composer.training.module import Seq2SeqModule
+
+    if isinstance(run, Seq2SeqModule):
+        return Run.from_model(run.recipe, run.tokenizers, run.full_model())
+    raise TypeError(f"this takes a run's folder, a run that was opened, a Seq2SeqModule, or several; not {run!r:.80}")
 
 
 def draw(recipe_or_run: AnyRecipe | AnyRun, overrides: Sequence[str] = ()) -> Drawing:

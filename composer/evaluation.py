@@ -13,13 +13,12 @@ from typing import Any, TypeVar
 from torch.nn import functional as F
 
 from composer.atomic_io import atomic_open
-from composer.data.collate import data_loader
 from composer.data.encoding import Encoded, encode_pairs, load_data, split_faults
-from composer.data.sampler import EvalBatchSampler
 from composer.data.sources import TARGET, Pairs, available_splits, open_text_files, source_names
 from composer.errors import DataError, Fault, RecipeError, RunError, one_line_error
 from composer.fingerprint import sha256_of_lines
 from composer.inference.decode import evaluation_mode
+from composer.inference.lines import teacher_forced_logits
 from composer.inference.run import Run, decoding_settings, open_run, translate_lines
 from composer.model.encoder_decoder import PAD, EncoderDecoder, SigmoidOutput, target_bits
 from composer.recipe.metrics import (
@@ -36,8 +35,6 @@ from composer.recipe.recipe import Recipe
 from composer.recipe.schema_reader import SPLITS
 
 Key = TypeVar("Key", int, tuple[int, str])
-POSITIONS = 2048
-"""Target positions whose logits are computed at once."""
 BUCKET_WIDTH, LAST_BUCKET = 10, 51
 """Words of the source by which a bucket is wide, and with which the last one begins, which is open."""
 
@@ -191,10 +188,8 @@ def teacher_forced(model: EncoderDecoder, encoded: Encoded) -> tuple[dict[str, f
     has_bits = isinstance(model.output, SigmoidOutput)
     row_bits = [0.0] * len(encoded) if has_bits else []
     with evaluation_mode([model]):
-        for batch in data_loader(encoded, EvalBatchSampler(encoded, tokens_per_batch=POSITIONS)):
-            source = {side: ids.to(model.device) for side, ids in batch["sources"].items()}  # (B, S) each
-            target = batch["target_out"].to(model.device)  # (B, T)
-            all_logits = model(source, batch["target_in"].to(model.device))  # (B, T, V)
+        for batch, all_logits in teacher_forced_logits(model, encoded):
+            target = batch["target_out"]  # (B, T)
             real = target != PAD  # (B, T)
             logits = all_logits[real].float()  # (N, V)
             sums["loss"] += float(F.cross_entropy(logits, target[real], reduction="sum"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import subprocess
 import sys
@@ -29,6 +30,8 @@ from composer.recipe.classes import (
     Trainer,
     Training,
 )
+from composer.training.datamodule import RecipeDataModule
+from composer.training.module import Seq2SeqModule
 from docs.hooks import commands as command_page
 
 COMMANDS = command_page.commands()
@@ -326,3 +329,85 @@ def test_a_sweep_is_listed_trained_and_ranked(tmp_path: Path) -> None:
     assert (tmp_path / "page.html").is_file()
     assert again.text() == board.text()
     assert again.as_json()["trials"][0]["rank"] == 1
+
+
+# ------------------------------------------------------------------------------------------- inside a run
+
+
+def test_given_targets_are_scored_as_translations_are(run: Run) -> None:
+    lines = ["a b", "c d e", "a"]
+    model = copy.deepcopy(run.model)
+    with torch.no_grad():
+        model.output.bias[[0, 1, 3]] = -1e4  # no ⟨unk⟩: its text is other tokens
+        model.output.bias[2] += 1.0  # and answers that end
+    opened = Run.from_model(run.recipe, run.tokenizers, model)
+    translated = opened.translate(lines, beam=2, scores=True)
+    for one, score in zip(translated, opened.score(lines, [one.text for one in translated]), strict=True):
+        known = score.log_probabilities if one.ended else score.log_probabilities[:-1]  # cut before its eos
+        assert sum(known) == pytest.approx(one.score, abs=1e-4)
+    short, long = run.score(["a", "b"], ["a", "b c d"])
+    assert [len(one.log_probabilities) for one in (short, long)] == [2, 4]  # with eos
+    assert short.tokens[0] == "a"
+    assert long.total == pytest.approx(sum(long.log_probabilities))
+    log_p = run.logits(["a", "b"], ["a", "b c d"]).log_softmax(-1)
+    target = run.batch(["a", "b"], ["a", "b c d"])["target_out"]
+    assert log_p[0, :2].gather(-1, target[0, :2, None])[:, 0].tolist() == pytest.approx(short.log_probabilities)
+    for wrong in (["a"], "ab"):
+        with pytest.raises(RunError, match="there are 2 lines and"):
+            run.score(["a", "b"], wrong if isinstance(wrong, list) else wrong[:1])
+
+
+def test_batches_states_and_attention_are_arrays(run: Run) -> None:
+    batch = run.batch(["a b", "c"], ["a", "b c"])
+    assert batch["sources"]["source"].shape == (2, 3)
+    assert (batch["target_in"][:, 0] == 1).all()  # bos
+    assert batch["target_out"][0].tolist()[1:] == [2, 0]  # eos, padding
+    states = run.encode(["a b", "c"])["encoder"]
+    assert states.states.shape == (2, 3, 8)
+    assert states.mask.tolist() == [[True, True, True], [True, True, False]]
+    probe = torch.nn.Linear(8, 1)
+    probe(states.states).sum().backward()  # states may be what another model learns from
+    (weights,) = run.attention(["a b"], ["c d e"])
+    (read,) = [array for block, array in weights.items() if "cross" in block]
+    assert read.shape == (2, 4, 3)
+    assert read.sum(-1) == pytest.approx(1.0)
+    long = " ".join("abcde" * 30)
+    assert run.attention([long], ["a"])[0]
+    assert run.alignments(["a b"], ["c d e"])[0].output == "c d e"
+
+
+def test_a_loop_of_ones_own_trains_a_model_that_translates() -> None:
+    recipe = SMALL.recipe()
+    loader = composer.data_loader(recipe)
+    assert loader.tokenizers is not None
+    model = composer.build(recipe, vocabularies=loader.tokenizers.sizes)
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    orders = []
+    for epoch in range(2):
+        loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
+        batches = list(loader)
+        orders.append([batch["rows"].tolist() for batch in batches])
+        for batch in batches:
+            logits = model(batch["sources"], batch["target_in"])
+            loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), batch["target_out"], ignore_index=0)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    assert orders[0] != orders[1]
+    run = Run.from_model(recipe, loader.tokenizers, model.train())
+    assert run.translate(["a b"]) == run.translate(["a b"])
+    assert model.training
+    assert run.evaluate("val")["val/loss"] > 0.0
+    assert len(list(composer.data_loader(recipe, "val", tokenizers=loader.tokenizers))) > 0
+    with pytest.raises(RunError, match="this run has no data called `dev`"):
+        composer.data_loader(recipe, "dev")
+    with pytest.raises(RunError, match="not a run folder"):
+        run.report()
+
+
+def test_a_module_that_any_trainer_trained_translates() -> None:
+    recipe = SMALL.recipe()
+    module = Seq2SeqModule.from_recipe(recipe, RecipeDataModule(recipe).tokenizers)
+    lines = composer.translate(module, ["a b", "c"])
+    assert composer.translate([module, module], ["a b", "c"]) == lines
+    assert composer.translate(module, ["a b"], beam=2, n_best=2, scores=True)[0][1].score < 0.0

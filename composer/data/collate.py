@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from composer.data.encoding import Corpus, Ids
 from composer.data.sampler import BatchSlice
+from composer.data.tokenizer import Tokenizers
 from composer.model.encoder_decoder import BOS, EOS, PAD
 
 
@@ -78,17 +79,22 @@ def pad_rows(ids: Ids, rows: np.ndarray, first: int | None = None, last: int | N
     return torch.from_numpy(out)
 
 
-def data_loader(corpus: Corpus, order: Sampler[BatchSlice], workers: int = 0) -> DataLoader[Batch]:
-    """Return a loader of the batches in that order, prepared by this process or by `workers` more.
+class BatchLoader(DataLoader[Batch]):
+    """Data loader of the batches of a corpus in an order, prepared by this process or by `workers` more.
 
-    The loader has its own generator: it never draws from torch's global one. Workers are forked, so that they share
-    the corpus with this process.
+    It has its own generator: it never draws from torch's global one. Workers are forked, so that they share the corpus
+    with this process. `tokenizers` are those of its ids, where a loop of one's own needs them.
     """
-    return DataLoader(
-        BatchDataset(corpus),
-        sampler=order,
-        batch_size=None,
-        num_workers=workers,
-        generator=torch.Generator(),
-        multiprocessing_context="fork" if workers else None,
-    )
+
+    def __init__(
+        self, corpus: Corpus, order: Sampler[BatchSlice], workers: int = 0, tokenizers: Tokenizers | None = None
+    ) -> None:
+        super().__init__(
+            BatchDataset(corpus),
+            sampler=order,
+            batch_size=None,
+            num_workers=workers,
+            generator=torch.Generator(),
+            multiprocessing_context="fork" if workers else None,
+        )
+        self.tokenizers = tokenizers

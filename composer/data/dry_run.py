@@ -16,16 +16,15 @@ SAMPLED_PAIRS = 2_000
 
 @dataclass(frozen=True)
 class DryRun:
-    """A sample of the data, encoded; `is_all` where that is all of them. `train_pairs`: how many there are in all."""
+    """A sample of the data, encoded; `is_all` where that is all of them. `train_pairs`: how many there are in all.
+
+    The vocabulary of a sample's tokenizer is a lower bound.
+    """
 
     data: Data
     is_all: bool
     train_pairs: int
     later: Encoded | None = None  # pairs of a later epoch of an endless task
-
-    def vocabularies(self) -> dict[str, int]:
-        """Return the size of each side's vocabulary; of a sample's tokenizer a lower bound."""
-        return {side: self.data.tokenizers.size(side) for side in self.data.tokenizers.sides}
 
     def steps_per_epoch(self, tokens_per_batch: int) -> float:
         """Return the updates of an epoch; an estimate where the sample is not all."""

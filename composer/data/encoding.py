@@ -292,7 +292,7 @@ def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encode
         shape = story_shape(recipe, side)
         encoded = (encode_side(recipe, tokenizers, side, chunk) for chunk in chunks)
         rows = ([ids[: max(MAX_TOKENS, recipe.dataset["max_length"])] for ids in chunk] for chunk in encoded)
-        sides[side] = Ids.of(rows, tokenizers.size(side), shape.words if shape else None)
+        sides[side] = Ids.of(rows, tokenizers.sizes[side], shape.words if shape else None)
     facts = None
     if pairs.facts is not None:
         most = max(map(len, pairs.facts), default=0)

@@ -344,12 +344,12 @@ class Tokenizers:
 
     def vocabulary(self, side: str) -> list[str]:
         """Return the token of every id, as the tokenizer names it."""
-        part = self._part(side)
-        return [part.id_to_token(index) or "" for index in range(part.get_vocab_size())]
+        return [self._part(side).id_to_token(index) or "" for index in range(self.sizes[side])]
 
-    def size(self, side: str) -> int:
-        """Return the number of ids, the four special ones included."""
-        return self._part(side).get_vocab_size()
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The number of ids of each side, the four special ones included."""
+        return {side: self._part(side).get_vocab_size() for side in self.sides}
 
     @property
     def sha256(self) -> str:

@@ -108,7 +108,7 @@ def open_source(run_or_recipe: str | Path | Recipe, overrides: Sequence[str]) ->
     run = RunDir(Path(run_or_recipe))
     record = read_verified(run)
     recipe, tokenizers = load(run.recipe, overrides), Tokenizers.load(run.tokenizer)
-    sizes = {side: tokenizers.size(side) for side in tokenizers.sides}
+    sizes = tokenizers.sizes
     return Source(recipe, sizes, record.get("fingerprints") or recipe.fingerprints, run)
 
 

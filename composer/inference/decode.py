@@ -133,13 +133,16 @@ def best_over_lengths(
 
 
 @contextmanager
-def evaluation_mode(models: Sequence[EncoderDecoder]) -> Iterator[None]:
-    """Disable gradients and dropout; afterwards put the models back into their modes."""
+def evaluation_mode(models: Sequence[EncoderDecoder], for_training: bool = False) -> Iterator[None]:
+    """Disable gradients and dropout; afterwards put the models back into their modes.
+
+    for_training: Whether what is computed may become the input of another model that trains.
+    """
     training = [model for model in models if model.training]
     for model in training:
         model.eval()
     try:
-        with torch.inference_mode():
+        with torch.no_grad() if for_training else torch.inference_mode():
             yield
     finally:
         for model in training:

@@ -12,17 +12,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from blocks.core.contract import Output
+from composer.data.collate import Batch, BatchDataset
 from composer.data.encoding import MAX_TOKENS
+from composer.data.sampler import BatchSlice
 from composer.data.sources import TARGET, source_names
-from composer.data.stories import encode_side, story_fault, story_shape
 from composer.data.tokenizer import Tokenizers
-from composer.errors import DataError, Fault, RunError, RunFailed
+from composer.errors import RunError, RunFailed
 from composer.fingerprint import check_checkpoint, read_verified
 from composer.formatting import strip_control_characters
-from composer.inference.decode import Decoding, SourceIds, decode_all
+from composer.inference.decode import Decoding, SourceIds, decode_all, evaluation_mode
 from composer.inference.decoders.beam_search import MAX_BEAM
 from composer.inference.decoders.beam_search import beam as beam_search
+from composer.inference.lines import Score, encode_lines, encode_targets, score_targets, to_device
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.weights import load_weights, set_weights
@@ -42,6 +46,8 @@ if TYPE_CHECKING:
 
 OVERRIDABLE = ("decoding", "data.generate", "data.babi.folder", "data.babi.tasks")
 """Settings that can differ from those of the training: the search, and which data of the task are read."""
+IN_MEMORY = RunDir(Path("<in memory>"))
+"""The folder of a run that has none."""
 
 
 class Translation(NamedTuple):
@@ -73,6 +79,11 @@ class Run:
     model: EncoderDecoder
     checkpoint: Path | None = None
 
+    @classmethod
+    def from_model(cls, recipe: Recipe, tokenizers: Tokenizers, model: EncoderDecoder) -> Run:
+        """Return a run without a folder: the model of a recipe that a loop of one's own trains."""
+        return cls(IN_MEMORY, recipe, tokenizers, model)
+
     def __fspath__(self) -> str:
         """Return its folder, so that a run can be used as a path."""
         return str(self.run_dir.path)
@@ -94,6 +105,33 @@ class Run:
         """
         return translations([self], lines, beam, n_best, scores, prefix)
 
+    def batch(self, lines: Sequence[str], targets: Sequence[str] | None = None) -> Batch:
+        """Return the ids of pairs as one padded batch on the model's device, with bos and eos, as training has it.
+
+        A model without encoders takes the targets alone, as `lines`. Raises RunError and DataError.
+        """
+        encoded = encode_targets(self.recipe, self.tokenizers, lines, targets)
+        rows = BatchSlice(np.arange(len(encoded)), tokens=int(encoded.target.positions().sum()))
+        return to_device(BatchDataset(encoded)[rows], self.model.device)
+
+    def logits(self, lines: Sequence[str], targets: Sequence[str] | None = None) -> Tensor:
+        """Return the logits of every next token of `batch(lines, targets)`, teacher-forced. -> (B, T, V)"""
+        batch = self.batch(lines, targets)
+        with evaluation_mode([self.model], for_training=True):
+            logits: Tensor = self.model(batch["sources"], batch["target_in"])
+        return logits
+
+    def encode(self, lines: Sequence[str]) -> dict[str, Output]:
+        """Return what the decoder can read of lines, by name: `encoder` has `states` (B, S, D) and `mask` (B, S)."""
+        sources = self.batch(lines, [""] * len(lines))["sources"]
+        with evaluation_mode([self.model], for_training=True):
+            return self.model.encode(sources)
+
+    def score(self, lines: Sequence[str], targets: Sequence[str] | None = None) -> list[Score]:
+        """Return the log-probabilities of given targets, token by token and summed; see `batch`."""
+        encoded = encode_targets(self.recipe, self.tokenizers, lines, targets)
+        return score_targets(self.model, encoded, self.tokenizers.vocabulary(TARGET))
+
     def evaluate(self, split: str | None = None, data: str | Path | None = None) -> dict[str, Any]:
         """Return all scores on a split (default `test`), by the names under which they are logged: `test/loss` etc.
 
@@ -113,18 +151,25 @@ class Run:
         step = checkpoint_step(self.checkpoint) if self.checkpoint else None
         return report(self.run_dir.path, data=data, output=output, checkpoint=step)
 
-    def alignments(self, lines: Sequence[str]) -> list[Alignment]:
+    def alignments(self, lines: Sequence[str], targets: Sequence[str] | None = None) -> list[Alignment]:
         """Return what attentions and memories read while each line is translated; notebooks show heat maps.
 
-        Raises DataError and RunFailed.
+        targets: What to write in place of the model's own translations. Raises DataError and RunFailed.
         """
         from composer.viz.alignments import alignments
 
-        return alignments(self, lines)
+        return alignments(self, lines, targets=targets)
+
+    def attention(self, lines: Sequence[str], targets: Sequence[str] | None = None) -> list[dict[str, np.ndarray]]:
+        """Return the attention weights of each line by block, (H, T, S): what its heads read for each token."""
+        from composer.viz.alignments import alignments
+
+        lines_maps = alignments(self, lines, targets=targets, max_tokens=MAX_TOKENS)
+        return [{one.block: one.weights for one in maps.attentions} for maps in lines_maps]
 
     def folders(self, data: str | Path | None = None) -> list[Path]:
         """Return where data files are looked up: in `data`, else where training read them; then next to the recipe."""
-        known = [] if data is not None else self.run_dir.read().get("data", {}).get("folders", [])
+        known = [] if data is not None or self.run_dir == IN_MEMORY else self.run_dir.read()["data"]["folders"]
         return [*map(Path, known), *self.recipe.folders(data)]
 
 
@@ -185,7 +230,7 @@ def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     if missing:
         message = f"the tokenizer knows no {', '.join(sorted(missing))}, which the recipe reads or writes"
         raise RunError.of(message, "take recipe.yaml and tokenizer.json from the same run", str(run_dir.path))
-    model = build(recipe, {side: tokenizers.size(side) for side in tokenizers.sides})
+    model = build(recipe, tokenizers.sizes)
     return Run(run_dir, recipe, tokenizers, model.eval().to(device_for(recipe)))
 
 
@@ -243,7 +288,7 @@ def translate_lines(
     """
     check_compatible(runs)
     tokenizers, full = runs[0].tokenizers, [at for at, line in enumerate(lines) if line.strip()]
-    _, ids = encode_lines(runs[0], {first + at + 1: lines[at] for at in full}, origin)
+    _, ids = encode_lines(runs[0].recipe, tokenizers, {first + at + 1: lines[at] for at in full}, origin)
     begun = [(prefixes[at] if prefixes else "") if ids else lines[at] for at in full]
     places = [f"{origin}:{first + at + 1}" for at in full]
     read = {side: [*map(cut_line, rows, places)] for side, rows in ids.items()}
@@ -299,39 +344,3 @@ def check_compatible(runs: Sequence[Run]) -> None:
             message = f"the tokenizer is not that of {one.run_dir.path}, and the runs of an ensemble share one"
             fix = f"start the training of this run from {one.run_dir.path}, or with the same tokenizer.json"
             raise RunError.of(message, fix, str(other.run_dir.path))
-
-
-def split_columns(line: str, sides: Sequence[str], number: int, origin: str) -> list[str]:
-    """Return what each encoder reads of a line. Raises DataError."""
-    if len(sides) <= 1:
-        return [line][: len(sides)]
-    results = line.split("\t")
-    if len(results) != len(sides):
-        texts = "1 text" if len(results) == 1 else f"{len(results)} texts"
-        message = f"this line has {texts}, and the model reads {len(sides)}: {', '.join(sides)}"
-        fix = "put a tab between the texts, in this order"
-        raise DataError([Fault(origin, number, 1, "columns", "", message, fix, line[:200])])
-    return results
-
-
-def encode_lines(
-    run: Run, lines: Mapping[int, str], origin: str
-) -> tuple[dict[str, list[str]], dict[str, list[SourceIds]]]:
-    """Return the texts and the ids of each side of lines, given by their numbers. Raises DataError.
-
-    `origin` is the file that faults name: a line with another number of texts, or a story that is not one.
-    """
-    sides = source_names(run.recipe)
-    rows = [split_columns(line, sides, number, origin) for number, line in lines.items()]
-    texts = {side: [row[column] for row in rows] for column, side in enumerate(sides)}
-    fix = "end each sentence with a full stop; the model's sentences are no longer than those it was trained on"
-    faults = [
-        Fault(origin, number, 1, "story", "", message, fix, text[:200])
-        for side, column in texts.items()
-        if (shape := story_shape(run.recipe, side))
-        for number, text in zip(lines, column, strict=True)
-        if (message := story_fault(text, shape))
-    ]
-    if faults:
-        raise DataError(faults)
-    return texts, {side: encode_side(run.recipe, run.tokenizers, side, column) for side, column in texts.items()}

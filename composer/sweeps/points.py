@@ -178,7 +178,7 @@ class CostPlanner:
             if not recipe.dataset.get("hub") or find_hub_folder(recipe, folders):
                 with suppress(DataError):  # which a training reports
                     tokenizers = train_source_tokenizers(DataSource(recipe, folders))
-                    self.vocabularies[key] = {side: tokenizers.size(side) for side in sides}
+                    self.vocabularies[key] = tokenizers.sizes
         return self.vocabularies[key]
 
 

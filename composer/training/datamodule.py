@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from pytorch_lightning import LightningDataModule
 from torch.utils.data import DataLoader
 
-from composer.data.collate import Batch, data_loader
+from composer.data.collate import Batch, BatchLoader
 from composer.data.encoding import Encoded, answerable_rows, encode_data, training_corpus
 from composer.data.sampler import EpochRows, EvalBatchSampler, ResumableBatchSampler, TrainBatchSampler
-from composer.data.sources import DataSource
+from composer.data.sources import DataSource, available_splits
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RecipeError
+from composer.evaluation import missing_split
+from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.recipe import Recipe
 from composer.training.module import Seq2SeqModule
@@ -87,7 +90,20 @@ class RecipeDataModule(LightningDataModule):
         assert self.batches is not None, "a Trainer calls `setup` before"
         assert self.trainer is not None
         self.batches.rank, self.batches.world = self.trainer.global_rank, self.trainer.world_size
-        return data_loader(self.batches.corpus, self.resumable or self.batches, self.recipe.training["workers"])
+        return BatchLoader(self.batches.corpus, self.resumable or self.batches, self.recipe.training["workers"])
+
+    def split_loader(self, split: str) -> BatchLoader:
+        """Return the loader of a split for a loop of one's own, without a Trainer. Raises RunError if there is none."""
+        if split not in available_splits(self.recipe):
+            raise missing_split(self.recipe, split)
+        encoded, workers = self.data.splits[split], self.recipe.training["workers"]
+        if split != "train":
+            budget = self.recipe.training["tokens_per_batch"]
+            return BatchLoader(encoded, EvalBatchSampler(encoded, tokens_per_batch=budget), workers, self.tokenizers)
+        with torch.device("meta"):
+            self.plan_batches(build(self.recipe, self.tokenizers.sizes), accumulate=1)
+        assert self.batches is not None  # planned
+        return BatchLoader(self.batches.corpus, self.batches, workers, self.tokenizers)
 
     def val_dataloader(self) -> DataLoader[Batch] | list[DataLoader[Batch]]:
         """Return the loader of this device's parts of the validation batches; an empty list without any."""
@@ -96,7 +112,7 @@ class RecipeDataModule(LightningDataModule):
         budget = self.recipe.training["tokens_per_batch"]
         rank, world = self.trainer.global_rank, self.trainer.world_size
         sampler = EvalBatchSampler(self.data.val, tokens_per_batch=budget, rank=rank, world=world)
-        loader = data_loader(self.data.val, sampler)
+        loader = BatchLoader(self.data.val, sampler)
         share = self.trainer.limit_val_batches
         if isinstance(share, float) and 0 < share * len(loader) < 1:
             self.trainer.limit_val_batches = 1  # Lightning refuses a share of less than one batch

@@ -70,7 +70,7 @@ class Seq2SeqModule(LightningModule):
 
     def build_model(self) -> EncoderDecoder:
         """Return a new model of the recipe, for the vocabularies of the tokenizers."""
-        return build(self.recipe, {side: self.tokenizers.size(side) for side in self.tokenizers.sides})
+        return build(self.recipe, self.tokenizers.sizes)
 
     def configure_model(self) -> None:
         """Convert and shard the model; Lightning calls this once the devices have met, before loading a checkpoint."""

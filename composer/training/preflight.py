@@ -80,7 +80,7 @@ def check_model_and_data(
         model = source.recipe.model
         depends_on_sizes = model["embedding"] == "one_hot" or model["output"]["kind"] == "identity"
         if planned and sample and sample.is_all and depends_on_sizes:
-            plan(source.recipe, sample.vocabularies())
+            plan(source.recipe, sample.data.tokenizers.sizes)
     except ComposerError as error:
         faults += error.faults
     if faults or planned is None:
@@ -161,7 +161,7 @@ def machine_faults(recipe: Recipe, planned: Plan, sample: DryRun | None) -> list
     """Return why a recipe does not train on this machine: its memory, its devices, their precision, its packages."""
     fault = memory_fault(recipe, planned.parameters)
     if fault and sample:  # planned with bounds of the vocabularies, which are smaller; a sample's are not larger
-        fault = memory_fault(recipe, plan(recipe, sample.vocabularies()).parameters)
+        fault = memory_fault(recipe, plan(recipe, sample.data.tokenizers.sizes).parameters)
     faults = [fault] if fault and sample else []
     faults += tokenizer_faults(recipe)
     shown = ("enable_progress_bar", "enable_model_summary", "log_every_n_steps", "timeout_minutes")

@@ -239,7 +239,7 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
         },
         "recipe_sha256": sha256,
         "tokenizer_sha256": tokenizers.sha256,
-        "vocabularies": {side: tokenizers.size(side) for side in tokenizers.sides},
+        "vocabularies": tokenizers.sizes,
         "parameters": count_parameters(training.module.model),
         "wandb_id": secrets.token_hex(4),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,8 @@ from torch import Tensor
 from blocks.core.contract import Record
 from composer.data.sources import TARGET
 from composer.inference.decode import SourceIds, decode_all, evaluation_mode, source_tensor
-from composer.inference.run import Run, encode_lines, oom_as_run_failed
+from composer.inference.lines import encode_lines, encode_targets
+from composer.inference.run import Run, oom_as_run_failed
 from composer.model.encoder_decoder import BOS, SPECIAL_TOKENS, StepInputs
 from composer.viz.memory import Memory, Panel, memories
 from composer.viz.page import png_uri, render
@@ -45,8 +46,14 @@ class Alignment:
         return render("frame.html", page=alignment_page(self), height=height, title=self.output)
 
 
-def alignments(run: Run, lines: Sequence[str], origin: str = "") -> list[Alignment]:
-    """Return the attention weights with which a run decodes each line.
+def alignments(
+    run: Run,
+    lines: Sequence[str],
+    origin: str = "",
+    targets: Sequence[str] | None = None,
+    max_tokens: int = MAX_TOKENS,
+) -> list[Alignment]:
+    """Return the attention weights with which a run decodes each line, or the target that is given for it.
 
     A model without encoders reads the line instead. A line for several encoders has their texts separated by tabs.
 
@@ -54,26 +61,36 @@ def alignments(run: Run, lines: Sequence[str], origin: str = "") -> list[Alignme
         DataError: If a line has another number of texts; `origin` is the file that the error names.
         RunFailed: If a device runs out of memory.
     """
-    texts, ids = encode_lines(run, dict(enumerate(lines, start=1)), origin)
+    texts, ids = encode_lines(run.recipe, run.tokenizers, dict(enumerate(lines, start=1)), origin)
     with oom_as_run_failed(ids):
-        outputs: Sequence[Sequence[int]] = run.tokenizers.encode(TARGET, lines)
-        if ids:
+        outputs: Sequence[Any]
+        if ids and targets is None:
             outputs = [best.ids for best, *_ in decode_all([run.model], ids, run.recipe.decoding)]
-        return [
-            alignment(run, {side: texts[side][at] for side in texts}, {side: ids[side][at] for side in ids}, output)
-            for at, output in enumerate(outputs)
-        ]
+        else:
+            target = encode_targets(run.recipe, run.tokenizers, lines, targets).target
+            outputs = [target[row] for row in range(len(target))]
+        return [alignment(run, _row(texts, at), _row(ids, at), output, max_tokens) for at, output in enumerate(outputs)]
 
 
-def alignment(run: Run, texts: Mapping[str, str], ids: Mapping[str, SourceIds], output: Sequence[int]) -> Alignment:
+def _row(columns: Mapping[str, Sequence[Any]], at: int) -> dict[str, Any]:
+    return {side: rows[at] for side, rows in columns.items()}
+
+
+def alignment(
+    run: Run,
+    texts: Mapping[str, str],
+    ids: Mapping[str, SourceIds],
+    output: Sequence[int],
+    max_tokens: int = MAX_TOKENS,
+) -> Alignment:
     """Return the attention weights of one sentence with a given output, with teacher forcing."""
     text = run.tokenizers.decode(TARGET, [output])[0]
     # a grid's size depends on the output's length, so a part of the output would have other pictures
     longest = max((len(row) for row in [*ids.values(), *([output] if run.model.max_target_ratio else [])]), default=0)
-    if longest > MAX_TOKENS:
-        return Alignment(texts, text, [], f"its {longest} tokens are more than the {MAX_TOKENS} of a picture")
-    note = f"the first {MAX_TOKENS} of {len(output)} tokens" if len(output) > MAX_TOKENS else ""
-    output = output[:MAX_TOKENS]
+    if longest > max_tokens:
+        return Alignment(texts, text, [], f"its {longest} tokens are more than the {max_tokens} of a picture")
+    note = f"the first {max_tokens} of {len(output)} tokens" if len(output) > max_tokens else ""
+    output = output[:max_tokens]
     tokens = {side: source_labels(run.tokenizers, side, row) for side, row in ids.items()}
     tokens[TARGET] = [SPECIAL_TOKENS[BOS], *token_labels(run.tokenizers, TARGET, output)]
     records: dict[Record, list[Tensor]] = {}

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from benchmarks.padding import fill_ratio
-from composer.data.collate import Batch, data_loader
+from composer.data.collate import Batch, BatchLoader
 from composer.data.encoding import Data, Encoded, Ids, load_data
 from composer.data.sampler import TrainBatchSampler
 from composer.data.sources import available_splits, check_files, open_pairs
@@ -68,7 +68,7 @@ def train_of(recipe: Recipe) -> Encoded:
 def first_batch(recipe: Recipe) -> Batch:
     """All training pairs at once, in the order of their numbers."""
     encoded = train_of(recipe)
-    return next(iter(data_loader(encoded, TrainBatchSampler(encoded, tokens_per_batch=1000, seed=1))))
+    return next(iter(BatchLoader(encoded, TrainBatchSampler(encoded, tokens_per_batch=1000, seed=1))))
 
 
 def test_a_story_is_all_sentences_before_its_question(babi_recipe: Make) -> None:
@@ -118,7 +118,7 @@ def test_a_batch_has_grids_of_stories_and_their_facts(babi_recipe: Make) -> None
 def test_data_without_stories_have_no_facts() -> None:
     ids = Ids.of([[[5], [6, 7]]], 9)
     encoded = Encoded({"source": ids}, ids, ["", ""], np.arange(2))
-    batch = next(iter(data_loader(encoded, TrainBatchSampler(encoded, tokens_per_batch=100, seed=1))))
+    batch = next(iter(BatchLoader(encoded, TrainBatchSampler(encoded, tokens_per_batch=100, seed=1))))
     assert tuple(batch["facts"].shape) == (2, 0)
 
 

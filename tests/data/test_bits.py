@@ -32,8 +32,8 @@ def test_every_word_is_decoded_to_itself(settings: dict) -> None:
     for side in ("source", "target"):
         words = bits_vocabulary(settings, side == "target")
         (ids,) = tokenizers.encode(side, [" ".join(words)])
-        assert ids == list(range(4, tokenizers.size(side)))
-        assert tokenizers.size(side) == TOKENIZERS["bits"](**settings).max_size(side == "target")
+        assert ids == list(range(4, tokenizers.sizes[side]))
+        assert tokenizers.sizes[side] == TOKENIZERS["bits"](**settings).max_size(side == "target")
         assert tokenizers.decode(side, [[BOS, *ids, EOS, PAD]]) == [" ".join(words)]
 
 
@@ -59,7 +59,7 @@ def test_features_are_the_digits_marks_and_numbers_of_the_words() -> None:
     features = bits_features(FULL, target=False)
     tokenizers = trained(FULL)
     (ids,) = tokenizers.encode("source", ["? ; 101@-0.37 011"])
-    assert features.shape == (tokenizers.size("source"), 2 + 2 + 3 + 1)
+    assert features.shape == (tokenizers.sizes["source"], 2 + 2 + 3 + 1)
     bos, eos, question, mark = np.eye(8)[:4]
     expected = [question, mark, [0, 0, 0, 0, 1, 0, 1, -0.37], [0, 0, 0, 0, 0, 1, 1, 0]]
     assert np.allclose(features[ids], expected)

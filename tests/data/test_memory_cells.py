@@ -65,7 +65,7 @@ def test_integers_have_ids_of_their_own_whatever_the_lines_hold() -> None:
     kind = {"integers": {"below": 12}}
     tokenizers = train_tokenizers({"tokenizer": kind}, {"source": ["3 1"], "target": []})
     line = "0 11  3"
-    assert tokenizers.size("source") == tokenizers.size("target") == NUM_SPECIAL + 12
+    assert tokenizers.sizes["source"] == tokenizers.sizes["target"] == NUM_SPECIAL + 12
     assert tokenizers.encode("target", [line]) == [[NUM_SPECIAL, NUM_SPECIAL + 11, NUM_SPECIAL + 3]]
     assert tokenizers.decode("target", tokenizers.encode("source", [line])) == ["0 11 3"]
     assert tokenizers.encode("source", ["12 -1 03 ⟨pad⟩ x"]) == [[UNK] * 5]

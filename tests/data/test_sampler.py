@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.padding import fill_ratio
-from composer.data.collate import data_loader, pad_rows
+from composer.data.collate import BatchLoader, pad_rows
 from composer.data.encoding import Encoded, Ids
 from composer.data.sampler import (
     EvalBatchSampler,
@@ -101,7 +101,7 @@ def test_a_resumed_order_continues_where_it_stopped():
 
 def test_the_fill_ratio_is_that_of_the_tensors():
     encoded = some(80, sides=("left", "right"))
-    batches = list(data_loader(encoded, order(encoded)))
+    batches = list(BatchLoader(encoded, order(encoded)))
     sides = {side: [batch["sources"][side] for batch in batches] for side in ("left", "right")}
     sides["target"] = [batch["target_out"] for batch in batches]
     sides["all"] = [tensor for side in list(sides) for tensor in sides[side]]
@@ -113,7 +113,7 @@ def test_the_fill_ratio_is_that_of_the_tensors():
 
 def test_fewer_rows_than_devices_gives_rows_without_weight():
     encoded = some(1, longest=5)
-    batches = [next(iter(data_loader(encoded, order(encoded, world=3, rank=rank)))) for rank in range(3)]
+    batches = [next(iter(BatchLoader(encoded, order(encoded, world=3, rank=rank)))) for rank in range(3)]
     assert [batch["rows"].tolist() for batch in batches] == [[0], [-1], [-1]]
     assert [int((batch["target_out"] != 0).sum()) for batch in batches] == [batches[0]["tokens"], 0, 0]
     assert all((batch["sources"]["source"] != 0).any() for batch in batches)
@@ -123,8 +123,8 @@ def test_fewer_rows_than_devices_gives_rows_without_weight():
 @pytest.mark.parametrize("world", [1, 2, 3, 8])
 def test_any_number_of_devices_trains_on_the_same_batches_in_the_same_order(world, count):
     encoded = some(count)
-    alone = [batch["rows"].tolist() for batch in data_loader(encoded, order(encoded))]
-    parts = [list(data_loader(encoded, order(encoded, world=world, rank=rank))) for rank in range(world)]
+    alone = [batch["rows"].tolist() for batch in BatchLoader(encoded, order(encoded))]
+    parts = [list(BatchLoader(encoded, order(encoded, world=world, rank=rank))) for rank in range(world)]
     assert [len(part) for part in parts] == [len(alone)] * world
     for expected, together in zip(alone, zip(*parts, strict=True), strict=True):
         assert sorted(row for batch in together for row in batch["rows"].tolist() if row >= 0) == sorted(expected)
@@ -153,7 +153,7 @@ def test_tokens_are_split_evenly(world, budget):
 def test_evaluation_with_fewer_rows_than_devices_pads_the_ranks(world):
     encoded = some(3)
     orders = [EvalBatchSampler(encoded, tokens_per_batch=10**6, rank=rank, world=world) for rank in range(world)]
-    parts = [list(data_loader(encoded, order_)) for order_ in orders]
+    parts = [list(BatchLoader(encoded, order_)) for order_ in orders]
     assert {len(part) for part in parts} == {1}
     assert sorted(row for part in parts for row in part[0]["rows"].tolist() if row >= 0) == [0, 1, 2]
     assert sum(float((part[0]["target_out"] != 0).sum()) for part in parts) == parts[0][0]["tokens"]
@@ -161,7 +161,7 @@ def test_evaluation_with_fewer_rows_than_devices_pads_the_ranks(world):
 
 def test_a_batch_has_shifted_targets_and_padding_on_the_right():
     encoded = some(40, sides=("left", "right"))
-    (batch,) = data_loader(encoded, EvalBatchSampler(encoded, tokens_per_batch=10**9))
+    (batch,) = BatchLoader(encoded, EvalBatchSampler(encoded, tokens_per_batch=10**9))
     for at, row in enumerate(batch["rows"].tolist()):
         target = encoded.target[row]
         assert _real(batch["target_in"][at]) == [BOS, *target]
@@ -183,7 +183,7 @@ def _real(row: torch.Tensor) -> list[int]:
 def test_evaluation_reads_every_row_once_in_equally_many_batches_per_device(world):
     encoded = some(100)
     parts = [
-        list(data_loader(encoded, EvalBatchSampler(encoded, tokens_per_batch=90, rank=rank, world=world)))
+        list(BatchLoader(encoded, EvalBatchSampler(encoded, tokens_per_batch=90, rank=rank, world=world)))
         for rank in range(world)
     ]
     assert len({len(part) for part in parts}) == 1
@@ -195,7 +195,7 @@ def test_loaders_do_not_draw_from_the_global_generator():
     encoded = some(50)
     for workers in (0, 1):
         torch.manual_seed(3)
-        list(data_loader(encoded, order(encoded), workers))
+        list(BatchLoader(encoded, order(encoded), workers))
         expected = torch.rand(3)
         torch.manual_seed(3)
         assert torch.equal(expected, torch.rand(3))
@@ -203,7 +203,7 @@ def test_loaders_do_not_draw_from_the_global_generator():
 
 def test_workers_give_the_same_batches():
     encoded = some(60)
-    alone, helped = (list(data_loader(encoded, order(encoded), workers)) for workers in (0, 2))
+    alone, helped = (list(BatchLoader(encoded, order(encoded), workers)) for workers in (0, 2))
     assert all(torch.equal(one["target_in"], two["target_in"]) for one, two in zip(alone, helped, strict=True))
 
 

@@ -64,7 +64,7 @@ def test_training_lines_are_decoded_exactly(kind):
     tokenizers = trained(kind)
     for side, lines in BOTH.items():
         assert tokenizers.decode(side, tokenizers.encode(side, lines)) == lines
-        assert all(4 <= index < tokenizers.size(side) for row in tokenizers.encode(side, lines) for index in row)
+        assert all(4 <= index < tokenizers.sizes[side] for row in tokenizers.encode(side, lines) for index in row)
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -94,7 +94,7 @@ def test_joint_sides_share_one_vocabulary():
     assert trained({"bpe": {"size": 300, "joint": True}}).sides == {"source": 0, "target": 0}
     separate = trained({"char": {"size": 10}})
     assert separate.sides == {"source": 0, "target": 1}
-    assert separate.size("target") == 10
+    assert separate.sizes["target"] == 10
     assert TOKENIZERS["word"](size=7).train(BOTH)[0].get_vocab_size() == 7
 
 
@@ -139,7 +139,7 @@ def test_a_token_that_looks_special_is_unknown():
     lines = ["⟨pad⟩ ⟨bos⟩ ⟨eos⟩ ⟨unk⟩ a b"] * 3
     tokenizers = train_tokenizers({"tokenizer": {"word": {"split": "spaces"}}}, {"target": lines})
     assert tokenizers.encode("target", lines[:1]) == [[UNK] * 4 + [4, 5]]
-    assert tokenizers.size("target") == 6
+    assert tokenizers.sizes["target"] == 6
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])

@@ -70,7 +70,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     (inside / "recipe.yaml").write_text(recipe.dump(), encoding="utf-8")
     tokenizers.save(inside / "tokenizer.json")
     torch.manual_seed(1)
-    model = build(recipe, {side: tokenizers.size(side) for side in tokenizers.sides})
+    model = build(recipe, tokenizers.sizes)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     save_weights(model, inside / "model.safetensors")

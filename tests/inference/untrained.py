@@ -69,7 +69,7 @@ decoding: {decoding}
         tokenizers = type(tokenizers).load(RunDir(like).tokenizer)
     tokenizers.save(folder / "tokenizer.json")
     torch.manual_seed(seed)
-    built = build(loaded, {side: tokenizers.size(side) for side in tokenizers.sides})
+    built = build(loaded, tokenizers.sizes)
     with torch.no_grad():
         built.output.weight.mul_(4.0)
     save_weights(built, folder / "model.safetensors")

@@ -77,7 +77,7 @@ def signature(recipe: Recipe, folder: Path) -> Mapping[str, Any]:
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     opened = open_run(run)
     settings, encoded = decoding_settings(recipe), torch.arange(4, 8).tolist()
-    size = min(opened.tokenizers.size(side) for side in opened.tokenizers.sides)
+    size = min(opened.tokenizers.sizes.values())
     ids = [[min(index, size - 1) for index in encoded[:length]] for length in (1, 3)]
     sources = {
         key: [torch.tensor([row + [0] * (6 - len(row))]) if key == "story" else row for row in ids]

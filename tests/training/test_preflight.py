@@ -156,7 +156,7 @@ def test_a_model_that_the_memory_cannot_train(tiny: Tiny, tmp_path: Path, monkey
     """Its weights fit, and with gradients and Adam's two means of each they do not."""
     sample = dry_run(DataSource(tiny(), []), {})
     assert sample is not None
-    parameters = plan(tiny(), sample.vocabularies()).parameters
+    parameters = plan(tiny(), sample.data.tokenizers.sizes).parameters
     monkeypatch.setattr(preflight, "available_memory", lambda: 8.0 * parameters)
     assert weights.available_memory() > 8.0 * parameters
     (fault,) = check(tiny())

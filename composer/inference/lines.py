@@ -1,0 +1,107 @@
+"""Lines of text as ids, and what a model computes of given targets: logits and log-probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from composer.data.collate import Batch, BatchLoader
+from composer.data.encoding import Encoded, encode_pairs
+from composer.data.sampler import EvalBatchSampler
+from composer.data.sources import TARGET, Pairs, source_names
+from composer.data.stories import encode_side, story_fault, story_shape
+from composer.data.tokenizer import Tokenizers
+from composer.errors import DataError, Fault, RunError
+from composer.inference.decode import SourceIds, evaluation_mode
+from composer.model.encoder_decoder import PAD, EncoderDecoder
+from composer.recipe.recipe import Recipe
+
+POSITIONS = 2048
+"""Target positions whose logits are computed at once."""
+
+
+class Score(NamedTuple):
+    """The log-probabilities of a target's tokens in nats, eos last; `total` is their sum, a `Translation`'s score."""
+
+    total: float
+    tokens: list[str]
+    log_probabilities: list[float]
+
+
+def score_targets(model: EncoderDecoder, encoded: Encoded, words: Sequence[str]) -> list[Score]:
+    """Return the score of every target; `words` has the token of each id."""
+    scores: dict[int, Score] = {}
+    with evaluation_mode([model]):
+        for batch, logits in teacher_forced_logits(model, encoded):
+            target = batch["target_out"]  # (B, T)
+            log_p = logits.float().log_softmax(-1).gather(-1, target[..., None])[..., 0]  # (B, T)
+            for row, ids, values in zip(batch["rows"].tolist(), target.tolist(), log_p.tolist(), strict=True):
+                count = len(ids) - ids.count(PAD)
+                scores[row] = Score(sum(values[:count]), [words[token] for token in ids[:count]], values[:count])
+    return [scores[row] for row in range(len(encoded))]
+
+
+def teacher_forced_logits(model: EncoderDecoder, encoded: Encoded) -> Iterator[tuple[Batch, Tensor]]:
+    """Yield the batches of all pairs, on the model's device, and the logits of each, (B, T, V)."""
+    for batch in BatchLoader(encoded, EvalBatchSampler(encoded, tokens_per_batch=POSITIONS)):
+        moved = to_device(batch, model.device)
+        yield moved, model(moved["sources"], moved["target_in"])
+
+
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """Return a batch with the ids of all sides on a device."""
+    sources = {side: ids.to(device) for side, ids in batch["sources"].items()}
+    targets = {"target_in": batch["target_in"].to(device), "target_out": batch["target_out"].to(device)}
+    return cast("Batch", {**batch, "sources": sources, **targets})
+
+
+def encode_targets(
+    recipe: Recipe, tokenizers: Tokenizers, lines: Sequence[str], targets: Sequence[str] | None
+) -> Encoded:
+    """Return the ids of lines and their targets. Raises RunError and DataError."""
+    sides = source_names(recipe)
+    lines, targets = (lines, targets) if sides or targets is not None else ([""] * len(lines), lines)
+    if isinstance(lines, str) or isinstance(targets, str) or len(lines) != len(targets or ()):
+        message = f"there are {len(lines)} lines and {len(targets or ())} targets"
+        raise RunError.of(message, "give a list of lines, and a list with the target of each")
+    texts, _ = encode_lines(recipe, tokenizers, dict(enumerate(lines, start=1)), "<lines>")
+    return encode_pairs(recipe, Pairs({**texts, TARGET: targets or ()}), tokenizers)
+
+
+def split_columns(line: str, sides: Sequence[str], number: int, origin: str) -> list[str]:
+    """Return what each encoder reads of a line. Raises DataError."""
+    if len(sides) <= 1:
+        return [line][: len(sides)]
+    results = line.split("\t")
+    if len(results) != len(sides):
+        texts = "1 text" if len(results) == 1 else f"{len(results)} texts"
+        message = f"this line has {texts}, and the model reads {len(sides)}: {', '.join(sides)}"
+        fix = "put a tab between the texts, in this order"
+        raise DataError([Fault(origin, number, 1, "columns", "", message, fix, line[:200])])
+    return results
+
+
+def encode_lines(
+    recipe: Recipe, tokenizers: Tokenizers, lines: Mapping[int, str], origin: str
+) -> tuple[dict[str, list[str]], dict[str, list[SourceIds]]]:
+    """Return the texts and the ids of each side of lines, given by their numbers. Raises DataError.
+
+    `origin` is the file that faults name: a line with another number of texts, or a story that is not one.
+    """
+    sides = source_names(recipe)
+    rows = [split_columns(line, sides, number, origin) for number, line in lines.items()]
+    texts = {side: [row[column] for row in rows] for column, side in enumerate(sides)}
+    fix = "end each sentence with a full stop; the model's sentences are no longer than those it was trained on"
+    faults = [
+        Fault(origin, number, 1, "story", "", message, fix, text[:200])
+        for side, column in texts.items()
+        if (shape := story_shape(recipe, side))
+        for number, text in zip(lines, column, strict=True)
+        if (message := story_fault(text, shape))
+    ]
+    if faults:
+        raise DataError(faults)
+    return texts, {side: encode_side(recipe, tokenizers, side, column) for side, column in texts.items()}
