@@ -110,6 +110,12 @@ def recorded_vocabularies(record: Mapping[str, Any]) -> dict[str, int] | None:
     return sizes if sizes and all(size > 0 for size in sizes.values()) else None
 
 
+def seed_dirs(folder: Path) -> dict[int, RunDir]:
+    """Return the run folders of several seeds of a recipe, `seed-N` in a folder, by N in order."""
+    runs = {path.name.removeprefix("seed-"): RunDir(path) for path in folder.glob("seed-*") if path.is_dir()}
+    return {int(seed): runs[seed] for seed in sorted(filter(str.isdecimal, runs), key=int)}
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a metrics.jsonl, [] if there is none. Lines that a crash has cut off are skipped."""
     rows = []

@@ -10,21 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from composer import api
-from composer.cli.options import (
-    AsJson,
-    DataDir,
-    Overrides,
-    RecipeOrRun,
-    echo,
-    make_table,
-    print_json,
-    table_console,
-    with_examples,
-)
+from composer.cli import options
 from composer.formatting import to_json
 
 commands = typer.Typer()
-command = partial(with_examples, commands)
+command = partial(options.with_examples, commands)
 
 
 @command(
@@ -37,9 +27,9 @@ command = partial(with_examples, commands)
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="A recipe, a run folder, or SWEEP#WHICH.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
-    data: DataDir = None,
+    data: options.DataDir = None,
     quick: Annotated[bool, typer.Option("--quick", help="Skip the significance test.")] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Compare two recipes or runs.
 
@@ -51,11 +41,11 @@ def diff(
     """
     from composer.comparison.diff import diff as compare
 
-    difference = compare(a, b, data, quick, lambda line: echo(line, err=True))
+    difference = compare(a, b, data, quick, lambda line: options.echo(line, err=True))
     if as_json:
-        print_json(difference.as_json())
+        options.print_json(difference.as_json())
     else:
-        echo(difference.text())
+        options.echo(difference.text())
 
 
 @command(
@@ -64,8 +54,8 @@ def diff(
     "seqcomposer draw runs/mine --output mine.md     # Mermaid in Markdown, as GitHub shows it",
 )
 def draw(
-    recipe: RecipeOrRun,
-    overrides: Overrides = None,
+    recipe: options.RecipeOrRun,
+    overrides: options.Overrides = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", metavar="F", help="New .svg, .mmd, .md or .html file.  [default: Mermaid to stdout]"),
@@ -84,13 +74,13 @@ def draw(
         check_output(output)
     drawing = draw_recipe(recipe, overrides or ())
     if output is None:
-        echo(drawing.mermaid(), nl=False)
+        options.echo(drawing.mermaid(), nl=False)
     else:
-        echo(f"wrote {drawing.save(output)}")
+        options.echo(f"wrote {drawing.save(output)}")
 
 
 @command("seqcomposer fingerprints recipes/quickstart.yaml", "seqcomposer fingerprints runs/mine --json | jq -r .run")
-def fingerprints(path: RecipeOrRun, data: DataDir = None, as_json: AsJson = False) -> None:
+def fingerprints(path: options.RecipeOrRun, data: options.DataDir = None, as_json: options.AsJson = False) -> None:
     """Print SHA-256 fingerprints of model, data and run.
 
     They are of the model, the data, and all that decides a training. They do not depend on how the recipe is written:
@@ -103,10 +93,10 @@ def fingerprints(path: RecipeOrRun, data: DataDir = None, as_json: AsJson = Fals
 
     prints = fingerprints_of(path, data)
     if as_json:
-        print_json(prints)
+        options.print_json(prints)
     else:
         for name, value in prints.items():
-            echo(f"{name:8}{value}")
+            options.echo(f"{name:8}{value}")
 
 
 @command("seqcomposer blocks", "seqcomposer blocks self_attention")
@@ -117,10 +107,10 @@ def blocks(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A 
     if name is not None:
         print_block(name, api.blocks(name))
         return
-    table = make_table(["block", "description"])
+    table = options.make_table(["block", "description"])
     for key, block in api.blocks().items():
         table.add_row(key, escape(block["description"]))
-    table_console().print(table)
+    options.table_console().print(table)
 
 
 @command("seqcomposer schema > recipe.schema.json")
@@ -134,7 +124,7 @@ def schema(
     Editors offer completion, hover texts and errors while typing with it.
     """
     if not write:
-        print_json(api.schema())
+        options.print_json(api.schema())
         return
     from composer.recipe import python_classes
     from composer.recipe import schema_generator as recipe_schema
@@ -146,7 +136,7 @@ def schema(
     }
     for file, text in texts.items():
         file.write_text(text, encoding="utf-8")
-        echo(f"wrote {file}")
+        options.echo(f"wrote {file}")
 
 
 def print_block(name: str, block: Mapping[str, Any]) -> None:
@@ -155,14 +145,14 @@ def print_block(name: str, block: Mapping[str, Any]) -> None:
 
     from composer.recipe.schema_reader import describe, scalar_text
 
-    table = make_table(["setting", "value", "default", "meaning"])
+    table = options.make_table(["setting", "value", "default", "meaning"])
     for key, setting in block["properties"].items():
         reference = setting.get("$ref", "").rpartition("/")[2]
         value = f"a {reference}" if reference else describe(setting).replace("`", "")
         optional = "-" if setting.get("default") is None else scalar_text(setting["default"])
         default = "required" if key in block["required"] else optional
         table.add_row(key, escape(value), escape(default), escape(setting.get("description", "")))
-    console = table_console()
+    console = options.table_console()
     console.print(f"{name}: {block['description']}", markup=False, highlight=False)
     if first := block.get("x-first"):
         console.print(f"`- {name}: VALUE` sets `{first}`.", markup=False, highlight=False)

@@ -10,20 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from composer.cli.options import (
-    DONE,
-    REFUSED,
-    AsJson,
-    DataDir,
-    Overrides,
-    Recipe,
-    echo,
-    make_table,
-    print_json,
-    show_loading,
-    table_console,
-    with_examples,
-)
+from composer.cli import options
 from composer.errors import ComposerError, Fault, count_faults
 from composer.formatting import format_bound, format_bytes, si
 from composer.recipe.metrics import format_score
@@ -33,7 +20,7 @@ if TYPE_CHECKING:
     from composer.training.multi_seed import SeedRuns
 
 commands = typer.Typer()
-command = partial(with_examples, commands)
+command = partial(options.with_examples, commands)
 
 
 @command(
@@ -55,17 +42,17 @@ def new(
     from composer.cli import new_recipe
 
     path = new_recipe.new(source, target, output)
-    echo("\n".join(new_recipe.next_steps(source, target, path)))
+    options.echo("\n".join(new_recipe.next_steps(source, target, path)))
 
 
 @command("seqcomposer check recipes/quickstart.yaml", "seqcomposer check --json mine/*.yaml")
 def check(
     recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE", help="Recipes (YAML files).")],
-    data: DataDir = None,
+    data: options.DataDir = None,
     any_machine: Annotated[
         bool, typer.Option("--any-machine", help="Leave out what only this machine cannot do: devices and memory.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Report every error of recipes and their data.
 
@@ -78,10 +65,10 @@ def check(
     errors = [fault for fault in faults if fault.severity == "error"]
     if not (errors or as_json) and len(recipes) == 1:
         folder = ["--data", str(data)] if data else []
-        echo(f"next: {shlex.join(['seqcomposer', 'train', str(recipes[0]), *folder])}")
+        options.echo(f"next: {shlex.join(['seqcomposer', 'train', str(recipes[0]), *folder])}")
     if as_json:
-        print_json([fault.as_dict() for fault in sorted(set(faults))])
-        raise typer.Exit(REFUSED if errors else DONE)
+        options.print_json([fault.as_dict() for fault in sorted(set(faults))])
+        raise typer.Exit(options.REFUSED if errors else options.DONE)
     if errors:
         raise ComposerError(errors)
 
@@ -90,7 +77,7 @@ def _faults_of(path: Path, data: Path | None, any_machine: bool, quiet: bool) ->
     from composer.recipe.recipe import load
 
     try:
-        with show_loading():
+        with options.show_loading():
             recipe = load(path, data_dir=data)
             # imported late: an error in the text of a recipe needs no torch
             from composer.training.preflight import check_recipe
@@ -105,18 +92,18 @@ def _faults_of(path: Path, data: Path | None, any_machine: bool, quiet: bool) ->
         budget = f"trains for {' or '.join(budgets)}{', whichever ends first' if len(budgets) > 1 else ''}"
         count = f", {count_faults(plan.warnings)}" if plan.warnings else ""
         size = format_bound(f"{plan.parameters:,} parameters", plan.at_most)
-        echo(f"{path}: no errors{count}; {size}; {budget}")
+        options.echo(f"{path}: no errors{count}; {size}; {budget}")
     return [*plan.warnings]
 
 
 def print_warnings(warnings: Iterable[Fault]) -> None:
     """Print warnings to stderr."""
     for warning in warnings:
-        echo(warning.render(), err=True)
+        options.echo(warning.render(), err=True)
 
 
 @command("seqcomposer plan recipes/quickstart.yaml", "seqcomposer plan --json mine.yaml | jq .parameters")
-def plan(recipe: Recipe, as_json: AsJson = False) -> None:
+def plan(recipe: options.Recipe, as_json: options.AsJson = False) -> None:
     """Show what a recipe costs, block by block.
 
     Those are width, parameters, FLOPs and decoding state of every block. The model is built by the same code as for
@@ -130,7 +117,7 @@ def plan(recipe: Recipe, as_json: AsJson = False) -> None:
     planned = check_recipe(loaded, any_machine=True, any_data=True)
     print_warnings(planned.warnings)
     if as_json:
-        print_json(planned.as_json())
+        options.print_json(planned.as_json())
     else:
         print_plan(planned)
 
@@ -145,9 +132,9 @@ def plan(recipe: Recipe, as_json: AsJson = False) -> None:
     "seqcomposer train recipes/sweeps/attention_scores.yaml score=dot     # one point of a sweep",
 )
 def train(
-    recipe: Recipe,
-    overrides: Overrides = None,
-    data: DataDir = None,
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    data: options.DataDir = None,
     run: Annotated[
         Path | None, typer.Option("--run", metavar="DIR", help="The run folder.  [default: runs/NAME]")
     ] = None,
@@ -192,10 +179,10 @@ def train(
         from composer.training.multi_seed import train_seeds
 
         folder = run or RUNS / loaded.name
-        seed_runs, status = train_seeds(recipe, seeds, folder, echo, overrides or (), data, resume, from_run)
+        seed_runs, status = train_seeds(recipe, seeds, folder, options.echo, overrides or (), data, resume, from_run)
         print_seeds(seed_runs, folder)
         raise typer.Exit(status)
-    with show_loading():
+    with options.show_loading():
         from composer.training.train import train as train_recipe
     train_recipe(loaded, run=run, data=data, resume=resume, start_from=from_run, finish=finish)
 
@@ -204,7 +191,7 @@ def print_plan(plan: Plan) -> None:
     """Print a plan as a table of nested blocks."""
     from rich.markup import escape
 
-    table = make_table(["block", "width", "parameters", "FLOPs", "state"], right=4, footer=True)
+    table = options.make_table(["block", "width", "parameters", "FLOPs", "state"], right=4, footer=True)
     loops, bounds = any(row.loops for row in plan.rows), ", at most" if plan.at_most else ""
     if loops:
         table.add_column("runs position by position because it")
@@ -215,7 +202,7 @@ def print_plan(plan: Plan) -> None:
     totals = (f"{plan.parameters:,}", si(plan.flops), format_bytes(plan.state_bytes))
     for column, total in zip(table.columns, (f"all{bounds}", "", *totals), strict=False):
         column.footer = total
-    console = table_console()
+    console = options.table_console()
     console.print(table)
     sizes = ", ".join(f"{key} {size:,}" for key, size in plan.vocabularies.items())
     console.print(f"FLOPs and state: one pair of {plan.tokens} + {plan.tokens} tokens, forward.", highlight=False)
@@ -243,11 +230,11 @@ def print_seeds(runs: SeedRuns, folder: Path) -> None:
         return
     wanted = dict.fromkeys((runs.metric, runs.metric.replace("val/", "test/"), "val/loss", "test/loss"))
     names = [name for name in wanted if any(name in seed.scores for seed in runs.seeds)]
-    table = make_table(["seed", "status", "steps", "minutes", *names], right=2 + len(names))
+    table = options.make_table(["seed", "status", "steps", "minutes", *names], right=2 + len(names))
     for seed in runs.seeds:
         scores = ["-" if (score := seed.scores.get(name)) is None else format_score(name, score) for name in names]
         table.add_row(str(seed.seed), seed.status, f"{seed.steps:,}", f"{seed.minutes:.1f}", *scores)
-    console = table_console()
+    console = options.table_console()
     console.print(table)
     best = f"The best by {runs.metric}: seed {runs.best}."
     none = f"No seed has finished with a {runs.metric}, so none is the best."

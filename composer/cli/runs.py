@@ -10,19 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from composer.cli.options import (
-    AsJson,
-    Checkpoint,
-    DataDir,
-    Overrides,
-    Run,
-    echo,
-    make_table,
-    print_json,
-    show_loading,
-    table_console,
-    with_examples,
-)
+from composer.cli import options
 from composer.errors import RunError
 from composer.hub.remotes import DEFAULT_MAX_GIB
 from composer.recipe.metrics import METRICS_BY_LENGTH, format_score, metric_of
@@ -31,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 commands = typer.Typer()
-command = partial(with_examples, commands)
+command = partial(options.with_examples, commands)
 
 
 @command(
@@ -50,7 +38,7 @@ def translate(
     prefix: Annotated[
         Path | None, typer.Option("--prefix", metavar="F", help="A file with a forced target prefix for each line.")
     ] = None,
-    checkpoint: Checkpoint = None,
+    checkpoint: options.Checkpoint = None,
     source: Annotated[
         Path | None, typer.Option("--input", metavar="F", help="The text to translate.  [default: stdin]")
     ] = None,
@@ -69,7 +57,7 @@ def translate(
     if text := next((folder for folder in folders[1:] if not folder.exists()), None):
         command = f"printf '%s\\n' {shlex.quote(str(text))} | seqcomposer translate {shlex.quote(str(folders[0]))}"
         raise RunError.of(f"there is no run `{text}`", f"if that is text to translate: `{command}`")
-    with show_loading():
+    with options.show_loading():
         from composer.inference.translate import translate as translate_text
     files = {"prefix": prefix, "source": source, "output": output}
     translate_text(folders, overrides, beam=beam, n_best=n_best, scores=scores, checkpoint=checkpoint, **files)
@@ -86,8 +74,8 @@ def _is_override(argument: str) -> bool:
     "seqcomposer evaluate runs/copy 'data.generate.copy.test_lengths=[100,400]'",
 )
 def evaluate(
-    run: Run,
-    overrides: Overrides = None,
+    run: options.Run,
+    overrides: options.Overrides = None,
     split: Annotated[
         str | None,
         typer.Option("--split", metavar="NAME", help="test, val, train or a test set of the recipe.  [default: test]"),
@@ -107,9 +95,9 @@ def evaluate(
         Path | None,
         typer.Option("--hypotheses", metavar="F", help="Write decoded lines, as JSON lines that COMET reads."),
     ] = None,
-    checkpoint: Checkpoint = None,
-    data: DataDir = None,
-    as_json: AsJson = False,
+    checkpoint: options.Checkpoint = None,
+    data: options.DataDir = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Evaluate a run: BLEU, chrF, perplexity and more.
 
@@ -118,12 +106,12 @@ def evaluate(
     `data.generate...` (other data of the same task, such as longer inputs than in training); for stories
     `data.babi.tasks` and `data.babi.folder`.
     """
-    with show_loading():
+    with options.show_loading():
         from composer.evaluation import evaluate as evaluate_run
     files = (sources or (), targets or (), name)
     result = evaluate_run(run, split, data, overrides or (), *files, hypotheses=hypotheses, checkpoint=checkpoint)
     if as_json:
-        print_json(result)
+        options.print_json(result)
     else:
         print_evaluation(result)
 
@@ -133,13 +121,13 @@ def evaluate(
     "seqcomposer report runs/mine --split val --sentence 'a man sleeps' --output mine.html",
 )
 def report(
-    run: Run,
+    run: options.Run,
     split: Annotated[
         str | None,
         typer.Option("--split", metavar="NAME", help="Split to report on.  [default: test, or val without one]"),
     ] = None,
-    checkpoint: Checkpoint = None,
-    data: DataDir = None,
+    checkpoint: options.Checkpoint = None,
+    data: options.DataDir = None,
     sentences: Annotated[
         list[str] | None,
         typer.Option("--sentence", metavar="TEXT", help="Sentence for attention maps; may be repeated."),
@@ -153,10 +141,12 @@ def report(
     Shows learning curves, translations, attention maps and BLEU by source length. The page opens offline. The run need
     not have finished: its last checkpoint is used then.
     """
-    with show_loading():
+    with options.show_loading():
         from composer.viz.report import report as write_report
-    file = write_report(run, split, data, sentences or (), output, lambda text: echo(text, err=True), checkpoint)
-    echo(f"wrote {file} ({file.stat().st_size / 1024:,.0f} KiB); it opens in a browser, offline")
+    file = write_report(
+        run, split, data, sentences or (), output, lambda text: options.echo(text, err=True), checkpoint
+    )
+    options.echo(f"wrote {file} ({file.stat().st_size / 1024:,.0f} KiB); it opens in a browser, offline")
 
 
 @command(
@@ -168,7 +158,7 @@ def report(
 )
 def export(
     source: Annotated[Path, typer.Argument(metavar="RUN|RECIPE", help="A run folder, or a recipe: a YAML file.")],
-    overrides: Overrides = None,
+    overrides: options.Overrides = None,
     script: Annotated[
         Path | None, typer.Option("--script", metavar="DIR", help="New folder of modules that need PyTorch alone.")
     ] = None,
@@ -192,11 +182,11 @@ def export(
     if script is not None:
         from composer.exporters.script import export_script
 
-        echo(f"wrote {export_script(source, script, overrides or ())}; try it: python {script} --help")
+        options.echo(f"wrote {export_script(source, script, overrides or ())}; try it: python {script} --help")
     if ctranslate2 is not None:
         from composer.exporters.ctranslate2 import export_ctranslate2
 
-        echo(f"wrote {export_ctranslate2(source, ctranslate2)}")
+        options.echo(f"wrote {export_ctranslate2(source, ctranslate2)}")
 
 
 @command(
@@ -205,7 +195,7 @@ def export(
     "seqcomposer pack runs/mine --output packs/mine       # a folder, for git or the Hugging Face hub",
 )
 def pack(
-    run: Run,
+    run: options.Run,
     output: Annotated[
         Path | None,
         typer.Option("--output", metavar="F|DIR", help="New .tar.gz file or folder.  [default: RECIPE-NAME.tar.gz]"),
@@ -227,11 +217,11 @@ def pack(
     from composer.recipe.recipe import load
 
     path = pack_run(run, output, license)
-    echo(f"wrote {path}")
-    echo(f"sha256 {fingerprint(path)}")
+    options.echo(f"wrote {path}")
+    options.echo(f"sha256 {fingerprint(path)}")
     for local_path in local_paths_in(load(run / "recipe.yaml").dataset):
         note = f"note: recipe.yaml names {local_path}, which others do not have; use a path inside the recipe's folder"
-        echo(note, err=True)
+        options.echo(note, err=True)
 
 
 @command(
@@ -270,14 +260,16 @@ def pull(
     from composer.hub.pull import pull_reference
 
     pulled = pull_reference(ref, output, sha256, max_gib)
-    echo(pulled.text(), err=True)
-    echo(pulled.extends())
+    options.echo(pulled.text(), err=True)
+    options.echo(pulled.extends())
 
 
 def length_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return a table of scores by source length."""
     metrics = {name: metric for name, metric in METRICS_BY_LENGTH.items() if any(name in row for row in rows)}
-    table = make_table(["words", "lines", *(metric.label for metric in metrics.values())], right=2 + len(metrics))
+    table = options.make_table(
+        ["words", "lines", *(metric.label for metric in metrics.values())], right=2 + len(metrics)
+    )
     for row in rows:
         scores = (metric.format(row[name]) for name, metric in metrics.items())
         table.add_row(str(row["words"]), f"{row['lines']:,}", *scores)
@@ -286,13 +278,13 @@ def length_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def print_evaluation(scores: Mapping[str, Any]) -> None:
     """Print the scores of a run, tables by length, and the signatures that make scores comparable."""
-    figures = make_table(["metric", "value"], right=1)
+    figures = options.make_table(["metric", "value"], right=1)
     figures.add_column("meaning")
     for name, value in scores.items():
         if isinstance(value, float):
             metric = metric_of(name)
             figures.add_row(name, format_score(name, value), metric.meaning if metric else "")
-    console = table_console()
+    console = options.table_console()
     console.print(figures)
     for name, value in scores.items():
         if isinstance(value, list):

@@ -9,20 +9,10 @@ from typing import Annotated
 import typer
 
 from composer import api
-from composer.cli.options import (
-    DONE,
-    FAILED,
-    AsJson,
-    DataDir,
-    Overrides,
-    echo,
-    print_json,
-    terminal_width,
-    with_examples,
-)
+from composer.cli import options
 
 commands = typer.Typer()
-command = partial(with_examples, commands)
+command = partial(options.with_examples, commands)
 
 
 @command(
@@ -33,10 +23,10 @@ command = partial(with_examples, commands)
 )
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep: a YAML file.")],
-    overrides: Overrides = None,
+    overrides: options.Overrides = None,
     workers: Annotated[int, typer.Option("--workers", min=1, metavar="N", help="Trials trained in parallel.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the points and their costs only.")] = False,
-    data: DataDir = None,
+    data: options.DataDir = None,
     run: Annotated[
         Path | None, typer.Option("--run", metavar="DIR", help="Directory of the sweep.  [default: runs/NAME]")
     ] = None,
@@ -46,7 +36,7 @@ def sweep(
     wandb: Annotated[
         Path | None, typer.Option("--wandb", metavar="F", help="Write a Weights & Biases sweep file; train nothing.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Run a sweep over architectures and settings.
 
@@ -56,7 +46,9 @@ def sweep(
     """
     if wandb is None and not dry_run:
         board = api.sweep(file, overrides or (), workers, data, run, ray)
-        raise typer.Exit(DONE if any(result.trial.status == "finished" for result in board.results) else FAILED)
+        raise typer.Exit(
+            options.DONE if any(result.trial.status == "finished" for result in board.results) else options.FAILED
+        )
     from composer.sweeps.points import dry_run_json, dry_run_text, list_points
     from composer.sweeps.spec import read_sweep
 
@@ -65,12 +57,12 @@ def sweep(
         from composer.sweeps.study import write_wandb_sweep
 
         for limitation in write_wandb_sweep(wandb, spec, overrides or (), data):
-            echo(f"note: {limitation}", err=True)
-        echo(f"wrote {wandb}\nnext: wandb sweep {wandb}", err=True)
+            options.echo(f"note: {limitation}", err=True)
+        options.echo(f"wrote {wandb}\nnext: wandb sweep {wandb}", err=True)
     if dry_run and as_json:
-        print_json(dry_run_json(spec, list_points(spec)))
+        options.print_json(dry_run_json(spec, list_points(spec)))
     elif dry_run:
-        echo(dry_run_text(spec, list_points(spec)))
+        options.echo(dry_run_text(spec, list_points(spec)))
 
 
 @command(
@@ -87,8 +79,8 @@ def leaderboard(
         tuple[str, str] | None,
         typer.Option("--compare", metavar="A B", help="Paired BLEU test of two runs: ranks, fingerprints or folders."),
     ] = None,
-    data: DataDir = None,
-    as_json: AsJson = False,
+    data: options.DataDir = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Rank the trials of a sweep.
 
@@ -100,11 +92,11 @@ def leaderboard(
         from composer.sweeps.leaderboard import compare_trials, comparison_text, find_run
 
         one, other = (find_run(board, word) for word in compare)
-        echo(comparison_text(compare_trials(one, other, data)))
+        options.echo(comparison_text(compare_trials(one, other, data)))
     elif as_json:
-        print_json(board.as_json())
+        options.print_json(board.as_json())
     else:
         from composer.sweeps.leaderboard_html import write_leaderboard
 
-        echo(board.text(terminal_width()))
-        echo(f"wrote {write_leaderboard(board, output)}")
+        options.echo(board.text(options.terminal_width()))
+        options.echo(f"wrote {write_leaderboard(board, output)}")

@@ -31,7 +31,7 @@ from composer.errors import ComposerError, Fault, RunError
 from composer.fingerprint import read_verified
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.recipe import Recipe, load
-from composer.run_dir import RunDir
+from composer.run_dir import RunDir, seed_dirs
 from composer.sweeps.leaderboard import Comparison, find_run, open_leaderboard
 from composer.sweeps.points import point_from_args
 
@@ -114,10 +114,10 @@ def _open_folder(path: Path, data: Path | None) -> Side:
     """Open a run, or a trial of a sweep that has not been trained. Raises ComposerError."""
     run = RunDir(path)
     if not run.record.exists():
-        seeds = sorted(str(file.parent) for file in path.glob("seed-*/run.json"))
+        seeds = [seed for seed in seed_dirs(path).values() if seed.record.exists()]
         if seeds:
             message = "this folder holds several runs of one recipe"
-            raise RunError.of(message, f"name one of them, `{seeds[0]}`", str(path))
+            raise RunError.of(message, f"name one of them, `{seeds[0].path}`", str(path))
         if (path / "sweep.json").exists():
             raise RunError.of("this is a whole sweep", f"name one of its trials by its rank, `{path}#1`", str(path))
         if run.recipe.is_file():

@@ -345,11 +345,10 @@ def find_hub_folder(recipe: Recipe, folders: Sequence[Path]) -> Path | None:
 
 def _from_hub(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
     hub = recipe.dataset["hub"]
-    local = find_hub_folder(recipe, folders)
-    name, version = str(local or hub["id"]), hub.get("revision")
+    place = str(find_hub_folder(recipe, folders) or hub["id"])
     datasets = tables.import_datasets()
     try:
-        dataset = datasets.load_dataset(name, hub.get("config"), split=hub[split], revision=version)
+        dataset = datasets.load_dataset(place, hub.get("config"), split=hub[split])
     except Exception as error:  # the hub's client has no common class of errors: no network, no such id, no such split
         message = f"the data set `{hub['id']}` has no `{hub[split]}` that can be read: {_root_cause(error)}"
         problem = Problem(split if "split" in str(error) else "id", "hub", message, "check its name and the network")

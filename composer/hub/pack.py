@@ -21,30 +21,8 @@ from typing import Any, BinaryIO
 
 from composer.atomic_io import atomic_directory, atomic_new_file, os_errors_as_run_errors, require_absent
 from composer.errors import RunError
+from composer.hub import pack_format
 from composer.hub.model_card import model_card
-from composer.hub.pack_format import (
-    FILES,
-    FOLDER,
-    FORMAT,
-    MANIFEST,
-    REGULAR,
-    VERSION,
-    Manifest,
-    Member,
-    basename,
-    check_card,
-    check_digests,
-    check_members,
-    check_record,
-    check_size,
-    copy_verified,
-    digest_file,
-    is_local_path,
-    open_file,
-    parse_manifest,
-    read_small,
-    refuse,
-)
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import strings_in
 from composer.run_dir import RunDir
@@ -57,8 +35,8 @@ MAX_MEMBER_BYTES = 8**11 - 1
 MAX_PADDING = 1 << 16
 PRIVATE_KEYS = frozenset(("host", "hostname", "user", "username", "pid", "cwd"))
 KINDS = {
-    **dict.fromkeys((b"0", b"\0"), REGULAR),
-    b"5": FOLDER,
+    **dict.fromkeys((b"0", b"\0"), pack_format.REGULAR),
+    b"5": pack_format.FOLDER,
     b"1": "hard link",
     b"2": "symbolic link",
     **dict.fromkeys((b"3", b"4"), "device"),
@@ -105,47 +83,47 @@ def pack(run: str | PathLike[str], output: str | Path | None = None, license: st
 def fingerprint(pack: Path) -> str:
     """Return the SHA-256 of the pack.json of a folder or an archive."""
     if pack.is_dir():
-        return parse_manifest((pack / MANIFEST).read_bytes(), pack).sha256
+        return pack_format.parse_manifest((pack / pack_format.MANIFEST).read_bytes(), pack).sha256
     with open_archive(pack, str(pack)) as archive:
         return archive.manifest.sha256
 
 
 @contextmanager
-def packed_temporarily(folder: RunDir, recipe: Recipe, license: str) -> Iterator[tuple[Manifest, Path]]:
+def packed_temporarily(folder: RunDir, recipe: Recipe, license: str) -> Iterator[tuple[pack_format.Manifest, Path]]:
     """Pack a run into a temporary folder, and yield the manifest and that folder."""
     with tempfile.TemporaryDirectory(prefix="seqcomposer-") as draft:
         yield write_pack(Path(draft), folder, recipe, license), Path(draft)
 
 
-def write_pack(target: Path, folder: RunDir, recipe: Recipe, license: str) -> Manifest:
+def write_pack(target: Path, folder: RunDir, recipe: Recipe, license: str) -> pack_format.Manifest:
     """Write the files of a pack and its pack.json into an empty folder. Raises RunError."""
     for name in ("recipe.yaml", "tokenizer.json", "model.safetensors"):
-        with open_file(folder.path / name, folder.path) as source, (target / name).open("xb") as copy:
+        with pack_format.open_file(folder.path / name, folder.path) as source, (target / name).open("xb") as copy:
             shutil.copyfileobj(source, copy)
-    metrics = read_small(folder.metrics, folder.path) if folder.metrics.exists() else b""
+    metrics = pack_format.read_small(folder.metrics, folder.path) if folder.metrics.exists() else b""
     (target / folder.metrics.name).write_bytes(metrics)
     record = folder.read()
-    check_record(record, folder.record)
+    pack_format.check_record(record, folder.record)
     (target / folder.record.name).write_bytes(redact_record(record))
     card = folder.path / CARD
     if card.exists() and license:
         message = "this run has a README.md, which is packed as its model card"
         raise RunError.of(message, "write `license:` at its head instead", str(card))
-    text = read_small(card, folder.path) if card.exists() else model_card(recipe, record, license).encode()
-    check_card(text, card)
+    text = pack_format.read_small(card, folder.path) if card.exists() else model_card(recipe, record, license).encode()
+    pack_format.check_card(text, card)
     (target / CARD).write_bytes(text)
-    files = {name: digest_file(target / name, target) for name in FILES}
-    check_digests(record, files, folder.path)
-    content = {"format": FORMAT, "version": VERSION, "name": recipe.name}
+    files = {name: pack_format.digest_file(target / name, target) for name in pack_format.FILES}
+    pack_format.check_digests(record, files, folder.path)
+    content = {"format": pack_format.FORMAT, "version": pack_format.VERSION, "name": recipe.name}
     content["files"] = {name: digest._asdict() for name, digest in files.items()}
     data = json.dumps(content, indent=1, sort_keys=True).encode() + b"\n"
-    (target / MANIFEST).write_bytes(data)
-    return parse_manifest(data, folder.path)
+    (target / pack_format.MANIFEST).write_bytes(data)
+    return pack_format.parse_manifest(data, folder.path)
 
 
 def redact_record(record: Mapping[str, Any]) -> bytes:
     """Return run.json for others: without this machine's folders, users and host. Idempotent."""
-    paths = {text.rstrip("\\/") for text in strings_in(record) if is_local_path(text)}
+    paths = {text.rstrip("\\/") for text in strings_in(record) if pack_format.is_local_path(text)}
     redacted = _redact(dict(record), sorted(filter(None, paths), key=len, reverse=True))
     if isinstance(redacted.get("data"), dict) and "folders" in redacted["data"]:
         redacted["data"]["folders"] = []  # none of them exists where the pack is pulled
@@ -160,22 +138,22 @@ def _redact(value: Any, paths: Sequence[str]) -> Any:
         return [_redact(item, paths) for item in value]
     if not isinstance(value, str):
         return value
-    if is_local_path(value):
-        return basename(value)
+    if pack_format.is_local_path(value):
+        return pack_format.basename(value)
     for path in paths:
-        value = re.sub(rf"(?<![\w/\\]){re.escape(path)}(?!\w)", lambda match: basename(match[0]), value)
+        value = re.sub(rf"(?<![\w/\\]){re.escape(path)}(?!\w)", lambda match: pack_format.basename(match[0]), value)
     home = str(Path.home())
     return value.replace(home, "~") if len(home) > 1 else value
 
 
-def write_archive(file: BinaryIO, manifest: Manifest, folder: Path) -> None:
+def write_archive(file: BinaryIO, manifest: pack_format.Manifest, folder: Path) -> None:
     """Write the files of a pack; equal files give equal bytes. Raises RunError where one is too large."""
     for name, digest in manifest.files.items():
         if digest.size > MAX_MEMBER_BYTES:
-            refuse(name, "an archive holds files up to 8 GiB", "pack into a folder: `--output DIR`")
+            pack_format.refuse(name, "an archive holds files up to 8 GiB", "pack into a folder: `--output DIR`")
     # level 1: weights hardly become smaller, however long one tries
     with gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as zipped:
-        for name in (MANIFEST, *manifest.files):
+        for name in (pack_format.MANIFEST, *manifest.files):
             info = tarfile.TarInfo(f"{manifest.name}/{name}")  # no owner and no time: the same on every machine
             info.size = (folder / name).stat().st_size
             zipped.write(info.tobuf(tarfile.USTAR_FORMAT))
@@ -192,31 +170,31 @@ class ArchiveReader:
         self.unzipped, self.origin = gzip.GzipFile(fileobj=file, mode="rb"), origin
         self.top: str | None = None
         member = self._next_member()
-        if member == Member("", FOLDER, 0):
+        if member == pack_format.Member("", pack_format.FOLDER, 0):
             member = self._next_member()
-        if member is None or member.name != MANIFEST:
-            refuse(origin, f"an archived pack begins with {MANIFEST}")
-        check_size(MANIFEST, member.size, origin)
-        self.manifest = parse_manifest(self.read_exactly(member.size), origin)
+        if member is None or member.name != pack_format.MANIFEST:
+            pack_format.refuse(origin, f"an archived pack begins with {pack_format.MANIFEST}")
+        pack_format.check_size(pack_format.MANIFEST, member.size, origin)
+        self.manifest = pack_format.parse_manifest(self.read_exactly(member.size), origin)
         self.read_exactly(-member.size % BLOCK)
 
     def unpack(self, folder: Path) -> None:
         """Write every file into `folder`, verified. Raises RunError."""
         remaining = dict(self.manifest.files)
         while (member := self._next_member()) is not None:
-            check_members([member], self.origin)
+            pack_format.check_members([member], self.origin)
             expected = remaining.pop(member.name, None)
             if expected is None:
-                refuse(self.origin, f"`{member.name}` is listed twice")
+                pack_format.refuse(self.origin, f"`{member.name}` is listed twice")
             if member.size != expected.size:
-                sizes = f"{member.size:,} bytes, and {MANIFEST} says {expected.size:,}"
-                refuse(self.origin, f"`{member.name}` has {sizes}")
-            copy_verified(self.read, folder / member.name, expected, self.origin)
+                sizes = f"{member.size:,} bytes, and {pack_format.MANIFEST} says {expected.size:,}"
+                pack_format.refuse(self.origin, f"`{member.name}` has {sizes}")
+            pack_format.copy_verified(self.read, folder / member.name, expected, self.origin)
             self.read_exactly(-member.size % BLOCK)
         if remaining:
-            refuse(self.origin, f"`{next(iter(remaining))}` is not there")
+            pack_format.refuse(self.origin, f"`{next(iter(remaining))}` is not there")
         if any(self.read(MAX_PADDING)) or self.read(1):  # to the very end, where gzip has its checksum
-            refuse(self.origin, "something follows the end of the archive")
+            pack_format.refuse(self.origin, "something follows the end of the archive")
 
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes; fewer at the end."""
@@ -225,16 +203,16 @@ class ArchiveReader:
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             reason = str(error).rstrip(".")
             message = f"the archive is damaged: {reason[:1].lower()}{reason[1:]}"
-            refuse(self.origin, message, "fetch it again; a pack is a folder, or ends in .tar.gz")
+            pack_format.refuse(self.origin, message, "fetch it again; a pack is a folder, or ends in .tar.gz")
 
     def read_exactly(self, size: int) -> bytes:
         """Return `size` bytes. Raises RunError where there are fewer."""
         data = self.read(size)
         if len(data) != size:
-            refuse(self.origin, "the archive is cut off", "fetch it again")
+            pack_format.refuse(self.origin, "the archive is cut off", "fetch it again")
         return data
 
-    def _next_member(self) -> Member | None:
+    def _next_member(self) -> pack_format.Member | None:
         """Return the next member, None at the end. Its name is relative to the folder that holds pack.json, if any."""
         block = self.read_exactly(BLOCK)
         if not any(block):
@@ -246,25 +224,25 @@ class ArchiveReader:
         return member._replace(name=name) if slash and top and top == self.top else member
 
 
-def parse_header(block: bytes, origin: str) -> Member:
+def parse_header(block: bytes, origin: str) -> pack_format.Member:
     """Return a member's name, kind and size. Raises RunError where this is no plain header."""
     is_tar = block[257:262] == b"ustar"
     if is_tar and re.fullmatch(rb"[0-7]+", block[124:136].strip(b"\0 ")) is None:
         name = block[:100].partition(b"\0")[0].decode("utf-8", "backslashreplace")
-        refuse(origin, f"{name!a} has a size that is not in octal digits")
+        pack_format.refuse(origin, f"{name!a} has a size that is not in octal digits")
     info = None
     with suppress(tarfile.HeaderError):
         info = tarfile.TarInfo.frombuf(block, "utf-8", "backslashreplace")
     if info is None or not is_tar:
-        refuse(origin, "the archive is damaged, or not a tar file", "fetch it again")
+        pack_format.refuse(origin, "the archive is damaged, or not a tar file", "fetch it again")
     kind = KINDS.get(info.type, "member of an unknown kind")
-    if kind not in (REGULAR, FOLDER):
-        refuse(origin, f"{info.name!a} is a {kind}")
-    return Member(info.name + "/" * info.isdir(), kind, info.size)
+    if kind not in (pack_format.REGULAR, pack_format.FOLDER):
+        pack_format.refuse(origin, f"{info.name!a} is a {kind}")
+    return pack_format.Member(info.name + "/" * info.isdir(), kind, info.size)
 
 
 @contextmanager
 def open_archive(path: Path, origin: str) -> Iterator[ArchiveReader]:
     """Open an archive and read its pack.json. Raises RunError."""
-    with open_file(path, origin) as file:
+    with pack_format.open_file(path, origin) as file:
         yield ArchiveReader(file, origin)

@@ -19,30 +19,8 @@ from safetensors import SafetensorError, safe_open
 
 from composer.atomic_io import atomic_directory, atomic_new_file, os_errors_as_run_errors
 from composer.errors import ComposerError, RecipeError, RunError, did_you_mean, first_few
+from composer.hub import pack_format
 from composer.hub.pack import SUFFIX, open_archive, packed_temporarily
-from composer.hub.pack_format import (
-    FILES,
-    FOLDER,
-    MANIFEST,
-    NAMES,
-    REGULAR,
-    Manifest,
-    Member,
-    check_card,
-    check_digests,
-    check_members,
-    copy_verified,
-    digest_file,
-    is_local_path,
-    is_metrics_row,
-    local_paths_in,
-    open_file,
-    parse_manifest,
-    read_recipe,
-    read_record,
-    read_small,
-    refuse,
-)
 from composer.hub.remotes import DEFAULT_MAX_GIB, Reference, Remote, open_remote, parse_reference, without_password
 from composer.recipe.cache import get, put, require_hash
 from composer.recipe.extends_and_overrides import portable_text
@@ -171,19 +149,23 @@ def fetch(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
     Names and sizes are checked first, and only what is needed is downloaded. Raises RunError.
     """
     if len(remote.members) > MAX_FILES:
-        refuse(remote.origin, f"more than {MAX_FILES:,} files are there", "pull from a smaller repository")
-    if not path and not {MANIFEST, RECORD} & remote.members.keys():
+        pack_format.refuse(remote.origin, f"more than {MAX_FILES:,} files are there", "pull from a smaller repository")
+    if not path and not {pack_format.MANIFEST, RECORD} & remote.members.keys():
         candidates = pull_candidates(remote)
         path = candidates[0] if len(candidates) == 1 else ""
     if path in remote.members:
         return _fetch_file(remote, path, into, max_bytes)
     start = f"{path}/" if path else ""
     inside = {name.removeprefix(start): member for name, member in remote.members.items() if name.startswith(start)}
-    if MANIFEST not in inside and RECORD not in inside:
+    if pack_format.MANIFEST not in inside and RECORD not in inside:
         _refuse_path(remote, path, is_folder=bool(inside))
     # a pack may hold nothing but its files; of a run folder only those are downloaded
-    names = [name for name in inside if name not in GIT_FILES] if MANIFEST in inside else sorted(NAMES & set(inside))
-    check_members((inside[name]._replace(name=name) for name in names), remote.origin)
+    names = (
+        [name for name in inside if name not in GIT_FILES]
+        if pack_format.MANIFEST in inside
+        else sorted(pack_format.NAMES & set(inside))
+    )
+    pack_format.check_members((inside[name]._replace(name=name) for name in names), remote.origin)
     check_limit(sum(inside[name].size for name in names), max_bytes, remote.origin)
     folder = into / "pulled"
     folder.mkdir()
@@ -194,7 +176,11 @@ def fetch(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
 
 def pull_candidates(remote: Remote) -> list[str]:
     """Return the paths of all archives, recipes and packs in a remote."""
-    folders = [name.removesuffix(f"/{MANIFEST}") for name in remote.members if name.endswith(f"/{MANIFEST}")]
+    folders = [
+        name.removesuffix(f"/{pack_format.MANIFEST}")
+        for name in remote.members
+        if name.endswith(f"/{pack_format.MANIFEST}")
+    ]
     files = [name for name in remote.members if name.endswith((SUFFIX, *RECIPE_SUFFIXES))]
     return sorted([*folders, *(name for name in files if name.rpartition("/")[0] not in folders)])
 
@@ -214,20 +200,23 @@ def _refuse_path(remote: Remote, path: str, is_folder: bool) -> NoReturn:
 def _fetch_file(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
     """Download an archive, or a recipe with those around it."""
     member = remote.members[path]
-    if member.kind != REGULAR:
-        refuse(remote.origin, f"`{path}` is a {member.kind}", "name the file itself")
+    if member.kind != pack_format.REGULAR:
+        pack_format.refuse(remote.origin, f"`{path}` is a {member.kind}", "name the file itself")
     if path.endswith(SUFFIX):
         check_limit(member.size, max_bytes, remote.origin)
         remote.fetch(path, into / f"pulled{SUFFIX}")
         return into / f"pulled{SUFFIX}"
     if not path.endswith(RECIPE_SUFFIXES):
         message = f"`{path}` is neither a recipe nor an archive"
-        refuse(remote.origin, message, f"name a file that ends in .yaml or {SUFFIX}")
+        pack_format.refuse(remote.origin, message, f"name a file that ends in .yaml or {SUFFIX}")
     # all others of the remote come along: which of them it extends is known only when it is read
     recipes = [
         name
         for name, member in remote.members.items()
-        if member.kind == REGULAR and member.size <= MAX_BYTES and name.isprintable() and RECIPE_PATH.fullmatch(name)
+        if member.kind == pack_format.REGULAR
+        and member.size <= MAX_BYTES
+        and name.isprintable()
+        and RECIPE_PATH.fullmatch(name)
     ]
     folder = into / RECIPES
     for name in recipes if len(recipes) <= MAX_RECIPES else [path]:
@@ -235,7 +224,7 @@ def _fetch_file(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
         remote.fetch(name, folder / name)
     if not (folder / path).is_file():
         message = f"`{path}` is larger than 1 MiB, or its path is hidden"
-        refuse(remote.origin, message, "a recipe is a few kilobytes of text")
+        pack_format.refuse(remote.origin, message, "a recipe is a few kilobytes of text")
     return folder / path
 
 
@@ -243,7 +232,7 @@ def check_limit(size: int, max_bytes: int, origin: str) -> None:
     """Raise RunError where a download is larger than the user allows."""
     if size > max_bytes:
         message = f"this has {size / GIB:.3g} GiB, and the limit is {max_bytes / GIB:.3g}"
-        refuse(origin, message, f"if you trust it, allow more: `--max-gib {max(1, -(-size // GIB))}`")
+        pack_format.refuse(origin, message, f"if you trust it, allow more: `--max-gib {max(1, -(-size // GIB))}`")
 
 
 def _pull_recipe(path: Path, top: Path | None, request: Request) -> Pulled:
@@ -272,71 +261,80 @@ def check_fingerprint(sha256: str, request: Request) -> None:
     """Raise RunError where a fingerprint is not the expected one."""
     if request.sha256 is not None and sha256 != request.sha256:
         fix = "compare it with the published fingerprint: the SHA-256 of pack.json"
-        refuse(request.ref, f"the download has the fingerprint {sha256}, which is not the expected one", fix)
+        pack_format.refuse(
+            request.ref, f"the download has the fingerprint {sha256}, which is not the expected one", fix
+        )
 
 
 def _pull_folder(path: Path, request: Request) -> Pulled:
     """Install a pack that is a folder, or a run folder, which is packed first. Raises RunError."""
-    if (path / MANIFEST).exists():
+    if (path / pack_format.MANIFEST).exists():
         manifest = read_manifest(path, request.ref)
         return _install(manifest, partial(copy_files, path, manifest, request.ref), request)
     if not (path / RECORD).exists():
         fix = "name a folder that has pack.json or run.json, an archive or a recipe"
-        refuse(request.ref, "this is not a pack, a run folder or a recipe", fix)
-    recipe = read_recipe(path / "recipe.yaml", read_record(path, request.ref), request.ref)
-    sizes = [(path / name).stat().st_size for name in FILES if (path / name).is_file()]
+        pack_format.refuse(request.ref, "this is not a pack, a run folder or a recipe", fix)
+    recipe = pack_format.read_recipe(path / "recipe.yaml", pack_format.read_record(path, request.ref), request.ref)
+    sizes = [(path / name).stat().st_size for name in pack_format.FILES if (path / name).is_file()]
     check_limit(sum(sizes), request.max_bytes, request.ref)
     with packed_temporarily(RunDir(path), recipe, "") as (manifest, inside):
         return _install(manifest, partial(copy_files, inside, manifest, request.ref), request)
 
 
-def read_manifest(folder: Path, origin: str) -> Manifest:
+def read_manifest(folder: Path, origin: str) -> pack_format.Manifest:
     """Return the manifest of a folder that holds nothing but a pack. Raises RunError."""
-    kinds = {stat.S_IFREG: REGULAR, stat.S_IFDIR: FOLDER, stat.S_IFLNK: "symbolic link", stat.S_IFIFO: "FIFO"}
+    kinds = {
+        stat.S_IFREG: pack_format.REGULAR,
+        stat.S_IFDIR: pack_format.FOLDER,
+        stat.S_IFLNK: "symbolic link",
+        stat.S_IFIFO: "FIFO",
+    }
     members = []
     for file in os.scandir(folder):
         status = file.stat(follow_symlinks=False)
         if file.name not in (*GIT_FILES, ".git"):
             kind = kinds.get(stat.S_IFMT(status.st_mode), "device")
-            members.append(Member(file.name, kind, status.st_size))
-    check_members(members, origin)
-    return parse_manifest(read_small(folder / MANIFEST, origin), origin)
+            members.append(pack_format.Member(file.name, kind, status.st_size))
+    pack_format.check_members(members, origin)
+    return pack_format.parse_manifest(pack_format.read_small(folder / pack_format.MANIFEST, origin), origin)
 
 
-def copy_files(folder: Path, manifest: Manifest, origin: str, draft: Path) -> None:
+def copy_files(folder: Path, manifest: pack_format.Manifest, origin: str, draft: Path) -> None:
     """Copy the files of a pack into `draft`, verifying what is written. Raises RunError."""
     for name, expected in manifest.files.items():
-        with open_file(folder / name, origin) as file:
-            copy_verified(file.read, draft / name, expected, origin)
+        with pack_format.open_file(folder / name, origin) as file:
+            pack_format.copy_verified(file.read, draft / name, expected, origin)
             if file.read(1):
-                refuse(origin, f"`{name}` has more bytes than {MANIFEST} says")
+                pack_format.refuse(origin, f"`{name}` has more bytes than {pack_format.MANIFEST} says")
 
 
-def verify_pack(folder: Path, manifest: Manifest, origin: str) -> Recipe:
+def verify_pack(folder: Path, manifest: pack_format.Manifest, origin: str) -> Recipe:
     """Return the recipe of a pack whose hashes are verified. Raises RunError where a file is not what it should be."""
     try:
         with safe_open(folder / "model.safetensors", "pt") as weights:
             not_finite = [name for name in weights.keys() if not weights.get_tensor(name).isfinite().all()]  # noqa: SIM118
     except SafetensorError:
-        refuse(origin, "`model.safetensors` is not in the safetensors format, and other formats can run code")
+        pack_format.refuse(
+            origin, "`model.safetensors` is not in the safetensors format, and other formats can run code"
+        )
     if not_finite:
-        refuse(
+        pack_format.refuse(
             origin, f"these weights are not finite: {first_few(not_finite)}", "no training writes such; ask its author"
         )
-    record = read_record(folder, origin)
+    record = pack_format.read_record(folder, origin)
     # data would be looked up under these paths
     folders = record.get("data", {}).get("folders")
-    path = next(filter(is_local_path, strings_in(record)), None)
+    path = next(filter(pack_format.is_local_path, strings_in(record)), None)
     if folders or path is not None:
-        refuse(origin, f"run.json contains a local path, {path or folders[0]!a}")
+        pack_format.refuse(origin, f"run.json contains a local path, {path or folders[0]!a}")
     with (folder / "metrics.jsonl").open("rb") as metrics:
-        if not all(map(is_metrics_row, metrics)):
-            refuse(origin, "`metrics.jsonl` is not what a training writes")
-    check_card((folder / "README.md").read_bytes(), origin)
-    check_digests(record, manifest.files, origin)
-    recipe = read_recipe(folder / "recipe.yaml", record, origin)
+        if not all(map(pack_format.is_metrics_row, metrics)):
+            pack_format.refuse(origin, "`metrics.jsonl` is not what a training writes")
+    pack_format.check_card((folder / "README.md").read_bytes(), origin)
+    pack_format.check_digests(record, manifest.files, origin)
+    recipe = pack_format.read_recipe(folder / "recipe.yaml", record, origin)
     if recipe.name != manifest.name:
-        refuse(origin, f"this pack is called `{manifest.name}`, and its recipe `{recipe.name}`")
+        pack_format.refuse(origin, f"this pack is called `{manifest.name}`, and its recipe `{recipe.name}`")
     from composer.data.tokenizer import Tokenizers  # imported late, since it imports torch
 
     (kind,) = recipe.dataset["tokenizer"]
@@ -345,34 +343,36 @@ def verify_pack(folder: Path, manifest: Manifest, origin: str) -> Recipe:
         settings = Tokenizers.load(folder / "tokenizer.json").settings
     if not settings or kind not in settings:
         message = f"tokenizer.json is not what a training with the tokenizer `{kind}` writes"
-        refuse(origin, message, "take recipe.yaml and tokenizer.json from the same run")
+        pack_format.refuse(origin, message, "take recipe.yaml and tokenizer.json from the same run")
     return recipe
 
 
 def side_effects(recipe: Recipe) -> Iterator[str]:
     """Yield what training with a recipe would read or write elsewhere: local paths, a W&B entity."""
-    for path in local_paths_in(recipe.dataset):
+    for path in pack_format.local_paths_in(recipe.dataset):
         yield f"reads {path!r}"
     wandb = recipe.logging["wandb"]
     if isinstance(wandb, Mapping) and wandb.get("entity"):
         yield f"logs to {wandb['entity']!r} at Weights & Biases, where you are logged in"
 
 
-def _install(manifest: Manifest, fill: Callable[[Path], None], request: Request) -> Pulled:
+def _install(manifest: pack_format.Manifest, fill: Callable[[Path], None], request: Request) -> Pulled:
     """Let `fill` write a new run folder, verify it, cache its recipe, and only then give the folder its name."""
     check_fingerprint(manifest.sha256, request)
     check_limit(manifest.size, request.max_bytes, request.ref)
     folder = request.target or RUNS / manifest.name
-    if (folder / MANIFEST).is_file() and (folder / MANIFEST).read_bytes() == manifest.data:
+    if (folder / pack_format.MANIFEST).is_file() and (folder / pack_format.MANIFEST).read_bytes() == manifest.data:
         unchanged = False
         with suppress(ComposerError):
-            unchanged = all(digest_file(folder / name, folder) == digest for name, digest in manifest.files.items())
+            unchanged = all(
+                pack_format.digest_file(folder / name, folder) == digest for name, digest in manifest.files.items()
+            )
         if unchanged:
             recipe = put(portable_text(folder / "recipe.yaml", folder))
             return Pulled(request.ref, folder, manifest.sha256, recipe, was_there=True)
     with atomic_directory(folder) as draft:
         fill(draft)
         notes = tuple(side_effects(verify_pack(draft, manifest, request.ref)))
-        (draft / MANIFEST).write_bytes(manifest.data)
+        (draft / pack_format.MANIFEST).write_bytes(manifest.data)
         recipe = put(portable_text(draft / "recipe.yaml", draft))
     return Pulled(request.ref, folder, manifest.sha256, recipe, notes=notes)

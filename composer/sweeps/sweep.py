@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.errors import Fault, RunError, did_you_mean, fault_at
+from composer.recipe.schema_reader import scalar_text
 from composer.recipe.yaml_reader import Node
-from composer.run_dir import RunDir, read_metrics
+from composer.run_dir import RunDir, read_metrics, seed_dirs
 from composer.sweeps.conditions import Condition, holds
 
 Value = str | int | float | bool
@@ -117,7 +118,7 @@ def same_value(one: Value, other: Value) -> bool:
 
 def format_value(value: object) -> str:
     """Return a value of an axis in words, as `axis=value` takes it; floats in four digits."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else scalar_text(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,9 +333,7 @@ def read_trial(folder: Path) -> Trial:
 
 def read_run_records(folder: Path) -> dict[int, dict[str, Any]]:
     """Return the run.json of each seed in a trial's directory."""
-    runs = {path.name.removeprefix("seed-"): RunDir(path) for path in folder.glob("seed-*") if path.is_dir()}
-    started = {int(seed): run for seed, run in runs.items() if seed.isdecimal() and run.record.exists()}
-    return {seed: started[seed].read() for seed in sorted(started)}
+    return {seed: run.read() for seed, run in seed_dirs(folder).items() if run.record.exists()}
 
 
 def read_log(trial: Trial, seed: int) -> list[dict[str, Any]]:

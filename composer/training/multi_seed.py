@@ -22,7 +22,7 @@ from composer.errors import RunError
 from composer.recipe.metrics import as_maximised, metric_name, selection_metric
 from composer.recipe.own_blocks import refuse_own_blocks
 from composer.recipe.recipe import load
-from composer.run_dir import RunDir, read_metrics
+from composer.run_dir import RunDir, read_metrics, seed_dirs
 
 SIGNAL_STATUSES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 MAX_SEEDS = 1000
@@ -149,20 +149,18 @@ def run_status(run: RunDir) -> str:
 
 def seed_runs(folder: Path, metric: str) -> SeedRuns:
     """Return the results of every seed in `folder`."""
-    numbered = {path.name.removeprefix("seed-"): path for path in folder.glob("seed-*") if path.is_dir()}
-    seeds = [seed_run(int(number), numbered[number]) for number in sorted(filter(str.isdecimal, numbered), key=int)]
+    seeds = [seed_run(seed, run) for seed, run in seed_dirs(folder).items()]
     ended = [run for run in seeds if run.status == "finished" and metric in run.scores]
     best = max(ended, key=lambda run: [as_maximised(name, run.scores) for name in (metric, "val/loss")], default=None)
     return SeedRuns(metric, best.seed if best is not None else None, seeds)
 
 
-def seed_run(seed: int, folder: Path) -> SeedRun:
+def seed_run(seed: int, run: RunDir) -> SeedRun:
     """Return the result of one seed."""
-    run = RunDir(folder)
     record: dict[str, Any] = run.read() if run.record.exists() else {}
     rows = read_metrics(run.metrics)
     validated = [{key: row[key] for key in row if key.startswith("val/")} for row in rows]
     scores: Mapping[str, float] = record.get("scores") or next(filter(None, reversed(validated)), {})
     last = {"steps": rows[-1]["step"], "minutes": rows[-1].get("minutes", 0.0)} if rows else {}
     known = {"status": "failed", "steps": 0, "minutes": 0.0, **last, **record}
-    return SeedRun(seed, folder.name, known["status"], known["steps"], known["minutes"], scores)
+    return SeedRun(seed, run.path.name, known["status"], known["steps"], known["minutes"], scores)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from composer.formatting import format_bound, si
 from composer.model.planner import Plan, PlanRow
 from composer.recipe.recipe import Recipe
-from composer.recipe.schema_reader import is_stack
+from composer.recipe.schema_reader import is_stack, scalar_text
 
 RecipePath = tuple[str | int, ...]
 JOINS = {"residual": "+", "highway": "gate"}
@@ -284,7 +284,7 @@ def format_value(value: Any) -> str:
     if isinstance(value, list):
         numbers = all(isinstance(item, int) for item in value)
         return (TIMES if numbers else ", ").join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else scalar_text(value)
 
 
 def format_size(row: PlanRow) -> str:

@@ -37,7 +37,7 @@ def killed(source, target, *rest):
         target.write_bytes(b"half")
         os.kill(os.getpid(), signal.SIGKILL)
     copy_verified(source, target, *rest)
-pulling.copy_verified = killed
+pack_format.copy_verified = killed
 pulling.pull(sys.argv[1], sys.argv[2])
 """
 
