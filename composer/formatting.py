@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
@@ -120,11 +120,14 @@ def to_json(data: Any) -> str:
 
 def null_where_not_finite(data: Any) -> Any:
     """Return data with None for NaN and infinities, which JSON lacks."""
+    return map_leaves(data, lambda leaf: None if isinstance(leaf, float) and not math.isfinite(leaf) else leaf)
+
+
+def map_leaves(data: Any, change: Callable[[Any], Any]) -> Any:
+    """Return plain data in which everything but mappings and lists is changed."""
     if isinstance(data, Mapping):
-        return {key: null_where_not_finite(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [null_where_not_finite(value) for value in data]
-    return None if isinstance(data, float) and not math.isfinite(data) else data
+        return {key: map_leaves(value, change) for key, value in data.items()}
+    return [map_leaves(value, change) for value in data] if isinstance(data, list | tuple) else change(data)
 
 
 def align_columns(rows: Sequence[Sequence[str]], is_text: Sequence[bool], gap: int = 2) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from composer.errors import Fault, KeyPath, RecipeError, did_you_mean, fault_at, format_path
+from composer.formatting import map_leaves
 from composer.recipe.schema_reader import scalar_text
 from composer.recipe.yaml_reader import MAX_DEPTH, MAX_VALUES, Node, reachable, strings_in, to_data
 
@@ -35,12 +36,12 @@ def substitute(root: Node) -> Node:
 
 def escape(data: Any) -> Any:
     """Return plain data in which every text that would be read as `$name` is written `$$name`."""
-    if isinstance(data, dict):
-        return {key: escape(value) for key, value in data.items()}
-    if isinstance(data, list):
-        return [escape(value) for value in data]
-    is_variable = isinstance(data, str) and (_BARE.fullmatch(data) or _ESCAPED.fullmatch(data))
-    return f"${data}" if is_variable else data
+
+    def escaped(leaf: Any) -> Any:
+        is_variable = isinstance(leaf, str) and (_BARE.fullmatch(leaf) or _ESCAPED.fullmatch(leaf))
+        return f"${leaf}" if is_variable else leaf
+
+    return map_leaves(data, escaped)
 
 
 def recipe_variables(root: Node) -> dict[str, Node]:

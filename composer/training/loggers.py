@@ -25,6 +25,7 @@ from composer.formatting import (
     UnfailingStream,
     format_duration,
     make_console,
+    map_leaves,
     null_where_not_finite,
     strip_control_characters,
 )
@@ -260,9 +261,7 @@ class WandbLogger:
 
 def _printable(setting: Any) -> Any:
     # `wandb sync` prints names on a terminal
-    if isinstance(setting, list):
-        return [_printable(item) for item in setting]
-    return strip_control_characters(setting) if isinstance(setting, str) else setting
+    return map_leaves(setting, lambda leaf: strip_control_characters(leaf) if isinstance(leaf, str) else leaf)
 
 
 def _init(mode: WandbMode, settings: Mapping[str, Any], folder: Path, name: str, run_id: str) -> Any:

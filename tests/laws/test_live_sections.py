@@ -55,7 +55,7 @@ WORDS = "data.parallel.train={source: d.txt, target: b.txt}"
 SAMPLING = "training.scheduled_sampling={rate: 0.9, warmup: 0}"
 TABLE = "={file: t.csv, source: a, target: b}"
 HUB = "data.parallel=null; data.hub={id: set_t, val: null, test: null, source: a, target: b}"
-AROUND = {
+CONTEXTS = {
     "data.parallel": Around(kind="files"),
     "data.tokenizer.bits": Around(BITS),
     "data.tokenizer.bits.marks": Around(BITS, values=[[";"], [";", "?"]]),
@@ -109,9 +109,9 @@ AROUND = {
 }
 """By the beginning of a key's path, the longest of which holds."""
 for split in ("train", "val", "test"):
-    AROUND[f"data.parallel.{split}.file"] = Around(f"data.parallel.{split}{TABLE}", "files", ["t.csv", "u.csv"])
-    AROUND[f"data.parallel.{split}.source"] = Around(f"data.parallel.{split}{PAIR}", "files", ["a.txt", "c.txt"])
-    AROUND[f"data.parallel.{split}.target"] = Around(f"data.parallel.{split}{PAIR}", "files", ["b.txt", "c.txt"])
+    CONTEXTS[f"data.parallel.{split}.file"] = Around(f"data.parallel.{split}{TABLE}", "files", ["t.csv", "u.csv"])
+    CONTEXTS[f"data.parallel.{split}.source"] = Around(f"data.parallel.{split}{PAIR}", "files", ["a.txt", "c.txt"])
+    CONTEXTS[f"data.parallel.{split}.target"] = Around(f"data.parallel.{split}{PAIR}", "files", ["b.txt", "c.txt"])
 EXCEPTIONS = {
     "recipe": "is the version of the language",
     "name": "names runs, in no number of them",
@@ -146,16 +146,16 @@ def keys_of(rule: Schema, path: Keys = ()) -> Iterator[tuple[Keys, Schema]]:
             yield from keys_of(inner, (*path, name))
 
 
-ALL = {".".join(path): rule for path, rule in keys_of(RULES)}
+SETTINGS = {".".join(path): rule for path, rule in keys_of(RULES)}
 
 
 def is_leaf(key: str) -> bool:
     """Whether a key is no section with keys of its own, nor a choice whose words are."""
-    is_word = "x-choice" in ALL.get(key.rpartition(".")[0], {})
-    return is_word or not (ALL[key].get("properties") or "x-choice" in ALL[key])
+    is_word = "x-choice" in SETTINGS.get(key.rpartition(".")[0], {})
+    return is_word or not (SETTINGS[key].get("properties") or "x-choice" in SETTINGS[key])
 
 
-KEYS = {key: rule for key, rule in ALL.items() if is_leaf(key)}
+KEYS = {key: rule for key, rule in SETTINGS.items() if is_leaf(key)}
 NUMBERS = (0, 1, 2, 3, 5, 9, 0.5, 0.1, 0.9, 1e-4, 64)
 
 
@@ -181,7 +181,7 @@ def around(key: str) -> Around:
     """Return what a key needs around it."""
     path = key.split(".")
     starts = [".".join(path[:end]) for end in range(len(path), 0, -1)]
-    return next((AROUND[start] for start in starts if start in AROUND), Around())
+    return next((CONTEXTS[start] for start in starts if start in CONTEXTS), Around())
 
 
 def cases(key: str) -> Iterator[list[str]]:
@@ -189,14 +189,14 @@ def cases(key: str) -> Iterator[list[str]]:
     context, path = around(key), key.split(".")
     base = [line.strip() for line in context.overrides.split(";") if line.strip()]
     parent = ".".join(path[:-1])
-    if "x-choice" in ALL.get(parent, {}):
-        for word in (path[-1], *(other for other in ALL[parent]["properties"] if other != path[-1])):
+    if "x-choice" in SETTINGS.get(parent, {}):
+        for word in (path[-1], *(other for other in SETTINGS[parent]["properties"] if other != path[-1])):
             yield [*base, f"{parent}={{{word}: {FEW if parent == 'data.generate' else '{}'}}}"]
         return
     grandparent = ".".join(path[:-2])
-    if parent in ALL and not any(line.partition("=")[0] in (parent, grandparent) for line in base):
-        is_word = "x-choice" in ALL.get(grandparent, {})
-        optional = {"type": "null"} in ALL[parent].get("anyOf", ()) and not ALL[parent]["required"]
+    if parent in SETTINGS and not any(line.partition("=")[0] in (parent, grandparent) for line in base):
+        is_word = "x-choice" in SETTINGS.get(grandparent, {})
+        optional = {"type": "null"} in SETTINGS[parent].get("anyOf", ()) and not SETTINGS[parent]["required"]
         settings = FEW if parent.startswith("data.generate") else "{}"
         base = [*base, f"{grandparent}={{{path[-2]}: {settings}}}"] if is_word else base
         base = [*base, f"{parent}={{}}"] if optional and not is_word else base
@@ -307,4 +307,4 @@ def test_a_key_of_training_or_decoding_is_alive(key: str, tmp_path: Path) -> Non
 
 def test_every_exception_is_a_key_and_has_its_reason() -> None:
     assert not [key for key, reason in EXCEPTIONS.items() if key not in KEYS or len(reason.split()) < 3]
-    assert not [start for start in AROUND if start not in ALL]
+    assert not [start for start in CONTEXTS if start not in SETTINGS]

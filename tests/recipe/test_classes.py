@@ -53,7 +53,7 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted(
     file for file in (ROOT / "recipes").rglob("*.yaml") if "sweeps" not in file.parts or "fragments" in file.parts
 )
-WHOLE = [file for file in FILES if "fragments" not in file.parts]
+COMPLETE_RECIPES = [file for file in FILES if "fragments" not in file.parts]
 
 
 def decoder(*blocks: Any, **settings: Any) -> Recipe:
@@ -125,7 +125,7 @@ def test_a_recipe_becomes_objects_and_the_same_data_again(file: Path) -> None:
 
 
 def test_every_recipe_has_the_fingerprints_of_its_objects() -> None:
-    for file in WHOLE:
+    for file in COMPLETE_RECIPES:
         assert words.read(file).recipe(file.parent).fingerprints == load(file).fingerprints, file
 
 
@@ -133,7 +133,7 @@ def test_nothing_in_the_recipes_but_blocks_of_plug_ins_stays_plain() -> None:
     def blocks(stack: Any) -> list[Any]:
         return [inner for each in stack for inner in [each, *blocks(getattr(each, "stack", ()))]]
 
-    for file in WHOLE:
+    for file in COMPLETE_RECIPES:
         model = words.read(file).model
         assert isinstance(model, Model) or model is UNSET
         stacks = [stack for side in ("encoder", "decoder") if (stack := getattr(model, side, UNSET)) is not UNSET]

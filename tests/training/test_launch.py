@@ -391,7 +391,7 @@ def test_several_devices_use_ddp_by_default(tiny: Tiny) -> None:
     assert strategy("{accelerator: mps, devices: 1}") == "auto"
 
 
-LIES = [
+WRONG_SETTINGS = [
     ("{devices: 0}", "bound", "`0` is too small", 20),
     ("{devices: []}", "value", "`devices` is an empty list", 20),
     ("{devices: [1, 1]}", "duplicate", "`1` is listed twice", 24),
@@ -410,7 +410,9 @@ LIES = [
 ]
 
 
-@pytest.mark.parametrize(("written", "code", "message", "column"), LIES, ids=[lie[0] for lie in LIES])
+@pytest.mark.parametrize(
+    ("written", "code", "message", "column"), WRONG_SETTINGS, ids=[lie[0] for lie in WRONG_SETTINGS]
+)
 def test_devices_and_machines_are_checked(tmp_path: Path, written: str, code: str, message: str, column: int) -> None:
     file = tmp_path / "tiny.yaml"
     file.write_text(TINY + f"trainer: {written}\n", encoding="utf-8")
