@@ -302,11 +302,15 @@ def invalid_checkpoint(path: Path, reason: str) -> RunError:
 
 
 def checkpoint_weights(path: Path) -> dict[str, Tensor]:
-    """Return the model's weights in a checkpoint, by their names in the model."""
-    state = read_checkpoint(path).get("state_dict")
+    """Return the model's weights in a checkpoint, by their names in the model: their average with `training.ema`."""
+    content = read_checkpoint(path)
+    state, callbacks = content.get("state_dict"), content.get("callbacks")
     if not isinstance(state, dict):
         raise invalid_checkpoint(path, "it has no `state_dict`")
-    return {name.removeprefix(MODULE_PREFIX): value for name, value in state.items() if name.startswith(MODULE_PREFIX)}
+    averages = callbacks.get("WeightAverage") if isinstance(callbacks, dict) else None
+    average = averages.get("average", {}) if isinstance(averages, dict) else {}
+    named = {name.removeprefix(MODULE_PREFIX): it for name, it in state.items() if name.startswith(MODULE_PREFIX)}
+    return {name: average[name].to(value.dtype) if name in average else value for name, value in named.items()}
 
 
 def checkpoint_history(path: Path) -> list[dict[str, float]]:

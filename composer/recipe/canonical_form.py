@@ -18,8 +18,10 @@ from composer.recipe.schema_reader import Schema, dereference, ref_name, select_
 from composer.recipe.yaml_reader import MAX_DEPTH, reachable, strings_in
 
 EXCLUDED_KEYS = ("extends", "vars", "description")
-TRAINING_WITHOUT_EFFECT = ("workers",)
+TRAINING_WITHOUT_EFFECT = ("workers", "checkpoints_gib")
 """Keys of `training` that can change without changing the result."""
+TRAINING_ADDED = ("ema",)
+"""Keys of `training` that count only where they are set, so that fingerprints of earlier runs stay true."""
 BUDGET_KEYS = ("max_steps", "max_epochs", "max_minutes")
 """Keys of `training` that limit it, and that may change when a run is resumed."""
 TRAINER_WITH_EFFECT = ("limit_val_batches",)
@@ -82,7 +84,11 @@ def fingerprints(
     hashes = {"model": _hash(model), "data": data or _hash(canonical["data"])}
     run = {
         **hashes,
-        "training": {key: value for key, value in canonical["training"].items() if key not in TRAINING_WITHOUT_EFFECT},
+        "training": {
+            key: value
+            for key, value in canonical["training"].items()
+            if key not in TRAINING_WITHOUT_EFFECT and (value is not None or key not in TRAINING_ADDED)
+        },
         "decoding": canonical["decoding"],
         "evaluation": canonical["evaluation"],
         "trainer": {key: canonical["trainer"][key] for key in TRAINER_WITH_EFFECT},

@@ -1273,6 +1273,17 @@ class EarlyStopping(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class Ema(RecipeObject):
+    """Exponential moving average of the weights of all steps (EMA). Validations, `--checkpoint` and the final weights
+    are of the average; the training goes on with its own.
+
+    decay: The share of the average that stays in a step, above 0 and below 1; in step t (1 + t) / (10 + t) at most;
+        default 0.999.
+    """
+    decay: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Evaluation(RecipeObject):
     """How outputs are compared with their references.
 
@@ -2329,6 +2340,10 @@ class Training(RecipeObject):
     curriculum: Short pairs first: an epoch has those of at most so many tokens, its level, which rises as they are
         mastered.
     average_checkpoints: How many of the last checkpoints are averaged at the end; 1 keeps the best one; default 1.
+    ema: Exponential moving average of the weights of all steps (EMA). Validations, `--checkpoint` and the final
+        weights are of the average; the training goes on with its own.
+    checkpoints_gib: Disk space for checkpoints, in GiB. As many as fit are kept, the oldest deleted first, the last
+        and the best never; without it, the last two and the best.
     precision: Floating-point precision; default 32.
     compile: Whether the model is compiled first; pays on a GPU, after a minute or more, and not where there are
         loops over positions (rnn, recurrent, ...), of which each length is compiled anew; default False.
@@ -2352,6 +2367,8 @@ class Training(RecipeObject):
     early_stopping: EarlyStopping | Mapping[str, Any] | Unset | None = UNSET
     curriculum: Curriculum | Mapping[str, Any] | Unset | None = UNSET
     average_checkpoints: int | Var | Unset | None = UNSET
+    ema: Ema | Mapping[str, Any] | Unset | None = UNSET
+    checkpoints_gib: float | Var | Unset | None = UNSET
     precision: Literal[32, "bf16-mixed", "16-mixed", "bf16-true", 64] | Var | Unset | None = UNSET
     compile: bool | Var | Unset | None = UNSET
     workers: int | Var | Unset | None = UNSET
@@ -2406,7 +2423,7 @@ __all__ = [
     "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask", "CosineSchedule",
     "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Curriculum", "Data", "Decoder",
     "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
-    "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Evaluation",
+    "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema", "Evaluation",
     "FeedForward", "FeedForwardDefaults", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway",
     "HubData", "Identity", "IncrementTask", "Initialization", "IntegersTokenizer", "InverseSqrtSchedule", "Linear",
     "LinearDefaults", "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "Measuredsplit", "MemoryNetwork",

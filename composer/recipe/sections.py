@@ -163,6 +163,18 @@ class ValidationSample:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ema:
+    """Exponential moving average of the weights of all steps (EMA). Validations, `--checkpoint` and the final weights
+    are of the average; the training goes on with its own.
+
+    Settings:
+        decay: The share of the average that stays in a step, above 0 and below 1; in step t (1 + t) / (10 + t) at most.
+    """
+
+    decay: Annotated[float, Bounds(above=0.0, below=1.0)] = 0.999
+
+
+@dataclass(frozen=True, kw_only=True)
 class Training:
     """How the model is trained. The first budget that is reached ends it; without any, `max_epochs` is 10.
 
@@ -184,6 +196,9 @@ class Training:
         early_stopping: When to end before the budget.
         curriculum: Which pairs an epoch has, by their length; all of them without it.
         average_checkpoints: How many of the last checkpoints are averaged at the end; 1 keeps the best one.
+        ema: A moving average of the weights, in place of the weights of a step.
+        checkpoints_gib: Disk space for checkpoints, in GiB. As many as fit are kept, the oldest deleted first, the last
+            and the best never; without it, the last two and the best.
         precision: Floating-point precision.
         compile: Whether the model is compiled first; pays on a GPU, after a minute or more, and not where there are
             loops over positions (rnn, recurrent, ...), of which each length is compiled anew.
@@ -208,6 +223,8 @@ class Training:
     early_stopping: EarlyStopping | None = None
     curriculum: Curriculum | None = None
     average_checkpoints: Count = 1
+    ema: Ema | None = None
+    checkpoints_gib: Positive | None = None
     precision: Literal[32, "bf16-mixed", "16-mixed", "bf16-true", 64] = 32
     compile: bool = False
     workers: Annotated[int, Bounds(minimum=0, maximum=256)] = 0

@@ -45,7 +45,7 @@ STORIES = ("question", "story")
 def validate(root: Node, schema: Schema) -> None:
     """Raise RecipeError with everything that can be found wrong without a model: the schema's faults, else others."""
     of_model = (_encoder_names, _tied_embeddings, _bit_vectors, _answers, _stories)
-    of_training = (partial(_data_keys, schema=schema), _early_stopping, _curriculum, _machine)
+    of_training = (partial(_data_keys, schema=schema), _early_stopping, _curriculum, _averages, _machine)
     faults = schema_faults(root, schema) or [fault for check in (*of_model, *of_training) for fault in check(root)]
     if faults:
         raise RecipeError(faults)
@@ -248,6 +248,13 @@ def _curriculum(root: Node) -> Iterator[Fault]:
     if workers is not None and workers.value and _get(root, "training", "curriculum") is not None:
         message = "workers prefetch batches, and a curriculum chooses the next ones later"
         yield fault_at(workers.place, "conflict", "training.workers", message, "remove `workers`")
+
+
+def _averages(root: Node) -> Iterator[Fault]:
+    ema, number = _get(root, "training", "ema"), _get(root, "training", "average_checkpoints")
+    if ema is not None and ema.value is not None and number is not None and number.value > 1:
+        message, hint = "`ema` averages the weights of all steps already", "remove `average_checkpoints`, or `ema`"
+        yield fault_at(number.place, "conflict", "training.average_checkpoints", message, hint)
 
 
 def _early_stopping(root: Node) -> Iterator[Fault]:

@@ -66,8 +66,8 @@ class TrainingLoopCallback(Callback):
         self.has_minutes = any(budget.max_minutes is not None for budget in self.budgets)
         self.validate_every: int | None = training["validate_every"]
         self.early_stopping = EarlyStopping(**training["early_stopping"]) if training["early_stopping"] else None
-        last = max(2, training["average_checkpoints"])
-        self.checkpoints = CheckpointManager(checkpoints, last, selection_metric(training))
+        average, gib = training["average_checkpoints"], training["checkpoints_gib"]
+        self.checkpoints = CheckpointManager(checkpoints, average, selection_metric(training), gib)
         self.row_steps = min(ROW_STEPS, recipe.trainer.get("log_every_n_steps") or ROW_STEPS)
         self.logger: MetricsLogger | None = None
         self.signals = SignalHandler()

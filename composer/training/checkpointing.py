@@ -25,7 +25,7 @@ from composer.atomic_io import atomic_open, atomic_write
 from composer.data.encoding import Data
 from composer.data.sources import side_names
 from composer.data.tokenizer import Tokenizers
-from composer.errors import MAX_LISTED, ComposerError, RunError
+from composer.errors import MAX_LISTED, ComposerError, RunError, RunFailed
 from composer.fingerprint import (
     describe_differences,
     differ_in_budget_alone,
@@ -114,22 +114,52 @@ class AtomicCheckpointIO(CheckpointIO):
 
 @dataclass(frozen=True)
 class CheckpointManager:
-    """Saves checkpoints into a folder; keeps the best by `metric`, those of the `last` validations, and the newest."""
+    """Saves checkpoints into a folder; keeps the best by `metric`, those of the last validations, and the newest.
+
+    At least two validations count as the last, and as many as are averaged at the end. With a quota of `gib` all
+    checkpoints are kept that fit, the oldest deleted first.
+    """
 
     folder: Path
-    last: int = 2
+    average: int = 1
     metric: str = "val/loss"
+    gib: float | None = None
 
     def save(self, trainer: Trainer, step: int, history: History) -> None:
-        """Save the checkpoint of `step` (called on every device), then prune older ones (on the first)."""
+        """Save the checkpoint of `step` (called on every device); delete those that are not kept (on the first)."""
+        if trainer.is_global_zero and self.gib is not None:
+            self.make_room(checkpoint_path(self.folder, step), history)
         trainer.save_checkpoint(checkpoint_path(self.folder, step))
         if trainer.is_global_zero:
             self.prune(step, history)
 
+    def make_room(self, new: Path, history: History) -> None:
+        """Delete the oldest checkpoints until another one fits into the quota, but never what is needed.
+
+        That is the last one, the best, and those that are averaged at the end. Raises RunFailed, with nothing deleted,
+        if a new one does not fit beside them.
+        """
+        sizes = {path: path.stat().st_size for path in list_checkpoints(self.folder) if path != new}
+        past = [scores for scores in history if checkpoint_path(self.folder, int(scores["step"])) != new]
+        averaged = self.recent(past)[-self.average :] if self.average > 1 else []
+        needed = {self.best(past), *list(sizes)[-1:], *averaged}
+        quota, total = (self.gib or 0.0) * 2**30, sum(sizes.values()) + max(sizes.values(), default=0)
+        oldest: list[Path] = []
+        for path in (path for path in sizes if path not in needed):
+            if total > quota:
+                oldest.append(path)
+                total -= sizes[path]
+        if total > quota:
+            message = f"{len(needed & {*sizes}) + 1} checkpoints, all of them needed, take {total / 2**30:.3g} GiB"
+            fix = f"resume with `training.checkpoints_gib={1.1 * total / 2**30:.3g}`"
+            raise RunFailed.of(f"{message}, more than `training.checkpoints_gib`", fix, str(self.folder))
+        for path in oldest:
+            AtomicCheckpointIO().remove_checkpoint(path)
+
     def prune(self, step: int, history: History) -> None:
         """Delete the checkpoints that are not to be kept after `step` steps, and checksums without a checkpoint."""
         keep = {*self.recent(history), self.best(history), checkpoint_path(self.folder, step)}
-        for path in list_checkpoints(self.folder):
+        for path in list_checkpoints(self.folder) if self.gib is None else ():
             if path not in keep:
                 AtomicCheckpointIO().remove_checkpoint(path)
         for path in self.folder.glob("step-*.ckpt.sha256"):
@@ -138,18 +168,18 @@ class CheckpointManager:
 
     def recent(self, history: History) -> list[Path]:
         """Return the paths of the checkpoints of the last validations, oldest first."""
-        return [checkpoint_path(self.folder, int(scores["step"])) for scores in history[-self.last :]]
+        return [checkpoint_path(self.folder, int(scores["step"])) for scores in history[-max(2, self.average) :]]
 
     def best(self, history: History) -> Path | None:
         """Return the path of the best checkpoint, ties broken by val/loss; None if the metric was never measured."""
         best = best_validation(self.metric, history)
         return checkpoint_path(self.folder, int(best["step"])) if best is not None else None
 
-    def select(self, history: History, average: int) -> tuple[str, list[Path]]:
+    def select(self, history: History) -> tuple[str, list[Path]]:
         """Return which checkpoints the final weights are made of, and how: `average`, `best` or `last`."""
         existing = set(list_checkpoints(self.folder))
-        recent = [path for path in self.recent(history)[-average:] if path in existing]
-        if average > 1 and len(recent) > 1:
+        recent = [path for path in self.recent(history)[-self.average :] if path in existing]
+        if self.average > 1 and len(recent) > 1:
             return "average", recent
         best = self.best(history)
         return ("best", [best]) if best in existing else ("last", [max(existing)])

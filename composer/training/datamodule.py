@@ -24,6 +24,9 @@ from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.recipe import Recipe
 from composer.training.module import Seq2SeqModule
 
+COMPOSER_ONLY = {"curriculum": "a curriculum", "ema": "a moving average of the weights"}
+"""Keys of `training` that a Trainer of one's own does not follow, and what they are."""
+
 
 class RecipeDataModule(LightningDataModule):
     """LightningDataModule of a recipe: batches of its training and validation pairs by token budget, and tokenizers.
@@ -75,14 +78,15 @@ class RecipeDataModule(LightningDataModule):
     def setup(self, stage: str) -> None:
         """Plan the batches for the module that a Trainer fits, unless that is done.
 
-        Raises RecipeError if the recipe has a curriculum, whose levels only `composer.train` keeps.
+        Raises RecipeError if the recipe has a curriculum or `ema`, which only `composer.train` follows.
         """
         trainer = self.trainer
         if self.batches is not None or trainer is None or not isinstance(trainer.lightning_module, Seq2SeqModule):
             return
-        if self.recipe.training["curriculum"]:
-            place, message = ("training", "curriculum"), "only `composer.train` follows a curriculum"
-            raise RecipeError([self.recipe.fault("value", place, message, "train with `composer.train`, or remove it")])
+        for key, noun in COMPOSER_ONLY.items():
+            if self.recipe.training[key]:
+                message, fix = f"only `composer.train` follows {noun}", "train with `composer.train`, or remove it"
+                raise RecipeError([self.recipe.fault("value", ("training", key), message, fix)])
         self.plan_batches(trainer.lightning_module.model, trainer.accumulate_grad_batches)
 
     def train_dataloader(self) -> DataLoader[Batch]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -53,7 +53,8 @@ def check_recipe(recipe: Recipe, any_machine: bool = False, any_data: bool = Fal
     any_machine, any_data: Whether to leave out what only this machine cannot do, and data files that are not here.
     """
     planned, sample = check_model_and_data(DataSource(recipe, recipe.folders()), any_data=any_data)
-    if not any_machine and (faults := machine_faults(recipe, planned, sample)):
+    faults = [] if any_machine else machine_faults(recipe, planned, sample)
+    if faults := [*faults, *size_faults(quota_fault, recipe, planned, sample)]:
         raise ComposerError(faults)
     warnings = [*planned.warnings, *budget_warnings(recipe, EpochSize.of(recipe, sample))]
     return replace(planned, warnings=(*warnings, *(script_warnings(recipe, sample) if sample else ())))
@@ -159,10 +160,7 @@ def script_warnings(recipe: Recipe, sample: DryRun) -> Iterator[Fault]:
 
 def machine_faults(recipe: Recipe, planned: Plan, sample: DryRun | None) -> list[Fault]:
     """Return why a recipe does not train on this machine: its memory, its devices, their precision, its packages."""
-    fault = memory_fault(recipe, planned.parameters)
-    if fault and sample:  # planned with bounds of the vocabularies, which are smaller; a sample's are not larger
-        fault = memory_fault(recipe, plan(recipe, sample.data.tokenizers.sizes).parameters)
-    faults = [fault] if fault and sample else []
+    faults = size_faults(memory_fault, recipe, planned, sample)
     faults += tokenizer_faults(recipe)
     shown = ("enable_progress_bar", "enable_model_summary", "log_every_n_steps", "timeout_minutes")
     machine = {*recipe.explicit.get("trainer", {})} - {*shown} or "precision" in recipe.explicit.get("training", {})
@@ -180,11 +178,40 @@ def machine_faults(recipe: Recipe, planned: Plan, sample: DryRun | None) -> list
     ]
 
 
-def memory_fault(recipe: Recipe, parameters: int) -> Fault | None:
-    """Return the fault of so many parameters, if they and what training computes of each do not fit into memory."""
+def size_faults(
+    find: Callable[[Recipe, int], Fault | None], recipe: Recipe, planned: Plan, sample: DryRun | None
+) -> list[Fault]:
+    """Return the fault of a model's number of parameters, if that is certain."""
+    fault = find(recipe, planned.parameters)
+    if fault and sample:  # planned with bounds of the vocabularies, which are smaller; a sample's are not larger
+        fault = find(recipe, plan(recipe, sample.data.tokenizers.sizes).parameters)
+    return [fault] if fault and sample else []
+
+
+def checkpoint_bytes(recipe: Recipe, parameters: int) -> int:
+    """Return the bytes of so many parameters with their average and what the optimizer remembers of each."""
     ((name, settings),) = recipe.training["optimizer"].items()
     states = OPTIMIZER_STATES.get(name, 0) + bool(settings.get("momentum")) + bool(settings.get("centered"))
-    needed = parameters * NUMBER_BYTES.get(str(recipe.training["precision"]), 4) * (2 + states)
+    size = NUMBER_BYTES.get(str(recipe.training["precision"]), 4)
+    return parameters * (size * (1 + states) + (max(4, size) if recipe.training["ema"] else 0))
+
+
+def quota_fault(recipe: Recipe, parameters: int) -> Fault | None:
+    """Return the fault of a quota into which the checkpoints that a training needs at once do not fit."""
+    gib, average = recipe.training["checkpoints_gib"], recipe.training["average_checkpoints"]
+    count = max(2, average + 1) + 1  # the best and the last ones, while another is written
+    size = checkpoint_bytes(recipe, parameters) / 2**30
+    if gib is None or count * size <= gib:
+        return None
+    message = f"a training needs room for {count} checkpoints, and each takes {size:.3g} GiB or more"
+    hint = f"write {1.1 * count * size:.3g} or more, or remove it"
+    return recipe.fault("quota", ("training", "checkpoints_gib"), message, hint)
+
+
+def memory_fault(recipe: Recipe, parameters: int) -> Fault | None:
+    """Return the fault of so many parameters, if they and what training computes of each do not fit into memory."""
+    gradients = parameters * NUMBER_BYTES.get(str(recipe.training["precision"]), 4)
+    needed = gradients + checkpoint_bytes(recipe, parameters)
     on_gpu = torch.cuda.is_available() and recipe.trainer["accelerator"] in ("auto", "gpu")
     memory = torch.cuda.get_device_properties(0).total_memory if on_gpu else available_memory()
     if needed <= memory or recipe.trainer["strategy"] == "fsdp" or recipe.trainer["accelerator"] in ("mps", "tpu"):

@@ -49,6 +49,7 @@ from composer.training.optim import Budget, replace_budget
 from composer.training.reproduce import ReproducedRun, draws_random_numbers, environment_differences, environment_record
 from composer.training.sharding import ShardedStrategy
 from composer.training.validation_decoder import validation_decoder
+from composer.training.weight_averaging import WeightAverage
 
 TOKENIZER_SECONDS = 3600.0
 """Seconds that a process waits for the main one to have trained the tokenizer."""
@@ -139,7 +140,8 @@ def setup(
     loop = TrainingLoopCallback(recipe, data.resumable, run_dir.checkpoints, curriculum, decoder, budgets)
     first = record["reproduces"]["run"] if record.get("reproduces") else original and original.run_dir.path
     loop.reproduced_pace = read_budget_trace(RunDir(Path(first)).metrics) if first else {}
-    trainer = build_trainer(recipe, [loop, *callbacks], loggers)
+    averages = [WeightAverage(**training["ema"])] if training["ema"] else []
+    trainer = build_trainer(recipe, [*averages, loop, *callbacks], loggers)
     return TrainingSetup(
         source, run_dir, record, display, data, module, loop, trainer, start_from, checkpoint, original, budgets
     )

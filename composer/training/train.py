@@ -35,7 +35,7 @@ from composer.training.distributed import (
 )
 from composer.training.loggers import SHOWN_SAMPLES, MetricsLogger, ProgressDisplay, describe_mode, wandb_mode
 from composer.training.optim import Budget
-from composer.training.preflight import EpochSize, budget_warnings, check_model_and_data, memory_fault
+from composer.training.preflight import EpochSize, budget_warnings, check_model_and_data, memory_fault, quota_fault
 from composer.training.reproduce import compare_outcome, find_original_run
 from composer.training.setup import TrainingSetup, setup, silence_lightning, start_logging, wait_for_record
 from composer.viz.alignments import alignment_page, alignments
@@ -124,8 +124,9 @@ def is_spent(recipe: Recipe, record: Mapping[str, Any]) -> bool:
 def check_budget_and_memory(training: TrainingSetup) -> None:
     """Print warnings of settings that the budget never reaches. Raise RecipeError if memory does not suffice."""
     recipe, data = training.recipe, training.data
-    if fault := memory_fault(recipe, count_parameters(training.module.model)):
-        raise RecipeError([fault])
+    parameters = count_parameters(training.module.model)
+    if faults := [fault for find in (memory_fault, quota_fault) if (fault := find(recipe, parameters))]:
+        raise RecipeError(faults)
     epoch = None
     if data.batches is not None and not recipe.training["curriculum"]:
         epoch = EpochSize(data.batches.slices_in(0) / recipe.training["accumulate"], not is_endless(recipe))
@@ -226,7 +227,7 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
         return TrainingResult(run_dir.path, {})
     minutes = loop.clock.minutes()  # without what follows
     loop.checkpoints.prune(loop.progress.step, loop.history)  # a run that was killed before it had could not
-    how, paths = loop.checkpoints.select(loop.history, training.recipe.training["average_checkpoints"])
+    how, paths = loop.checkpoints.select(loop.history)
     model = training.module.build_model()
     model.load_state_dict(average_weights(paths))
     save_weights(model, run_dir.weights)

@@ -80,6 +80,7 @@ CONTEXTS = {
     "training.curriculum.by": Around(LONGER, values=["source", "target"]),
     "training.scheduled_sampling": Around(SAMPLING),
     "training.scheduled_sampling.warmup": Around(SAMPLING, values=[0, 1]),
+    "training.ema.decay": Around(values=[0.1, 0.2]),
     "decoding.viterbi": Around("model.decoder=[cross_attention]"),
     "decoding.viterbi.max_length": Around(f"model.decoder=[cross_attention]; {LEARNING}"),
     "decoding.sample.max_ratio": Around("decoding={sample: {top_k: 1}}"),
@@ -126,6 +127,7 @@ EXCEPTIONS = {
     },
     "training.compile": "saves time alone",
     "training.workers": "save time alone",
+    "training.checkpoints_gib": "decides how many checkpoints stay",
     "trainer.enable_progress_bar": "is seen on the terminal alone",
     "trainer.log_every_n_steps": "has a rule, with its case beside it",
 }

@@ -128,11 +128,14 @@ def test_the_recipe_s_clip_norm_holds_in_a_user_s_trainer_unless_that_has_its_ow
         assert recorder.norms
 
 
-def test_a_curriculum_is_refused_outside_of_our_training(tiny: Tiny) -> None:
-    recipe = tiny("training.curriculum={start: 2}")
+@pytest.mark.parametrize(
+    ("setting", "message"), [("curriculum={start: 2}", "follows a curriculum"), ("ema={}", "follows a moving average")]
+)
+def test_what_only_our_training_follows_is_refused_outside(tiny: Tiny, setting: str, message: str) -> None:
+    recipe = tiny(f"training.{setting}")
     data = RecipeDataModule(recipe)
     module = Seq2SeqModule.from_recipe(recipe, data.tokenizers)
-    with pytest.raises(RecipeError, match="follows a curriculum"):
+    with pytest.raises(RecipeError, match=message):
         Trainer(max_epochs=1, logger=False, enable_checkpointing=False, **QUIET).fit(module, datamodule=data)
 
 

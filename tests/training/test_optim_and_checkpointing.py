@@ -198,7 +198,7 @@ def test_pruning_leaves_the_last_checkpoints_and_the_best(tmp_path: Path) -> Non
         def save_checkpoint(self, path: Path) -> None:
             AtomicCheckpointIO().save_checkpoint({}, path)
 
-    manager, history = CheckpointManager(tmp_path, last=2, metric="val/bleu"), []
+    manager, history = CheckpointManager(tmp_path, metric="val/bleu"), []
     for step, bleu in ((5, 1.0), (10, 9.0), (15, float("nan")), (20, 3.0), (25, 4.0)):
         history.append({"step": float(step), "val/bleu": bleu})
         manager.save(Writes(), step, history)  # type: ignore[arg-type]

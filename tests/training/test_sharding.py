@@ -66,6 +66,7 @@ def test_a_sharded_model_trains_saves_loads_and_copies_as_an_unsharded_one(tmp_p
     found = said(tmp_path)
     assert math.isclose(found["share"], 0.5, abs_tol=0.05)
     assert found["optimizers"].keys() == OPTIMIZERS.keys()
+    assert all(difference < 1e-6 for difference in found["ema"].values()), found["ema"]
     for name, told in found["optimizers"].items():
         assert told["moments apart"] < 1e-6, name
         assert told["weights apart"] < 1e-6, name

@@ -32,6 +32,7 @@ from composer.training.sharding import (
     load_full_state,
     shard,
 )
+from composer.training.weight_averaging import WeightAverage
 
 STEPS = 3
 
@@ -124,6 +125,32 @@ def of_copy(sharded: Seq2SeqModule) -> dict[str, Any]:
     }
 
 
+def of_average(plain: Seq2SeqModule, sharded: Seq2SeqModule) -> dict[str, Any]:
+    """A moving average of the weights of some steps, whole and sharded."""
+    load_full_state(sharded, plain.state_dict())
+    averages, whole = [WeightAverage(0.5), WeightAverage(0.5)], copy.deepcopy(plain)
+    for module, average in zip((whole, sharded), averages, strict=True):
+        trainer, optimizer = cast("Any", SimpleNamespace(global_step=0)), OPTIMIZERS["adam"]([*module.parameters()])
+        average.on_train_start(trainer, module)
+        for trainer.global_step in range(1, STEPS + 1):
+            step(module.model, optimizer, trainer.global_step)
+            average.on_train_batch_end(trainer, module, None, None, 0)
+    one, other = (average.state_dict()["average"] for average in averages)
+    after = full_state(sharded.model.state_dict())
+    averages[1].on_validation_start(trainer, sharded)
+    validated = {name: value for name, value in full_state(sharded.model.state_dict()).items() if name in one}
+    averages[1].on_validation_end(trainer, sharded)
+    resumed = WeightAverage(0.5)
+    resumed.load_state_dict({"average": one})
+    resumed.on_train_start(trainer, sharded)
+    return {
+        "average": apart(one, other),
+        "validated": apart(one, validated),
+        "put back": apart(after, full_state(sharded.model.state_dict())),
+        "lost": apart(one, resumed.state_dict()["average"]),
+    }
+
+
 def main(rank: int, recipe: str, place: str) -> None:
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
@@ -137,6 +164,7 @@ def main(rank: int, recipe: str, place: str) -> None:
         "share": held / sum(each.numel() for each in plain.parameters()),
         "optimizers": {name: of_optimizer(plain, sharded, name) for name in OPTIMIZERS},
         "copy": of_copy(sharded),
+        "ema": of_average(plain, sharded),
     }
     if rank == 0:
         sys.stdout.write(f"{json.dumps(told)}\n")
