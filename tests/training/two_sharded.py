@@ -40,7 +40,7 @@ STEPS = 3
 def module_of(recipe: str) -> Seq2SeqModule:
     """The recipe's module with a vocabulary of eleven."""
     torch.manual_seed(1)
-    sides = SimpleNamespace(sides=["source", "target"], size=lambda side: 11)
+    sides = SimpleNamespace(sides=["source", "target"], sizes={"source": 11, "target": 11})
     return Seq2SeqModule("", "", (load(recipe), cast("Tokenizers", sides)))
 
 
