@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import linecache
 import re
 import shlex
 import subprocess
@@ -138,6 +139,8 @@ def _check_output(expected: str, printed: str) -> None:
 
 
 def _run_python(block: CodeBlock, namespace: dict[str, Any]) -> None:
+    # as a notebook does, so that the source of a class can be read
+    linecache.cache[block.place] = (len(block.text), None, block.text.splitlines(keepends=True), block.place)
     try:
         exec(compile(block.text, block.place, "exec"), namespace)
     except Exception as error:

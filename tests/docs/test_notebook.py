@@ -1,4 +1,4 @@
-"""The notebook runs from top to bottom, and its outputs agree with its text."""
+"""The notebooks run from top to bottom, their outputs agree with their text, and they are stored with outputs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,30 @@ import pytest
 nbformat = pytest.importorskip("nbformat")
 nbclient = pytest.importorskip("nbclient")
 
-FILE = Path(__file__).parents[2] / "docs" / "notebooks" / "recipe_to_picture.ipynb"
+FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
+RECIPE, OWN = FOLDER / "recipe_to_picture.ipynb", FOLDER / "own_block.ipynb"
+LARGEST = 100_000  # bytes
 
 
-@pytest.fixture(scope="module")
-def cells(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    notebook = nbformat.read(FILE, 4)
-    place = {"metadata": {"path": str(tmp_path_factory.mktemp("notebook"))}}
+def code_cells(file: Path) -> list[Any]:
+    notebook = nbformat.read(file, 4)
+    nbformat.validate(notebook)
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def executed(file: Path, folder: Path) -> list[Any]:
+    """Return the code cells of a notebook that has been run."""
+    notebook = nbformat.read(file, 4)
+    for cell in notebook.cells:
+        cell.pop("outputs", None)
+    place = {"metadata": {"path": str(folder)}}
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources=place).execute()
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def kinds(cell: Any) -> set[tuple[str, ...]]:
+    """What a cell displays: `stream` or `execute_result`, and in which forms; a terminal's JPEG is a PNG too."""
+    return {(output.output_type, *sorted({*output.get("data", {})} - {"image/jpeg"})) for output in cell.outputs}
 
 
 def output_of(cells: list[Any], source: str, kind: str = "text/plain") -> str:
@@ -27,18 +42,38 @@ def output_of(cells: list[Any], source: str, kind: str = "text/plain") -> str:
     return "".join(cell.get("text", "") or cell.get("data", {}).get(kind, "") for cell in cell.outputs)
 
 
-def test_the_notebook_is_stored_without_outputs() -> None:
-    notebook = nbformat.read(FILE, 4)
-    nbformat.validate(notebook)
-    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
+@pytest.mark.parametrize("file", [RECIPE, OWN], ids=lambda file: file.stem)
+def test_a_notebook_is_stored_with_outputs_and_no_path(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert len(text) < LARGEST
+    assert "/tmp/" not in text
+    assert "Error" not in {output.output_type for cell in code_cells(file) for output in cell.outputs}
+    assert code_cells(file)[-1].outputs
 
 
 @pytest.mark.slow
-def test_every_output_agrees_with_the_text(cells: list[Any]) -> None:
-    assert output_of(cells, "composer.check(attention)") == "[]"
-    assert "fix: write `heads: 4`" in output_of(cells, "heads=5")
-    assert output_of(cells, "composer.draw(attention)", "text/html").startswith("<svg")
-    assert "'e d c b a'" in output_of(cells, "run.translate(")
-    assert output_of(cells, "run.alignments(", "text/html").startswith("<iframe")
-    assert "removed cross_attention" in output_of(cells, "composer.diff(attention, one_vector)")
-    assert output_of(cells, "classes.read(file).model").startswith("Model(")
+def test_from_a_recipe_to_a_picture(tmp_path: Path) -> None:
+    cells = executed(RECIPE, tmp_path)
+    assert [kinds(cell) for cell in cells] == [kinds(cell) for cell in code_cells(RECIPE)]
+    for shown in (cells, code_cells(RECIPE)):
+        assert output_of(shown, "composer.check(attention)") == "[]"
+        assert "fix: write `heads: 4`" in output_of(shown, "heads=5")
+        assert output_of(shown, "composer.draw(attention)", "text/html").startswith("<svg")
+        assert "'e d c b a'" in output_of(shown, "run.translate(")
+        assert output_of(shown, "run.alignments(", "text/html").startswith("<iframe")
+        assert "removed cross_attention" in output_of(shown, "composer.diff(attention, one_vector)")
+        assert output_of(shown, "classes.read(file).model").startswith("Model(")
+
+
+@pytest.mark.slow
+def test_a_block_of_ones_own(tmp_path: Path) -> None:
+    cells = executed(OWN, tmp_path)
+    assert [kinds(cell) for cell in cells] == [kinds(cell) for cell in code_cells(OWN)]
+    for shown in (cells, code_cells(OWN)):
+        assert output_of(shown, 'check_block("shift"') == ""
+        assert "law `chunks`: Forgetful()" in output_of(shown, "check_block(Forgetful")
+        assert output_of(shown, "composer.check(recipe)") == "[]"
+        assert "`past` takes a number, 0 or more and below 1" in output_of(shown, "composer.check(wrong)")
+        assert output_of(shown, "run.translate(") == "['a b c d', 'b a d g e']"
+        assert "'from': 'a notebook:Shift'" in output_of(shown, "composer.train(recipe")
+        assert "the block `shift` has another source" in output_of(shown, 'composer.open_run("shifted")')
