@@ -62,14 +62,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def count(model: torch.nn.Module) -> int:
-    return sum(each.numel() for each in model.parameters())
+    return sum(item.numel() for item in model.parameters())
 
 
 def alone(code: str, folder: Path) -> str:
     """What a fresh interpreter prints."""
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, check=False)
-    assert found.returncode == 0, found.stderr
-    return found.stdout
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 # ------------------------------------------------------------------------------------------- what there is
@@ -82,7 +82,7 @@ def test_a_function_has_types_and_a_docstring(name: str) -> None:
     assert inspect.getdoc(function)
     signature = inspect.signature(function)
     assert signature.return_annotation is not inspect.Signature.empty
-    assert all(each.annotation is not inspect.Parameter.empty for each in signature.parameters.values())
+    assert all(item.annotation is not inspect.Parameter.empty for item in signature.parameters.values())
     assert name in composer.__all__
     assert name in dir(composer)
 
@@ -120,11 +120,11 @@ def test_an_unknown_name_is_refused() -> None:
 def test_a_recipe_may_be_a_file_objects_or_loaded(tmp_path: Path) -> None:
     file = SMALL.save(tmp_path / "small.yaml")
     every = [file, str(file), composer.load(file), SMALL, SMALL.recipe()]
-    assert [composer.check(each) for each in every] == [[]] * len(every)
-    assert len({composer.plan(each).parameters for each in every}) == 1
-    assert len({str(composer.fingerprints(each)) for each in every}) == 1
-    assert len({composer.draw(each).svg() for each in every}) == 1
-    wider = [composer.plan(each, ["model.width=16"]).parameters for each in every[:2]]
+    assert [composer.check(item) for item in every] == [[]] * len(every)
+    assert len({composer.plan(item).parameters for item in every}) == 1
+    assert len({str(composer.fingerprints(item)) for item in every}) == 1
+    assert len({composer.draw(item).svg() for item in every}) == 1
+    wider = [composer.plan(item, ["model.width=16"]).parameters for item in every[:2]]
     assert wider == [composer.plan(SMALL, ["model.width=16"]).parameters] * 2
     assert composer.plan(SMALL, "model.width=16").parameters == wider[0]
     assert composer.draw(file, "model.width=16").svg() == composer.draw(file, ["model.width=16"]).svg()
@@ -166,10 +166,10 @@ def test_diff_shows_the_changed_settings() -> None:
 
 def test_a_run_translates_evaluates_reports_and_draws(run: Run, tmp_path: Path) -> None:
     lines = ["a b", "", "c"]
-    found = run.translate(lines)
-    assert composer.translate(run, lines) == found
-    assert composer.translate(run.run_dir.path, lines) == found
-    assert composer.translate([run, str(run.run_dir.path)], lines) == found  # two votes of one mind
+    result = run.translate(lines)
+    assert composer.translate(run, lines) == result
+    assert composer.translate(run.run_dir.path, lines) == result
+    assert composer.translate([run, str(run.run_dir.path)], lines) == result  # two votes of one mind
     assert composer.translate(run, lines, beam=1) == run.translate(lines, beam=1)
     assert run.evaluate() == composer.evaluate(run.run_dir.path)
     page = run.report(tmp_path / "page.html")
@@ -229,11 +229,11 @@ def test_a_run_is_no_recipe(run: Run, name: str) -> None:
 def test_every_form_of_a_recipe_or_run_gives_the_same_result(run: Run, tmp_path: Path) -> None:
     folder = run.run_dir.path
     every = [folder / "recipe.yaml", str(folder), folder, run, run.recipe, classes.read(folder / "recipe.yaml")]
-    assert len({composer.fingerprints(each)["run"] for each in every}) == 1
+    assert len({composer.fingerprints(item)["run"] for item in every}) == 1
     for alike in (every[1:4], every[4:] + every[:1]):  # of runs, and of recipes
-        assert len({composer.draw(each).mermaid() for each in alike}) == 1
-    assert all(composer.diff(run, each, quick=True).same for each in every)
-    folders = [composer.export(each, tmp_path / str(at)) for at, each in enumerate(every)]
+        assert len({composer.draw(item).mermaid() for item in alike}) == 1
+    assert all(composer.diff(run, item, quick=True).same for item in every)
+    folders = [composer.export(item, tmp_path / str(at)) for at, item in enumerate(every)]
     modules = [{path.relative_to(folder) for path in folder.rglob("*.py")} for folder in folders]
     assert all(names == modules[0] for names in modules)
     assert composer.diff(run, run, quick=True).tested == ""
@@ -289,10 +289,10 @@ def test_hypotheses_scores_and_prefixes_are_asked_for_in_python(run: Run) -> Non
         assert [len(row) for row in best] == [2, 2, 2]
         assert [row[0] for row in best] == run.translate(lines, beam=2)
     scored = run.translate(lines, scores=True)
-    assert [each.text for each in scored] == run.translate(lines)
+    assert [item.text for item in scored] == run.translate(lines)
     assert scored[0].score < 0.0
     assert run.translate(lines, beam=1, scores=True)[0] == scored[0]
-    assert [each.score for each in run.translate(lines, 3, 2, scores=True)[1]] == [0.0, 0.0]  # a blank line
+    assert [item.score for item in run.translate(lines, 3, 2, scores=True)[1]] == [0.0, 0.0]  # a blank line
     with pytest.raises(RunError, match="in Python `beam=2`"):
         run.translate(lines, n_best=2)
     assert run.translate(["a b", "c"], prefix=["d", ""])[0].startswith("d")

@@ -39,4 +39,4 @@ def test_every_file_that_is_named_is_there() -> None:
     named = re.findall(r"[\w./]+\.(?:py|json|yaml)\b", TEXT)
     there = {path.name for path in ROOT.rglob("*") if not {".venv", ".git"} & set(path.parts)}
     example = {"file.yaml", "shift.py", "test_shift.py", "run.json"}
-    assert {Path(each).name for each in named} - there <= example
+    assert {Path(item).name for item in named} - there <= example

@@ -37,8 +37,8 @@ def make(tmp_path: Path) -> Make:
 
     def _make(data: Mapping[str, Any], folder: Path = tmp_path, **more: Any) -> Recipe:
         folder.mkdir(exist_ok=True)
-        told = {"recipe": 1, "name": "t", "data": dict(data), "model": MODEL, **more}
-        (folder / "t.yaml").write_text(yaml.safe_dump(told), encoding="utf-8")
+        output = {"recipe": 1, "name": "t", "data": dict(data), "model": MODEL, **more}
+        (folder / "t.yaml").write_text(yaml.safe_dump(output), encoding="utf-8")
         return load(folder / "t.yaml")
 
     return _make
@@ -111,8 +111,8 @@ def test_other_lines_are_other_data(
     tmp_path: Path, make: Make, two: dict[str, str], source: list[str], target: list[str]
 ) -> None:
     files = {"source": text(tmp_path / "a.txt", source), "target": text(tmp_path / "b.txt", target)}
-    found = of(make({"parallel": {"train": files}}))
-    assert {key for key in two if two[key] != found[key]} == {"data", "run"}
+    result = of(make({"parallel": {"train": files}}))
+    assert {key for key in two if two[key] != result[key]} == {"data", "run"}
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_other_lines_are_other_data(
 def test_tokenizer_settings_change_the_fingerprint(
     make: Make, two: dict[str, str], more: dict[str, Any], changed: set[str]
 ) -> None:
-    found = of(make({"parallel": {"train": {"source": "a.txt", "target": "b.txt"}}, **more}))
-    assert {key for key in two if two[key] != found[key]} == changed
+    result = of(make({"parallel": {"train": {"source": "a.txt", "target": "b.txt"}}, **more}))
+    assert {key for key in two if two[key] != result[key]} == changed
 
 
 def test_validation_and_test_data_change_the_fingerprint(tmp_path: Path, make: Make, two: dict[str, str]) -> None:
@@ -156,7 +156,7 @@ def test_a_task_and_files_with_its_pairs_have_one_fingerprint(tmp_path: Path, ma
 def test_later_epochs_of_an_endless_task_change_the_fingerprint(make: Make) -> None:
     """Its first epoch is that of a task which is not endless; its other ones are not."""
     task = {"train": 20, "val": 5, "test": 5}
-    endless, other = (make({"generate": {"copy": {**task, "endless": each}}}) for each in (True, False))
+    endless, other = (make({"generate": {"copy": {**task, "endless": item}}}) for item in (True, False))
     first, same = (open_pairs(recipe, "train", ()).sides for recipe in (endless, other))
     assert first == same
     assert of(endless)["data"] != of(other)["data"]
@@ -170,13 +170,13 @@ def test_the_fingerprint_of_stories_covers_their_limits_and_facts(tmp_path: Path
     def found(story: str, **settings: int) -> str:
         for split in ("train", "test"):
             text(tmp_path / "tasks" / f"qa1_x_{split}.txt", story.splitlines())
-        told = {"folder": "tasks", "tasks": [1], "val": 0.0, **settings}
+        output = {"folder": "tasks", "tasks": [1], "val": 0.0, **settings}
         model = {
             "width": 8,
             "encoders": {"question": ["rnn"], "story": ["sum_columns"]},
             "decoder": [{"cross_attention": {"from": "story"}}],
         }
-        data = {"babi": told, "tokenizer": {"word": {"split": "spaces", "joint": True}}}
+        data = {"babi": output, "tokenizer": {"word": {"split": "spaces", "joint": True}}}
         (tmp_path / "b.yaml").write_text(yaml.safe_dump({"recipe": 1, "data": data, "model": model}))
         return of(load(tmp_path / "b.yaml"))["data"]
 
@@ -190,8 +190,8 @@ def test_initial_weights_change_the_fingerprint(make: Make, two: dict[str, str])
     recipe = make({"parallel": {"train": {"source": "a.txt", "target": "b.txt"}}})
     one = fingerprint_data(recipe, recipe.folders(), {"weights": "1" * 64, "tokenizer": "2" * 64})
     other = fingerprint_data(recipe, recipe.folders(), {"weights": "1" * 64, "tokenizer": "3" * 64})
-    assert len({each["run"] for each in (two, one, other)}) == 3
-    assert len({(each["model"], each["data"]) for each in (two, one, other)}) == 1
+    assert len({item["run"] for item in (two, one, other)}) == 3
+    assert len({(item["model"], item["data"]) for item in (two, one, other)}) == 1
 
 
 def test_unpaired_surrogates_can_be_hashed(tmp_path: Path, make: Make) -> None:
@@ -210,8 +210,8 @@ SETTINGS = ("data={generate: {copy: {train: 20, val: 4, test: 4, max_length: 4}}
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
     file = tmp_path_factory.mktemp("identity") / "t.yaml"
-    told = {"recipe": 1, "data": {"generate": "copy"}, "model": MODEL, "logging": {"wandb": False}}
-    file.write_text(yaml.safe_dump(told))
+    output = {"recipe": 1, "data": {"generate": "copy"}, "model": MODEL, "logging": {"wandb": False}}
+    file.write_text(yaml.safe_dump(output))
     train(load(file, SETTINGS), file.parent / "run")
     return file.parent / "run"
 
@@ -230,12 +230,12 @@ def said(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, s
 
 def test_a_run_and_its_recipe_are_the_same(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = said(capsys, "fingerprints", run, "--json")
-    found = json.loads(out)
-    assert (status, found.pop("weights")) == (0, sha256_of_file(run / "model.safetensors"))
-    assert found == fingerprints(run / "recipe.yaml") == fingerprints(load(run / "recipe.yaml"))
-    assert found["recipe"] == load(run / "recipe.yaml").fingerprints["run"]
+    result = json.loads(out)
+    assert (status, result.pop("weights")) == (0, sha256_of_file(run / "model.safetensors"))
+    assert result == fingerprints(run / "recipe.yaml") == fingerprints(load(run / "recipe.yaml"))
+    assert result["recipe"] == load(run / "recipe.yaml").fingerprints["run"]
     _, out, _ = said(capsys, "fingerprints", run / "recipe.yaml")
-    assert [line.split() for line in out.splitlines()] == [[name, value] for name, value in found.items()]
+    assert [line.split() for line in out.splitlines()] == [[name, value] for name, value in result.items()]
 
 
 def damage(run: Path, how: str) -> None:
@@ -338,15 +338,15 @@ def test_the_source_is_all_of_the_code(tmp_path: Path, monkeypatch: pytest.Monke
     for name in ("composer/a.py", "composer/inner/b.py", "blocks/c.py", "composer/data.bin"):
         text(tmp_path / name, ["x"])
     monkeypatch.setattr(reproduce, "HOME", tmp_path)
-    found = [reproduce.source_sha256()]
+    result = [reproduce.source_sha256()]
     for name in ("composer/a.py", "composer/inner/b.py", "blocks/c.py"):
         text(tmp_path / name, ["y"])
-        found.append(reproduce.source_sha256())
+        result.append(reproduce.source_sha256())
     (tmp_path / "blocks/c.py").rename(tmp_path / "blocks/d.py")
-    found.append(reproduce.source_sha256())
-    assert len(set(found)) == 5
+    result.append(reproduce.source_sha256())
+    assert len(set(result)) == 5
     text(tmp_path / "composer/data.bin", ["y"])
-    assert reproduce.source_sha256() == found[-1]
+    assert reproduce.source_sha256() == result[-1]
 
 
 def test_used_plug_ins_are_recorded(tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,12 +354,12 @@ def test_used_plug_ins_are_recorded(tmp_path: Path, make: Make, monkeypatch: pyt
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     points = [EntryPoint(name, f"odd_blocks:{name}", "seqcomposer.blocks") for name in ("rnn", "unused")]
     monkeypatch.setattr(reproduce, "plug_ins", lambda: points)
-    found = reproduce.plug_in_versions(make({"generate": "copy"}))
+    result = reproduce.plug_in_versions(make({"generate": "copy"}))
     code = sha256_of_file(tmp_path / "site" / "odd_blocks.py")
-    assert found == {"rnn": {"from": "odd_blocks:rnn", "distribution": None, "version": None, "sha256": code}}
+    assert result == {"rnn": {"from": "odd_blocks:rnn", "distribution": None, "version": None, "sha256": code}}
     assert "odd_blocks" not in sys.modules
-    other = {"rnn": {**found["rnn"], "sha256": "a" * 64}}
-    assert reproduce.environment_differences({"plug_ins": other}, {"plug_ins": found}) == [
+    other = {"rnn": {**result["rnn"], "sha256": "a" * 64}}
+    assert reproduce.environment_differences({"plug_ins": other}, {"plug_ins": result}) == [
         f"rnn: odd_blocks:rnn {'a' * 12} there, odd_blocks:rnn {code[:12]} here"
     ]
 
@@ -374,8 +374,8 @@ class OnGpu:
 
 def test_the_gpus_used_for_training_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"card {index}")
-    found = reproduce.hardware(cast(Any, OnGpu()))
-    assert (found["device"], found["gpus"], found["processes"]) == ("cuda", ["card 1", "card 3"], 4)
+    result = reproduce.hardware(cast(Any, OnGpu()))
+    assert (result["device"], result["gpus"], result["processes"]) == ("cuda", ["card 1", "card 3"], 4)
 
 
 @pytest.mark.parametrize(

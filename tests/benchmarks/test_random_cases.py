@@ -13,7 +13,7 @@ from benchmarks.whole_runs import run_commands, write_recipe
 from composer.recipe.recipe import load
 
 CHOICES = ("tasks", "tokenizers", "optimizers", "schedules", "initializations", "decoders")
-WHOLE = "1, 13"
+ACCEPTED_CASE = "1, 13"
 """A number whose recipe `check` accepts."""
 
 
@@ -34,7 +34,7 @@ def test_every_setting_of_the_training_has_values(name: str) -> None:
 
 
 def test_a_recipe_goes_through_every_command(tmp_path: Path) -> None:
-    outcome = run_commands(write_recipe(WHOLE, tmp_path))
+    outcome = run_commands(write_recipe(ACCEPTED_CASE, tmp_path))
     assert outcome.word == "whole", outcome
     assert f"tokenizer {next(iter(load(tmp_path / 'random.yaml').dataset['tokenizer']))}" in outcome.traits
 

@@ -47,7 +47,7 @@ SEEN = {
     "encoder.image": Named(Stream(6, grid=True)),
     "other.low": Named(Stream(6)),
 }
-READ = {name: Output(torch.randn(2, 3, each.stream.width, dtype=torch.float64), REAL) for name, each in SEEN.items()}
+READ = {name: Output(torch.randn(2, 3, entry.stream.width, dtype=torch.float64), REAL) for name, entry in SEEN.items()}
 READ["encoder.summary"] = Output(torch.randn(2, 1, 4, dtype=torch.float64), mask_of(1, 1))
 SCORES: tuple[dict[str, Any], ...] = (
     {"score": "scaled_dot"},

@@ -74,7 +74,7 @@ def by_the_equations(module: Ntm, x: Tensor, shift: int) -> Tensor:
     for one in x:
         numbers = module.asks(one).chunk(len(places))
         before, readers = memory, range(module.reading)
-        places = [place_of(each, memory, place, shift) for each, place in zip(numbers, places, strict=True)]
+        places = [place_of(entry, memory, place, shift) for entry, place in zip(numbers, places, strict=True)]
         erase, add = module.writes(one).chunk(2)
         writing = places[module.reading :]
         for place, e in zip(writing, torch.sigmoid(erase).chunk(module.writing), strict=True):
@@ -85,7 +85,7 @@ def by_the_equations(module: Ntm, x: Tensor, shift: int) -> Tensor:
             places[: module.reading] = [place_of(numbers[head], memory, last[head], shift) for head in readers]
         source, last = before if module.order == "read_write" else memory, places
         seen = [sum(w * row for w, row in zip(places[head], source, strict=True)) for head in readers]
-        reads.append(torch.cat([torch.as_tensor(each) for each in seen]))
+        reads.append(torch.cat([torch.as_tensor(entry) for entry in seen]))
     return torch.stack(reads)
 
 

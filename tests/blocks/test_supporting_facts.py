@@ -51,11 +51,11 @@ class Row:
     """One row, its equations as they are written."""
 
     def __init__(self, block: SupportingFacts, row: int) -> None:
-        asked, told = block.question_maps.unflatten(0, (2, -1)), block.sentence_maps.unflatten(0, (3, -1))
+        asked, output = block.question_maps.unflatten(0, (2, -1)), block.sentence_maps.unflatten(0, (3, -1))
         question = READ["question"].states[row][READ["question"].mask[row]].sum(0)
         story = READ["story"].states[row, : LENGTHS[row]]
         self.x, self.answer = asked[0] @ question, asked[1] @ question
-        self.candidates, self.facts, self.answers = (story @ each.T for each in told)
+        self.candidates, self.facts, self.answers = (story @ item.T for item in output)
         self.older, self.at, self.count = block.older, LENGTHS[row], LENGTHS[row]
 
     def s(self, i: int, j: int) -> Tensor:

@@ -18,7 +18,7 @@ SOURCE = ["A man, sleeping.", "two dogs run (fast)", 'he says: "no"', "the man's
 TARGET = ["Ein Mann schläft.", "zwei Hunde rennen", "er sagt: „nein“", "der Hut des Mannes", "ein Hund ein Mann"] * 4
 BOTH = {"source": SOURCE, "target": TARGET}
 SPECIAL = "<pad> ⟨pad⟩ ⟨eos⟩ [UNK] </s> ⟨unk⟩"
-ALL = [
+KINDS = [
     {"word": {}},
     {"char": {"joint": True}},
     {"bpe": {"size": 320}},
@@ -59,7 +59,7 @@ def test_seen_characters_are_decoded_exactly(text):
     assert tokenizers.decode("source", tokenizers.encode("source", [text])) == [text]
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", KINDS)
 def test_training_lines_are_decoded_exactly(kind):
     tokenizers = trained(kind)
     for side, lines in BOTH.items():
@@ -67,7 +67,7 @@ def test_training_lines_are_decoded_exactly(kind):
         assert all(4 <= index < tokenizers.sizes[side] for row in tokenizers.encode(side, lines) for index in row)
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", KINDS)
 def test_no_text_encodes_to_a_special_token(kind):
     tokenizers = trained(kind)
     (ids,) = tokenizers.encode("source", [SPECIAL])
@@ -75,7 +75,7 @@ def test_no_text_encodes_to_a_special_token(kind):
     assert tokenizers.encode("source", ["", "  "])[0] == []
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", KINDS)
 def test_one_file_restores_the_tokenizers(kind, tmp_path):
     tokenizers = trained(kind, lowercase=True)
     tokenizers.save(tmp_path / "tokenizer.json")
@@ -99,7 +99,7 @@ def test_joint_sides_share_one_vocabulary():
 
 
 def test_bpe_and_word_and_char_are_the_same_twice():
-    for kind in ALL:
+    for kind in KINDS:
         if "unigram" not in kind:
             assert trained(kind).sha256 == trained(kind).sha256
 
@@ -177,7 +177,7 @@ def test_a_tokenizer_file_with_a_broken_part_is_refused(tmp_path):
         Tokenizers.load(tmp_path / "t.json")
 
 
-LIES: dict[str, tuple[str, str, object]] = {
+CORRUPTIONS: dict[str, tuple[str, str, object]] = {
     "a library that panics": ("model", "continuing_subword_prefix", "x" * 100),
     "pieces by chance": ("model", "dropout", 0.5),
     "an id without a row": ("vocab", "a", 10**6),
@@ -186,9 +186,9 @@ LIES: dict[str, tuple[str, str, object]] = {
 }
 
 
-@pytest.mark.parametrize("case", LIES)
+@pytest.mark.parametrize("case", CORRUPTIONS)
 def test_a_tokenizer_that_no_training_writes_is_refused(case: str) -> None:
-    where, key, value = LIES[case]
+    where, key, value = CORRUPTIONS[case]
     content = json.loads(trained({"bpe": {"size": 400}}).text())
     (part,) = content["parts"]
     {"": part, "model": part["model"], "vocab": part["model"]["vocab"]}[where][key] = value

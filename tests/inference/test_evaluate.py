@@ -93,12 +93,12 @@ def test_data_files_are_looked_up_in_the_data_folder_first(gru: Path, tmp_path: 
 def test_files_are_evaluated_as_a_split_is(gru: Path, tmp_path: Path) -> None:
     data = gru.parent / "data"
     files = {"sources": [data / "test.0"], "targets": [data / "test.1"], "name": "news"}
-    found = evaluate(gru, **files, hypotheses=tmp_path / "out.jsonl")
-    assert found["news/measured"] == {
+    result = evaluate(gru, **files, hypotheses=tmp_path / "out.jsonl")
+    assert result["news/measured"] == {
         "lines": 12,
         "sha256": {"source": sha256_of_file(data / "test.0"), "target": sha256_of_file(data / "test.1")},
     }
-    assert {key.partition("/")[2]: value for key, value in found.items()} == {
+    assert {key.partition("/")[2]: value for key, value in result.items()} == {
         key.partition("/")[2]: value for key, value in evaluate(gru).items()
     }
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -110,9 +110,9 @@ def test_a_line_may_have_several_references(gru: Path, tmp_path: Path) -> None:
     data = gru.parent / "data"
     decoded = open_run(gru).translate(lines(gru, "test.0"))
     (tmp_path / "second").write_text("".join(f"{line}\n" for line in decoded), encoding="utf-8")
-    found = evaluate(gru, sources=[data / "test.0"], targets=[data / "test.1", tmp_path / "second"])
-    assert found["test.1/exact_match"] == 1.0
-    assert "nrefs:2" in found["test.1/bleu_signature"]
+    result = evaluate(gru, sources=[data / "test.0"], targets=[data / "test.1", tmp_path / "second"])
+    assert result["test.1/exact_match"] == 1.0
+    assert "nrefs:2" in result["test.1/bleu_signature"]
 
 
 WRONG_FILES = {

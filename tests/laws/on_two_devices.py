@@ -144,7 +144,7 @@ def mean(value: Tensor, world: int) -> Tensor:
 
 def gradients(module: Seq2SeqModule) -> Result:
     """The gradient of every parameter that has one, whole."""
-    own = {key: each.grad for key, each in module.model.named_parameters() if each.grad is not None}
+    own = {key: item.grad for key, item in module.model.named_parameters() if item.grad is not None}
     return {key: gradient.clone() for key, gradient in full_state(own).items()}
 
 

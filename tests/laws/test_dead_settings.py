@@ -193,7 +193,7 @@ def dead_settings(name: str) -> Iterator[tuple[str, Any, dict[str, Any]]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_no_setting_is_without_effect_beside_another(name: str) -> None:
-    dead = [found for found in dead_settings(name) if (name, found[0]) not in EXCEPTIONS]
+    dead = [result for result in dead_settings(name) if (name, result[0]) not in EXCEPTIONS]
     assert not dead, "\n".join(f"{name}.{setting}: {value!r} beside {others}" for setting, value, others in dead)
 
 
@@ -233,7 +233,7 @@ def dead_at_borders(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         for case, setting in product(cases, tried):
             base = without(case, setting)
             first, *others = (
-                signatures.of(each) for each in (base, *(changed(base, setting, v) for v in tried[setting]))
+                signatures.of(item) for item in (base, *(changed(base, setting, v) for v in tried[setting]))
             )
             others = [other for other in others if other is not None]
             first = others.pop() if first is None and others else first
@@ -244,7 +244,7 @@ def dead_at_borders(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIANTS)
 def test_no_setting_is_dead_beside_others_at_their_borders(name: str) -> None:
-    dead = [found for found in dead_at_borders(name) if (name, found[0]) not in EXCEPTIONS_AT_BORDERS]
+    dead = [result for result in dead_at_borders(name) if (name, result[0]) not in EXCEPTIONS_AT_BORDERS]
     assert not dead, "\n".join(f"{name}.{setting} beside {others}" for setting, others in dead)
 
 

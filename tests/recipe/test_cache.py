@@ -256,7 +256,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("extends", "expected"), WRONG, ids=[each[0][:40] for each in WRONG])
+@pytest.mark.parametrize(("extends", "expected"), WRONG, ids=[item[0][:40] for item in WRONG])
 def test_an_invalid_pin_is_refused(tmp_path: Path, extends: str, expected: list[str]) -> None:
     assert places(refused(tmp_path, f"extends: {extends}\n{SMALL}")) == expected
 
@@ -282,7 +282,7 @@ def test_a_cached_recipe_extends_no_other(tmp_path: Path, extends: str) -> None:
 def test_a_cached_text_that_is_no_recipe_is_reported_in_its_file(tmp_path: Path) -> None:
     for text, code in (("- a\n", "type"), ("a: !!python/none x\n", "tag"), ("recipe: 2\n", "version"), ("", "empty")):
         sha256 = cache.put(text)
-        assert [(Path(each.file), each.code) for each in refused(tmp_path, f"extends: {pin(sha256)}\n")] == [
+        assert [(Path(item.file), item.code) for item in refused(tmp_path, f"extends: {pin(sha256)}\n")] == [
             (cache.get(sha256), code)
         ]
 
@@ -321,7 +321,7 @@ def test_a_sweeps_missing_pin_is_reported_at_its_line(tmp_path: Path) -> None:
     file.write_text(f"sweep: 1\nbase: {pin('a' * 64)}\n{AXES.replace('@', pin('b' * 64))}", encoding="utf-8")
     with pytest.raises(RecipeError) as raised:
         read_sweep(file)
-    assert [(each.path, each.line, each.code) for each in raised.value.faults] == [
+    assert [(item.path, item.line, item.code) for item in raised.value.faults] == [
         ("base", 2, "pull"),
         ("axes.size.extend.short", 3, "pull"),
     ]

@@ -214,9 +214,9 @@ def test_a_recipe_with_everything_spelt_out_is_the_same(tmp_path: Path, path: Pa
     recipe = composer.load(path)
     data = {key: value for key, value in recipe.canonical["data"].items() if value is not None}
     if data.get("parallel"):
-        splits = {split: told for split, told in data["parallel"].items() if told}
+        splits = {split: output for split, output in data["parallel"].items() if output}
         data["parallel"] = {
-            split: {key: file for key, file in told.items() if file is not None} for split, told in splits.items()
+            split: {key: file for key, file in output.items() if file is not None} for split, output in splits.items()
         }
     spelt = dump(turned({**recipe.canonical, "data": data}))
     assert loaded(tmp_path, spelt).fingerprints == recipe.fingerprints

@@ -65,7 +65,7 @@ def bare(data: Any) -> Any:
     if isinstance(data, dict):
         alone = [key for key, value in data.items() if value == {}] if len(data) == 1 else []
         return alone[0] if alone else {key: bare(value) for key, value in data.items()}
-    return [bare(each) for each in data] if isinstance(data, list) else data
+    return [bare(item) for item in data] if isinstance(data, list) else data
 
 
 def refused(recipe: Recipe) -> RecipeError:
@@ -94,12 +94,12 @@ def test_one_command_writes_all_that_is_generated(tmp_path: Path, monkeypatch: p
 
 def test_every_word_and_section_is_a_class_with_its_settings() -> None:
     rules = json.loads(schema_generator.schema_path().read_text(encoding="utf-8"))
-    described = {"recipe": rules} | {name: each for name, each in rules["$defs"].items() if name != "variable"}
-    entries = {name: each for name, each in described.items() if "x-choice" not in each}
+    described = {"recipe": rules} | {name: item for name, item in rules["$defs"].items() if name != "variable"}
+    entries = {name: item for name, item in described.items() if "x-choice" not in item}
     assert len(entries) > 100
-    for entry, each in entries.items():
+    for entry, item in entries.items():
         kind = getattr(words, python_classes.class_name(entry))
-        assert set(fields_of(kind)) - {kind.others} == set(each["properties"]), entry
+        assert set(fields_of(kind)) - {kind.others} == set(item["properties"]), entry
         assert kind.__doc__
 
 
@@ -131,13 +131,13 @@ def test_every_recipe_has_the_fingerprints_of_its_objects() -> None:
 
 def test_nothing_in_the_recipes_but_blocks_of_plug_ins_stays_plain() -> None:
     def blocks(stack: Any) -> list[Any]:
-        return [inner for each in stack for inner in [each, *blocks(getattr(each, "stack", ()))]]
+        return [inner for item in stack for inner in [item, *blocks(getattr(item, "stack", ()))]]
 
     for file in COMPLETE_RECIPES:
         model = words.read(file).model
         assert isinstance(model, Model) or model is UNSET
         stacks = [stack for side in ("encoder", "decoder") if (stack := getattr(model, side, UNSET)) is not UNSET]
-        assert all(isinstance(each, RecipeObject) for stack in stacks for each in blocks(stack)), file
+        assert all(isinstance(item, RecipeObject) for stack in stacks for item in blocks(stack)), file
 
 
 # ------------------------------------------------------------------------------------------- forms
@@ -291,7 +291,7 @@ def test_saving_overwrites_only_on_request(tmp_path: Path) -> None:
     assert words.read(file) == decoder(Dropout())
     with pytest.raises(RunError, match="cannot be written"):
         decoder(Norm()).save(tmp_path / "no" / "r.yaml")
-    assert [each.name for each in tmp_path.iterdir()] == ["r.yaml"]
+    assert [item.name for item in tmp_path.iterdir()] == ["r.yaml"]
 
 
 def test_data_that_fits_no_class_stays_plain_and_the_recipe_reports_it(tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_data_that_fits_no_class_stays_plain_and_the_recipe_reports_it(tmp_path:
     objects = words.read(file)
     assert objects.plain() == to_data(read(file, "r"))
     messages = " ".join(fault.message for fault in refused(objects).faults)
-    assert all(f"`{each}`" in messages for each in ("nrm", "knd", "unheard")), messages
+    assert all(f"`{item}`" in messages for item in ("nrm", "knd", "unheard")), messages
     file.write_text("recipe: 1\nmodle: {width: 8}\n", encoding="utf-8")
     with pytest.raises(RecipeError, match="`model`"):
         words.read(file)

@@ -35,13 +35,13 @@ def test_the_schema_is_a_valid_json_schema(generated: dict[str, Any]) -> None:
 def test_every_key_is_described(generated: dict[str, Any]) -> None:
     undescribed = [
         f"{name}.{key}"
-        for name, each in {"recipe": generated, **generated["$defs"]}.items()
-        if "x-choice" not in each
-        for key, setting in each.get("properties", {}).items()
+        for name, item in {"recipe": generated, **generated["$defs"]}.items()
+        if "x-choice" not in item
+        for key, setting in item.get("properties", {}).items()
         if not setting.get("description") and "$ref" not in setting
     ]
     assert not undescribed
-    assert not [name for name, each in generated["$defs"].items() if not each.get("description")]
+    assert not [name for name, item in generated["$defs"].items() if not item.get("description")]
 
 
 @pytest.mark.parametrize("file", RECIPES, ids=lambda file: str(file.relative_to(ROOT)))

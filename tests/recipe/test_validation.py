@@ -112,7 +112,7 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.parametrize(("block", "place", "message", "hint"), BLOCKS, ids=[each[0] for each in BLOCKS])
+@pytest.mark.parametrize(("block", "place", "message", "hint"), BLOCKS, ids=[item[0] for item in BLOCKS])
 def test_an_invalid_block_is_refused(tmp_path: Path, block: str, place: str, message: str, hint: str) -> None:
     assert_fault(refused(tmp_path, BLOCK.replace("@", block))[0], place, message, hint)
 
@@ -214,7 +214,7 @@ SECTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("line", "place", "message", "hint"), SECTIONS, ids=[each[0] for each in SECTIONS])
+@pytest.mark.parametrize(("line", "place", "message", "hint"), SECTIONS, ids=[item[0] for item in SECTIONS])
 def test_an_invalid_section_is_refused(tmp_path: Path, line: str, place: str, message: str, hint: str) -> None:
     (fault,) = refused(tmp_path, f"{SMALL}{line}\n")
     assert_fault(fault, place, message, hint)

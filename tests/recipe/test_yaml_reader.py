@@ -17,7 +17,7 @@ from composer.errors import RecipeError
 from composer.recipe import yaml_reader
 from composer.recipe.yaml_reader import dump, parse, parse_value, read, to_data
 
-PARSERS = [each for each in (getattr(yaml, "CSafeLoader", None), yaml.SafeLoader) if each]
+PARSERS = [item for item in (getattr(yaml, "CSafeLoader", None), yaml.SafeLoader) if item]
 
 
 @pytest.fixture(params=PARSERS, ids=lambda parser: parser.__name__)
@@ -29,7 +29,7 @@ def any_parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 def faults(text: str) -> list[str]:
     with pytest.raises(RecipeError) as raised:
         parse(text, "f.yaml")
-    return [f"{each.line}:{each.column}:{each.code}" for each in raised.value.faults]
+    return [f"{item.line}:{item.column}:{item.code}" for item in raised.value.faults]
 
 
 SCALARS = {
@@ -131,7 +131,7 @@ def test_a_bad_text_is_refused_where_it_is_bad(text: str, expected: list[str]) -
 )
 def test_depth_is_bounded(text: str) -> None:
     began = time.process_time()
-    assert [each.split(":")[2] for each in faults(text)] == ["depth"]
+    assert [item.split(":")[2] for item in faults(text)] == ["depth"]
     assert time.process_time() - began < 2
 
 
@@ -153,7 +153,7 @@ def test_bombs_do_not_go_off(text: str) -> None:
 def test_a_duplicate_names_the_line_of_the_first() -> None:
     with pytest.raises(RecipeError) as raised:
         parse("a: 1\nb:\n  - {c: 1,\n     d: 2, c: 3}\na: 4\n", "f.yaml")
-    assert [(each.line, each.message.rpartition(" ")[2]) for each in raised.value.faults] == [(4, "3"), (5, "1")]
+    assert [(item.line, item.message.rpartition(" ")[2]) for item in raised.value.faults] == [(4, "3"), (5, "1")]
 
 
 @pytest.mark.usefixtures("any_parser")
@@ -237,7 +237,7 @@ def test_bytes_that_are_no_recipe_are_refused(tmp_path: Path, data: bytes, expec
     (tmp_path / "a.yaml").write_bytes(data)
     with pytest.raises(RecipeError) as raised:
         read(tmp_path / "a.yaml", "a.yaml")
-    assert [f"{each.line}:{each.column}:{each.code}" for each in raised.value.faults] == [expected]
+    assert [f"{item.line}:{item.column}:{item.code}" for item in raised.value.faults] == [expected]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "latin-1"])
@@ -267,7 +267,7 @@ def test_a_path_that_is_no_file_is_refused(tmp_path: Path) -> None:
     for name in ("pipe", "missing", ".", "loop", "locked/x", "x" * 300, "/dev/zero"):
         with pytest.raises(RecipeError) as raised:
             read(tmp_path / name, name)
-        assert [each.code for each in raised.value.faults] == ["file"], name
+        assert [item.code for item in raised.value.faults] == ["file"], name
 
 
 def test_a_value_from_the_command_line_has_its_place() -> None:

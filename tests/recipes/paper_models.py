@@ -44,7 +44,7 @@ def planned(name: str, *overrides: str, words: int = WORDS, **sizes: int) -> int
     path = PAPERS / f"{name}.yaml"
     recipe = load(path, [*_sizes(path, sizes), *overrides])
     with torch.device("meta"):
-        return sum(each.numel() for each in build(recipe, {"source": words, "target": words}).parameters())
+        return sum(item.numel() for item in build(recipe, {"source": words, "target": words}).parameters())
 
 
 def _sizes(path: Path, sizes: Mapping[str, int]) -> list[str]:
@@ -56,9 +56,9 @@ def _sizes(path: Path, sizes: Mapping[str, int]) -> list[str]:
 def all_of(model: EncoderDecoder, word: str, part: str = "decoder") -> list[Any]:
     """The blocks with this word in the encoder or decoder, in order."""
     return [
-        each
-        for each in model.modules()
-        if isinstance(each, Block) and each.path[1:2] == (part,) and each.path[-1] == word
+        item
+        for item in model.modules()
+        if isinstance(item, Block) and item.path[1:2] == (part,) and item.path[-1] == word
     ]
 
 

@@ -149,7 +149,7 @@ def parameters(tree: Tree, width: int = 256, hidden: int = 1024) -> int:
         "glu": 3 * width * 2 * width + 2 * width,
         **dict.fromkeys(("self", "att", "att1"), 4 * (width * width + width)),
     }
-    return sum(parameters(each, width, hidden) if isinstance(each, tuple) else sizes[each] for each in tree)
+    return sum(parameters(item, width, hidden) if isinstance(item, tuple) else sizes[item] for item in tree)
 
 
 def test_there_are_26_rows_of_22_models_and_each_has_a_file() -> None:

@@ -48,7 +48,7 @@ def context_over(memory: Tensor) -> Context:
 
 def test_only_the_lowest_layer_of_rnmt_plus_waits_for_the_attention() -> None:
     model = model_of("rnmt_plus", width=8, both_ways=8, heads=2, times=2)
-    loops = {each.path[-1]: each.loops for each in model.modules() if isinstance(each, Block) and each.loops}
+    loops = {item.path[-1]: item.loops for item in model.modules() if isinstance(item, Block) and item.loops}
     assert loops == {
         "concat": "reads prev.context",
         "rnn": "lies between two such blocks",

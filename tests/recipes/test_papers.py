@@ -146,9 +146,9 @@ def test_layers_of_the_base_transformer_have_the_parameter_counts_of_table_3() -
 def test_vaswani_has_the_settings_of_the_paper(name: str, heads: int, dropout: float) -> None:
     recipe = load(PAPERS / f"vaswani2017_{name}.yaml")
     stack = recipe.model["encoder"][-1]["repeat"]["stack"]
-    assert [next(iter(each["residual"]["stack"][0])) for each in stack] == ["self_attention", "feed_forward"]
-    assert {each["residual"]["norm"] for each in stack} == {"post"}
-    assert {each["residual"]["dropout"] for each in stack} == {dropout}
+    assert [next(iter(item["residual"]["stack"][0])) for item in stack] == ["self_attention", "feed_forward"]
+    assert {item["residual"]["norm"] for item in stack} == {"post"}
+    assert {item["residual"]["dropout"] for item in stack} == {dropout}
     assert stack[0]["residual"]["stack"][0]["self_attention"]["heads"] == heads
     ((_, adam),) = recipe.training["optimizer"].items()
     ((schedule, warm),) = recipe.training["schedule"].items()
@@ -173,7 +173,7 @@ def test_a_universal_encoder_equals_its_iterations() -> None:
     h = model.readers()["source"].embedding(SOURCE["source"][0])  # (S, D)
     for time in range(3):
         h = h + torch.stack([sinusoid(at) + sinusoid(time) for at in range(5)])
-        q, k, v = (each.unflatten(1, (2, 4)).transpose(0, 1) for each in attention.project(h).chunk(3, -1))
+        q, k, v = (item.unflatten(1, (2, 4)).transpose(0, 1) for item in attention.project(h).chunk(3, -1))
         read = ((q @ k.transpose(1, 2) / 2).softmax(-1) @ v).transpose(0, 1).flatten(1)  # a head is 4 wide
         h = around[0].norm(h + attention.merge(read))
         h = around[1].norm(h + feed_forward.contract(torch.relu(feed_forward.expand(h))))
@@ -317,9 +317,9 @@ def test_a_word_concatenates_its_factors() -> None:
 def all_of_encoder(model: EncoderDecoder, name: str, word: str) -> list[Any]:
     """The blocks with this word in the encoder of this name."""
     return [
-        each
-        for each in model.modules()
-        if isinstance(each, Block) and each.path[1:3] == ("encoders", name) and each.path[-1] == word
+        item
+        for item in model.modules()
+        if isinstance(item, Block) and item.path[1:3] == ("encoders", name) and item.path[-1] == word
     ]
 
 

@@ -26,14 +26,14 @@ class Cells:
         """said: (1, m + 2), the value, what is pushed and what is popped, before their tanh and sigmoids."""
         value, (push, pop) = said[0, :-2].tanh(), said[0, -2:].sigmoid()
         self.strengths = [
-            (each - (pop - self.beyond(index)).clamp(min=0)).clamp(min=0) for index, each in enumerate(self.strengths)
+            (item - (pop - self.beyond(index)).clamp(min=0)).clamp(min=0) for index, item in enumerate(self.strengths)
         ]
         self.values.append(value)
         self.strengths.append(push)
         weights = [
-            torch.minimum(each, (1 - self.beyond(index)).clamp(min=0)) for index, each in enumerate(self.strengths)
+            torch.minimum(item, (1 - self.beyond(index)).clamp(min=0)) for index, item in enumerate(self.strengths)
         ]
-        self.read = sum((weight * each for weight, each in zip(weights, self.values, strict=True)), torch.zeros(1))[
+        self.read = sum((weight * item for weight, item in zip(weights, self.values, strict=True)), torch.zeros(1))[
             None
         ]
 
@@ -42,7 +42,7 @@ class Cells:
 def test_the_decoder_continues_the_controller_and_its_cells(name: str, top: bool) -> None:
     model = model_of(f"grefenstette2015_{name}", width=6, memory=4)
     hears, writes = (all_of(model, "rnn", side)[0].layers[0].weights() for side in ("encoder", "decoder"))
-    kept, told = (all_of(model, f"{name}_memory", side)[0].map for side in ("encoder", "decoder"))
+    kept, output = (all_of(model, f"{name}_memory", side)[0].map for side in ("encoder", "decoder"))
     x, y = model.readers()["source"].embedding(SOURCE["source"]), model.embedding(TARGET)
     outputs = torch.zeros(2, 4, 11)
     for row, length in enumerate(LENGTHS):
@@ -52,7 +52,7 @@ def test_the_decoder_continues_the_controller_and_its_cells(name: str, top: bool
             cells.move(kept(state[0]))
         for t in range(int(REAL[row].sum())):
             state = torch.lstm_cell(torch.cat((y[row, t][None], cells.read), -1), state, *writes)
-            cells.move(told(state[0]))
+            cells.move(output(state[0]))
             outputs[row, t] = model.output(torch.cat((cells.read, state[0]), -1))[0]
     expect_same_function(model, model(SOURCE, TARGET)[REAL], outputs[REAL])
 
@@ -82,6 +82,6 @@ def moved(cells: Tensor, said: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", ["queue", "deque", "lstm"])
 def test_all_memories_are_trained_on_the_same_task(name: str) -> None:
     """Symbols, lengths and training are the same in all, so that what they learn can be compared."""
-    one, other = (to_data(load(PAPERS / f"grefenstette2015_{each}.yaml").root) for each in (name, "stack"))
+    one, other = (to_data(load(PAPERS / f"grefenstette2015_{item}.yaml").root) for item in (name, "stack"))
     assert list(one["data"]["generate"].values()) == list(other["data"]["generate"].values())
     assert one["training"] == other["training"]

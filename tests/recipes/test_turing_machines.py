@@ -69,8 +69,8 @@ def test_an_answer_depends_on_the_question_alone(name: str) -> None:
 def test_a_turing_machine_and_an_lstm_form_an_ensemble() -> None:
     """In an ensemble each keeps its own state: what both would give to each token, on their mean."""
     models = [model_of("graves2014_lstm"), model_of("graves2014_lstm_baseline")]
-    found = decode_all(models, source_rows(SOURCE), {"beam": {"size": 2, "length_penalty": 0.0, "max_length": 4}})
-    for row, (best, *_) in enumerate(found):
+    result = decode_all(models, source_rows(SOURCE), {"beam": {"size": 2, "length_penalty": 0.0, "max_length": 4}})
+    for row, (best, *_) in enumerate(result):
         written = [*best.ids, EOS] if best.ended else best.ids
         before = torch.tensor([[1, *written[:-1]]])
         alone = {"source": SOURCE["source"][row : row + 1, : (5, 3)[row]]}

@@ -83,7 +83,7 @@ def parent(file: Path, run: Path, *more: str) -> subprocess.Popen[bytes]:
 def main() -> int:
     if "real" not in sys.argv:
         workers.train_command = stub
-    address = next((each.removeprefix("ray=") for each in sys.argv if each.startswith("ray=")), None)
+    address = next((item.removeprefix("ray=") for item in sys.argv if item.startswith("ray=")), None)
     return run_sweep(read_sweep(Path(sys.argv[1])), Path(sys.argv[2]), workers=2, ray=address)
 
 

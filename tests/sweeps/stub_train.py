@@ -20,11 +20,11 @@ STEPS = 5
 
 
 def main() -> int:
-    told = sys.argv[sys.argv.index("train") + 1 :]
-    run = RunDir(Path(told[told.index("--run") + 1]))
-    seed = next(int(each.partition("=")[2]) for each in told if each.startswith("training.seed="))
-    found = re.search(r"learning_rate: ([0-9.e+-]+)", Path(told[0]).read_text(encoding="utf-8"))
-    rate = float(found[1]) if found else 0.0
+    output = sys.argv[sys.argv.index("train") + 1 :]
+    run = RunDir(Path(output[output.index("--run") + 1]))
+    seed = next(int(item.partition("=")[2]) for item in output if item.startswith("training.seed="))
+    result = re.search(r"learning_rate: ([0-9.e+-]+)", Path(output[0]).read_text(encoding="utf-8"))
+    rate = float(result[1]) if result else 0.0
     home = Path(os.environ["STUB"])
     with (home / "starts").open("a") as file:
         file.write(f"{rate} {seed}\n")

@@ -90,8 +90,8 @@ NO_SAMPLE = "set: {training.validation_sample.lines: 0}"
     ],
 )
 def test_faults_are_reported_at_their_line(tmp_path: Path, axes: str, rest: str, line: int, said: str) -> None:
-    found = faults(tmp_path, axes, rest)
-    assert any(said in message and at == line for at, message in found), found
+    result = faults(tmp_path, axes, rest)
+    assert any(said in message and at == line for at, message in result), result
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_a_score_that_is_measured_may_be_ranked_by(tmp_path: Path, changes: str,
 )
 def test_faults_of_the_base_are_reported_at_its_line(tmp_path: Path, head: str, line: int, said: str) -> None:
     (tmp_path / "other.yaml").write_text(f"{HEAD}axes:\n{WIDTH}\n", encoding="utf-8")
-    found = faults(tmp_path, WIDTH, head=head)
-    assert any(said in message and at == line for at, message in found), found
+    result = faults(tmp_path, WIDTH, head=head)
+    assert any(said in message and at == line for at, message in result), result
 
 
 def test_an_axis_cannot_be_overridden_on_the_command_line(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_value_is_checked_where_its_axis_is_active(tmp_path: Path) -> None:
   cell: {{set: "model.encoder.0.residual.stack.0.rnn.cell", values: [lstm, gru], when: encoder == "rnn"}}"""
     read = sweep(tmp_path, axes)
     cells = [point_recipe(read, point).model["encoder"][0] for point in grid_points(read)[1:3]]
-    assert [each["residual"]["stack"][0]["rnn"]["cell"] for each in cells] == ["lstm", "gru"]
+    assert [item["residual"]["stack"][0]["rnn"]["cell"] for item in cells] == ["lstm", "gru"]
     ((line, message),) = faults(tmp_path, axes.replace("gru", "grue"))
     assert line == 5
     assert "grue" in message
@@ -192,7 +192,7 @@ def test_two_axes_that_replace_the_same_block_are_refused(tmp_path: Path) -> Non
   steps: {{set: training.max_steps, values: [1, 2]}}
 {ENCODER.removesuffix("}")}, when: steps == 1}}
   whole: {{replace: model.encoder, with: {{a: [norm]}}, when: steps == 2}}"""
-    assert [each.status for each in list_points(sweep(tmp_path, apart))] == ["trained"] * 4
+    assert [item.status for item in list_points(sweep(tmp_path, apart))] == ["trained"] * 4
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_fault_of_a_replacement_is_reported_in_the_sweep_file(tmp_path: Path) 
 
 # ------------------------------------------------------------------------------------------- what nobody would write
 
-WHOLE = f"""{HEAD}name: all
+COMPLETE_SWEEP = f"""{HEAD}name: all
 set: {{training.max_minutes: 8}}
 axes:
 {ENCODER}
@@ -243,7 +243,7 @@ where: [parameters < 20M, flops < 2G]
 search: {{random: {{trials: 4, seed: 3}}}}
 rank: [{{val/bleu: max}}, {{parameters: min}}]
 """
-PIECES = re.findall(r"[A-Za-z_0-9.-]+|\s+|.", WHOLE)
+PIECES = re.findall(r"[A-Za-z_0-9.-]+|\s+|.", COMPLETE_SWEEP)
 ODD = (
     "null",
     "[]",
@@ -284,11 +284,11 @@ def test_any_file_is_a_sweep_or_has_faults_with_places(tmp_path: Path, data: st.
     try:
         read = read_sweep(file)
     except ComposerError as error:
-        told = error.faults
+        output = error.faults
     else:
-        told = []
+        output = []
         check_points(read)
-    assert all(fault.line and fault.message for fault in told)
+    assert all(fault.line and fault.message for fault in output)
 
 
 def check_points(read: Sweep) -> None:

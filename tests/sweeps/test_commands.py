@@ -46,13 +46,13 @@ def told(folder: Path, *words: str, text: str = SWEEP) -> list[str]:
 
 def test_arguments_select_a_point(tmp_path: Path) -> None:
     words = ["attention=none", "encoder=recurrent", "rate=5e-3", "width=16", "training.max_steps=3"]
-    found = point_from_args(write_sweep(tmp_path), words, None)
-    assert found.point == {"encoder": "recurrent", "attention": "none", "rate": 0.005, "width": 16, "hidden": 48}
-    assert found.recipe.training["optimizer"]["adam"]["learning_rate"] == 0.005
-    assert found.recipe.training["max_steps"] == 3
-    assert found.recipe.model["width"] == 16
-    assert [next(iter(block)) for block in found.recipe.model["decoder"]] == ["rnn", "residual"]
-    assert found.folder == Path("runs") / found.recipe.name
+    result = point_from_args(write_sweep(tmp_path), words, None)
+    assert result.point == {"encoder": "recurrent", "attention": "none", "rate": 0.005, "width": 16, "hidden": 48}
+    assert result.recipe.training["optimizer"]["adam"]["learning_rate"] == 0.005
+    assert result.recipe.training["max_steps"] == 3
+    assert result.recipe.model["width"] == 16
+    assert [next(iter(block)) for block in result.recipe.model["decoder"]] == ["rnn", "residual"]
+    assert result.folder == Path("runs") / result.recipe.name
 
 
 def test_values_of_inactive_axes_are_ignored(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_each_seed_has_its_folder(tmp_path: Path) -> None:
     words = ["attention=dot", "encoder=convolution", "width=8"]
     file = write_sweep(tmp_path)
     seeds = [point_from_args(file, [*words, f"training.seed={seed}"], None) for seed in (1, 2)]
-    assert [each.recipe.training["seed"] for each in seeds] == [1, 2]
-    assert [each.folder.name for each in seeds] == ["seed-1", "seed-2"]
+    assert [item.recipe.training["seed"] for item in seeds] == [1, 2]
+    assert [item.folder.name for item in seeds] == ["seed-1", "seed-2"]
 
 
 @pytest.mark.parametrize(
@@ -163,11 +163,11 @@ def test_a_point_is_trained(run: Runner, tmp_path: Path) -> None:
     words = ("encoder=convolution", "attention=none", "width=8", "training.max_steps=1", "training.seed=3")
     status, _, err = run("train", "tiny.yaml", *words, "--run", "one")
     assert (status, json.loads(Path("one/run.json").read_text())["status"]) == (0, "finished"), err
-    told = (tmp_path / "one/recipe.yaml").read_text()
-    assert "conv" in told
-    assert "cross_attention" not in told
-    assert "group: tiny" in told
-    assert "sweep:" not in told  # an ordinary recipe: it needs neither the sweep nor its base
+    output = (tmp_path / "one/recipe.yaml").read_text()
+    assert "conv" in output
+    assert "cross_attention" not in output
+    assert "group: tiny" in output
+    assert "sweep:" not in output  # an ordinary recipe: it needs neither the sweep nor its base
 
 
 def test_a_point_has_no_list_of_seeds(run: Runner) -> None:
@@ -188,8 +188,8 @@ def test_a_dry_run_lists_and_writes_nothing(run: Runner, tmp_path: Path) -> None
 
 
 def test_a_leaderboard_without_a_sweep_is_refused(run: Runner) -> None:
-    for told in ("tiny.yaml", "runs/tiny", "."):
-        status, _, err = run("leaderboard", told)
+    for output in ("tiny.yaml", "runs/tiny", "."):
+        status, _, err = run("leaderboard", output)
         assert status == 2
         assert "error[" in err
 
@@ -210,7 +210,7 @@ def test_a_sweep_trains_every_point_once_and_has_a_leaderboard(run: Runner, tmp_
     for named in ("tiny.yaml", "runs/two"):
         status, out, err = run("leaderboard", named, "--json")
         assert status == 0, err
-        assert [each["rank"] for each in json.loads(out)["trials"]] == [1, 2]
+        assert [item["rank"] for item in json.loads(out)["trials"]] == [1, 2]
     status, out, err = run("leaderboard", "runs/two", "--output", "two.html")
     assert (status, err) == (0, "")
     assert "val/loss" in out

@@ -224,9 +224,9 @@ def test_products_bind_before_sums_and_both_go_from_left_to_right(numbers: list[
 @given(st.text(alphabet=" ()[],<>=!+-*/.\"'019KMeandorti_xé\n\t", max_size=40))
 def test_any_text_is_a_condition_or_a_fault_inside_it(text: str) -> None:
     try:
-        found = parse_condition(node(text), "where", NAMES)
+        result = parse_condition(node(text), "where", NAMES)
     except RecipeError as error:
         (fault,) = error.faults
         assert 8 <= fault.column <= 8 + max(0, len(text))
     else:
-        assert holds(found, VALUES) in (True, False)
+        assert holds(result, VALUES) in (True, False)

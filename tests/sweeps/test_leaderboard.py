@@ -35,9 +35,9 @@ def test_the_best_trial_is_first_and_unfinished_trials_are_last(tmp_path: Path) 
     trial(folder, 2, [90.0], status="failed", error="boom\nmore")
     trial(folder, 3, [80.0], status="pruned", pruned_at=20)
     trial(folder, 4, [70.0], status="running")
-    found = read_board(folder)
-    assert numbers(found) == [(1, 1), (0, 2), (4, None), (3, None), (2, None)]
-    text = leaderboard_text(found)
+    result = read_board(folder)
+    assert numbers(result) == [(1, 1), (0, 2), (4, None), (3, None), (2, None)]
+    text = leaderboard_text(result)
     assert "5 trials: 2 finished, 1 running, 1 pruned, 1 failed" in text
     assert "pruned at step 20" in text
     assert "000000000002 failed (encoder e2): boom\n" in text
@@ -81,7 +81,7 @@ def test_mean_and_spread_are_over_the_finished_seeds(tmp_path: Path) -> None:
 def test_trials_are_alike_within_the_larger_standard_deviation(
     one: list[float], other: list[float], alike: bool
 ) -> None:
-    a, b = (Measurement(dict(enumerate(each))) for each in (one, other))
+    a, b = (Measurement(dict(enumerate(item))) for item in (one, other))
     assert are_alike(a, b) is alike
     assert are_alike(b, a) is alike
 
@@ -91,11 +91,11 @@ def test_trials_alike_with_the_best_are_marked(tmp_path: Path) -> None:
     trial(folder, 0, [30.0, 34.0])
     trial(folder, 1, [29.0, 33.0])
     trial(folder, 2, [10.0, 11.0])
-    found = read_board(folder)
-    assert [entry.is_alike for entry in found.results] == [False, True, False]
-    lines = leaderboard_text(found).splitlines()
+    result = read_board(folder)
+    assert [entry.is_alike for entry in result.results] == [False, True, False]
+    lines = leaderboard_text(result).splitlines()
     assert [("2 ≈" in line, "-1.00" in line) for line in lines[4:7]] == [(False, False), (True, True), (False, False)]
-    assert "larger of their two standard deviations" in ranking_note(found)
+    assert "larger of their two standard deviations" in ranking_note(result)
 
 
 def test_with_one_seed_the_spread_is_reported_as_unknown(tmp_path: Path) -> None:
@@ -112,10 +112,10 @@ def test_a_trial_without_a_finite_score_has_no_rank(tmp_path: Path) -> None:
     trial(folder, 0, {1: None})
     trial(folder, 1, {1: float("nan")})
     trial(folder, 2, [1.0])
-    found = read_board(folder)
-    assert numbers(found) == [(2, 1), (0, None), (1, None)]
-    assert leaderboard_text(found).count("without a number") == 2
-    json.dumps(leaderboard_json(found), allow_nan=False)
+    result = read_board(folder)
+    assert numbers(result) == [(2, 1), (0, None), (1, None)]
+    assert leaderboard_text(result).count("without a number") == 2
+    json.dumps(leaderboard_json(result), allow_nan=False)
 
 
 def test_an_axis_that_is_not_active_has_no_value(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_an_axis_contributes_its_effect(tmp_path: Path) -> None:
     """In a full grid of x_ab = m + a + b the shares are var(a) and var(b) over their sum, 4 : 1 for effects 2 : 1."""
     grid(begun(tmp_path / "s"), {"p": -2.0, "q": 2.0}, {"low": -1.0, "high": 1.0})
     encoder, rate = axis_effects(read_board(tmp_path / "s"))
-    assert {name: (each.mean, len(each.values)) for name, each in encoder.groups.items()} == {
+    assert {name: (item.mean, len(item.values)) for name, item in encoder.groups.items()} == {
         "p": (8.0, 2),
         "q": (12.0, 2),
     }
@@ -170,10 +170,10 @@ def test_an_axis_counts_where_it_is_active_and_finished(tmp_path: Path) -> None:
     trial(folder, 0, [1.0], point={"encoder": "a", "rate": 5})
     trial(folder, 1, [2.0], point={"encoder": "a"})
     trial(folder, 2, [9.0], point={"encoder": "a", "rate": 6}, status="pruned")
-    found = {
-        each.axis: [len(choice.values) for choice in each.groups.values()] for each in axis_effects(read_board(folder))
+    result = {
+        item.axis: [len(choice.values) for choice in item.groups.values()] for item in axis_effects(read_board(folder))
     }
-    assert found == {"encoder": [2], "rate": [1]}
+    assert result == {"encoder": [2], "rate": [1]}
 
 
 def test_many_numbers_are_cut_into_ranges(tmp_path: Path) -> None:
@@ -182,12 +182,12 @@ def test_many_numbers_are_cut_into_ranges(tmp_path: Path) -> None:
     random.Random(1).shuffle(rates)
     for number, rate in enumerate(rates):
         trial(folder, number, [rate], point={"rate": rate})
-    (found,) = axis_effects(read_board(folder))
-    assert [len(choice.values) for choice in found.groups.values()] == [20 // MAX_GROUPS] * MAX_GROUPS
-    means = [choice.mean for choice in found.groups.values()]
+    (result,) = axis_effects(read_board(folder))
+    assert [len(choice.values) for choice in result.groups.values()] == [20 // MAX_GROUPS] * MAX_GROUPS
+    means = [choice.mean for choice in result.groups.values()]
     assert means == sorted(means)
     assert means[-1] == pytest.approx(fmean([1.0, 0.1, 0.01, 0.001, 0.0001]))
-    assert list(found.groups)[-1] == "0.0001 to 1"
+    assert list(result.groups)[-1] == "0.0001 to 1"
 
 
 def test_the_share_expected_by_chance_is_that_of_all_permutations(tmp_path: Path) -> None:
@@ -196,14 +196,14 @@ def test_the_share_expected_by_chance_is_that_of_all_permutations(tmp_path: Path
     groups = ["a", "a", "b", "b", "b", "c", "c"]
     for number, name in enumerate(groups):
         trial(folder, number, [float(number)], point={"encoder": name})
-    (found,) = axis_effects(read_board(folder))
+    (result,) = axis_effects(read_board(folder))
     orders = [*itertools.permutations([0.0, 1.0, 1.0, 2.0, 5.0, 7.0, 9.0])]
     shares = [
         eta_squared([[x for x, of in zip(order, groups, strict=True) if of == name] for name in "abc"])
         for order in orders
     ]
-    assert found.chance == pytest.approx(1 / 3)
-    assert fmean(each for each in shares if each is not None) == pytest.approx(found.chance)
+    assert result.chance == pytest.approx(1 / 3)
+    assert fmean(item for item in shares if item is not None) == pytest.approx(result.chance)
 
 
 def test_zipped_axes_are_listed_once(tmp_path: Path) -> None:
@@ -211,14 +211,14 @@ def test_zipped_axes_are_listed_once(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s", axes={"encoder": {}, "again": {"zip": "encoder"}, "width": {"zip": "again"}})
     for number, (name, width) in enumerate([("a", 1), ("a", 1), ("b", 2)]):
         trial(folder, number, [float(number)], point={"encoder": name, "again": name, "width": width})
-    found = read_board(folder)
-    assert (found.axes, found.same) == (["encoder", "width"], {"again": "encoder"})
-    assert [(each.axis, each.zipped) for each in axis_effects(found)] == [("encoder", ["again", "width"])]
-    assert "again is the same as encoder" in ranking_note(found)
-    plain = leaderboard_json(found)
+    result = read_board(folder)
+    assert (result.axes, result.same) == (["encoder", "width"], {"again": "encoder"})
+    assert [(item.axis, item.zipped) for item in axis_effects(result)] == [("encoder", ["again", "width"])]
+    assert "again is the same as encoder" in ranking_note(result)
+    plain = leaderboard_json(result)
     assert plain["axes"] == ["encoder", "width", "again"]
-    assert [each["axes"] for each in plain["contributions"]] == [["encoder", "again", "width"]]
-    assert [each["trials"] for each in plain["contributions"][0]["choices"]] == [2, 1]
+    assert [item["axes"] for item in plain["contributions"]] == [["encoder", "again", "width"]]
+    assert [item["trials"] for item in plain["contributions"][0]["choices"]] == [2, 1]
 
 
 # ------------------------------------------------------------------------------------------- the front
@@ -230,16 +230,16 @@ def test_the_pareto_front_has_the_trials_that_none_dominates(tmp_path: Path) -> 
     dice = random.Random(3)
     for number in range(60):
         trial(folder, number, [float(dice.randrange(12))], parameters=dice.randrange(1, 12))
-    found = read_board(folder)
+    result = read_board(folder)
     pairs = {
-        entry.trial.fingerprint: (-entry.measured["val/bleu"].mean, entry.trial.parameters) for entry in found.results
+        entry.trial.fingerprint: (-entry.measured["val/bleu"].mean, entry.trial.parameters) for entry in result.results
     }
     free = {
         name
         for name, one in pairs.items()
         if not any(two != one and two[0] <= one[0] and two[1] <= one[1] for two in pairs.values())
     }
-    front = pareto_front(found.ranked, found.goals[0], found.goals[1])
+    front = pareto_front(result.ranked, result.goals[0], result.goals[1])
     assert {entry.trial.fingerprint for entry in front} == free
     assert 1 < len(front) < 60
     assert [entry.trial.parameters for entry in front] == sorted(entry.trial.parameters for entry in front)
@@ -256,8 +256,8 @@ def test_trials_with_equal_values_share_a_dot(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     for number, (value, parameters) in enumerate([(1.0, 5), (1.0, 5), (1.0, 9), (0.0, 9)]):
         trial(folder, number, [value], parameters=parameters)
-    found = read_board(folder)
-    points = gather_points(found.ranked, found.goals[0], found.goals[1])
+    result = read_board(folder)
+    points = gather_points(result.ranked, result.goals[0], result.goals[1])
     assert {point: [entry.trial.number for entry in here] for point, here in points.items()} == {
         (5.0, 1.0): [0, 1],
         (9.0, 1.0): [2],
@@ -273,12 +273,12 @@ def test_a_narrow_terminal_has_fewer_columns_and_a_note_names_the_others(tmp_pat
     folder = begun(tmp_path / "s")
     trial(folder, 0, [30.0, 34.0], point={"encoder": "recurrent", "rate": 0.001})
     trial(folder, 1, [29.0, 33.0], point={"encoder": "convolution", "rate": 0.002})
-    found = read_board(folder)
-    wide, narrow = leaderboard_text(found).splitlines(), leaderboard_text(found, width).splitlines()
+    result = read_board(folder)
+    wide, narrow = leaderboard_text(result).splitlines(), leaderboard_text(result, width).splitlines()
     assert max(map(cell_len, wide)) > 120
     kept = [line for line in narrow if str(tmp_path) not in line]
     assert max(map(cell_len, kept)) <= width
-    heads = [each.head for each in columns(found)]
+    heads = [item.head for item in columns(result)]
     note = " ".join(narrow).partition("for lack of width: ")[2].partition(". See the")[0].split(", ")
     assert [head for head in heads if head not in note] == re.split(r"\s{2,}", narrow[2])
     assert any(line.startswith("2 ≈") for line in kept)
@@ -296,8 +296,8 @@ def test_differences_of_shares_are_points(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s", rank=[{"test/exact_match": "max"}])
     for number, value in enumerate([0.924, 0.793, 0.924]):
         trial(folder, number, [value], metric="test/exact_match")
-    found = read_board(folder)
-    differences = {column.head: column.cells for column in columns(found)}["to the best"]
+    result = read_board(folder)
+    differences = {column.head: column.cells for column in columns(result)}["to the best"]
     assert differences == ["", "equal", "-13.1 points"]
 
 
@@ -308,9 +308,9 @@ def test_parameters_are_those_that_were_trained(tmp_path: Path) -> None:
     trial(folder, 1, [2.0], parameters=1000)
     record = json.loads((home / "seed-1" / "run.json").read_text(encoding="utf-8"))
     (home / "seed-1" / "run.json").write_text(json.dumps({**record, "parameters": 990}), encoding="utf-8")
-    found = read_board(folder)
-    assert [entry.measured["parameters"].mean for entry in found.results] == [1000.0, 990.0]
-    assert [each["parameters"] for each in leaderboard_json(found)["trials"]] == [1000, 990]
+    result = read_board(folder)
+    assert [entry.measured["parameters"].mean for entry in result.results] == [1000.0, 990.0]
+    assert [item["parameters"] for item in leaderboard_json(result)["trials"]] == [1000, 990]
 
 
 def test_columns_are_aligned() -> None:

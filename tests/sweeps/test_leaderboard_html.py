@@ -30,15 +30,15 @@ def small(folder: Path) -> Path:
 
 
 def links(root: ElementTree.Element) -> list[str]:
-    return [each.get("href", "") for each in root.iter("a")]
+    return [item.get("href", "") for item in root.iter("a")]
 
 
 def test_the_page_holds_all_parts(tmp_path: Path) -> None:
-    found = page(small(tmp_path / "s"))
-    assert headings(found) == ["Trials", "Quality against cost", "What each axis contributes", "Curves"]
-    anchors = [each[1:] for each in links(found) if each.startswith("#")]
-    assert set(anchors) <= {each.get("id") for each in found.iter()}
-    assert [each.get("id") for each in found.iter("tr") if each.get("id")] == [
+    result = page(small(tmp_path / "s"))
+    assert headings(result) == ["Trials", "Quality against cost", "What each axis contributes", "Curves"]
+    anchors = [item[1:] for item in links(result) if item.startswith("#")]
+    assert set(anchors) <= {item.get("id") for item in result.iter()}
+    assert [item.get("id") for item in result.iter("tr") if item.get("id")] == [
         f"trial-{n:012x}" for n in (1, 2, 0, 3, 4)
     ]
 
@@ -48,26 +48,26 @@ def test_links_point_to_existing_files(tmp_path: Path, place: str) -> None:
     folder = small(tmp_path / "s")
     (tmp_path / "other place").mkdir()
     file = tmp_path / place
-    ways = [each for each in links(page(folder, file)) if not each.startswith("#")]
+    ways = [item for item in links(page(folder, file)) if not item.startswith("#")]
     ends = {(file.parent / unquote(way)).resolve() for way in ways}
     home = folder / "trials"
     wanted = {home / f"{n:012x}" / "recipe.yaml" for n in range(5)}
     wanted |= {home / f"{n:012x}" / f"seed-{seed}" for n in range(3) for seed in (1, 2)}
     wanted |= {home / f"{3:012x}" / "seed-1", home / f"{4:012x}" / "seed-1.log"}
-    assert ends == {each.resolve() for each in wanted}
+    assert ends == {item.resolve() for item in wanted}
     assert all(way.startswith("./") for way in ways)
 
 
 def test_the_page_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
-    found = page(small(tmp_path / "s"))
-    assert not [each.tag for each in found.iter() if each.tag in ("link", "iframe", "object", "embed", "img", "base")]
-    assert not [name for each in found.iter() for name in each.attrib if name.startswith("on") or name == "style"]
-    assert all(each.startswith(("#", "./")) for each in links(found))
-    (policy,) = (each.get("content", "") for each in found.iter("meta") if each.get("http-equiv"))
+    result = page(small(tmp_path / "s"))
+    assert not [item.tag for item in result.iter() if item.tag in ("link", "iframe", "object", "embed", "img", "base")]
+    assert not [name for item in result.iter() for name in item.attrib if name.startswith("on") or name == "style"]
+    assert all(item.startswith(("#", "./")) for item in links(result))
+    (policy,) = (item.get("content", "") for item in result.iter("meta") if item.get("http-equiv"))
     assert policy.startswith("default-src 'none'")
-    styles = "".join("".join(each.itertext()) for each in found.iter("style"))
+    styles = "".join("".join(item.itertext()) for item in result.iter("style"))
     assert not any(word in styles for word in ("url(", "@import", "http"))
-    assert len(figures(found)) == 4  # minutes are no goal: parameters, FLOPs, shares and curves
+    assert len(figures(result)) == 4  # minutes are no goal: parameters, FLOPs, shares and curves
 
 
 def test_names_and_errors_are_escaped(tmp_path: Path) -> None:
@@ -75,13 +75,13 @@ def test_names_and_errors_are_escaped(tmp_path: Path) -> None:
     evil = '<script>alert("1")</script>\u202e\x1b[31m'
     trial(folder, 0, [1.0], point={"<b>x</b>": evil})
     trial(folder, 1, status="failed", error=evil, point={"<b>x</b>": "a"})
-    found = page(folder)
-    assert [each.get("class") for each in found.iter("script")] == ["plotly", None]
-    heads = ["".join(each.itertext()) for each in found.iter("th")]
+    result = page(folder)
+    assert [item.get("class") for item in result.iter("script")] == ["plotly", None]
+    heads = ["".join(item.itertext()) for item in result.iter("th")]
     assert "<b>x</b>" in heads
-    assert '<script>alert("1")' in "".join(found.itertext())
-    assert "\x1b" not in "".join(found.itertext())
-    hovers = [text for figure in figures(found) for trace in figure["data"] for text in trace.get("hovertext", ())]
+    assert '<script>alert("1")' in "".join(result.itertext())
+    assert "\x1b" not in "".join(result.itertext())
+    hovers = [text for figure in figures(result) for trace in figure["data"] for text in trace.get("hovertext", ())]
     assert any("&lt;script&gt;" in text for text in hovers)  # Plotly reads some HTML itself
     assert not any("<script" in text or "\x1b" in text for text in hovers)
 

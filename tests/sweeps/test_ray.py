@@ -46,10 +46,10 @@ def test_a_sweep_runs_on_a_cluster(home: Path) -> None:
     rest = "seeds: [1]\nprune: {median: {min_steps: 200, trials: 2}}"
     file = written(home, rates(0.1, 0.2, 0.3, 0.9), rest)
     assert run_sweep(read_sweep(file), home / "run", workers=1, ray="local", quiet=True) == 0
-    found = trials_by_rate(home / "run")
-    assert [found[rate].status for rate in (0.1, 0.2, 0.3, 0.9)] == ["finished", "failed", "finished", "pruned"]
-    assert "the loss is NaN" in (found[0.2].error or "")
-    assert found[0.9].seeds[1]["status"] == "interrupted"
+    result = trials_by_rate(home / "run")
+    assert [result[rate].status for rate in (0.1, 0.2, 0.3, 0.9)] == ["finished", "failed", "finished", "pruned"]
+    assert "the loss is NaN" in (result[0.2].error or "")
+    assert result[0.9].seeds[1]["status"] == "interrupted"
     assert [rate for rate, _ in starts(home)] == [0.1, 0.1, 0.2, 0.3, 0.9]
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL  # Ray's own is not left behind
 

@@ -44,13 +44,13 @@ def test_every_point_and_seed_runs_once_in_order(home: Path) -> None:
     file = written(home, rates(0.3, 0.1, 0.2), "seeds: [1, 4]")
     assert run(file, home) == 0
     assert starts(home) == [(rate, seed) for rate in (0.3, 0.1, 0.2) for seed in (1, 4)]
-    found = trials_by_rate(home / "run")
-    assert {rate: trial.number for rate, trial in found.items()} == {0.3: 0, 0.1: 1, 0.2: 2}
-    assert all(trial.status == "finished" and sorted(trial.seeds) == [1, 4] for trial in found.values())
-    assert found[0.1].value == pytest.approx(0.1 + (0.01 + 0.04) / 2)
-    recipe = load(found[0.2].recipe)
+    result = trials_by_rate(home / "run")
+    assert {rate: trial.number for rate, trial in result.items()} == {0.3: 0, 0.1: 1, 0.2: 2}
+    assert all(trial.status == "finished" and sorted(trial.seeds) == [1, 4] for trial in result.values())
+    assert result[0.1].value == pytest.approx(0.1 + (0.01 + 0.04) / 2)
+    recipe = load(result[0.2].recipe)
     assert recipe.training["optimizer"]["adam"]["learning_rate"] == 0.2
-    assert recipe.fingerprints["run"] != load(found[0.1].recipe).fingerprints["run"]
+    assert recipe.fingerprints["run"] != load(result[0.1].recipe).fingerprints["run"]
     assert run(file, home) == 0  # all is done
     assert len(starts(home)) == 6
 
@@ -89,11 +89,11 @@ def test_a_failed_trial_is_reported_and_the_others_continue(
     plan(home, **{"0.1": {"fails": 1, "status": status}})
     file = written(home, rates(0.1, 0.2), "seeds: [1, 2]")
     assert run_sweep(read_sweep(file), home / "run") == 0
-    found = trials_by_rate(home / "run")
-    assert found[0.1].status == "failed"
-    assert (found[0.1].error or "").splitlines()[0] == "error[run]: the loss is NaN"
+    result = trials_by_rate(home / "run")
+    assert result[0.1].status == "failed"
+    assert (result[0.1].error or "").splitlines()[0] == "error[run]: the loss is NaN"
     assert "the loss is NaN" in capsys.readouterr().out
-    assert found[0.2].status == "finished"
+    assert result[0.2].status == "finished"
     assert starts(home) == [(0.1, 1), (0.2, 1), (0.2, 2)]  # no other seed of what failed
 
 
@@ -106,9 +106,9 @@ def test_a_killed_worker_is_restarted_and_resumes(home: Path) -> None:
     plan(home, **{"0.1": {"kills": 2}, "0.2": {"kills": 3}})
     assert run(written(home, rates(0.1, 0.2, 0.3), "seeds: [1]"), home) == 0
     assert [rate for rate, _ in starts(home)] == [0.1] * 3 + [0.2] * 3 + [0.3]
-    found = trials_by_rate(home / "run")
-    assert [found[rate].status for rate in (0.1, 0.2, 0.3)] == ["finished", "failed", "finished"]
-    assert "SIGKILL" in (found[0.2].error or "")
+    result = trials_by_rate(home / "run")
+    assert [result[rate].status for rate in (0.1, 0.2, 0.3)] == ["finished", "failed", "finished"]
+    assert "SIGKILL" in (result[0.2].error or "")
 
 
 def test_a_worse_trial_is_pruned_once_on_its_first_seed(home: Path) -> None:
@@ -147,11 +147,11 @@ def test_a_killed_sweep_resumes(home: Path) -> None:
     child.communicate()
     before = {rate: trial.seeds[1] for rate, trial in trials_by_rate(home / "run").items() if rate < 0.3}
     assert run(file, home, workers=2) == 0
-    found = trials_by_rate(home / "run")
-    assert {trial.status for trial in found.values()} == {"finished"}
-    assert {rate: found[rate].seeds[1] for rate in before} == before
+    result = trials_by_rate(home / "run")
+    assert {trial.status for trial in result.values()} == {"finished"}
+    assert {rate: result[rate].seeds[1] for rate in before} == before
     assert sorted(rate for rate, _ in starts(home)) == [0.1, 0.2, 0.3, 0.3, 0.4, 0.4]
-    assert {trial.number for trial in found.values()} == {0, 1, 2, 3}
+    assert {trial.number for trial in result.values()} == {0, 1, 2, 3}
 
 
 @pytest.mark.slow
@@ -217,9 +217,9 @@ def test_a_search_in_a_small_space_runs_each_point_once_and_ends(home: Path, mon
     rest = "where: rate != 0.3\nsearch: {tpe: {trials: 4, seed: 2}}\nseeds: [1]"
     assert run(written(home, f"{rates(0.1, 0.2, 0.3)}\n  {more}", rest), home) == 0
     assert sorted(starts(home)) == [(0.1, 1), (0.2, 1)]
-    left = {each.user_attrs.get("skipped") for each in opened(home).get_trials()}
+    left = {item.user_attrs.get("skipped") for item in opened(home).get_trials()}
     assert "excluded by `rate != 0.3`" in left
-    assert any("the same as trial" in str(each) for each in left)
+    assert any("the same as trial" in str(item) for item in left)
     assert len(opened(home).get_trials()) == 20  # five for each trial that was wanted, and no more
 
 
@@ -233,10 +233,10 @@ def test_a_killed_search_resumes_to_the_requested_number_of_trials(home: Path) -
     child.kill()
     child.communicate()
     assert run(file, home, workers=2) == 0
-    found = read_trials(home / "run")
-    assert [trial.status for trial in found] == ["finished"] * 5
-    assert len({trial.fingerprint for trial in found}) == 5
-    assert {each.state.name for each in opened(home).get_trials()} == {"COMPLETE"}
+    result = read_trials(home / "run")
+    assert [trial.status for trial in result] == ["finished"] * 5
+    assert len({trial.fingerprint for trial in result}) == 5
+    assert {item.state.name for item in opened(home).get_trials()} == {"COMPLETE"}
 
 
 def test_impossible_points_never_start(home: Path) -> None:
@@ -266,8 +266,8 @@ def test_trials_are_ordinary_runs_of_the_train_command(tmp_path: Path) -> None:
 
 def test_threads_and_gpus_are_divided_among_workers() -> None:
     assert worker_environment({"OMP_NUM_THREADS": "3"}, 0, 1, ["0"]) == {}
-    told = [worker_environment({"OMP_NUM_THREADS": "3"}, slot, 2, ["0", "1", "2", "3"]) for slot in (0, 1)]
-    assert told == [{"CUDA_VISIBLE_DEVICES": "0,2"}, {"CUDA_VISIBLE_DEVICES": "1,3"}]
+    output = [worker_environment({"OMP_NUM_THREADS": "3"}, slot, 2, ["0", "1", "2", "3"]) for slot in (0, 1)]
+    assert output == [{"CUDA_VISIBLE_DEVICES": "0,2"}, {"CUDA_VISIBLE_DEVICES": "1,3"}]
     assert [worker_environment({"OMP_NUM_THREADS": "1"}, slot, 3, ["5"]) for slot in range(3)] == [
         {"CUDA_VISIBLE_DEVICES": "5"}
     ] * 3
@@ -281,11 +281,11 @@ def test_runs_of_a_sweep_share_a_wandb_group(tmp_path: Path) -> None:
         return wandb_group_overrides(load(base).logging["wandb"], "tried", {})
 
     assert grouped() == []
-    told = base.read_text(encoding="utf-8").replace("logging: {wandb: false}", "")
-    base.write_text(told, encoding="utf-8")
+    output = base.read_text(encoding="utf-8").replace("logging: {wandb: false}", "")
+    base.write_text(output, encoding="utf-8")
     assert grouped() == ["logging.wandb.group=tried", "logging.wandb.mode=offline"]
     assert load(base, grouped()).logging["wandb"]["group"] == "tried"
-    base.write_text(told + "logging: {wandb: {group: mine}}\n", encoding="utf-8")
+    base.write_text(output + "logging: {wandb: {group: mine}}\n", encoding="utf-8")
     assert grouped() == []
 
 
@@ -317,9 +317,9 @@ def test_a_sweep_may_grow_by_seeds(home: Path, search: str) -> None:
     assert run(asked([1]), home) == 0
     assert run(asked([1, 4]), home) == 0
     assert sorted(starts(home)) == [(0.1, 1), (0.1, 4), (0.2, 1), (0.2, 4)]
-    found = trials_by_rate(home / "run")
-    assert found[0.1].value == pytest.approx(0.1 + (0.01 + 0.04) / 2)
-    assert {trial.status for trial in found.values()} == {"finished"}
+    result = trials_by_rate(home / "run")
+    assert result[0.1].value == pytest.approx(0.1 + (0.01 + 0.04) / 2)
+    assert {trial.status for trial in result.values()} == {"finished"}
     assert run(asked([1, 4]), home) == 0
     assert len(starts(home)) == 4
     for others in ([4, 1], [1], [1, 5]):

@@ -49,12 +49,12 @@ def test_the_p_value_is_that_of_a_bootstrap_by_hand() -> None:
     apart = np.array([abs(score(other, rows) - score(one, rows)) for rows in draws])
     every = np.arange(40)
     real = abs(score(other, every) - score(one, every))
-    found = compare_outputs(["a", "b"], [one, other], references, "13a")
+    result = compare_outputs(["a", "b"], [one, other], references, "13a")
     # sacreBLEU sums in 32 bits: a draw at the very edge may fall on the other side
-    assert found.p_value == pytest.approx(((apart - apart.mean() > real).sum() + 1) / (RESAMPLES + 1), abs=2e-3)
-    assert 0.01 < found.p_value < 0.99
-    assert found.one.bleu == pytest.approx(score(one, every))
-    assert f"bs:{RESAMPLES}" in found.signature
+    assert result.p_value == pytest.approx(((apart - apart.mean() > real).sum() + 1) / (RESAMPLES + 1), abs=2e-3)
+    assert 0.01 < result.p_value < 0.99
+    assert result.one.bleu == pytest.approx(score(one, every))
+    assert f"bs:{RESAMPLES}" in result.signature
 
 
 def test_a_clear_difference_is_significant_and_none_is_not() -> None:
@@ -72,7 +72,7 @@ def test_the_sign_test_is_that_of_a_fair_coin(pair: tuple[int, int]) -> None:
     """All outcomes of the tosses that are no likelier than what was seen, each with its probability."""
     tosses = sum(pair)
     chances = [math.comb(tosses, heads) / 2**tosses for heads in range(tosses + 1)]
-    wanted = sum(each for each in chances if each <= chances[pair[0]] * (1 + 1e-9))
+    wanted = sum(item for item in chances if item <= chances[pair[0]] * (1 + 1e-9))
     assert sign_test(*pair) == pytest.approx(wanted)
     assert sign_test(*pair) == sign_test(*reversed(pair))
 
@@ -80,11 +80,11 @@ def test_the_sign_test_is_that_of_a_fair_coin(pair: tuple[int, int]) -> None:
 def test_lines_too_short_for_bleu_are_compared_too() -> None:
     references = [str(number) for number in range(30)]
     one, other = [*references[:20], *["x"] * 10], [*["x"] * 2, *references[2:30]]
-    found = compare_outputs(["a", "b"], [one, other], references, "13a")
-    assert (found.one.bleu, found.other.bleu, found.p_value) == (0.0, 0.0, 1.0)
-    assert [(each.right, each.right_alone) for each in (found.one, found.other)] == [(20, 2), (28, 10)]
-    assert found.right_p_value == sign_test(2, 10) < 0.05
-    assert "BLEU needs lines of four words" in comparison_text(found)
+    result = compare_outputs(["a", "b"], [one, other], references, "13a")
+    assert (result.one.bleu, result.other.bleu, result.p_value) == (0.0, 0.0, 1.0)
+    assert [(item.right, item.right_alone) for item in (result.one, result.other)] == [(20, 2), (28, 10)]
+    assert result.right_p_value == sign_test(2, 10) < 0.05
+    assert "BLEU needs lines of four words" in comparison_text(result)
 
 
 def test_the_p_value_does_not_depend_on_the_order_of_the_runs() -> None:
@@ -105,14 +105,14 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_two_runs_are_compared_by_their_translations(two: tuple[Path, Path]) -> None:
-    found = compare_trials(*two)
+    result = compare_trials(*two)
     references = (two[0].parent / "data" / "test.1").read_text(encoding="utf-8").splitlines()
     sources = (two[0].parent / "data" / "test.0").read_text(encoding="utf-8").splitlines()
     written = [open_run(run).translate(sources) for run in two]
-    assert found == compare_outputs([str(run) for run in two], written, references, "13a")
-    assert found.lines == 12
-    text = comparison_text(found)
-    assert f"p = {found.p_value:.3f}" in text
+    assert result == compare_outputs([str(run) for run in two], written, references, "13a")
+    assert result.lines == 12
+    text = comparison_text(result)
+    assert f"p = {result.p_value:.3f}" in text
     assert "not reliable" in text
     assert str(two[1]) in text
 
@@ -146,15 +146,15 @@ def test_a_run_is_named_by_folder_rank_or_fingerprint(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     homes = [trial(folder, 0xABC, {3: 1.0, 5: 2.0}), trial(folder, 0xABD, [9.0])]
     shutil.rmtree(homes[0] / "seed-3")
-    found = read_board(folder)
-    assert find_run(found, "1") == find_run(found, "#1") == homes[1] / "seed-1"
+    result = read_board(folder)
+    assert find_run(result, "1") == find_run(result, "#1") == homes[1] / "seed-1"
     assert (
-        find_run(found, "2")
-        == find_run(found, "000000000abc")
-        == find_run(found, "000000000ABC")
+        find_run(result, "2")
+        == find_run(result, "000000000abc")
+        == find_run(result, "000000000ABC")
         == homes[0] / "seed-5"
     )
-    assert find_run(found, str(homes[1] / "seed-1")) == homes[1] / "seed-1"
+    assert find_run(result, str(homes[1] / "seed-1")) == homes[1] / "seed-1"
 
 
 @pytest.mark.parametrize(

@@ -172,8 +172,8 @@ def test_the_fingerprint_covers_what_changes_the_points(tmp_path: Path) -> None:
     assert sweep(tmp_path, ENCODER, "name: other\ndescription: text  # comment").fingerprint == first
     assert sweep(tmp_path, ENCODER, "seeds: 2\nsearch: grid").fingerprint == first  # seeds may be added
     drawn_by = [
-        sweep(tmp_path, ENCODER, f"search: {{random: {told}}}").fingerprint
-        for told in ("{trials: 3}", "{trials: 9, seed: 1}", "{trials: 3, seed: 2}")
+        sweep(tmp_path, ENCODER, f"search: {{random: {output}}}").fingerprint
+        for output in ("{trials: 3}", "{trials: 9, seed: 1}", "{trials: 3, seed: 2}")
     ]
     assert drawn_by[0] == drawn_by[1]
     assert len({first, *drawn_by}) == 3
@@ -209,17 +209,17 @@ def test_a_random_search_samples_each_point_once_at_most(tmp_path: Path) -> None
 
 def test_costs_equal_those_of_the_plan(tmp_path: Path) -> None:
     read = sweep(tmp_path, ENCODER)
-    for each in list_points(read):
-        plan = point_recipe(read, each.point).plan({"source": 11, "target": 11})  # six symbols and the space
-        assert (each.parameters, each.flops, each.state_bytes) == (plan.parameters, plan.flops, plan.state_bytes)
-        assert (each.status, each.at_most) == ("trained", False)
+    for item in list_points(read):
+        plan = point_recipe(read, item.point).plan({"source": 11, "target": 11})  # six symbols and the space
+        assert (item.parameters, item.flops, item.state_bytes) == (plan.parameters, plan.flops, plan.state_bytes)
+        assert (item.status, item.at_most) == ("trained", False)
 
 
 def test_where_excludes_points(tmp_path: Path) -> None:
-    sizes = {str(each.point["encoder"]): each.parameters for each in list_points(sweep(tmp_path, ENCODER))}
+    sizes = {str(item.point["encoder"]): item.parameters for item in list_points(sweep(tmp_path, ENCODER))}
     most = max(sizes.values())
-    found = list_points(sweep(tmp_path, ENCODER, f"where: ['encoder != \"same\"', parameters < {most}]"))
-    excluded = {str(each.point["encoder"]): each.condition for each in found if each.status == "excluded"}
+    result = list_points(sweep(tmp_path, ENCODER, f"where: ['encoder != \"same\"', parameters < {most}]"))
+    excluded = {str(item.point["encoder"]): item.condition for item in result if item.status == "excluded"}
     largest = next(name for name, size in sizes.items() if size == most)
     assert excluded == {"same": 'encoder != "same"'} | ({} if largest == "same" else {largest: f"parameters < {most}"})
 
@@ -239,22 +239,22 @@ def test_impossible_and_duplicate_points_are_listed(tmp_path: Path) -> None:
   heads: {set: vars.heads, values: [2, 3]}
   encoder: {replace: model.encoder..self_attention, with: {one: {rnn: gru}, two: {rnn: {cell: gru}}}}"""
     read = sweep(tmp_path, axes)
-    found = list_points(read)
-    assert [(row.status, row.same_as) for row in found] == [
+    result = list_points(read)
+    assert [(row.status, row.same_as) for row in result] == [
         ("trained", None),
         ("duplicate", 1),
         ("impossible", None),
         ("impossible", None),
     ]
-    impossible = found[2]
+    impossible = result[2]
     with pytest.raises(RecipeError) as caught:
         point_recipe(read, impossible.point).plan()
     assert impossible.faults == caught.value.faults
-    told = dry_run_text(read, found)
-    assert impossible.faults[0].message in told
-    assert "impossible, points 3, 4:" in told
-    assert "1 point to train; 1 duplicate, 2 impossible" in told
-    data = json.loads(json.dumps(dry_run_json(read, found)))
+    output = dry_run_text(read, result)
+    assert impossible.faults[0].message in output
+    assert "impossible, points 3, 4:" in output
+    assert "1 point to train; 1 duplicate, 2 impossible" in output
+    data = json.loads(json.dumps(dry_run_json(read, result)))
     assert [point["status"] for point in data["points"]] == ["trained", "duplicate", "impossible", "impossible"]
     assert data["points"][2]["errors"][0]["line"] > 0
 
@@ -265,25 +265,25 @@ def test_a_search_lists_its_candidate_structures(tmp_path: Path) -> None:
   width: {{set: vars.width, int: [8, 12]}}"""
     read = sweep(tmp_path, axes, "search: {tpe: 5}")
     assert [cost.point["width"] for cost in list_points(read)] == [8, 12] * 3
-    told = dry_run_text(read, list_points(read))
-    assert "tpe chooses 5 points among 6 structures" in told
-    assert "0.0001 to 0.01" in told
+    output = dry_run_text(read, list_points(read))
+    assert "tpe chooses 5 points among 6 structures" in output
+    assert "0.0001 to 0.01" in output
 
 
 # ------------------------------------------------------------------------------------------- the schema
 
 
 def test_the_schema_agrees_with_the_code() -> None:
-    found = load_schema()
+    result = load_schema()
     keys = ("sweep", "name", "description", "base", "set", "axes", "where", "search", "prune", "seeds", "rank")
-    assert tuple(found["properties"]) == keys
-    assert set(found["$defs"]["axis"]["properties"]) == {
+    assert tuple(result["properties"]) == keys
+    assert set(result["$defs"]["axis"]["properties"]) == {
         *("set", "values", *RANGES, "replace", "with", "extend", "when", "zip")
     }
     for table, kind in (("searches", SearchAlgorithm), ("prunings", Pruner)):
-        choice, names = found["$defs"][table], get_args(get_type_hints(kind)["kind"])
+        choice, names = result["$defs"][table], get_args(get_type_hints(kind)["kind"])
         assert tuple(choice["properties"]) == tuple(choice["anyOf"][0]["enum"]) == names
-        entries = [found["$defs"][f"{table}.{name}"] for name in names]
+        entries = [result["$defs"][f"{table}.{name}"] for name in names]
         assert [entry["description"] for entry in entries] == choice["anyOf"][0]["enumDescriptions"]
         settings = {field.name: field.default for field in fields(kind) if field.name != "kind"}
         for entry in entries:
@@ -292,10 +292,10 @@ def test_the_schema_agrees_with_the_code() -> None:
 
 
 def test_a_base_is_pulled_as_a_recipe_is() -> None:
-    found = load_schema()
+    result = load_schema()
     for rules in (
-        found["properties"]["base"],
-        found["$defs"]["axis"]["properties"]["extend"]["additionalProperties"],
+        result["properties"]["base"],
+        result["$defs"]["axis"]["properties"]["extend"]["additionalProperties"],
     ):
         assert {key: rules[key] for key in PIN_SCHEMA if key != "type"} == {
             key: rule for key, rule in PIN_SCHEMA.items() if key != "type"
@@ -311,12 +311,12 @@ def test_editors_accept_what_we_accept(tmp_path: Path) -> None:
 
 
 def test_every_key_of_the_schema_has_a_description() -> None:
-    found = load_schema()
+    result = load_schema()
     for keys in (
-        found["properties"],
-        *(each["properties"] for each in found["$defs"].values() if "x-choice" not in each),
+        result["properties"],
+        *(item["properties"] for item in result["$defs"].values() if "x-choice" not in item),
     ):
-        assert all(each["description"] for each in keys.values())
+        assert all(item["description"] for item in keys.values())
 
 
 def test_metrics_are_those_of_the_recipes_language() -> None:

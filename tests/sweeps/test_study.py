@@ -58,7 +58,7 @@ def test_points_have_their_active_axes_and_no_others(tmp_path: Path) -> None:
         assert int(point.get("steps", 10)) in range(10, 21)
     assert {point["kind"] for point in points} == {"gru", "lstm", "none"}
     assert len({"steps" in point for point in points}) == 2
-    assert all("hidden" not in each.params for each in study.study.trials)  # what is tied is not drawn
+    assert all("hidden" not in item.params for item in study.study.trials)  # what is tied is not drawn
 
 
 def test_a_resumed_search_suggests_the_same_points(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_resumed_search_suggests_the_same_points(tmp_path: Path) -> None:
 
 def test_tpe_learns_from_reported_values(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
-    blind, learned = (asked_points(Study(sweep, tmp_path / f"{each}.db"), 30, each) for each in (True, False))
+    blind, learned = (asked_points(Study(sweep, tmp_path / f"{item}.db"), 30, item) for item in (True, False))
     assert sum(map(loss, learned[12:])) < 0.7 * sum(map(loss, blind[12:]))
 
 
@@ -80,18 +80,18 @@ def test_grid_and_random_points_are_suggested_unchanged_and_in_order(tmp_path: P
     for rest in ("", "search: {random: {trials: 7, seed: 3}}"):
         axes = f"{KINDS}\n  rate: {{{RATE}, values: [0.1, 0.2]}}" if not rest else CONDITIONAL
         sweep = sweep_of(tmp_path, axes, rest)
-        wanted = [found.point for found in list_points(sweep)]
+        wanted = [result.point for result in list_points(sweep)]
         assert wanted == (wanted if rest else grid_points(sweep))
         study = Study(sweep, tmp_path / f"{len(rest)}.db")
         for _ in range(2):  # whoever is killed in between does it again
             study.enqueue({str(number): point for number, point in enumerate(wanted)})
-        found = []
+        result = []
         while study.has_queued():
-            found.append(study.ask())
-            study.tell(found[-1].number, ended(found[-1], 1.0))
-        assert [asked.point for asked in found] == wanted
-        assert [asked.number for asked in found] == list(range(len(wanted)))
-        assert [each.params for each in study.study.trials] == [study.free_values(point) for point in wanted]
+            result.append(study.ask())
+            study.tell(result[-1].number, ended(result[-1], 1.0))
+        assert [asked.point for asked in result] == wanted
+        assert [asked.number for asked in result] == list(range(len(wanted)))
+        assert [item.params for item in study.study.trials] == [study.free_values(point) for point in wanted]
 
 
 def test_running_trials_keep_their_points(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_running_trials_keep_their_points(tmp_path: Path) -> None:
     asked = [before.ask() for _ in range(3)]
     before.tell(asked[1].number, ended(asked[1], 1.0))
     after = Study(sweep, tmp_path / "study.db")
-    assert [(each.number, each.point) for each in after.running_suggestions()] == [
+    assert [(item.number, item.point) for item in after.running_suggestions()] == [
         (0, asked[0].point),
         (2, asked[2].point),
     ]
@@ -115,15 +115,15 @@ def test_trial_states_are_reported_once(tmp_path: Path) -> None:
             study.tell(asked.number, ended(asked, 1.0, status))
     study.skip(study.ask(), "excluded", as_bad=True)
     study.skip(study.ask(), "double", as_bad=False)
-    assert [each.state.name for each in study.study.trials] == ["COMPLETE", "PRUNED", "FAIL", "PRUNED", "FAIL"]
+    assert [item.state.name for item in study.study.trials] == ["COMPLETE", "PRUNED", "FAIL", "PRUNED", "FAIL"]
 
 
 def reports(study: Study, values: list[float]) -> int | None:
     """A trial with these scores every hundred steps; where it was pruned, else None and it is told as finished."""
     asked = study.ask()
     for number in range(1, len(values) + 1):
-        told = {100 * step: value for step, value in enumerate(values[:number], 1)}
-        if (step := study.report(asked, told)) is not None:
+        output = {100 * step: value for step, value in enumerate(values[:number], 1)}
+        if (step := study.report(asked, output)) is not None:
             study.tell(asked.number, ended(asked, None, "pruned"))
             return step
     study.tell(asked.number, ended(asked, values[-1]))
@@ -133,15 +133,15 @@ def reports(study: Study, values: list[float]) -> int | None:
 @pytest.mark.parametrize(("direction", "sign"), [("min", 1.0), ("max", -1.0)])
 def test_the_median_pruner_stops_worse_trials(tmp_path: Path, direction: str, sign: float) -> None:
     rest = f"{TPE}\nprune: {{median: {{min_steps: 300, trials: 2}}}}\nrank: [{{val/loss: {direction}}}]"
-    study = Study(sweep_of(tmp_path, rates(*(0.1 * each for each in range(1, 9))), rest), tmp_path / "study.db")
+    study = Study(sweep_of(tmp_path, rates(*(0.1 * item for item in range(1, 9))), rest), tmp_path / "study.db")
     good, bad = [sign * 1.0] * 5, [sign * 2.0] * 5
-    assert [reports(study, each) for each in (good, bad, bad, good)] == [None, None, 300, None]
+    assert [reports(study, item) for item in (good, bad, bad, good)] == [None, None, 300, None]
     assert reports(study, [sign * 2.0, sign * 2.0, sign * 0.5, sign * 0.5]) is None  # what counts is its best so far
 
 
 def test_hyperband_stops_the_worse_trials_of_a_bracket(tmp_path: Path) -> None:
     rest = f"{TPE}\nprune: {{hyperband: {{min_steps: 100, reduction: 2}}}}"
-    study = Study(sweep_of(tmp_path, rates(*(0.01 * each for each in range(1, 60))), rest), tmp_path / "study.db", 800)
+    study = Study(sweep_of(tmp_path, rates(*(0.01 * item for item in range(1, 60))), rest), tmp_path / "study.db", 800)
     pruned = [reports(study, [value] * 8) for value in (0.1, 0.5, 0.9, 0.2, 0.6, 0.8) * 6]
     assert {None} < set(pruned) <= {None, 100, 200, 400, 800}  # only where a bracket has a rung
     worth = [step is None for step in pruned]
@@ -172,9 +172,9 @@ def test_a_lost_study_is_rebuilt_from_trial_directories(tmp_path: Path) -> None:
     study = Study(sweep, tmp_path / "new.db")
     for _ in range(2):
         study.restore(trials)
-    assert [each.state.name for each in study.study.trials] == ["COMPLETE", "PRUNED", "FAIL"]
-    assert [each.params for each in study.study.trials] == [study.free_values(each.point) for each in asked[:3]]
-    assert set(study.latest_trials()) == {each.fingerprint for each in trials[:3]}
+    assert [item.state.name for item in study.study.trials] == ["COMPLETE", "PRUNED", "FAIL"]
+    assert [item.params for item in study.study.trials] == [study.free_values(item.point) for item in asked[:3]]
+    assert set(study.latest_trials()) == {item.fingerprint for item in trials[:3]}
 
 
 def test_a_file_that_is_no_study_is_refused(tmp_path: Path) -> None:
@@ -186,8 +186,8 @@ def test_a_file_that_is_no_study_is_refused(tmp_path: Path) -> None:
 def test_the_file_can_be_read_by_optuna(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
     asked_points(Study(sweep, tmp_path / "study.db"), 3)
-    (found,) = optuna.study.get_all_study_summaries(f"sqlite:///{tmp_path / 'study.db'}")
-    assert (found.study_name, found.n_trials, found.direction.name) == (sweep.fingerprint[:12], 3, "MINIMIZE")
+    (result,) = optuna.study.get_all_study_summaries(f"sqlite:///{tmp_path / 'study.db'}")
+    assert (result.study_name, result.n_trials, result.direction.name) == (sweep.fingerprint[:12], 3, "MINIMIZE")
 
 
 def test_points_that_are_not_trained_do_not_end_the_random_start(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def model(text: str = RECIPE) -> Node:
 def found(text: str, root: Node | None = None) -> list[str]:
     wanted = parse_selector(text)
     assert wanted is not None
-    return [format_path(each.path) for each in select(root or model(), wanted, schema_generator.load())]
+    return [format_path(one.path) for one in select(root or model(), wanted, schema_generator.load())]
 
 
 def put(root: Node, *pairs: tuple[str, Any]) -> Any:

@@ -38,11 +38,11 @@ def points(name: str) -> list[PointCost]:
 @pytest.mark.slow
 @pytest.mark.parametrize("file", QUICK_AND_SLOW, ids=lambda file: file.stem)
 def test_every_point_is_a_valid_recipe(file: Path) -> None:
-    found = points(file.stem)
-    assert [each.faults for each in found if each.faults] == []
-    trained = [each for each in found if each.status == "trained"]
-    assert len(trained) > len(found) / 2
-    assert len({each.fingerprint for each in trained}) == len(trained)
+    result = points(file.stem)
+    assert [item.faults for item in result if item.faults] == []
+    trained = [item for item in result if item.status == "trained"]
+    assert len(trained) > len(result) / 2
+    assert len({item.fingerprint for item in trained}) == len(trained)
 
 
 @pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
@@ -93,8 +93,8 @@ NTM = {"slots": "slots", "read_heads": "heads", "write_heads": "heads", "shift":
 def test_a_search_stays_below_two_million_parameters() -> None:
     sweep = read_sweep(HOME / "small_numbers.yaml")
     drawn = points("small_numbers")
-    assert any(each.status == "excluded" for each in drawn)
-    assert all(each.parameters < 2_000_000 for each in drawn if each.status == "trained")
+    assert any(item.status == "excluded" for item in drawn)
+    assert all(item.parameters < 2_000_000 for item in drawn if item.status == "trained")
     assert (sweep.search.kind, sweep.pruner.kind if sweep.pruner else None) == ("tpe", "hyperband")
     task = point_recipe(sweep, drawn[0].point).dataset["generate"]["number_words"]
     assert (task["source"], task["target"]) == ("de", "es")

@@ -32,8 +32,8 @@ def exported(folder: Path, text: str = SWEEP, given: tuple[str, ...] = ()) -> tu
 
 
 def test_every_part_is_exported_to_the_wandb_format(tmp_path: Path) -> None:
-    told, lost = exported(tmp_path)
-    assert told == {
+    output, lost = exported(tmp_path)
+    assert output == {
         "name": "tiny",
         "method": "random",
         "metric": {"name": "val/token_accuracy", "goal": "maximize"},
@@ -48,8 +48,8 @@ def test_every_part_is_exported_to_the_wandb_format(tmp_path: Path) -> None:
         "run_cap": 6,  # 3 trials with 2 seeds
         "command": ["seqcomposer", "train", str(tmp_path / "tiny.yaml"), "${args_no_hyphens}"],
     }
-    assert set(told) == TOP
-    assert all(NAME.fullmatch(name) for name in told["parameters"])
+    assert set(output) == TOP
+    assert all(NAME.fullmatch(name) for name in output["parameters"])
     assert len(lost) == 2
     assert "`when`" in lost[0]
     assert "`where`" in lost[1]
@@ -67,11 +67,11 @@ def test_every_part_is_exported_to_the_wandb_format(tmp_path: Path) -> None:
 def test_ranges_become_wandb_distributions(kind: str, told: dict[str, Any], tmp_path: Path) -> None:
     path = "training.max_steps" if "int" in kind else "training.optimizer.adam.learning_rate"
     text = f"sweep: 1\nbase: base.yaml\naxes:\n  a: {{set: {path}, {kind}}}\nsearch: {{tpe: {{trials: 4}}}}\n"
-    found, lost = exported(tmp_path, text)
-    assert found["parameters"] == {"a": told}
+    result, lost = exported(tmp_path, text)
+    assert result["parameters"] == {"a": told}
     assert told["distribution"] in DISTRIBUTIONS
-    assert (found["method"], found["metric"]) == ("bayes", {"name": "val/loss", "goal": "minimize"})
-    assert "early_terminate" not in found
+    assert (result["method"], result["metric"]) == ("bayes", {"name": "val/loss", "goal": "minimize"})
+    assert "early_terminate" not in result
     assert lost == []
 
 
@@ -92,9 +92,9 @@ def test_hyperband_goes_by_what_each_validation_logs(tmp_path: Path, setting: st
 def test_a_goal_that_no_run_logs_is_not_exported(tmp_path: Path) -> None:
     axes = "axes:\n  width: {set: vars.width, values: [8, 16]}\n"
     text = f"sweep: 1\nbase: base.yaml\n{axes}rank: [{{parameters: min}}, {{val/loss: min}}]\n"
-    told, _ = exported(tmp_path, text)
-    assert told["metric"] == {"name": "val/loss", "goal": "minimize"}
-    assert (told["method"], told["parameters"]) == ("grid", {"width": {"values": [8, 16]}})
+    output, _ = exported(tmp_path, text)
+    assert output["metric"] == {"name": "val/loss", "goal": "minimize"}
+    assert (output["method"], output["parameters"]) == ("grid", {"width": {"values": [8, 16]}})
     text = text.replace(", {val/loss: min}", "") + "search: {tpe: {trials: 2}}\n"
     with pytest.raises(RunError, match="`rank` names none"):
         study.write_wandb_sweep(tmp_path / "other.yaml", read_sweep(write_sweep(tmp_path, text)), (), None)
@@ -112,18 +112,18 @@ def agents_line(command: list[str], parameters: dict[str, Any]) -> list[str]:
     """The command line that W&B's agent runs, by its own code for the macros."""
     made = create_sweep_command_args({"args": {name: {"value": value} for name, value in parameters.items()}})
     words: list[str] = []
-    for each in create_sweep_command(list(command)):
-        is_macro = each.startswith("${") and each.endswith("}")
-        words += made[each[2:-1]] if is_macro else [each]
+    for item in create_sweep_command(list(command)):
+        is_macro = item.startswith("${") and item.endswith("}")
+        words += made[item[2:-1]] if is_macro else [item]
     return words
 
 
 def test_an_agents_command_line_runs(tmp_path: Path) -> None:
     """As an agent starts it, in a process of its own, with what it says in the environment, and nothing to send to."""
-    told, _ = exported(tmp_path, given=("training.max_steps=2",))
+    output, _ = exported(tmp_path, given=("training.max_steps=2",))
     drawn = {"encoder": "recurrent", "attention": "none", "rate": 0.00123, "width": 16, "training.seed": 8}
-    assert set(drawn) == set(told["parameters"])
-    line = agents_line(told["command"], drawn)
+    assert set(drawn) == set(output["parameters"])
+    line = agents_line(output["command"], drawn)
     assert line[:2] == ["seqcomposer", "train"]
     environment = {
         **os.environ,

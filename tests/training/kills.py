@@ -94,10 +94,10 @@ def guarded(real: Callable[..., Any], passed: Callable[[], bool], after: bool, h
     def call(*given: Any, **named: Any) -> Any:
         if not after and passed():
             die(how)
-        found = real(*given, **named)
+        result = real(*given, **named)
         if after and passed():
             die(how)
-        return found
+        return result
 
     return call
 
@@ -150,7 +150,7 @@ def told(beside: str) -> None:
     real, rank = Seq2SeqModule.training_step, int(os.environ.get("LOCAL_RANK", "0"))
 
     def step(self: Seq2SeqModule, batch: Any, index: int) -> Any:
-        order = next(each for each in self.trainer.callbacks if isinstance(each, TrainingLoopCallback)).sampler  # type: ignore[attr-defined]
+        order = next(item for item in self.trainer.callbacks if isinstance(item, TrainingLoopCallback)).sampler  # type: ignore[attr-defined]
         loss = real(self, batch, index)
         line = {
             "at": [rank, order.epoch, order.done],

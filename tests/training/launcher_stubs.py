@@ -44,10 +44,10 @@ def environment(folder: Path) -> dict[str, str]:
 
 def start(folder: Path, words: list[str], fault: str = "") -> subprocess.Popen[str]:
     """The command, with a fault in one of its processes; it is the head of a group of processes."""
-    told = environment(folder) | ({"FAULT": fault} if fault else {})
+    output = environment(folder) | ({"FAULT": fault} if fault else {})
     return subprocess.Popen(
         [sys.executable, str(FAULT_INJECTION), *words],
-        env=told,
+        env=output,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -57,6 +57,6 @@ def start(folder: Path, words: list[str], fault: str = "") -> subprocess.Popen[s
 
 def group(pid: int) -> list[int]:
     """The processes of a group that are still alive."""
-    found = subprocess.run(["ps", "-e", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=True)
-    rows = [line.split() for line in found.stdout.splitlines()]
+    result = subprocess.run(["ps", "-e", "-o", "pid=,pgid=,stat="], capture_output=True, text=True, check=True)
+    rows = [line.split() for line in result.stdout.splitlines()]
     return [int(row[0]) for row in rows if int(row[1]) == pid and not row[2].startswith("Z")]

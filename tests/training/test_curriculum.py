@@ -42,7 +42,7 @@ RISING = (
 
 def pairs(*lengths: int, target: int = 1) -> Encoded:
     """Pairs whose sources have so many tokens."""
-    source, answer = ([[[7] * length for length in each]] for each in (lengths, [target] * len(lengths)))
+    source, answer = ([[[7] * length for length in item]] for item in (lengths, [target] * len(lengths)))
     return Encoded({"source": Ids.of(source, 9)}, Ids.of(answer, 9), [""] * len(lengths), np.arange(len(lengths)))
 
 
@@ -55,11 +55,11 @@ def curriculum(**changes: Any) -> Curriculum:
 
 def levels_after(errors: list[float], longest: int = 99) -> list[int]:
     """The levels where so many of a hundred graded pairs were wrong in each epoch."""
-    found, every = curriculum(), pairs(1, longest)
+    result, every = curriculum(), pairs(1, longest)
     for error in errors:
-        found.count({"wrong": 100 * error, "graded": 100.0})
-        assert found.finish(every) == pytest.approx(error)
-    return found.levels
+        result.count({"wrong": 100 * error, "graded": 100.0})
+        assert result.finish(every) == pytest.approx(error)
+    return result.levels
 
 
 def test_the_level_rises_after_a_mastered_epoch() -> None:
@@ -82,19 +82,19 @@ def test_the_level_stops_where_no_pair_is_longer() -> None:
 
 
 def test_an_epoch_without_grades_is_not_mastered() -> None:
-    found = curriculum()
-    assert np.isnan(found.finish(pairs(1, 9)))
-    assert found.levels == [3, 3, 3]
+    result = curriculum()
+    assert np.isnan(result.finish(pairs(1, 9)))
+    assert result.levels == [3, 3, 3]
 
 
 def test_a_curriculum_resumes_from_its_state() -> None:
-    found, again = curriculum(), curriculum()
-    found.count({"wrong": 1.0, "graded": 9.0})
-    found.finish(pairs(1, 9))
-    found.count({"wrong": 3.0, "graded": 7.0})
-    again.load_state_dict(found.state_dict())
-    assert again.levels == found.levels == [3, 3, 5]
-    assert again.finish(pairs(1, 9)) == found.finish(pairs(1, 9)) == pytest.approx(3 / 7)
+    result, again = curriculum(), curriculum()
+    result.count({"wrong": 1.0, "graded": 9.0})
+    result.finish(pairs(1, 9))
+    result.count({"wrong": 3.0, "graded": 7.0})
+    again.load_state_dict(result.state_dict())
+    assert again.levels == result.levels == [3, 3, 5]
+    assert again.finish(pairs(1, 9)) == result.finish(pairs(1, 9)) == pytest.approx(3 / 7)
 
 
 # ------------------------------------------------------------------------------------------- pairs of an epoch
@@ -115,12 +115,12 @@ def test_the_shortest_pairs_are_selected_if_none_is_short_enough() -> None:
 
 
 def test_longer_pairs_are_sampled_in_every_epoch_and_not_graded() -> None:
-    encoded, found = pairs(*[3] * 10, *[4] * 4000), curriculum(beyond=0.25)
-    (first, graded), (second, _) = found.choose(encoded, 0), found.choose(encoded, 1)
+    encoded, result = pairs(*[3] * 10, *[4] * 4000), curriculum(beyond=0.25)
+    (first, graded), (second, _) = result.choose(encoded, 0), result.choose(encoded, 1)
     assert (first[:10].tolist(), int(graded.sum())) == (list(range(10)), 10)
     assert len(first) - 10 == pytest.approx(1000, abs=140)  # five standard deviations
     assert first.tolist() != second.tolist()
-    assert found.choose(encoded, 0).rows.tolist() == curriculum(beyond=0.25).choose(encoded, 0).rows.tolist()
+    assert result.choose(encoded, 0).rows.tolist() == curriculum(beyond=0.25).choose(encoded, 0).rows.tolist()
     assert curriculum(beyond=0.25, seed=2).choose(encoded, 0).rows.tolist() != first.tolist()
     assert len(curriculum(beyond=1.0).choose(encoded, 0).rows) == len(encoded)
 
@@ -144,8 +144,8 @@ def test_rows_with_a_wrong_token_are_counted_by_hand() -> None:
     said = torch.tensor([[5, 2, 9], [5, 5, 2], [5, 2, 0], [1, 1, 1]])
     logits = torch.nn.functional.one_hot(said, 10).float()
     for graded, wrong in (([True] * 4, 2), ([True, True, False, False], 1), ([False] * 4, 0)):
-        found = count_wrong_rows(logits, target, torch.tensor(graded))
-        assert (int(found["wrong"]), int(found["graded"])) == (wrong, sum(graded))
+        result = count_wrong_rows(logits, target, torch.tensor(graded))
+        assert (int(result["wrong"]), int(result["graded"])) == (wrong, sum(graded))
 
 
 # ------------------------------------------------------------------------------------------- epochs that differ
@@ -172,9 +172,9 @@ def test_epochs_of_different_lengths_follow_one_another(accumulate: int) -> None
         order = order_of(accumulate=accumulate)
         order.set_epoch(epoch)
         assert len(order) == order.slices_in(epoch) == len(list(order))
-        assert sorted(row for each in order.batches() for row in each) == list(range(len(fresh(epoch))))
+        assert sorted(row for item in order.batches() for row in item) == list(range(len(fresh(epoch))))
         whole += [place_of(share) for share in order]
-    counts = [sum(epoch == each for each, _ in whole) for epoch in range(4)]
+    counts = [sum(epoch == item for item, _ in whole) for epoch in range(4)]
     assert len(set(counts)) > 1
     endless = ResumableBatchSampler(order_of(accumulate=accumulate))
     shares = iter(endless)
@@ -242,25 +242,25 @@ Seen = list[tuple[int, int, int, int]]
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     """Watches trainings, and counts mistakes by another way than they do."""
-    found: Seen = []
+    result: Seen = []
     epochs: list[int] = []
 
     def watched(logits: torch.Tensor, target: torch.Tensor, graded: torch.Tensor) -> dict[str, torch.Tensor]:
         for said, wanted, counts in zip(logits.tolist(), target.tolist(), graded.tolist(), strict=True):
             best = [int(np.argmax(scores)) for scores in said]
             wrong = any(one != other for one, other in zip(best, wanted, strict=True) if other != 0)
-            found.append((epochs[-1], sum(each != 0 for each in wanted) - 1, int(counts), int(wrong)))
+            result.append((epochs[-1], sum(item != 0 for item in wanted) - 1, int(counts), int(wrong)))
         return count_wrong_rows(logits, target, graded)
 
     def step(self: Seq2SeqModule, batch: Any, number: int) -> torch.Tensor:
-        (course,) = (each for each in self.trainer.callbacks if isinstance(each, TrainingLoopCallback))
+        (course,) = (item for item in self.trainer.callbacks if isinstance(item, TrainingLoopCallback))
         epochs.append(course.sampler.epoch)
         return trains(self, batch, number)
 
     trains = Seq2SeqModule.training_step
     monkeypatch.setattr("composer.training.module.count_wrong_rows", watched)
     monkeypatch.setattr(Seq2SeqModule, "training_step", step)
-    return found
+    return result
 
 
 @pytest.mark.parametrize("endless", ["true", "false"])
@@ -272,9 +272,9 @@ def test_the_pairs_of_the_level_are_trained_on_and_graded(tiny: Tiny, tmp_path: 
     assert {row["train/level"] for row in rows if "train/loss" in row} == {row["train/level"] for row in ends}
     assert len({row["train/level"] for row in ends}) > 2
     for epoch, row in enumerate(ends):
-        lengths = [length for each, length, _, _ in seen if each == epoch]
+        lengths = [length for item, length, _, _ in seen if item == epoch]
         assert max(lengths) <= row["train/level"]
-        graded = [wrong for each, _, counts, wrong in seen if each == epoch and counts]
+        graded = [wrong for item, _, counts, wrong in seen if item == epoch and counts]
         assert len(graded) == lengths.count(max(lengths))
         assert row["train/sequence_error"] == pytest.approx(sum(graded) / len(graded))
 
@@ -302,9 +302,9 @@ def test_a_killed_curriculum_resumes_bit_for_bit(
             train(recipe, tmp_path / "cut", resume=True)
     train(recipe, tmp_path / "cut", resume=True)
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
-    told = ("step", "epoch", "train/loss", "val/loss", "train/level", "train/sequence_error")
+    output = ("step", "epoch", "train/loss", "val/loss", "train/level", "train/sequence_error")
     one, other = (
-        [[row.get(name) for name in told] for row in read_metrics(tmp_path / run / "metrics.jsonl")]
+        [[row.get(name) for name in output] for row in read_metrics(tmp_path / run / "metrics.jsonl")]
         for run in ("whole", "cut")
     )
     assert one == other

@@ -71,8 +71,8 @@ def attempts(plan: list[dict[str, Any]], *inside: str) -> list[dict[str, Any]]:
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    actual: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return actual
 
 
 @pytest.fixture
@@ -99,11 +99,11 @@ def rows(run: Path) -> list[dict[str, Any]]:
 
 def steps(run: Path) -> dict[tuple[int, ...], set[tuple[str, ...]]]:
     """Of each process, epoch and batch: what it was trained on and its loss, in however many attempts."""
-    found: dict[tuple[int, ...], set[tuple[str, ...]]] = {}
+    actual: dict[tuple[int, ...], set[tuple[str, ...]]] = {}
     for line in Path(f"{run}.steps.jsonl").read_text().splitlines():
-        told = json.loads(line)
-        found.setdefault(tuple(told["at"]), set()).add((str(told["rows"]), told["loss"]))
-    return found
+        output = json.loads(line)
+        actual.setdefault(tuple(output["at"]), set()).add((str(output["rows"]), output["loss"]))
+    return actual
 
 
 def result(run: Path) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def must_be_alike(one: Path, other: Path) -> None:
     assert same_weights(one, other)
     assert rows(one) == rows(other)
     assert steps(one) == steps(other)
-    assert all(len(each) == 1 for each in steps(other).values()), "a batch was trained on twice, and differently"
+    assert all(len(item) == 1 for item in steps(other).values()), "a batch was trained on twice, and differently"
     assert result(one) == result(other)
     assert names(one) == names(other)
     assert not any(is_temporary(path) for path in other.rglob("*"))
@@ -222,10 +222,10 @@ def test_training_resumes_after_a_full_disk(folder: Path) -> None:
         "kept": str(folder / "kept"),
         "ballast": str(disk / "ballast"),
     }
-    whole, found = attempts([case(folder, "whole", OFTEN), full], *mount)
+    whole, actual = attempts([case(folder, "whole", OFTEN), full], *mount)
     assert whole["ended"] == [0], whole["said"]
-    assert found["ended"] == [1, 0], found["said"]
-    assert "no space left on device" in found["said"][0]
-    assert "Traceback" not in found["said"][0]
+    assert actual["ended"] == [1, 0], actual["said"]
+    assert "no space left on device" in actual["said"][0]
+    assert "Traceback" not in actual["said"][0]
     (folder / "full.steps.jsonl").rename(folder / "kept.steps.jsonl")
     must_be_alike(folder / "whole", folder / "kept")

@@ -29,9 +29,9 @@ LIMIT = 300
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("launch")
-    (found / "tiny.yaml").write_text(TINY, encoding="utf-8")
-    return found
+    result = tmp_path_factory.mktemp("launch")
+    (result / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +55,11 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_two_machines_train_as_two_processes_do(folder: Path, undisturbed: Path) -> None:
-    told = stubs(folder / "machines") | {"MACHINES": "2", "PROCESSES": "1", "ADDRESS": "127.0.0.1"}
-    told["HEAD"] = f"127.0.0.1:{distributed.LightningEnvironment().main_port}"
+    output = stubs(folder / "machines") | {"MACHINES": "2", "PROCESSES": "1", "ADDRESS": "127.0.0.1"}
+    output["HEAD"] = f"127.0.0.1:{distributed.LightningEnvironment().main_port}"
     run = folder / "two_machines"
     words = [str(LAUNCH / "torchrun.sh"), str(folder / "tiny.yaml"), str(run), *SHORT, CPU]
-    machines = [subprocess.Popen(words, env=told, text=True, stdout=subprocess.PIPE) for _ in range(2)]
+    machines = [subprocess.Popen(words, env=output, text=True, stdout=subprocess.PIPE) for _ in range(2)]
     said = [machine.communicate(timeout=LIMIT)[0] for machine in machines]
     assert [machine.returncode for machine in machines] == [0, 0]
     assert "".join(said).count("evaluating on the test split") == 1
@@ -68,12 +68,12 @@ def test_two_machines_train_as_two_processes_do(folder: Path, undisturbed: Path)
 
 @pytest.mark.slow
 def test_torchrun_restarts_all_processes_after_a_kill(folder: Path, undisturbed: Path) -> None:
-    told = stubs(folder / "restarted") | {"PROCESSES": "2", "FAULT": "SIGKILL:1:7"}
+    output = stubs(folder / "restarted") | {"PROCESSES": "2", "FAULT": "SIGKILL:1:7"}
     run = folder / "restarted_run"
     words = [str(LAUNCH / "torchrun.sh"), str(folder / "tiny.yaml"), str(run), *SHORT, CPU]
-    done = subprocess.run(words, env=told, text=True, capture_output=True, timeout=LIMIT)
+    done = subprocess.run(words, env=output, text=True, capture_output=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
-    assert Path(told["FAULT_ONCE"]).exists()
+    assert Path(output["FAULT_ONCE"]).exists()
     assert f"resuming from {run}/checkpoints/step-00000004.ckpt" in done.stdout
     assert same_weights(run, undisturbed)
 
@@ -81,18 +81,18 @@ def test_torchrun_restarts_all_processes_after_a_kill(folder: Path, undisturbed:
 @pytest.mark.slow
 def test_a_job_that_gets_sigterm_resumes_in_the_next_job(folder: Path, undisturbed: Path) -> None:
     log = folder / "requeued"
-    told = stubs(
+    output = stubs(
         folder / "slurm", srun=SRUN, squeue="#!/bin/sh\necho RUNNING\n", scontrol=f'#!/bin/sh\necho "$@" >> {log}\n'
     )
-    told |= {"SLURM_JOB_ID": "77", "FAULT": "SIGTERM:0:3"}
+    output |= {"SLURM_JOB_ID": "77", "FAULT": "SIGTERM:0:3"}
     run = folder / "slurm_run"
     words = [str(LAUNCH / "slurm.sh"), str(folder / "tiny.yaml"), str(run), *SHORT, CPU]
-    first = subprocess.run(words, env=told, text=True, capture_output=True, timeout=LIMIT)
+    first = subprocess.run(words, env=output, text=True, capture_output=True, timeout=LIMIT)
     assert first.returncode == 143, first.stderr
     assert log.read_text() == "requeue 77\n"
     assert RunDir(run).read()["status"] == "interrupted"
     assert all(is_intact(path) for path in list_checkpoints(run / "checkpoints"))
-    second = subprocess.run(words, env=told, text=True, capture_output=True, timeout=LIMIT)
+    second = subprocess.run(words, env=output, text=True, capture_output=True, timeout=LIMIT)
     assert (second.returncode, second.stderr) == (0, "")
     assert log.read_text() == "requeue 77\n"
     assert not list(run.rglob("hpc_ckpt*"))
@@ -274,12 +274,12 @@ def test_a_second_signal_ends_at_once(
             raise AssertionError("it goes on")
         return real(self, *given)
 
-    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {item: signal.getsignal(item) for item in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.setattr(Seq2SeqModule, "training_step", twice)
     with pytest.raises(SystemExit) as left:
         train(tiny(), tmp_path / "run")
     assert left.value.code == status
-    assert {each: signal.getsignal(each) for each in before} == before
+    assert {item: signal.getsignal(item) for item in before} == before
     assert RunDir(tmp_path / "run").read()["status"] == "interrupted"
     monkeypatch.setattr(Seq2SeqModule, "training_step", real)
     train(tiny(), tmp_path / "run", resume=True)
@@ -343,8 +343,8 @@ def test_torchrun_sets_the_number_of_processes(tiny: Tiny, monkeypatch: pytest.M
         (2, 3),
         False,
     )
-    found = resolve_devices(tiny("trainer={accelerator: cpu}"))
-    assert (found["devices"], found["num_nodes"], found["strategy"]) == (2, 3, "ddp")
+    result = resolve_devices(tiny("trainer={accelerator: cpu}"))
+    assert (result["devices"], result["num_nodes"], result["strategy"]) == (2, 3, "ddp")
     assert (
         resolve_devices(tiny("trainer={accelerator: cpu, devices: 2, num_nodes: 3, strategy: fsdp}"))["strategy"]
         == "fsdp"
@@ -370,9 +370,9 @@ def test_slurm_sets_the_number_of_processes(tiny: Tiny, monkeypatch: pytest.Monk
         True,
     )
     assert resolve_devices(tiny("trainer={accelerator: cpu}"))["devices"] == 4
-    found = distributed.cluster_environment()
-    assert isinstance(found, distributed.SLURMEnvironment)
-    assert not found.auto_requeue
+    result = distributed.cluster_environment()
+    assert isinstance(result, distributed.SLURMEnvironment)
+    assert not result.auto_requeue
     monkeypatch.setenv("SLURM_JOB_NAME", "bash")
     assert distributed.external_launcher() == ""
 

@@ -26,7 +26,7 @@ def test_the_loss_equals_cross_entropy(smoothing: float, kind: torch.dtype) -> N
     ours = sum_loss(logits, target, smoothing)
     torch.testing.assert_close(ours, theirs)
     (wanted,) = torch.autograd.grad(theirs * 1.7, logits)
-    (found,) = torch.autograd.grad(ours * 1.7, logits)
-    assert found.dtype == kind
-    torch.testing.assert_close(found, wanted)
-    assert not found[0, 3:].any()
+    (result,) = torch.autograd.grad(ours * 1.7, logits)
+    assert result.dtype == kind
+    torch.testing.assert_close(result, wanted)
+    assert not result[0, 3:].any()

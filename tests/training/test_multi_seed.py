@@ -126,50 +126,50 @@ def test_invalid_seeds_are_refused(text: str) -> None:
 def test_the_summary_has_every_seed_including_failed_ones(
     recipe: Path, tmp_path: Path, commands: list[list[str]]
 ) -> None:
-    found, status = train_all(recipe, tmp_path / "runs", "4")
+    result, status = train_all(recipe, tmp_path / "runs", "4")
     assert status == 0
-    assert [(each.seed, each.status, each.steps) for each in found.seeds] == [
+    assert [(item.seed, item.status, item.steps) for item in result.seeds] == [
         (1, "failed", 6),
         (2, "finished", 9),
         (3, "finished", 9),
         (4, "failed", 0),
     ]
-    assert found.seeds[0].scores == {"val/loss": 7.0}
-    assert (found.metric, found.best) == ("val/loss", 3)
-    told = json.loads((tmp_path / "runs" / "seeds.json").read_text())
-    assert told["best"] == 3
-    assert [each["folder"] for each in told["seeds"]] == ["seed-1", "seed-2", "seed-3", "seed-4"]
+    assert result.seeds[0].scores == {"val/loss": 7.0}
+    assert (result.metric, result.best) == ("val/loss", 3)
+    output = json.loads((tmp_path / "runs" / "seeds.json").read_text())
+    assert output["best"] == 3
+    assert [item["folder"] for item in output["seeds"]] == ["seed-1", "seed-2", "seed-3", "seed-4"]
 
 
 def test_the_best_seed_is_chosen_by_the_metric_of_the_runs(
     recipe: Path, tmp_path: Path, commands: list[list[str]]
 ) -> None:
     early = "training.early_stopping={metric: val/bleu, patience: 9}"
-    found, _ = train_all(recipe, tmp_path / "runs", "3,5,6", early)
-    assert (found.metric, found.best) == ("val/bleu", 6)  # as good as 5, and its loss is lower
+    result, _ = train_all(recipe, tmp_path / "runs", "3,5,6", early)
+    assert (result.metric, result.best) == ("val/bleu", 6)  # as good as 5, and its loss is lower
     # a finished run has the score of all lines
-    found, _ = train_all(recipe, tmp_path / "sampled", "3,5,6", early.replace("val/", "val_sample/"))
-    assert (found.metric, found.best) == ("val/bleu", 6)
+    result, _ = train_all(recipe, tmp_path / "sampled", "3,5,6", early.replace("val/", "val_sample/"))
+    assert (result.metric, result.best) == ("val/bleu", 6)
 
 
 def test_a_refused_recipe_ends_all_seeds(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
-    found, status = train_all(recipe, tmp_path / "runs", "7,8")
-    assert (status, len(commands), list(found.seeds)) == (2, 1, [])
+    result, status = train_all(recipe, tmp_path / "runs", "7,8")
+    assert (status, len(commands), list(result.seeds)) == (2, 1, [])
     assert not (tmp_path / "runs").exists()
 
 
 def test_the_status_is_1_if_no_seed_finished(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
-    found, status = train_all(recipe, tmp_path / "runs", "1,9")
-    assert (status, found.best, len(found.seeds)) == (1, None, 2)
+    result, status = train_all(recipe, tmp_path / "runs", "1,9")
+    assert (status, result.best, len(result.seeds)) == (1, None, 2)
 
 
 def test_finished_seeds_are_not_trained_again(recipe: Path, tmp_path: Path, commands: list[list[str]]) -> None:
     train_all(recipe, tmp_path / "runs", "2,3")
-    found, _ = train_all(recipe, tmp_path / "runs", "3,8", resume=True)
+    result, _ = train_all(recipe, tmp_path / "runs", "3,8", resume=True)
     assert [command[command.index("--run") + 1][-1] for command in commands] == ["2", "3", "8"]
     assert "--resume" in commands[-1]
-    assert [each.seed for each in found.seeds] == [2, 3, 8]  # all that are in the folder
-    assert found.best == 8
+    assert [item.seed for item in result.seeds] == [2, 3, 8]  # all that are in the folder
+    assert result.best == 8
     others = dict.fromkeys(("model", "data", "run", "recipe"), "0" * 64)
     RunDir(tmp_path / "runs" / "seed-8").update(fingerprints=others)
     with pytest.raises(FileExistsError):  # of another budget: it goes on
@@ -195,8 +195,8 @@ def test_a_process_among_several_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_table_has_a_row_for_each_seed(
     recipe: Path, tmp_path: Path, commands: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found, _ = train_all(recipe, tmp_path / "runs", "3")
-    print_seeds(found, Path("there"))
+    result, _ = train_all(recipe, tmp_path / "runs", "3")
+    print_seeds(result, Path("there"))
     lines = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
     assert lines[0] == ["seed", "status", "steps", "minutes", "val/loss", "test/loss"]
     assert lines[2:5] == [
@@ -224,7 +224,7 @@ def test_each_seed_is_an_ordinary_run(recipe: Path, tmp_path: Path) -> None:
     train(load(recipe, [*SHORT, "training.seed=3"]), tmp_path / "alone")
     assert same_weights(tmp_path / "alone", tmp_path / "runs" / "seed-3")
     assert not same_weights(tmp_path / "runs" / "seed-1", tmp_path / "runs" / "seed-3")
-    assert {each.seed: each.status for each in seed_runs(tmp_path / "runs", "val/loss").seeds} == {
+    assert {item.seed: item.status for item in seed_runs(tmp_path / "runs", "val/loss").seeds} == {
         1: "finished",
         3: "finished",
     }

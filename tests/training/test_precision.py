@@ -106,16 +106,16 @@ def test_float16_without_a_gpu_is_refused(tiny: Tiny, tmp_path: Path, monkeypatc
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Has the quickest backend compile; the sizes of the graphs that it was given."""
-    found: list[int] = []
+    result: list[int] = []
     real = torch.compile
 
     def compiled(graph: torch.fx.GraphModule, inputs: Any) -> Any:
-        found.append(len(graph.graph.nodes))
+        result.append(len(graph.graph.nodes))
         return lookup_backend("aot_eager")(graph, inputs)
 
     torch.compiler.reset()
     monkeypatch.setattr(torch, "compile", lambda model: real(model, backend=compiled))
-    yield found
+    yield result
     torch.compiler.reset()
 
 
@@ -232,13 +232,13 @@ class Reads(TorchDispatchMode):
 @contextmanager
 def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, list[str]]]:
     """What each step waited for, by its number, from before its forward pass to after the optimizer's."""
-    found: dict[int, list[str]] = {}
+    result: dict[int, list[str]] = {}
     modes: list[Any] = []
     step, ended = Seq2SeqModule.training_step, TrainingLoopCallback.on_train_batch_end
 
     def begins(self: Seq2SeqModule, *given: Any) -> Tensor:
         if not modes:
-            now = found.setdefault(self.trainer.global_step, [])
+            now = result.setdefault(self.trainer.global_step, [])
             modes.extend([Waits(now), Reads(now)])
             for mode in modes:
                 mode.__enter__()
@@ -251,7 +251,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[int, list[str]]]:
 
     monkeypatch.setattr(Seq2SeqModule, "training_step", begins)
     monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", ends)
-    yield found
+    yield result
 
 
 SIZES = "{train: 60, val: 8, test: 8}"
@@ -279,9 +279,9 @@ def quick(*more: str) -> Recipe:
 def test_no_step_synchronises_with_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
 ) -> None:
-    with watched(monkeypatch) as found:
+    with watched(monkeypatch) as result:
         train(quick(*more), tmp_path / "run")
-    assert found == {step: [] for step in range(5)}
+    assert result == {step: [] for step in range(5)}
 
 
 WAITING = {
@@ -315,6 +315,6 @@ def test_a_step_that_synchronises_is_detected(tmp_path: Path, monkeypatch: pytes
         return cast("Tensor", WAITING[wait](real(logits, target, smoothing)))
 
     monkeypatch.setattr(module, "sum_loss", waiting)
-    with watched(monkeypatch) as found:
+    with watched(monkeypatch) as result:
         train(quick("training.max_steps=1"), tmp_path / "run")
-    assert found[0]
+    assert result[0]

@@ -92,10 +92,10 @@ def test_a_reproduction_ends_with_the_same_weights(there: Path, capsys: pytest.C
     outcome = train(recipe_of(there / "words"))
     assert outcome.run_dir == Path("runs/words-reproduction")
     assert same_weights(there / "words", outcome.run_dir)
-    told = capsys.readouterr().out
-    assert f"reproduces {there / 'words'}" in told
-    assert "differs from it" not in told
-    assert told.splitlines()[-1] == f"the same weights as {there / 'words'}, to the last bit"
+    output = capsys.readouterr().out
+    assert f"reproduces {there / 'words'}" in output
+    assert "differs from it" not in output
+    assert output.splitlines()[-1] == f"the same weights as {there / 'words'}, to the last bit"
     was, now = RunDir(there / "words").read(), dict(outcome.record)
     assert now["reproduces"]["same"] is True
     assert all(
@@ -298,16 +298,16 @@ def test_another_machine_is_reported_as_a_possible_reason(there: Path, capsys: p
     save_file(weights, run.weights)
     change(run.path, weights_sha256=sha256_of_file(run.weights))
     outcome = train(recipe_of(run.path))
-    told = capsys.readouterr().out
-    for each in (
+    output = capsys.readouterr().out
+    for item in (
         f"torch: 1.0 there, {record['versions']['torch']} here",
         "threads: 99 there, 1 here",
         "odd: oddities 2 aaaaaaaaaaaa there, none here",
         "the code of seqcomposer: bbbbbbbbbbbb there",
         "it was resumed with threads: 1 there, 2 here",
     ):
-        assert f"differs from it: {each}" in told
-    last = told.splitlines()[-1]
+        assert f"differs from it: {item}" in output
+    last = output.splitlines()[-1]
     assert last.startswith(
         f"not the same weights as {run.path}: 1 of {len(weights)} tensors differ, by 5.0e-01 at most"
     )

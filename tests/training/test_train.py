@@ -87,9 +87,9 @@ def test_the_last_checkpoints_are_averaged(tiny: Tiny, tmp_path: Path) -> None:
     )
     kept = [tmp_path / "run" / "checkpoints" / name for name in outcome.record["checkpoints_used"]["checkpoints"]]
     assert [path.name for path in kept] == ["step-00000006.ckpt", "step-00000008.ckpt", "step-00000010.ckpt"]
-    each = [checkpoint_weights(path) for path in kept]
+    item = [checkpoint_weights(path) for path in kept]
     for name, value in load_file(tmp_path / "run" / "model.safetensors").items():
-        torch.testing.assert_close(value, sum(weights[name] for weights in each) / 3)
+        torch.testing.assert_close(value, sum(weights[name] for weights in item) / 3)
     last = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row][-1]
     assert last["val/loss"] == outcome.scores["val/loss"]
 

@@ -96,7 +96,7 @@ def test_noise_is_a_function_of_seed_and_step() -> None:
     torch.rand(5)
     assert torch.equal(first, noise((8, 8), 1, 7, **settings))
     others = [noise((8, 8), seed, step, **settings) for seed, step in ((2, 7), (1, 8), (17, 7))]
-    assert all(abs(torch.corrcoef(torch.stack((first.flatten(), each.flatten())))[0, 1]) < 0.6 for each in others)
+    assert all(abs(torch.corrcoef(torch.stack((first.flatten(), item.flatten())))[0, 1]) < 0.6 for item in others)
 
 
 def test_noise_is_added_after_clipping_without_global_random_numbers(
@@ -110,8 +110,8 @@ def test_noise_is_added_after_clipping_without_global_random_numbers(
         before = torch.get_rng_state()
         real(self, *given, **named)
         assert torch.equal(before, torch.get_rng_state())
-        squares = [each.grad.square().sum() for each in self.parameters() if each.grad is not None]
-        count = sum(each.numel() for each in self.parameters())
+        squares = [item.grad.square().sum() for item in self.parameters() if item.grad is not None]
+        count = sum(item.numel() for item in self.parameters())
         steps.append(float(torch.stack(squares).sum()) / count)
 
     monkeypatch.setattr(Seq2SeqModule, "configure_gradient_clipping", measured)
@@ -165,13 +165,13 @@ def test_the_second_pass_learns_and_the_first_does_not(
     real = Seq2SeqModule.decoder_input, Seq2SeqModule.on_before_optimizer_step
 
     def reads(self: Seq2SeqModule, batch: Any, spent: float) -> torch.Tensor:
-        found = real[0](self, batch, spent)
-        read.append(torch.equal(found, batch["target_in"]))
-        assert torch.equal(found == PAD, batch["target_in"] == PAD)
-        return found
+        result = real[0](self, batch, spent)
+        read.append(torch.equal(result, batch["target_in"]))
+        assert torch.equal(result == PAD, batch["target_in"] == PAD)
+        return result
 
     def steps(self: Seq2SeqModule, optimizer: Any) -> None:
-        reached.append(all(each.grad is not None and bool(each.grad.any()) for each in self.parameters()))
+        reached.append(all(item.grad is not None and bool(item.grad.any()) for item in self.parameters()))
         real[1](self, optimizer)
 
     monkeypatch.setattr(Seq2SeqModule, "decoder_input", reads)
@@ -199,16 +199,16 @@ def test_scheduled_sampling_needs_a_decoder_that_reads_tokens(tiny: Tiny) -> Non
 
 @pytest.mark.parametrize("shape", [(5, 5), (3, 7), (12, 4), (10, 4)])
 def test_orthogonal_initialization_has_orthogonal_rows(shape: tuple[int, int]) -> None:
-    found = INITIALIZATIONS["orthogonal"](torch.zeros(shape), gain=2.0)
-    for part in found.split(shape[1]):  # the gates of a cell, one below the other
+    result = INITIALIZATIONS["orthogonal"](torch.zeros(shape), gain=2.0)
+    for part in result.split(shape[1]):  # the gates of a cell, one below the other
         torch.testing.assert_close(part @ part.T, 4.0 * torch.eye(len(part)))
 
 
 def test_uniform_scaling_preserves_the_scale_of_the_input() -> None:
-    found = INITIALIZATIONS["uniform_scaling"](torch.zeros(300, 100), gain=1.8)
-    assert found.abs().max() <= 1.8 * math.sqrt(3 / 100)
+    result = INITIALIZATIONS["uniform_scaling"](torch.zeros(300, 100), gain=1.8)
+    assert result.abs().max() <= 1.8 * math.sqrt(3 / 100)
     x = torch.randn(2000, 100)
-    assert abs((x @ found.T).square().mean().sqrt() - 1.8) < 0.05
+    assert abs((x @ result.T).square().mean().sqrt() - 1.8) < 0.05
 
 
 def test_only_matrices_of_blocks_are_initialized(tiny: Tiny) -> None:
@@ -220,7 +220,7 @@ def test_only_matrices_of_blocks_are_initialized(tiny: Tiny) -> None:
     before = {name: value.clone() for name, value in model.named_parameters()}
     initialize(model, {"uniform_scaling": {"gain": 3.0}})
     changed = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
-    known = {id(each) for each in block_matrices(model)}
+    known = {id(item) for item in block_matrices(model)}
     assert changed == {name for name, value in model.named_parameters() if id(value) in known}
     endings = {name.rpartition(".")[2] for name in changed}
     assert endings == {"weight", "arriving", "recurrent"}
@@ -233,8 +233,8 @@ def test_only_matrices_of_blocks_are_initialized(tiny: Tiny) -> None:
 
 def test_a_shared_matrix_is_initialized_once(tiny: Tiny) -> None:
     recipe = tiny("model.encoder=[{repeat: {times: 3, share: true, stack: [{rnn: {cell: gru}}]}}]")
-    found = [id(each) for each in block_matrices(recipe.build())]
-    assert len(found) == len(set(found)) > 0
+    result = [id(item) for item in block_matrices(recipe.build())]
+    assert len(result) == len(set(result)) > 0
 
 
 def test_only_a_run_from_random_weights_is_initialized(

@@ -39,8 +39,8 @@ def test_an_offline_run_is_recorded(
     assert not (tmp_path / ".local").exists()
     assert "WANDB_DATA_DIR" not in os.environ
     (file,) = run.glob("wandb/offline-run-*/*.wandb")
-    text = json.dumps(found := records(file))
-    rows = [row for row in found if row["type"] == "history"]
+    text = json.dumps(result := records(file))
+    rows = [row for row in result if row["type"] == "history"]
     for row in read_metrics(run / "metrics.jsonl"):
         name = next(key for key in row if "/" in key)
         assert name in text
@@ -102,7 +102,7 @@ def test_a_failure_of_wandb_is_reported_once_and_ignored(
         log.write({"step": step})
     log.finish(0)
     assert not log.is_on
-    assert [each.startswith("Weights & Biases has failed") for each in said] == [True]
+    assert [item.startswith("Weights & Biases has failed") for item in said] == [True]
 
 
 def test_a_training_ends_well_without_wandb(
@@ -124,19 +124,19 @@ def test_a_lost_wandb_service_does_not_stop_training(trouble: str, tmp_path: Pat
     command = [sys.executable, str(Path(__file__).with_name("wandb_trouble.py")), str(tmp_path), trouble]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=clean)
-    found = json.loads(done.stdout.splitlines()[-1])
+    result = json.loads(done.stdout.splitlines()[-1])
     written = [file for file in tmp_path.glob("wandb/*run-*/*.wandb") if file.stat().st_size]
     if trouble == "dead":
-        assert found["mode"] == "disabled"
-        assert len(found["said"]) == 1
+        assert result["mode"] == "disabled"
+        assert len(result["said"]) == 1
         assert "Traceback" not in done.stderr
     elif trouble == "lost":
-        assert found == {"mode": "online", "trouble": "", "said": []}
+        assert result == {"mode": "online", "trouble": "", "said": []}
         assert written
     else:
-        assert found["mode"] == "offline"
-        assert "connection refused" in found["trouble"]
-        assert "`wandb sync`" in found["trouble"]
+        assert result["mode"] == "offline"
+        assert "connection refused" in result["trouble"]
+        assert "`wandb sync`" in result["trouble"]
         assert any("offline-run" in str(file) for file in written)
 
 

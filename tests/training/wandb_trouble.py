@@ -86,12 +86,12 @@ def online(address: str, folder: Path, said: list[str]) -> WandbLogger:
 
 def child() -> int:
     """The one process that this one has begun."""
-    (found,) = (
+    (result,) = (
         int(stat.parent.name)
         for stat in Path("/proc").glob("[0-9]*/stat")
         if stat.read_text().rpartition(")")[2].split()[1] == str(os.getpid())
     )
-    return found
+    return result
 
 
 def main(folder: Path, trouble: str) -> None:

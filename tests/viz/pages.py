@@ -28,16 +28,16 @@ def read(page: str | Path) -> ElementTree.Element:
 
 def by_class(root: ElementTree.Element, kind: str) -> list[ElementTree.Element]:
     """The elements of a class."""
-    return [each for each in root.iter() if kind in each.get("class", "").split()]
+    return [item for item in root.iter() if kind in item.get("class", "").split()]
 
 
 def texts(root: ElementTree.Element, kind: str) -> list[str]:
     """Return the text in each element of a class."""
-    return ["".join(each.itertext()).strip() for each in by_class(root, kind)]
+    return ["".join(item.itertext()).strip() for item in by_class(root, kind)]
 
 
 def headings(root: ElementTree.Element) -> list[str]:
-    return ["".join(each.itertext()) for each in root.iter("h2")]
+    return ["".join(item.itertext()) for item in root.iter("h2")]
 
 
 def pixels(image: ElementTree.Element) -> np.ndarray:
@@ -56,7 +56,7 @@ def check_self_contained(root: ElementTree.Element) -> None:
                 assert value.startswith(("#", "data:image/png;base64,")), value
             assert not name.startswith("on"), name
             assert name != "style"
-    written = "".join("".join(each.itertext()) for tag in ("style", "script") for each in root.iter(tag))
+    written = "".join("".join(item.itertext()) for tag in ("style", "script") for item in root.iter(tag))
     assert not any(
         word in written for word in ("url(", "@import", "@font-face", "http:", "https:", "fetch(", "import(")
     )
@@ -72,6 +72,6 @@ def size_without_plotly(file: Path) -> int:
 
 def figures(root: ElementTree.Element) -> list[dict[str, Any]]:
     """The Plotly figures of a page. Fails unless Plotly's script is in it once, or not at all without figures."""
-    found = [json.loads(each.get("data-figure", "")) for each in by_class(root, "plot")]
-    assert len(by_class(root, "plotly")) == bool(found)
-    return found
+    result = [json.loads(item.get("data-figure", "")) for item in by_class(root, "plot")]
+    assert len(by_class(root, "plotly")) == bool(result)
+    return result

@@ -81,8 +81,8 @@ def everything(folder: Path) -> Recipe:
 
 def box(graph: Graph, ending: str) -> Box:
     """The only box whose key ends so."""
-    (found,) = [each for each in graph.boxes() if each.key.endswith(ending)]
-    return found
+    (actual,) = [item for item in graph.boxes() if item.key.endswith(ending)]
+    return actual
 
 
 def check(recipe: Recipe) -> None:
@@ -129,12 +129,12 @@ def test_edges_out_of_and_into_neighbouring_parts_do_not_overlap(tmp_path: Path)
 
 def check_graph_has_every_row(graph: Graph, plan: Plan) -> None:
     """Every row is a box, once; every read of a row is an arrow between boxes that there are."""
-    rows = [each.row for each in graph.boxes() if each.row is not None]
+    rows = [item.row for item in graph.boxes() if item.row is not None]
     assert rows == list(plan.rows)
     assert len({id(row) for row in rows}) == len(rows)
-    keys = [each.key for each in graph.boxes()]
+    keys = [item.key for item in graph.boxes()]
     assert len(keys) == len(set(keys))
-    readers = {each.key: each.row for each in graph.boxes() if each.row is not None}
+    readers = {item.key: item.row for item in graph.boxes() if item.row is not None}
     assert {edge.producer for edge in graph.edges} <= set(keys)
     arrows = sorted((id(readers[edge.reader]), edge.name) for edge in graph.edges)
     assert arrows == sorted((id(row), name) for row in plan.rows for name in row.reads)
@@ -144,7 +144,7 @@ def check_texts_are_free(picture: Picture) -> None:
     """No text lies on another, no arrow and no stretch of the stream on a text, and all of them in the picture."""
     areas = [text.box for text in picture.texts]
     assert not [pair for pair in combinations(areas, 2) if overlap(*pair)]
-    lines = [each.points for each in picture.lines] + [each.points for each in picture.routes]
+    lines = [item.points for item in picture.lines] + [item.points for item in picture.routes]
     for line in lines:
         for stretch in map(area_of, pairwise(line)):
             assert not [area for area in areas if overlap(area, stretch)]
@@ -167,17 +167,17 @@ def check_nesting(picture: Picture) -> None:
     """Whatever stands in a box lies in it, and what stands beside it does not overlap."""
     for placed in picture.layout.walk():
         area = (placed.x, placed.y, placed.x + placed.w, placed.y + placed.h)
-        for each in placed.children:
-            assert area[0] <= each.x
-            assert each.x + each.w <= area[2]
-            assert area[1] <= each.y
-            assert each.y + each.h <= area[3]
+        for item in placed.children:
+            assert area[0] <= item.x
+            assert item.x + item.w <= area[2]
+            assert area[1] <= item.y
+            assert item.y + item.h <= area[3]
         for text in placed.texts():
             assert area[0] < text.box[0]
             assert text.box[2] < area[2]
             assert area[1] <= text.box[1]
             assert text.box[3] <= area[3]
-        areas = [(each.x, each.y, each.x + each.w, each.y + each.h) for each in placed.children]
+        areas = [(item.x, item.y, item.x + item.w, item.y + item.h) for item in placed.children]
         assert not [pair for pair in combinations(areas, 2) if overlap(*pair)]
 
 
@@ -194,16 +194,16 @@ def check_ends_of_edges(picture: Picture) -> None:
     ends = {(route.edge.reader, route.points[-1]) for route in picture.routes}
     for (one, (x, y)), (other, (a, b)) in combinations(ends, 2):
         assert one != other or x != a or abs(y - b) >= 8
-    kinds = {(each.edge.producer, each.edge.kind, each.edge.of_input) for each in picture.routes}
+    kinds = {(item.edge.producer, item.edge.kind, item.edge.of_input) for item in picture.routes}
     for one, other in combinations(kinds, 2):
         for first in along(picture, one):
             assert not [second for second in along(picture, other) if covers(first, second)]
 
 
 def along(picture: Picture, kind: tuple[str, str, bool]) -> Iterator[tuple[Point, Point]]:
-    for each in picture.routes:
-        if (each.edge.producer, each.edge.kind, each.edge.of_input) == kind:
-            yield from pairwise(each.points)
+    for item in picture.routes:
+        if (item.edge.producer, item.edge.kind, item.edge.of_input) == kind:
+            yield from pairwise(item.points)
 
 
 def covers(one: tuple[Point, Point], other: tuple[Point, Point]) -> bool:
@@ -235,7 +235,7 @@ def check_mermaid(text: str, graph: Graph) -> None:
     re.findall(r"-->|-\.->|==>", text)
     links = re.findall(r'^ +(n\d+) (?:-->|-\.->|==>)(?:\|"[^"|]*"\|)? (n\d+)$', text, re.MULTILINE)
     assert len(links) == len(re.findall(r"-->|-\.->|==>", text))
-    assert {each for link in links for each in link} <= set(nodes)
+    assert {item for link in links for item in link} <= set(nodes)
 
 
 # ------------------------------------------------------------------------------------------- by hand
@@ -244,9 +244,9 @@ def check_mermaid(text: str, graph: Graph) -> None:
 def test_input_feeding_has_a_loop_with_its_arrow_back() -> None:
     graph = draw(HOME / "papers/luong2015_input_feeding.yaml").graph
     loop = box(graph, "/loop")
-    assert [each.title for each in loop.children] == ["concat", "rnn", "cross_attention", "concat", "linear"]
-    told = {(edge.producer.split("/")[-1], edge.name, edge.reader.split("/")[-1], edge.kind) for edge in graph.edges}
-    assert told == {
+    assert [item.title for item in loop.children] == ["concat", "rnn", "cross_attention", "concat", "linear"]
+    output = {(edge.producer.split("/")[-1], edge.name, edge.reader.split("/")[-1], edge.kind) for edge in graph.edges}
+    assert output == {
         ("linear", "prev.attended", "concat", "before"),
         ("rnn", "encoder.top", "rnn", "memory"),
         ("memory", "encoder", "cross_attention", "memory"),
@@ -254,23 +254,23 @@ def test_input_feeding_has_a_loop_with_its_arrow_back() -> None:
     }
     assert {edge.producer.split("/")[0] for edge in graph.edges if edge.kind == "memory"} == {"encoder"}
     picture = place(graph)
-    (back,) = [each.points for each in picture.routes if each.edge.kind == "before"]
+    (back,) = [item.points for item in picture.routes if item.edge.kind == "before"]
     assert back[0][1] > back[-1][1], "it leads up again"
 
 
 def test_input_is_that_of_the_innermost_recurrent_or_of_the_part(tmp_path: Path) -> None:
     recipe = everything(tmp_path)
     graph = build_graph(recipe, plan_without_costs(recipe))
-    found = {(edge.producer.removeprefix("decoder/"), edge.of_input) for edge in graph.edges if edge.name == "input"}
-    assert found == {("decoder/2/recurrent", True), ("embedding", False)}
+    actual = {(edge.producer.removeprefix("decoder/"), edge.of_input) for edge in graph.edges if edge.name == "input"}
+    assert actual == {("decoder/2/recurrent", True), ("embedding", False)}
 
 
 def test_shared_stacks_are_drawn_once_in_a_part(tmp_path: Path) -> None:
     recipe = everything(tmp_path)
     graph = build_graph(recipe, plan_without_costs(recipe))
-    used = [each for each in graph.boxes() if each.title == "use shared"]
-    assert [[inner.title for inner in each.children] for each in used] == [["rnn", "norm"], [], []]
-    assert [each.lines for each in used[1:]] == [
+    used = [item for item in graph.boxes() if item.title == "use shared"]
+    assert [[inner.title for inner in item.children] for item in used] == [["rnn", "norm"], [], []]
+    assert [item.lines for item in used[1:]] == [
         ("as above, with the same parameters",),
         ("a copy, parameters of its own",),
     ]
@@ -285,7 +285,7 @@ def test_boxes_have_the_settings_of_the_recipe(tmp_path: Path) -> None:
     assert box(graph, "decoder/0/residual").lines == ("norm=pre",)
     assert box(graph, "decoder/0/residual").name == "top"
     assert box(graph, "output").lines[-1] == "shares its matrix with target"
-    assert [each.join for each in graph.boxes() if each.join] == ["gate", "max", "+", "gate", "sum", "+"]
+    assert [item.join for item in graph.boxes() if item.join] == ["gate", "max", "+", "gate", "sum", "+"]
 
 
 def test_a_block_that_ignores_the_stream_has_no_arrow_from_it() -> None:
@@ -294,7 +294,7 @@ def test_a_block_that_ignores_the_stream_has_no_arrow_from_it() -> None:
     blank = box(graph, "/no_input")
     assert not blank.reads_stream
     picture = place(graph)
-    (placed,) = [each for each in picture.layout.walk() if each.box is blank]
+    (placed,) = [item for item in picture.layout.walk() if item.box is blank]
     assert not [line for line in picture.lines if line.points[-1] == (placed.center, placed.y)]
     assert "nothing reads these tokens" in box(graph, "decoder/embedding").lines
 
@@ -304,7 +304,7 @@ def test_a_block_that_ignores_the_stream_has_no_arrow_from_it() -> None:
 
 def run(*arguments: object) -> str:
     """What a command prints."""
-    result = CliRunner().invoke(app, [str(each) for each in arguments], catch_exceptions=False)
+    result = CliRunner().invoke(app, [str(item) for item in arguments], catch_exceptions=False)
     assert result.exit_code == 0
     return result.output
 
@@ -334,11 +334,11 @@ def test_mermaid_goes_to_stdout_and_files_have_the_format_of_their_suffix(small:
 def test_unknown_formats_and_files_that_are_no_diagrams_are_refused(small: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "notes.md").write_text("# Mine\n\n```mermaid\nflowchart TB\n```\n\nand what I think of it\n")
     (tmp_path / "other.svg").write_text("<svg></svg>")
-    before = {each: each.read_bytes() for each in tmp_path.iterdir()}
+    before = {item: item.read_bytes() for item in tmp_path.iterdir()}
     with pytest.raises(RunError) as raised:
         draw(small).save(tmp_path / name)
     assert name in raised.value.render()
-    assert before == {each: each.read_bytes() for each in tmp_path.iterdir()}
+    assert before == {item: item.read_bytes() for item in tmp_path.iterdir()}
 
 
 def test_a_run_is_drawn_with_its_own_vocabularies(small: Path, tmp_path: Path) -> None:

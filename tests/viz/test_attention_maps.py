@@ -28,23 +28,23 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def maps_of(found: Alignment) -> list[ElementTree.Element]:
-    return [each for figure in by_class(read(alignment_page(found)), "map") for each in figure.iter("image")]
+    return [item for figure in by_class(read(alignment_page(found)), "map") for item in figure.iter("image")]
 
 
 def test_every_attention_has_its_tokens(run: Path) -> None:
     opened = open_run(run)
-    (found,) = alignments(opened, [LINE])
-    assert found.texts == {"source": LINE}
-    assert found.output == opened.translate([LINE])[0]
+    (result,) = alignments(opened, [LINE])
+    assert result.texts == {"source": LINE}
+    assert result.output == opened.translate([LINE])[0]
     source = ["eins", "zwei", "drei", "vier", "⟨eos⟩"]
-    written = token_labels(opened.tokenizers, "target", opened.tokenizers.encode("target", [found.output])[0])
-    told = {(each.word, each.side): (each.rows, each.columns) for each in found.attentions}
-    assert told == {
+    written = token_labels(opened.tokenizers, "target", opened.tokenizers.encode("target", [result.output])[0])
+    output = {(item.word, item.side): (item.rows, item.columns) for item in result.attentions}
+    assert output == {
         ("self_attention", "source"): (source, source),
         ("self_attention", "target"): ([*written, "⟨eos⟩"], ["⟨bos⟩", *written]),
         ("cross_attention", "target"): ([*written, "⟨eos⟩"], source),
     }
-    assert [each.block for each in found.attentions] == [
+    assert [item.block for item in result.attentions] == [
         "encoder[1].residual[0].self_attention",
         "decoder[1].residual[0].self_attention",
         "decoder[2].residual[0].cross_attention",
@@ -52,48 +52,48 @@ def test_every_attention_has_its_tokens(run: Path) -> None:
 
 
 def test_rows_sum_to_one_and_self_attention_is_causal(run: Path) -> None:
-    (found,) = alignments(open_run(run), [LINE])
-    for each in found.attentions:
-        assert each.weights.shape == (2, len(each.rows), len(each.columns))
-        np.testing.assert_allclose(each.weights.sum(-1), 1.0, atol=STRICT)
-    after = found.attentions[1].weights * np.triu(np.ones(found.attentions[1].weights.shape[1:]), 1)
+    (result,) = alignments(open_run(run), [LINE])
+    for item in result.attentions:
+        assert item.weights.shape == (2, len(item.rows), len(item.columns))
+        np.testing.assert_allclose(item.weights.sum(-1), 1.0, atol=STRICT)
+    after = result.attentions[1].weights * np.triu(np.ones(result.attentions[1].weights.shape[1:]), 1)
     assert not after.any()
 
 
 def test_the_weights_are_those_that_the_blocks_record(run: Path) -> None:
     """The weights, times the values by hand, are what the block reads."""
     opened = open_run(run)
-    (found,) = alignments(opened, [LINE])
-    (ids,), (answer,) = opened.tokenizers.encode("source", [LINE]), opened.tokenizers.encode("target", [found.output])
+    (result,) = alignments(opened, [LINE])
+    (ids,), (answer,) = opened.tokenizers.encode("source", [LINE]), opened.tokenizers.encode("target", [result.output])
     records: dict[Record, list[torch.Tensor]] = {}
     with torch.no_grad():
         opened.model({"source": torch.tensor([[*ids, 2]])}, torch.tensor([[1, *answer]]), StepInputs(records=records))
-    for each, (value,) in zip(found.attentions, records.values(), strict=True):
-        np.testing.assert_allclose(each.weights, value[0].transpose(0, 1).numpy(), atol=STRICT)
+    for item, (value,) in zip(result.attentions, records.values(), strict=True):
+        np.testing.assert_allclose(item.weights, value[0].transpose(0, 1).numpy(), atol=STRICT)
 
 
 def test_a_picture_has_the_weights(run: Path) -> None:
-    (found,) = alignments(open_run(run), [LINE])
-    root = read(alignment_page(found))
+    (result,) = alignments(open_run(run), [LINE])
+    root = read(alignment_page(result))
     check_self_contained(root)
-    drawn = maps_of(found)
+    drawn = maps_of(result)
     # what crosses stands first, and is open
-    order = [found.attentions[2], found.attentions[0], found.attentions[1]]
-    weights = [head for each in order for head in each.weights]
+    order = [result.attentions[2], result.attentions[0], result.attentions[1]]
+    weights = [head for item in order for head in item.weights]
     assert len(drawn) == len(weights) == 6
     for image, head in zip(drawn, weights, strict=True):
         assert image.get("width") == str(14 * head.shape[1])
         np.testing.assert_allclose(1 - pixels(image) / 255, head, atol=0.5 / 255 + STRICT)
-    opened = [each.get("open") for each in by_class(root, "group")]
+    opened = [item.get("open") for item in by_class(root, "group")]
     assert opened == ["open", None, None]
 
 
 def test_every_map_uses_the_axes_of_its_tokens(run: Path) -> None:
-    (found,) = alignments(open_run(run), [LINE])
-    root = read(alignment_page(found))
-    axes = {each.get("id"): each for each in root.iter("g") if each.get("id")}
-    order = [found.attentions[2], found.attentions[0], found.attentions[1]]
-    used = [each.get("href", "")[1:] for figure in by_class(root, "map") for each in figure.iter("use")]
+    (result,) = alignments(open_run(run), [LINE])
+    root = read(alignment_page(result))
+    axes = {item.get("id"): item for item in root.iter("g") if item.get("id")}
+    order = [result.attentions[2], result.attentions[0], result.attentions[1]]
+    used = [item.get("href", "")[1:] for figure in by_class(root, "map") for item in figure.iter("use")]
     for name, attention in zip(used[::2], order, strict=True):
         assert texts(axes[name], "row") == attention.rows
         assert texts(axes[name], "column") == attention.columns
@@ -106,7 +106,7 @@ def test_a_map_is_described_in_words() -> None:
         "decoder[0].cross_attention", "cross_attention", "target", ["ja", "⟨eos⟩"], ["yes", "⟨eos⟩"], weights
     )
     root = read(alignment_page(Alignment({"source": "yes"}, "ja", [one])))
-    (drawing,) = (each for figure in by_class(root, "map") for each in figure.iter("svg"))
+    (drawing,) = (item for figure in by_class(root, "map") for item in figure.iter("svg"))
     assert drawing.get("aria-label") == "decoder[0].cross_attention, head 1. Most read: ja: yes; ⟨eos⟩: ⟨eos⟩"
     assert drawing.get("role") == "img"
 
@@ -115,9 +115,9 @@ def test_tokens_cannot_become_markup() -> None:
     rows = ["<script>alert(1)</script>", '"', "&amp;", "\0", "שלום"]
     one = Attention("<b>", "cross_attention", "target", rows, rows, np.eye(5)[None])
     root = read(alignment_page(Alignment({"source": "<script>"}, "</title>", [one])))
-    assert [each.text for each in root.iter("script")] == ["".join(next(root.iter("script")).itertext())]
+    assert [item.text for item in root.iter("script")] == ["".join(next(root.iter("script")).itertext())]
     assert texts(root, "row") == ["<script>alert…", '"', "&amp;", "�", "שלום"]
-    assert [each.text for each in root.iter("bdi")] == ["<script>", "</title>"]
+    assert [item.text for item in root.iter("bdi")] == ["<script>", "</title>"]
 
 
 def test_many_maps_are_small() -> None:
@@ -133,17 +133,17 @@ def test_many_maps_are_small() -> None:
 
 def test_each_encoder_has_its_own_map(tmp_path: Path) -> None:
     opened = open_run(made(tmp_path / "run", TWO))
-    (found,) = alignments(opened, ["eins zwei\tdrei"])
-    assert found.texts == {"left": "eins zwei", "right": "drei"}
-    assert [each.columns for each in found.attentions] == [["eins", "zwei", "⟨eos⟩"], ["drei", "⟨eos⟩"]]
+    (result,) = alignments(opened, ["eins zwei\tdrei"])
+    assert result.texts == {"left": "eins zwei", "right": "drei"}
+    assert [item.columns for item in result.attentions] == [["eins", "zwei", "⟨eos⟩"], ["drei", "⟨eos⟩"]]
     with pytest.raises(DataError, match=r"--sentence:2:1.*1 text, and the model reads 2: left, right"):
         alignments(opened, ["eins\tzwei", "eins"], "--sentence")
 
 
 def test_several_memories_share_one_map(tmp_path: Path) -> None:
     model = TWO.replace("{cross_attention: {from: left}}", "{cross_attention: {from: [left, right]}}")
-    (found,) = alignments(open_run(made(tmp_path / "run", model)), ["eins zwei\tdrei"])
-    assert found.attentions[0].columns == ["eins", "zwei", "⟨eos⟩", "drei", "⟨eos⟩"]
+    (result,) = alignments(open_run(made(tmp_path / "run", model)), ["eins zwei\tdrei"])
+    assert result.attentions[0].columns == ["eins", "zwei", "⟨eos⟩", "drei", "⟨eos⟩"]
 
 
 def test_attention_over_branches_reads_branches(tmp_path: Path) -> None:
@@ -155,27 +155,27 @@ decoder:
       branches: {a: [{cross_attention: {from: left}}], b: [{cross_attention: {from: right}}]}
   - rnn: {cell: gru}
 """
-    (found,) = alignments(open_run(made(tmp_path / "run", model)), ["eins zwei\tdrei"])
-    branches = found.attentions[-1]
+    (result,) = alignments(open_run(made(tmp_path / "run", model)), ["eins zwei\tdrei"])
+    branches = result.attentions[-1]
     assert (branches.word, branches.columns) == ("parallel", ["a", "b"])
-    assert branches.weights.shape == (1, len(found.attentions[0].rows), 2)
+    assert branches.weights.shape == (1, len(result.attentions[0].rows), 2)
     np.testing.assert_allclose(branches.weights.sum(-1), 1.0, atol=STRICT)
 
 
 def test_a_model_without_encoders_reads_the_line(tmp_path: Path) -> None:
     model = "decoder: [positions, {residual: [{self_attention: {heads: 2}}]}]"
-    (found,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
-    assert (found.texts, found.output) == ({}, LINE)
-    assert [each.rows for each in found.attentions] == [["eins", "zwei", "drei", "vier", "⟨eos⟩"]]
+    (result,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
+    assert (result.texts, result.output) == ({}, LINE)
+    assert [item.rows for item in result.attentions] == [["eins", "zwei", "drei", "vier", "⟨eos⟩"]]
     (nothing,) = alignments(open_run(made(tmp_path / "other", LANGUAGE)), [LINE])
     assert list(nothing.attentions) == []
 
 
 def test_fewer_positions_than_tokens_have_numbers(tmp_path: Path) -> None:
     model = "encoder: [{conv: {kernel: 2, stride: 2}}]\ndecoder: [{cross_attention: {}}, {rnn: {cell: gru}}]"
-    (found,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
-    assert found.attentions[0].columns == [str(number + 1) for number in range(found.attentions[0].weights.shape[2])]
-    assert len(found.attentions[0].columns) < 5
+    (result,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
+    assert result.attentions[0].columns == [str(number + 1) for number in range(result.attentions[0].weights.shape[2])]
+    assert len(result.attentions[0].columns) < 5
 
 
 def test_each_iteration_is_named(tmp_path: Path) -> None:
@@ -183,8 +183,8 @@ def test_each_iteration_is_named(tmp_path: Path) -> None:
 encoder: [{rnn: {cell: gru}}]
 decoder: [{repeat: {times: 2, stack: [{residual: [{cross_attention: {heads: 2}}]}]}}, {rnn: {cell: gru}}]
 """
-    (found,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
-    assert [each.block.partition(", ")[2] for each in found.attentions] == ["iteration 1", "iteration 2"]
+    (result,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
+    assert [item.block.partition(", ")[2] for item in result.attentions] == ["iteration 1", "iteration 2"]
 
 
 def test_a_stack_with_a_name_is_shown_at_each_use(tmp_path: Path) -> None:
@@ -193,12 +193,12 @@ encoder: [{rnn: {cell: gru}}]
 stacks: {reader: [{residual: [{cross_attention: {heads: 2}}]}]}
 decoder: [{use: reader}, {rnn: {cell: gru}}, {use: reader}]
 """
-    (found,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
-    assert len(found.attentions) == 2
-    for each in found.attentions:
-        assert each.rows[-1] == "⟨eos⟩"
-        assert each.columns == ["eins", "zwei", "drei", "vier", "⟨eos⟩"]
-    assert not np.allclose(found.attentions[0].weights, found.attentions[1].weights)
+    (result,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
+    assert len(result.attentions) == 2
+    for item in result.attentions:
+        assert item.rows[-1] == "⟨eos⟩"
+        assert item.columns == ["eins", "zwei", "drei", "vier", "⟨eos⟩"]
+    assert not np.allclose(result.attentions[0].weights, result.attentions[1].weights)
 
 
 def test_decoding_position_by_position_has_the_same_weights(tmp_path: Path) -> None:
@@ -213,19 +213,19 @@ decoder:
         - {self_attention: {heads: 2}}
         - cross_attention: {heads: 2, as: read}
 """
-    (found,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
-    for each in found.attentions:
-        assert each.weights.shape == (2, len(each.rows), len(each.columns))
-        assert each.rows[-1] == "⟨eos⟩"
-        np.testing.assert_allclose(each.weights.sum(-1), 1.0, atol=STRICT)
-    here = found.attentions[0]
+    (result,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
+    for item in result.attentions:
+        assert item.weights.shape == (2, len(item.rows), len(item.columns))
+        assert item.rows[-1] == "⟨eos⟩"
+        np.testing.assert_allclose(item.weights.sum(-1), 1.0, atol=STRICT)
+    here = result.attentions[0]
     assert here.columns[0] == "⟨bos⟩"
     assert not np.triu(here.weights, 1).any()
 
 
 def test_long_sentences_have_no_pictures(run: Path) -> None:
-    (found,) = alignments(open_run(run), ["eins " * (MAX_TOKENS + 1)])
-    assert (list(found.attentions), found.note) == (
+    (result,) = alignments(open_run(run), ["eins " * (MAX_TOKENS + 1)])
+    assert (list(result.attentions), result.note) == (
         [],
         f"its {MAX_TOKENS + 1} tokens are more than the {MAX_TOKENS} of a picture",
     )
@@ -270,7 +270,7 @@ def test_cross_attention_of_consecutive_positions_is_joined() -> None:
 
 def test_passes_of_a_named_stack_are_separated() -> None:
     one, two = torch.zeros(1, 4, 1, 3), torch.zeros(1, 1, 1, 3)
-    assert [len(each) for each in split_passes([one, one], [4])] == [1, 1]
-    assert [len(each) for each in split_passes([two] * 4, [4])] == [4]
-    assert [len(each) for each in split_passes([two] * 8, [4])] == [4, 4]
-    assert [len(each) for each in split_passes([one], [7])] == [1]
+    assert [len(item) for item in split_passes([one, one], [4])] == [1, 1]
+    assert [len(item) for item in split_passes([two] * 4, [4])] == [4]
+    assert [len(item) for item in split_passes([two] * 8, [4])] == [4, 4]
+    assert [len(item) for item in split_passes([one], [7])] == [1]

@@ -54,8 +54,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def film_of(run: Run, line: str = LINE) -> Film:
-    (found,) = alignments(run, [line])
-    (film,) = found.films
+    (result,) = alignments(run, [line])
+    (film,) = result.films
     return film
 
 
@@ -79,7 +79,7 @@ def by_hand(run: Run, line: str, answer: int) -> Tensor:
         encoder.embedding(torch.tensor([[*ids, 2]])), mask, torch.ones(1, answer, dtype=torch.bool)
     )
     s = torch.cat([x[:, :, None], x.new_zeros(1, x.shape[1], 2, x.shape[2])], 2)  # (B, N, W, D)
-    units = [each for each in encoder.modules() if type(each).__name__ == "Cgru"]
+    units = [item for item in encoder.modules() if type(item).__name__ == "Cgru"]
     context, seen = Context(mask[:, :, None].expand(-1, -1, 3), {}, {}), [s[0]]
     for _ in range(x.shape[1]):
         for unit in units:
@@ -98,9 +98,9 @@ def align_with_answer(run: Run, line: str, answer: str) -> Alignment:
 
 
 def test_a_frame_is_the_grid_as_it_begins_and_after_each_step(run: Run) -> None:
-    (found,) = alignments(run, [LINE])
-    (film,) = found.films
-    answer = len(run.tokenizers.encode("target", [found.output])[0]) + 1
+    (result,) = alignments(run, [LINE])
+    (film,) = result.films
+    answer = len(run.tokenizers.encode("target", [result.output])[0]) + 1
     assert film.images.shape == (6, 5, 3, 16)
     np.testing.assert_allclose(film.images, by_hand(run, LINE, answer).numpy(), atol=EXACT)
     assert film.frames == ["grid", *(f"step {number}" for number in range(1, 6))]
@@ -123,10 +123,10 @@ def test_blanks_have_no_word(run: Run) -> None:
 
 
 def test_outside_of_a_repeat_each_block_has_a_frame(tmp_path: Path) -> None:
-    (found,) = alignments(open_run(made(tmp_path / "run", IN_A_ROW)), [LINE])
-    (film,) = found.films
+    (result,) = alignments(open_run(made(tmp_path / "run", IN_A_ROW)), [LINE])
+    (film,) = result.films
     assert (film.frames, film.output) == (["grid", "cgru", "cgru"], [])
-    assert len(found.attentions) == 1
+    assert len(result.attentions) == 1
     assert not film.images[0, :, 1:].any()
     assert film.images[0, :, 0].all(-1).any()
     assert not np.allclose(film.images[1], film.images[2])
@@ -134,8 +134,8 @@ def test_outside_of_a_repeat_each_block_has_a_frame(tmp_path: Path) -> None:
 
 def test_the_parts_of_a_grid_that_change_their_size_have_strips_of_their_own(tmp_path: Path) -> None:
     model = IN_A_ROW.replace("{select_column: 0}", "{select_column: 0}, {grid: 2}, cgru, {select_column: 1}")
-    (found,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
-    assert [(film.total, film.images.shape[2]) for film in found.films] == [(3, 3), (2, 2)]
+    (result,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
+    assert [(film.total, film.images.shape[2]) for film in result.films] == [(3, 3), (2, 2)]
 
 
 def test_frames_are_the_grids_that_blocks_leave(tmp_path: Path) -> None:
@@ -160,16 +160,16 @@ def test_encoders_have_strips_of_their_own(tmp_path: Path) -> None:
 encoders: {left: [{grid: 2}, cgru, {select_column: 0}], right: [{grid: 2}, cgru, cgru, {select_column: 0}]}
 decoder: [{cross_attention: {from: left}}, {residual: [{cross_attention: {from: right}}]}]
 """
-    (found,) = alignments(open_run(made(tmp_path / "run", model)), ["eins zwei\tdrei vier"])
-    assert [(film.side, film.total) for film in found.films] == [("left", 2), ("right", 3)]
-    assert [film.read[:2] for film in found.films] == [["eins", "zwei"], ["drei", "vier"]]
+    (result,) = alignments(open_run(made(tmp_path / "run", model)), ["eins zwei\tdrei vier"])
+    assert [(film.side, film.total) for film in result.films] == [("left", 2), ("right", 3)]
+    assert [film.read[:2] for film in result.films] == [["eins", "zwei"], ["drei", "vier"]]
 
 
 def test_a_grid_that_nobody_changes_is_not_filmed(tmp_path: Path) -> None:
-    (found,) = alignments(
+    (result,) = alignments(
         open_run(made(tmp_path / "run", "encoder: [{grid: 2}, {select_column: 0}]\ndecoder: [source_state]")), [LINE]
     )
-    assert list(found.films) == []
+    assert list(result.films) == []
 
 
 def test_a_stack_with_a_name_is_filmed_at_each_use(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ decoder: [source_state]
 """
     opened = open_run(made(tmp_path / "run", model))
     film = film_of(opened)
-    first, second, *_ = (each for each in opened.model.encoders.modules() if type(each).__name__ == "Cgru")
+    first, second, *_ = (item for item in opened.model.encoders.modules() if type(item).__name__ == "Cgru")
     context = Context(torch.ones(1, *film.images.shape[1:3], dtype=torch.bool), {}, {})
     with torch.no_grad():
         for at, unit in enumerate([first, second, first, second]):
@@ -202,9 +202,9 @@ decoder: [source_state]
 
 def test_a_decoder_is_filmed_token_by_token(tmp_path: Path) -> None:
     opened = open_run(made(tmp_path / "run", EXTENDED))
-    (found,) = alignments(opened, [LINE])
-    written = token_labels(opened.tokenizers, "target", opened.tokenizers.encode("target", [found.output])[0])
-    (film,) = found.films
+    (result,) = alignments(opened, [LINE])
+    written = token_labels(opened.tokenizers, "target", opened.tokenizers.encode("target", [result.output])[0])
+    (film,) = result.films
     rows = ["at first", *written, "⟨eos⟩"]
     assert (film.side, film.frames, film.output) == ("target", rows[: len(film.frames)], [])
     assert film.total == len(rows)
@@ -230,39 +230,39 @@ def test_a_long_film_is_cut_evenly(run: Run) -> None:
     ("count", "size"), [(5, 10), (24, 10), (25, 10), (1000, 10), (1000, 1000), (1000, 10**6), (1, 9)]
 )
 def test_frames_are_few_enough(count: int, size: int) -> None:
-    found = frame_numbers(count, size)
-    assert (found[0], found[-1]) == (0, count - 1)
-    assert found == sorted(set(found))
-    assert len(found) <= min(count, MAX_FRAMES)
-    assert len(found) * size <= MAX_CELLS or len(found) <= 2
-    if len(found) < count:
-        steps = np.diff(found)
+    result = frame_numbers(count, size)
+    assert (result[0], result[-1]) == (0, count - 1)
+    assert result == sorted(set(result))
+    assert len(result) <= min(count, MAX_FRAMES)
+    assert len(result) * size <= MAX_CELLS or len(result) <= 2
+    if len(result) < count:
+        steps = np.diff(result)
         assert steps.max() - steps.min() <= 1
 
 
 def test_an_answer_that_is_too_long_is_not_filmed(run: Run) -> None:
     """Its size is part of the question: with a part of the answer the grid would be another."""
-    found = align_with_answer(run, "eins", " ".join(["zwei"] * (MAX_TOKENS + 1)))
-    assert list(found.films) == []
-    assert found.note == f"its {MAX_TOKENS + 1} tokens are more than the {MAX_TOKENS} of a picture"
+    result = align_with_answer(run, "eins", " ".join(["zwei"] * (MAX_TOKENS + 1)))
+    assert list(result.films) == []
+    assert result.note == f"its {MAX_TOKENS + 1} tokens are more than the {MAX_TOKENS} of a picture"
 
 
 # ------------------------------------------------------------------------------------------- how it is drawn
 
 
 def test_a_strip_has_the_colours_of_its_frames(run: Run) -> None:
-    (found,) = alignments(run, [LINE])
-    root = read(alignment_page(found))
+    (result,) = alignments(run, [LINE])
+    root = read(alignment_page(result))
     check_self_contained(root)
     (figure,) = by_class(root, "film")
-    wanted = vector_colors(found.films[0].images)
+    wanted = vector_colors(result.films[0].images)
     images = list(figure.iter("image"))
     assert len(images) == len(wanted) == 6
     for image, frame in zip(images, wanted, strict=True):
         assert frame.shape == (3, 5, 3)
         np.testing.assert_array_equal(pixels_of(image), frame)
-    assert texts(figure, "row") == found.films[0].frames
-    assert texts(figure, "column") == [*found.films[0].read, *found.films[0].output]
+    assert texts(figure, "row") == result.films[0].frames
+    assert texts(figure, "column") == [*result.films[0].read, *result.films[0].output]
     heights = [float(image.get("y", "")) for image in images]
     assert len({round(after - before, 3) for before, after in pairwise(heights)}) == 1
 
@@ -276,7 +276,7 @@ def test_a_strip_is_described_in_words() -> None:
         "It changes most between step 2 and step 3."
     )
     assert describe_film(film) == words
-    (svg,) = (each for each in by_class(read(page_of(film)), "film")[0].iter("svg"))
+    (svg,) = (item for item in by_class(read(page_of(film)), "film")[0].iter("svg"))
     assert (svg.get("role"), svg.get("aria-label")) == ("img", words)
 
 
@@ -301,9 +301,9 @@ def test_the_largest_strip_is_small() -> None:
 def test_vectors_have_equal_colours_if_they_are_equal() -> None:
     kinds = np.random.default_rng(1).normal(size=(6, 10))
     places = np.random.default_rng(2).integers(6, size=(4, 7, 3))
-    found = vector_colors(kinds[places]).swapaxes(1, 2)  # (F, N, W, 3)
-    seen = [{tuple(colour) for colour in found[places == kind].tolist()} for kind in range(6)]
-    assert [len(each) for each in seen] == [1] * 6
+    result = vector_colors(kinds[places]).swapaxes(1, 2)  # (F, N, W, 3)
+    seen = [{tuple(colour) for colour in result[places == kind].tolist()} for kind in range(6)]
+    assert [len(item) for item in seen] == [1] * 6
     assert len(set().union(*seen)) == 6
 
 
@@ -318,17 +318,17 @@ def test_two_vectors_lie_on_both_sides_of_grey() -> None:
 def test_the_first_direction_is_light() -> None:
     """A grid that changes along a line, with little beside it, is light and dark in the order of the line."""
     line = np.linspace(-1.0, 1.0, 9)[None, :, None, None] * np.array([0.6, 0.8])
-    found = vector_colors(line)[0, 0].astype(int)  # (N, 3)
-    assert (found == found[:, :1]).all()
-    assert len(set(np.sign(np.diff(found[:, 0])).tolist()) - {0}) == 1
+    result = vector_colors(line)[0, 0].astype(int)  # (N, 3)
+    assert (result == result[:, :1]).all()
+    assert len(set(np.sign(np.diff(result[:, 0])).tolist()) - {0}) == 1
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 40])
 def test_grids_of_any_width_have_colours(width: int) -> None:
     images = np.random.default_rng(3).normal(size=(3, 4, 2, width))
-    found = vector_colors(images)
-    assert (found.shape, found.dtype) == ((3, 2, 4, 3), np.uint8)
-    assert len(np.unique(found.reshape(-1, 3), axis=0)) > 4
+    result = vector_colors(images)
+    assert (result.shape, result.dtype) == ((3, 2, 4, 3), np.uint8)
+    assert len(np.unique(result.reshape(-1, 3), axis=0)) > 4
 
 
 @pytest.mark.parametrize("value", [0.0, 1e-30, 0.1, -7.0])
@@ -351,17 +351,17 @@ def test_nan_and_infinity_have_colours() -> None:
 def test_the_page_has_the_films_and_explains_them(tmp_path: Path) -> None:
     folder = made(tmp_path / "run", NEURAL_GPU)
     page = report(folder)
-    found = read(page)
-    assert headings(found) == ["BLEU by source length", "Translations", "Film strips", "Architecture", "Recipe"]
-    check_self_contained(found)
-    (section,) = (each for each in found.iter("section") if each.get("id") == "films")
+    result = read(page)
+    assert headings(result) == ["BLEU by source length", "Translations", "Film strips", "Architecture", "Recipe"]
+    check_self_contained(result)
+    (section,) = (item for item in result.iter("section") if item.get("id") == "films")
     assert len(by_class(section, "film")) == len(by_class(section, "sentence")) == 3
-    assert [each.get("open") for each in by_class(section, "sentence")] == ["open", None, None]
+    assert [item.get("open") for item in by_class(section, "sentence")] == ["open", None, None]
     assert "equal vectors have equal colours" in "".join(section.itertext())
     assert size_without_plotly(page) < 300_000
 
 
 def test_a_page_has_maps_and_films(tmp_path: Path) -> None:
-    found = read(report(made(tmp_path / "run", IN_A_ROW), sentences=[LINE]))
-    assert headings(found)[2:4] == ["Alignments", "Film strips"]
-    assert len(by_class(found, "film")) == len(by_class(found, "map")) == 1
+    result = read(report(made(tmp_path / "run", IN_A_ROW), sentences=[LINE]))
+    assert headings(result)[2:4] == ["Alignments", "Film strips"]
+    assert len(by_class(result, "film")) == len(by_class(result, "map")) == 1

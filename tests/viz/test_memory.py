@@ -75,27 +75,27 @@ def recorded(run: Run, part: str, name: str) -> Tensor:
     records: dict[Record, list[Tensor]] = {}
     with torch.no_grad():
         run.model({"source": torch.tensor([[*ids, 2]])}, torch.tensor([[1, *said]]), StepInputs(records=records))
-    (values,) = (each for record, each in records.items() if record.path[1] == part and record.name == name)
-    return torch.cat([each[0] for each in values])
+    (values,) = (item for record, item in records.items() if record.path[1] == part and record.name == name)
+    return torch.cat([item[0] for item in values])
 
 
 def memory_of(folder: Path, model: str) -> tuple[Run, Memory]:
     run = open_run(made(folder / "run", model))
-    (found,) = align_with_answer(run).memories
-    return run, found
+    (result,) = align_with_answer(run).memories
+    return run, result
 
 
 # ------------------------------------------------------------------------------------------- slots
 
 
 def test_each_head_has_a_map_over_time_for_encoder_and_decoder(tmp_path: Path) -> None:
-    run, found = memory_of(tmp_path, NTM)
-    titles = [[panel.title for panel in line] for line in found.panels]
+    run, result = memory_of(tmp_path, NTM)
+    titles = [[panel.title for panel in line] for line in result.panels]
     kinds = ("write head 1", "read head 1", "read head 2")
     assert titles == [[f"encoder: {kind}", f"decoder: {kind}"] for kind in kinds]
-    assert found.blocks == ["encoder[0].recurrent.stack[2].ntm", "decoder[0].recurrent.stack[2].ntm"]
+    assert result.blocks == ["encoder[0].recurrent.stack[2].ntm", "decoder[0].recurrent.stack[2].ntm"]
     names = [("write_weights", 0), ("read_weights", 0), ("read_weights", 1)]
-    for line, (name, head) in zip(found.panels, names, strict=True):
+    for line, (name, head) in zip(result.panels, names, strict=True):
         for panel, part, columns in zip(line, ("encoder", "decoder"), (HEARD, SAID), strict=True):
             drawn = [int(row.removeprefix("slot ")) for row in panel.rows]
             weights = recorded(run, part, name)[:, head]  # (T, N)
@@ -132,8 +132,8 @@ def test_a_note_lists_the_slots_shown() -> None:
 
 def test_two_memories_of_one_part_have_figures_of_their_own(tmp_path: Path) -> None:
     model = "encoder: [{ntm: {slots: 9}}, {ntm: {slots: 9}}]\ndecoder: [{ntm: {slots: 9}}, {ntm: {slots: 7}}]"
-    found = align_with_answer(open_run(made(tmp_path / "run", model))).memories
-    assert [each.blocks for each in found] == [
+    result = align_with_answer(open_run(made(tmp_path / "run", model))).memories
+    assert [item.blocks for item in result] == [
         ["encoder[0].ntm", "decoder[0].ntm"],
         ["encoder[1].ntm"],
         ["decoder[1].ntm"],
@@ -148,8 +148,8 @@ def test_memories_with_other_numbers_of_heads_have_figures_of_their_own(tmp_path
 
 def test_a_stack_with_a_name_is_drawn_at_each_use(tmp_path: Path) -> None:
     model = "stacks: {it: [{ntm: {slots: 9}}]}\nencoder: [{use: it}]\ndecoder: [{use: it}]"
-    (found,) = align_with_answer(open_run(made(tmp_path / "run", model))).memories
-    assert [[panel.columns for panel in line] for line in found.panels] == [[HEARD, SAID]] * 2
+    (result,) = align_with_answer(open_run(made(tmp_path / "run", model))).memories
+    assert [[panel.columns for panel in line] for line in result.panels] == [[HEARD, SAID]] * 2
 
 
 # ------------------------------------------------------------------------------------------- cells
@@ -158,38 +158,38 @@ def test_a_stack_with_a_name_is_drawn_at_each_use(tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", [CELLS, CELLS_STEP_BY_STEP])
 @pytest.mark.parametrize("word", ["stack_memory", "queue_memory"])
 def test_cells_are_named_after_the_moment_of_their_push(tmp_path: Path, word: str, model: str) -> None:
-    _, found = memory_of(tmp_path, model.replace("WORD", word))
-    assert [[panel.title for panel in line] for line in found.panels] == [
+    _, result = memory_of(tmp_path, model.replace("WORD", word))
+    assert [[panel.title for panel in line] for line in result.panels] == [
         ["encoder: strength", "decoder: strength"],
         ["encoder: read", "decoder: read"],
     ]
-    for before, after in found.panels:
+    for before, after in result.panels:
         assert (before.rows, before.columns) == (HEARD, HEARD)
         assert after.columns == SAID
         assert after.rows == [*HEARD, *SAID][-len(after.rows) :]  # what a queue has popped is left out, and said
-    left = len(HEARD) + len(SAID) - len(found.panels[0][1].rows)
-    assert f"the decoder's cells {left} to 7, of 8" in found.note or left == 0
-    pushed = found.panels[0][1].values[-len(SAID) :]  # a cell has no strength before its moment, and some then
+    left = len(HEARD) + len(SAID) - len(result.panels[0][1].rows)
+    assert f"the decoder's cells {left} to 7, of 8" in result.note or left == 0
+    pushed = result.panels[0][1].values[-len(SAID) :]  # a cell has no strength before its moment, and some then
     assert not np.tril(pushed, -1).any()
     assert (np.diag(pushed) > 0).all()
 
 
 def test_the_bottom_of_a_deque_is_above(tmp_path: Path) -> None:
-    run, found = memory_of(tmp_path, CELLS.replace("WORD", "deque_memory"))
-    assert [line[0].title for line in found.panels] == [
-        f"encoder: {each}" for each in ("strength", "read", "read at the bottom")
+    run, result = memory_of(tmp_path, CELLS.replace("WORD", "deque_memory"))
+    assert [line[0].title for line in result.panels] == [
+        f"encoder: {item}" for item in ("strength", "read", "read at the bottom")
     ]
-    assert found.panels[0][0].rows == [*HEARD[::-1], *HEARD]
-    assert found.panels[0][1].rows == [*SAID[::-1], *HEARD[::-1], *HEARD, *SAID]
-    for line, name in zip(found.panels, ("strengths", "read_weights", "read_weights_bottom"), strict=True):
+    assert result.panels[0][0].rows == [*HEARD[::-1], *HEARD]
+    assert result.panels[0][1].rows == [*SAID[::-1], *HEARD[::-1], *HEARD, *SAID]
+    for line, name in zip(result.panels, ("strengths", "read_weights", "read_weights_bottom"), strict=True):
         np.testing.assert_allclose(line[1].values, recorded(run, "decoder", name).T, atol=EXACT)
 
 
 @pytest.mark.parametrize("word", ["stack_memory", "queue_memory", "deque_memory"])
 def test_growing_memories_are_joined_over_steps(word: str, tmp_path: Path) -> None:
     """What is recorded in a loop has fewer cells at first: of a deque, new ones come at both ends."""
-    _, found = memory_of(tmp_path, CELLS_STEP_BY_STEP.replace("WORD", word))
-    strengths = found.panels[0][0].values  # (n, T)
+    _, result = memory_of(tmp_path, CELLS_STEP_BY_STEP.replace("WORD", word))
+    strengths = result.panels[0][0].values  # (n, T)
     count = len(HEARD)
     middle = count if word == "deque_memory" else 0
     for moment in range(count):
@@ -209,11 +209,11 @@ def test_new_cells_come_at_the_end_or_at_both_ends() -> None:
 
 
 def test_the_first_stacks_are_drawn_from_the_top(tmp_path: Path) -> None:
-    run, found = memory_of(tmp_path, "encoder: [rnn]\ndecoder: [rnn, {discrete_stacks: {stacks: 6, cells: 5}}]")
-    assert found.note == f"Shown: the first {MAX_STACKS} of 6 stacks."
-    assert [panel.title for (panel,) in found.panels] == [f"decoder: stack {at + 1}" for at in range(MAX_STACKS)]
+    run, result = memory_of(tmp_path, "encoder: [rnn]\ndecoder: [rnn, {discrete_stacks: {stacks: 6, cells: 5}}]")
+    assert result.note == f"Shown: the first {MAX_STACKS} of 6 stacks."
+    assert [panel.title for (panel,) in result.panels] == [f"decoder: stack {at + 1}" for at in range(MAX_STACKS)]
     whole = recorded(run, "decoder", "stacks")  # (T, stacks, depth)
-    for which, (panel,) in enumerate(found.panels):
+    for which, (panel,) in enumerate(result.panels):
         assert panel.rows[:2] == ["top", "1 below"]
         np.testing.assert_allclose(panel.values, whole[:, which, : len(panel.rows)].T, atol=EXACT)
         assert (whole[:, which, len(panel.rows) :] <= NEGLIGIBLE - 1).all()
@@ -228,21 +228,21 @@ encoders: {left: [{rnn: {cell: gru}}], right: [{rnn: {cell: gru}}]}
 decoder: [{memory_network: {from: left, query: right, hops: 2}}]
 """
     run = open_run(made(tmp_path / "run", model))
-    found = align_with_answer(run, f"{LINE}\tzehn sieben")
-    (one,) = found.memories
+    result = align_with_answer(run, f"{LINE}\tzehn sieben")
+    (one,) = result.memories
     (table,) = one.tables
     assert (table.title, table.rows, table.columns) == ("zehn sieben → acht neun", HEARD, ["hop 1", "hop 2"])
     np.testing.assert_allclose(table.shades.sum(0), 1.0, atol=EXACT)
     assert table.texts == [[f"{share:.2f}" for share in row] for row in table.shades.tolist()]
-    body = [["".join(cell.itertext()) for cell in row.iter("td")] for row in read(alignment_page(found)).iter("tr")]
+    body = [["".join(cell.itertext()) for cell in row.iter("td")] for row in read(alignment_page(result)).iter("tr")]
     assert body == [[], *([name, *row] for name, row in zip(HEARD, table.texts, strict=True))]
 
 
 def test_hops_are_maps_if_each_position_has_a_query(tmp_path: Path) -> None:
-    run, found = memory_of(
+    run, result = memory_of(
         tmp_path, "encoder: [rnn]\ndecoder: [{rnn: {cell: gru}}, {memory_network: {hops: 2, time: 0}}]"
     )
-    ((first, second),) = found.panels
+    ((first, second),) = result.panels
     assert (first.title, second.title) == ("decoder: hop 1", "decoder: hop 2")
     assert (first.rows, first.columns) == (HEARD, SAID)
     np.testing.assert_allclose(second.values, recorded(run, "decoder", "hops")[:, 1].T, atol=EXACT)
@@ -250,15 +250,15 @@ def test_hops_are_maps_if_each_position_has_a_query(tmp_path: Path) -> None:
 
 def test_the_sentences_of_a_story_are_the_rows(tmp_path: Path) -> None:
     (tmp_path / "tasks").mkdir()
-    told = [f"1 {who} went to hall.\n2 {who} took milk.\n3 Where is {who}?\thall\t1\n" for who in "abcdefghij"]
+    output = [f"1 {who} went to hall.\n2 {who} took milk.\n3 Where is {who}?\thall\t1\n" for who in "abcdefghij"]
     for split in ("train", "test"):
-        (tmp_path / "tasks" / f"qa1_moves_{split}.txt").write_text("".join(told), encoding="utf-8")
+        (tmp_path / "tasks" / f"qa1_moves_{split}.txt").write_text("".join(output), encoding="utf-8")
     (tmp_path / "stories.yaml").write_text(STORIES, encoding="utf-8")
     train(load(tmp_path / "stories.yaml"), tmp_path / "run")
-    (found,) = alignments(open_run(tmp_path / "run"), ["Where is b?\ta went to hall. b took milk. b went to hall."])
-    ((table,),) = (each.tables for each in found.memories)
+    (result,) = alignments(open_run(tmp_path / "run"), ["Where is b?\ta went to hall. b took milk. b went to hall."])
+    ((table,),) = (item.tables for item in result.memories)
     assert table.rows == ["a went to hall", "b took milk", "b went to hall"]
-    assert table.title == f"where is b → {found.output}"
+    assert table.title == f"where is b → {result.output}"
     np.testing.assert_allclose(table.shades.sum(0), 1.0, atol=EXACT)
 
 
@@ -282,8 +282,8 @@ logging: {wandb: false}
 
 
 def test_a_machine_has_a_column_for_each_step(tmp_path: Path) -> None:
-    run, found = memory_of(tmp_path, "encoder: [{nram: {steps: 5, registers: 3}}]\ndecoder: [source_state]")
-    (table,) = found.tables
+    run, result = memory_of(tmp_path, "encoder: [{nram: {steps: 5, registers: 3}}]\ndecoder: [source_state]")
+    (table,) = result.tables
     assert (table.rows, table.columns) == (["r1", "r2", "r3", "stops"], ["1", "2", "3", "4", "5"])
     np.testing.assert_allclose(table.shades[-1], recorded(run, "encoder", "halting"), atol=EXACT)
     np.testing.assert_allclose(table.shades[:-1], recorded(run, "encoder", "registers").amax(2).T, atol=EXACT)
@@ -298,6 +298,6 @@ def test_a_register_shows_its_most_probable_integer() -> None:
 
 
 def test_a_long_run_shows_its_first_steps(tmp_path: Path) -> None:
-    _, found = memory_of(tmp_path, f"encoder: [{{nram: {{steps: {MAX_STEPS + 2}}}}}]\ndecoder: [source_state]")
-    assert found.note == f"Shown: the first {MAX_STEPS} of {MAX_STEPS + 2} steps."
-    assert len(found.tables[0].columns) == MAX_STEPS
+    _, result = memory_of(tmp_path, f"encoder: [{{nram: {{steps: {MAX_STEPS + 2}}}}}]\ndecoder: [source_state]")
+    assert result.note == f"Shown: the first {MAX_STEPS} of {MAX_STEPS + 2} steps."
+    assert len(result.tables[0].columns) == MAX_STEPS

@@ -36,11 +36,11 @@ LEVEL = 0.5 / 255 + 1e-6
 
 def test_a_picture_has_the_weights_and_the_names_of_its_axes(tmp_path: Path) -> None:
     run = open_run(made(tmp_path / "run", NTM))
-    (found,) = alignments(run, [LINE])
-    root = read(alignment_page(found))
+    (result,) = alignments(run, [LINE])
+    root = read(alignment_page(result))
     check_self_contained(root)
-    panels = [panel for line in found.memories[0].panels for panel in line]
-    axes = {each.get("id"): each for each in root.iter("g") if each.get("id")}
+    panels = [panel for line in result.memories[0].panels for panel in line]
+    axes = {item.get("id"): item for item in root.iter("g") if item.get("id")}
     figures = by_class(root, "map")
     assert texts(root, "map") == [panel.title for panel in panels]
     for figure, panel in zip(figures, panels, strict=True):
@@ -66,10 +66,10 @@ def test_many_rows_are_low_and_not_all_of_them_are_named() -> None:
     rows = [f"slot {at}" for at in range(128)]
     panel = Panel("write head 1", rows, ["a", "b"], np.eye(128)[:, :2])
     root = read(alignment_page(Alignment({}, "", [], memories=[Memory(["b"], "", panels=[[panel]])])))
-    (image,) = (each for figure in by_class(root, "map") for each in figure.iter("image"))
+    (image,) = (item for figure in by_class(root, "map") for item in figure.iter("image"))
     assert float(image.get("height", "")) <= MAX_HEIGHT
-    shown = [each for each in by_class(root, "row") if "unseen" not in each.get("class", "").split()]
-    places = [float(each.get("y", "")) for each in shown]
+    shown = [item for item in by_class(root, "row") if "unseen" not in item.get("class", "").split()]
+    places = [float(item.get("y", "")) for item in shown]
     assert min(np.diff(places)) >= 11
     assert len(by_class(root, "row")) == 128
 
@@ -77,7 +77,7 @@ def test_many_rows_are_low_and_not_all_of_them_are_named() -> None:
 def test_few_rows_are_as_high_as_cells_are_wide() -> None:
     panel = Panel("write head 1", [f"slot {at}" for at in range(5)], ["a", "b"], np.ones((5, 2)))
     root = read(alignment_page(Alignment({}, "", [], memories=[Memory(["b"], "", panels=[[panel]])])))
-    (image,) = (each for figure in by_class(root, "map") for each in figure.iter("image"))
+    (image,) = (item for figure in by_class(root, "map") for item in figure.iter("image"))
     assert (image.get("height"), image.get("width")) == ("70", "28")
 
 
@@ -98,7 +98,7 @@ def test_a_table_cell_is_darker_for_a_larger_weight() -> None:
         np.array([[1.2], [0.42], [-0.1]]),
     )
     root = read(alignment_page(Alignment({}, "", [], memories=[Memory(["b"], "", tables=[table])])))
-    assert [each.get("class") for row in root.iter("tr") for each in list(row)[1:]] == [
+    assert [item.get("class") for row in root.iter("tr") for item in list(row)[1:]] == [
         "number",
         "number s10",
         "number s4",
@@ -112,7 +112,7 @@ def test_tokens_cannot_become_markup() -> None:
     table = Table("<i>", "</table>", bad, bad, [bad] * 3, np.eye(3))
     root = read(alignment_page(Alignment({}, "", [], memories=[Memory(["<u>"], "", "<p>", [[panel]], [table])])))
     assert texts(root, "row") == bad
-    assert [each.text for each in root.iter("script")] == ["".join(next(root.iter("script")).itertext())]
+    assert [item.text for item in root.iter("script")] == ["".join(next(root.iter("script")).itertext())]
     assert not [*root.iter("b"), *root.iter("i"), *root.iter("u")]
 
 
@@ -131,11 +131,11 @@ def test_the_page_explains_each_kind_of_memory_once(tmp_path: Path) -> None:
     page = report(made(tmp_path / "run", NTM))
     root = read(page)
     check_self_contained(root)
-    (section,) = (each for each in root.iter("section") if each.get("id") == "memories")
-    assert not [each for each in root.iter("section") if each.get("id") == "alignments"]
+    (section,) = (item for item in root.iter("section") if item.get("id") == "memories")
+    assert not [item for item in root.iter("section") if item.get("id") == "alignments"]
     assert "".join(section.itertext()).count("A row is a slot") == 1
-    assert [each.get("open") for each in by_class(section, "sentence")] == ["open", None, None]
-    names = [each.get("id") for each in section.iter("g") if each.get("id")]
+    assert [item.get("open") for item in by_class(section, "sentence")] == ["open", None, None]
+    names = [item.get("id") for item in section.iter("g") if item.get("id")]
     assert len(names) == len(set(names)) == 6
     assert size_without_plotly(page) < 300_000
 
@@ -143,9 +143,9 @@ def test_the_page_explains_each_kind_of_memory_once(tmp_path: Path) -> None:
 def test_maps_of_attention_and_of_memories_have_axes_of_their_own(tmp_path: Path) -> None:
     model = "encoder: [rnn]\ndecoder: [{cross_attention: {}}, {ntm: {slots: 9}}]"
     root = read(report(made(tmp_path / "run", model), sentences=[LINE]))
-    names = [each.get("id") for each in root.iter("g") if each.get("id")]
+    names = [item.get("id") for item in root.iter("g") if item.get("id")]
     assert len(names) == len(set(names)) == 2
-    assert len([*root.iter("section")]) == len({each.get("id") for each in root.iter("section")})
+    assert len([*root.iter("section")]) == len({item.get("id") for item in root.iter("section")})
 
 
 def test_a_memory_without_attention_goes_to_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

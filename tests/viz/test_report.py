@@ -24,7 +24,7 @@ from composer.viz.report import report
 from tests.inference.untrained import LANGUAGE, TWO, made, record_hashes
 from tests.viz.pages import by_class, check_self_contained, figures, headings, read, texts
 
-ALL = [
+SECTIONS = [
     "Learning curves",
     "Accuracy by source length",
     "Translations",
@@ -36,8 +36,8 @@ ALL = [
 
 
 def facts(page: Any) -> dict[str, str]:
-    (told,) = by_class(page, "facts")
-    words = ["".join(each.itertext()) for each in told.iter() if each.tag in ("dt", "dd")]
+    (output,) = by_class(page, "facts")
+    words = ["".join(item.itertext()) for item in output.iter() if item.tag in ("dt", "dd")]
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
@@ -51,28 +51,28 @@ def page(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def test_the_page_holds_all_parts(page: Any) -> None:
-    assert headings(page) == ALL
-    links = [each.get("href", "")[1:] for nav in page.iter("nav") for each in nav]
-    assert links == [each.get("id") for each in page.iter("section")]
+    assert headings(page) == SECTIONS
+    links = [item.get("href", "")[1:] for nav in page.iter("nav") for item in nav]
+    assert links == [item.get("id") for item in page.iter("section")]
     check_self_contained(page)
 
 
 def test_only_its_own_script_may_run(page: Any) -> None:
-    (policy,) = (each.get("content", "") for each in page.iter("meta") if each.get("http-equiv"))
-    plotly, ours = ("".join(each.itertext()) for each in page.iter("script"))
+    (policy,) = (item.get("content", "") for item in page.iter("meta") if item.get("http-equiv"))
+    plotly, ours = ("".join(item.itertext()) for item in page.iter("script"))
     assert plotly == ""  # the reader of pages leaves it out
-    digests = [base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in (plotly_script(), ours)]
+    digests = [base64.b64encode(hashlib.sha256(item.encode()).digest()).decode() for item in (plotly_script(), ours)]
     assert policy.startswith("default-src 'none';")
     assert policy.endswith(f"script-src 'sha256-{digests[0]}' 'sha256-{digests[1]}'")
 
 
 def test_the_header_has_the_facts_of_the_run(page: Any, trained: Path) -> None:
     record = json.loads((trained / "run.json").read_text())
-    told = facts(page)
+    output = facts(page)
     assert "".join(next(page.iter("h1")).itertext()) == "tinyfinished"
-    assert told["parameters"] == f"{record['parameters']:,}"
-    assert (told["seed"], told["steps"], told["training pairs"]) == ("1", "12", "90")
-    assert told["weights on this page"] == "the final weights"
+    assert output["parameters"] == f"{record['parameters']:,}"
+    assert (output["seed"], output["steps"], output["training pairs"]) == ("1", "12", "90")
+    assert output["weights on this page"] == "the final weights"
     assert f"{record['scores']['test/loss']:.4g}" in texts(page, "number")
     assert f"{record['scores']['val/bleu']:.2f}" in texts(page, "number")
 
@@ -109,10 +109,10 @@ def test_every_chart_has_axis_labels(page: Any) -> None:
 def test_translations_are_the_outputs_of_the_run(page: Any, trained: Path) -> None:
     run = open_run(trained)
     listed, _ = by_class(page, "samples")
-    told = ["".join(each.itertext()) for each in listed.iter("dd")]
-    assert len(told) == 8 * 3  # all of the test part
-    assert told[2::3] == run.translate(told[::3])
-    assert {each.get("dir") for each in listed.iter("dd")} == {"auto"}
+    output = ["".join(item.itertext()) for item in listed.iter("dd")]
+    assert len(output) == 8 * 3  # all of the test part
+    assert output[2::3] == run.translate(output[::3])
+    assert {item.get("dir") for item in listed.iter("dd")} == {"auto"}
 
 
 def test_scores_of_the_training_are_not_recomputed(copy: Path) -> None:
@@ -127,8 +127,8 @@ def test_scores_of_the_training_are_not_recomputed(copy: Path) -> None:
 
 def accuracies(page: Any) -> dict[str, list[tuple[float, float]]]:
     """Return the points of each curve of the chart of accuracies by length."""
-    (section,) = (each for each in page.iter("section") if each.get("id") == "accuracy")
-    (chart,) = (json.loads(each.get("data-figure", "")) for each in by_class(section, "plot"))
+    (section,) = (item for item in page.iter("section") if item.get("id") == "accuracy")
+    (chart,) = (json.loads(item.get("data-figure", "")) for item in by_class(section, "plot"))
     return {curve["name"]: list(zip(curve["x"], curve["y"], strict=True)) for curve in chart["data"]}
 
 
@@ -139,14 +139,14 @@ def as_points(rows: list[dict[str, Any]]) -> dict[str, list[tuple[float, float]]
 
 
 def test_texts_have_bleu_by_length(gru: Path, tmp_path: Path) -> None:
-    found = read(report(gru, output=tmp_path / "page.html"))
-    assert "BLEU by source length" in headings(found)
+    result = read(report(gru, output=tmp_path / "page.html"))
+    assert "BLEU by source length" in headings(result)
     measured = evaluate(gru)["test/bleu_by_source_length"]
-    assert bars(found) == [(f"{row['words']}<br>n={row['lines']}", row["bleu"]) for row in measured]
+    assert bars(result) == [(f"{row['words']}<br>n={row['lines']}", row["bleu"]) for row in measured]
     copied = Path(shutil.copytree(gru, tmp_path / "run"))
     changed(copied, by_length={"test": [{"words": "51+", "lines": 7, "bleu": 99.0}]})
-    found = read(report(copied))
-    assert bars(found) == [("51+<br>n=7", 99.0)]
+    result = read(report(copied))
+    assert bars(result) == [("51+<br>n=7", 99.0)]
 
 
 def bars(page: Any) -> list[tuple[str, float]]:
@@ -161,57 +161,57 @@ def test_sentences_of_each_length_are_counted(copy: Path) -> None:
         for length, lines in ((100, 1000), (20, 1000), (40, 9))
     ]
     changed(copy, by_length={"test": rows})
-    found = read(report(copy))
-    assert accuracies(found) == as_points(sorted(rows, key=lambda row: row["words"]))
-    (section,) = (each for each in found.iter("section") if each.get("id") == "accuracy")
+    result = read(report(copy))
+    assert accuracies(result) == as_points(sorted(rows, key=lambda row: row["words"]))
+    (section,) = (item for item in result.iter("section") if item.get("id") == "accuracy")
     assert "9 to 1,000 sentences of each length" in "".join(section.itertext())
 
 
 def test_a_curriculum_is_among_the_curves(copy: Path) -> None:
     with (copy / "metrics.jsonl").open("a") as file:
         file.write('{"step": 13, "train/level": 6, "train/sequence_error": 0.25}\n{"step": 14, "train/level": 7}\n')
-    found = read(report(copy))
-    curves = {curve["name"]: (curve["x"], curve["y"]) for figure in figures(found) for curve in figure["data"]}
+    result = read(report(copy))
+    curves = {curve["name"]: (curve["x"], curve["y"]) for figure in figures(result) for curve in figure["data"]}
     assert curves["train/level"] == ([13.0, 14.0], [6.0, 7.0])
     assert curves["train/sequence_error"] == ([13.0], [0.25])
 
 
 def test_another_split_is_evaluated(trained: Path, tmp_path: Path) -> None:
-    found = read(report(trained, split="val", output=tmp_path / "page.html"))
-    assert "Accuracy on val" in titles(found)
-    assert accuracies(found) == as_points(evaluate(trained, "val")["val/accuracy_by_length"])
+    result = read(report(trained, split="val", output=tmp_path / "page.html"))
+    assert "Accuracy on val" in titles(result)
+    assert accuracies(result) == as_points(evaluate(trained, "val")["val/accuracy_by_length"])
 
 
 def test_translations_made_in_training_are_shown(page: Any, trained: Path) -> None:
-    (section,) = (each for each in page.iter("section") if each.get("id") == "training")
+    (section,) = (item for item in page.iter("section") if item.get("id") == "training")
     first = next(section.iter("dl"))
     rows = {name.text: text.text or "" for name, text in zip(first.iter("dt"), first.iter("dd"), strict=True)}
     assert list(rows) == ["source", "reference", *(f"step {step}" for step in range(2, 13, 2))]
     tables = trained.glob("wandb/*-run-*/files/media/table/samples*")
-    found = [json.loads(each.read_text())["data"][0] for each in tables]
+    result = [json.loads(item.read_text())["data"][0] for item in tables]
     assert {name: rows[name] for name in rows if "step" in name} == {
-        f"step {step}": written for step, _, _, written in found
+        f"step {step}": written for step, _, _, written in result
     }
 
 
 def test_requested_sentences_have_alignments(trained: Path, tmp_path: Path) -> None:
-    found = read(report(trained, sentences=["a b c", "<b>"], output=tmp_path / "page.html"))
-    told = ["".join(each.itertext()) for each in by_class(found, "sentence") for each in list(each)[:1]]
-    assert [each.split(" → ")[0] for each in told] == ["a b c", "<b>"]
+    result = read(report(trained, sentences=["a b c", "<b>"], output=tmp_path / "page.html"))
+    recorded = ["".join(item.itertext()) for item in by_class(result, "sentence") for item in list(item)[:1]]
+    assert [item.split(" → ")[0] for item in recorded] == ["a b c", "<b>"]
 
 
 def test_a_test_of_long_lines_leaves_the_pictures_to_the_validation(copy: Path) -> None:
     text = (copy / "recipe.yaml").read_text(encoding="utf-8")
     (copy / "recipe.yaml").write_text(text.replace("test: 8", "test: 8, test_lengths: [40]"), encoding="utf-8")
     record_hashes(copy)
-    found = read(report(copy))
-    listed, _ = by_class(found, "samples")
-    assert {len(each.text.split()) for each in list(listed.iter("dd"))[::3] if each.text} == {40}
-    told = [
-        "".join(each.itertext()).split(" → ")[0] for sentence in by_class(found, "sentence") for each in sentence[:1]
+    result = read(report(copy))
+    listed, _ = by_class(result, "samples")
+    assert {len(item.text.split()) for item in list(listed.iter("dd"))[::3] if item.text} == {40}
+    output = [
+        "".join(item.itertext()).split(" → ")[0] for sentence in by_class(result, "sentence") for item in sentence[:1]
     ]
     recipe = load(copy / "recipe.yaml")
-    assert told == list(open_pairs(recipe, "val", []).sides["source"][:3])
+    assert output == list(open_pairs(recipe, "val", []).sides["source"][:3])
 
 
 # ------------------------------------------------------------------------------------------- text from anywhere
@@ -231,12 +231,12 @@ def test_text_cannot_become_markup(tmp_path: Path) -> None:
     for side in ("0", "1"):
         (tmp_path / "data" / f"test.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
     changed(run, name="<i>", commit="<i>", git={"commit": "<script>"}, status="<b>", versions={"<a>": "<b>"})
-    found = read(report(run))
-    check_self_contained(found)
-    (listed,) = by_class(found, "samples")
-    assert ["".join(each.itertext()) for each in listed.iter("dd")][:3:3] == nasty[:1]
-    assert [script.get("class") for script in found.iter("script")] == ["plotly", None]
-    assert headings(found) == ["BLEU by source length", "Translations", "Alignments", "Architecture", "Recipe"]
+    result = read(report(run))
+    check_self_contained(result)
+    (listed,) = by_class(result, "samples")
+    assert ["".join(item.itertext()) for item in listed.iter("dd")][:3:3] == nasty[:1]
+    assert [script.get("class") for script in result.iter("script")] == ["plotly", None]
+    assert headings(result) == ["BLEU by source length", "Translations", "Alignments", "Architecture", "Recipe"]
 
 
 # ------------------------------------------------------------------------------------------- runs of all kinds
@@ -249,21 +249,21 @@ def test_an_unfinished_run_is_reported_from_its_checkpoint(copy: Path) -> None:
     RunDir(copy).write({name: value for name, value in record.items() if name not in late} | {"status": "running"})
     with (copy / "metrics.jsonl").open("a") as file:
         file.write('{"step": 14, "train/loss": null}\n{"step": 16, "tra')
-    found = read(report(copy))
-    assert headings(found) == ALL
-    told = facts(found)
-    assert told["weights on this page"] == "the checkpoint after 12 steps"
-    assert told["steps"] == "14"
-    assert by_class(found, "finished") == []
-    assert texts(found, "number")  # the scores of the last validation
+    result = read(report(copy))
+    assert headings(result) == SECTIONS
+    output = facts(result)
+    assert output["weights on this page"] == "the checkpoint after 12 steps"
+    assert output["steps"] == "14"
+    assert by_class(result, "finished") == []
+    assert texts(result, "number")  # the scores of the last validation
 
 
 def test_a_run_without_any_weights_has_its_curves(copy: Path) -> None:
     (copy / "model.safetensors").unlink()
     shutil.rmtree(copy / "checkpoints")
-    found = read(report(copy))
-    assert headings(found) == ["Learning curves", "Translations during training", "Architecture", "Recipe"]
-    assert texts(found, "note") == [
+    result = read(report(copy))
+    assert headings(result) == ["Learning curves", "Translations during training", "Architecture", "Recipe"]
+    assert texts(result, "note") == [
         "No translations and no alignments: the run has neither final weights nor a checkpoint."
     ]
     with pytest.raises(RunError, match="`--sentence` needs weights"):
@@ -288,9 +288,9 @@ def test_a_damaged_checkpoint_is_skipped(copy: Path) -> None:
 def test_without_its_data_a_run_has_no_translations(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     shutil.rmtree(tmp_path / "data")
-    found = read(report(run, sentences=["eins zwei"]))
-    assert headings(found) == ["Alignments", "Architecture", "Recipe"]
-    (note,) = texts(found, "note")
+    result = read(report(run, sentences=["eins zwei"]))
+    assert headings(result) == ["Alignments", "Architecture", "Recipe"]
+    (note,) = texts(result, "note")
     assert note.startswith("No translations of data: ")
     assert "test.0" in note
     assert headings(read(report(run))) == ["Architecture", "Recipe"]
@@ -303,25 +303,25 @@ def test_data_are_read_from_the_folder_in_the_option(gru: Path, tmp_path: Path) 
     data = shutil.copytree(gru.parent / "data", tmp_path / "data")
     (data / "test.0").write_text("zehn\n" * 12, encoding="utf-8")
     (listed,) = by_class(read(report(gru, data=data, output=tmp_path / "page.html")), "samples")
-    assert next(each.text for each in listed.iter("dd")) == "zehn"
+    assert next(item.text for item in listed.iter("dd")) == "zehn"
 
 
 def test_a_model_without_encoders_continues_the_line(tmp_path: Path) -> None:
     run = made(tmp_path / "run", LANGUAGE)
-    found = read(report(run))
-    assert headings(found) == ["Continuations", "Alignments", "Architecture", "Recipe"]
-    (listed,) = by_class(found, "samples")
-    names = [each.text for each in listed.iter("dt")]
-    beginning, reference, written = ([each.text or "" for each in listed.iter("dd")][at::3] for at in range(3))
+    result = read(report(run))
+    assert headings(result) == ["Continuations", "Alignments", "Architecture", "Recipe"]
+    (listed,) = by_class(result, "samples")
+    names = [item.text for item in listed.iter("dt")]
+    beginning, reference, written = ([item.text or "" for item in listed.iter("dd")][at::3] for at in range(3))
     assert names[:3] == ["beginning", "reference", "continuation"]
     assert all(text.startswith(start) for text, start in zip(reference, beginning, strict=True))
     assert written == open_run(run).translate(beginning)
 
 
 def test_two_encoders_have_two_sources(tmp_path: Path) -> None:
-    found = read(report(made(tmp_path / "run", TWO)))
-    (listed,) = by_class(found, "samples")
-    assert [each.text for each in listed.iter("dt")][:4] == ["left", "right", "reference", "translation"]
+    result = read(report(made(tmp_path / "run", TWO)))
+    (listed,) = by_class(result, "samples")
+    assert [item.text for item in listed.iter("dt")][:4] == ["left", "right", "reference", "translation"]
 
 
 # ------------------------------------------------------------------------------------------- what is refused

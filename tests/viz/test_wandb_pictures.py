@@ -29,7 +29,7 @@ def test_pictures_are_logged_to_wandb(trained: Path) -> None:
 
     lines = list(load_data(run.recipe, run.folders(), run.tokenizers, ["test"]).pairs["test"].sides["source"][:3])
     assert {page.read_text(encoding="utf-8") for page in pages} == {
-        alignment_page(each) for each in alignments(run, lines)
+        alignment_page(item) for item in alignments(run, lines)
     }
     for page in pages:
         check_self_contained(read(page))
