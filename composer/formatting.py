@@ -120,14 +120,14 @@ def to_json(data: Any) -> str:
 
 def null_where_not_finite(data: Any) -> Any:
     """Return data with None for NaN and infinities, which JSON lacks."""
-    return map_leaves(data, lambda leaf: None if isinstance(leaf, float) and not math.isfinite(leaf) else leaf)
+    return map_scalars(data, lambda leaf: None if isinstance(leaf, float) and not math.isfinite(leaf) else leaf)
 
 
-def map_leaves(data: Any, change: Callable[[Any], Any]) -> Any:
-    """Return plain data in which everything but mappings and lists is changed."""
+def map_scalars(data: Any, change: Callable[[Any], Any]) -> Any:
+    """Return plain data with every scalar changed."""
     if isinstance(data, Mapping):
-        return {key: map_leaves(value, change) for key, value in data.items()}
-    return [map_leaves(value, change) for value in data] if isinstance(data, list | tuple) else change(data)
+        return {key: map_scalars(value, change) for key, value in data.items()}
+    return [map_scalars(value, change) for value in data] if isinstance(data, list | tuple) else change(data)
 
 
 def align_columns(rows: Sequence[Sequence[str]], is_text: Sequence[bool], gap: int = 2) -> list[str]:

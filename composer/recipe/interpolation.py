@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from composer.errors import Fault, KeyPath, RecipeError, did_you_mean, fault_at, format_path
-from composer.formatting import map_leaves
+from composer.formatting import map_scalars
 from composer.recipe.schema_reader import scalar_text
 from composer.recipe.yaml_reader import MAX_DEPTH, MAX_VALUES, Node, reachable, strings_in, to_data
 
@@ -41,7 +41,7 @@ def escape(data: Any) -> Any:
         is_variable = isinstance(leaf, str) and (_BARE.fullmatch(leaf) or _ESCAPED.fullmatch(leaf))
         return f"${leaf}" if is_variable else leaf
 
-    return map_leaves(data, escaped)
+    return map_scalars(data, escaped)
 
 
 def recipe_variables(root: Node) -> dict[str, Node]:

@@ -358,7 +358,7 @@ def format_score(key: str, value: float) -> str:
 def format_scores(row: Mapping[str, float]) -> str:
     """Write the scores of a row on one line, each by the label and in the format of its metric; none of training."""
     keys = [key for key in row if not key.startswith("train/") and metric_of(key)]
-    scores = {key: f"{METRICS[key.rpartition('/')[2]].label} {format_score(key, row[key])}" for key in keys}
+    scores = {key: f"{METRICS[metric_name(key)].label} {format_score(key, row[key])}" for key in keys}
     parts = (
         [text for key, text in scores.items() if key.startswith(SAMPLE) == of_sample] for of_sample in (False, True)
     )

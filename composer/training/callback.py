@@ -264,7 +264,7 @@ class TrainingLoopCallback(Callback):
             self.budgets.popleft()
         self.update_progress(trainer, pl_module)
         if state:
-            self.restore_streams(trainer, state["random"], state["row"]["sums"])
+            self.restore_streams(trainer, state["random"], state["sums"])
         elif self.ranks.rank:
             seed_all(self.sampler.order.seed, self.progress.step, self.ranks.rank)
         self.row_time = self.asked_time = time.monotonic()
@@ -319,7 +319,7 @@ class TrainingLoopCallback(Callback):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take up the position in the data, so that the loader starts there; `on_train_start` does the rest."""
-        self.resumed = state
+        self.resumed = {"minutes": state["minutes"], "random": state["random"], "sums": state["row"]["sums"]}
         self.sampler.epoch, self.sampler.done = state["epoch"], state["batch"]
         self.history = list(state["history"])
         self.row_step, self.row_pace = state["row"]["since"], list(state["row"]["budget_spent"])

@@ -25,7 +25,7 @@ from composer.formatting import (
     UnfailingStream,
     format_duration,
     make_console,
-    map_leaves,
+    map_scalars,
     null_where_not_finite,
     strip_control_characters,
 )
@@ -261,7 +261,7 @@ class WandbLogger:
 
 def _printable(setting: Any) -> Any:
     # `wandb sync` prints names on a terminal
-    return map_leaves(setting, lambda leaf: strip_control_characters(leaf) if isinstance(leaf, str) else leaf)
+    return map_scalars(setting, lambda leaf: strip_control_characters(leaf) if isinstance(leaf, str) else leaf)
 
 
 def _init(mode: WandbMode, settings: Mapping[str, Any], folder: Path, name: str, run_id: str) -> Any:

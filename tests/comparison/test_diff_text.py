@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from composer.cli.main import app
 from composer.comparison.diff import LINE_WIDTH, diff
-from composer.comparison.tables import format_change, format_percent, model_costs
+from composer.comparison.tables import format_change, format_percent, model_costs, score_clauses
 from composer.errors import ComposerError
 from composer.run_dir import RunDir
 from composer.sweeps.leaderboard import Comparison, compare_trials
@@ -253,3 +253,11 @@ def test_an_ambiguous_reference_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(ComposerError, match=message):
             diff(one, named)
+
+
+def test_the_summary_has_the_score_of_test_that_suits_its_lines_best() -> None:
+    one = {"val/ter": 40.0, "val/loss": 2.0, "test/loss": 1.0, "test/word_error_rate": 0.5, "test/chrf": 20.0}
+    other = {name: value / 2 for name, value in one.items()}
+    assert score_clauses(one, other, "", same_data=True) == ["test/word_error_rate 50.0% -> 25.0%"]
+    del one["test/word_error_rate"], one["test/chrf"]
+    assert score_clauses(one, other, "", same_data=True) == ["test/loss 1.000 -> 0.5000"]

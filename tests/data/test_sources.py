@@ -98,6 +98,21 @@ def test_a_hub_id_may_be_a_local_folder(make, tmp_path):
         open_pairs(recipe, "train", recipe.folders())
 
 
+def test_an_encoder_called_revision_is_no_revision_of_the_data_set(make, monkeypatch):
+    received = {}
+
+    def load_dataset(*_, **options):
+        received.update(options)
+        raise ValueError("no network")
+
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    model = {"encoders": {"revision": ["linear"]}, "decoder": [{"cross_attention": {"from": "revision"}}]}
+    recipe = make({"hub": {"id": "pairs", "revision": "draft", "target": "final"}}, model)
+    with pytest.raises(DataError, match="no network"):
+        open_pairs(recipe, "train", recipe.folders())
+    assert received == {"split": "train"}
+
+
 def test_an_unreachable_hub_is_one_fault(make, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     recipe = make({"hub": {"id": "./nowhere", "source": "en", "target": "de"}})

@@ -200,6 +200,21 @@ def test_a_file_that_is_no_checkpoint_is_refused_and_not_executed(
     assert not (tmp_path / "ran").exists()
 
 
+def test_an_error_of_our_own_after_the_checkpoint_is_read_is_no_fault_of_it(
+    tiny: Tiny, tmp_path: Path, killed_after: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("a bug")
+
+    killed_after(6)
+    with pytest.raises(Killed):
+        train(tiny(), tmp_path / "run")
+    monkeypatch.setattr(TrainingLoopCallback, "restore_streams", fails)
+    with pytest.raises(RuntimeError, match="a bug") as raised:
+        train(tiny(), tmp_path / "run", resume=True)
+    assert not isinstance(raised.value, RunError)
+
+
 def test_a_checkpoint_of_another_run_is_refused(tiny: Tiny, tmp_path: Path, killed_after: Any) -> None:
     for name, overrides in (("one", ()), ("wide", ("model.width=16",))):
         killed_after(6)
