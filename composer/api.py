@@ -182,14 +182,9 @@ def data_loader(
 ) -> BatchLoader:
     """Return a DataLoader of a recipe's data, for a loop of one's own: padded ids, bucketed by length.
 
-    Args:
-        recipe: A file, a loaded recipe, or recipe objects.
-        split: train, whose `loader.sampler.set_epoch(n)` orders the batches of each epoch anew; val or test.
-        data: The folder in which data files are looked up first.
-        overrides: `key=value` settings.
-        tokenizers: Those to encode with, `loader.tokenizers` of another one; by default trained on the training part.
-
-    Raises RecipeError, DataError, and RunError if there is no such split.
+    `loader.sampler.set_epoch(n)` orders the training batches of each epoch anew. data: The folder in which data files
+    are looked up first. tokenizers: Those to encode with, as `loader.tokenizers` of another one; by default they are
+    trained on the training part. Raises RecipeError, DataError, and RunError if there is no such split.
     """
     from composer.training.datamodule import RecipeDataModule
 

@@ -58,17 +58,24 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     return cast("Batch", {**batch, "sources": sources, **targets})
 
 
+def check_aligned(lines: Sequence[str], others: Sequence[str], what: str) -> None:
+    """Raise TypeError for a text in place of a list, and RunError where not every line has one of the others."""
+    if isinstance(lines, str) or isinstance(others, str):
+        raise TypeError("lines are a list of texts: write `[line]`")
+    if len(lines) != len(others):
+        raise RunError.of(f"there are {len(others)} {what} for {len(lines)} lines", 'give every line one; it may be ""')
+
+
 def encode_targets(
     recipe: Recipe, tokenizers: Tokenizers, lines: Sequence[str], targets: Sequence[str] | None
 ) -> Encoded:
     """Return the ids of lines and their targets. Raises RunError and DataError."""
     sides = source_names(recipe)
     lines, targets = (lines, targets) if sides or targets is not None else ([""] * len(lines), lines)
-    if isinstance(lines, str) or isinstance(targets, str) or len(lines) != len(targets or ()):
-        message = f"there are {len(lines)} lines and {len(targets or ())} targets"
-        raise RunError.of(message, "give a list of lines, and a list with the target of each")
+    targets = targets or ()
+    check_aligned(lines, targets, "targets")
     texts, _ = encode_lines(recipe, tokenizers, dict(enumerate(lines, start=1)), "<lines>")
-    return encode_pairs(recipe, Pairs({**texts, TARGET: targets or ()}), tokenizers)
+    return encode_pairs(recipe, Pairs({**texts, TARGET: targets}), tokenizers)
 
 
 def split_columns(line: str, sides: Sequence[str], number: int, origin: str) -> list[str]:

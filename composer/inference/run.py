@@ -26,7 +26,7 @@ from composer.formatting import strip_control_characters
 from composer.inference.decode import Decoding, SourceIds, decode_all, evaluation_mode
 from composer.inference.decoders.beam_search import MAX_BEAM
 from composer.inference.decoders.beam_search import beam as beam_search
-from composer.inference.lines import Score, encode_lines, encode_targets, score_targets, to_device
+from composer.inference.lines import Score, check_aligned, encode_lines, encode_targets, score_targets, to_device
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.weights import load_weights, set_weights
@@ -260,13 +260,9 @@ def translations(
     prefix: Sequence[str] | None = None,
 ) -> list[Any]:
     """Return translations in the form that `Run.translate` describes."""
-    if isinstance(lines, str) or isinstance(prefix, str):
-        raise TypeError("lines are a list of texts: write `[line]`")
+    check_aligned(lines, lines if prefix is None else prefix, "prefixes")
     if n_best < 1:
         raise RunError.of(f"there are no {n_best} best translations", "write `n_best=1` or more")
-    if prefix is not None and len(prefix) != len(lines):
-        message = f"there are {len(prefix)} prefixes for {len(lines)} lines"
-        raise RunError.of(message, 'give every line one, "" where nothing is forced')
     results = translate_lines(runs, lines, decoding_settings(runs[0].recipe, beam), prefix, n_best)
     rows = [list(row) if scores else [translation.text for translation in row] for row in results]
     return rows if n_best > 1 else [row[0] for row in rows]
