@@ -12,20 +12,8 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+from composer.comparison import tables
 from composer.comparison.changes import SECTIONS, Change, model_changes, record_changes, setting_changes
-from composer.comparison.tables import (
-    KEYS,
-    Agreement,
-    Costs,
-    Side,
-    compare_costs,
-    compare_fingerprints,
-    cost_clauses,
-    costs_table,
-    run_tests,
-    score_clauses,
-    scores_table,
-)
 from composer.comparison.tree import NAME, stack_trees
 from composer.errors import ComposerError, Fault, RunError
 from composer.fingerprint import read_verified
@@ -68,7 +56,7 @@ def diff(
         ComposerError: With the faults of both.
     """
     folder = None if data is None else Path(data)
-    sides: list[Side] = []
+    sides: list[tables.Side] = []
     faults: list[Fault] = []
     for reference in (a, b):
         try:
@@ -78,10 +66,10 @@ def diff(
     if faults:
         raise ComposerError(faults)
     one, other = sides
-    costs = compare_costs(one, other)
+    costs = tables.compare_costs(one, other)
     changes = [*setting_changes(one.recipe, other.recipe), *model_changes(one.recipe, other.recipe)]
-    tested = "" if quick else run_tests(one, other, folder, log or (lambda _: None))
-    agreement = compare_fingerprints(one, other, folder)
+    tested = "" if quick else tables.run_tests(one, other, folder, log or (lambda _: None))
+    agreement = tables.compare_fingerprints(one, other, folder)
     same_data_settings = not any(change.section == "data" for change in changes)
     if same_data_settings and agreement.by_content and not agreement.same("data"):  # which no recipe says
         hashes = (prints["data"][:SHORT_HASH] for prints in (agreement.one, agreement.other))
@@ -91,13 +79,13 @@ def diff(
     return Difference(one, other, tuple(changes), agreement, costs, tested)
 
 
-def open_side(reference: Reference, data: Path | None) -> Side:
+def open_side(reference: Reference, data: Path | None) -> tables.Side:
     """Open a recipe, a recipe file, a run folder, a trial's folder, or `SWEEP#WHICH`. Raises ComposerError.
 
     WHICH is a point of a sweep's file, `axis=value,...`, or a trial by its rank or fingerprint.
     """
     if isinstance(reference, Recipe):
-        return Side(str(reference.file), reference)
+        return tables.Side(str(reference.file), reference)
     path = Path(reference)
     if path.is_dir():
         return _open_folder(path, data)
@@ -105,12 +93,12 @@ def open_side(reference: Reference, data: Path | None) -> Side:
     if mark and not path.exists() and Path(sweep).exists():
         name = f"{Path(sweep)}#{which}"
         if "=" in which:
-            return Side(name, point_from_args(Path(sweep), which.split(","), data).recipe)
+            return tables.Side(name, point_from_args(Path(sweep), which.split(","), data).recipe)
         return replace(_open_folder(find_run(open_leaderboard(Path(sweep)), which), data), name=name)
-    return Side(str(reference), load(path, (), data))
+    return tables.Side(str(reference), load(path, (), data))
 
 
-def _open_folder(path: Path, data: Path | None) -> Side:
+def _open_folder(path: Path, data: Path | None) -> tables.Side:
     """Open a run, or a trial of a sweep that has not been trained. Raises ComposerError."""
     run = RunDir(path)
     if not run.record.exists():
@@ -121,9 +109,9 @@ def _open_folder(path: Path, data: Path | None) -> Side:
         if (path / "sweep.json").exists():
             raise RunError.of("this is a whole sweep", f"name one of its trials by its rank, `{path}#1`", str(path))
         if run.recipe.is_file():
-            return Side(str(path), load(run.recipe, (), data))
+            return tables.Side(str(path), load(run.recipe, (), data))
     record = read_verified(run)
-    return Side(str(path), load(run.recipe, (), data), record, path)
+    return tables.Side(str(path), load(run.recipe, (), data), record, path)
 
 
 @dataclass(frozen=True)
@@ -133,17 +121,19 @@ class Difference:
     `tested` compares two runs on the same test lines, or says why they are not compared; "" if it was not requested.
     """
 
-    one: Side
-    other: Side
+    one: tables.Side
+    other: tables.Side
     changes: tuple[Change, ...]
-    agreement: Agreement
-    costs: tuple[Costs, Costs]
+    agreement: tables.Agreement
+    costs: tuple[tables.Costs, tables.Costs]
     tested: Comparison | str
 
     @property
     def same(self) -> bool:
         """True if both train the same: the three fingerprints agree, and no deciding section differs."""
-        return all(map(self.agreement.same, KEYS)) and not any(change.section in DECIDING for change in self.changes)
+        return all(map(self.agreement.same, tables.KEYS)) and not any(
+            change.section in DECIDING for change in self.changes
+        )
 
     @cached_property
     def word_counts(self) -> Counter[str]:
@@ -162,7 +152,10 @@ class Difference:
                 for line in chain.from_iterable(cluster_lines(groups, self.word_counts) for groups in clusters):
                     lines += fold(f"  {line}", subsequent_indent=" " * (len(line) - len(line.lstrip()) + 6))
                 lines.append("")
-        lines += [*costs_table(*self.costs), *scores_table(self.one.scores, self.other.scores, self.tested)]
+        lines += [
+            *tables.costs_table(*self.costs),
+            *tables.scores_table(self.one.scores, self.other.scores, self.tested),
+        ]
         lines += [f"fingerprints: {self.agreement.text()}", "", self.sentence()]
         return "\n".join(lines)
 
@@ -174,8 +167,8 @@ class Difference:
         more = len(changes) - MAX_CLAUSES
         if more > 0:
             changes = [*changes[:MAX_CLAUSES], f"and {more} more change{'' if more == 1 else 's'}"]
-        scores = score_clauses(self.one.scores, self.other.scores, self.tested, same_data)
-        clauses = [*changes, *cost_clauses(*self.costs), *scores]
+        scores = tables.score_clauses(self.one.scores, self.other.scores, self.tested, same_data)
+        clauses = [*changes, *tables.cost_clauses(*self.costs), *scores]
         if not clauses and self.same:
             return "They are the same: model, data and run."
         if not changes:

@@ -15,16 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from composer.inference.decoders import (
-    DECODERS,
-    Hypothesis,
-    LengthQuery,
-    Lengths,
-    Search,
-    check_same_kind,
-    length_constraint,
-    token_limit,
-)
+from composer.inference import decoders
 from composer.model.encoder_decoder import EOS, PAD, ROUNDING, EncoderDecoder
 
 if TYPE_CHECKING:  # an exported model decodes without numpy
@@ -51,7 +42,7 @@ def decode_all(
     prefixes: Sequence[Sequence[int]] | None = None,
     n_best: int = 1,
     numbers: Sequence[int] | None = None,
-) -> list[list[Hypothesis]]:
+) -> list[list[decoders.Hypothesis]]:
     """Return the n best hypotheses of each sequence, best first. Decode in batches of similar length.
 
     Where a model makes room for its answer, decode each sequence at each candidate length, and return the best.
@@ -73,54 +64,54 @@ def decode_all(
     queries = length_queries(models, lengths, decoding, prefixes)
     longest = [max((query.size, 1, *(length[query.row] for length in lengths.values()))) for query in queries]
     ((name, settings),) = decoding.items()
-    decoder, device = DECODERS[name], models[0].device
+    decoder, device = decoders.DECODERS[name], models[0].device
     hypotheses = max(n_best, decoder.hypotheses(models, {**decoder.defaults, **settings}))
-    results: list[list[Hypothesis]] = [[]] * len(queries)
+    results: list[list[decoders.Hypothesis]] = [[]] * len(queries)
     with evaluation_mode(models):
         for places in batches(longest, hypotheses):
             part = [queries[at] for at in places]
             batch = {key: source_tensor([rows[query.row] for query in part], device) for key, rows in sources.items()}
             begun = [prefixes[query.row] for query in part]
-            sizes = length_constraint(part, begun, device)
-            search = Search(models, batch, begun, n_best, [numbers[query.row] for query in part], sizes)
+            sizes = decoders.length_constraint(part, begun, device)
+            search = decoders.Search(models, batch, begun, n_best, [numbers[query.row] for query in part], sizes)
             for at, answers in zip(places, decoder(search, **settings), strict=True):
                 results[at] = answers
     return best_over_lengths(queries, results, n_best)
 
 
 def length_queries(
-    models: Sequence[EncoderDecoder], lengths: Lengths, decoding: Decoding, prefixes: Sequence[Sequence[int]]
-) -> list[LengthQuery]:
+    models: Sequence[EncoderDecoder], lengths: decoders.Lengths, decoding: Decoding, prefixes: Sequence[Sequence[int]]
+) -> list[decoders.LengthQuery]:
     """Return each row at each length that the models and the decoder's limits allow; at least one a row.
 
     Raises RunError if the models cannot form an ensemble.
     """
-    check_same_kind(models)
+    decoders.check_same_kind(models)
     readers = [reader for model in models if model.max_target_ratio for reader in model.readers().items()]
     ratios = [(encoder.max_target_ratio, lengths[key]) for key, encoder in readers if encoder.max_target_ratio]
     if not ratios:
-        return [LengthQuery(row, 0, 0) for row in range(len(prefixes))]
+        return [decoders.LengthQuery(row, 0, 0) for row in range(len(prefixes))]
     ((name, settings),) = decoding.items()
-    arguments = {**DECODERS[name].defaults, **settings}
+    arguments = {**decoders.DECODERS[name].defaults, **settings}
     queries = []
     for row, prefix in enumerate(prefixes):
         source = max(length[row] for length in lengths.values())
-        limit = token_limit(source, arguments["max_length"], arguments["max_ratio"])
+        limit = decoders.token_limit(source, arguments["max_length"], arguments["max_ratio"])
         own = min(length[row] for _, length in ratios)
         first = max(own, len(prefix) + 1)
         most = max(math.ceil(ratio * length[row] - ROUNDING) for ratio, length in ratios)
         last = max(first, min(most, len(prefix) + limit))
-        queries += [LengthQuery(row, size, own) for size in range(first, last + 1)]
+        queries += [decoders.LengthQuery(row, size, own) for size in range(first, last + 1)]
     return queries
 
 
 def best_over_lengths(
-    queries: Sequence[LengthQuery], results: Sequence[list[Hypothesis]], n_best: int
-) -> list[list[Hypothesis]]:
+    queries: Sequence[decoders.LengthQuery], results: Sequence[list[decoders.Hypothesis]], n_best: int
+) -> list[list[decoders.Hypothesis]]:
     """Return the n best of each row's hypotheses over all lengths: finished before truncated ones."""
     if not any(query.size for query in queries):
         return list(results)
-    rows: dict[int, list[tuple[int, Hypothesis]]] = {}
+    rows: dict[int, list[tuple[int, decoders.Hypothesis]]] = {}
     for query, answers in zip(queries, results, strict=True):
         rows.setdefault(query.row, []).extend((query.size, answer) for answer in answers)
     best = []

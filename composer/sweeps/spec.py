@@ -19,16 +19,8 @@ from composer.recipe.metrics import METRICS, decodes_all, training_key
 from composer.recipe.recipe import default_name, first_setting
 from composer.recipe.schema_reader import duplicate_faults
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, read, to_data
+from composer.sweeps import substitution
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
-from composer.sweeps.substitution import (
-    apply_extensions,
-    apply_point,
-    apply_settings,
-    find_matches,
-    no_match_fault,
-    parse_selector,
-    value_faults,
-)
 from composer.sweeps.sweep import (
     COSTS,
     DEFAULT_RANK,
@@ -108,8 +100,8 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
     )
     faults += [*_misused_axes(sweep), *_unmatched_axes(sweep), *dependency_faults(sweep), *_rank_faults(sweep)]
     _raise_if_any(faults)
-    _raise_if_any(sorted(value_faults(sweep)))
-    points = [apply_point(sweep, point) for point in probe_points(sweep)]
+    _raise_if_any(sorted(substitution.value_faults(sweep)))
+    points = [substitution.apply_point(sweep, point) for point in probe_points(sweep)]
     _raise_if_any(list(_unmeasured_metrics(sweep, points)))
     return replace(sweep, seeds=_read_seeds(root, points[0]), fingerprint=_fingerprint(sweep))
 
@@ -203,7 +195,7 @@ def _read_axis(file: Path, name: str, node: Node, faults: list[Fault]) -> Axis:
         return Axis(name, "extend", node, keys["extend"], tuple(recipes), choices, zipped=zipped)
     if "replace" in keys:
         target = keys["replace"]
-        if parse_selector(target.value) is None:
+        if substitution.parse_selector(target.value) is None:
             message = f"`{target.value}` is not the path of a block or a stack"
             hint = "write `model.encoder`, `model.encoder[0]`, or `model.encoder..rnn` for every `rnn` below"
             faults.append(fault_at(target.mark, "selector", f"{path}.replace", message, hint))
@@ -325,11 +317,11 @@ def _unmatched_axes(sweep: Sweep) -> Iterator[Fault]:
     roots = []
     # of very many combinations of recipes the first ones are searched
     for labels in islice(product(*(axis.labels or () for axis in extending)), 64):
-        root = apply_extensions(sweep.base_root, list(zip(extending, labels, strict=True)))
-        roots.append(apply_settings(sweep.root, root, partial(first_setting, rules)))
+        root = substitution.apply_extensions(sweep.base_root, list(zip(extending, labels, strict=True)))
+        roots.append(substitution.apply_settings(sweep.root, root, partial(first_setting, rules)))
     for axis in sweep.axes:
-        if axis.kind == "replace" and not any(find_matches(root, axis, rules) for root in roots):
-            yield no_match_fault(roots[0], axis, rules)
+        if axis.kind == "replace" and not any(substitution.find_matches(root, axis, rules) for root in roots):
+            yield substitution.no_match_fault(roots[0], axis, rules)
 
 
 def _rank_faults(sweep: Sweep) -> Iterator[Fault]:

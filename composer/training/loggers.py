@@ -19,16 +19,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
+from composer import formatting
 from composer.atomic_io import atomic_write
 from composer.errors import one_line_error
-from composer.formatting import (
-    UnfailingStream,
-    format_duration,
-    make_console,
-    map_scalars,
-    null_where_not_finite,
-    strip_control_characters,
-)
 from composer.inference.run import Sample
 from composer.recipe.metrics import format_scores, metric_name, text_metrics
 from composer.run_dir import read_metrics
@@ -108,7 +101,7 @@ def read_budget_trace(path: Path) -> dict[int, float]:
 
 def json_line(row: Mapping[str, Any]) -> str:
     """Return a row as a line of JSON, with NaN and infinities, which JSON lacks, as null."""
-    return json.dumps(null_where_not_finite(row), ensure_ascii=False) + "\n"
+    return json.dumps(formatting.null_where_not_finite(row), ensure_ascii=False) + "\n"
 
 
 WandbMode = Literal["online", "offline", "disabled"]
@@ -261,7 +254,9 @@ class WandbLogger:
 
 def _printable(setting: Any) -> Any:
     # `wandb sync` prints names on a terminal
-    return map_scalars(setting, lambda leaf: strip_control_characters(leaf) if isinstance(leaf, str) else leaf)
+    return formatting.map_scalars(
+        setting, lambda leaf: formatting.strip_control_characters(leaf) if isinstance(leaf, str) else leaf
+    )
 
 
 def _init(mode: WandbMode, settings: Mapping[str, Any], folder: Path, name: str, run_id: str) -> Any:
@@ -303,7 +298,7 @@ class ProgressDisplay:
 
     def __init__(self, quiet: bool = False) -> None:
         # a training does not end because nobody watches it any more
-        self.console = make_console(soft_wrap=True, quiet=quiet, file=UnfailingStream(sys.stdout))
+        self.console = formatting.make_console(soft_wrap=True, quiet=quiet, file=formatting.UnfailingStream(sys.stdout))
         self.bar: Progress | None = None
         self.scores = ""
         self.shown = 0.0
@@ -329,7 +324,7 @@ class ProgressDisplay:
         began, spent_then = self.began
         left = "? left"
         if spent > spent_then and now > began:
-            left = f"{format_duration((now - began) / (spent - spent_then) * (1.0 - spent))} left"
+            left = f"{formatting.format_duration((now - began) / (spent - spent_then) * (1.0 - spent))} left"
         level = f"level {row['train/level']:.0f}  " if "train/level" in row else ""
         text = f"step {row['step']:,}  epoch {row['epoch']:.2f}  {level}loss {row['train/loss']:.3f}"
         pace = f"{row['train/tokens_per_second']:,.0f} tokens/s"
