@@ -27,6 +27,8 @@ LONG_WARMUP, USUAL_WARMUP = 0.2, 0.05
 ESTIMATE_ERROR, ESTIMATE_STEPS = 0.25, 2
 """Share and number of steps by which an epoch may have more or fewer than a sample of its lengths says."""
 
+SHORTER_WARMUP = f"lower `warmup_steps`; {USUAL_WARMUP} is a twentieth of the budget"
+
 
 class EpochSize(NamedTuple):
     """Steps of an epoch of all pairs, and its extreme lengths, 0 if unknown; `is_exact` if all epochs have as many."""
@@ -122,17 +124,22 @@ def budget_warnings(recipe: Recipe, epoch: EpochSize | None) -> Iterator[Fault]:
             yield recipe.fault("budget", ("training", "curriculum"), message, hint).as_warning()
 
 
+def describe_long_warmup(recipe: Recipe, steps: float) -> str:
+    """Return what a warm-up does that takes a large part of so many steps; "" if it does not."""
+    ((_, settings),) = recipe.training["schedule"].items()
+    warmup = settings.get("warmup_steps", 0)
+    share = warmup / steps if warmup >= 1 else warmup
+    if share > 1:
+        return f"the learning rate never reaches its value: that takes {warmup:,.0f} steps, not {steps:,.0f}"
+    return f"the learning rate rises during {share:.0%} of the training" if share > LONG_WARMUP else ""
+
+
 def _unreached(recipe: Recipe, steps: float, validations: float) -> Iterator[tuple[KeyPath, str, str]]:
     """Yield what so many steps and validations at most never reach: paths below `training`, messages and hints."""
     ((name, settings),) = recipe.training["schedule"].items()
-    warmup, patience = settings.get("warmup_steps", 0), settings.get("patience", 0)
-    at_most = f"and there are {validations:.0f} at most"
-    share = warmup / steps if warmup >= 1 else warmup
-    if share > LONG_WARMUP:
-        never = f"the learning rate never reaches its value: that takes {warmup:,.0f} steps, and there are {steps:,.0f}"
-        long = f"the learning rate rises during {share:.0%} of the training"
-        hint = f"lower `warmup_steps`; {USUAL_WARMUP} is a twentieth of the budget"
-        yield ("schedule", name, "warmup_steps"), f"{never} at most" if share > 1 else long, hint
+    patience, at_most = settings.get("patience", 0), f"and there are {validations:.0f} at most"
+    if message := describe_long_warmup(recipe, steps):
+        yield ("schedule", name, "warmup_steps"), message, SHORTER_WARMUP
     if patience and patience >= validations:
         message = f"the learning rate never falls: that takes {patience + 1} validations before the last one, {at_most}"
         yield ("schedule", name, "patience"), message, "validate more often"

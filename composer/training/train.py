@@ -35,7 +35,15 @@ from composer.training.distributed import (
 )
 from composer.training.loggers import SHOWN_SAMPLES, MetricsLogger, ProgressDisplay, describe_mode, wandb_mode
 from composer.training.optim import Budget
-from composer.training.preflight import EpochSize, budget_warnings, check_model_and_data, memory_fault, quota_fault
+from composer.training.preflight import (
+    SHORTER_WARMUP,
+    EpochSize,
+    budget_warnings,
+    check_model_and_data,
+    describe_long_warmup,
+    memory_fault,
+    quota_fault,
+)
 from composer.training.reproduce import compare_outcome, find_original_run
 from composer.training.setup import TrainingSetup, setup, silence_lightning, start_logging, wait_for_record
 from composer.viz.alignments import alignment_page, alignments
@@ -311,6 +319,10 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
     if not training.recipe.dataset.get("generate"):
         for hint in training_hints(training.loop.history, record["data"]["pairs"], record["epochs"]):
             say(f"note: {hint}")
+    # how many steps there are in a budget in minutes is known only now
+    minutes = training.recipe.training["max_minutes"]
+    if minutes is not None and (message := describe_long_warmup(training.recipe, record["steps"])):
+        say(f"note: {message}; {SHORTER_WARMUP}")
     folder = shlex.quote(str(training.run_dir.path))
     say(f"everything is in {training.run_dir.path}; next:")
     if any(word in OWN for word in record["plug_ins"]):  # a command is a process without these blocks

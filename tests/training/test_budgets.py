@@ -213,6 +213,41 @@ def test_nothing_to_finish(tiny: Tiny, tmp_path: Path, killed_at: Any) -> None:
         train(tiny(), tmp_path / "run", finish=True)
 
 
+def test_a_long_warmup_is_known_at_the_end_of_a_budget_in_minutes(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(callback, "Clock", Hare)
+    monkeypatch.setattr(Hare, "runs", 0)
+    minutes = ("training.max_steps=null", "training.max_minutes=0.2", "training.schedule.cosine.warmup_steps")
+    for warmup, note in ((1, ""), (4, "rises during"), (400, "never reaches its value: that takes 400 steps, not ")):
+        record = train(tiny(*minutes[:2], f"{minutes[2]}={warmup}"), tmp_path / str(warmup)).record
+        printed = " ".join(capsys.readouterr().out.split())
+        assert (f"note: the learning rate {note}" in printed) == bool(note)
+        assert record["minutes"] == pytest.approx(0.2, abs=0.2)
+
+
+def test_the_minutes_of_a_run_are_without_its_last_evaluation(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks: list[Any] = []
+
+    class Clock(Hare):
+        def __init__(self, on_cpu: bool, before: float = 0.0) -> None:
+            super().__init__(on_cpu, before)
+            clocks.append(self)
+
+        def minutes(self) -> float:
+            return self.now
+
+    def evaluate(*arguments: Any) -> dict[str, Any]:
+        clocks[-1].now += 5.0
+        return {}
+
+    monkeypatch.setattr(callback, "Clock", Clock)
+    monkeypatch.setattr("composer.training.train.evaluate_pairs", evaluate)
+    assert train(tiny(), tmp_path / "run").record["minutes"] == 0.0
+
+
 def test_budgets_in_order() -> None:
     first, second, third = (Budget(max_steps=steps) for steps in (10, 20, 30))
     extended = replace_budget([first], second, 10, True)
