@@ -220,10 +220,9 @@ def test_a_long_warmup_is_known_at_the_end_of_a_budget_in_minutes(
     monkeypatch.setattr(Hare, "runs", 0)
     minutes = ("training.max_steps=null", "training.max_minutes=0.2", "training.schedule.cosine.warmup_steps")
     for warmup, note in ((1, ""), (4, "rises during"), (400, "never reaches its value: that takes 400 steps, not ")):
-        record = train(tiny(*minutes[:2], f"{minutes[2]}={warmup}"), tmp_path / str(warmup)).record
+        train(tiny(*minutes[:2], f"{minutes[2]}={warmup}"), tmp_path / str(warmup))
         printed = " ".join(capsys.readouterr().out.split())
         assert (f"note: the learning rate {note}" in printed) == bool(note)
-        assert record["minutes"] == pytest.approx(0.2, abs=0.2)
 
 
 def test_the_minutes_of_a_run_are_without_its_last_evaluation(
