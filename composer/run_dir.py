@@ -212,9 +212,7 @@ RECORD: Mapping[str, Check] = {
         )
     ),
     "resumed_with": _list_of(is_text),
-    "budgets": _list_of(
-        mapping_of(_is_number, max_steps=is_count, max_epochs=is_count, until_step=is_count, validated=_is_bool)
-    ),
+    "budgets": _list_of(mapping_of(_is_number, until_step=is_count, validated=_is_bool)),
     "finished_early": _is_bool,
     "data": mapping_of(
         folders=_list_of(is_text),

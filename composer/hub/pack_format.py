@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, NoReturn
 
 from composer.atomic_io import is_hash, open_regular
 from composer.errors import ComposerError, RunError, os_error_reason
-from composer.fingerprint import versions
 from composer.formatting import CONTROL_CHARACTERS
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import OWN, plug_ins
@@ -288,6 +287,8 @@ def read_recipe(path: Path, record: dict[str, Any], origin: str) -> Recipe:
     except RunError:
         raise
     except ComposerError as error:
+        from composer.fingerprint import versions  # late: it imports torch
+
         first = error.faults[0]
         theirs, ours = (record.get("versions") or {}).get("seqcomposer"), versions().get("seqcomposer")
         is_other = theirs and theirs != ours

@@ -126,7 +126,8 @@ class TrainingLoopCallback(Callback):
         """Stop if the budget is spent; put the next one in force where a reproduction's original got another."""
         if len(self.budgets) > 1 and self.progress.step == self.budgets[0].until_step:
             self.budgets.popleft()
-            self.update_progress(trainer, module)
+            self.progress = self.progress._replace(spent=0.0)
+            self.update_progress(trainer, module, wait=True)
             trainer.should_stop = False
         trainer.should_stop |= self.is_over()
 
@@ -149,7 +150,7 @@ class TrainingLoopCallback(Callback):
             decoded, samples = self.decoder.evaluate(pl_module.full_model(), self.ranks)
             scores |= decoded
         pl_module.log_dict(scores, logger=False)  # for other callbacks; loggers get the same row as metrics.jsonl
-        self.update_progress(trainer, pl_module, validated=True)  # so that a budget in minutes can end here
+        self.update_progress(trainer, pl_module, wait=True)  # so that a budget in minutes can end here
         row = self.new_row(trainer, scores)
         if self.logger:
             self.logger.validated(row | ({BUDGET_TRACE: [self.progress.spent]} if self.has_minutes else {}), samples)
@@ -171,15 +172,15 @@ class TrainingLoopCallback(Callback):
         if self.logger:
             self.logger.display.validating(self.progress.step, self.progress.spent)
 
-    def update_progress(self, trainer: Trainer, module: Seq2SeqModule, validated: bool = False) -> None:
-        """Measure how much of the budget is spent before the next step, `validated` or not; the same on all devices.
+    def update_progress(self, trainer: Trainer, module: Seq2SeqModule, wait: bool = False) -> None:
+        """Measure how much of the budget is spent before the next step; the same on all devices, which `wait` for it.
 
         A reproduction takes it from the metrics of its original, whose clock it cannot repeat.
         """
         step = trainer.global_step
         # devices agree about the time every ten steps alone: it makes each of them wait for the first
         budget = self.budgets[0]
-        has_time = self.ranks.world == 1 or (budget.max_minutes is not None and (validated or step % ROW_STEPS == 0))
+        has_time = self.ranks.world == 1 or (budget.max_minutes is not None and (wait or step % ROW_STEPS == 0))
         minutes = self.ranks.gather(self.clock.minutes())[0] if has_time else None
         spent = budget.spent(step, self.sampler.epochs(), minutes)
         spent = self.reproduced_pace.get(step, spent if has_time else max(spent, self.progress.spent))
@@ -262,7 +263,7 @@ class TrainingLoopCallback(Callback):
             raise RunFailed.of(f"the processes do not resume from the same checkpoint: {steps}", SHARE_FOLDER)
         while len(self.budgets) > 1 and (self.budgets[0].until_step or 0) <= self.progress.step:
             self.budgets.popleft()
-        self.update_progress(trainer, pl_module)
+        self.update_progress(trainer, pl_module, wait=True)
         if state:
             self.restore_streams(trainer, state["random"], state["sums"])
         elif self.ranks.rank:
@@ -283,7 +284,8 @@ class TrainingLoopCallback(Callback):
         if budget.until_step is not None:
             cause = "`--finish`"
         elif self.progress.spent >= 1.0:
-            cause = f"the budget ({budget.limits()}) is spent"
+            limits = ", ".join(f"{key} {limit:,.10g}" for key, limit in budget.as_dict().items())
+            cause = f"the budget ({limits}) is spent"
         logger.display.say(f"no further step after step {step:,}: {cause}; it ends with the best weights so far")
         if self.has_minutes and step > self.row_step:
             logger.metrics.write(self.new_row(trainer, {}) | {BUDGET_TRACE: self.row_pace})

@@ -101,7 +101,7 @@ def train_seed(run: RunDir, arguments: Sequence[str | Path]) -> int:
     command = [sys.executable, "-m", "composer.cli.main", "train", *map(str, arguments), "--run", str(run.path)]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background job; a training listens
     status = wait_forwarding_signals(subprocess.Popen(command, process_group=0))
-    if run_status(run) == "running":  # it was killed, and could not say so itself
+    if run.record.exists() and run.read().get("status") == "running":  # it was killed, and could not say so itself
         run.update(status="failed")
     return status
 
@@ -140,11 +140,6 @@ def check_single_process() -> None:
         message = "`--seeds` starts each training itself, and a launcher has started this process among others"
         fix = "start it without the launcher and set `trainer: {devices: N}`, or train each seed with `training.seed=N`"
         raise RunError.of(message, fix)
-
-
-def run_status(run: RunDir) -> str:
-    """Return the status in run.json, or "" if there is none."""
-    return str(run.read().get("status", "")) if run.record.exists() else ""
 
 
 def seed_runs(folder: Path, metric: str) -> SeedRuns:

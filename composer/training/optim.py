@@ -42,11 +42,6 @@ class Budget:
         values = {key: value for key, value in asdict(self).items() if value is not None}
         return values if self.until_step is not None else {key: values[key] for key in BUDGET_KEYS if key in values}
 
-    def limits(self) -> str:
-        """Return the limits in words."""
-        limits = {key: getattr(self, key) for key in BUDGET_KEYS}
-        return ", ".join(f"{key} {limit:,.10g}" for key, limit in limits.items() if limit is not None)
-
     def spent(self, steps: int, epochs: float, minutes: float | None) -> float:
         """Return the share of the budget that is used up, 0 to 1. `minutes` is None where they are not known now."""
         amounts = ((steps, self.max_steps), (epochs, self.max_epochs), (minutes, self.max_minutes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from composer.recipe.recipe import load
 from composer.run_dir import RunDir, read_metrics
 from composer.training import callback
 from composer.training.callback import TrainingLoopCallback
-from composer.training.optim import Budget, replace_budget
+from composer.training.optim import Budget, Progress, replace_budget
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny, same_weights
 
@@ -245,6 +246,23 @@ def test_the_minutes_of_a_run_are_without_its_last_evaluation(
     monkeypatch.setattr(callback, "Clock", Clock)
     monkeypatch.setattr("composer.training.train.evaluate_pairs", evaluate)
     assert train(tiny(), tmp_path / "run").record["minutes"] == 0.0
+
+
+@pytest.mark.parametrize("limit", ["max_steps", "max_minutes"])
+def test_of_several_processes_the_next_budget_is_not_spent_at_once(tiny: Tiny, limit: str) -> None:
+    class TwoRanks:
+        world = 2
+
+        def gather(self, value: float) -> list[float]:
+            return [value, value]
+
+    budgets = [Budget(**{limit: 7}, until_step=7, validated=True), Budget(**{limit: 14})]
+    loop = TrainingLoopCallback(tiny(), SimpleNamespace(epochs=lambda: 1.0), Path(), budgets=budgets)  # type: ignore[arg-type]
+    loop.ranks, loop.clock = TwoRanks(), SimpleNamespace(minutes=lambda: 7.0)  # type: ignore[assignment]
+    loop.progress = Progress(7, 1.0)
+    loop.next_budget(SimpleNamespace(global_step=7, should_stop=True), SimpleNamespace())  # type: ignore[arg-type]
+    assert loop.progress.spent == 0.5
+    assert not loop.is_over()
 
 
 def test_budgets_in_order() -> None:
