@@ -347,7 +347,7 @@ def test_given_targets_are_scored_as_translations_are(run: Run) -> None:
         assert sum(known) == pytest.approx(one.score, abs=1e-4)
     short, long = run.score(["a", "b"], ["a", "b c d"])
     assert [len(one.log_probabilities) for one in (short, long)] == [2, 4]  # with eos
-    assert short.tokens[0] == "a"
+    assert (short.tokens, long.tokens) == (["a", "⟨eos⟩"], ["b", "c", "d", "⟨eos⟩"])
     assert long.total == pytest.approx(sum(long.log_probabilities))
     log_p = run.logits(["a", "b"], ["a", "b c d"]).log_softmax(-1)
     target = run.batch(["a", "b"], ["a", "b c d"])["target_out"]

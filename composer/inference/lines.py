@@ -16,7 +16,7 @@ from composer.data.stories import encode_side, story_fault, story_shape
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError, Fault, RunError
 from composer.inference.decode import SourceIds, evaluation_mode
-from composer.model.encoder_decoder import PAD, EncoderDecoder
+from composer.model.encoder_decoder import EOS, PAD, SPECIAL_TOKENS, EncoderDecoder
 from composer.recipe.recipe import Recipe
 
 POSITIONS = 2048
@@ -31,8 +31,8 @@ class Score(NamedTuple):
     log_probabilities: list[float]
 
 
-def score_targets(model: EncoderDecoder, encoded: Encoded, words: Sequence[str]) -> list[Score]:
-    """Return the score of every target; `words` has the token of each id."""
+def score_targets(model: EncoderDecoder, encoded: Encoded, tokenizers: Tokenizers) -> list[Score]:
+    """Return the score of every target."""
     scores: dict[int, Score] = {}
     with evaluation_mode([model]):
         for batch, logits in teacher_forced_logits(model, encoded):
@@ -40,7 +40,8 @@ def score_targets(model: EncoderDecoder, encoded: Encoded, words: Sequence[str])
             log_p = logits.float().log_softmax(-1).gather(-1, target[..., None])[..., 0]  # (B, T)
             for row, ids, values in zip(batch["rows"].tolist(), target.tolist(), log_p.tolist(), strict=True):
                 count = len(ids) - ids.count(PAD)
-                scores[row] = Score(sum(values[:count]), [words[token] for token in ids[:count]], values[:count])
+                texts = tokenizers.decode(TARGET, [[token] for token in ids[: count - 1]])
+                scores[row] = Score(sum(values[:count]), [*texts, SPECIAL_TOKENS[EOS]], values[:count])
     return [scores[row] for row in range(len(encoded))]
 
 

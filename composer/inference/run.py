@@ -130,7 +130,7 @@ class Run:
     def score(self, lines: Sequence[str], targets: Sequence[str] | None = None) -> list[Score]:
         """Return the log-probabilities of given targets, token by token and summed; see `batch`."""
         encoded = encode_targets(self.recipe, self.tokenizers, lines, targets)
-        return score_targets(self.model, encoded, self.tokenizers.vocabulary(TARGET))
+        return score_targets(self.model, encoded, self.tokenizers)
 
     def evaluate(self, split: str | None = None, data: str | Path | None = None) -> dict[str, Any]:
         """Return all scores on a split (default `test`), by the names under which they are logged: `test/loss` etc.
