@@ -16,9 +16,9 @@ from composer.recipe.recipe import load_text
 from composer.recipe.registry import blocks
 from composer.recipe.schema_reader import describe, scalar_text
 from composer.recipe.yaml_reader import dump
-from docs.hooks.corpus import ROOT, GalleryRecipe, find_blocks, gallery_recipes, model_stacks
+from docs.hooks.corpus import GalleryRecipe, find_blocks, gallery_recipes, model_stacks
 from docs.hooks.equations import render_paragraph, typeset
-from docs.hooks.markdown import code, collapsible, join_parts, table
+from docs.hooks.markdown import code, file_link, join_parts, table
 
 DECODER = ["rnn", "cross_attention"]
 MIN_HIDDEN_DIGITS = 6
@@ -165,13 +165,12 @@ def example_score(text: str) -> int:
 # ------------------------------------------------------------------------------------------- pages
 
 
-def block_page(name: str, source: str) -> str:
-    """Return the page of a block; `source` is the URL of the repository's files, or ""."""
+def block_page(name: str) -> str:
+    """Return the page of a block."""
     block, block_schema = parse_docstring(name), block_schemas()[name]
     first = block_schema.get("x-first")
     shorthand = f"`- {name}: VALUE` sets `{first}`." if first else ""
     return join_parts(
-        f"---\ntitle: {name}\n---",
         f"# `{name}`",
         *map(render_paragraph, block.body),
         "## Settings",
@@ -184,7 +183,8 @@ def block_page(name: str, source: str) -> str:
         "## Used by",
         _users(name),
         "## Source",
-        _source(name, source),
+        file_link(f"blocks/{name}.py", f"blocks/{name}.md"),
+        "Its test of the equation is in `tests/blocks`.",
     )
 
 
@@ -213,22 +213,12 @@ def _users(name: str) -> str:
     return more + ", ".join(links) if links else "No recipe of the repository."
 
 
-def _source(name: str, source: str) -> str:
-    text = (ROOT / f"blocks/{name}.py").read_text(encoding="utf-8")
-    file_link = f"[blocks/{name}.py]({source}/blocks/{name}.py)" if source else f"`blocks/{name}.py`"
-    lines = len(text.splitlines())
-    return join_parts(
-        f"{file_link}, {lines} lines. Its test of the equation is in `tests/blocks`.",
-        collapsible(f"blocks/{name}.py", code(text, "python")),
-    )
-
-
 def index_page() -> str:
     """Return the table of all blocks."""
     rows = [(f"[`{name}`]({name}.md)", typeset(rules["description"])) for name, rules in block_schemas().items()]
     return join_parts(
         "# Blocks",
         "A block is one item of a stack: `- name`, or `- name: {settings}`. "
-        "These pages are generated from the code of the blocks.",
+        "These pages are generated from the code of the blocks (`python -m docs.hooks.pages`).",
         table(("block", "what it is"), rows),
     )

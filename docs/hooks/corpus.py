@@ -127,10 +127,8 @@ class Cost(NamedTuple):
     svg: str
 
 
-def compute_costs(enabled: bool) -> dict[str, Cost]:
-    """Return the cost of each recipe by its slug, cached by code and fingerprints; {} if not enabled."""
-    if not enabled:
-        return {}
+def compute_costs() -> dict[str, Cost]:
+    """Return the cost of each recipe by its slug, cached by code and fingerprints."""
     cache = json.loads(CACHE.read_text(encoding="utf-8")) if CACHE.exists() else {}
     code = cost_code_sha256()
     keys = {recipe.slug: cache_key(recipe, code) for recipe in gallery_recipes()}
@@ -174,3 +172,13 @@ def load_results() -> dict[str, list[dict[str, Any]]]:
         for path, entry in results.items()
         if path in recipes and is_current(recipes[path].path, entry)
     }
+
+
+def measured_page(slug: str) -> str:
+    """Return the page of measurements that names a recipe by its path, or by a name that is no plain word."""
+    folder, _, name = slug.rpartition("/")
+    for page in sorted((ROOT / "docs").glob("measured-*.md")):
+        text = page.read_text(encoding="utf-8")
+        if slug in text or ("_" in name and f"{folder}/" in text and re.search(rf"\b{name}\b", text)):
+            return page.name
+    return ""

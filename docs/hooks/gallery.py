@@ -10,8 +10,8 @@ from statistics import mean
 from typing import Any
 
 from composer.recipe.metrics import METRICS
-from docs.hooks.corpus import RECIPES, Cost, GalleryRecipe, gallery_recipes, load_results
-from docs.hooks.markdown import code, collapsible, format_si, join_parts, table
+from docs.hooks.corpus import ROOT, Cost, GalleryRecipe, gallery_recipes, load_results, measured_page
+from docs.hooks.markdown import code, collapsible, file_link, format_si, join_parts, table
 
 Run = Mapping[str, Any]
 Costs = Mapping[str, Cost]
@@ -21,7 +21,8 @@ SPLITS = {"test": "the test data", "val": "the validation data"}
 INTRODUCTION = """\
 Every recipe of the repository. Parameters and FLOPs (for a pair of 32 source and 32 target tokens) are those of
 `plan`; scores are on test data, from finished runs. A star marks runs with settings that differ from the recipe, most
-often a smaller budget; the recipe's page lists them."""
+often a smaller budget; the recipe's page lists them. Recipes that nobody has trained here, most at the size of their
+paper, are *not run*; of some an *earlier version* was."""
 FOLDER_TITLES = {
     "quickstart": "Quick start",
     "papers": "The literature",
@@ -37,24 +38,21 @@ FOLDER_TITLES = {
 }
 
 
-def recipe_page(recipe: GalleryRecipe, costs: Costs) -> str:
+def recipe_page(recipe: GalleryRecipe, cost: Cost) -> str:
     """Return the page of a recipe."""
+    name = recipe.slug.rpartition("/")[2]
     return join_parts(
-        f"---\ntitle: {recipe.slug.rpartition('/')[2]}\n---",
-        f"# {recipe.slug.rpartition('/')[2]}",
+        f"# {name}",
         link_arxiv(recipe.description),
-        picture_link(recipe, costs.get(recipe.slug)),
+        picture(f"{name}.svg", name),
         "## Cost",
-        cost_line(costs.get(recipe.slug)),
+        cost_line(cost),
         "## Scores",
-        score_tables(load_results().get(recipe.slug, ())),
+        score_tables(load_results().get(recipe.slug, ())) or no_scores(recipe, f"gallery/{recipe.slug}.md"),
         "## Recipe",
         code(f"seqcomposer check recipes/{recipe.slug}.yaml\nseqcomposer train recipes/{recipe.slug}.yaml", "sh"),
         code(recipe.text, "yaml", f"recipes/{recipe.slug}.yaml"),
-        *(
-            collapsible(f"{path.relative_to(RECIPES.parent)}", code(path.read_text(encoding="utf-8"), "yaml"))
-            for path in recipe.extends
-        ),
+        *(file_link(f"{path.relative_to(ROOT)}", f"gallery/{recipe.slug}.md") for path in recipe.extends),
         collapsible("Without `extends` and `vars`", code(recipe.recipe.dump(), "yaml")),
     )
 
@@ -65,16 +63,13 @@ def link_arxiv(text: str) -> str:
     return re.sub(r"arXiv (\d{4}\.\d{4,5})", r"[arXiv \1](https://arxiv.org/abs/\1)", text)
 
 
-def picture_link(recipe: GalleryRecipe, cost: Cost | None) -> str:
-    """Return the link to the drawing, which is beside the page."""
-    name = recipe.slug.rpartition("/")[2]
-    return f"![The architecture of {name}]({name}.svg){{ .picture loading=lazy }}" if cost else ""
+def picture(file: str, name: str, attributes: str = "") -> str:
+    """Return a drawing, loaded when it comes into view."""
+    return f'<img src="{file}" alt="The architecture of {name}"{attributes} loading="lazy">'
 
 
-def cost_line(cost: Cost | None) -> str:
+def cost_line(cost: Cost) -> str:
     """Return the cost as a sentence."""
-    if cost is None:
-        return "Not computed for this copy of the site; run `seqcomposer plan`."
     state = f"{format_si(cost.state_bytes)}B of decoding state" if cost.state_bytes else "no decoding state"
     return (
         f"{cost.parameters:,} parameters; {format_si(cost.flops)}FLOPs for a pair of 32 source and 32 target tokens; "
@@ -88,9 +83,16 @@ def cost_line(cost: Cost | None) -> str:
 def score_tables(runs: Sequence[Run]) -> str:
     """Return the tables of a recipe's runs: those with test scores, then those with validation scores only."""
     if not runs:
-        return "Not run."
+        return ""
     parts = [[run for run in runs if scored_split(run) == split] for split in ("test", "val")]
     return join_parts(*(score_table(part) for part in parts if part), provenance(runs))
+
+
+def no_scores(recipe: GalleryRecipe, page: str) -> str:
+    """Return why a recipe has no scores: an earlier version of it was run, or nobody has run it here."""
+    if measured := measured_page(recipe.slug):
+        return f"[An earlier version]({'../' * page.count('/')}{measured}) was run."
+    return "Not run."
 
 
 def score_table(runs: Sequence[Run]) -> str:
@@ -177,23 +179,24 @@ def provenance(runs: Sequence[Run]) -> str:
 
 def index_page(costs: Costs) -> str:
     """Return the index of all recipes, by folder."""
-    parts = ["---\nhide: [toc]\n---", "# Gallery", INTRODUCTION]
+    parts = ["# Gallery", INTRODUCTION]
     for folder in dict.fromkeys(recipe.folder for recipe in gallery_recipes()):
         recipes = [recipe for recipe in gallery_recipes() if recipe.folder == folder]
         rows = [index_row(recipe, costs) for recipe in recipes]
         parts += [
             f"## {FOLDER_TITLES.get(folder, folder)}",
-            table(("recipe", "description", "parameters", "FLOPs", "score"), rows, 3),
+            table(("", "recipe", "description", "parameters", "FLOPs", "score"), rows, 3),
         ]
     return join_parts(*parts)
 
 
 def index_row(recipe: GalleryRecipe, costs: Costs) -> tuple[str, ...]:
     """Return the row of a recipe."""
-    cost = costs.get(recipe.slug)
-    numbers = (format_si(cost.parameters), format_si(cost.flops)) if cost else ("–", "–")
-    name = recipe.slug.rpartition("/")[2]
-    return (f"[{name}]({recipe.slug}.md)", link_arxiv(first_sentence(recipe.description)), *numbers, best_score(recipe))
+    cost, name = costs[recipe.slug], recipe.slug.rpartition("/")[2]
+    text = link_arxiv(first_sentence(recipe.description))
+    thumbnail = picture(f"{recipe.slug}.svg", name, ' width="120"')
+    numbers = (format_si(cost.parameters), format_si(cost.flops))
+    return (thumbnail, f"[{name}]({recipe.slug}.md)", text, *numbers, best_score(recipe))
 
 
 def first_sentence(text: str) -> str:
@@ -206,7 +209,8 @@ def best_score(recipe: GalleryRecipe) -> str:
     """Return the score of the runs with the fewest differences from the recipe."""
     runs = load_results().get(recipe.slug, ())
     if not runs:
-        return "not&nbsp;run"
+        measured = measured_page(recipe.slug)
+        return f"[earlier version](../{measured})" if measured else "not&nbsp;run"
     fewest = min(len(differences_except_seed(run)) for run in runs)
     nearest = [run for run in runs if len(differences_except_seed(run)) == fewest]
     nearest = [run for run in nearest if scored_split(run) == "test"] or nearest

@@ -23,9 +23,13 @@ def code(text: str, language: str = "", title: str = "") -> str:
 
 
 def collapsible(title: str, content: str) -> str:
-    """Return a collapsible note."""
-    inner = "\n".join(f"    {line}" if line else "" for line in content.splitlines())
-    return f'??? note "{title}"\n\n{inner}'
+    """Return a note that unfolds, on the site and in the repository."""
+    return f'<details markdown="1">\n<summary>{title}</summary>\n\n{content}\n\n</details>'
+
+
+def file_link(name: str, page: str) -> str:
+    """Return a link to a file of the repository from a page of docs/."""
+    return f"[`{name}`]({'../' * (page.count('/') + 1)}{name})"
 
 
 def join_parts(*parts: str) -> str:

@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: generated pages, sections of other files, and the navigation."""
+"""Hooks of mkdocs: the navigation, and content of other files. `docs.hooks.pages` generates pages."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import Files
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from composer.recipe.registry import CHOICES
-from docs.hooks import block_pages, commands, gallery, reference_pages
-from docs.hooks.corpus import ROOT, compute_costs, gallery_recipes
+from docs.hooks import block_pages, gallery
+from docs.hooks.corpus import ROOT, gallery_recipes
+from docs.hooks.markdown import code, collapsible
 
+FILE_LINK = re.compile(r"^\[`([\w./-]+)`\]\((?:\.\./)+\1\)$", re.MULTILINE)
+"""A paragraph that is a link to a file of the repository."""
 INCLUDE = re.compile(r"^<!-- from (\S+): (.+) -->\n(?:.*\n)*?<!-- to here -->$", re.MULTILINE)
 
 
@@ -50,34 +53,18 @@ def reference_entries() -> list[Any]:
     return ["reference/commands.md", "reference/keys.md", *(f"reference/{table}.md" for table in CHOICES)]
 
 
-def on_files(files: Files, config: Any) -> Files:
-    """Add the generated pages."""
-    for path, content in generate_pages(config).items():
-        if path in files.src_uris:  # a stub for readers of the repository
-            files.remove(files.src_uris[path])
-        files.append(File.generated(config, path, content=content))
-    return files
-
-
-def generate_pages(config: Any) -> dict[str, str]:
-    """Return every generated page and drawing by its path."""
-    source = f"{config.repo_url.rstrip('/')}/blob/main" if config.repo_url else ""
-    costs = compute_costs(bool(config.extra["costs"]))
-    pages = {
-        "blocks/index.md": block_pages.index_page(),
-        "gallery/index.md": gallery.index_page(costs),
-        "reference/keys.md": reference_pages.sections_page(),
-        "reference/commands.md": commands.page(),
-    }
-    pages |= {f"blocks/{name}.md": block_pages.block_page(name, source) for name in block_pages.block_schemas()}
-    pages |= {f"gallery/{recipe.slug}.md": gallery.recipe_page(recipe, costs) for recipe in gallery_recipes()}
-    pages |= {f"gallery/{slug}.svg": cost.svg for slug, cost in costs.items()}
-    return pages | {f"reference/{table}.md": reference_pages.choice_page(table) for table in CHOICES}
-
-
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Replace include comments by sections of other files."""
+    """Replace include comments by sections of other files, and links to files of the repository by their content."""
+    if page.file.src_uri == "gallery/index.md":
+        page.meta["hide"] = ["toc"]  # its tables want room
+    markdown = FILE_LINK.sub(lambda match: embed_file(match[1]), markdown)
     return INCLUDE.sub(lambda match: read_section(ROOT / match[1], match[2]), markdown)
+
+
+def embed_file(name: str) -> str:
+    """Return the content of a file of the repository, folded."""
+    language = {".py": "python", ".yaml": "yaml"}[Path(name).suffix]
+    return collapsible(name, code((ROOT / name).read_text(encoding="utf-8"), language))
 
 
 def read_section(file: Path, title: str) -> str:

@@ -304,7 +304,17 @@ def check_options(command: list[str]) -> None:
             _check_script_options(script, words)
         elif "/" in words[0] and (ROOT / words[0]).exists():
             continue
-        elif words[0] not in OTHER_COMMANDS | {"echo", "cat", "sbatch", "head"}:
+        elif words[0] not in OTHER_COMMANDS | {
+            "echo",
+            "cat",
+            "sbatch",
+            "head",
+            "mkdir",
+            "curl",
+            "gunzip",
+            "tar",
+            "sacrebleu",
+        }:
             raise PageError(f"`{words[0]}` is not a known command")
 
 

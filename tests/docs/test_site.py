@@ -14,13 +14,14 @@ from tests.docs.fenced import ROOT
 
 pytest.importorskip("material")
 from docs.hooks import gallery
+from docs.hooks import pages as generated_pages
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the site without costs and drawings, which take a minute."""
+    """Build the site of the pages that are committed."""
     target = tmp_path_factory.mktemp("site")
-    environment = {**os.environ, "DOCS_COSTS": "false", "NO_MKDOCS_2_WARNING": "1"}
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(target)]
     process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
@@ -33,6 +34,38 @@ def test_every_block_and_every_recipe_has_a_page(site: Path) -> None:
     recipes = {path for path in (ROOT / "recipes").rglob("*.yaml") if not {"fragments", "sweeps"} & set(path.parts)}
     pages = {path.relative_to(site / "gallery").with_suffix("").as_posix() for path in site.glob("gallery/**/*.html")}
     assert pages == {path.relative_to(ROOT / "recipes").with_suffix("").as_posix() for path in recipes} | {"index"}
+
+
+COMMAND = "run `python -m docs.hooks.pages`, and commit what it writes"
+
+
+def test_the_pages_of_blocks_commands_and_keys_are_current() -> None:
+    pages = generated_pages.pages_of_code()
+    assert {name for name, text in pages.items() if read_page(name) != text} == set(), COMMAND
+    assert {name for name in committed_pages() if not name.startswith("gallery/")} == set(pages), COMMAND
+
+
+@pytest.mark.slow
+def test_the_pages_and_drawings_of_recipes_are_current() -> None:
+    pages = generated_pages.pages_of_recipes()
+    assert {name for name, text in pages.items() if read_page(name) != text} == set(), COMMAND
+    assert {name for name in committed_pages() if name.startswith("gallery/")} == set(pages), COMMAND
+
+
+def read_page(name: str) -> str | None:
+    file = ROOT / "docs" / name
+    return file.read_text(encoding="utf-8") if file.exists() else None
+
+
+def committed_pages() -> set[str]:
+    files = (path for folder in generated_pages.FOLDERS for path in (ROOT / "docs" / folder).rglob("*.*"))
+    return {path.relative_to(ROOT / "docs").as_posix() for path in files}
+
+
+def test_a_link_to_a_file_of_the_repository_is_its_content_on_the_site(site: Path) -> None:
+    page = (site / "blocks/rnn.html").read_text(encoding="utf-8")
+    assert "<summary>blocks/rnn.py</summary>" in page
+    assert "class Rnn(" in re.sub(r"<[^>]+>", "", page)
 
 
 def test_nothing_is_loaded_from_other_hosts(site: Path) -> None:
