@@ -141,11 +141,11 @@ def no_effect_faults(builder: RecordingBuilder, model: EncoderDecoder, sizes: Ma
     try:
         with torch.device("meta"):
             first_model = first.model(defaultdict(lambda: max(sizes.values()), sizes))
+        known = {*builder_faults(first), *rule_faults(first, first_model)}
     except RecipeError:
-        return [fault.as_warning() for fault in faults]
-    known = {*builder_faults(first), *rule_faults(first, first_model)}
+        known = set()
     # what changes nothing only since an override or an axis has its value is no fault of the recipe
-    return [fault if fault in known else fault.as_warning() for fault in faults]
+    return [fault if fault in known or fault.severity == "warning" else recipe.overruled(fault) for fault in faults]
 
 
 def builder_faults(builder: RecordingBuilder) -> Iterator[Fault]:

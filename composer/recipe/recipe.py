@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from composer.errors import Fault, KeyPath, RecipeError, fault_at, format_path
+from composer.errors import Fault, KeyPath, Mark, RecipeError, fault_at, format_path
 from composer.recipe import schema_generator
 from composer.recipe.canonical_form import check_block_count, fill_defaults, fingerprints
 from composer.recipe.extends_and_overrides import apply_overrides, extend
@@ -200,12 +200,28 @@ class Recipe:
         fault, (node, steps, _) = self.fault("unused", path, message, hint), self.locate(path)
         own = node.place.file == self.root.mark.file
         _, block_steps, _ = self.locate(path[:-1])
-        if own and steps[: len(block_steps)] == block_steps and not (self.file.parent / "run.json").is_file():
+        is_stored = any((self.file.parent / record).is_file() for record in ("run.json", "trial.json"))
+        if own and steps[: len(block_steps)] == block_steps and not is_stored:
             return fault
         node, steps, exact = self.locate(cause := cause or path[:-1])
-        at, name = node.place, cause[-1] if exact else (steps or cause)[-1]
-        where = f"{'' if at.file == fault.file else f'{at.file}, '}line {at.line}"
-        return replace(fault, message=f"{message}; see `{name}`, {where}").as_warning()
+        return _see(fault, cause[-1] if exact else (steps or cause)[-1], node.place)
+
+    def overruled(self, fault: Fault) -> Fault:
+        """Return the warning of what changes nothing only since an override or a sweep's axis, with the place of that.
+
+        Of several, it is the one that is nearest in the recipe.
+        """
+        before = {(node.place, node.mark) for _, node in _walk(self.unchanged)} if self.unchanged else set()
+        changes = [(path, node) for path, node in _walk(self.root) if path and (node.place, node.mark) not in before]
+        if not changes:  # something was removed
+            return fault.as_warning()
+
+        def nearness(change: tuple[KeyPath, Node]) -> tuple[int, int]:
+            ends = range(1, len(change[0]) + 1)
+            return sum(fault.path.startswith(format_path(change[0][:end])) for end in ends), len(ends)
+
+        path, node = max(changes, key=nearness)
+        return _see(fault, path[-1], node.place)
 
     def before_overrides(self) -> Recipe | None:
         """Return the recipe as it was before overrides or a sweep's axes; None without any, or if it is at fault."""
@@ -286,6 +302,22 @@ def first_setting(rules: Schema, path: KeyPath) -> str | None:
     tables: dict[KeyPath, str] = {("model",): "defaults", **{choice.key: table for table, choice in CHOICES.items()}}
     table = "block" if is_block_path(path) else tables.get(path[:-1])
     return rules["$defs"].get(f"{table}.{path[-1]}", {}).get("x-first")
+
+
+def _see(fault: Fault, name: str | int, at: Mark) -> Fault:
+    """Return the warning of a setting that changes nothing, with the second place."""
+    where = f"{'' if at.file == fault.file else f'{at.file}, '}line {at.line}"
+    return replace(fault, message=f"{fault.message}; see `{name}`, {where}").as_warning()
+
+
+def _walk(node: Node, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Node]]:
+    """Yield every node with its path, the outer before the inner."""
+    yield path, node
+    value = node.value
+    for step, child in (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    ):
+        yield from _walk(child, (*path, step))
 
 
 def _child(node: Node, step: str | int) -> Node | None:

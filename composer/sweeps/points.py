@@ -114,8 +114,8 @@ class PointCost:
     """A point and its costs.
 
     `fingerprint` is "" if the recipe itself cannot be read, `at_most` says that the costs are upper bounds, since the
-    size of a vocabulary is not known yet, `faults` are why it cannot be trained, `warnings` what its steps never reach,
-    `condition` is the one of `where` that excludes it, and `same_as` an earlier point of one fingerprint.
+    size of a vocabulary is not known yet, `faults` are why it cannot be trained, `warnings` what changes nothing or is
+    never reached, `condition` is the one of `where` that excludes it, `same_as` an earlier point of one fingerprint.
     """
 
     point: Point
@@ -146,7 +146,7 @@ class PointCost:
 
 
 class CostPlanner:
-    """Plans the models of a sweep's points: each model once, since most axes do not change it.
+    """Plans the models of a sweep's points: once those that differ in the optimizer alone.
 
     Where the data are on this machine, each tokenizer is trained once, in memory, so that costs are those of the model
     that will be trained. Otherwise they are upper bounds.
@@ -157,13 +157,14 @@ class CostPlanner:
         self.vocabularies: dict[str, dict[str, int] | None] = {}
 
     def plan(self, recipe: Recipe) -> dict[str, Any]:
-        """Return the COSTS of a recipe's model and `at_most`. Imports torch. Raises RecipeError with every fault."""
-        parts = [recipe.model, recipe.dataset, recipe.decoding, recipe.training["scheduled_sampling"]]
-        model = json.dumps(parts, sort_keys=True)
-        if model not in self.costs:
+        """Return COSTS, `at_most` and `warnings` of a recipe's plan. Imports torch. Raises RecipeError, every fault."""
+        # all that a plan depends on: settings that change nothing may stand in every section
+        training = {key: value for key, value in recipe.training.items() if key not in ("seed", "optimizer")}
+        key = json.dumps({**recipe.canonical, "name": "", "training": training}, sort_keys=True)
+        if key not in self.costs:
             plan = recipe.plan(self.trained_vocabularies(recipe))
-            self.costs[model] = {key: getattr(plan, key) for key in (*COSTS, "at_most")}
-        return self.costs[model]
+            self.costs[key] = {name: getattr(plan, name) for name in (*COSTS, "at_most", "warnings")}
+        return self.costs[key]
 
     def trained_vocabularies(self, recipe: Recipe) -> dict[str, int] | None:
         """Return the sizes of a recipe's vocabularies, or None without the data on which its tokenizer is trained."""
@@ -192,7 +193,8 @@ def cost_point(sweep: Sweep, point: Point, planner: CostPlanner | None = None) -
         cost = replace(cost, fingerprint=point_fingerprint(recipe))
         if cost.condition:
             return cost
-        costs = {**(planner or CostPlanner()).plan(recipe), "warnings": [*budget_warnings(recipe, None)]}
+        costs = (planner or CostPlanner()).plan(recipe)
+        costs = {**costs, "warnings": [*costs["warnings"], *budget_warnings(recipe, None)]}
     except RecipeError as error:
         return replace(cost, faults=error.faults)
     return replace(cost, **costs, condition=violated_condition(sweep, point, costs))
@@ -345,7 +347,12 @@ def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, Any]:
     """Return the points of a dry run as plain data."""
     keys = ("point", "fingerprint", "status", "same_as", *COSTS, "at_most", "condition")
     rows = [
-        {"number": number, **{key: getattr(point, key) for key in keys}, "errors": [f.as_dict() for f in point.faults]}
+        {
+            "number": number,
+            **{key: getattr(point, key) for key in keys},
+            "errors": [fault.as_dict() for fault in point.faults],
+            "warnings": [fault.as_dict() for fault in point.warnings],
+        }
         for number, point in enumerate(points, start=1)
     ]
     search = sweep.search
