@@ -79,6 +79,6 @@ def test_a_pipe_gets_every_byte_of_a_translation(
     class Opened:
         recipe = None
 
-    monkeypatch.setattr(filter_, "open_run", lambda path, overrides: Opened)
+    monkeypatch.setattr(filter_, "open_run", lambda *_: Opened)
     filter_.translate(["run"], source=tmp_path / "in")
     assert output.getvalue().decode() == f"{expected}\n"
