@@ -39,6 +39,8 @@ class ActiveMemory(Block):
     the grid.
     """
 
+    family = "convolution"
+
     def __init__(
         self,
         site: Site,

@@ -19,6 +19,8 @@ class Add(Block):
     Raises BlockError where a name is unknown, has other positions than the stream or another width.
     """
 
+    family = "combination"
+
     def __init__(self, site: Site, *, of: NameList, scale: Positive = 1.0) -> None:
         super().__init__()
         self.names, self.scale = as_tuple(of), scale

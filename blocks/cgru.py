@@ -48,6 +48,8 @@ class Cgru(Block):
     where plain gates have a saturation cost, for settings of a dropout of 0, and for diagonal gates of 1 or 2 features.
     """
 
+    family = "convolution"
+
     def __init__(
         self,
         site: Site,

@@ -19,6 +19,8 @@ class Concat(Block):
     Raises BlockError where a name is unknown or has other positions than the stream.
     """
 
+    family = "combination"
+
     def __init__(self, site: Site, *, of: NameList) -> None:
         super().__init__()
         self.names = as_tuple(of)

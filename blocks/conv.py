@@ -36,6 +36,8 @@ class Conv(Block):
     convolution, and for the dilation of a kernel of 1.
     """
 
+    family = "convolution"
+
     def __init__(
         self,
         site: Site,

@@ -25,6 +25,8 @@ class Conv2d(Block):
     Raises BlockError where a sequence arrives, and on a causal site.
     """
 
+    family = "convolution"
+
     def __init__(
         self,
         site: Site,

@@ -62,6 +62,8 @@ class CrossAttention(Block):
     heads or widths do not fit, and where a setting lacks another that it needs.
     """
 
+    family = "attention"
+
     def __init__(
         self,
         site: Site,

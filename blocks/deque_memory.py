@@ -35,5 +35,7 @@ class DequeMemory(NeuralStack):
     Raises BlockError where a grid arrives, for another initial state, and where what is copied is of another kind.
     """
 
+    family = "memory"
+
     def __init__(self, site: Site, *, width: Count | None = None, initial_state: InitialState = "zeros") -> None:
         super().__init__(site, "deque_memory", DEQUE, width, initial_state)

@@ -38,6 +38,8 @@ class DiscreteStacks(Block):
     what is copied is of another kind.
     """
 
+    family = "memory"
+
     def __init__(
         self,
         site: Site,

@@ -16,6 +16,8 @@ class Dropout(Block):
     Shapes: (B, T, D) -> (B, T, D), or so for each cell of a grid.
     """
 
+    family = "normalization"
+
     def __init__(self, site: Site, *, rate: Rate = 0.0) -> None:
         super().__init__()
         self.drop = nn.Dropout(rate)

@@ -21,6 +21,8 @@ class FeedForward(Block):
     Shapes: (B, T, D) -> (B, T, D), or so for each cell of a grid.
     """
 
+    family = "position-wise"
+
     def __init__(
         self, site: Site, *, hidden: Count | None = None, activation: Activation = "relu", dropout: Rate = 0.0
     ) -> None:

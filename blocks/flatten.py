@@ -18,6 +18,8 @@ class Flatten(Block):
     that shortens the stream.
     """
 
+    family = "shape"
+
     def __init__(self, site: Site) -> None:
         super().__init__()
         stream = site.grid("flatten")

@@ -30,6 +30,8 @@ class Grid(Block):
     Raises BlockError where a grid arrives already, and in a decoder, where the answer's size is not known.
     """
 
+    family = "shape"
+
     def __init__(self, site: Site, *, columns: Count = 4, max_length_ratio: LengthRatio = 2.0) -> None:
         super().__init__()
         stream = site.sequence("grid")

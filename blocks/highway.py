@@ -21,6 +21,8 @@ class Highway(Wrapper):
     Raises BlockError where the stack changes the width, the length or the kind of the stream.
     """
 
+    family = "structure"
+
     def __init__(self, site: Site, *, stack: Blocks) -> None:
         super().__init__()
         self.stack = site.stack(("stack",), stack)

@@ -13,6 +13,8 @@ class Identity(Block):
     Shapes: (B, T, D) -> (B, T, D), or so for each cell of a grid.
     """
 
+    family = "position-wise"
+
     def __init__(self, site: Site) -> None:
         super().__init__()
         self.out = site.stream

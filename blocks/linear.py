@@ -23,6 +23,8 @@ class Linear(Block):
     Shapes: (B, T, .) -> (B, T, width), or so for each cell of a grid.
     """
 
+    family = "position-wise"
+
     def __init__(
         self,
         site: Site,

@@ -19,6 +19,8 @@ class Maxout(Block):
     Shapes: (B, T, .) -> (B, T, width), or so for each cell of a grid.
     """
 
+    family = "position-wise"
+
     def __init__(self, site: Site, *, pieces: Few = 2, width: Count | None = None) -> None:
         super().__init__()
         width = site.width if width is None else width

@@ -73,6 +73,8 @@ class MemoryNetwork(Block):
     is a grid.
     """
 
+    family = "memory"
+
     linear: Tensor
 
     def __init__(

@@ -18,6 +18,8 @@ class Multiply(Block):
     Raises BlockError where a name is unknown, has other positions than the stream or another width.
     """
 
+    family = "combination"
+
     def __init__(self, site: Site, *, of: NameList) -> None:
         super().__init__()
         self.names = as_tuple(of)

@@ -19,6 +19,8 @@ class NoInput(Block):
     Shapes: (B, T, .) -> (B, T, width); of a grid (B, T, W, .) -> (B, T, W, width).
     """
 
+    family = "combination"
+
     reads_stream = False
 
     def __init__(self, site: Site, *, width: Count | None = None) -> None:

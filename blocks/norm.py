@@ -24,6 +24,8 @@ class Norm(Block):
     Raises BlockError where one feature arrives and `kind` is layer.
     """
 
+    family = "normalization"
+
     def __init__(self, site: Site, *, kind: Literal["layer", "rms"] = "layer") -> None:
         super().__init__()
         if kind == "layer":

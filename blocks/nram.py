@@ -52,6 +52,8 @@ class Nram(Block):
     Raises BlockError on a causal site, where a grid arrives, and where M is less than 3.
     """
 
+    family = "memory"
+
     def __init__(
         self,
         site: Site,

@@ -54,6 +54,8 @@ class Ntm(Block):
     kind, and for a `memory` beside one that is copied.
     """
 
+    family = "memory"
+
     def __init__(
         self,
         site: Site,

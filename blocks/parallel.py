@@ -44,6 +44,8 @@ class Parallel(Block):
     Raises BlockError where there is no branch, where a name is taken, or where lengths, kinds or widths differ.
     """
 
+    family = "structure"
+
     def __init__(
         self,
         site: Site,

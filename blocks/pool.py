@@ -25,6 +25,8 @@ class Pool(Block):
     Raises BlockError on a causal site, and where a grid arrives.
     """
 
+    family = "convolution"
+
     def __init__(self, site: Site, *, how: Literal["last", "mean", "max", "attention"] = "last") -> None:
         super().__init__()
         stream = site.sequence("pool")

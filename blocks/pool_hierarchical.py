@@ -31,6 +31,8 @@ class PoolHierarchical(Block):
     Raises BlockError on a causal site, and where a grid arrives.
     """
 
+    family = "convolution"
+
     def __init__(
         self,
         site: Site,

@@ -28,6 +28,8 @@ class Positions(Block):
     sinusoidal positions.
     """
 
+    family = "position-wise"
+
     def __init__(
         self,
         site: Site,

@@ -21,6 +21,8 @@ class Read(Block):
     Raises BlockError where the name is unknown or has other positions than the stream.
     """
 
+    family = "combination"
+
     reads_stream = False
 
     def __init__(self, site: Site, *, of: Name) -> None:

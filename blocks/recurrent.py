@@ -33,6 +33,8 @@ class Recurrent(Block):
     width never settles, and where the stack changes the number of positions.
     """
 
+    family = "recurrence"
+
     def __init__(self, site: Site, *, stack: Blocks) -> None:
         super().__init__()
         site.sequence("recurrent")

@@ -79,6 +79,8 @@ class Repeat(Block):
     iteration or stands in a decoder, and where there are more sets than iterations, or nothing to have sets of.
     """
 
+    family = "structure"
+
     def __init__(
         self,
         site: Site,

@@ -27,6 +27,8 @@ class Residual(Wrapper):
     feature.
     """
 
+    family = "structure"
+
     def __init__(
         self,
         site: Site,

@@ -19,6 +19,8 @@ class Reverse(Block):
     Raises BlockError on a causal site, and where a grid arrives.
     """
 
+    family = "shape"
+
     def __init__(self, site: Site) -> None:
         super().__init__()
         self.out = site.sequence("reverse")

@@ -43,6 +43,8 @@ class Rnn(Block):
     `output_activation: none` of another cell, a state to copy of another kind.
     """
 
+    family = "recurrence"
+
     def __init__(
         self,
         site: Site,

@@ -33,6 +33,8 @@ class RnnCell(Block):
     another cell, and for a state to copy.
     """
 
+    family = "recurrence"
+
     def __init__(
         self,
         site: Site,

@@ -23,6 +23,8 @@ class Scale(Block):
     Shapes: (B, T, .) -> (B, T, .), or so for each cell of a grid.
     """
 
+    family = "normalization"
+
     def __init__(self, site: Site, *, factor: Positive = 1.0, gradient: Positive | None = None) -> None:
         super().__init__()
         self.factor, self.gradient = factor, gradient

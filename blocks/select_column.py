@@ -17,6 +17,8 @@ class SelectColumn(Block):
     Raises BlockError where a sequence arrives, and where the grid has no such column.
     """
 
+    family = "shape"
+
     def __init__(self, site: Site, *, index: NonNegativeInt = 0) -> None:
         super().__init__()
         stream = site.grid("select_column")

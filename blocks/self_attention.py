@@ -35,6 +35,8 @@ class SelfAttention(Block):
     even width, and for a `max_distance` of other positions than relative ones.
     """
 
+    family = "attention"
+
     def __init__(
         self,
         site: Site,

@@ -23,6 +23,8 @@ class SourceState(Block):
     Raises BlockError where there is no memory, or several and no `from`, and where it has no positions to follow.
     """
 
+    family = "recurrence"
+
     reads_stream = False
 
     def __init__(self, site: Site, *, from_: Memory | None = None) -> None:

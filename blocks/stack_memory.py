@@ -25,5 +25,7 @@ class StackMemory(NeuralStack):
     Raises BlockError where a grid arrives, for another initial state, and where what is copied is of another kind.
     """
 
+    family = "memory"
+
     def __init__(self, site: Site, *, width: Count | None = None, initial_state: InitialState = "zeros") -> None:
         super().__init__(site, "stack_memory", STACK, width, initial_state)

@@ -15,6 +15,8 @@ class SumColumns(Block):
     Raises BlockError where a sequence arrives.
     """
 
+    family = "shape"
+
     def __init__(self, site: Site) -> None:
         super().__init__()
         self.out = site.grid("sum_columns")._replace(grid=False, columns=0)

@@ -44,6 +44,8 @@ class SupportingFacts(Block):
     is one vector of a story, and where the question is missing or a grid.
     """
 
+    family = "memory"
+
     reads_stream = False
 
     def __init__(

@@ -19,6 +19,8 @@ class Use(Wrapper):
     Raises BlockError where no stack is called so, or where another stream arrives than at the use it shares with.
     """
 
+    family = "structure"
+
     def __init__(self, site: Site, *, stack: Name, copy: bool = False) -> None:
         super().__init__()
         self.stack = site.named_stack(stack, copy)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -243,33 +243,40 @@ def draw(recipe_or_run: AnyRecipe | AnyRun, overrides: Sequence[str] = ()) -> Dr
     """
     from composer.viz.architecture import draw as draw_recipe
 
-    if isinstance(recipe_or_run, (Recipe, RecipeObjectRoot)):
-        return draw_recipe(_to_recipe(recipe_or_run, overrides))
-    return draw_recipe(_recipe_or_path(recipe_or_run), _as_list(overrides))
+    return draw_recipe(_recipe_or_path(recipe_or_run, overrides))
 
 
 def diff(
-    a: AnyRecipe | AnyRun, b: AnyRecipe | AnyRun, data: str | Path | None = None, quick: bool = False
+    a: AnyRecipe | AnyRun,
+    b: AnyRecipe | AnyRun | None = None,
+    data: str | Path | None = None,
+    quick: bool = False,
+    overrides: Sequence[str] = (),
+    log: Callable[[str], None] | None = None,
 ) -> Difference:
     """Compare two recipes or runs block by block: `.text()`, `.as_json()`.
 
-    data: The folder in which data files are looked up first. quick: Skip the significance test, for which both runs
-    translate. Raises RecipeError with every fault, and RunError.
+    b: By default `a`, whose `overrides` are then what is shown. data: The folder in which data files are looked up
+    first. quick: Skip the significance test, for which both runs translate. overrides: `key=value` settings of `b`; a
+    run with these is a recipe. log: Receives a line before what takes long. Raises RecipeError with every fault, and
+    RunError.
     """
     from composer.comparison.diff import diff as compare
 
-    return compare(_recipe_or_path(a), _recipe_or_path(b), data, quick)
+    return compare(_recipe_or_path(a), _recipe_or_path(a if b is None else b, overrides), data, quick, log)
 
 
-def fingerprints(recipe_or_run: AnyRecipe | AnyRun, data: str | Path | None = None) -> dict[str, str]:
+def fingerprints(
+    recipe_or_run: AnyRecipe | AnyRun, data: str | Path | None = None, overrides: Sequence[str] = ()
+) -> dict[str, str]:
     """Return the SHA-256 fingerprints of a recipe or a run: `model`, `data`, and `run`, all that decides the training.
 
-    data: The folder in which data files are looked up first; they count by what is read from them. Raises RecipeError,
-    DataError and RunError.
+    data: The folder in which data files are looked up first; they count by what is read from them. overrides:
+    `key=value` settings; a run with these is a recipe. Raises RecipeError, DataError and RunError.
     """
     from composer.fingerprint import fingerprints as compute
 
-    return compute(_recipe_or_path(recipe_or_run), data)
+    return compute(_recipe_or_path(recipe_or_run, overrides), data)
 
 
 def export(
@@ -308,13 +315,19 @@ def schema() -> dict[str, Any]:
     return schema_generator.load()
 
 
-def _recipe_or_path(recipe_or_run: AnyRecipe | AnyRun) -> Recipe | str | Path:
-    """Turn recipe objects into a Recipe and an opened run into its folder; leave the rest. Raises RecipeError."""
-    if isinstance(recipe_or_run, RecipeObjectRoot):
-        return recipe_or_run.recipe()
-    if not isinstance(recipe_or_run, (Recipe, str, os.PathLike)):
+def _recipe_or_path(recipe_or_run: AnyRecipe | AnyRun, overrides: Sequence[str] = ()) -> Recipe | str | Path:
+    """Turn recipe objects, and what has overrides, into a Recipe, an opened run into its folder; leave other paths.
+
+    Raises RecipeError, and TypeError for overrides of a loaded recipe.
+    """
+    if isinstance(recipe_or_run, (Recipe, RecipeObjectRoot)):
+        return _to_recipe(recipe_or_run, overrides)
+    if not isinstance(recipe_or_run, (str, os.PathLike)):
         raise TypeError(f"this takes {RECIPES}; a run's folder, or a run that was opened; not {recipe_or_run!r:.80}")
-    return recipe_or_run if isinstance(recipe_or_run, (Recipe, str)) else Path(recipe_or_run)
+    path = Path(recipe_or_run)
+    if overrides:
+        return load(path / "recipe.yaml" if path.is_dir() else path, _as_list(overrides))
+    return recipe_or_run if isinstance(recipe_or_run, str) else path
 
 
 def _as_list(overrides: Sequence[str]) -> Sequence[str]:

@@ -351,6 +351,7 @@ class Block(nn.Module):
     max_target_ratio: float = (
         0.0  # how many times as long as the source an answer may be, where the answer's size matters here
     )
+    family: str = "other"  # the heading under which `seqcomposer blocks` lists it, and its colour in drawings
     reads_stream: bool = True  # whether anything depends on the stream that arrives
 
     def start(self, x: Tensor, context: Context) -> State:

@@ -11,6 +11,7 @@ import typer
 
 from composer import api
 from composer.cli import options
+from composer.cli.options import argument, option
 from composer.formatting import to_json
 
 commands = typer.Typer()
@@ -20,15 +21,17 @@ command = partial(options.with_examples, commands)
 @command(
     "seqcomposer diff recipes/ladder/gru.yaml recipes/ladder/gru_attention.yaml",
     "seqcomposer diff recipes/quickstart.yaml runs/quickstart",
+    "seqcomposer diff mine.yaml model.width=512 training.seed=2     # with and without these settings",
     "seqcomposer diff runs/one runs/other",
     "seqcomposer diff runs/mix-and-match#1 runs/mix-and-match#2     # trials of a sweep, by rank",
     "seqcomposer diff 'mine.yaml#score=dot,heads=4' 'mine.yaml#score=dot,heads=8'     # points of a sweep",
 )
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="A recipe, a run folder, or SWEEP#WHICH.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
+    a: Annotated[str, argument("A", "A recipe, a run folder, or SWEEP#WHICH.")],
+    b: Annotated[str | None, argument("B", "The other one.  [default: A]")] = None,
+    overrides: Annotated[list[str] | None, argument("key=value", "Override a setting of B.")] = None,
     data: options.DataDir = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Skip the significance test.")] = False,
+    quick: Annotated[bool, option("--quick", "Skip the significance test.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Compare two recipes or runs.
@@ -39,9 +42,11 @@ def diff(
     of paired tests on their translations of the test set. The exit status is 0 whether or not they differ, and 2 if one
     of them is refused.
     """
-    from composer.comparison.diff import diff as compare
-
-    difference = compare(a, b, data, quick, lambda line: options.echo(line, err=True))
+    others, settings = options.split_overrides([word for word in (b, *(overrides or ())) if word is not None])
+    if len(others) > 1 or not (others or settings):
+        raise typer.BadParameter("name two recipes or runs, or one and `key=value` settings")
+    log = partial(options.echo, err=True)
+    difference = api.diff(a, others[0] if others else None, data, quick, settings, log)
     if as_json:
         options.print_json(difference.as_json())
     else:
@@ -56,10 +61,7 @@ def diff(
 def draw(
     recipe: options.RecipeOrRun,
     overrides: options.Overrides = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", metavar="F", help="New .svg, .mmd, .md or .html file.  [default: Mermaid to stdout]"),
-    ] = None,
+    output: Annotated[Path | None, option("--output F", "A .svg, .mmd, .md or .html file.  [default: Mermaid]")] = None,
 ) -> None:
     """Draw the architecture of a recipe or a run.
 
@@ -68,11 +70,10 @@ def draw(
     that of the position before. A run is drawn with its own vocabulary sizes, a recipe with the largest that it allows.
     """
     from composer.viz.architecture import check_output
-    from composer.viz.architecture import draw as draw_recipe
 
     if output is not None:
         check_output(output)
-    drawing = draw_recipe(recipe, overrides or ())
+    drawing = api.draw(recipe, overrides or ())
     if output is None:
         options.echo(drawing.mermaid(), nl=False)
     else:
@@ -80,7 +81,12 @@ def draw(
 
 
 @command("seqcomposer fingerprints recipes/quickstart.yaml", "seqcomposer fingerprints runs/mine --json | jq -r .run")
-def fingerprints(path: options.RecipeOrRun, data: options.DataDir = None, as_json: options.AsJson = False) -> None:
+def fingerprints(
+    path: options.RecipeOrRun,
+    overrides: options.Overrides = None,
+    data: options.DataDir = None,
+    as_json: options.AsJson = False,
+) -> None:
     """Print SHA-256 fingerprints of model, data and run.
 
     They are of the model, the data, and all that decides a training. They do not depend on how the recipe is written:
@@ -89,9 +95,7 @@ def fingerprints(path: options.RecipeOrRun, data: options.DataDir = None, as_jso
     a run the recorded ones are printed, and that of its weights; a recipe or weights that were changed since are
     refused.
     """
-    from composer.fingerprint import fingerprints as fingerprints_of
-
-    prints = fingerprints_of(path, data)
+    prints = api.fingerprints(path, data, overrides or ())
     if as_json:
         options.print_json(prints)
     else:
@@ -100,24 +104,29 @@ def fingerprints(path: options.RecipeOrRun, data: options.DataDir = None, as_jso
 
 
 @command("seqcomposer blocks", "seqcomposer blocks self_attention")
-def blocks(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A block.")] = None) -> None:
-    """List the blocks, or describe one with its settings."""
+def blocks(
+    name: Annotated[str | None, argument("NAME", "A block.")] = None,
+) -> None:
+    """List the blocks by family, or describe one with its settings."""
     from rich.markup import escape
 
     if name is not None:
         print_block(name, api.blocks(name))
         return
     table = options.make_table(["block", "description"])
+    families: dict[str, list[tuple[str, str]]] = {}
     for key, block in api.blocks().items():
-        table.add_row(key, escape(block["description"]))
+        families.setdefault(block["x-family"], []).append((key, escape(block["description"])))
+    for family, members in sorted(families.items()):
+        table.add_row(f"\n[bold]{escape(family)}[/bold]")
+        for member in members:
+            table.add_row(*member)
     options.table_console().print(table)
 
 
 @command("seqcomposer schema > recipe.schema.json")
 def schema(
-    write: Annotated[
-        bool, typer.Option("--write", help="Regenerate the schema file and `composer.recipe.classes`.")
-    ] = False,
+    write: Annotated[bool, option("--write", "Regenerate the schema file and `composer.recipe.classes`.")] = False,
 ) -> None:
     """Print the JSON Schema of a recipe, for editors.
 

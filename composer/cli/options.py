@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,24 +22,31 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 DONE, FAILED, REFUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
-Recipe = Annotated[Path, typer.Argument(metavar="RECIPE", help="A recipe: a YAML file.")]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
-RecipeOrRun = Annotated[Path, typer.Argument(metavar="RECIPE|RUN", help="A recipe, or a run folder.")]
-Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="key=value", help="Override a setting; list items by index.")
-]
-DataDir = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="Look up data files here first, then next to the recipe.")
-]
-Checkpoint = Annotated[
-    str | None,
-    typer.Option(
-        "--checkpoint",
-        metavar="last|best|STEP",
-        help="Checkpoint in place of the final weights.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON to stdout and nothing else.")]
+
+def argument(metavar: str, text: str) -> Any:
+    """Return an argument of a command, with its help text."""
+    return typer.Argument(metavar=metavar, help=text)
+
+
+def option(declaration: str, text: str, **settings: Any) -> Any:
+    """Return an option of a command: `--run DIR` with a value, `--json` without, and its help text."""
+    name, _, metavar = declaration.partition(" ")
+    return typer.Option(name, metavar=metavar or None, help=text, **settings)
+
+
+Recipe = Annotated[Path, argument("RECIPE", "A recipe: a YAML file.")]
+Run = Annotated[Path, argument("RUN", "A run folder.")]
+RecipeOrRun = Annotated[Path, argument("RECIPE|RUN", "A recipe, or a run folder.")]
+Overrides = Annotated[list[str] | None, argument("key=value", "Override a setting; list items by index.")]
+DataDir = Annotated[Path | None, option("--data DIR", "Look up data files here first, then next to the recipe.")]
+Checkpoint = Annotated[str | None, option("--checkpoint last|best|STEP", "Checkpoint in place of the final weights.")]
+AsJson = Annotated[bool, option("--json", "Print JSON to stdout and nothing else.")]
+
+
+def split_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the files among words, and the `key=value` settings: all else that has a `=`, but points of sweeps."""
+    overrides = [word for word in words if re.match(r"[^#/]*=", word) and not Path(word).exists()]
+    return [word for word in words if word not in overrides], overrides
 
 
 def examples(*lines: str) -> str:

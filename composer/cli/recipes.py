@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from composer.cli import options
+from composer.cli.options import argument, option
 from composer.errors import ComposerError, Fault, count_faults
 from composer.formatting import format_bound, format_bytes, si
 from composer.recipe.metrics import format_score
@@ -28,11 +29,9 @@ command = partial(options.with_examples, commands)
     "seqcomposer new --source a.txt --target b.txt --output ab.yaml",
 )
 def new(
-    source: Annotated[Path, typer.Option("--source", metavar="F", help="Source text, one sentence per line.")],
-    target: Annotated[Path, typer.Option("--target", metavar="F", help="Target text, line by line.")],
-    output: Annotated[
-        Path | None, typer.Option("--output", metavar="F", help="The file to write.  [default: named after the texts]")
-    ] = None,
+    source: Annotated[Path, option("--source F", "Source text, one sentence per line.")],
+    target: Annotated[Path, option("--target F", "Target text, line by line.")],
+    output: Annotated[Path | None, option("--output F", "The file to write.  [default: named after the texts]")] = None,
 ) -> None:
     """Write a commented recipe for your own text.
 
@@ -45,13 +44,15 @@ def new(
     options.echo("\n".join(new_recipe.next_steps(source, target, path)))
 
 
-@command("seqcomposer check recipes/quickstart.yaml", "seqcomposer check --json mine/*.yaml")
+@command(
+    "seqcomposer check recipes/quickstart.yaml",
+    "seqcomposer check mine.yaml model.width=512",
+    "seqcomposer check --json mine/*.yaml",
+)
 def check(
-    recipes: Annotated[list[Path], typer.Argument(metavar="RECIPE", help="Recipes (YAML files).")],
+    recipes: Annotated[list[str], argument("RECIPE... [key=value]...", "Recipes, and settings.")],
     data: options.DataDir = None,
-    any_machine: Annotated[
-        bool, typer.Option("--any-machine", help="Leave out what only this machine cannot do: devices and memory.")
-    ] = False,
+    any_machine: Annotated[bool, option("--any-machine", "Ignore limits of this machine: devices, memory.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Report every error of recipes and their data.
@@ -61,11 +62,14 @@ def check(
     that has a fault. A recipe that `check` accepts trains, decodes and resumes. Writes nothing. Exit status 2 if there
     is an error, 0 with warnings.
     """
-    faults = [fault for recipe in recipes for fault in _faults_of(recipe, data, any_machine, quiet=as_json)]
+    files, overrides = options.split_overrides(recipes)
+    if not files:
+        raise typer.BadParameter("name a recipe")
+    faults = [x for file in files for x in _faults_of(Path(file), overrides, data, any_machine, quiet=as_json)]
     errors = [fault for fault in faults if fault.severity == "error"]
-    if not (errors or as_json) and len(recipes) == 1:
+    if not (errors or as_json) and len(files) == 1:
         folder = ["--data", str(data)] if data else []
-        options.echo(f"next: {shlex.join(['seqcomposer', 'train', str(recipes[0]), *folder])}")
+        options.echo(f"next: {shlex.join(['seqcomposer', 'train', *recipes, *folder])}")
     if as_json:
         options.print_json([fault.as_dict() for fault in sorted(set(faults))])
         raise typer.Exit(options.REFUSED if errors else options.DONE)
@@ -73,12 +77,12 @@ def check(
         raise ComposerError(errors)
 
 
-def _faults_of(path: Path, data: Path | None, any_machine: bool, quiet: bool) -> list[Fault]:
+def _faults_of(path: Path, overrides: list[str], data: Path | None, any_machine: bool, quiet: bool) -> list[Fault]:
     from composer.recipe.recipe import load
 
     try:
         with options.show_loading():
-            recipe = load(path, data_dir=data)
+            recipe = load(path, overrides, data)
             # imported late: an error in the text of a recipe needs no torch
             from composer.training.preflight import check_recipe
 
@@ -102,24 +106,37 @@ def print_warnings(warnings: Iterable[Fault]) -> None:
         options.echo(warning.render(), err=True)
 
 
-@command("seqcomposer plan recipes/quickstart.yaml", "seqcomposer plan --json mine.yaml | jq .parameters")
-def plan(recipe: options.Recipe, as_json: options.AsJson = False) -> None:
+@command(
+    "seqcomposer plan recipes/quickstart.yaml",
+    "seqcomposer plan mine.yaml model.width=512",
+    "seqcomposer plan --json mine.yaml | jq .parameters",
+)
+def plan(recipe: options.Recipe, overrides: options.Overrides = None, as_json: options.AsJson = False) -> None:
     """Show what a recipe costs, block by block.
 
     Those are width, parameters, FLOPs and decoding state of every block. The model is built by the same code as for
-    training, without allocating it. FLOPs and state are those of one pair of 32 source and 32 target tokens.
+    training, without allocating it. FLOPs and state are those of one pair of 32 source and 32 target tokens. Also shows
+    how much memory a training takes: weights, gradients, optimizer, and the activations of a batch.
     """
     from composer.recipe.recipe import load
 
-    loaded = load(recipe)
-    from composer.training.preflight import check_recipe
+    loaded = load(recipe, overrides or ())
+    from composer.training.preflight import activation_bytes, check_recipe, weight_bytes
 
     planned = check_recipe(loaded, any_machine=True, any_data=True)
     print_warnings(planned.warnings)
+    weights, activations = weight_bytes(loaded, planned.parameters), activation_bytes(loaded, planned.vocabularies)
     if as_json:
-        options.print_json(planned.as_json())
-    else:
-        print_plan(planned)
+        options.print_json(
+            {**planned.as_json(), "training": {"weight_bytes": weights, "activation_bytes": activations}}
+        )
+        return
+    print_plan(planned)
+    ((optimizer, _),), tokens = loaded.training["optimizer"].items(), loaded.training["tokens_per_batch"]
+    options.echo(
+        f"Training: {format_bytes(weights)} for weights, gradients and {optimizer}; activations of {tokens:,} tokens "
+        f"take about {format_bytes(activations)}."
+    )
 
 
 @command(
@@ -135,22 +152,11 @@ def train(
     recipe: options.Recipe,
     overrides: options.Overrides = None,
     data: options.DataDir = None,
-    run: Annotated[
-        Path | None, typer.Option("--run", metavar="DIR", help="The run folder.  [default: runs/NAME]")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue a run that was stopped or killed; start it if there is none.")
-    ] = False,
-    finish: Annotated[
-        bool, typer.Option("--finish", help="End a run that was stopped or killed with its best weights so far.")
-    ] = False,
-    from_run: Annotated[
-        Path | None, typer.Option("--from", metavar="RUN", help="Initialize the weights from another run.")
-    ] = None,
-    seeds: Annotated[
-        str | None,
-        typer.Option("--seeds", metavar="N|A,B,...", help="Train N seeds or these, in RUN/seed-N; see RUN/seeds.json."),
-    ] = None,
+    run: Annotated[Path | None, option("--run DIR", "The run folder.  [default: runs/NAME]")] = None,
+    resume: Annotated[bool, option("--resume", "Continue a run that was stopped or killed, or start it.")] = False,
+    finish: Annotated[bool, option("--finish", "End a run that was stopped or killed with its best weights.")] = False,
+    from_run: Annotated[Path | None, option("--from RUN", "Initialize the weights from another run.")] = None,
+    seeds: Annotated[str | None, option("--seeds N|A,B,...", "Train N seeds, or these; see RUN/seeds.json.")] = None,
 ) -> None:
     """Train a recipe and write a run folder.
 
@@ -192,22 +198,28 @@ def print_plan(plan: Plan) -> None:
     from rich.markup import escape
 
     table = options.make_table(["block", "width", "parameters", "FLOPs", "state"], right=4, footer=True)
-    loops, bounds = any(row.loops for row in plan.rows), ", at most" if plan.at_most else ""
-    if loops:
+    bounds = ", at most" if plan.at_most else ""
+    if loops := any(row.loops for row in plan.rows):
         table.add_column("runs position by position because it")
     for depth, label, row in _nested(plan.rows):
         numbers = (str(row.width), f"{row.parameters:,}", si(row.flops), format_bytes(row.state_bytes))
-        mark = bounds if row.at_most else ""
-        table.add_row("  " * depth + escape(label) + mark, *numbers, *([row.loops] if loops else []))
+        label += f" x {row.times}" if row.block == "repeat" else bounds if row.at_most else ""
+        label += ", tied" if row.tied_to else ""
+        table.add_row("  " * depth + escape(label), *numbers, *([row.loops] if loops else []))
     totals = (f"{plan.parameters:,}", si(plan.flops), format_bytes(plan.state_bytes))
     for column, total in zip(table.columns, (f"all{bounds}", "", *totals), strict=False):
         column.footer = total
-    console = options.table_console()
-    console.print(table)
+    options.table_console().print(table)
     sizes = ", ".join(f"{key} {size:,}" for key, size in plan.vocabularies.items())
-    console.print(f"FLOPs and state: one pair of {plan.tokens} + {plan.tokens} tokens, forward.", highlight=False)
-    reason = "; a trained tokenizer may have fewer" if plan.at_most else ""
-    console.print(f"Vocabularies: {format_bound(sizes, plan.at_most)}{reason}.", highlight=False)
+    notes = [f"FLOPs and state: one pair of {plan.tokens} + {plan.tokens} tokens, forward."]
+    notes += [f"Vocabularies: {format_bound(sizes, plan.at_most)}."]
+    if plan.at_most:
+        notes += ["At most: `train` trains the tokenizer, which learns fewer tokens from little text."]
+    if any(row.times != 1 for row in plan.rows):
+        notes += ["Rows in a repeat are of all its times together."]
+    if tied := dict.fromkeys(row.tied_to for row in plan.rows if row.tied_to):
+        notes += [f"Tied: the parameters are those of {' and '.join(tied)}, and count once in the sum."]
+    options.echo("\n".join(notes))
 
 
 def _nested(rows: Iterable[PlanRow]) -> Iterable[tuple[int, str, PlanRow]]:

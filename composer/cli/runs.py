@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from composer.cli import options
+from composer.cli.options import argument, option
 from composer.errors import RunError
 from composer.hub.remotes import DEFAULT_MAX_GIB
 from composer.recipe.metrics import METRICS_BY_LENGTH, format_score, metric_of
@@ -29,29 +30,21 @@ command = partial(options.with_examples, commands)
     "seqcomposer translate runs/mine --checkpoint best < test.en     # while it trains, or after an interruption",
 )
 def translate(
-    runs: Annotated[
-        list[str], typer.Argument(metavar="RUN|key=value", help="Run folders (several: an ensemble), then overrides.")
-    ],
-    beam: Annotated[int | None, typer.Option("--beam", min=1, metavar="N", help="Beam size.")] = None,
-    n_best: Annotated[int, typer.Option("--n-best", min=1, metavar="N", help="Hypotheses per source line.")] = 1,
-    scores: Annotated[bool, typer.Option("--scores", help="Print the score and a tab before each hypothesis.")] = False,
-    prefix: Annotated[
-        Path | None, typer.Option("--prefix", metavar="F", help="A file with a forced target prefix for each line.")
-    ] = None,
+    runs: Annotated[list[str], argument("RUN|key=value", "Runs (several: an ensemble), then overrides.")],
+    beam: Annotated[int | None, option("--beam N", "Beam size.", min=1)] = None,
+    n_best: Annotated[int, option("--n-best N", "Hypotheses per source line.", min=1)] = 1,
+    scores: Annotated[bool, option("--scores", "Print the score and a tab before each hypothesis.")] = False,
+    prefix: Annotated[Path | None, option("--prefix F", "A file with a forced target prefix for each line.")] = None,
     checkpoint: options.Checkpoint = None,
-    source: Annotated[
-        Path | None, typer.Option("--input", metavar="F", help="The text to translate.  [default: stdin]")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", metavar="F", help="The file to write.  [default: stdout]")
-    ] = None,
+    source: Annotated[Path | None, option("--input F", "The text to translate.  [default: stdin]")] = None,
+    output: Annotated[Path | None, option("--output F", "The file to write.  [default: stdout]")] = None,
 ) -> None:
     """Translate stdin to stdout, line by line.
 
     One line out for each line in, in order. An empty line stays empty.
     """
-    folders = [Path(argument) for argument in runs if not _is_override(argument)]
-    overrides = [argument for argument in runs if _is_override(argument)]
+    names, overrides = options.split_overrides(runs)
+    folders = [*map(Path, names)]
     if not folders:
         raise typer.BadParameter("name a run folder", param_hint="RUN")
     if text := next((folder for folder in folders[1:] if not folder.exists()), None):
@@ -63,10 +56,6 @@ def translate(
     translate_text(folders, overrides, beam=beam, n_best=n_best, scores=scores, checkpoint=checkpoint, **files)
 
 
-def _is_override(argument: str) -> bool:
-    return "=" in argument and not Path(argument).is_dir()
-
-
 @command(
     "seqcomposer evaluate runs/mine",
     "seqcomposer evaluate runs/mine --split val --json",
@@ -76,25 +65,11 @@ def _is_override(argument: str) -> bool:
 def evaluate(
     run: options.Run,
     overrides: options.Overrides = None,
-    split: Annotated[
-        str | None,
-        typer.Option("--split", metavar="NAME", help="test, val, train or a test set of the recipe.  [default: test]"),
-    ] = None,
-    sources: Annotated[
-        list[Path] | None,
-        typer.Option("--source", metavar="F", help="Text file in place of a split; one for each encoder."),
-    ] = None,
-    targets: Annotated[
-        list[Path] | None,
-        typer.Option("--target", metavar="F", help="Its references; again for further references of each line."),
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="Name of these files.  [default: the target's]")
-    ] = None,
-    hypotheses: Annotated[
-        Path | None,
-        typer.Option("--hypotheses", metavar="F", help="Write decoded lines, as JSON lines that COMET reads."),
-    ] = None,
+    split: Annotated[str | None, option("--split NAME", "test, val, train or a test set.  [default: test]")] = None,
+    sources: Annotated[list[Path] | None, option("--source F", "Text in place of a split; a file per encoder.")] = None,
+    targets: Annotated[list[Path] | None, option("--target F", "References; again for further ones per line.")] = None,
+    name: Annotated[str | None, option("--name NAME", "Name of these files.  [default: the target's]")] = None,
+    hypotheses: Annotated[Path | None, option("--hypotheses F", "Write the outputs as JSON lines, for COMET.")] = None,
     checkpoint: options.Checkpoint = None,
     data: options.DataDir = None,
     as_json: options.AsJson = False,
@@ -122,19 +97,11 @@ def evaluate(
 )
 def report(
     run: options.Run,
-    split: Annotated[
-        str | None,
-        typer.Option("--split", metavar="NAME", help="Split to report on.  [default: test, or val without one]"),
-    ] = None,
+    split: Annotated[str | None, option("--split NAME", "Split to report on.  [default: test, or else val]")] = None,
     checkpoint: options.Checkpoint = None,
     data: options.DataDir = None,
-    sentences: Annotated[
-        list[str] | None,
-        typer.Option("--sentence", metavar="TEXT", help="Sentence for attention maps; may be repeated."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", metavar="F", help="File to write.  [default: RUN/report.html]")
-    ] = None,
+    sentences: Annotated[list[str] | None, option("--sentence TEXT", "Sentence of attention maps; repeatable.")] = None,
+    output: Annotated[Path | None, option("--output F", "File to write.  [default: RUN/report.html]")] = None,
 ) -> None:
     """Write an HTML report: curves, translations, attention.
 
@@ -157,14 +124,10 @@ def report(
     "seqcomposer export runs/mine --ctranslate2 mine-ct2",
 )
 def export(
-    source: Annotated[Path, typer.Argument(metavar="RUN|RECIPE", help="A run folder, or a recipe: a YAML file.")],
+    source: Annotated[Path, argument("RUN|RECIPE", "A run folder, or a recipe: a YAML file.")],
     overrides: options.Overrides = None,
-    script: Annotated[
-        Path | None, typer.Option("--script", metavar="DIR", help="New folder of modules that need PyTorch alone.")
-    ] = None,
-    ctranslate2: Annotated[
-        Path | None, typer.Option("--ctranslate2", metavar="DIR", help="CTranslate2 folder, of a standard Transformer.")
-    ] = None,
+    script: Annotated[Path | None, option("--script DIR", "New folder of modules that need PyTorch alone.")] = None,
+    ctranslate2: Annotated[Path | None, option("--ctranslate2 DIR", "CTranslate2, of a standard Transformer.")] = None,
 ) -> None:
     """Export a model to PyTorch alone, or to CTranslate2.
 
@@ -196,13 +159,8 @@ def export(
 )
 def pack(
     run: options.Run,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", metavar="F|DIR", help="New .tar.gz file or folder.  [default: RECIPE-NAME.tar.gz]"),
-    ] = None,
-    license: Annotated[
-        str, typer.Option("--license", metavar="ID", help="License identifier of the hub: mit, cc-by-4.0.")
-    ] = "",
+    output: Annotated[Path | None, option("--output F|DIR", ".tar.gz file or folder.  [default: NAME.tar.gz]")] = None,
+    license: Annotated[str, option("--license ID", "License identifier of the hub: mit, cc-by-4.0.")] = "",
 ) -> None:
     """Pack a finished run into one archive or folder.
 
@@ -233,22 +191,14 @@ def pack(
 def pull(
     ref: Annotated[
         str,
-        typer.Argument(
-            metavar="REF",
-            help="A path, git+URL[@REVISION][#PATH], hub:OWNER/NAME[@REVISION][#PATH] or "
-            "wandb:[ENTITY/]PROJECT/NAME:VERSION.",
+        argument(
+            "REF",
+            "Path, git+URL[@REVISION][#PATH], hub:OWNER/NAME[@REVISION][#PATH] or wandb:[ENTITY/]PROJECT/NAME:VERSION.",
         ),
     ],
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", metavar="DIR", help="New run folder or recipe file.  [default: runs/NAME, or cache]"),
-    ] = None,
-    sha256: Annotated[
-        str | None, typer.Option("--sha256", metavar="HEX", help="Expected SHA-256 of the download; fail on mismatch.")
-    ] = None,
-    max_gib: Annotated[
-        float, typer.Option("--max-gib", metavar="N", min=0.001, help="Refuse downloads larger than N GiB.")
-    ] = DEFAULT_MAX_GIB,
+    output: Annotated[Path | None, option("--output DIR", "Folder or recipe.  [default: runs/NAME, or cache]")] = None,
+    sha256: Annotated[str | None, option("--sha256 HEX", "Expected SHA-256 of the download; fail on mismatch.")] = None,
+    max_gib: Annotated[float, option("--max-gib N", "Refuse downloads above N GiB.", min=0.001)] = DEFAULT_MAX_GIB,
 ) -> None:
     """Download a packed run or a recipe.
 

@@ -10,6 +10,7 @@ import typer
 
 from composer import api
 from composer.cli import options
+from composer.cli.options import argument, option
 
 commands = typer.Typer()
 command = partial(options.with_examples, commands)
@@ -22,20 +23,14 @@ command = partial(options.with_examples, commands)
     "seqcomposer sweep mine.yaml --wandb wandb.yaml     # then: wandb sweep wandb.yaml",
 )
 def sweep(
-    file: Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep: a YAML file.")],
+    file: Annotated[Path, argument("SWEEP", "A sweep: a YAML file.")],
     overrides: options.Overrides = None,
-    workers: Annotated[int, typer.Option("--workers", min=1, metavar="N", help="Trials trained in parallel.")] = 1,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the points and their costs only.")] = False,
+    workers: Annotated[int, option("--workers N", "Trials trained in parallel.", min=1)] = 1,
+    dry_run: Annotated[bool, option("--dry-run", "List the points and their costs only.")] = False,
     data: options.DataDir = None,
-    run: Annotated[
-        Path | None, typer.Option("--run", metavar="DIR", help="Directory of the sweep.  [default: runs/NAME]")
-    ] = None,
-    ray: Annotated[
-        str | None, typer.Option("--ray", metavar="ADDRESS", help="Train on a Ray cluster: auto, local or its address.")
-    ] = None,
-    wandb: Annotated[
-        Path | None, typer.Option("--wandb", metavar="F", help="Write a Weights & Biases sweep file; train nothing.")
-    ] = None,
+    run: Annotated[Path | None, option("--run DIR", "Directory of the sweep.  [default: runs/NAME]")] = None,
+    ray: Annotated[str | None, option("--ray ADDRESS", "Train on a Ray cluster: auto, local or its address.")] = None,
+    wandb: Annotated[Path | None, option("--wandb F", "Write a Weights & Biases sweep file; train nothing.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Run a sweep over architectures and settings.
@@ -71,13 +66,11 @@ def sweep(
     "seqcomposer leaderboard runs/mix-and-match --compare 1 2",
 )
 def leaderboard(
-    sweep: Annotated[Path, typer.Argument(metavar="SWEEP", help="A sweep's directory, or its file.")],
-    output: Annotated[
-        Path | None, typer.Option("--output", metavar="F", help="HTML page.  [default: FOLDER/leaderboard.html]")
-    ] = None,
+    sweep: Annotated[Path, argument("SWEEP", "A sweep's directory, or its file.")],
+    output: Annotated[Path | None, option("--output F", "HTML page.  [default: FOLDER/leaderboard.html]")] = None,
     compare: Annotated[
         tuple[str, str] | None,
-        typer.Option("--compare", metavar="A B", help="Paired BLEU test of two runs: ranks, fingerprints or folders."),
+        option("--compare A B", "Paired BLEU test of two runs: ranks, fingerprints or folders."),
     ] = None,
     data: options.DataDir = None,
     as_json: options.AsJson = False,

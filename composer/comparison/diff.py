@@ -85,7 +85,7 @@ def open_side(reference: Reference, data: Path | None) -> tables.Side:
     WHICH is a point of a sweep's file, `axis=value,...`, or a trial by its rank or fingerprint.
     """
     if isinstance(reference, Recipe):
-        return tables.Side(str(reference.file), reference)
+        return tables.Side(f"{reference.file}{' with settings' if reference.unchanged else ''}", reference)
     path = Path(reference)
     if path.is_dir():
         return _open_folder(path, data)

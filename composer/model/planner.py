@@ -51,7 +51,9 @@ class PlanRow:
 
     `loops` says why a `recurrent` runs it position by position, "" where it does not. `name` is its `as`, `reads` what
     it reads itself beside the stream, `columns` those of a grid that it leaves, `place` its path in `canonical`, and
-    `reads_stream` whether anything depends on the stream that arrives. `at_most`: its sizes are upper bounds.
+    `reads_stream` whether anything depends on the stream that arrives. `at_most`: its sizes are upper bounds. A
+    `repeat` has `times`, and its rows are sums over them. `tied_to` is an earlier row with the same parameters, which
+    the total counts once.
     """
 
     path: str
@@ -67,6 +69,8 @@ class PlanRow:
     place: Path = ()
     reads_stream: bool = True
     at_most: bool = False
+    times: int | str = 1
+    tied_to: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,10 +100,14 @@ class Plan:
 
 
 class Costs(NamedTuple):
-    """FLOPs of blocks, and the bytes of their states after the last position, by the module's id."""
+    """FLOPs of blocks and the bytes of their states after the last position, by the module's id.
+
+    `owners` are the first rows with a parameter, by its id, of those that can share one: embeddings, outputs, `use`.
+    """
 
     flops: Counter[int]
     state_bytes: Counter[int]
+    owners: dict[int, str]
 
 
 class BlockFailed(Exception):
@@ -201,7 +209,7 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
 
     Raises BlockFailed if a block fails, or if there are too many calls.
     """
-    costs = Costs(Counter(), Counter())
+    costs = Costs(Counter(), Counter(), {})
     model.eval()
     cache, calls = MetaCache(), count()
 
@@ -384,12 +392,18 @@ def _block_rows(builder: RecordingBuilder, stack: nn.Module, costs: Costs) -> It
     for path, blocks in by_path.items():
         details: dict[str, Any] = {"loops": blocks[0].loops, "reads_stream": blocks[0].reads_stream}
         details |= {"name": builder.names[path], "reads": tuple(builder.reads[path])}
+        details |= {"times": builder.recipe.settings_at(path)["times"]} if path[-1] == "repeat" else {}
         yield _plan_row(builder.recipe, path, str(path[-1]), blocks, blocks[-1].out, costs, **details)
 
 
 def _plan_row(
     recipe: Recipe, path: Path, word: str, modules: list[Any], out: Stream, costs: Costs, **details: Any
 ) -> PlanRow:
-    flops, state_bytes = (sum(cost[id(module)] for module in modules) for cost in costs)
+    flops, state_bytes = (sum(cost[id(module)] for module in modules) for cost in costs[:2])
     numbers = (out.width, count_parameters(nn.ModuleList(modules)), flops, state_bytes)
-    return PlanRow(source_path(recipe, path), word, *numbers, columns=out.columns, place=path, **details)
+    place, tied_to = source_path(recipe, path), set[str]()
+    if word in ("embedding", "output", "use"):
+        label = place if place.endswith(word) else f"{place} {word}"
+        tied_to = {costs.owners.setdefault(key, label) for module in modules for key in parameter_ids(module)} - {label}
+    details["tied_to"] = min(tied_to, default="")
+    return PlanRow(place, word, *numbers, columns=out.columns, place=path, **details)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from composer.data.dry_run import DryRun, dry_run
 from composer.data.sources import DataSource, is_endless, source_names
 from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
 from composer.evaluation import tokenizer_faults
-from composer.model.planner import Plan, plan
+from composer.model.builder import RecordingBuilder
+from composer.model.encoder_decoder import example_ids, example_sources
+from composer.model.planner import TOKENS, Plan, plan
 from composer.model.weights import available_memory
 from composer.recipe.metrics import suggest_bleu_tokenizer
 from composer.recipe.recipe import Recipe
@@ -215,10 +218,33 @@ def quota_fault(recipe: Recipe, parameters: int) -> Fault | None:
     return recipe.fault("quota", ("training", "checkpoints_gib"), message, hint)
 
 
+def weight_bytes(recipe: Recipe, parameters: int) -> int:
+    """Return the bytes of so many parameters in training: with their gradients and what the optimizer remembers."""
+    gradients = parameters * NUMBER_BYTES.get(str(recipe.training["precision"]), 4)
+    return gradients + checkpoint_bytes(recipe, parameters)
+
+
+def activation_bytes(recipe: Recipe, vocabularies: Mapping[str, int]) -> int:
+    """Return about how many bytes the backward pass keeps of a batch, of sources and targets of TOKENS tokens.
+
+    They are counted on the meta device in one piece; long sentences take more where blocks compare all positions.
+    """
+    with torch.device("meta"):
+        model = RecordingBuilder(recipe).model(vocabularies)
+    own = {weight.untyped_storage()._cdata for weight in model.parameters()}
+    saved: dict[int, Tensor] = {}  # the tensors themselves, or a storage that is freed gives its number to another
+    hooks = (lambda x: saved.setdefault(x.untyped_storage()._cdata, x)), (lambda x: x)
+    with torch.autograd.graph.saved_tensors_hooks(*hooks):
+        ids = example_ids(model, TOKENS)
+        logits = model(example_sources(model, TOKENS), ids)  # (1, T, V)
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids.flatten())
+    size = sum(tensor.untyped_storage().nbytes() for key, tensor in saved.items() if key not in own)
+    return round(size / TOKENS * recipe.training["tokens_per_batch"] / recipe.training["accumulate"])
+
+
 def memory_fault(recipe: Recipe, parameters: int) -> Fault | None:
     """Return the fault of so many parameters, if they and what training computes of each do not fit into memory."""
-    gradients = parameters * NUMBER_BYTES.get(str(recipe.training["precision"]), 4)
-    needed = gradients + checkpoint_bytes(recipe, parameters)
+    needed = weight_bytes(recipe, parameters)
     on_gpu = torch.cuda.is_available() and recipe.trainer["accelerator"] in ("auto", "gpu")
     memory = torch.cuda.get_device_properties(0).total_memory if on_gpu else available_memory()
     if needed <= memory or recipe.trainer["strategy"] == "fsdp" or recipe.trainer["accelerator"] in ("mps", "tpu"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count, pairwise
 from pathlib import Path
@@ -82,14 +82,11 @@ class Drawing:
         return self.svg()
 
 
-def draw(
-    recipe: Recipe | str | Path, overrides: Sequence[str] = (), vocabularies: Mapping[str, int] | None = None
-) -> Drawing:
+def draw(recipe: Recipe | str | Path, vocabularies: Mapping[str, int] | None = None) -> Drawing:
     """Return the diagram of a recipe, of a recipe file, or of a run folder with the vocabulary sizes of the run.
 
     Args:
         recipe: A loaded recipe, or the path of a recipe file or run folder.
-        overrides: `key=value` settings for a recipe that is read from a file.
         vocabularies: Vocabulary size of every side; by default the upper bounds that the recipe states.
 
     Raises:
@@ -102,8 +99,8 @@ def draw(
             folder = RunDir(path)
             record = read_verified(folder)
             path = folder.recipe
-            vocabularies = vocabularies or (None if overrides else recorded_vocabularies(record))
-        recipe = load(path, overrides)
+            vocabularies = vocabularies or recorded_vocabularies(record)
+        recipe = load(path)
     if vocabularies is not None and vocabularies.keys() != vocabulary_bounds(recipe).keys():
         vocabularies = None
     return Drawing(build_graph(recipe, plan(recipe, vocabularies)))

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 from typer.main import get_command
 
+import composer
 from composer.cli import main
 from composer.recipe import schema_generator
 
@@ -186,6 +187,61 @@ def test_plan_prints_a_table(run: Runner) -> None:
     assert "…" not in answer.out
 
 
+LARGE = """\
+recipe: 1
+data: {generate: copy}
+model:
+  width: 8
+  encoder: [{repeat: {times: 3, stack: [feed_forward]}}]
+  decoder: [{rnn: gru}, cross_attention]
+  output: {tie: [target]}
+"""
+
+
+def test_plan_says_what_its_rows_have_in_common_and_what_training_takes(run: Runner) -> None:
+    answer = run("plan", write("large.yaml", LARGE)).out
+    assert re.search(r"repeat x 3 ", answer)
+    assert "Rows in a repeat are of all its times together." in answer
+    assert re.search(r"model\.output.*, tied  ", answer)
+    assert "Tied: the parameters are those of model.decoder embedding, and count once in the sum." in answer
+    assert "`train` trains the tokenizer" in run("plan", "large.yaml", "data.tokenizer={bpe: {size: 300}}").out
+    training = re.search(r"Training: (.*) for weights, .* adam; activations of 4,096 tokens take about (.*)\.", answer)
+    plan = json.loads(run("plan", "large.yaml", "--json").out)
+    assert plan["training"]["weight_bytes"] == 4 * 4 * plan["parameters"]  # weights, gradients, two moments
+    assert training
+    outer = sum(block["parameters"] for block in plan["blocks"] if len(block["place"]) <= 4)
+    tied = next(block for block in plan["blocks"] if block["tied_to"])
+    assert outer - plan["parameters"] == tied["parameters"] - tied["width"]  # all but the bias of the output
+
+
+def test_settings_on_the_command_line_are_those_of_what_is_looked_at(run: Runner) -> None:
+    file = write("good.yaml", RECIPE)
+    small, wide = run("plan", file), run("plan", file, "model.width=16")
+    assert small != wide
+    prints = [run("fingerprints", file, *rest) for rest in ((), ("training.seed=7",))]
+    assert prints[0].out.split()[5] != prints[1].out.split()[5]
+    assert prints[0].out.split()[1] == prints[1].out.split()[1]  # of the model
+    assert run("check", file, "model.width=16").out.endswith(f"next: seqcomposer train {file} model.width=16\n")
+    refused = run("check", file, "model.widht=16", file)
+    assert (refused.status, refused.err.count("<command line>:1:7: error")) == (2, 1)
+    assert run("check", "model.width=16").status == 2
+
+
+def test_diff_shows_what_settings_change(run: Runner) -> None:
+    file = write("good.yaml", RECIPE)
+    other = write("other.yaml", RECIPE.replace("heads: 2", "heads: 1"))
+    answer = run("diff", file, "model.width=16")
+    assert answer.out.startswith("A  good.yaml\nB  good.yaml with settings\n")
+    assert "width: 8 -> 16" in answer.out
+    both = run("diff", file, other, "model.width=16").out
+    assert "width: 8 -> 16" in both
+    assert "heads: 2 -> 1" in both
+    assert (run("diff", file).status, run("diff", file, other, file).status) == (2, 2)
+    assert composer.diff(file, overrides=["model.width=16"]).text() == answer.out.rstrip("\n")
+    with pytest.raises(TypeError, match="this recipe is loaded"):
+        composer.diff(composer.load(file), overrides=["model.width=16"])
+
+
 def test_blocks_lists_every_block(run: Runner) -> None:
     known = [key.removeprefix("block.") for key in schema_generator.load()["$defs"] if key.startswith("block.")]
     listed = run("blocks")
@@ -193,6 +249,14 @@ def test_blocks_lists_every_block(run: Runner) -> None:
     for name in known:
         assert re.search(rf"^ ?{name} ", listed.out, re.MULTILINE)
         assert run("blocks", name).status == 0
+
+
+def test_blocks_are_listed_by_family(run: Runner) -> None:
+    listed = run("blocks").out
+    order = ["attention", "self_attention", "convolution", "conv", "memory", "ntm", "recurrence", "rnn", "structure"]
+    lines = [line.split()[0] for line in listed.splitlines() if re.match(r" ?\w", line)]
+    assert [line for line in lines if line in order] == order
+    assert "other" not in lines  # every block of this project is in a family
 
 
 def test_an_unknown_block_is_refused_with_a_suggestion(run: Runner) -> None:

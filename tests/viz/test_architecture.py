@@ -70,7 +70,7 @@ def plan_without_costs(recipe: Recipe) -> Plan:
     with torch.device("meta"):
         model = builder.model(vocabulary_bounds(recipe))
     builder.finish()
-    rows = tuple(plan_rows(builder, model, Costs(Counter(), Counter())))
+    rows = tuple(plan_rows(builder, model, Costs(Counter(), Counter(), {})))
     return Plan(rows, count_parameters(model), 0, 0, TOKENS, vocabulary_bounds(recipe))
 
 
