@@ -22,6 +22,7 @@ from composer.inference.lines import teacher_forced_logits
 from composer.inference.run import Run, decoding_settings, open_run, translate_lines
 from composer.model.encoder_decoder import PAD, EncoderDecoder, SigmoidOutput, target_bits
 from composer.recipe.metrics import (
+    TOKENIZER_PACKAGES,
     References,
     TextMetrics,
     Texts,
@@ -140,10 +141,6 @@ def write_hypotheses(file: Path, sources: Sequence[str], outputs: Sequence[str],
     lines = (json.dumps({"src": src, "mt": mt, "ref": ref}, ensure_ascii=False) for src, mt, ref in rows)
     with atomic_open(file) as target:
         target.writelines(f"{line}\n".encode() for line in lines)
-
-
-TOKENIZER_PACKAGES = {"ja-mecab": ("MeCab", "sacrebleu[ja]"), "flores200": ("sentencepiece", "sentencepiece")}
-"""The module that a tokenizer of BLEU needs besides sacreBLEU, and what installs it."""
 
 
 def tokenizer_faults(recipe: Recipe) -> list[Fault]:

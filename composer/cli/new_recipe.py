@@ -1,4 +1,4 @@
-"""The recipe that `seqcomposer new` writes for a user's own text: commented, with a model size that suits the text."""
+"""The recipe that `seqcomposer new` writes for a user's own text: commented, with tokenizer and sizes that suit it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,32 @@ import os
 import re
 import shlex
 import unicodedata
-from itertools import islice
+from collections import Counter
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from string import Template
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from composer.atomic_io import atomic_new_file
 from composer.data import tables, text_files
 from composer.errors import DataError, Fault
 from composer.recipe import schema_generator
+from composer.recipe.metrics import TOKENIZER_PACKAGES, suggest_bleu_tokenizer
+from composer.recipe.yaml_reader import dump
 
 MIN_PAIRS_TO_SPLIT = 50
 """Fewer pairs than these are all trained on: none can be spared for validation and test."""
 MIN_PAIRS_TO_TRANSLATE = 10_000
 """From fewer pairs a model learns to write the language, and hardly to translate."""
+SAMPLE = 20_000
+"""Lines of a text, spread evenly, that are looked at closely."""
+MANY_CHARACTERS, WORD_CHARACTERS, MAX_SYMBOLS, MAX_LENGTH = 100, 128, 64, 1024
+"""Characters of a pair of sentences, of which shorter pairs are a part; of lines that can be cut into characters;
+different words of a text of symbols; tokens up to which `max_length` follows the text."""
 
 
 class Preset(NamedTuple):
@@ -51,7 +63,68 @@ class RecipeTemplate(Template):
     delimiter = "%"
 
 
+NO_SCHEMA = """# For completion in an editor: `seqcomposer schema > recipe.schema.json`, and in place of this line
+#   yaml-language-server: $schema=recipe.schema.json"""
 TEMPLATE = RecipeTemplate(Path(__file__).with_name("new_recipe.template.yaml").read_text(encoding="utf-8"))
+
+
+class Side(NamedTuple):
+    """What the lines of one text look like, by those of them that are looked at closely.
+
+    `words` and `characters` are of the line in the middle, `most_words` and `most_characters` of 999 in 1,000 lines.
+    """
+
+    words: float
+    most_words: int
+    characters: float
+    most_characters: int
+    vocabulary: int
+    alphabet: int
+    letters: frozenset[str]
+    scripts: tuple[str, ...]
+    bleu_tokenizer: str
+
+    @property
+    def is_spaced(self) -> bool:
+        """Whether spaces part its words."""
+        return self.bleu_tokenizer == "13a"
+
+    def __str__(self) -> str:
+        words = "one word" if self.words <= 1 else f"{self.words:g} words"
+        first = f"{words} and" if self.is_spaced else "no spaces between words,"
+        letters = f"; {', '.join(self.scripts)} letters" if self.scripts else ""
+        return f"{first} {self.characters:g} characters a line, 99.9% of lines up to {self.most_characters:,}{letters}"
+
+
+class Corpus(NamedTuple):
+    """Two line-aligned texts: their sizes, what their lines look like, and what a user should know of them.
+
+    Each of val and test gets `held_out` pairs. `empty` pairs have a side without text, `repeated` ones were there
+    before; `trained_tests` is how many test lines have a source that is trained on, too.
+    """
+
+    source: Path
+    target: Path
+    pairs: int
+    held_out: int
+    sides: tuple[Side, Side]
+    empty: int
+    repeated: int
+    trained_tests: int
+
+    @property
+    def preset(self) -> Preset:
+        """The preset for so much text."""
+        share = min(1.0, sum(side.characters for side in self.sides) / MANY_CHARACTERS)
+        return next(preset for preset in PRESETS if self.pairs * share <= preset.pairs)
+
+
+class TokenizerChoice(NamedTuple):
+    """A tokenizer as a recipe has it, with its reason, and `max_length` in its tokens."""
+
+    tokenizer: dict[str, dict[str, Any]]
+    reason: str
+    max_length: int
 
 
 def new(source: str | Path, target: str | Path, output: str | Path | None = None) -> Path:
@@ -59,73 +132,167 @@ def new(source: str | Path, target: str | Path, output: str | Path | None = None
 
     Raises DataError if the texts cannot be used, RunError if the file exists already.
     """
-    source, target = Path(source), Path(target)
-    pairs = count_pairs(source, target)
-    output = Path(output or f"{recipe_name(source, target)}.yaml")
+    return write_recipe(inspect(Path(source), Path(target)), None if output is None else Path(output))
+
+
+def write_recipe(corpus: Corpus, output: Path | None) -> Path:
+    """Write a recipe for a corpus and return its path. Raise RunError if the file exists already."""
+    output = output or Path(f"{recipe_name(corpus.source, corpus.target)}.yaml")
     with atomic_new_file(output) as file:
-        file.write(fill_template(source, target, output, pairs).encode())
+        file.write(fill_template(corpus, output).encode())
     return output
 
 
-def next_steps(source: Path, target: Path, recipe: Path) -> list[str]:
-    """Return what to tell the user about a recipe that was written: the split, the budget, and the next command."""
-    pairs, empty = text_files.count_lines(source), count_empty(source, target)
-    held_out = held_out_of(pairs) if pairs >= MIN_PAIRS_TO_SPLIT else 0
+def next_steps(corpus: Corpus, recipe: Path) -> list[str]:
+    """Return what to tell the user about a recipe that was written: what was seen, the split, the next command."""
+    pairs, held_out, minutes = corpus.pairs, corpus.held_out, corpus.preset.max_minutes
+    choice = choose_tokenizer(corpus)
     split = f"{pairs - 2 * held_out:,} for training, {held_out:,} for validation and {held_out:,} for test"
-    minutes = preset_for(pairs).max_minutes
     lines = [
         f"wrote {recipe}",
         f"{pairs:,} pairs: {split}" if held_out else f"{pairs:,} pairs, all for training",
+        *(f"{name}: {side}" for name, side in zip(("source", "target"), corpus.sides, strict=True)),
+        f"tokenizer {next(iter(choice.tokenizer))}: {choice.reason}",
         f"it trains for {minutes:,} minutes and shows its progress; set `training.max_minutes` to change that",
+        *(f"note: {note}" for note in _notes(corpus, recipe, choice)),
     ]
-    if empty:
-        lines.append(f"note: {empty:,} pairs have an empty side; they are left out of training")
-    if pairs < MIN_PAIRS_TO_TRANSLATE:
-        lines.append("note: so few pairs are enough to try everything; usable translations need tens of thousands")
     quoted = shlex.quote(str(recipe))
     return [*lines, f"next: seqcomposer check {quoted} && seqcomposer train {quoted}"]
 
 
+def _notes(corpus: Corpus, recipe: Path, choice: TokenizerChoice) -> list[str]:
+    notes = []
+    if corpus.empty:
+        notes.append(f"{corpus.empty:,} pairs have an empty side; they are left out of training")
+    if corpus.trained_tests * 100 > corpus.held_out:
+        files = " ".join(shlex.quote(str(path)) for path in (corpus.source, corpus.target))
+        write = '{print $1 > "unique.source"; print $2 > "unique.target"}'
+        notes.append(
+            f"{corpus.trained_tests:,} of {corpus.held_out:,} test lines have a source that is trained on, too, which "
+            f"flatters the scores; {corpus.repeated:,} pairs are repeated. To keep one of each, and use `new` again:\n"
+            f"  paste {files} | awk -F'\\t' '!seen[$0]++ {write}'"
+        )
+    if corpus.pairs < MIN_PAIRS_TO_TRANSLATE and "bpe" in choice.tokenizer:
+        notes.append("so few pairs are enough to try everything; usable translations need tens of thousands")
+    if any(_relative_to(path, recipe).startswith("..") for path in (corpus.source, corpus.target)):
+        notes.append("the texts are not in the folder of the recipe; put them there before you share it")
+    return notes
+
+
 def held_out_of(pairs: int) -> int:
-    """Return how many pairs each of val and test gets: a tenth of few pairs, less of many."""
+    """Return how many of so many pairs each of val and test gets."""
     return min(1000, max(1, pairs // 25, min(100, pairs // 10)))
 
 
-def preset_for(pairs: int) -> Preset:
-    """Return the preset for a corpus of so many pairs."""
-    return next(preset for preset in PRESETS if pairs <= preset.pairs)
+def inspect(source: Path, target: Path) -> Corpus:
+    """Return what two line-aligned texts look like. Raise DataError with everything wrong with the files."""
+    pairs = count_pairs(source, target)
+    columns = [text_files.TextColumn(path) for path in (source, target)]
+    sources, targets = (np.fromiter((hash(line.strip()) for line in column), np.int64, pairs) for column in columns)
+    is_empty = (sources == hash("")) | (targets == hash(""))
+    if is_empty.all():
+        message = f"no line has text both here and in `{source}`"
+        raise DataError([_fault(target, "empty", message, "give every line its translation")])
+    held_out = held_out_of(pairs) if pairs >= MIN_PAIRS_TO_SPLIT else 0
+    rows = text_files.split_rows(pairs, {"val": held_out, "test": held_out})
+    return Corpus(
+        source,
+        target,
+        pairs,
+        held_out,
+        (look_at(columns[0]), look_at(columns[1])),
+        empty=int(is_empty.sum()),
+        repeated=pairs - len(np.unique(sources * 31 + targets)),
+        trained_tests=int(np.isin(sources[rows["test"]], sources[rows["train"]]).sum()),
+    )
 
 
-def count_empty(source: Path, target: Path) -> int:
-    """Return how many pairs have an empty side."""
-    with source.open(encoding="utf-8-sig", newline="\n") as one, target.open(encoding="utf-8-sig", newline="\n") as two:
-        return sum(not (first.strip() and second.strip()) for first, second in zip(one, two, strict=True))
+def look_at(column: Sequence[str]) -> Side:
+    """Return what the lines of a text look like."""
+    lines = [line for line in column[:: len(column) // SAMPLE + 1] if line.strip()] or [""]
+    words, characters = sorted(len(line.split()) for line in lines), sorted(map(len, lines))
+    letters = Counter(letter for line in lines for letter in line.lower() if letter.isalpha())
+    scripts = Counter[str]()
+    for letter, count in letters.items():
+        scripts[unicodedata.name(letter, "other").split()[0].title().replace("Cjk", "Han")] += count
+    nearly_last = len(lines) * 999 // 1000
+    return Side(
+        words=median(words),
+        most_words=words[nearly_last],
+        characters=median(characters),
+        most_characters=characters[nearly_last],
+        vocabulary=len({word for line in lines for word in line.split()}),
+        alphabet=len(set().union(*lines)),
+        letters=frozenset(letters),
+        scripts=tuple(name for name, count in scripts.most_common() if count * 20 >= letters.total()),
+        bleu_tokenizer=suggest_bleu_tokenizer(lines),
+    )
 
 
-def fill_template(source: Path, target: Path, output: Path, pairs: int) -> str:
-    """Return the recipe's text."""
-    preset = preset_for(pairs)
-    source_letters, target_letters = sample_letters(source), sample_letters(target)
+def choose_tokenizer(corpus: Corpus) -> TokenizerChoice:
+    """Return the tokenizer that suits two texts: characters of words, symbols as they are, else pieces of words."""
+    source, target = sides = corpus.sides
+    longest, size = max(side.most_characters for side in sides), corpus.preset.vocabulary
     # one vocabulary serves both where most letters of either text occur in both
-    shared, most = len(source_letters & target_letters), max(len(source_letters), len(target_letters))
-    joint = bool(source_letters) and shared * 2 >= most
+    shared, most = len(source.letters & target.letters), max(len(side.letters) for side in sides)
+    joint = bool(source.letters) and shared * 2 >= most
+    why_joint = "both sides use the same letters" if joint else "the two sides use different letters"
+    # with room for characters that are not among the lines that were looked at
+    char = {"char": {"size": -(-sum(side.alphabet for side in sides) // 100) * 100, "joint": joint}}
+    is_word = [side.is_spaced and side.words <= 1 for side in sides]
+    if any(is_word) and longest <= WORD_CHARACTERS:
+        reason = f"a line of the {'source' if is_word[0] else 'target'} is one word; {why_joint}"
+        return TokenizerChoice(char, reason, _above(longest))
+    if any(3 * side.alphabet > size for side in sides if not side.is_spaced):
+        reason = f"too many different characters for so little text to learn words of them; {why_joint}"
+        return TokenizerChoice(char, reason, _above(longest))
+    if all(side.is_spaced and side.vocabulary <= MAX_SYMBOLS for side in sides):
+        reason = f"few different symbols between spaces, {source.vocabulary} and {target.vocabulary}"
+        word = {"word": {"split": "spaces", "joint": joint}}
+        return TokenizerChoice(word, reason, _above(max(side.most_words for side in sides)))
+    tokens = max(side.most_characters // (2 if side.is_spaced else 1) for side in sides)
+    return TokenizerChoice({"bpe": {"size": size, "joint": joint}}, f"pieces of words; {why_joint}", _above(tokens))
+
+
+def _above(tokens: int) -> int:
+    """Return a round `max_length` with room for lines that are a little longer than most."""
+    return min(MAX_LENGTH, max(64, -(-(tokens + tokens // 4) // 64) * 64))
+
+
+def fill_template(corpus: Corpus, output: Path) -> str:
+    """Return the recipe's text. No path in it begins at the root of this machine."""
+    preset, choice = corpus.preset, choose_tokenizer(corpus)
+    tokenizer = dump(choice.tokenizer).strip()
     schema = schema_generator.schema_path().resolve()
     is_in_clone = Path(os.path.realpath(output.parent)).is_relative_to(schema.parents[1])
     return TEMPLATE.substitute(
-        preset._asdict() | {"pairs": f"{pairs:,}"},
-        schema=_relative_to(schema, output) if is_in_clone else schema,  # relative, it can be shared
-        file=output,
+        preset._asdict() | {"pairs": f"{corpus.pairs:,}"},
+        head=f"# yaml-language-server: $schema={_relative_to(schema, output)}" if is_in_clone else NO_SCHEMA,
+        source_lines=corpus.sides[0],
+        target_lines=corpus.sides[1],
+        file=shlex.quote(output.name),
         name=_clean(output.stem),
         hidden=4 * preset.width,
-        source=_quoted(_relative_to(source, output)),
-        target=_quoted(_relative_to(target, output)),
-        hold_out="" if pairs >= MIN_PAIRS_TO_SPLIT else "# ",
-        held_out=held_out_of(pairs),
-        joint=str(joint).lower(),
-        why_joint="both sides use the same letters" if joint else "the two sides use different letters",
-        tie="[source, target]" if joint else "[target]",
+        source=_quoted(_relative_to(corpus.source, output)),
+        target=_quoted(_relative_to(corpus.target, output)),
+        hold_out="" if corpus.held_out else "# ",
+        held_out=held_out_of(corpus.pairs),
+        tokenizer=tokenizer,
+        why_tokenizer=choice.reason,
+        max_length=f"{choice.max_length}".ljust(4),
+        tie="[source, target]" if "joint: true" in tokenizer else "[target]",
         learning_rate="2e-3" if preset.width < 512 else "7e-4",
+        evaluation=_evaluation(corpus.sides[1].bleu_tokenizer),
     )
+
+
+def _evaluation(bleu_tokenizer: str) -> str:
+    if bleu_tokenizer == "13a":
+        return ""
+    module, package = TOKENIZER_PACKAGES.get(bleu_tokenizer, ("", ""))
+    other = f"; with `pip install '{package}'` also `{bleu_tokenizer}`" if module and not find_spec(module) else ""
+    word = "char" if other else bleu_tokenizer
+    return f"\nevaluation: {{bleu_tokenizer: {word}}}    # no spaces part the target's words{other}\n"
 
 
 def count_pairs(source: Path, target: Path) -> int:
@@ -143,9 +310,6 @@ def count_pairs(source: Path, target: Path) -> int:
     if pairs != target_lines:
         message = f"this file has {target_lines:,} lines, and `{source}` has {pairs:,}"
         raise DataError([_fault(target, "lines", message, "give every line its translation")])
-    if count_empty(source, target) == pairs:
-        message = f"no line has text both here and in `{source}`"
-        raise DataError([_fault(target, "empty", message, "give every line its translation")])
     return pairs
 
 
@@ -165,12 +329,6 @@ def _text_fault(path: Path) -> Fault | None:
     return _fault(path, "lines", message, f"convert it with `tr '\\r' '\\n' < {shlex.quote(str(path))} > NEW`")
 
 
-def sample_letters(path: Path) -> set[str]:
-    """Return the letters of the first 20,000 lines of a text: enough to see which it uses."""
-    with path.open(encoding="utf-8-sig") as lines:
-        return {letter for line in islice(lines, 20_000) for letter in line.lower() if letter.isalpha()}
-
-
 def recipe_name(source: Path, target: Path) -> str:
     """Return a name made from those of the files: train.en and train.de make `en-de`."""
     stem = source.stem if source.stem == target.stem else f"{source.stem}-{target.stem}"
@@ -184,7 +342,10 @@ def _clean(name: str) -> str:
 
 
 def _relative_to(path: Path, recipe: Path) -> str:
-    return os.path.relpath(os.path.realpath(path), os.path.realpath(recipe.parent))
+    """Return a path from the folder of a recipe; through links as the user wrote them, where that leads to it."""
+    direct = os.path.relpath(path.absolute(), recipe.parent.absolute())
+    leads_there = os.path.realpath(recipe.parent / direct) == os.path.realpath(path)
+    return direct if leads_there else os.path.relpath(os.path.realpath(path), os.path.realpath(recipe.parent))
 
 
 def _quoted(text: str) -> str:

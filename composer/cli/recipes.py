@@ -35,13 +35,14 @@ def new(
 ) -> None:
     """Write a commented recipe for your own text.
 
-    The model size suits the amount of text. Some of the pairs are held out for validation and test. Text is UTF-8, with
-    or without a BOM; LF or CRLF. Never overwrites a file.
+    It looks at the text, and says what it saw: tokenizer, `max_length`, model size and how BLEU reads words suit it.
+    Some of the pairs are held out for validation and test. Text is UTF-8, with or without a BOM; LF or CRLF. Never
+    overwrites a file.
     """
     from composer.cli import new_recipe
 
-    path = new_recipe.new(source, target, output)
-    options.echo("\n".join(new_recipe.next_steps(source, target, path)))
+    corpus = new_recipe.inspect(source, target)
+    options.echo("\n".join(new_recipe.next_steps(corpus, new_recipe.write_recipe(corpus, output))))
 
 
 @command(

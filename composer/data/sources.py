@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from composer.data import stories, tables, text_files
-from composer.data.text_files import Problem, RowSubset, TextColumn
+from composer.data.text_files import Problem, RowSubset, TextColumn, split_rows
 from composer.errors import DataError, Fault
 from composer.recipe.schema_reader import DATA_SOURCES, SPLITS
 
@@ -320,21 +320,6 @@ def _check_columns(name: str, columns: Mapping[str, str], folders: Sequence[Path
 def held_out_sizes(parallel: Mapping[str, object]) -> dict[str, int]:
     """Return how many pairs of the training files each of val and test takes, where it has no files of its own."""
     return {split: size for split in ("val", "test") if isinstance(size := parallel.get(split), int)}
-
-
-def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Return the row numbers of train, val and test among `count` pairs; those held out are spread evenly.
-
-    A function of the numbers alone, whatever the text is: a line that is added at the end moves few others.
-    """
-    held_out = sum(sizes.values())
-    rows = (np.arange(held_out) * 2 + 1) * count // (2 * max(held_out, 1))
-    tests = sizes.get("test", 0)
-    is_test = np.zeros(held_out, dtype=bool)
-    is_test[(np.arange(tests) * 2 + 1) * held_out // (2 * max(tests, 1))] = True
-    is_train = np.ones(count, dtype=bool)
-    is_train[rows] = False
-    return {"train": np.flatnonzero(is_train), "val": rows[~is_test], "test": rows[is_test]}
 
 
 def find_hub_folder(recipe: Recipe, folders: Sequence[Path]) -> Path | None:

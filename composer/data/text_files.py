@@ -6,7 +6,7 @@ import codecs
 import difflib
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
 from pathlib import Path
@@ -228,6 +228,21 @@ class RowSubset(Column):
             return [self.column[int(number)] for number in numbers]
         lines = self.column[first : last + 1]  # one read of neighbours, the others dropped
         return [lines[number - first] for number in numbers]
+
+
+def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Return the row numbers of train, val and test among `count` pairs; those held out are spread evenly.
+
+    A function of the numbers alone, whatever the text is: a line that is added at the end moves few others.
+    """
+    held_out = sum(sizes.values())
+    rows = (np.arange(held_out) * 2 + 1) * count // (2 * max(held_out, 1))
+    tests = sizes.get("test", 0)
+    is_test = np.zeros(held_out, dtype=bool)
+    is_test[(np.arange(tests) * 2 + 1) * held_out // (2 * max(tests, 1))] = True
+    is_train = np.ones(count, dtype=bool)
+    is_train[rows] = False
+    return {"train": np.flatnonzero(is_train), "val": rows[~is_test], "test": rows[is_test]}
 
 
 def one_line(text: str | None) -> str:

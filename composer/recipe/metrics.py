@@ -279,6 +279,8 @@ UNSPACED_SCRIPTS = {
     "zh": re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"),  # Han
 }
 """Characters of scripts that are written without spaces, by the tokenizer of BLEU that suits them."""
+TOKENIZER_PACKAGES = {"ja-mecab": ("MeCab", "sacrebleu[ja]"), "flores200": ("sentencepiece", "sentencepiece")}
+"""The module that a tokenizer of BLEU needs besides sacreBLEU, and what installs it."""
 KANA = 0.1
 """Share of kana above which Han characters are Japanese."""
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from composer.cli.new_recipe import MIN_PAIRS_TO_SPLIT, held_out_of, new, next_steps
-from composer.data.sources import split_rows
+import composer
+from composer.cli.new_recipe import MIN_PAIRS_TO_SPLIT, held_out_of, inspect, new, next_steps
+from composer.data.text_files import split_rows
 from composer.errors import DataError
+from composer.recipe.metrics import TOKENIZER_PACKAGES
 from composer.recipe.recipe import load
 
 
@@ -30,12 +36,11 @@ def test_next_steps_names_the_sizes_of_the_splits(tmp_path: Path, count: int) ->
     recipe = load(path)
     sizes = {split: recipe.dataset["parallel"].get(split) or 0 for split in ("val", "test")}
     left = len(split_rows(count, sizes)["train"])
-    output = "\n".join(next_steps(source, target, path))
+    output = "\n".join(next_steps(inspect(source, target), path))
     assert f"{count:,} pairs" in output
     assert (f"{left:,} for training" in output) == (count >= MIN_PAIRS_TO_SPLIT)
     assert (f"{sizes['test']:,} for test" in output) == (count >= MIN_PAIRS_TO_SPLIT)
     assert f"{recipe.training['max_minutes']:g} minutes" in output
-    assert "so few pairs" in output
 
 
 def test_a_tenth_of_a_small_corpus_is_held_out_and_less_of_a_large_one() -> None:
@@ -49,9 +54,10 @@ def test_a_tenth_of_a_small_corpus_is_held_out_and_less_of_a_large_one() -> None
 
 def test_empty_lines_are_counted_and_the_next_command_can_be_pasted(tmp_path: Path) -> None:
     source, target = texts(tmp_path, b"a\n\n  \nd\n", b"a\nb\nc\n\n")
-    *_, blank, _, following = next_steps(source, target, Path("my recipe.yaml"))
-    assert blank.startswith("note: 3 pairs have an empty side")
-    assert following == "next: seqcomposer check 'my recipe.yaml' && seqcomposer train 'my recipe.yaml'"
+    *_, following = output = next_steps(inspect(source, target), tmp_path / "my recipe.yaml")
+    assert any(line.startswith("note: 3 pairs have an empty side") for line in output)
+    path = f"'{tmp_path}/my recipe.yaml'"
+    assert following == f"next: seqcomposer check {path} && seqcomposer train {path}"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +70,7 @@ def test_empty_lines_are_counted_and_the_next_command_can_be_pasted(tmp_path: Pa
     ],
 )
 def test_bom_crlf_and_other_common_formats_are_accepted(tmp_path: Path, source: bytes, target: bytes) -> None:
-    output = next_steps(*texts(tmp_path, source, target), tmp_path / "mine.yaml")
+    output = next_steps(inspect(*texts(tmp_path, source, target)), tmp_path / "mine.yaml")
     assert output[1].startswith("60 pairs: 48 for training")
     assert not any("empty side" in line for line in output)
 
@@ -95,3 +101,87 @@ def test_a_missing_file_is_reported_without_options_of_other_commands(tmp_path: 
     with pytest.raises(DataError) as refused:
         new(tmp_path / "one", tmp_path / "two", tmp_path / "mine.yaml")
     assert all("--data" not in fault.hint for fault in refused.value.faults)
+
+
+def recipe_of(folder: Path, pairs: list[tuple[str, str]]) -> tuple[dict[str, Any], str]:
+    """Return what `new` writes for pairs, checked, and what it says."""
+    sides = ["".join(f"{line}\n" for line in lines).encode() for lines in zip(*pairs, strict=True)]
+    source, target = texts(folder, *sides)
+    path = new(source, target, folder / "mine.yaml")
+    assert composer.check(path) == []
+    return load(path).explicit, "\n".join(next_steps(inspect(source, target), path))
+
+
+def spelled(number: int, letters: str = "abcdefghij") -> str:
+    return "".join(letters[int(digit)] for digit in str(number))
+
+
+def test_words_are_cut_into_characters(tmp_path: Path) -> None:
+    recipe, output = recipe_of(tmp_path, [(spelled(n), " ".join(spelled(n)).upper()) for n in range(10_000, 10_300)])
+    assert recipe["data"]["tokenizer"] == {"char": {"size": 100, "joint": True}}
+    assert "source: one word and 5 characters a line, 99.9% of lines up to 5; Latin letters" in output
+    assert "tokenizer char: a line of the source is one word" in output
+
+
+def test_symbols_between_spaces_have_an_id_each(tmp_path: Path) -> None:
+    pairs = [(" ".join(f"I_{digit}" for digit in str(n)), " ".join(str(n))) for n in range(1000, 1300)]
+    recipe, output = recipe_of(tmp_path, pairs)
+    assert recipe["data"]["tokenizer"] == {"word": {"split": "spaces", "joint": False}}
+    assert "few different symbols between spaces, 10 and 10" in output
+
+
+def test_text_without_spaces_is_measured_without_them(tmp_path: Path) -> None:
+    kana = "あいうえおかきくけこ"
+    recipe, output = recipe_of(
+        tmp_path, [(f"the word {spelled(n)} of {spelled(n * 7)}", spelled(n * n, kana) * 2) for n in range(1000, 1300)]
+    )
+    module, _ = TOKENIZER_PACKAGES["ja-mecab"]
+    assert recipe["evaluation"] == {"bleu_tokenizer": "ja-mecab" if find_spec(module) else "char"}
+    assert recipe["data"]["tokenizer"]["bpe"]["joint"] is False
+    assert "target: no spaces between words, 14 characters a line" in output
+    assert "Hiragana letters" in output
+
+
+def test_sentences_are_cut_into_pieces_and_few_short_ones_get_a_small_model(tmp_path: Path) -> None:
+    words = [f"a sentence of {spelled(n)} and {spelled(n * 7)}" for n in range(3000)]
+    recipe, _ = recipe_of(tmp_path, [(line, line.upper()) for line in words])
+    assert recipe["data"]["tokenizer"] == {"bpe": {"size": 500, "joint": True}}
+    assert recipe["model"]["width"] == 64
+    assert "evaluation" not in recipe
+
+
+def test_a_long_line_raises_max_length(tmp_path: Path) -> None:
+    recipe, _ = recipe_of(tmp_path, [(f"{spelled(n)} " * 80, f"{spelled(n)} " * 90) for n in range(10_000, 10_080)])
+    assert recipe["data"]["max_length"] == 384
+
+
+def test_test_lines_that_are_trained_on_are_counted(tmp_path: Path) -> None:
+    pairs = [(f"line {n % 97} of text", f"zeile {n % 97} im text") for n in range(300)]
+    _, output = recipe_of(tmp_path, pairs)
+    assert re.search(r"note: \d\d of 30 test lines have a source that is trained on", output)
+    assert "203 pairs are repeated" in output
+    command = next(line for line in output.splitlines() if line.startswith("  paste"))
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    assert (tmp_path / "unique.source").read_text() == "".join(f"line {n} of text\n" for n in range(97))
+    (tmp_path / "mine.yaml").unlink()
+    _, output = recipe_of(tmp_path, pairs[:97])
+    assert "trained on" not in output
+
+
+def test_a_recipe_has_no_path_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "link").symlink_to("corpus")
+    (tmp_path / "mine").mkdir()
+    texts(tmp_path / "corpus", lines(60), lines(60))
+    monkeypatch.chdir(tmp_path)
+    inside = new("link/my.en", tmp_path / "link" / "my.de", tmp_path / "inside.yaml")
+    assert load(inside).dataset["parallel"]["train"]["source"] == "link/my.en"
+    outside = new("corpus/my.en", "corpus/my.de", "mine/outside.yaml")
+    assert load(outside).dataset["parallel"]["train"]["source"] == "../corpus/my.en"
+    note = "not in the folder of the recipe"
+    assert [
+        note in "".join(next_steps(inspect(Path("corpus/my.en"), Path("corpus/my.de")), path))
+        for path in (inside, outside)
+    ] == [False, True]
+    for path in (inside, outside):
+        assert not re.search(r"[ =]/|site-packages", path.read_text(encoding="utf-8"))
