@@ -14,7 +14,8 @@ from torch.nn import functional as F
 
 from composer.atomic_io import atomic_open
 from composer.data.encoding import Encoded, encode_pairs, load_data, split_faults
-from composer.data.sources import TARGET, Pairs, available_splits, open_text_files, source_names
+from composer.data.sources import TARGET, Pairs, available_splits, source_names
+from composer.data.text_files import open_texts
 from composer.errors import DataError, Fault, RecipeError, RunError, one_line_error
 from composer.fingerprint import sha256_of_lines
 from composer.inference.decode import evaluation_mode
@@ -128,7 +129,7 @@ def _encode_files(
         message = f"`{name}` is the name of a split" if is_split else f"files need {needed}and a `--target`"
         raise RunError.of(message, "write, for example, `--source news.en --target news.de --name news`")
     names = [*encoders, TARGET, *(f"{TARGET}-{number + 2}" for number in range(len(targets) - 1))]
-    pairs = open_text_files(dict(zip(names, map(Path, (*sources, *targets)), strict=True)))
+    pairs = Pairs.of_columns(open_texts(dict(zip(names, map(Path, (*sources, *targets)), strict=True))))
     encoded = encode_pairs(run.recipe, pairs, run.tokenizers)
     if faults := split_faults(run.recipe, name, encoded, pairs):
         raise DataError(faults)

@@ -186,8 +186,15 @@ def held_out_of(pairs: int) -> int:
 
 def inspect(source: Path, target: Path) -> Corpus:
     """Return what two line-aligned texts look like. Raise DataError with everything wrong with the files."""
-    pairs = count_pairs(source, target)
-    columns = [text_files.TextColumn(path) for path in (source, target)]
+    columns = [*text_files.open_texts({"source": source, "target": target}).values()]
+    if source.samefile(target):
+        message, fix = "this file is the source and the target", "name two files"
+        if target.suffix.lower() in tables.KINDS:
+            message = "this is one file with columns, and `new` takes two texts"
+            columns_of = f"{{file: {target.name}, source: COLUMN, target: COLUMN}}"
+            fix = f"cut it into two files, or write into a recipe `train: {columns_of}`"
+        raise DataError([_fault(target, "file", message, fix)])
+    pairs = len(columns[0])
     sources, targets = (np.fromiter((hash(line.strip()) for line in column), np.int64, pairs) for column in columns)
     is_empty = (sources == hash("")) | (targets == hash(""))
     if is_empty.all():
@@ -293,40 +300,6 @@ def _evaluation(bleu_tokenizer: str) -> str:
     other = f"; with `pip install '{package}'` also `{bleu_tokenizer}`" if module and not find_spec(module) else ""
     word = "char" if other else bleu_tokenizer
     return f"\nevaluation: {{bleu_tokenizer: {word}}}    # no spaces part the target's words{other}\n"
-
-
-def count_pairs(source: Path, target: Path) -> int:
-    """Return the number of pairs of two line-aligned texts. Raises DataError with everything wrong with the files."""
-    if faults := [fault for path in (source, target) if (fault := _text_fault(path))]:
-        raise DataError(faults)
-    if source.samefile(target):
-        message, fix = "this file is the source and the target", "name two files"
-        if target.suffix.lower() in tables.KINDS:
-            message = "this is one file with columns, and `new` takes two texts"
-            columns = f"{{file: {target.name}, source: COLUMN, target: COLUMN}}"
-            fix = f"cut it into two files, or write into a recipe `train: {columns}`"
-        raise DataError([_fault(target, "file", message, fix)])
-    pairs, target_lines = text_files.count_lines(source), text_files.count_lines(target)
-    if pairs != target_lines:
-        message = f"this file has {target_lines:,} lines, and `{source}` has {pairs:,}"
-        raise DataError([_fault(target, "lines", message, "give every line its translation")])
-    return pairs
-
-
-def _text_fault(path: Path) -> Fault | None:
-    """Return what is wrong with one text: missing, unreadable, not UTF-8, or lines that end with CR alone."""
-    if text_files.find_file(path.name, [path.parent]) is None:
-        missing = text_files.missing_file("", path.name, [path.parent])
-        hint = missing.hint.replace("put the file there, or pass `--data DIR`", "check its name")
-        return _fault(path, missing.code, missing.message, hint)
-    if problem := text_files.check_readable("", path) or text_files.check_utf8("", path):
-        return _fault(path, problem.code, problem.message, problem.hint)
-    with path.open("rb") as file:
-        start = file.read(text_files.READ_BYTES)
-    if b"\n" in start or start.count(b"\r") < 2:
-        return None
-    message = f"the lines of `{path}` end with CR alone, so all of it is one line"
-    return _fault(path, "lines", message, f"convert it with `tr '\\r' '\\n' < {shlex.quote(str(path))} > NEW`")
 
 
 def recipe_name(source: Path, target: Path) -> str:

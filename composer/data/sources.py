@@ -106,14 +106,6 @@ class DataSource:
         return {split: self.pairs(split) for split in available_splits(self.recipe)}
 
 
-def open_text_files(files: Mapping[str, Path]) -> Pairs:
-    """Open line-aligned text files as pairs, by side. Raises DataError with all their faults."""
-    problems = _check_texts({side: str(path) for side, path in files.items()}, [Path()])
-    if problems:
-        raise DataError([Fault(str(files[it.key]), 1, 1, it.code, "", it.message, it.hint, "") for it in problems])
-    return Pairs.of_columns({side: TextColumn(path) for side, path in files.items()})
-
-
 def side_names(recipe: Recipe) -> list[str]:
     """Return the sides of a pair: what the encoders read, then `target`."""
     return [*source_names(recipe), TARGET]
@@ -267,7 +259,7 @@ def _check_parallel(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
         if split not in sizes:
             settings = split_settings(recipe, split)
             names, file = column_names(recipe, settings), settings.get("file")
-            problems = _check_columns(file, names, folders) if file else _check_texts(names, folders)
+            problems = _check_columns(file, names, folders) if file else text_files.check_texts(names, folders)
             faults += [_fault(recipe, split_path(recipe, split), problem) for problem in problems]
     if faults or not sizes:
         return faults
@@ -278,28 +270,6 @@ def _check_parallel(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     message = f"{' and '.join(sizes)} take {held_out:,} pairs, and the training files have {count:,}"
     example = f"write, for example, `{split}: {max(1, count // 20)}`"
     return [recipe.fault("empty", ("data", "parallel", split), message, example)]
-
-
-def _check_texts(names: Mapping[str, str], folders: Sequence[Path]) -> list[Problem]:
-    """Return the problems of each of some line-aligned files, else those of their numbers of lines."""
-    problems, counts = [], {}
-    for side, name in names.items():
-        path = text_files.find_file(name, folders)
-        if path is None:
-            problems.append(text_files.missing_file(side, name, folders))
-        elif problem := text_files.check_readable(side, path) or text_files.check_utf8(side, path):
-            problems.append(problem)
-        else:
-            counts[side] = text_files.count_lines(path)
-    if problems:
-        return problems
-    first, *others = counts
-    start = f"`{names[first]}` has {counts[first]:,} lines"
-    return [
-        Problem(side, "lines", f"{start} and `{names[side]}` has {counts[side]:,}", "give every line its counterpart")
-        for side in others
-        if counts[side] != counts[first]
-    ]
 
 
 def _check_columns(name: str, columns: Mapping[str, str], folders: Sequence[Path]) -> list[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import difflib
 import os
+import shlex
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
@@ -47,11 +48,13 @@ def find_file(name: str, folders: Sequence[Path]) -> Path | None:
 
 def missing_file(key: str, name: str, folders: Sequence[Path]) -> Problem:
     """Return the problem of a file that is in none of the folders, with the name that was probably meant."""
-    searched = " and ".join(dict.fromkeys(f"`{folder}`" for folder in folders))
+    where = " in " + " and ".join(dict.fromkeys(f"`{folder}`" for folder in folders))
     close = next((path for folder in folders if (path := suggest_file(name, folder))), None)
     question = f"; did you mean `{close}`?" if close else ""
-    hint = f"write `{close}`" if close else "put the file there, or pass `--data DIR`"
-    return Problem(key, "file", f"no file `{name}` in {searched}{question}", hint)
+    other = "put the file there, or pass `--data DIR`"
+    if [*folders] == [Path()]:  # the user named this very file
+        where, other = "", "check its name"
+    return Problem(key, "file", f"no file `{name}`{where}{question}", f"write `{close}`" if close else other)
 
 
 def suggest_file(name: str, folder: Path) -> str | None:
@@ -114,6 +117,46 @@ def _locate_bad_byte(key: str, path: Path) -> Problem | None:
                 return Problem(key, "encoding", message, hint)
             offset += len(line)
     return None
+
+
+def _check_breaks(key: str, path: Path) -> Problem | None:
+    """Return the problem of a file whose lines end with CR alone: all of it would be one line."""
+    with path.open("rb") as file:
+        start = file.read(READ_BYTES)
+    if b"\n" in start or start.count(b"\r") < 2:
+        return None
+    hint = f"convert it with `tr '\\r' '\\n' < {shlex.quote(str(path))} > NEW`"
+    return Problem(key, "lines", f"the lines of `{path}` end with CR alone, so all of it is one line", hint)
+
+
+def check_texts(names: Mapping[str, str], folders: Sequence[Path]) -> list[Problem]:
+    """Return the problems of each of some line-aligned files, else those of their numbers of lines."""
+    problems, counts = [], {}
+    for side, name in names.items():
+        path = find_file(name, folders)
+        if path is None:
+            problems.append(missing_file(side, name, folders))
+        elif problem := check_readable(side, path) or check_utf8(side, path) or _check_breaks(side, path):
+            problems.append(problem)
+        else:
+            counts[side] = count_lines(path)
+    if problems:
+        return problems
+    first, *others = counts
+    start = f"`{names[first]}` has {counts[first]:,} lines"
+    return [
+        Problem(side, "lines", f"{start} and `{names[side]}` has {counts[side]:,}", "give every line its counterpart")
+        for side in others
+        if counts[side] != counts[first]
+    ]
+
+
+def open_texts(files: Mapping[str, Path]) -> dict[str, TextColumn]:
+    """Open line-aligned files that a user names, by side. Raises DataError with all their faults."""
+    problems = check_texts({side: str(path) for side, path in files.items()}, [Path()])
+    if problems:
+        raise DataError([Fault(str(files[it.key]), 1, 1, it.code, "", it.message, it.hint) for it in problems])
+    return {side: TextColumn(path) for side, path in files.items()}
 
 
 def count_lines(path: Path) -> int:
