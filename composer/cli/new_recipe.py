@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from string import Template
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from composer.data import tables, text_files
 from composer.errors import DataError, Fault
 from composer.recipe import schema_generator
 from composer.recipe.metrics import TOKENIZER_PACKAGES, suggest_bleu_tokenizer
-from composer.recipe.yaml_reader import dump
 
 MIN_PAIRS_TO_SPLIT = 50
 """Fewer pairs than these are all trained on: none can be spared for validation and test."""
@@ -89,8 +88,13 @@ class Side(NamedTuple):
         """Whether spaces part its words."""
         return self.bleu_tokenizer == "13a"
 
+    @property
+    def is_word(self) -> bool:
+        """Whether most lines are one word."""
+        return self.is_spaced and self.words <= 1
+
     def __str__(self) -> str:
-        words = "one word" if self.words <= 1 else f"{self.words:g} words"
+        words = "one word" if self.is_word else f"{self.words:g} words"
         first = f"{words} and" if self.is_spaced else "no spaces between words,"
         letters = f"; {', '.join(self.scripts)} letters" if self.scripts else ""
         return f"{first} {self.characters:g} characters a line, 99.9% of lines up to {self.most_characters:,}{letters}"
@@ -113,18 +117,15 @@ class Corpus(NamedTuple):
     trained_tests: int
 
     @property
+    def is_of_words(self) -> bool:
+        """Whether a line of either text is one word."""
+        return any(side.is_word for side in self.sides)
+
+    @property
     def preset(self) -> Preset:
         """The preset for so much text."""
         share = min(1.0, sum(side.characters for side in self.sides) / MANY_CHARACTERS)
         return next(preset for preset in PRESETS if self.pairs * share <= preset.pairs)
-
-
-class TokenizerChoice(NamedTuple):
-    """A tokenizer as a recipe has it, with its reason, and `max_length` in its tokens."""
-
-    tokenizer: dict[str, dict[str, Any]]
-    reason: str
-    max_length: int
 
 
 def new(source: str | Path, target: str | Path, output: str | Path | None = None) -> Path:
@@ -146,33 +147,30 @@ def write_recipe(corpus: Corpus, output: Path | None) -> Path:
 def next_steps(corpus: Corpus, recipe: Path) -> list[str]:
     """Return what to tell the user about a recipe that was written: what was seen, the split, the next command."""
     pairs, held_out, minutes = corpus.pairs, corpus.held_out, corpus.preset.max_minutes
-    choice = choose_tokenizer(corpus)
+    tokenizer = choose_tokenizer(corpus)
     split = f"{pairs - 2 * held_out:,} for training, {held_out:,} for validation and {held_out:,} for test"
     lines = [
         f"wrote {recipe}",
         f"{pairs:,} pairs: {split}" if held_out else f"{pairs:,} pairs, all for training",
         *(f"{name}: {side}" for name, side in zip(("source", "target"), corpus.sides, strict=True)),
-        f"tokenizer {next(iter(choice.tokenizer))}: {choice.reason}",
+        f"tokenizer {tokenizer['tokenizer'].partition(':')[0]}: {tokenizer['why_tokenizer']}",
         f"it trains for {minutes:,} minutes and shows its progress; set `training.max_minutes` to change that",
-        *(f"note: {note}" for note in _notes(corpus, recipe, choice)),
+        *(f"note: {note}" for note in _notes(corpus, recipe)),
     ]
     quoted = shlex.quote(str(recipe))
     return [*lines, f"next: seqcomposer check {quoted} && seqcomposer train {quoted}"]
 
 
-def _notes(corpus: Corpus, recipe: Path, choice: TokenizerChoice) -> list[str]:
+def _notes(corpus: Corpus, recipe: Path) -> list[str]:
     notes = []
     if corpus.empty:
         notes.append(f"{corpus.empty:,} pairs have an empty side; they are left out of training")
     if corpus.trained_tests * 100 > corpus.held_out:
-        files = " ".join(shlex.quote(str(path)) for path in (corpus.source, corpus.target))
-        write = '{print $1 > "unique.source"; print $2 > "unique.target"}'
         notes.append(
             f"{corpus.trained_tests:,} of {corpus.held_out:,} test lines have a source that is trained on, too, which "
-            f"flatters the scores; {corpus.repeated:,} pairs are repeated. To keep one of each, and use `new` again:\n"
-            f"  paste {files} | awk -F'\\t' '!seen[$0]++ {write}'"
+            f"flatters the scores; {corpus.repeated:,} pairs are repeated: keep one of each, and use `new` again"
         )
-    if corpus.pairs < MIN_PAIRS_TO_TRANSLATE and "bpe" in choice.tokenizer:
+    if corpus.pairs < MIN_PAIRS_TO_TRANSLATE and not corpus.is_of_words:
         notes.append("so few pairs are enough to try everything; usable translations need tens of thousands")
     if any(_relative_to(path, recipe).startswith("..") for path in (corpus.source, corpus.target)):
         notes.append("the texts are not in the folder of the recipe; put them there before you share it")
@@ -193,13 +191,13 @@ def inspect(source: Path, target: Path) -> Corpus:
             message = "this is one file with columns, and `new` takes two texts"
             columns_of = f"{{file: {target.name}, source: COLUMN, target: COLUMN}}"
             fix = f"cut it into two files, or write into a recipe `train: {columns_of}`"
-        raise DataError([_fault(target, "file", message, fix)])
+        raise DataError([Fault(str(target), 1, 1, "file", "", message, fix)])
     pairs = len(columns[0])
     sources, targets = (np.fromiter((hash(line.strip()) for line in column), np.int64, pairs) for column in columns)
     is_empty = (sources == hash("")) | (targets == hash(""))
     if is_empty.all():
-        message = f"no line has text both here and in `{source}`"
-        raise DataError([_fault(target, "empty", message, "give every line its translation")])
+        message, fix = f"no line has text both here and in `{source}`", "give every line its translation"
+        raise DataError([Fault(str(target), 1, 1, "empty", "", message, fix)])
     held_out = held_out_of(pairs) if pairs >= MIN_PAIRS_TO_SPLIT else 0
     rows = text_files.split_rows(pairs, {"val": held_out, "test": held_out})
     return Corpus(
@@ -236,8 +234,8 @@ def look_at(column: Sequence[str]) -> Side:
     )
 
 
-def choose_tokenizer(corpus: Corpus) -> TokenizerChoice:
-    """Return the tokenizer that suits two texts: characters of words, symbols as they are, else pieces of words."""
+def choose_tokenizer(corpus: Corpus) -> dict[str, str]:
+    """Return what a recipe says of its tokenizer: characters of words, symbols as they are, else pieces of words."""
     source, target = sides = corpus.sides
     longest, size = max(side.most_characters for side in sides), corpus.preset.vocabulary
     # one vocabulary serves both where most letters of either text occur in both
@@ -245,35 +243,33 @@ def choose_tokenizer(corpus: Corpus) -> TokenizerChoice:
     joint = bool(source.letters) and shared * 2 >= most
     why_joint = "both sides use the same letters" if joint else "the two sides use different letters"
     # with room for characters that are not among the lines that were looked at
-    char = {"char": {"size": -(-sum(side.alphabet for side in sides) // 100) * 100, "joint": joint}}
-    is_word = [side.is_spaced and side.words <= 1 for side in sides]
-    if any(is_word) and longest <= WORD_CHARACTERS:
-        reason = f"a line of the {'source' if is_word[0] else 'target'} is one word; {why_joint}"
-        return TokenizerChoice(char, reason, _above(longest))
-    if any(3 * side.alphabet > size for side in sides if not side.is_spaced):
+    kind, settings = "char", f"size: {-(-sum(side.alphabet for side in sides) // 100) * 100}"
+    if corpus.is_of_words and longest <= WORD_CHARACTERS:
+        reason = f"a line of the {'source' if source.is_word else 'target'} is one word; {why_joint}"
+    elif any(3 * side.alphabet > size for side in sides if not side.is_spaced):
         reason = f"too many different characters for so little text to learn words of them; {why_joint}"
-        return TokenizerChoice(char, reason, _above(longest))
-    if all(side.is_spaced and side.vocabulary <= MAX_SYMBOLS for side in sides):
+    elif all(side.is_spaced and side.vocabulary <= MAX_SYMBOLS for side in sides):
+        kind, settings, longest = "word", "split: spaces", max(side.most_words for side in sides)
         reason = f"few different symbols between spaces, {source.vocabulary} and {target.vocabulary}"
-        word = {"word": {"split": "spaces", "joint": joint}}
-        return TokenizerChoice(word, reason, _above(max(side.most_words for side in sides)))
-    tokens = max(side.most_characters // (2 if side.is_spaced else 1) for side in sides)
-    return TokenizerChoice({"bpe": {"size": size, "joint": joint}}, f"pieces of words; {why_joint}", _above(tokens))
-
-
-def _above(tokens: int) -> int:
-    """Return a round `max_length` with room for lines that are a little longer than most."""
-    return min(MAX_LENGTH, max(64, -(-(tokens + tokens // 4) // 64) * 64))
+    else:
+        kind, settings, reason = "bpe", f"size: {size}", f"pieces of words; {why_joint}"
+        longest = max(side.most_characters // (2 if side.is_spaced else 1) for side in sides)
+    return {
+        "tokenizer": f"{kind}: {{{settings}, joint: {str(joint).lower()}}}",
+        "why_tokenizer": reason,
+        # with room for lines that are a little longer than most
+        "max_length": str(min(MAX_LENGTH, max(64, -(-longest * 5 // 256) * 64))).ljust(4),
+        "tie": "[source, target]" if joint else "[target]",
+    }
 
 
 def fill_template(corpus: Corpus, output: Path) -> str:
     """Return the recipe's text. No path in it begins at the root of this machine."""
-    preset, choice = corpus.preset, choose_tokenizer(corpus)
-    tokenizer = dump(choice.tokenizer).strip()
+    preset = corpus.preset
     schema = schema_generator.schema_path().resolve()
     is_in_clone = Path(os.path.realpath(output.parent)).is_relative_to(schema.parents[1])
     return TEMPLATE.substitute(
-        preset._asdict() | {"pairs": f"{corpus.pairs:,}"},
+        preset._asdict() | choose_tokenizer(corpus) | {"pairs": f"{corpus.pairs:,}"},
         head=f"# yaml-language-server: $schema={_relative_to(schema, output)}" if is_in_clone else NO_SCHEMA,
         source_lines=corpus.sides[0],
         target_lines=corpus.sides[1],
@@ -284,22 +280,23 @@ def fill_template(corpus: Corpus, output: Path) -> str:
         target=_quoted(_relative_to(corpus.target, output)),
         hold_out="" if corpus.held_out else "# ",
         held_out=held_out_of(corpus.pairs),
-        tokenizer=tokenizer,
-        why_tokenizer=choice.reason,
-        max_length=f"{choice.max_length}".ljust(4),
-        tie="[source, target]" if "joint: true" in tokenizer else "[target]",
         learning_rate="2e-3" if preset.width < 512 else "7e-4",
-        evaluation=_evaluation(corpus.sides[1].bleu_tokenizer),
+        evaluation=_evaluation(corpus),
     )
 
 
-def _evaluation(bleu_tokenizer: str) -> str:
-    if bleu_tokenizer == "13a":
+def _evaluation(corpus: Corpus) -> str:
+    if corpus.is_of_words:
+        unit = "character" if corpus.sides[1].is_word else "word"
+        return f"\nevaluation: {{metrics: [exact_match, {unit}_error_rate]}}\n"
+    word = corpus.sides[1].bleu_tokenizer
+    module, package = TOKENIZER_PACKAGES.get(word, ("", ""))
+    if word == "13a":
         return ""
-    module, package = TOKENIZER_PACKAGES.get(bleu_tokenizer, ("", ""))
-    other = f"; with `pip install '{package}'` also `{bleu_tokenizer}`" if module and not find_spec(module) else ""
-    word = "char" if other else bleu_tokenizer
-    return f"\nevaluation: {{bleu_tokenizer: {word}}}    # no spaces part the target's words{other}\n"
+    comment = "# no spaces part the target's words"
+    if module and not find_spec(module):
+        word, comment = "char", f"{comment}; `{word}` after `pip install '{package}'`"
+    return f"\nevaluation: {{bleu_tokenizer: {word}}}    {comment}\n"
 
 
 def recipe_name(source: Path, target: Path) -> str:
@@ -325,7 +322,3 @@ def _quoted(text: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9_./-]*[A-Za-z_/][A-Za-z0-9_./-]*", text) and not text.startswith("-"):
         return text
     return "'" + text.replace("'", "''") + "'"
-
-
-def _fault(path: Path, code: str, message: str, hint: str) -> Fault:
-    return Fault(str(path), 1, 1, code, "", message, hint)
