@@ -94,10 +94,12 @@ class Side(NamedTuple):
         return self.is_spaced and self.words <= 1
 
     def __str__(self) -> str:
-        words = "one word" if self.is_word else f"{self.words:g} words"
+        words = "one word" if self.is_word else f"{self.words:.0f} words"
         first = f"{words} and" if self.is_spaced else "no spaces between words,"
         letters = f"; {', '.join(self.scripts)} letters" if self.scripts else ""
-        return f"{first} {self.characters:g} characters a line, 99.9% of lines up to {self.most_characters:,}{letters}"
+        return (
+            f"{first} {self.characters:.0f} characters a line, 99.9% of lines up to {self.most_characters:,}{letters}"
+        )
 
 
 class Corpus(NamedTuple):
@@ -166,11 +168,10 @@ def _notes(corpus: Corpus, recipe: Path) -> list[str]:
     if corpus.empty:
         notes.append(f"{corpus.empty:,} pairs have an empty side; they are left out of training")
     if corpus.trained_tests * 100 > corpus.held_out:
-        notes.append(
-            f"{corpus.trained_tests:,} of {corpus.held_out:,} test lines have a source that is trained on, too, which "
-            f"flatters the scores; {corpus.repeated:,} pairs are repeated: keep one of each, and use `new` again"
-        )
-    if corpus.pairs < MIN_PAIRS_TO_TRANSLATE and not corpus.is_of_words:
+        repeated = f"; {corpus.repeated:,} pairs are repeated: keep one of each, and use `new` again"
+        share = f"{corpus.trained_tests:,} of {corpus.held_out:,} test lines have a source that is trained on, too"
+        notes.append(f"{share}, which flatters the scores{repeated if corpus.repeated else ''}")
+    if corpus.pairs < MIN_PAIRS_TO_TRANSLATE and "bpe" in choose_tokenizer(corpus)["tokenizer"]:
         notes.append("so few pairs are enough to try everything; usable translations need tens of thousands")
     if any(_relative_to(path, recipe).startswith("..") for path in (corpus.source, corpus.target)):
         notes.append("the texts are not in the folder of the recipe; put them there before you share it")
@@ -248,8 +249,9 @@ def choose_tokenizer(corpus: Corpus) -> dict[str, str]:
         reason = f"a line of the {'source' if source.is_word else 'target'} is one word; {why_joint}"
     elif any(3 * side.alphabet > size for side in sides if not side.is_spaced):
         reason = f"too many different characters for so little text to learn words of them; {why_joint}"
-    elif all(side.is_spaced and side.vocabulary <= MAX_SYMBOLS for side in sides):
-        kind, settings, longest = "word", "split: spaces", max(side.most_words for side in sides)
+    elif all(side.is_spaced and side.vocabulary <= min(MAX_SYMBOLS, corpus.pairs // 20) for side in sides):
+        kind, settings, longest = "word", f"split: spaces, {settings}", max(side.most_words for side in sides)
+        joint = False
         reason = f"few different symbols between spaces, {source.vocabulary} and {target.vocabulary}"
     else:
         kind, settings, reason = "bpe", f"size: {size}", f"pieces of words; {why_joint}"

@@ -124,9 +124,9 @@ def test_words_are_cut_into_characters(tmp_path: Path) -> None:
 
 
 def test_symbols_between_spaces_have_an_id_each(tmp_path: Path) -> None:
-    pairs = [(" ".join(f"I_{digit}" for digit in str(n)), " ".join(str(n))) for n in range(1000, 1300)]
+    pairs = [(" ".join(f"I_{digit}" for digit in str(n)), " ".join(str(n))) for n in range(1000, 1900)]
     recipe, output = recipe_of(tmp_path, pairs)
-    assert recipe["data"]["tokenizer"] == {"word": {"split": "spaces", "joint": False}}
+    assert recipe["data"]["tokenizer"] == {"word": {"split": "spaces", "size": 100, "joint": False}}
     assert "few different symbols between spaces, 10 and 10" in output
 
 
