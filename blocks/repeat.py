@@ -99,6 +99,8 @@ class Repeat(Block):
         if share and (self.relaxation is not None or self.times == 1):
             message = "`relaxation` shares the parameters" if self.relaxation else "one iteration has nothing to share"
             raise NoEffect("share", message)
+        if share and self.times is not None and _shares_anyway(site, stack):
+            raise NoEffect("share", "all parameters in the stack are those of a `use`, which shares them anyway")
         built: list[Stack] = []
         stream, names = site.stream, site.names
         for _ in range(sets if shared or self.times is None else self.times):
@@ -192,6 +194,16 @@ class Repeat(Block):
         """Return the stack of each iteration that has a state of its own; with `times: length` that is one."""
         stacks = self._stacks()
         return [stacks[iteration % len(stacks)] for iteration in range(1 if self.times is None else self.times)]
+
+
+def _shares_anyway(site: Site, stack: list[Any]) -> bool:
+    """Return whether all parameters in a stack are those of named stacks, which all their uses share."""
+    if "'use'" not in str(stack):  # building it once more costs as much as the first time
+        return False
+    dry = site.dry_build(("stack",), stack, names=site.names.copy())
+    uses = [part for part in dry.modules() if isinstance(part, Stack) and part.is_shared]
+    shared = {id(parameter) for part in uses for parameter in part.parameters()}
+    return bool(shared) and all(id(parameter) in shared for parameter in dry.parameters())
 
 
 def _check_settings(site: Site, times: int | None, shared: bool, sets: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from blocks.core.contract import Context, Name, NamedOutputs, Site, State
+from blocks.core.contract import Context, Name, NamedOutputs, NoEffect, Site, State
 from blocks.core.stack import Wrapper
 
 
@@ -24,6 +24,9 @@ class Use(Wrapper):
     def __init__(self, site: Site, *, stack: Name, copy: bool = False) -> None:
         super().__init__()
         self.stack = site.named_stack(stack, copy)
+        self.stack.is_shared = not copy
+        if copy and not any(True for _ in self.stack.parameters()):
+            raise NoEffect("copy", "nothing in the stack has parameters")
         self.out = self.stack.out
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:

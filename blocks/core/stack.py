@@ -16,7 +16,10 @@ class Stack(Block):
     """Runs its blocks one after another: block, then mask, then name. Its state is the tuple of theirs.
 
     `reads` and `gives` have, for each block, the names that it and all inside it read and give.
+    `is_shared`: wherever its name is used, it has the same parameters.
     """
+
+    is_shared = False
 
     def __init__(
         self,

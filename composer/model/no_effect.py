@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -40,8 +41,10 @@ CORPUS += "data.parallel.test_sets.*.source data.hub.source "
 MARKS = "data.tokenizer.bits.marks data.tokenizer.bits.numbers data.generate.number_words.source"
 VALIDATED = "training.early_stopping training.validation_sample training.schedule.plateau trainer.inference_mode"
 PROCESSES = "trainer.strategy trainer.timeout_minutes"
-SURE_LENGTH = 50  # tokens that an answer may have whatever `max_ratio` is: MIN_LENGTH_LIMIT of the decoders
+SURE_LENGTH = 51  # tokens that an answer may have whatever `max_ratio` is: `token_limit` of the decoders
 NO_STOPPING = {"patience": None, "metric": "val/loss", "goal": None}  # and the weights of the best loss, as without it
+AVERAGED = "it stops nothing, and the weights are an average, not those of the best score"
+CONSTANT = "the learning rate is that of `constant`"
 RULES = (
     Rule("data.babi", bool, ".lowercase", "stories are read in lower case anyway"),
     Rule("data.generate", lambda task: task and "dialect" not in task, ".lowercase", "this task has no capitals"),
@@ -58,11 +61,14 @@ RULES = (
     Rule("model.output.length", 1, "training.scheduled_sampling", "for the only token, the decoder reads bos alone"),
     Rule("model.output.length", bool, "decoding.beam.length_penalty", "all answers have the same length"),
     Rule("model.sure_length", bool, "decoding.*.max_ratio", f"{SURE_LENGTH} tokens are allowed whatever it is"),
+    Rule("decoding.*.max_length", lambda it: it <= SURE_LENGTH, ".max_ratio", "as many are allowed whatever it is"),
     Rule("training.max_epochs", 1, "data.generate.*.endless", "new pairs would come in a second epoch"),
-    Rule("training.schedule.*.final", 1, "training.schedule.*", "the learning rate is that of `constant`"),
-    Rule("training.schedule.staircase.shares", lambda at: min(at, default=1) == 1, ".factor", "no share is reached"),
+    Rule("training.schedule.*.final", 1, "training.schedule.*", CONSTANT),
+    Rule("training.schedule.staircase.shares", lambda at: min(at, default=1) == 1, "training.schedule.*", CONSTANT),
     Rule("training.scheduled_sampling.rate", 0, ".warmup .choose", "no token is replaced"),
     Rule("training.early_stopping", lambda it: it and it | NO_STOPPING == it, ".early_stopping", "it stops nothing"),
+    Rule("training.early_stopping.of_average", True, "training.early_stopping", AVERAGED),
+    Rule("training.early_stopping.decodes_for_average", True, ".metric", f"{AVERAGED}; it only adds a score", False),
     Rule("training.early_stopping.patience", None, ".min_delta", "no validation is waited for"),
     Rule("training.early_stopping.of_texts", True, "training.validation_sample", "early stopping decodes all lines"),
     Rule("training.validation_sample.lines", 0, ".decoding", "nothing is decoded"),
@@ -77,6 +83,8 @@ RULES = (
     Rule("decoding.beam.only", 1, ".length_penalty", "a beam of one has nothing to rank"),
     Rule("decoding.sample.top_k", 1, ".temperature .top_p .seed", "the most probable token is always taken"),
 )
+SAMPLE = "training.validation_sample"
+RULES += tuple(rule._replace(cause=f"{SAMPLE}.{rule.cause}") for rule in RULES if rule.cause.startswith("decoding."))
 
 
 def facts(builder: RecordingBuilder, model: EncoderDecoder) -> dict[str, Any]:
@@ -93,11 +101,17 @@ def facts(builder: RecordingBuilder, model: EncoderDecoder) -> dict[str, Any]:
         "sure_length": 0 < length <= SURE_LENGTH and not model.max_target_ratio,
     }
     if stopping := sections["training"]["early_stopping"]:
-        stopping["of_texts"] = decodes_all(stopping["metric"])
+        stopping["of_texts"] = of_texts = decodes_all(stopping["metric"])
+        is_idle = stopping["patience"] is stopping["goal"] is None and sections["training"]["average_checkpoints"] > 1
+        stopping |= {"of_average": is_idle and not of_texts, "decodes_for_average": is_idle and of_texts}
     sections["evaluation"]["has_bleu"] = "bleu" in (sections["evaluation"]["metrics"] or ["bleu"])
     trainer["devices"] = len(trainer["devices"]) if isinstance(trainer["devices"], list) else trainer["devices"]
     trainer["is_one"] = trainer["accelerator"] == "mps" or trainer["devices"] == trainer["num_nodes"] == 1
-    for beam in sections["decoding"].values():  # answers of several sizes are compared whatever the beam is
+    searches = [sections["decoding"], sections["training"]["validation_sample"]["decoding"]]
+    for beam in chain.from_iterable(search.values() for search in searches):
+        # answers of several sizes are compared whatever the beam is
+        search.values() for search in searches
+    ):  # answers of several sizes are compared whatever the beam is
         beam["only"] = None if model.max_target_ratio else beam.get("size")
     return sections
 
@@ -153,9 +167,10 @@ def builder_faults(builder: RecordingBuilder) -> Iterator[Fault]:
     recipe = builder.recipe
     settings = {(*path, setting) for path in builder.names for setting in recipe.settings_at(path)}
     # what changes something at a block, as it is written
-    effective = {recipe.locate(path)[1] for path in settings - builder.no_effects.keys()}
+    no_effects = builder.no_effects | overwritten_scales(builder)
+    effective = {recipe.locate(path)[1] for path in settings - no_effects.keys()}
     reported: set[Path] = set()
-    for path, (message, fix) in builder.no_effects.items():
+    for path, (message, fix) in no_effects.items():
         _, steps, _ = recipe.locate(path)
         if steps not in effective | reported:  # a default may change something at another block
             yield recipe.no_effect(path, message, fix)
@@ -173,3 +188,15 @@ def builder_faults(builder: RecordingBuilder) -> Iterator[Fault]:
         if path not in effective and path not in reported:
             message, fix = f"no block takes this default, `{path[-1]}`", "remove it, or write it at a block"
             yield recipe.fault("unused", path, message, fix).as_warning()
+
+
+def overwritten_scales(builder: RecordingBuilder) -> dict[Path, tuple[str, str]]:
+    """Return the paths of scales of initial weights that `training.initialization` replaces, with reason and fix.
+
+    With weight norm it replaces the direction alone, and the scale stays.
+    """
+    (word,) = builder.recipe.training["initialization"]
+    blocks = [(path, builder.recipe.settings_at(path)) for path in builder.names if word != "default"]
+    reason = f"`training.initialization: {word}` gives these weights a size of its own", "remove `init_scale`"
+    scaled = [path for path, block in blocks if block.get("init_scale", 1.0) != 1.0 and not block.get("weight_norm")]
+    return {(*path, "init_scale"): reason for path in scaled}

@@ -114,9 +114,14 @@ def budget_warnings(recipe: Recipe, epoch: EpochSize | None) -> Iterator[Fault]:
     validations = max(0.0, math.ceil(steps / every if every else epochs) - 1.0) if steps < math.inf else math.inf
     for path, message, hint in _unreached(recipe, steps, validations):
         yield recipe.fault("budget", ("training", *path), message, f"{hint}, or train longer").as_warning()
-    if (curriculum := training["curriculum"]) and epoch and epoch.shortest == epoch.longest:
-        message = f"all pairs have {epoch.longest} tokens, so every epoch has all of them"
-        yield recipe.no_effect(("training", "curriculum"), message, "remove it, or choose by another side").as_warning()
+    curriculum = training["curriculum"]
+    # a shortest length is known where all lengths are
+    if curriculum and epoch and epoch.shortest and max(curriculum["start"], epoch.shortest) >= epoch.longest:
+        hint, which = "write a smaller `start`, or remove it", "no pair has more than"
+        if epoch.shortest == epoch.longest:
+            hint, which = "remove it, or choose by another side", "all pairs have"
+        message = f"{which} {epoch.longest} tokens, so every epoch has all of them"
+        yield recipe.no_effect(("training", "curriculum"), message, hint).as_warning()
     elif curriculum and epochs < math.inf:
         start, longest = curriculum["start"], epoch.longest if epoch else curriculum["start"] + 1
         level = start + curriculum["step"] * (max(0, math.ceil(epochs) - 1) // 2)

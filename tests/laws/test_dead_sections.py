@@ -11,7 +11,7 @@ import pytest
 
 from composer.data.tasks import TASKS
 from composer.errors import Fault
-from composer.inference.decoders import MIN_LENGTH_LIMIT
+from composer.inference.decoders import token_limit
 from composer.model.no_effect import RULES, SURE_LENGTH
 from composer.recipe.recipe import load_text
 from composer.training.callback import ROW_STEPS
@@ -75,6 +75,19 @@ DEAD = [
         "training.max_steps=4",
         live={"patience": None, "goal": 1},
     ),
+    Dead(
+        "training.early_stopping",
+        [{"patience": None, "metric": "val/perplexity"}, {"patience": None, "metric": "val_sample/chrf"}, None],
+        "training.average_checkpoints=2",
+        "training.average_checkpoints=2",
+        live={"patience": None, "goal": 1},
+    ),
+    Dead(
+        "training.early_stopping.metric",
+        ["val/chrf"],
+        "training.average_checkpoints=2; training.early_stopping={patience: null}",
+        "training.early_stopping={patience: null}",
+    ),
     Dead("training.validation_sample", FEW_LINES, NO_VAL, "data.parallel.val=3", "files"),
     Dead("training.validation_sample", FEW_LINES, "", kind="language"),
     Dead("training.validation_sample", FEW_LINES, "training.early_stopping={metric: val/chrf}", "training.seed=1"),
@@ -90,12 +103,12 @@ DEAD = [
     Dead("training.schedule", ["plateau", "constant"], "trainer.limit_val_batches=0"),
     Dead("training.schedule", [{"linear": {"final": 1}}, {"cosine": {"final": 1}}, "constant"], ""),
     Dead(
-        "training.schedule.staircase.factor",
-        [0.1, 0.5],
-        "training.schedule={staircase: {shares: [1.0, 1]}}",
-        "training.schedule=staircase",
+        "training.schedule",
+        [{"staircase": {"shares": []}}, {"staircase": {"shares": [1.0, 1], "factor": 0.1}}, "constant"],
+        "",
+        "training.seed=1",
+        live="staircase",
     ),
-    Dead("training.schedule.staircase.factor", [0.1, 0.5], "training.schedule={staircase: {shares: []}}"),
     Dead("trainer.inference_mode", [True, False], NO_VAL, "data.parallel.val=3", "files"),
     Dead("trainer.inference_mode", [True, False], "trainer.limit_val_batches=0"),
     Dead("trainer.limit_val_batches", [1, 0.5, 0], NO_VAL, "data.parallel.val=3", "files"),
@@ -125,6 +138,16 @@ DEAD = [
         [0.1, 9.0],
         FIXED + "; data.generate.copy.min_length=3; data.generate.copy.max_length=3",
         "training.seed=1",
+    ),
+    *(
+        Dead(f"decoding.{word}.max_ratio", [0.1, 9.0], f"decoding={{{word}: {{max_length: 51}}}}", "training.seed=1")
+        for word in ("greedy", "beam", "sample")
+    ),
+    Dead(
+        "training.validation_sample.decoding.beam.length_penalty",
+        [0.0, 4.0],
+        "training.validation_sample.decoding={beam: {size: 1}}",
+        "training.validation_sample.decoding={beam: {size: 2}}",
     ),
     Dead(
         "decoding.beam.length_penalty",
@@ -190,7 +213,11 @@ DEAD = [
         for name in ("project", "name", "entity", "group")
     ),
 ]
-UNCERTAIN = {("trainer.strategy", "trainer={devices: 1}"), ("trainer.log_every_n_steps", "")}
+UNCERTAIN = {
+    ("trainer.strategy", "trainer={devices: 1}"),
+    ("trainer.log_every_n_steps", ""),
+    ("training.early_stopping.metric", "training.average_checkpoints=2; training.early_stopping={patience: null}"),
+}
 """What is a warning, since it may change something on another machine, or says more than is done."""
 ELSEWHERE = ("trainer.strategy", "trainer.timeout_minutes", "logging.wandb", "trainer.benchmark")
 """What no training on this machine can show."""
@@ -258,5 +285,5 @@ def test_the_texts_of_tasks_have_no_capitals_but_in_dialects() -> None:
 
 
 def test_numbers_that_are_written_twice_agree() -> None:
-    assert SURE_LENGTH == MIN_LENGTH_LIMIT
+    assert token_limit(1, 1_000, 1e-9) == SURE_LENGTH
     assert ROW_STEPS == 10

@@ -29,6 +29,8 @@ def refused_settings(model: str) -> list[str]:
         ("repeat: {times: 2, share: true, stack: [{norm: {}}, identity], relaxation: {sets: 2}}", "repeat.share"),
         ("parallel: {branches: [[linear]], merge: max}", "parallel.merge"),
         ("use: {stack: shelf, copy: true}", "use.copy"),
+        ("repeat: {times: 2, share: true, stack: [{use: shelf}]}", "repeat.share"),
+        ("repeat: {times: 2, share: true, stack: [{residual: [{use: shelf}]}, identity]}", "repeat.share"),
     ],
 )
 def test_a_setting_of_a_block_that_changes_nothing_is_a_fault(block: str, setting: str) -> None:
@@ -36,6 +38,33 @@ def test_a_setting_of_a_block_that_changes_nothing_is_a_fault(block: str, settin
     assert refused_settings(f"model:\n  width: 16\n{shelf}  decoder: [{{{block}}}]\n") == [
         f"unused model.decoder[0].{setting}"
     ]
+
+
+def test_a_copy_of_a_stack_without_parameters_is_a_fault() -> None:
+    model = "model: {width: 16, stacks: {s: [{dropout: 0.1}]}, decoder: [linear, {use: s}, USE]}\n"
+    assert refused_settings(model.replace("USE", "{use: {stack: s, copy: true}}")) == [
+        "unused model.decoder[2].use.copy"
+    ]
+
+
+def test_a_shared_repeat_of_more_than_uses_shares_something() -> None:
+    inner = ("{use: s}, linear", "{use: {stack: s, copy: true}}")
+    for blocks in inner:
+        model = "model: {width: 16, stacks: {s: [linear]}, decoder: [{use: s}, {repeat: SHARED}]}\n"
+        assert not refused_settings(model.replace("SHARED", f"{{times: 2, share: true, stack: [{blocks}]}}"))
+
+
+@pytest.mark.parametrize("word", ["orthogonal", "uniform_scaling"])
+@pytest.mark.parametrize("block", ["linear", "conv"])
+def test_a_scale_of_weights_that_are_initialized_anew_is_a_fault(word: str, block: str) -> None:
+    model = f"model: {{width: 8, decoder: [{{{block}: {{init_scale: 0.5}}}}]}}\n"
+    training = f"training: {{initialization: {word}}}\n"
+    assert refused_settings(model + training) == [f"unused model.decoder[0].{block}.init_scale"]
+    assert not refused_settings(model)
+    assert not refused_settings(model.replace("0.5", "0.5, weight_norm: true") + training)
+    default = f"model: {{width: 8, {block}: {{init_scale: 0.5}}, decoder: [{block}]}}\n"
+    (warning,) = plan(load_text(HEAD + default + training)).warnings
+    assert warning.path == f"model.{block}.init_scale"
 
 
 def test_the_mean_of_one_head_is_a_fault() -> None:

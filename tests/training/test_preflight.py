@@ -126,6 +126,15 @@ def test_a_curriculum_over_pairs_of_one_length_is_a_warning(tiny: Tiny) -> None:
     assert "all pairs have 6 tokens" in warning.message
 
 
+def test_a_curriculum_that_starts_with_all_pairs_is_a_warning(tiny: Tiny) -> None:
+    longest = 6  # of the target, eos not counted
+    (warning,) = check_recipe(tiny(f"training.curriculum={{start: {longest + 20}}}")).warnings
+    assert (warning.code, warning.path, warning.severity) == ("unused", "training.curriculum", "warning")
+    assert "no pair has more than" in warning.message
+    rising = check_recipe(tiny("training.curriculum={start: 2, step: 9}")).warnings
+    assert not any(fault.code == "unused" for fault in rising)
+
+
 def test_check_and_plan_print_the_warning_and_exit_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "r.yaml").write_text(TINY.replace("warmup_steps: 2", "warmup_steps: 50"), encoding="utf-8")
     for arguments in (["check"], ["plan"], ["check", "--json"]):
