@@ -110,8 +110,6 @@ def facts(builder: RecordingBuilder, model: EncoderDecoder) -> dict[str, Any]:
     searches = [sections["decoding"], sections["training"]["validation_sample"]["decoding"]]
     for beam in chain.from_iterable(search.values() for search in searches):
         # answers of several sizes are compared whatever the beam is
-        search.values() for search in searches
-    ):  # answers of several sizes are compared whatever the beam is
         beam["only"] = None if model.max_target_ratio else beam.get("size")
     return sections
 
