@@ -45,7 +45,7 @@ SURE_LENGTH = 51  # tokens that an answer may have whatever `max_ratio` is: `tok
 NO_STOPPING = {"patience": None, "metric": "val/loss", "goal": None}  # and the weights of the best loss, as without it
 AVERAGED = "it stops nothing, and the weights are an average, not those of the best score"
 CONSTANT = "the learning rate is that of `constant`"
-RULES = (
+RULES: tuple[Rule, ...] = (
     Rule("data.babi", bool, ".lowercase", "stories are read in lower case anyway"),
     Rule("data.generate", lambda task: task and "dialect" not in task, ".lowercase", "this task has no capitals"),
     Rule("data.tokenizer", lambda kind: kind.keys() & {"bits", "integers"}, ".lowercase", "its tokens have no letters"),
