@@ -34,6 +34,7 @@ CACHED_EPOCHS = 3
 """Epochs of an endless task in memory: the present one and the next, whichever was used last."""
 MAX_TOKENS = 10_000
 """Tokens of a line that are measured or translated at most: a line of a million would take hours, or all the memory."""
+OF_REFERENCES = "exact match and error rates are of those with a reference"
 MAX_UNK_RATE = 0.1
 """Share of unknown tokens above which a note says so."""
 
@@ -227,8 +228,8 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
             rate = float((column.values == UNK).sum()) / max(1, int((column.values != PAD).sum()))
             if rate > MAX_UNK_RATE:
                 notes.append(f"{rate:.0%} of the tokens of {split} {side} are unknown to the tokenizer")
-        if split != "train" and (blank := int((~_nonempty(pairs[split])).sum())):
-            notes.append(f"{blank:,} of {len(pairs[split]):,} {split} pairs have an empty side, and are measured too")
+        if split != "train" and (blank := int((~nonempty(pairs[split])).sum())):
+            notes.append(f"{blank:,} of {len(pairs[split]):,} {split} pairs have an empty side; {OF_REFERENCES}")
     if faults:
         raise DataError(faults)
     return Data(tokenizers, encoded, pairs, notes)
@@ -302,7 +303,7 @@ def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encode
     return Encoded(sides, target, pairs.sides[TARGET], np.arange(len(target)), facts)
 
 
-def _nonempty(pairs: Pairs) -> np.ndarray:
+def nonempty(pairs: Pairs) -> np.ndarray:
     """Return which pairs have text on every side. -> (pairs,) bool"""
     sides = [np.fromiter((bool(line.strip()) for line in lines), bool, len(lines)) for lines in pairs.sides.values()]
     return np.asarray(np.logical_and.reduce(sides))
@@ -314,7 +315,7 @@ def trainable_rows(recipe: Recipe, encoded: Encoded, pairs: Pairs, notes: list[s
     Stories are cut already. What is left out is added to `notes`.
     """
     longest = recipe.dataset.get("max_length") or np.inf
-    full, fits = _nonempty(pairs), _positions(encoded) <= longest
+    full, fits = nonempty(pairs), _positions(encoded) <= longest
     if blank := int((~full).sum()):
         notes.append(f"left out {blank:,} of {len(full):,} training pairs with an empty side")
     if over := int((full & ~fits).sum()):
@@ -328,7 +329,7 @@ def _positions(encoded: Encoded) -> np.ndarray:
 
 
 def _nothing_left(recipe: Recipe, pairs: Pairs, encoded: Encoded | None = None) -> Fault:
-    full = _nonempty(pairs)
+    full = nonempty(pairs)
     blank = int((~full).sum())
     message = f"none of the {len(full):,} training pairs is left: {blank:,} are empty, {len(full) - blank:,} too long"
     if encoded is None or blank == len(full):
@@ -349,8 +350,16 @@ def answerable_rows(recipe: Recipe, encoded: Encoded, max_ratios: Mapping[str, f
 
 
 def split_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> list[Fault]:
-    """Return the faults of a split's tokens: answers of another length than the output's, tokens that are unknown."""
-    return [*length_faults(recipe, split, encoded), *_unknown_faults(recipe, split, encoded, pairs)]
+    """Return the faults of a split: no text, answers of another length than the output's, tokens that are unknown."""
+    own = [*length_faults(recipe, split, encoded), *_unknown_faults(recipe, split, encoded, pairs)]
+    # of training pairs more are left out than those without text, which has a fault of its own
+    if split == "train" or not len(pairs) or nonempty(pairs).any():
+        return own
+    message = f"none of the {len(pairs):,} pairs of {split} has text on every side, so no score would mean anything"
+    hint = "give a pair text on every side"
+    if split not in available_splits(recipe):  # files that are evaluated
+        return [*own, Fault(split, 0, 0, "empty", "", message, hint)]
+    return [*own, recipe.fault("empty", split_path(recipe, split), message, hint)]
 
 
 def length_faults(recipe: Recipe, split: str, encoded: Encoded) -> Iterator[Fault]:

@@ -74,9 +74,19 @@ def _loss(sums: Sums) -> float:
     return sums["loss"] / sums["tokens"]
 
 
+def lines_with_reference(hypotheses: Texts, references: References) -> list[tuple[str, list[str]]]:
+    """Return each output with those of its references that have text, without lines of which none has.
+
+    A blank line is no answer, and a blank output is no merit: where all references are blank, all lines are returned.
+    """
+    lines = [(text, of) for text, *of in zip(hypotheses, *references, strict=True)]
+    full = [(text, [reference for reference in of if reference.strip()]) for text, of in lines]
+    return [line for line in full if line[1]] or lines
+
+
 def _exact_match(hypotheses: Texts, references: References) -> float:
-    lines = zip(hypotheses, *references, strict=True)
-    return sum(text.strip() in [reference.strip() for reference in of] for text, *of in lines) / len(hypotheses)
+    lines = lines_with_reference(hypotheses, references)
+    return sum(text.strip() in map(str.strip, of) for text, of in lines) / len(lines)
 
 
 def _word_error_rate(hypotheses: Texts, references: References) -> float:
@@ -95,9 +105,9 @@ def _closest(
     hypotheses: Texts, references: References, distance: Callable[[str, str], float]
 ) -> tuple[list[str], list[str]]:
     """Return the reference of each line with the smallest distance, and the hypotheses."""
-    lines = zip(hypotheses, *references, strict=True)
-    best = [min(of, key=lambda reference: distance(reference, text)) for text, *of in lines]
-    return best, list(hypotheses)
+    lines = lines_with_reference(hypotheses, references)
+    best = [min(of, key=lambda reference: distance(reference, text)) for text, of in lines]
+    return best, [text for text, _ in lines]
 
 
 _Cost = partial(Metric, format=partial(significant, digits=4), lower_is_better=True)
@@ -131,7 +141,7 @@ METRICS: dict[str, Metric] = {
     ),
     "exact_match": _Share(
         label="exact match",
-        meaning="outputs identical to the reference",
+        meaning="outputs identical to the reference, of lines that have one",
         from_texts=_exact_match,
         needs="translations",
         hub="exact_match",

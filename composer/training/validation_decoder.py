@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from composer.data.encoding import Encoded
-from composer.data.sources import Pairs
+import numpy as np
+
+from composer.data.encoding import Encoded, nonempty
+from composer.data.sources import TARGET, Pairs
 from composer.data.tokenizer import Tokenizers
 from composer.evaluation import recipe_metrics
 from composer.inference.decode import Decoding, decode_all, length_queries, num_positions
@@ -50,7 +52,7 @@ class ValidationDecoder:
         decoded = decode_all([model], own, self.decoding) if any(own.values()) else []  # a rank may have no sentence
         parts = ranks.gather(self.tokenizers.decode("target", [best.ids for best, *_ in decoded]))
         outputs = [parts[row % ranks.world][row // ranks.world] for row in range(count)]
-        references = [list(lines[:count]) for lines in (self.encoded.lines, *self.pairs.references)]
+        references = [list(lines[:count]) for lines in (self.pairs.sides[TARGET], *self.pairs.references)]
         texts = self.pairs.sides[next(iter(sources))]
         samples = [Sample(texts[row], references[0][row], outputs[row]) for row in range(count)]
         scores = self.metrics.scores(outputs, references)
@@ -69,4 +71,6 @@ def validation_decoder(recipe: Recipe, val: Encoded, pairs: Pairs, tokenizers: T
     sample, is_full = recipe.training["validation_sample"], recipe.validates_by_search
     lines, decoding = (None, recipe.decoding) if is_full else (sample["lines"], sample["decoding"])
     metrics = recipe_metrics(recipe, val.lines)
+    if not is_full and not (rows := nonempty(pairs)).all():  # the first lines might all be blank
+        val, pairs = val.keep(rows), pairs.keep(np.flatnonzero(rows))
     return ValidationDecoder(val, pairs, tokenizers, "val" if is_full else SAMPLE, lines, decoding, metrics)

@@ -5,10 +5,29 @@ from __future__ import annotations
 import pytest
 
 from composer.data import sources
-from composer.data.encoding import MAX_TOKENS, load_data
+from composer.data.dry_run import dry_run
+from composer.data.encoding import MAX_TOKENS, OF_REFERENCES, load_data
+from composer.data.sources import DataSource
 from composer.errors import DataError
 from composer.recipe.recipe import load
 from composer.training.train import train
+
+
+@pytest.mark.parametrize("split", ["val", "test", "news"])
+@pytest.mark.parametrize("blank", ["source", "target", "both"])
+def test_a_split_without_text_is_a_fault(split, blank, make, texts):
+    sides = {"source": ["a b", "a"], "target": ["x", "y"]}
+    empty = sides | {side: ["", "  "] for side in sides if blank in (side, "both")}
+    parts = {"train": texts(**sides), "val": texts("val", **sides), "test": texts("test", **sides)}
+    news = texts("news", **(empty if split == "news" else sides))
+    parts |= {"test_sets": {"news": news}} | ({} if split == "news" else {split: texts("none", **empty)})
+    recipe = make({"parallel": parts})
+    for check in (load_data, lambda recipe, folders: dry_run(DataSource(recipe, folders), {})):
+        with pytest.raises(DataError) as caught:
+            check(recipe, recipe.folders())
+        (fault,) = caught.value.faults
+        assert fault.path == f"data.parallel.{'test_sets.' if split == 'news' else ''}{split}"
+        assert fault.message.startswith(f"none of the 2 pairs of {split} has text on every side")
 
 
 def test_pairs_that_are_left_out_are_counted(make, texts):
@@ -20,7 +39,7 @@ def test_pairs_that_are_left_out_are_counted(make, texts):
         "left out 2 of 5 training pairs with an empty side",
         "left out 1 of 5 training pairs longer than 5 tokens",
     ]
-    assert "1 of 2 test pairs have an empty side, and are measured too" in data.notes
+    assert f"1 of 2 test pairs have an empty side; {OF_REFERENCES}" in data.notes
     assert data.train.originals.tolist() == [0, 4]
     assert len(data.test) == 2
     assert data.val is None

@@ -145,6 +145,15 @@ def test_the_closest_of_several_references_counts() -> None:
     )
 
 
+def test_lines_without_a_reference_are_no_matches_and_no_errors() -> None:
+    metrics = choose_metrics([], ["exact_match", "word_error_rate", "character_error_rate"], "13a")
+    full = metrics.scores(["a b", "c"], [["a x", "c"]])
+    blank = metrics.scores(["a b", "", "many words", "c"], [["a x", " ", "", "c"]])
+    assert blank == full
+    assert metrics.scores(["a b", "c", ""], [["a x", "c", "y"], ["", "", ""]])["exact_match"] == pytest.approx(1 / 3)
+    assert metrics.scores(["", "a"], [["", " "]])["exact_match"] == 0.5
+
+
 def test_the_direction_is_that_of_the_table() -> None:
     scores = {"val/loss": 2.0, "val/bleu": 30.0, "minutes": 4.0}
     assert [as_maximised(key, scores) for key in (*scores, "val/chrf")] == [-2.0, 30.0, 4.0, float("-inf")]
