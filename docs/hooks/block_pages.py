@@ -214,11 +214,14 @@ def _users(name: str) -> str:
 
 
 def index_page() -> str:
-    """Return the table of all blocks."""
-    rows = [(f"[`{name}`]({name}.md)", typeset(rules["description"])) for name, rules in block_schemas().items()]
+    """Return the tables of all blocks, by family."""
+    families: dict[str, list[tuple[str, str]]] = {}
+    for name, rules in block_schemas().items():
+        row = (f"[`{name}`]({name}.md)", typeset(rules["description"]))
+        families.setdefault(rules["x-family"].capitalize(), []).append(row)
     return join_parts(
         "# Blocks",
         "A block is one item of a stack: `- name`, or `- name: {settings}`. "
         "These pages are generated from the code of the blocks (`python -m docs.hooks.pages`).",
-        table(("block", "what it is"), rows),
+        *(f"## {family}\n\n{table(('block', 'what it is'), rows)}" for family, rows in sorted(families.items())),
     )
