@@ -6,8 +6,9 @@ or that the data do not reach a limit, is no fault.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from itertools import chain
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ import torch
 
 from blocks.core.contract import Path
 from composer.errors import Fault, RecipeError
-from composer.model.builder import RecordingBuilder
+from composer.model.builder import RecordingBuilder, encoder_stacks
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.weights import block_matrices
 from composer.recipe.metrics import decodes_all
@@ -173,6 +174,7 @@ def builder_faults(builder: RecordingBuilder) -> Iterator[Fault]:
         if steps not in effective | reported:  # a default may change something at another block
             yield recipe.no_effect(path, message, fix)
         reported.add(steps)
+    yield from column_faults(builder)
     for name, uses in builder.uses.items():
         if len(uses) == 1 and uses[0][1]:
             message = f"this is the only use of `{name}`, so it shares with none"
@@ -186,6 +188,53 @@ def builder_faults(builder: RecordingBuilder) -> Iterator[Fault]:
         if path not in effective and path not in reported:
             message, fix = f"no block takes this default, `{path[-1]}`", "remove it, or write it at a block"
             yield recipe.fault("unused", path, message, fix).as_warning()
+
+
+CELLWISE = frozenset(("dropout", "feed_forward", "highway", "identity", "linear", "maxout", "norm", "scale"))
+CELLWISE |= {"parallel", "repeat", "residual", "use"}
+"""Blocks that join no columns of a grid; those in their stacks may."""
+
+
+def column_faults(builder: RecordingBuilder) -> Iterator[Fault]:
+    """Yield a fault of an encoder that selects a column without the source, or of columns that never reach that one."""
+    recipe = builder.recipe
+    for _, _, path, stack in encoder_stacks(recipe.model):
+        words = [next(iter(entry)) for entry in stack]
+        if "grid" not in words or "select_column" not in words[(start := words.index("grid")) :]:
+            continue
+        end = words.index("select_column", start)
+        grid, index = stack[start]["grid"], stack[end]["select_column"]["index"]
+        between = stack[start + 1 : end]
+        reach = math.inf if "as" in grid else column_reach(between, recipe.model["stacks"] or {})
+        at = (*path, start, "grid", "columns")
+        if index > reach:
+            message = (
+                f"nothing of the source reaches column {index}: it is in column 0, and kernels carry it {reach:g} on"
+            )
+            hint = "write `select_column: 0`, or kernels of more columns, such as `kernel: [3, 3]`"
+            yield recipe.fault("unused", (*path, end, "select_column", "index"), message, hint)
+        elif grid["columns"] > index + reach + 1 and recipe.locate(at)[2]:
+            message = f"column {index} is selected, and no kernel connects it with a column after {index + reach:g}"
+            yield recipe.no_effect(at, message, f"write `columns: {index + reach + 1:g}`, or kernels of more columns")
+
+
+def column_reach(stack: Sequence[Mapping[str, Any]], stacks: Mapping[str, Any]) -> float:
+    """Return how many columns on blocks can carry what a cell of a grid holds; infinity where that is not known."""
+    reach = 0.0
+    for entry in stack:
+        ((word, settings),) = entry.items()
+        if word in ("cgru", "conv2d") and not settings.get("saturation"):  # which counts every cell
+            reach += settings["kernel"][1] // 2
+        elif word not in CELLWISE or "as" in settings:
+            return math.inf
+        else:
+            branches = settings.get("branches") or [settings.get("stack") or []]
+            inner = [*branches.values()] if isinstance(branches, dict) else branches
+            inner = [stacks[settings["stack"]]] if word == "use" else inner
+            carried = max((column_reach(blocks, stacks) for blocks in inner), default=0.0)
+            times = settings.get("times", 1)
+            reach += carried and carried * (math.inf if times == "length" else times)
+    return reach
 
 
 def overwritten_scales(builder: RecordingBuilder) -> dict[Path, tuple[str, str]]:

@@ -67,6 +67,27 @@ def test_a_scale_of_weights_that_are_initialized_anew_is_a_fault(word: str, bloc
     assert warning.path == f"model.{block}.init_scale"
 
 
+@pytest.mark.parametrize(
+    ("columns", "between", "index", "path"),
+    [
+        (7, "{cgru: {kernel: [3, 1]}}", 0, "[0].grid.columns"),
+        (7, "{repeat: {times: length, share: true, stack: [{cgru: {kernel: [3, 1]}}]}}", 0, "[0].grid.columns"),
+        (4, "{repeat: {times: 2, stack: [{residual: [{conv2d: {kernel: [1, 3]}}]}]}}", 0, "[0].grid.columns"),
+        (3, "{repeat: {times: 2, stack: [{residual: [{conv2d: {kernel: [1, 3]}}]}]}}", 0, ""),
+        (7, "{repeat: {times: length, share: true, stack: [{cgru: {kernel: [3, 3]}}]}}", 0, ""),
+        (7, "{cgru: {kernel: [3, 1], saturation: 0.1}}", 0, ""),
+        (2, "linear", 1, "[2].select_column"),
+        (4, "{parallel: {branches: [[cgru], [linear]], merge: sum}}", 2, "[2].select_column"),
+        (2, "{use: s}", 1, ""),
+    ],
+)
+def test_columns_that_are_never_joined_are_a_fault(columns: int, between: str, index: int, path: str) -> None:
+    stacks = ", stacks: {s: [cgru]}" if "use" in between else ""
+    encoder = f"[{{grid: {{columns: {columns}}}}}, {between}, {{select_column: {index}}}]"
+    model = f"model: {{width: 8, encoder: {encoder}, decoder: [source_state]{stacks}}}\n"
+    assert refused_settings(model) == ([f"unused model.encoder{path}"] if path else [])
+
+
 def test_the_mean_of_one_head_is_a_fault() -> None:
     model = "model: {width: 16, encoder: [rnn], decoder: [{cross_attention: {merge: average}}]}\n"
     assert refused_settings(model) == ["unused model.decoder[0].cross_attention.merge"]
