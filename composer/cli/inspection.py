@@ -11,6 +11,7 @@ import typer
 
 from composer import api
 from composer.cli import options
+from composer.cli.completion import complete_any, complete_block, complete_key
 from composer.cli.options import argument, option
 from composer.formatting import to_json
 
@@ -27,9 +28,9 @@ command = partial(options.with_examples, commands)
     "seqcomposer diff 'mine.yaml#score=dot,heads=4' 'mine.yaml#score=dot,heads=8'     # points of a sweep",
 )
 def diff(
-    a: Annotated[str, argument("A", "A recipe, a run folder, or SWEEP#WHICH.")],
-    b: Annotated[str | None, argument("B", "The other one.  [default: A]")] = None,
-    overrides: Annotated[list[str] | None, argument("key=value", "Override a setting of B.")] = None,
+    a: Annotated[str, argument("A", "A recipe, a run folder, or SWEEP#WHICH.", complete_any)],
+    b: Annotated[str | None, argument("B", "The other one.  [default: A]", complete_any)] = None,
+    overrides: Annotated[list[str] | None, argument("key=value", "Override a setting of B.", complete_key)] = None,
     data: options.DataDir = None,
     quick: Annotated[bool, option("--quick", "Skip the significance test.")] = False,
     as_json: options.AsJson = False,
@@ -105,7 +106,7 @@ def fingerprints(
 
 @command("seqcomposer blocks", "seqcomposer blocks self_attention")
 def blocks(
-    name: Annotated[str | None, argument("NAME", "A block.")] = None,
+    name: Annotated[str | None, argument("NAME", "A block.", complete_block)] = None,
 ) -> None:
     """List the blocks by family, or describe one with its settings."""
     from rich.markup import escape

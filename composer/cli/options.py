@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from composer.cli.completion import complete_any, complete_key, complete_recipe, complete_run
 from composer.formatting import make_console, strip_control_characters, to_json
 
 if TYPE_CHECKING:
@@ -23,9 +24,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 DONE, FAILED, REFUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 
-def argument(metavar: str, text: str) -> Any:
-    """Return an argument of a command, with its help text."""
-    return typer.Argument(metavar=metavar, help=text)
+def argument(metavar: str, text: str, complete: Callable[[str], Any] | None = None) -> Any:
+    """Return an argument of a command, with its help text and what completes it in a shell."""
+    return typer.Argument(metavar=metavar, help=text, autocompletion=complete)
 
 
 def option(declaration: str, text: str, **settings: Any) -> Any:
@@ -34,10 +35,10 @@ def option(declaration: str, text: str, **settings: Any) -> Any:
     return typer.Option(name, metavar=metavar or None, help=text, **settings)
 
 
-Recipe = Annotated[Path, argument("RECIPE", "A recipe: a YAML file.")]
-Run = Annotated[Path, argument("RUN", "A run folder.")]
-RecipeOrRun = Annotated[Path, argument("RECIPE|RUN", "A recipe, or a run folder.")]
-Overrides = Annotated[list[str] | None, argument("key=value", "Override a setting; list items by index.")]
+Recipe = Annotated[Path, argument("RECIPE", "A recipe: a YAML file.", complete_recipe)]
+Run = Annotated[Path, argument("RUN", "A run folder.", complete_run)]
+RecipeOrRun = Annotated[Path, argument("RECIPE|RUN", "A recipe, or a run folder.", complete_any)]
+Overrides = Annotated[list[str] | None, argument("key=value", "Override a setting; list items by index.", complete_key)]
 DataDir = Annotated[Path | None, option("--data DIR", "Look up data files here first, then next to the recipe.")]
 Checkpoint = Annotated[str | None, option("--checkpoint last|best|STEP", "Checkpoint in place of the final weights.")]
 AsJson = Annotated[bool, option("--json", "Print JSON to stdout and nothing else.")]

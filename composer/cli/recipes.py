@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from composer.cli import options
+from composer.cli.completion import complete_recipe
 from composer.cli.options import argument, option
 from composer.errors import ComposerError, Fault, count_faults
 from composer.formatting import format_bound, format_bytes, si
@@ -51,7 +52,7 @@ def new(
     "seqcomposer check --json mine/*.yaml",
 )
 def check(
-    recipes: Annotated[list[str], argument("RECIPE... [key=value]...", "Recipes, and settings.")],
+    recipes: Annotated[list[str], argument("RECIPE... [key=value]...", "Recipes, and settings.", complete_recipe)],
     data: options.DataDir = None,
     any_machine: Annotated[bool, option("--any-machine", "Ignore limits of this machine: devices, memory.")] = False,
     as_json: options.AsJson = False,

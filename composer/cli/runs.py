@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from composer.cli import options
+from composer.cli.completion import complete_any, complete_run
 from composer.cli.options import argument, option
 from composer.errors import RunError
 from composer.hub.remotes import DEFAULT_MAX_GIB
@@ -30,7 +31,7 @@ command = partial(options.with_examples, commands)
     "seqcomposer translate runs/mine --checkpoint best < test.en     # while it trains, or after an interruption",
 )
 def translate(
-    runs: Annotated[list[str], argument("RUN|key=value", "Runs (several: an ensemble), then overrides.")],
+    runs: Annotated[list[str], argument("RUN|key=value", "Runs (several: an ensemble), then overrides.", complete_run)],
     beam: Annotated[int | None, option("--beam N", "Beam size.", min=1)] = None,
     n_best: Annotated[int, option("--n-best N", "Hypotheses per source line.", min=1)] = 1,
     scores: Annotated[bool, option("--scores", "Print the score and a tab before each hypothesis.")] = False,
@@ -124,7 +125,7 @@ def report(
     "seqcomposer export runs/mine --ctranslate2 mine-ct2",
 )
 def export(
-    source: Annotated[Path, argument("RUN|RECIPE", "A run folder, or a recipe: a YAML file.")],
+    source: Annotated[Path, argument("RUN|RECIPE", "A run folder, or a recipe: a YAML file.", complete_any)],
     overrides: options.Overrides = None,
     script: Annotated[Path | None, option("--script DIR", "New folder of modules that need PyTorch alone.")] = None,
     ctranslate2: Annotated[Path | None, option("--ctranslate2 DIR", "CTranslate2, of a standard Transformer.")] = None,

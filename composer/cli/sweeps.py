@@ -10,6 +10,7 @@ import typer
 
 from composer import api
 from composer.cli import options
+from composer.cli.completion import complete_recipe
 from composer.cli.options import argument, option
 
 commands = typer.Typer()
@@ -23,7 +24,7 @@ command = partial(options.with_examples, commands)
     "seqcomposer sweep mine.yaml --wandb wandb.yaml     # then: wandb sweep wandb.yaml",
 )
 def sweep(
-    file: Annotated[Path, argument("SWEEP", "A sweep: a YAML file.")],
+    file: Annotated[Path, argument("SWEEP", "A sweep: a YAML file.", complete_recipe)],
     overrides: options.Overrides = None,
     workers: Annotated[int, option("--workers N", "Trials trained in parallel.", min=1)] = 1,
     dry_run: Annotated[bool, option("--dry-run", "List the points and their costs only.")] = False,
@@ -66,7 +67,7 @@ def sweep(
     "seqcomposer leaderboard runs/mix-and-match --compare 1 2",
 )
 def leaderboard(
-    sweep: Annotated[Path, argument("SWEEP", "A sweep's directory, or its file.")],
+    sweep: Annotated[Path, argument("SWEEP", "A sweep's directory, or its file.", complete_recipe)],
     output: Annotated[Path | None, option("--output F", "HTML page.  [default: FOLDER/leaderboard.html]")] = None,
     compare: Annotated[
         tuple[str, str] | None,

@@ -250,6 +250,7 @@ class ChartSpec(NamedTuple):
 
 OTHER_CHARTS = (
     ChartSpec("Learning rate", "learning rate", ("train/learning_rate",)),
+    ChartSpec("Speed", "target tokens per second", ("train/tokens_per_second",)),
     ChartSpec("Level of the curriculum", "level", ("train/level",)),
     ChartSpec("Training sequences with an error", "share, 0 to 1", ("train/sequence_error",), y_range=(0.0, 1.0)),
 )

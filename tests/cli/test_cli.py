@@ -259,6 +259,50 @@ def test_blocks_are_listed_by_family(run: Runner) -> None:
     assert "other" not in lines  # every block of this project is in a family
 
 
+def complete(typed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the shell is given for the last word of a command."""
+    monkeypatch.setenv("_SEQCOMPOSER_COMPLETE", "complete_zsh")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", f"seqcomposer {typed}")
+    with pytest.raises(SystemExit):
+        main.main([])
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered", "not_offered"),
+    [
+        ("blocks self_", '"self_attention":', "cross_attention"),
+        ("train x.yaml training.max_st", '"training.max_steps=":"Updates of the weights."', "max_epochs"),
+        ("plan x.yaml training.optimizer.ad", '"training.optimizer.adam."', "sgd"),
+        ("check x.yaml training.optimizer.adam.b", "training.optimizer.adam.beta1=", "eps"),
+        ("diff mine.yaml mine.yaml model.wi", '"model.width="', "encoder"),
+        ("translate ", "runs/a", "elsewhere"),
+        ("report runs/", "runs/a", "mine"),
+        ("translate --checkpoint best runs/a decoding.gr", '"decoding.greedy', "beam"),
+        ("plan ", "mine.yaml", "text"),
+        ("diff ", "mine.yaml", "text"),
+        ("diff run", "runs/a", "mine"),
+        ("train e", "elsewhere/", "mine"),
+    ],
+)
+def test_completion_knows_blocks_settings_recipes_and_runs(
+    typed: str,
+    offered: str,
+    not_offered: str,
+    run: Runner,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("runs/a").mkdir(parents=True)
+    Path("elsewhere").mkdir()
+    write("runs/a/run.json", "{}")
+    write("mine.yaml", RECIPE)
+    write("text", "")
+    answer = complete(typed, monkeypatch, capsys)
+    assert offered in answer
+    assert not_offered not in answer
+
+
 def test_an_unknown_block_is_refused_with_a_suggestion(run: Runner) -> None:
     answer = run("blocks", "self_atention")
     assert answer.status == 2

@@ -84,6 +84,8 @@ def test_a_picture_has_the_weights(run: Path) -> None:
     for image, head in zip(drawn, weights, strict=True):
         assert image.get("width") == str(14 * head.shape[1])
         np.testing.assert_allclose(1 - pixels(image) / 255, head, atol=0.5 / 255 + STRICT)
+    glance = [image.get("alt") for table in by_class(root, "glance") for image in table.iter("img")]
+    assert glance == ["head 1", "head 2"] * 3  # all of them in one table
     opened = [item.get("open") for item in by_class(root, "group")]
     assert opened == ["open", None, None]
 

@@ -89,6 +89,7 @@ def test_the_curves_are_the_metrics(page: Any, trained: Path) -> None:
         "BLEU and chrF",
         "Error rates",
         "Learning rate",
+        "Speed",
         "Accuracy on test",
     ]
     rows = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
@@ -97,6 +98,22 @@ def test_the_curves_are_the_metrics(page: Any, trained: Path) -> None:
     for curve in curves:
         logged = [(row["step"], row[curve["name"]]) for row in rows if curve["name"] in row]
         assert list(zip(curve["x"], curve["y"], strict=True)) == logged
+
+
+def test_the_curves_can_be_drawn_over_epochs_and_minutes(page: Any, trained: Path) -> None:
+    (controls,) = by_class(page, "controls")
+    rows = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    passed = [[row["step"], row["epoch"], row["minutes"]] for row in rows if "epoch" in row]
+    assert json.loads(controls.get("data-clock", "")) == passed
+    assert [option.text for option in controls.iter("option")] == ["step", "epoch", "minutes"]
+    assert "with dropout" in "".join(page.itertext())
+
+
+def test_outputs_can_be_marked_against_their_references(page: Any) -> None:
+    listed, _ = by_class(page, "samples")
+    parts = [[item.get(key) for key in ("data-reference", "data-output")] for item in listed.iter("dd")]
+    assert parts == [[None, None], ["1", None], [None, "1"]] * 8
+    assert "worst-first" in listed.get("class", "")
 
 
 def test_every_chart_has_axis_labels(page: Any) -> None:

@@ -33,6 +33,11 @@ const showWeight = async event => {
   const readout = `${head}: ${names.join(figure.dataset.between ?? " reads ")}: ${weight.toFixed(2)}`;
   figure.closest(".block").querySelector("output").textContent = readout;
 };
+// all of them at a glance: the pictures are in the page once
+document.querySelectorAll(".maps").forEach(maps => {
+  const drawn = maps.querySelectorAll(".map image");
+  maps.querySelectorAll(".glance img").forEach((small, at) => { small.src = drawn[at].getAttribute("href"); });
+});
 ["pointermove", "pointerdown"].forEach(kind => document.addEventListener(kind, showWeight));
 
 // ---- charts: Plotly figures that take their colours from the page, so that they follow light and dark
@@ -42,17 +47,112 @@ const template = () => ({ layout: {
   paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
   font: { family: "system-ui, sans-serif", size: 12, color: color("ink") },
   colorway: [0, 1, 2, 3, 4, 5, 6, 7].map(number => color(`c${number}`)),
-  xaxis: axis(), yaxis: axis(),
+  xaxis: { ...axis(), nticks: 8 }, yaxis: axis(),
   modebar: { bgcolor: "rgba(0,0,0,0)", color: color("soft"), activecolor: color("ink") },
   hoverlabel: { bgcolor: color("page"), bordercolor: color("line"), font: { color: color("ink") } },
 } });
 const buttons = ["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"];
 const options = { responsive: true, displaylogo: false, displayModeBar: "hover", modeBarButtons: [buttons] };
+// learning curves over steps, epochs or minutes, by the rows of metrics.jsonl: [step, epoch, minutes]
+const clock = JSON.parse(document.querySelector("[data-clock]")?.dataset.clock ?? "[]");
+const control = name => document.querySelector(`[data-control="${name}"]`);
+const elapsed = (step, column) => {
+  const next = clock.findIndex(row => row[0] >= step);
+  if (next === -1) return clock.at(-1)[column];
+  const [from, to] = [clock[next - 1] ?? [0, 0, 0], clock[next]];
+  return from[column] + (to[column] - from[column]) * (step - from[0]) / (to[0] - from[0]);
+};
+const choose = (data, layout) => {
+  const unit = control("x").value, column = ["step", "epoch", "minutes"].indexOf(unit);
+  if (column > 0) data.forEach(curve => {
+    curve.x = curve.x.map(step => elapsed(step, column));
+    curve.hovertemplate = curve.hovertemplate.replace("step %{x:,.0f}", `${unit} %{x:.4~g}`);
+  });
+  layout.xaxis.title.text = unit;
+  if (control("log").checked) Object.assign(layout.yaxis, { type: "log", range: null });
+};
 const plot = chart => {
   const { data, layout } = JSON.parse(chart.dataset.figure);
+  if (clock.length * (chart.closest("#curves") ? 1 : 0)) choose(data, layout);
+  // a logarithmic axis of less than two decades would have two labels
+  const shown = layout.yaxis?.type === "log" ? data.flatMap(curve => curve.y).filter(y => y > 0) : [];
+  if (shown.length ? 30 * Math.min(...shown) > Math.max(...shown) : false)
+    Object.assign(layout.yaxis, { tickmode: "array", tickvals: ticks(shown), tickformat: "~g" });
+  const level = data.flatMap(curve => curve.y ?? []), more = chart.closest("#curves") ? 18 * Math.max(0, data.length - 2) : 0;
+  if (level.length ? Math.min(...level) === Math.max(...level) : false) layout.yaxis.rangemode = "tozero";
+  layout.margin = { ...layout.margin, r: Math.max(layout.margin?.r ?? 0, 28) }; // room for half of the last label
+  if (layout.height) { layout.height += more; layout.margin.t += more; } // and for the lines of the legend
   Plotly.react(chart, data, { ...layout, template: template() }, options);
+};
+const ticks = values => {
+  const decade = 10 ** Math.floor(Math.log10(Math.min(...values)));
+  return [1, 1.5, 2, 3, 4, 5, 6, 8].flatMap(digit => [digit * decade, 10 * digit * decade]);
 };
 const charts = document.querySelectorAll("[data-figure]");
 const plotAll = () => charts.forEach(plot);
 plotAll();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", plotAll);
+["x", "log"].forEach(name => control(name)?.addEventListener("change", plotAll));
+
+// ---- translations: mark what differs from the reference, and put the worst first
+const spaced = text => text.includes(" ") ? text.split(/\s+/) : [...text];
+const compare = (reference, output) => { // the words of the output that are in the longest common subsequence
+  const rows = reference.map(() => new Uint16Array(output.length + 1)).concat(new Uint16Array(output.length + 1));
+  for (let i = reference.length - 1; i >= 0; i--) for (let j = output.length - 1; j >= 0; j--)
+    rows[i][j] = reference[i] === output[j] ? rows[i + 1][j + 1] + 1 : Math.max(rows[i + 1][j], rows[i][j + 1]);
+  const same = new Set();
+  for (let i = 0, j = 0; reference.length > i ? output.length > j : false;)
+    if (reference[i] === output[j]) { same.add(j++); i++; } else if (rows[i + 1][j] >= rows[i][j + 1]) i++; else j++;
+  return same;
+};
+const mark = sample => {
+  const reference = sample.querySelector("[data-reference]"), outputs = sample.querySelectorAll("[data-output]");
+  const target = spaced(reference.textContent), gap = reference.textContent.includes(" ") ? " " : "";
+  return Math.min(...[...outputs].map(output => {
+    const words = gap ? output.textContent.split(/\s+/) : [...output.textContent];
+    const same = compare(target, words);
+    output.replaceChildren(...words.flatMap((word, at) => {
+      const part = document.createElement(same.has(at) ? "span" : "mark");
+      part.textContent = word;
+      return at ? [gap, part] : [part];
+    }));
+    return 2 * same.size / (target.length + words.length);
+  }));
+};
+document.querySelectorAll(".samples").forEach(list => {
+  const items = [...list.children].map(item => [mark(item), item]);
+  if (!list.classList.contains("worst-first")) return;
+  items.sort(([one], [other]) => one - other);
+  items.forEach(([score, item]) => {
+    const line = document.createElement("p");
+    line.className = "soft";
+    line.textContent = `${Math.round(100 * score)}% in common with the reference`;
+    item.append(line);
+    list.append(item);
+  });
+});
+
+// ---- tables: a click on a head sorts by its column, a second one the other way round
+const amount = text => { // 1,234; 1.2M; 45.1%; "at most 3k" and "12.3 ± 0.4" by their first number
+  const found = text.match(/(-?[\d,]*\.?\d+)([kMGTP]?)/);
+  return found ? Number(found[1].replaceAll(",", "")) * 1000 ** "_kMGTP".indexOf(found[2] || "_") : null;
+};
+document.querySelectorAll(".sortable th").forEach(head => {
+  const sort = () => {
+    const column = [...head.parentElement.children].indexOf(head), body = head.closest("table").tBodies[0];
+    const down = head.getAttribute("aria-sort") === "ascending";
+    const cell = row => row.cells[column].textContent.trim();
+    const numeric = head.classList.contains("number") || column === 0;
+    const order = (one, other) => {
+      const [a, b] = [one, other].map(row => numeric ? amount(cell(row)) : cell(row) || null);
+      if (a === null || b === null) return (a === null) - (b === null); // what has no value stays below
+      return (down ? -1 : 1) * (numeric ? a - b : a.localeCompare(b));
+    };
+    body.append(...[...body.rows].sort(order));
+    [...head.parentElement.children].forEach(each => each.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+  };
+  head.tabIndex = 0;
+  head.addEventListener("click", sort);
+  head.addEventListener("keydown", event => { if (event.key === "Enter") sort(); });
+});
