@@ -42,6 +42,7 @@ from composer.sweeps.sweep import (
     SweepDir,
     Trial,
     format_value,
+    read_log,
     read_sweep_record,
     read_trials,
     write_trial,
@@ -266,9 +267,12 @@ class Scheduler:
             return
         self.last_time, self.last_text = now, text + leader
         ended = sum(trial.status in ENDED for trial in trials)
-        done = ended - self.ended_before
-        left = format_duration((now - self.start) / done * max(0, self.num_trials - ended)) if done > 0 else "?"
-        line = f"{text}; {left} left{leader}"
+        running = [running_progress(runner) for runner in self.runners if runner is not None]
+        share = sum(spent for spent, _ in running)
+        done = ended - self.ended_before + share
+        left = max(0.0, self.num_trials - ended - share)
+        time_left = format_duration((now - self.start) / done * left) if done > 0 else "?"
+        line = "; ".join([text, f"{time_left} left", *filter(None, (words for _, words in running))]) + leader
         if self.display.console.is_terminal:
             self.display.draw(line, ended / max(1, self.num_trials))
         else:
@@ -289,6 +293,17 @@ class Scheduler:
                     runner.stop(signal.SIGKILL)
         if running:
             self.display.say("stopped; run the same command to resume")
+
+
+def running_progress(runner: TrialRunner) -> tuple[float, str]:
+    """Return the share of a running trial's budgets, over all seeds, that is spent, and its step and loss in words."""
+    finished = sum(record.get("status") == "finished" for record in runner.trial.seeds.values())
+    row = next((row for row in reversed(read_log(runner.trial, runner.seed)) if "budget_spent" in row), None)
+    if row is None:
+        return finished / len(runner.seeds), ""
+    loss = row.get("train/loss")
+    words = f"trial {runner.trial.number} at step {row['step']:,}" + (f", loss {loss:.4g}" if loss is not None else "")
+    return min(1.0, (finished + row["budget_spent"][-1]) / len(runner.seeds)), words
 
 
 def describe_point(trial: Trial) -> str:

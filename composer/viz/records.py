@@ -91,6 +91,20 @@ class SentenceRecords:
         iterations = "".join(f", iteration {number + 1}" for number in record.iterations) if with_iterations else ""
         return source_path(self.recipe, record.path).removeprefix("model.") + iterations
 
+    def block_title(self, record: Record) -> str:
+        """Return a block in words, `decoder layer 1, cross-attention`, with its path where another has these words."""
+        layers = ".".join(str(number + 1) for number in record.iterations)
+        part, block = part_and_word(record.path)
+        title = f"{part}{f' layer {layers}' if layers else ''}, {block}"
+        is_unique = len({path for path, _, _ in self.values if part_and_word(path) == (part, block)}) == 1
+        return title if is_unique else f"{title}, {source_path(self.recipe, record.path).removeprefix('model.')}"
+
+
+def part_and_word(path: Path) -> tuple[str, str]:
+    """Return where a block is and what it is, in words: `encoder left`, `self-attention`."""
+    names = {"encoders": f"encoder {path[2]}", "stacks": f"stack {path[2]}"}
+    return names.get(str(path[1]), str(path[1])), str(path[-1]).replace("_", "-")
+
 
 def axis_labels(tokens: Sequence[str], length: int, answer: int = 0) -> list[str]:
     """Return labels for so many positions.
@@ -116,7 +130,7 @@ def split_passes(values: Sequence[Tensor], lengths: Sequence[int]) -> Iterator[l
 
 @dataclass(frozen=True)
 class Attention:
-    """Attention weights of one block: `block` is its path in the recipe, `word` its type, `side` where it runs.
+    """Attention weights of one block: `block` says which, `word` its type, `side` where it runs.
 
     In the decoder, a row is labelled with the token that is predicted there.
     """
@@ -144,7 +158,7 @@ def attentions(sentence: SentenceRecords) -> Iterator[Attention]:
             weights = joined.transpose(0, 1).float().cpu().numpy()  # (H, T, S)
             read = sentence.tokens[side] if is_self else sentence.tokens_read(record.path)
             rows, columns = sentence.labels(side, weights.shape[1]), axis_labels(read, weights.shape[2], answer)
-            yield Attention(sentence.block_name(record), word, side, rows, columns, weights)
+            yield Attention(sentence.block_title(record), word, side, rows, columns, weights)
 
 
 def join_cross_attention(values: Sequence[Tensor]) -> Tensor:

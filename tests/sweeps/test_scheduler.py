@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import optuna
 import pytest
@@ -15,9 +18,9 @@ from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.sweeps import scheduler, workers
 from composer.sweeps.points import wandb_group_overrides
-from composer.sweeps.scheduler import run_sweep
+from composer.sweeps.scheduler import Scheduler, run_sweep, running_progress
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.sweep import SweepDir, read_trials, write_trial
+from composer.sweeps.sweep import SweepDir, Trial, read_trials, write_trial
 from composer.sweeps.workers import worker_environment
 from tests.sweeps.stub_sweeps import BASE, RATE, parent, plan, rates, starts, stub, trials_by_rate, wait_until, written
 
@@ -341,3 +344,34 @@ def test_a_damaged_trial_file_is_refused(home: Path, key: str, value: object) ->
     with pytest.raises(RunError, match="cannot be read") as caught:
         read_trials(home / "run")
     assert "remove the folder" in caught.value.render()
+
+
+def test_what_a_running_trial_has_done_counts(tmp_path: Path) -> None:
+    trial = Trial(4, {}, "f", 1, 1, 1, "running", None, None, None, tmp_path, seeds={1: {"status": "finished"}})
+    runner: Any = SimpleNamespace(trial=trial, seed=2, seeds=(1, 2))
+    assert running_progress(runner) == (0.5, "")  # one of two seeds
+    rows = [{"step": 1200, "train/loss": 2.5, "budget_spent": [0.2, 0.4]}, {"step": 1200, "val/loss": 2.0}]
+    trial.run(2).mkdir()
+    (trial.run(2) / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert running_progress(runner) == (0.7, "trial 4 at step 1,200, loss 2.5")
+
+
+def test_the_time_left_falls_while_a_trial_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    rank = [SimpleNamespace(metric="val/loss", direction="min")]
+    sweeping: Any = SimpleNamespace(
+        sweep=SimpleNamespace(rank=rank), trials={}, num_trials=2, runners=[None, "running"], ended_before=0, start=0.0
+    )
+    sweeping.display = SimpleNamespace(say=lines.append, console=SimpleNamespace(is_terminal=False))
+    for minutes, share in ((1, 0.25), (2, 0.5), (3, 0.75)):
+        sweeping.last_time, sweeping.last_text = 0.0, ""
+        monkeypatch.setattr(time, "monotonic", lambda minutes=minutes: 60.0 * minutes)
+        monkeypatch.setattr(
+            "composer.sweeps.scheduler.running_progress", lambda _, share=share: (share, "trial 0 at ...")
+        )
+        Scheduler.show_progress(sweeping)
+    assert [line.split("; ")[1:] for line in lines] == [
+        ["7:00 left", "trial 0 at ..."],
+        ["6:00 left", "trial 0 at ..."],
+        ["5:00 left", "trial 0 at ..."],
+    ]

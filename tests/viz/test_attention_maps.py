@@ -45,9 +45,9 @@ def test_every_attention_has_its_tokens(run: Path) -> None:
         ("cross_attention", "target"): ([*written, "⟨eos⟩"], source),
     }
     assert [item.block for item in result.attentions] == [
-        "encoder[1].residual[0].self_attention",
-        "decoder[1].residual[0].self_attention",
-        "decoder[2].residual[0].cross_attention",
+        "encoder, self-attention",
+        "decoder, self-attention",
+        "decoder, cross-attention",
     ]
 
 
@@ -186,7 +186,19 @@ encoder: [{rnn: {cell: gru}}]
 decoder: [{repeat: {times: 2, stack: [{residual: [{cross_attention: {heads: 2}}]}]}}, {rnn: {cell: gru}}]
 """
     (result,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
-    assert [item.block.partition(", ")[2] for item in result.attentions] == ["iteration 1", "iteration 2"]
+    assert [item.block for item in result.attentions] == [
+        "decoder layer 1, cross-attention",
+        "decoder layer 2, cross-attention",
+    ]
+
+
+def test_blocks_with_equal_names_have_their_paths(tmp_path: Path) -> None:
+    model = "encoder: [{rnn: gru}]\ndecoder: [{cross_attention: {heads: 2}}, {rnn: gru}, {cross_attention: {heads: 2}}]"
+    (result,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
+    assert [item.block for item in result.attentions] == [
+        "decoder, cross-attention, decoder[0].cross_attention",
+        "decoder, cross-attention, decoder[2].cross_attention",
+    ]
 
 
 def test_a_stack_with_a_name_is_shown_at_each_use(tmp_path: Path) -> None:
