@@ -148,9 +148,9 @@ def cost_code_sha256() -> str:
 
 
 def cache_key(recipe: GalleryRecipe, code: str) -> str:
-    """Return the key of a recipe's cached cost; vocabulary bounds are part of its data."""
+    """Return the key of a recipe's cached cost, with vocabulary bounds of its data, and drawing, which has its name."""
     fingerprints = recipe.recipe.fingerprints
-    return hashlib.sha256(f"{code}{fingerprints['model']}{fingerprints['data']}".encode()).hexdigest()
+    return hashlib.sha256(f"{code}{recipe.slug}{fingerprints['model']}{fingerprints['data']}".encode()).hexdigest()
 
 
 def compute_cost(recipe: Recipe) -> Cost:
