@@ -280,7 +280,8 @@ def _wrong_value(error: SchemaError) -> Fault:
         return _wrong_choice(error)
     if error.keyword == "minItems" and not error.value:
         return _empty(error)
-    settings = [name for branch in alternatives(error.schema) for name in branch.get("properties", ())]
+    branches = [dereference(error.root["$defs"], branch) for branch in alternatives(error.schema)]
+    settings = [name for branch in branches for name in branch.get("properties", ())]
     if isinstance(error.value, str) and (joined := _joined_key(error, error.value, settings)):
         return joined
     takes_mapping = any(branch.get("type") == "object" for branch in alternatives(error.schema))

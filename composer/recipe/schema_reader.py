@@ -134,7 +134,7 @@ def describe(schema: Schema, keyword: str = "") -> str:
     branches = [b for b in branches if b.get("type") != "integer" or describe_bounds(b) not in numbers]
     if len(branches) == 1:
         return _describe_alone(branches[0], keyword)
-    parts = list(dict.fromkeys(text for branch in branches for text in _describe_among(branch)))
+    parts = list(dict.fromkeys(text for branch in branches for text in _describe_among(branch, keyword)))
     return f"{', '.join(parts[:-1])} or {parts[-1]}"
 
 
@@ -155,19 +155,19 @@ def _describe_alone(schema: Schema, keyword: str) -> str:
     return "a mapping of names to stacks" if is_stack(schema.get("additionalProperties") or {}) else "a mapping"
 
 
-def _describe_among(schema: Schema) -> list[str]:
+def _describe_among(schema: Schema, keyword: str) -> list[str]:
     """Say what is accepted so that it can stand in a list: no comma and no `or` outside of brackets."""
     if "enum" in schema and len(schema["enum"]) <= MAX_INLINE_WORDS:
         return _quoted_words(schema)
     if schema.get("type") == "boolean":
         return ["`true`", "`false`"]
     if schema.get("type") in ("integer", "number"):
-        bounds = describe_bounds(schema)
+        bounds = describe_bounds(schema, keyword)
         return [NUMBERS[schema["type"]] + (f" ({bounds})" if bounds else "")]
     if schema.get("type") == "object" and schema.get("properties"):
         example = usage_example("", schema).removeprefix(": ")
         return [f"`{example}`" if schema.get("required") else f"a mapping such as `{example}`"]
-    return [_describe_alone(schema, "")]
+    return [_describe_alone(schema, keyword)]
 
 
 def _describe_list(schema: Schema) -> str:

@@ -24,6 +24,7 @@ KEY = rf"{ITEM}(?P<key>[\"']?[A-Za-z_][\w-]*[\"']?)"
 BLANKS = "[\u00a0\u2000-\u200b\u202f\u205f\u3000]+"
 
 NO_ITEM = (rf"^ *(?P<at>[{DASHES}*])\s?(?P<value>.*)", "{at} begins no item of a list", "write `- {value}`")
+NO_SPACE = (rf"^{ITEM}(?P<at>-)(?P<value>[A-Za-z].*)", "a space is missing after this `-`", "write `- {value}`")
 SLIPS = (
     (r"^ *(?P<at>```.*|>>>|<{7}.*|={7}.*|>{7}.*|\+)", "this is no part of a recipe", "remove it"),
     (r"^ *(?P<at>//|/\*|--+(?= ))", "this begins no comment", "begin a comment with `#`"),
@@ -31,7 +32,7 @@ SLIPS = (
     (rf"^{KEY} *:(?P<at>{BLANKS})", "{at} is not a space", "write plain spaces"),
     (rf"^{KEY} *(?P<at>[{COLONS}]) *(?P<value>.*)", "{at} is not a colon", "write `{key}: {value}`"),
     NO_ITEM,
-    (rf"^{ITEM}(?P<at>-)(?P<value>[A-Za-z].*)", "a space is missing after this `-`", "write `- {value}`"),
+    NO_SPACE,
     (rf"^{KEY} *(?P<at>:)(?P<value>[^\s:/].*)", "a space is missing after this `:`", "write `{key}: {value}`"),
     (rf"^{ITEM}(?P<at>[A-Za-z_][\w-]*) +(?P<value>[\[{{].*)", "this key has no `:`", "write `{at}: {value}`"),
     (
@@ -186,11 +187,17 @@ def _find_slip(lines: SourceLines, error: int, is_flow: bool) -> Fault | None:
 
 
 def dash_fault(lines: SourceLines, mark: Mark) -> Fault | None:
-    """Return the fault of a text that begins its line with `– ` or the like, which YAML does not read as an item."""
+    """Return the fault of a text that begins its line with `-x`, or with `– ` or the like: YAML reads no item there."""
     line = lines.lines[mark.line - 1].rstrip()
-    match = re.match(NO_ITEM[0], line)
-    is_dash = match and match.end("at") == mark.column and line[mark.column : mark.column + 1].isspace()
-    return _slip_fault(match, lines, mark.line - 1, *NO_ITEM[1:]) if match and is_dash else None
+    for pattern, message, fix in (NO_ITEM, NO_SPACE):
+        match = re.match(pattern, line)
+        if (
+            match
+            and match.end("at") == mark.column
+            and (pattern == NO_SPACE[0] or line[mark.column : mark.column + 1].isspace())
+        ):
+            return _slip_fault(match, lines, mark.line - 1, message, fix)
+    return None
 
 
 def _slip_fault(match: re.Match[str], lines: SourceLines, line: int, message: str, fix: str) -> Fault:

@@ -6,6 +6,7 @@ each fault is found exactly, where stock `anyOf` only says that no branch fits.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -15,7 +16,8 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
-from composer.errors import Fault, RecipeError, closest_match, did_you_mean, fault_at, format_path
+from composer.errors import Fault, KeyPath, RecipeError, closest_match, did_you_mean, fault_at, format_path
+from composer.recipe.extends_and_overrides import MEANINGFUL_NULLS, REPLACED_WHOLE
 from composer.recipe.messages import SchemaError, explain
 from composer.recipe.metrics import METRICS, SAMPLE, SUITABLE, decodes_all, metric_name, metric_of, text_metrics
 from composer.recipe.registry import CPU_REFUSES_16
@@ -44,7 +46,7 @@ STORIES = ("question", "story")
 
 def validate(root: Node, schema: Schema) -> None:
     """Raise RecipeError with everything that can be found wrong without a model: the schema's faults, else others."""
-    of_model = (_encoder_names, _tied_embeddings, _bit_vectors, _answers, _stories)
+    of_model = (_empty, _encoder_names, _tied_embeddings, _bit_vectors, _answers, _stories)
     of_training = (partial(_data_keys, schema=schema), _early_stopping, _curriculum, _averages, _machine)
     faults = schema_faults(root, schema) or [fault for check in (*of_model, *of_training) for fault in check(root)]
     if faults:
@@ -156,7 +158,22 @@ def _wrong_choice(_: str, value: Schema, schema: Schema) -> Iterable[Any]:
     return [unknown] if len(value) != 1 or unknown else []
 
 
+def _out_of(comparison: Callable[[Any, Any], bool]) -> tuple[type, Violations]:
+    """Return the check of a bound. jsonschema's own skips whole numbers that float32 cannot hold."""
+
+    def violations(bound: Any, value: Any, schema: Schema) -> Iterable[Any]:
+        is_typed = type(value) is int if schema.get("type") == "integer" else type(value) in (int, float)
+        is_exact = schema.get("type") == "integer" or not float32_problem(value)  # else another fault says so
+        return [bound] if is_typed and is_exact and comparison(value, bound) else []
+
+    return object, violations
+
+
 _VIOLATIONS: dict[str, tuple[type, Violations]] = {
+    "minimum": _out_of(operator.lt),
+    "maximum": _out_of(operator.gt),
+    "exclusiveMinimum": _out_of(operator.le),
+    "exclusiveMaximum": _out_of(operator.ge),
     "enum": (object, _wrong_enum),
     "pattern": (str, lambda pattern, text, _: [] if _matches(pattern, text) else [pattern]),
     "required": (dict, lambda names, value, _: [name for name in names if name not in value]),
@@ -189,6 +206,18 @@ def _sources(root: Node) -> list[str]:
     if encoders is not None:
         return list(encoders.value)
     return ["source"] if _get(root, "model", "encoder") is not None else []
+
+
+def _empty(root: Node, node: Node | None = None, path: KeyPath = ()) -> Iterator[Fault]:
+    """Yield a fault for each key of the recipe's own file after which nothing is written; `null` states a default."""
+    for key, value in (node or root).value.items():
+        if value.place.file != root.mark.file or path in REPLACED_WHOLE or (*path, key) in MEANINGFUL_NULLS:
+            continue
+        if (value.value is None and not value.text) or (not path and value.value == {}):
+            message = f"`{key}` has nothing after its colon" if value.value is None else f"`{key}` is empty"
+            yield fault_at(value.place, "unused", format_path((*path, key)), message, "remove it, or give it a value")
+        elif isinstance(value.value, dict):
+            yield from _empty(root, value, (*path, key))
 
 
 def _encoder_names(root: Node) -> Iterator[Fault]:
