@@ -226,7 +226,16 @@ RECORD: Mapping[str, Check] = {
     "checkpoints_used": mapping_of(_is_scalar, "how", "checkpoints", how=is_text, checkpoints=_list_of(is_text)),
     "scores": mapping_of(_optional(_is_number)),
     "signatures": mapping_of(is_text),
-    "by_length": mapping_of(_list_of(mapping_of())),
+    "by_length": mapping_of(
+        _list_of(
+            mapping_of(
+                _is_scalar,
+                "lines",
+                lines=is_count,
+                **dict.fromkeys(("bleu", "exact_match", "positional_accuracy", "bits"), _is_number),
+            )
+        )
+    ),
 }
 """Checks of run.json by key; a missing key is not missed here, and other keys may hold any plain data."""
 

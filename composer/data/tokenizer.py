@@ -19,6 +19,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from blocks.core.contract import Bounds, Count, Distinct
 from composer.atomic_io import atomic_write, read_text
+from composer.data.text_files import CHUNK_LINES
 from composer.errors import RunError, one_line_error
 from composer.formatting import MAX_LINE
 from composer.model.encoder_decoder import NUM_SPECIAL, SPECIAL_TOKENS, UNK, bits_vocabulary
@@ -27,8 +28,6 @@ UNK_TOKEN = SPECIAL_TOKENS[UNK]
 JOINER = "\N{HALFWIDTH BLACK SQUARE}"
 """In `word`, on the side of a punctuation mark that has no space in the text."""
 FORMAT = "seqcomposer tokenizer 1"
-CHUNK_LINES = 10_000
-"""Lines that are encoded at once: enough to be fast, few enough not to fill the memory."""
 ZERO = re.compile(r"(?<=[01])@0\.00(?!\S)")
 """A channel of 0.00 behind a vector of `bits`: the vector alone is the same token."""
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -106,8 +105,8 @@ class TokenizerKind:
         """Return the line of a text that the library has decoded."""
         return text
 
-    def unknown_fix(self, token: str, target: bool) -> str:
-        """Return what to write in a recipe so that a token of a side is known."""
+    def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str:
+        """Return what to write in a recipe so that a token of a side is known, and every other token of these texts."""
         if self.is_trained:
             return "raise its `size`, or train its tokenizer on this text"
         return "write `tokenizer: word`, or correct the text"
@@ -152,8 +151,8 @@ class Word(TokenizerKind):
             return text
         return text.replace(f"{JOINER} ", "").replace(f" {JOINER}", "").strip(JOINER)
 
-    def unknown_fix(self, token: str, target: bool) -> str:
-        return "lower its `min_count`" if self.min_count > 1 else super().unknown_fix(token, target)
+    def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str:
+        return "lower its `min_count`" if self.min_count > 1 else super().unknown_fix(token, target, texts)
 
 
 class Char(TokenizerKind):
@@ -247,16 +246,17 @@ class Bits(TokenizerKind):
     def prepare(self, line: str) -> str:
         return mask_special(ZERO.sub("", line))
 
-    def unknown_fix(self, token: str, target: bool) -> str:
-        vector, _, number = token.partition("@")
-        if not target and token in get_args(Mark):
-            return f"add `marks: {json.dumps([*self.marks, token])}` to `bits`"
-        is_vector = vector and not vector.strip("01") and len(vector) in get_args(NumBits)[1]
-        if is_vector and len(vector) != self.size:
-            return f"write `bits: {{size: {len(vector)}}}`"
-        if is_vector and number and not target and not self.numbers:
-            return "add `numbers: true` to `bits`"
-        return super().unknown_fix(token, target)
+    def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str:
+        parts = {other.partition("@")[0] for text in texts for other in text.split()} - {*get_args(Mark)}
+        sizes = {0 if part.strip("01") else len(part) for part in parts}
+        if len(sizes) == 1 and min(sizes) in get_args(NumBits)[1]:  # else they are not vectors of one size
+            if not target and token in get_args(Mark):
+                return f"add `marks: {json.dumps([*self.marks, token])}` to `bits`"
+            if sizes != {self.size}:
+                return f"write `bits: {{size: {min(sizes)}}}`"
+            if "@" in token and not target and not self.numbers:
+                return "add `numbers: true` to `bits`"
+        return super().unknown_fix(token, target, texts)
 
 
 class Integers(TokenizerKind):
@@ -279,10 +279,12 @@ class Integers(TokenizerKind):
     def prepare(self, line: str) -> str:
         return mask_special(line)
 
-    def unknown_fix(self, token: str, target: bool) -> str:
-        if token.isascii() and token.isdecimal() and str(int(token)) == token:
-            return f"write `integers: {{below: {int(token) + 1}}}` or more, or `tokenizer: word`"
-        return super().unknown_fix(token, target)
+    def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str:
+        tokens = {other for text in texts for other in text.split()}
+        numbers = [int(one) if one.isdecimal() and len(one) < 9 and str(int(one)) == one else -1 for one in tokens]
+        if min(numbers) >= 0 and max(numbers) + 1 in get_args(NumIntegers)[1]:
+            return f"write `integers: {{below: {max(numbers) + 1}}}` or more, or `tokenizer: word`"
+        return super().unknown_fix(token, target, texts)
 
 
 TOKENIZERS: dict[str, type[TokenizerKind]] = {
@@ -331,10 +333,9 @@ class Tokenizers:
 
     def encode(self, side: str, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each line, without bos and eos."""
-        part = self._part(side)
         texts = (self.kind.prepare((line.lower() if self.lowercase else line)[:MAX_LINE]) for line in lines)
         chunks = iter(lambda: list(itertools.islice(texts, CHUNK_LINES)), [])
-        encodings = (part.encode_batch_fast(chunk, add_special_tokens=False) for chunk in chunks)
+        encodings = (self._part(side).encode_batch_fast(chunk, add_special_tokens=False) for chunk in chunks)
         return [encoding.ids for batch in encodings for encoding in batch]
 
     def decode(self, side: str, rows: Sequence[Sequence[int]]) -> list[str]:
@@ -383,13 +384,12 @@ class Tokenizers:
                 raise ValueError(f"the format is {data['format']!r}, and this version reads {FORMAT!r}")
             kind = tokenizer_kind(data["settings"])
             parts = tuple(map(kind.load, data["parts"]))
-            tokenizers = cls(kind, data["settings"], data["lowercase"], data["sides"], parts)
             sizes = [NUM_SPECIAL <= p.get_vocab_size() > max(p.get_vocab().values(), default=0) for p in parts]
             if not all(sizes) or not {*data["sides"].values()} <= {*range(len(parts))} or not data["sides"]:
                 raise ValueError("it has no vocabulary, or ids beyond it")
+            return cls(kind, data["settings"], data["lowercase"], data["sides"], parts)
         except Exception as error:  # tokenizers raises bare Exceptions
             raise _unreadable(error, origin) from error
-        return tokenizers
 
     def _part(self, side: str) -> Tokenizer:
         return self.parts[self.sides[side]]

@@ -14,6 +14,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -290,7 +291,10 @@ def read_recipe(path: Path, record: dict[str, Any], origin: str) -> Recipe:
         from composer.fingerprint import versions  # late: it imports torch
 
         first = error.faults[0]
-        theirs, ours = (record.get("versions") or {}).get("seqcomposer"), versions().get("seqcomposer")
+        theirs, ours = (
+            (record.get("versions") or {}).get("seqcomposer"),
+            next((one.version for one in distributions(name="seqcomposer")), None),
+        )
         is_other = theirs and theirs != ours
         maker = f"it was made by seqcomposer {theirs}, and this is {ours}" if is_other else "ask its author"
         place = f"recipe.yaml:{first.line}:{first.column}: " if first.line else ""

@@ -23,16 +23,15 @@ ITEM = r" *(?:- +)*"
 KEY = rf"{ITEM}(?P<key>[\"']?[A-Za-z_][\w-]*[\"']?)"
 BLANKS = "[\u00a0\u2000-\u200b\u202f\u205f\u3000]+"
 
-NO_ITEM = (rf"^ *(?P<at>[{DASHES}*])\s?(?P<value>.*)", "{at} begins no item of a list", "write `- {value}`")
-NO_SPACE = (rf"^{ITEM}(?P<at>-)(?P<value>[A-Za-z].*)", "a space is missing after this `-`", "write `- {value}`")
+NO_ITEM, NO_SPACE = "{at} begins no item of a list", "a space is missing after this `-`"
 SLIPS = (
     (r"^ *(?P<at>```.*|>>>|<{7}.*|={7}.*|>{7}.*|\+)", "this is no part of a recipe", "remove it"),
     (r"^ *(?P<at>//|/\*|--+(?= ))", "this begins no comment", "begin a comment with `#`"),
     (rf"^{ITEM}-?(?P<at>{BLANKS})", "{at} is not a space", "write plain spaces"),
     (rf"^{KEY} *:(?P<at>{BLANKS})", "{at} is not a space", "write plain spaces"),
     (rf"^{KEY} *(?P<at>[{COLONS}]) *(?P<value>.*)", "{at} is not a colon", "write `{key}: {value}`"),
-    NO_ITEM,
-    NO_SPACE,
+    (rf"^ *(?P<at>[{DASHES}*]) ?(?P<value>.*)", NO_ITEM, "write `- {value}`"),
+    (rf"^{ITEM}(?P<at>-)(?P<value>[A-Za-z].*)", NO_SPACE, "write `- {value}`"),
     (rf"^{KEY} *(?P<at>:)(?P<value>[^\s:/].*)", "a space is missing after this `:`", "write `{key}: {value}`"),
     (rf"^{ITEM}(?P<at>[A-Za-z_][\w-]*) +(?P<value>[\[{{].*)", "this key has no `:`", "write `{at}: {value}`"),
     (
@@ -43,6 +42,11 @@ SLIPS = (
     (rf"^{KEY} *(?P<at>=) *(?P<value>.*)", "a key and its value are parted by `: `", "write `{key}: {value}`"),
 )
 """Mistakes that one line shows: what it looks like, what is wrong at `at`, the fix; in brackets only the first two."""
+LONE_ITEMS = (
+    (rf"^ *(?P<at>[{DASHES}])\s(?P<value>.*)", NO_ITEM),
+    (r"^ *(?P<at>-)(?P<value>[A-Za-z][^:]*)$", NO_SPACE),
+)
+"""An item of a list that YAML reads as a text, where no other line shows it to be a mistake."""
 _NO_COLON = rf"^(?P<before>{ITEM})(?P<at>[A-Za-z_][\w-]*)(?: +(?P<value>[^:]*[^: ]))?$"
 
 # what libyaml and PyYAML's own parser say: pattern, message, fix
@@ -186,17 +190,12 @@ def _find_slip(lines: SourceLines, error: int, is_flow: bool) -> Fault | None:
     return None
 
 
-def dash_fault(lines: SourceLines, mark: Mark) -> Fault | None:
-    """Return the fault of a text that begins its line with `-x`, or with `– ` or the like: YAML reads no item there."""
+def item_fault(lines: SourceLines, mark: Mark) -> Fault | None:
+    """Return the fault of a text that is its line's first and should have been an item of a list: `-x`, `– x`."""
     line = lines.lines[mark.line - 1].rstrip()
-    for pattern, message, fix in (NO_ITEM, NO_SPACE):
-        match = re.match(pattern, line)
-        if (
-            match
-            and match.end("at") == mark.column
-            and (pattern == NO_SPACE[0] or line[mark.column : mark.column + 1].isspace())
-        ):
-            return _slip_fault(match, lines, mark.line - 1, message, fix)
+    for pattern, message in LONE_ITEMS:
+        if (match := re.match(pattern, line)) and match.end("at") == mark.column:
+            return _slip_fault(match, lines, mark.line - 1, message, "write `- {value}`")
     return None
 
 

@@ -18,7 +18,7 @@ import yaml
 
 from composer.atomic_io import open_regular
 from composer.errors import Fault, Mark, RecipeError, error_at, fault_at
-from composer.recipe.syntax_faults import SourceLines, dash_fault, syntax_fault
+from composer.recipe.syntax_faults import SourceLines, item_fault, syntax_fault
 
 COMMAND_LINE = "<command line>"
 MAX_BYTES = 1 << 20
@@ -278,7 +278,7 @@ class _Builder:
         if event.style in ("'", '"') and event.start_mark.line < event.end_mark.line:
             self.long_quote = event.start_mark, event.end_mark
         if is_plain:
-            if fault := dash_fault(self.lines, mark):
+            if fault := item_fault(self.lines, mark):
                 self.faults.append(fault)
             try:
                 value = parse_scalar(event.value)

@@ -284,21 +284,22 @@ def bleu_chart(split: str, by_length: Rows) -> Chart | None:
         return None
     metric = METRICS_BY_LENGTH["bleu"]
     title = f"{metric.label} on {split}"
-    unit = "words" if "words" in rows[0] else "characters"
-    names = [f"{chart_text(str(row[unit]))}<br>n={row['lines']:,}" for row in rows]
+    unit = "characters" if "characters" in rows[0] else "words"
+    names = [f"{chart_text(str(row.get(unit, '')))}<br>n={row['lines']:,}" for row in rows]
     values = [float(row["bleu"]) for row in rows]
     hover = "%{x}: %{y:.2f}<extra></extra>"
     figure = go.Figure(go.Bar(x=names, y=values, texttemplate="%{y:.1f}", hovertemplate=hover, cliponaxis=False))
     figure.update_traces(textposition="outside")
     figure.update_xaxes(title=f"{unit} of the source", type="category")
     figure.update_yaxes(title=f"{metric.label}, {metric.unit}", rangemode="tozero")
-    words = " ".join(f"{row[unit]} {unit}: {row['bleu']:.1f} (n={row['lines']:,})." for row in rows)
+    words = " ".join(f"{row.get(unit, '')} {unit}: {row['bleu']:.1f} (n={row['lines']:,})." for row in rows)
     return style_figure(figure, title), f"{title}. {words}"
 
 
 def accuracy_chart(split: str, by_length: Rows) -> Chart | None:
     """Return the accuracies by source length."""
-    rows = sorted((row for row in by_length if "exact_match" in row), key=lambda row: row["words"])
+    rows = [row for row in by_length if "exact_match" in row and isinstance(row.get("words"), int)]
+    rows.sort(key=lambda row: row["words"])
     if not rows:
         return None
     metrics = {name: METRICS_BY_LENGTH[name] for name in ("exact_match", "positional_accuracy")}

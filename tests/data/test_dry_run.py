@@ -22,7 +22,7 @@ MODEL = {"encoder": ["rnn"], "decoder": ["rnn", "cross_attention"]}
 SMALL = {"train": 20, "val": 3, "test": 3}
 ADDITION = {"generate": {"binary_addition": SMALL}}
 TASKS: list[tuple[Mapping[str, Any], str, str, str]] = [
-    ({**ADDITION, "tokenizer": "bits"}, "unknown", "does not know `0` in line 1 of train source", "{size: 1}"),
+    ({**ADDITION, "tokenizer": "bits"}, "unknown", "does not know `0` in line 1 of train source", "tokenizer: word"),
     ({**ADDITION, "tokenizer": "integers"}, "unknown", "does not know `+`", "tokenizer: word"),
     (
         {"generate": {"ram_copy": {**SMALL, "cells": 20}}, "tokenizer": {"integers": {"below": 5}}},
@@ -94,6 +94,27 @@ def test_a_split_that_is_not_trained_on_is_read_too(
     unknown, length = sorted(check(make(data, {**MODEL, "output": {"length": 2}})), key=lambda fault: fault.line)
     assert f"does not know `x` in line 1 of {split} source" in unknown.message
     assert f"that of line 1 of {split} has 3" in length.message
+
+
+@pytest.mark.parametrize(
+    ("target", "tokenizer", "fix"),
+    [
+        ("0 30", {"integers": {"below": 5}}, "`integers: {below: 31}`"),
+        ("0 30", {"integers": {"below": 31}}, ""),
+        ("0 x", {"integers": {"below": 5}}, "`tokenizer: word`"),
+        ("00110 11111", {"bits": {"size": 5}}, "`tokenizer: word`"),  # the sources have vectors of four
+        ("0011 1111", {"bits": {"size": 5}}, "`bits: {size: 4}`"),
+        ("0011 1111", {"bits": {"size": 4}}, ""),
+    ],
+)
+def test_the_fix_for_an_unknown_token_suits_all_of_them(
+    make: Make, texts: Callable[..., dict[str, str]], target: str, tokenizer: dict[str, Any], fix: str
+) -> None:
+    sources = ["0101 1100"] if "bits" in tokenizer else ["7 8"]
+    data = {"parallel": {"train": texts(source=sources, target=[target])}, "tokenizer": tokenizer}
+    faults = check(make(data, MODEL))
+    assert all(fix in fault.hint for fault in faults)
+    assert bool(faults) == bool(fix)
 
 
 @pytest.mark.parametrize("side", ["source", "target"])

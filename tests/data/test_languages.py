@@ -98,3 +98,9 @@ def test_a_string_that_no_language_has_is_refused() -> None:
     with pytest.raises(TaskError) as raised:
         TASKS["counting"]("test", pattern="anbmcnm", test_lengths=[9, 1])
     assert raised.value.setting == "test_lengths"
+
+
+def test_a_context_as_long_as_the_line_decides_nothing() -> None:
+    assert TASKS["dynamic_ngrams"]("train", train=3, context=9, min_length=10, max_length=10)
+    with pytest.raises(TaskError, match="has none that the 10 before it decide"):
+        TASKS["dynamic_ngrams"]("train", train=3, context=10, min_length=10, max_length=10)

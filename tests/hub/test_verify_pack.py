@@ -54,6 +54,8 @@ RECORDS: dict[str, tuple[tuple[str, ...], Any]] = {
     "data that are a list": (("data",), []),
     "counts that are texts": (("data", "pairs"), {"train": "many"}),
     "scores that are lists": (("scores",), {"test/bleu": [1]}),
+    "scores by length without lines": (("by_length",), {"test": [{"words": 3}]}),
+    "scores by length that are texts": (("by_length",), {"test": [{"words": 3, "lines": 1, "bleu": "x"}]}),
     "a reproduction of nothing": (("reproduces",), {"run": ["x"]}),
     "something that is nested without end": (("more",), json.loads("[" * 50 + "]" * 50)),
 }

@@ -53,6 +53,8 @@ BLOCKS = [
     ("self_attention: {heads: '8'}", "6:31:type", "`8` is text", "write `8` without quotes"),
     ("self_attention: {heads: 1_000}", "6:31:type", "`1_000` is text", "write `1000`"),
     ("self_attention: {heads: 0}", "6:31:bound", "takes a whole number, 1 or more; `0` is too small", "default is `8`"),
+    ("linear: {width: 100000000000000000000}", "6:23:bound", "at most 1000000; `100000000000000000000` is too large", ""),
+    ("repeat: {times: 9999999, stack: [norm]}", "6:23:bound", "(1 or more and at most 1000000) or `length`", ""),
     ("self_attention: {heads: 1000000000000}", "6:31:bound", "at most 1000000; `1000000000000` is too large", "8"),
     ("self_attention: {heads: null}", "6:31:type", "`null` is no value here", "8"),
     ("self_attention: {heads: }", "6:24:type", "there is nothing here", "8"),
@@ -163,6 +165,12 @@ SECTIONS = [
     ("training: {optimizer: {type: sgd}}", "6:24:unknown", "an optimizer has no `type`", "write `sgd`"),
     ("training: {schedule: [linear]}", "6:22:type", "a schedule is a name, or a name with settings", "the names are"),
     ("training: {max_steps: 4e3}", "6:23:type", "`4e3` is not a whole number", "write `4000`"),
+    ("training: {seed: 18446744073709551616}", "6:18:bound", "at most 4294967295", ""),
+    ("training: {clip_norm: }", "6:12:unused", "`clip_norm` has nothing after its colon", "remove it"),
+    ("evaluation: {}", "6:1:unused", "`evaluation` is empty", "remove it"),
+    ("training:\n  max_steps:3", "7:3:syntax", "a space is missing after the `:`", "write `max_steps: 3`"),
+    ("training:\n  max_steps\uff1a 3", "7:3:syntax", "is one word", "write `max_steps: 3`"),
+    ("decoding:\n  -greedy", "7:3:syntax", "a space is missing after this `-`", "write `- greedy`"),
     ("training: {label_smoothing: 1}", "6:29:bound", "below 1; `1` is too large", "the default is `0.0`"),
     ("training: {seed: -1}", "6:18:bound", "0 or more; `-1` is too small", "the default is `1`"),
     ("training: {precision: '32'}", "6:23:value", "`32` is text", "write `32` without quotes"),
@@ -198,7 +206,7 @@ SECTIONS = [
     (
         "trainer: {limit_val_batches: 1.5}",
         "6:30:bound",
-        "a whole number (0 or more) or a number (0 or more and at most 1); `1.5` is too large",
+        "a whole number (0 or more and at most 1000000000) or a number (0 or more and at most 1); `1.5` is too large",
         "write 0 or more and at most 1; the default is `1.0`",
     ),
     (
@@ -259,6 +267,13 @@ WHOLES = [
 
 
 @pytest.mark.parametrize(("text", "expected"), WHOLES)
+def test_an_encoder_that_is_left_empty_is_no_language_model(tmp_path: Path) -> None:
+    text = SMALL.replace("  decoder", "  encoder:\n  decoder")
+    (fault,) = refused(tmp_path, text)
+    assert_fault(fault, "5:3:unused", "`encoder` has nothing after its colon", "remove it, or give it a value")
+    assert not loaded(tmp_path, text.replace("encoder:", "encoder: null")).model["encoder"]
+
+
 def test_an_invalid_recipe_is_refused(tmp_path: Path, text: str, expected: list[str]) -> None:
     assert places(refused(tmp_path, text)) == expected
 

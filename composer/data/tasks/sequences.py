@@ -22,7 +22,7 @@ Symbols = Annotated[int, Bounds(minimum=2, maximum=702)]
 Kinds = Annotated[int, Bounds(minimum=1, maximum=4)]
 """Number of kinds of brackets."""
 Dialects = Annotated[int, Bounds(minimum=2, maximum=100)]
-Context = Annotated[int, Bounds(minimum=0, maximum=16)]
+Context = Annotated[int, Bounds(minimum=0, maximum=12)]
 """Number of bits that decide about the next."""
 Pattern = Literal["anbn", "anbncn", "anbncndn", "anb2n", "anbmcnm"]
 """Form of the strings of a counting language."""
@@ -157,8 +157,11 @@ def dynamic_ngrams(draws: Draws, *, context: Context = 5) -> Lines:
     are even. (Graves et al. 2014, section 4.4, with contexts of 5 bits.)
 
     Settings:
-        context: how many bits decide about the next, 0 to 16
+        context: how many bits decide about the next, 0 to 12
     """
+    if context >= draws.longest:
+        message = f"a line of {draws.longest} bits has none that the {context} before it decide"
+        raise TaskError("context", message, f"write `context: {max(draws.longest - 1, 0)}` or less, or longer lines")
 
     def random_bits(numbers: random.Random, length: int) -> Key:
         table = [numbers.betavariate(0.5, 0.5) for _ in range(2**context)]
