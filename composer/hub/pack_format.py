@@ -288,13 +288,9 @@ def read_recipe(path: Path, record: dict[str, Any], origin: str) -> Recipe:
     except RunError:
         raise
     except ComposerError as error:
-        from composer.fingerprint import versions  # late: it imports torch
-
         first = error.faults[0]
-        theirs, ours = (
-            (record.get("versions") or {}).get("seqcomposer"),
-            next((one.version for one in distributions(name="seqcomposer")), None),
-        )
+        theirs = (record.get("versions") or {}).get("seqcomposer")
+        ours = next((one.version for one in distributions(name="seqcomposer")), None)
         is_other = theirs and theirs != ours
         maker = f"it was made by seqcomposer {theirs}, and this is {ours}" if is_other else "ask its author"
         place = f"recipe.yaml:{first.line}:{first.column}: " if first.line else ""

@@ -1904,7 +1904,7 @@ class DuplicateTask(Task, word="duplicate"):
 class DynamicNgramsTask(Task, word="dynamic_ngrams"):
     """Predict bits, each drawn by the few before it from a table of its line's own: "0 1 1 0 1". No source.
 
-    context: how many bits decide about the next, 0 to 16; default 5.
+    context: how many bits decide about the next, 0 to 12; default 5.
     min_length: bits of the shortest line; default 200.
     max_length: bits of the longest training and validation line; default 200.
     test_lengths: bits of the test lines, to ask for longer ones than were trained; null: as in training.

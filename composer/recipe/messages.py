@@ -284,8 +284,7 @@ def _wrong_value(error: SchemaError) -> Fault:
     settings = [name for branch in branches for name in branch.get("properties", ())]
     if isinstance(error.value, str) and (joined := _joined_key(error, error.value, settings)):
         return joined
-    takes_mapping = any(branch.get("type") == "object" for branch in alternatives(error.schema))
-    if error.keyword == "type" and error.value is None and takes_mapping:
+    if error.keyword == "type" and error.value is None and accepts_type(error.schema, "object"):
         return _nothing_after_colon(error)
     if error.path in (("recipe",), ("sweep",)):
         subject = str(error.path[0])
