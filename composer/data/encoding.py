@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -220,12 +221,11 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
         faults += [] if rows.any() else [_nothing_left(recipe, pairs["train"], encoded["train"])]
         encoded["train"] = encoded["train"] if rows.all() else encoded["train"].keep(rows)
     longest = max(MAX_TOKENS, recipe.dataset["max_length"])
-    texts = [lines for part in pairs.values() for lines in part.sides.values()]
     for split, ids in encoded.items():
         lengths = np.max([column.lengths() for column in ids.sides.values()], axis=0)
         if split != "train" and (cut := int((lengths == longest).sum())):
             notes.append(f"of {cut:,} of {len(ids):,} {split} pairs only the first {longest:,} tokens are measured")
-        faults += split_faults(recipe, split, ids, pairs[split], texts)
+        faults += split_faults(recipe, split, ids, pairs[split])
         for side, column in ids.sides.items():
             rate = float((column.values == UNK).sum()) / max(1, int((column.values != PAD).sum()))
             if rate > MAX_UNK_RATE:
@@ -351,15 +351,9 @@ def answerable_rows(recipe: Recipe, encoded: Encoded, max_ratios: Mapping[str, f
     return rows
 
 
-def split_faults(
-    recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs, texts: Sequence[Sequence[str]] = ()
-) -> list[Fault]:
-    """Return the faults of a split: no text, answers of another length than the output's, tokens that are unknown.
-
-    texts: The lines that a fix must suit, by default those of the split.
-    """
-    texts = texts or [*pairs.sides.values()]
-    own = [*length_faults(recipe, split, encoded), *_unknown_faults(recipe, split, encoded, pairs, texts)]
+def split_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> list[Fault]:
+    """Return the faults of a split: no text, answers of another length than the output's, tokens that are unknown."""
+    own = [*length_faults(recipe, split, encoded), *_unknown_faults(recipe, split, encoded, pairs)]
     # of training pairs more are left out than those without text, which has a fault of its own
     if split == "train" or not len(pairs) or nonempty(pairs).any():
         return own
@@ -383,9 +377,7 @@ def length_faults(recipe: Recipe, split: str, encoded: Encoded) -> Iterator[Faul
         yield recipe.fault("length", ("model", "output", "length"), message, hint)
 
 
-def _unknown_faults(
-    recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs, texts: Sequence[Sequence[str]]
-) -> Iterator[Fault]:
+def _unknown_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> Iterator[Fault]:
     """Yield a fault of each side in which a tokenizer that learns nothing meets a token that it can never know, or of
     whose training part nothing is known, so that nothing can be learned."""
     tokenizer, (word,) = recipe.tokenizer, recipe.dataset["tokenizer"]
@@ -403,5 +395,5 @@ def _unknown_faults(
             token, message = "", f"the tokenizer `{word}` knows no token of train {side}"
         else:
             continue
-        fix = tokenizer.unknown_fix(token, side == TARGET, (line for column in texts for line in column))
+        fix = tokenizer.unknown_fix(token, side == TARGET, itertools.chain(*pairs.sides.values()))
         yield recipe.fault("unknown", ("data", "tokenizer", word), message, fix)
