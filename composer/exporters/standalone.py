@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -100,9 +101,10 @@ def translate(
         for column, side in enumerate(sides)
     }
     prefixes = tokenizers.encode("target", [lines[row] if not sides else "" for row in rows])
-    hypotheses = decode_all([model], ids, recipe.decoding, prefixes, numbers=[first + row for row in rows])
+    to_texts, numbers = partial(tokenizers.decode, "target"), [first + row for row in rows]
+    hypotheses = decode_all([model], ids, recipe.decoding, prefixes, numbers=numbers, to_texts=to_texts)
     outputs = [""] * len(lines)
-    texts = tokenizers.decode("target", [best.ids for best, *_ in hypotheses])
+    texts = to_texts([best.ids for best, *_ in hypotheses])
     for row, text in zip(rows, texts, strict=True):
         outputs[row] = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
     return outputs

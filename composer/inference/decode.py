@@ -42,6 +42,7 @@ def decode_all(
     prefixes: Sequence[Sequence[int]] | None = None,
     n_best: int = 1,
     numbers: Sequence[int] | None = None,
+    to_texts: decoders.ToTexts = decoders.join_ids,
 ) -> list[list[decoders.Hypothesis]]:
     """Return the n best hypotheses of each sequence, best first. Decode in batches of similar length.
 
@@ -54,6 +55,7 @@ def decode_all(
         prefixes: Ids with which each answer must begin; a model without encoders needs them, and they may be empty.
         n_best: Hypotheses of each sequence.
         numbers: Each sequence's number, which the random numbers of sampling depend on.
+        to_texts: From the ids of answers to their texts, which `mbr` compares; without it, ids as words.
 
     Raises:
         RunError: If the models cannot form an ensemble, or if the method does not suit them or has no n answers.
@@ -73,7 +75,8 @@ def decode_all(
             batch = {key: source_tensor([rows[query.row] for query in part], device) for key, rows in sources.items()}
             begun = [prefixes[query.row] for query in part]
             sizes = decoders.length_constraint(part, begun, device)
-            search = decoders.Search(models, batch, begun, n_best, [numbers[query.row] for query in part], sizes)
+            places_of = [numbers[query.row] for query in part]
+            search = decoders.Search(models, batch, begun, n_best, places_of, sizes, to_texts)
             for at, answers in zip(places, decoder(search, **settings), strict=True):
                 results[at] = answers
     return best_over_lengths(queries, results, n_best)

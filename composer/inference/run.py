@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -294,7 +295,8 @@ def translate_lines(
     ]
     models, numbers = [run.model for run in runs], [first + at for at in full]
     with oom_as_run_failed(read):
-        results = decode_all(models, read, decoding, forced, n_best, numbers)
+        to_texts = partial(tokenizers.decode, TARGET)
+        results = decode_all(models, read, decoding, forced, n_best, numbers, to_texts)
     # a tiny vocabulary may have fewer answers than n, and what is missing has no probability
     answers = [[Translation("", float("-inf") if line.strip() else 0.0)] * n_best for line in lines]
     for at, hypotheses in zip(full, results, strict=True):

@@ -60,6 +60,7 @@ RULES: tuple[Rule, ...] = (
     Rule("model.reads_tokens", False, "training.scheduled_sampling", "the decoder reads no tokens to be replaced"),
     Rule("model.has_matrices", False, "training.initialization", "no block has a matrix to initialize"),
     Rule("model.output.length", 1, "training.scheduled_sampling", "for the only token, the decoder reads bos alone"),
+    Rule("model.output.length", 1, "decoding.*.no_repeat_ngram", "an answer of one token repeats none"),
     Rule("model.output.length", bool, "decoding.beam.length_penalty", "all answers have the same length"),
     Rule("model.sure_length", bool, "decoding.*.max_ratio", f"{SURE_LENGTH} tokens are allowed whatever it is"),
     Rule("decoding.*.max_length", lambda it: it <= SURE_LENGTH, ".max_ratio", "as many are allowed whatever it is"),

@@ -20,8 +20,8 @@ from composer.recipe.yaml_reader import MAX_DEPTH, reachable, strings_in
 EXCLUDED_KEYS = ("extends", "vars", "description")
 TRAINING_WITHOUT_EFFECT = ("workers", "checkpoints_gib")
 """Keys of `training` that can change without changing the result."""
-TRAINING_ADDED = ("ema",)
-"""Keys of `training` that count only where they are set, so that fingerprints of earlier runs stay true."""
+ADDED = ("ema", "no_repeat_ngram")
+"""Keys that count only where they are set, so that fingerprints of earlier runs stay true."""
 BUDGET_KEYS = ("max_steps", "max_epochs", "max_minutes")
 """Keys of `training` that limit it, and that may change when a run is resumed."""
 TRAINER_WITH_EFFECT = ("limit_val_batches",)
@@ -86,10 +86,10 @@ def fingerprints(
         **hashes,
         "training": {
             key: value
-            for key, value in canonical["training"].items()
-            if key not in TRAINING_WITHOUT_EFFECT and (value is not None or key not in TRAINING_ADDED)
+            for key, value in _without_added(canonical["training"]).items()
+            if key not in TRAINING_WITHOUT_EFFECT
         },
-        "decoding": canonical["decoding"],
+        "decoding": _without_added(canonical["decoding"]),
         "evaluation": canonical["evaluation"],
         "trainer": {key: canonical["trainer"][key] for key in TRAINER_WITH_EFFECT},
         "began": began,
@@ -99,6 +99,12 @@ def fingerprints(
     if budgets:
         run["budgets"] = [*budgets]
     return {**hashes, "run": _hash(run)}
+
+
+def _without_added(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_added(part) for key, part in value.items() if part is not None or key not in ADDED}
 
 
 def _hash(data: Any) -> str:

@@ -61,7 +61,7 @@ class Initialization(RecipeObject):
 
 AnyBlock = Block | Literal["cgru", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool_hierarchical", "positions", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts"] | Var | Mapping[str, Any]
 AnyOptimizer = Optimizer | Literal["adadelta", "adagrad", "adam", "adamw", "rmsprop", "sgd"] | Var | Mapping[str, Any]
-AnyDecoder = Decoder | Literal["beam", "greedy", "sample", "viterbi"] | Var | Mapping[str, Any]
+AnyDecoder = Decoder | Literal["beam", "greedy", "mbr", "sample", "viterbi"] | Var | Mapping[str, Any]
 AnySchedule = Schedule | Literal["constant", "cosine", "inverse_sqrt", "linear", "plateau", "staircase"] | Var | Mapping[str, Any]
 AnyTask = Task | Literal["associative_recall", "bigram_flip", "binary_addition", "binary_multiplication", "copy", "counting", "dialect", "duplicate", "dynamic_ngrams", "increment", "number_words", "parentheses", "priority_sort", "ram_access", "ram_copy", "ram_increment", "repeat_copy", "reverse", "sort", "vector_copy"] | Var | Mapping[str, Any]
 AnyTokenizer = Tokenizer | Literal["bits", "bpe", "char", "integers", "unigram", "word"] | Var | Mapping[str, Any]
@@ -905,12 +905,14 @@ class Beam(Decoder, word="beam"):
     size: hypotheses side by side; 1 is greedy search; default 5.
     length_penalty: exponent of ((5 + n) / 6); 0 ranks by the sum of log p, more favours longer answers; default
         0.6.
+    no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
         3.0.
     """
     size: int | Var | Unset = field(default=UNSET, kw_only=False)
     length_penalty: float | Var | Unset = UNSET
+    no_repeat_ngram: int | Var | Unset | None = UNSET
     max_length: int | Var | Unset = UNSET
     max_ratio: float | Var | Unset = UNSET
 
@@ -919,11 +921,39 @@ class Beam(Decoder, word="beam"):
 class Greedy(Decoder, word="greedy"):
     """Greedy search: choose the most probable token at every position.
 
+    no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
         3.0.
     """
-    max_length: int | Var | Unset = field(default=UNSET, kw_only=False)
+    no_repeat_ngram: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    max_length: int | Var | Unset = UNSET
+    max_ratio: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Mbr(Decoder, word="mbr"):
+    """Minimum Bayes risk: the sample with the highest mean score against all samples (Eikema & Aziz 2020, section 5).
+
+    samples: samples of each row, which are candidates and references at once; the time grows with their square;
+        default 16.
+    metric: sacreBLEU's score of a sentence by which they are compared; bleu is for words with spaces between;
+        default 'chrf'.
+    temperature: what the logits are divided by, above 0; the lower, the more alike the samples; default 1.0.
+    top_p: draw among the fewest most probable tokens that have this much together (Holtzman et al. 2020).
+    seed: where the random numbers start; default 1.
+    no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
+    max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
+    max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
+        3.0.
+    """
+    samples: int | Var | Unset = field(default=UNSET, kw_only=False)
+    metric: Literal["chrf", "bleu"] | Var | Unset = UNSET
+    temperature: float | Var | Unset = UNSET
+    top_p: float | Var | Unset | None = UNSET
+    seed: int | Var | Unset = UNSET
+    no_repeat_ngram: int | Var | Unset | None = UNSET
+    max_length: int | Var | Unset = UNSET
     max_ratio: float | Var | Unset = UNSET
 
 
@@ -935,6 +965,7 @@ class Sample(Decoder, word="sample"):
     top_k: draw among this many most probable tokens only (Fan et al. 2018).
     top_p: draw among the fewest most probable tokens that have this much together (Holtzman et al. 2020).
     seed: where the random numbers start; default 1.
+    no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
         3.0.
@@ -943,6 +974,7 @@ class Sample(Decoder, word="sample"):
     top_k: int | Var | Unset | None = UNSET
     top_p: float | Var | Unset | None = UNSET
     seed: int | Var | Unset = UNSET
+    no_repeat_ngram: int | Var | Unset | None = UNSET
     max_length: int | Var | Unset = UNSET
     max_ratio: float | Var | Unset = UNSET
 
@@ -2426,7 +2458,7 @@ __all__ = [
     "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema", "Evaluation",
     "FeedForward", "FeedForwardDefaults", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway",
     "HubData", "Identity", "IncrementTask", "Initialization", "IntegersTokenizer", "InverseSqrtSchedule", "Linear",
-    "LinearDefaults", "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "Measuredsplit", "MemoryNetwork",
+    "LinearDefaults", "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit", "MemoryNetwork",
     "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram",
     "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "Optimizer", "OrthogonalInitialization", "Output",
     "Parallel", "ParallelData", "ParallelDefaults", "ParenthesesTask", "PlateauSchedule", "Pool", "PoolDefaults",

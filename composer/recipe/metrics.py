@@ -61,13 +61,13 @@ class Metric:
     logarithmic: bool = False
     hub: str = ""
 
-    def scorer(self, bleu_tokenizer: str) -> Any:
-        """Return a new metric object of sacreBLEU."""
+    def scorer(self, bleu_tokenizer: str = "13a", of_sentences: bool = False) -> Any:
+        """Return a new metric object of sacreBLEU. of_sentences: BLEU only counts n-grams that a sentence can have."""
         import sacrebleu.metrics
 
         # `force` changes no score; without it, BLEU warns where a text looks tokenised
-        arguments = {"tokenize": bleu_tokenizer, "force": True} if self.by_tokenizer else {}
-        return getattr(sacrebleu.metrics, self.sacrebleu)(**arguments)
+        arguments = {"tokenize": bleu_tokenizer, "force": True, "effective_order": of_sentences}
+        return getattr(sacrebleu.metrics, self.sacrebleu)(**(arguments if self.by_tokenizer else {}))
 
 
 def _loss(sums: Sums) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -49,8 +50,10 @@ class ValidationDecoder:
         if not count:
             return {}, []
         own = {side: rows[ranks.rank : count : ranks.world] for side, rows in sources.items()}
-        decoded = decode_all([model], own, self.decoding) if any(own.values()) else []  # a rank may have no sentence
-        parts = ranks.gather(self.tokenizers.decode("target", [best.ids for best, *_ in decoded]))
+        to_texts, decoded = partial(self.tokenizers.decode, TARGET), []
+        if any(own.values()):  # a rank may have no sentence
+            decoded = decode_all([model], own, self.decoding, to_texts=to_texts)
+        parts = ranks.gather(to_texts([best.ids for best, *_ in decoded]))
         outputs = [parts[row % ranks.world][row // ranks.world] for row in range(count)]
         references = [list(lines[:count]) for lines in (self.pairs.sides[TARGET], *self.pairs.references)]
         texts = self.pairs.sides[next(iter(sources))]

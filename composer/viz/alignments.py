@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,7 +66,9 @@ def alignments(
     with oom_as_run_failed(ids):
         outputs: Sequence[Any]
         if ids and targets is None:
-            outputs = [best.ids for best, *_ in decode_all([run.model], ids, run.recipe.decoding)]
+            to_texts = partial(run.tokenizers.decode, TARGET)
+            decoded = decode_all([run.model], ids, run.recipe.decoding, to_texts=to_texts)
+            outputs = [best.ids for best, *_ in decoded]
         else:
             target = encode_targets(run.recipe, run.tokenizers, lines, targets).target
             outputs = [target[row] for row in range(len(target))]

@@ -155,6 +155,7 @@ DEAD = [
         FIXED + "; data.generate.copy.min_length=3; data.generate.copy.max_length=3",
         "training.seed=1",
     ),
+    Dead("decoding.greedy.no_repeat_ngram", [1, 2], LENGTH, "training.seed=1"),
     Dead(
         "decoding.beam.length_penalty",
         [0.0, 4.0],

@@ -121,9 +121,10 @@ EXCEPTIONS = {
     "data.tokenizer.bits.size": "has one value that the data do not refuse",
     "data.hub.config": "is for a data set that has several, which a folder has not",
     "decoding.viterbi.max_ratio": "is for answers of more than 50 tokens, and the most probable ones here are shorter",
+    "decoding.mbr.max_ratio": "is for samples of more than 50 tokens, and those here are shorter",
     **{
         f"training.validation_sample.decoding.{key}": "is a key of `decoding`, where it is tried"
-        for key in ("sample.max_ratio", "viterbi.max_length", "viterbi.max_ratio")
+        for key in ("sample.max_ratio", "mbr.max_ratio", "viterbi.max_length", "viterbi.max_ratio")
     },
     "training.compile": "saves time alone",
     "training.workers": "save time alone",

@@ -41,6 +41,15 @@ class Hypothesis(NamedTuple):
     ended: bool
 
 
+ToTexts = Callable[[Sequence[Sequence[int]]], list[str]]
+"""From the ids of answers to their texts."""
+
+
+def join_ids(rows: Sequence[Sequence[int]]) -> list[str]:
+    """Return the ids of each row as one text, with spaces between."""
+    return [" ".join(map(str, ids)) for ids in rows]
+
+
 class Search(NamedTuple):
     """What a decoder is to search. See `composer.inference.decode.decode_all`."""
 
@@ -50,6 +59,8 @@ class Search(NamedTuple):
     n_best: int
     numbers: Sequence[int]  # B of them
     sizes: LengthConstraint | None = None  # of models that make room for their answer
+    to_texts: ToTexts = join_ids
+    no_repeat_ngram: int | None = None  # length of n-grams that an answer has once at most
 
     @property
     def device(self) -> torch.device:
@@ -81,10 +92,12 @@ class DecoderState(NamedTuple):
     memories: Sequence[Mapping[str, Output]]  # of R rows
     unchanged: Unchanged
     length: int = 0  # tokens after the forced prefix
+    history: Tensor | None = None  # (R, t) the tokens so far, padded on the left; where n-grams may not repeat
 
     def reorder(self, rows: Tensor) -> DecoderState:
         """Reorder the states: row i becomes a copy of row `rows[i]` of the same sequence."""
-        return self._replace(states=reorder_state(self.states, rows, self.unchanged))
+        history = None if self.history is None else self.history[rows]
+        return self._replace(states=reorder_state(self.states, rows, self.unchanged), history=history)
 
     def select(self, rows: Tensor) -> DecoderState:
         """Select the rows `rows`, in this order; a row may be repeated."""
@@ -93,7 +106,8 @@ class DecoderState(NamedTuple):
         memories = [LazyRows(origin, sequences) for origin in self.origins]
         pairs = zip(state_leaves(self.states), state_leaves(states), strict=True)
         unchanged = {id(new): new for old, new in pairs if id(old) in self.unchanged}
-        return self._replace(states=states, sequences=sequences, memories=memories, unchanged=unchanged)
+        history = None if self.history is None else self.history[rows]
+        return DecoderState(states, self.origins, sequences, memories, unchanged, self.length, history)
 
 
 def prefill(search: Search) -> tuple[Tensor, DecoderState, Tensor]:
@@ -110,12 +124,17 @@ def prefill(search: Search) -> tuple[Tensor, DecoderState, Tensor]:
     prefix_log_p = (logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0] * (ids[:, 1:] != PAD)).sum(1)
     last = logits[torch.arange(batch, device=search.device), search.prefix_lengths()]  # (B, V)
     position = position._replace(unchanged={id(leaf): leaf for leaf in state_leaves(position.states)})
+    if search.no_repeat_ngram:
+        padded = [[*[PAD] * (longest - len(prefix)), *prefix] for prefix in search.prefixes]
+        position = position._replace(history=torch.tensor(padded, dtype=torch.long, device=search.device))  # (B, P)
     return token_log_probs(search, last, position), position, prefix_log_p
 
 
 def advance(search: Search, tokens: Tensor, position: DecoderState) -> tuple[Tensor, DecoderState]:
     """Run one step. tokens: (R,) the last token of each row. -> log p of the next, see `token_log_probs`; state"""
-    logits, position = run_step(search.models, tokens[:, None], position._replace(length=position.length + 1))
+    history = None if position.history is None else torch.cat((position.history, tokens[:, None]), 1)
+    position = position._replace(length=position.length + 1, history=history)
+    logits, position = run_step(search.models, tokens[:, None], position)
     return token_log_probs(search, logits[:, -1], position), position
 
 
@@ -133,7 +152,28 @@ def run_step(models: Sequence[EncoderDecoder], ids: Tensor, position: DecoderSta
 def token_log_probs(search: Search, logits: Tensor, position: DecoderState) -> Tensor:
     """Return log p of the tokens that can follow, eos first: pad and bos never can. -> (R, V - EOS)"""
     log_p = logits.log_softmax(-1)[:, EOS:]  # (R, V - EOS)
-    return log_p if search.sizes is None else search.sizes.allowed(log_p, position.sequences, position.length)
+    if search.sizes is not None:
+        log_p = search.sizes.allowed(log_p, position.sequences, position.length)
+    if search.no_repeat_ngram and position.history is not None:
+        log_p = exclude_repeated_ngrams(log_p, position.history, search.no_repeat_ngram)
+    return log_p
+
+
+def exclude_repeated_ngrams(log_p: Tensor, history: Tensor, size: int) -> Tensor:
+    """Set to -inf the tokens that would end an n-gram of the history, unless no token remained.
+
+    log_p: (R, V - EOS); history: (R, t), padded on the left -> (R, V - EOS)
+    """
+    rows, length = history.shape
+    if length < size:
+        return log_p
+    ngrams = history.unfold(1, size, 1)  # (R, t - n + 1, n)
+    last = history[:, None, length - size + 1 :]  # (R, 1, n - 1)
+    repeated = (ngrams[..., :-1] == last).all(-1)  # (R, t - n + 1)
+    tokens = ngrams[..., -1].masked_fill(~repeated, PAD)  # (R, t - n + 1); no answer has PAD
+    excluded = torch.zeros(rows, log_p.shape[1] + EOS, dtype=torch.bool, device=log_p.device)  # (R, V)
+    remaining = log_p.masked_fill(excluded.scatter(1, tokens, True)[:, EOS:], -torch.inf)
+    return torch.where(remaining.isneginf().all(1, keepdim=True), log_p, remaining)
 
 
 def check_same_kind(models: Sequence[EncoderDecoder]) -> None:

@@ -21,6 +21,7 @@ def beam(
     *,
     size: Annotated[int, Bounds(minimum=1, maximum=MAX_BEAM)] = 5,
     length_penalty: NonNegative = 0.6,
+    no_repeat_ngram: Count | None = None,
     max_length: Count = 512,
     max_ratio: Positive = 3.0,
 ) -> list[list[Hypothesis]]:
@@ -34,11 +35,13 @@ def beam(
     Settings:
         size: hypotheses side by side; 1 is greedy search
         length_penalty: exponent of ((5 + n) / 6); 0 ranks by the sum of log p, more favours longer answers
+        no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included
         max_length: tokens of an answer at most, eos included; a longer one is cut
         max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
     """
     if search.n_best > size:
         raise RunError.of(f"a beam of {size} has no {search.n_best} best answers", f"write `--beam {search.n_best}`")
+    search = search._replace(no_repeat_ngram=no_repeat_ngram)
     log_p, position, prefix_log_p = prefill(search)
     beams = initial_beams(search, prefix_log_p, search.limits(max_length, max_ratio), size)
     layout = Layout.of(torch.ones_like(beams.num_open), size)

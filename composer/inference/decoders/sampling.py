@@ -13,19 +13,23 @@ from blocks.core.contract import Bounds, Count, Positive, PositiveProportion
 from composer.inference.decoders import COMPACT_BELOW, Hypothesis, Search, advance, decoder, prefill, reorder_state
 from composer.model.encoder_decoder import EOS
 
+Seed = Annotated[int, Bounds(minimum=0, maximum=2**31 - 1)]
 Choose = Callable[[Tensor, int, Tensor], Tensor]
 """log p of the tokens (R, V), how many have been chosen, each row's place among all (R,) -> columns of log p (R,)."""
 
 
 @decoder(one_answer=True)
-def greedy(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.0) -> list[list[Hypothesis]]:
+def greedy(
+    search: Search, *, no_repeat_ngram: Count | None = None, max_length: Count = 512, max_ratio: Positive = 3.0
+) -> list[list[Hypothesis]]:
     """Greedy search: choose the most probable token at every position.
 
     Settings:
+        no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included
         max_length: tokens of an answer at most, eos included; a longer one is cut
         max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
     """
-    limits = search.limits(max_length, max_ratio)  # (B,)
+    search, limits = search._replace(no_repeat_ngram=no_repeat_ngram), search.limits(max_length, max_ratio)  # (B,)
     return [[finished] for finished in decode_single(search, lambda log_p, _, __: log_p.argmax(-1), limits, 1)]
 
 
@@ -36,7 +40,8 @@ def sample(
     temperature: Positive = 1.0,
     top_k: Count | None = None,
     top_p: PositiveProportion | None = None,
-    seed: Annotated[int, Bounds(minimum=0, maximum=2**31 - 1)] = 1,
+    seed: Seed = 1,
+    no_repeat_ngram: Count | None = None,
     max_length: Count = 512,
     max_ratio: Positive = 3.0,
 ) -> list[list[Hypothesis]]:
@@ -47,10 +52,11 @@ def sample(
         top_k: draw among this many most probable tokens only (Fan et al. 2018)
         top_p: draw among the fewest most probable tokens that have this much together (Holtzman et al. 2020)
         seed: where the random numbers start
+        no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included
         max_length: tokens of an answer at most, eos included; a longer one is cut
         max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
     """
-    limits = search.limits(max_length, max_ratio)
+    search, limits = search._replace(no_repeat_ngram=no_repeat_ngram), search.limits(max_length, max_ratio)
     uniforms = uniform_draws(search, seed, int(limits.max()))  # (B N, L)
 
     def choose(log_p: Tensor, step: int, places: Tensor) -> Tensor:
