@@ -308,6 +308,14 @@ class Builder:
         return [fault for fault in best if fault.code not in DEPENDS_ON_PLACE]
 
 
+class BlockFailed(Exception):
+    """A block cannot compute with what arrives, or leaves another stream than its constructor has said."""
+
+    def __init__(self, block: Block, message: str, fix: str = AUTHOR, code: str = "block") -> None:
+        super().__init__(message)
+        self.block, self.message, self.fix, self.code = block, message, fix, code
+
+
 @dataclass(frozen=True)
 class RecordingSite(Site):
     """Site that records in `lookups` every name and memory that the block built there looks up."""

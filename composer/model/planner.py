@@ -24,7 +24,7 @@ from torch.utils.flop_counter import flop_registry
 
 from blocks.core.contract import Block, Path, Stream
 from composer.errors import Fault, RecipeError, error_of_code
-from composer.model.builder import AUTHOR, Builder, RecordingBuilder, encoder_stacks, vocabulary_bounds
+from composer.model.builder import AUTHOR, BlockFailed, Builder, RecordingBuilder, encoder_stacks, vocabulary_bounds
 from composer.model.encoder_decoder import (
     EncoderDecoder,
     OneHot,
@@ -100,22 +100,11 @@ class Plan:
 
 
 class Costs(NamedTuple):
-    """FLOPs of blocks and the bytes of their states after the last position, by the module's id.
-
-    `owners` are the first rows with a parameter, by its id, of those that can share one: embeddings, outputs, `use`.
-    """
+    """FLOPs of blocks, bytes of their states after the last position, and the first row with a parameter, by ids."""
 
     flops: Counter[int]
     state_bytes: Counter[int]
     owners: dict[int, str]
-
-
-class BlockFailed(Exception):
-    """A block cannot compute with what arrives, or leaves another stream than its constructor has said."""
-
-    def __init__(self, block: Block, message: str, fix: str = AUTHOR, code: str = "block") -> None:
-        super().__init__(message)
-        self.block, self.message, self.fix, self.code = block, message, fix, code
 
 
 def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
