@@ -175,9 +175,21 @@ def check_block_count(model: Data, fault: Callable[[str, KeyPath, str, str], Fau
     """
     counter = _BlockCounter(model["stacks"] or {}, fault)
     encoders = {("encoder",): model["encoder"]} | {("encoders", n): s for n, s in (model["encoders"] or {}).items()}
-    for path, stack in {**encoders, ("decoder",): model["decoder"]}.items():
-        if stack is not None:
-            counter.count(stack, ("model", *path))
+    stacks = {**encoders, ("decoder",): model["decoder"]}
+    blocks = {
+        path: max(counter.count(stack, ("model", *path))[0], written_blocks(stack))
+        for path, stack in stacks.items()
+        if stack is not None
+    }
+    largest = max(blocks, key=lambda path: blocks[path])
+    counter.check(sum(blocks.values()), 0, ("model", *largest), "this with the other stacks")
+
+
+def written_blocks(value: Any) -> int:
+    """Return how many blocks are written in a stack, or in anything that contains stacks, each once."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    own = sum(isinstance(item, dict) and len(item) == 1 for item in value) if isinstance(value, list) else 0
+    return own + sum(map(written_blocks, inner))
 
 
 @dataclass

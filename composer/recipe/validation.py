@@ -9,7 +9,9 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -40,6 +42,8 @@ Violations = Callable[[Any, Any, Schema], Iterable[Any]]
 
 VALUE_KEYWORDS = {"type", "enum", "pattern", "minLength", "minItems", "maxItems", *BOUNDS}
 NOT_FOR_ENCODERS = ("input", "prev", "tape", "zeros", "learned", "target", "file")
+MOST_FAULTS = 1_000
+"""Faults of one recipe that are explained: each takes a millisecond, and a file of another language is full of them."""
 STORIES = ("question", "story")
 """The encoders that read the stories of `data.babi`."""
 
@@ -55,7 +59,7 @@ def validate(root: Node, schema: Schema) -> None:
 
 def schema_faults(root: Node, schema: Schema) -> list[Fault]:
     """Return every fault of a recipe (or a sweep) that its schema alone can find."""
-    errors = list(_validator(schema).iter_errors(to_data(root)))
+    errors = list(islice(_validator(schema).iter_errors(to_data(root)), MOST_FAULTS + 1))
     # the keys that were surely meant by unknown ones: these are misspelt, and not missing as well
     meant = set()
     for error in errors:
@@ -63,7 +67,7 @@ def schema_faults(root: Node, schema: Schema) -> list[Fault]:
             key = intended_key(error.schema, schema["$defs"], str(error.validator_value))
             meant.add((*error.absolute_path, key))
     faults = []
-    for error in errors:
+    for error in errors[:MOST_FAULTS]:
         path, detail = tuple(error.absolute_path), error.validator_value
         is_missing_source = error.validator == "oneOf" and not detail
         missing = [detail] if error.validator == "required" else DATA_SOURCES if is_missing_source else ()
@@ -73,6 +77,10 @@ def schema_faults(root: Node, schema: Schema) -> list[Fault]:
         for step in path:
             node = node.value[step]
         faults.append(explain(SchemaError(schema, path, error.validator, detail, error.instance, error.schema, node)))
+    if len(errors) > MOST_FAULTS:
+        last = max(faults)
+        message, hint = f"there are more than {MOST_FAULTS:,} faults, and the others are not listed", "mend these first"
+        faults.append(replace(last, column=last.column + 1, code="size", path="", message=message, hint=hint))
     return faults
 
 

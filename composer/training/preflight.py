@@ -27,6 +27,8 @@ NUMBER_BYTES = {"64": 8, "bf16-true": 2}
 """Bytes of a parameter, by precision; 4 in the others."""
 LONG_WARMUP, USUAL_WARMUP = 0.2, 0.05
 """Shares of the budget: above which a warm-up of the learning rate is reported, and what is suggested instead."""
+PAIR_SECONDS, PAIR_BYTES = 20e-6, 500
+"""Of a pair that a task draws, about; it is more of long ones."""
 ESTIMATE_ERROR, ESTIMATE_STEPS = 0.25, 2
 """Share and number of steps by which an epoch may have more or fewer than a sample of its lengths says."""
 
@@ -112,6 +114,7 @@ def budget_warnings(recipe: Recipe, epoch: EpochSize | None) -> Iterator[Fault]:
     steps, epochs = min(steps, epochs * most), min(epochs, steps / fewest)
     every = training["validate_every"]
     validations = max(0.0, math.ceil(steps / every if every else epochs) - 1.0) if steps < math.inf else math.inf
+    yield from draw_warnings(recipe)
     for path, message, hint in _unreached(recipe, steps, validations):
         yield recipe.fault("budget", ("training", *path), message, f"{hint}, or train longer").as_warning()
     curriculum = training["curriculum"]
@@ -140,6 +143,16 @@ def describe_long_warmup(recipe: Recipe, steps: float) -> str:
     if share > 1:
         return f"the learning rate never reaches its value: that takes {warmup:,.0f} steps, not {steps:,.0f}"
     return f"the learning rate rises during {share:.0%} of the training" if share > LONG_WARMUP else ""
+
+
+def draw_warnings(recipe: Recipe) -> Iterator[Fault]:
+    """Yield a warning of a task with so many pairs that drawing them takes minutes before the first step."""
+    for task, settings in (recipe.dataset.get("generate") or {}).items():
+        if (minutes := settings["train"] * PAIR_SECONDS / 60) > 1:
+            gib, times = settings["train"] * PAIR_BYTES / 2**30, " in every epoch" if settings["endless"] else ""
+            message = f"drawing so many pairs takes about {minutes:,.0f} minutes and {gib:,.1f} GiB of memory{times}"
+            hint = "write fewer; with `endless`, every epoch has new ones"
+            yield recipe.fault("budget", ("data", "generate", task, "train"), message, hint).as_warning()
 
 
 def _unreached(recipe: Recipe, steps: float, validations: float) -> Iterator[tuple[KeyPath, str, str]]:

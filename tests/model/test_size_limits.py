@@ -14,7 +14,8 @@ from torch import nn
 from composer.errors import RecipeError
 from composer.model import builder, weights
 from composer.model.planner import MetaCache, StepsAsRows
-from tests.small_recipes import SMALL, loaded, places
+from composer.recipe.recipe import load_text
+from tests.small_recipes import SMALL, faults_of, loaded, places
 
 BOMB = "".join(f"    s{at}: [{{use: s{at + 1}}}, {{use: s{at + 1}}}]\n" for at in range(40))
 
@@ -135,6 +136,14 @@ def test_steps_cost_as_rows_what_they_cost_one_by_one(kind: Callable[..., nn.Mod
     assert [leaf.shape for leaf in (rows[0], *rows[1])] == [leaf.shape for leaf in (y, *state)]
     (rows[0].sum() + sum(leaf.sum() for leaf in rows[1])).backward()
     assert all(parameter.grad is not None for parameter in layer.parameters())
+
+
+def test_stacks_that_are_too_many_together_are_refused_at_the_largest_before_they_are_built() -> None:
+    encoder = ", ".join(["{residual: [norm]}"] * 5_000)
+    text = f"recipe: 1\ndata: {{generate: copy}}\nmodel:\n  width: 8\n  encoder: [{encoder}]\n  decoder: [rnn]\n"
+    (fault,) = faults_of(lambda: load_text(text))
+    assert (fault.code, fault.path, fault.line) == ("size", "model.encoder", 5)
+    assert "makes 10,001 blocks, and a model has at most 10,000" in fault.message
 
 
 def test_many_blocks_are_planned(tmp_path: Path) -> None:

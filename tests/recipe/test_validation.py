@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from composer.errors import RecipeError
 from composer.model.planner import plan
-from composer.recipe.recipe import load
+from composer.recipe.recipe import load, load_text
 from composer.recipe.yaml_reader import dump, parse, to_data
 from tests.laws.section_cases import recipe_of
 from tests.small_recipes import SMALL, assert_fault, faults_of, loaded, places, refused
@@ -556,3 +556,13 @@ def test_numbers_that_are_none_are_not_repeated(tmp_path: Path) -> None:
 def test_shares_and_names_to_add_may_be_repeated(tmp_path: Path) -> None:
     twice = "model.decoder=[{linear: {as: a}}, {add: [a, a]}, cross_attention]"
     recipe_of(tmp_path, "pairs", "training.schedule={staircase: {shares: [0.5, 0.5]}}", twice)
+
+
+def test_of_very_many_mistakes_the_first_thousand_are_explained_within_seconds() -> None:
+    text = SMALL + "".join(f"key{number}: 1\n" for number in range(5_000))
+    began = time.process_time()
+    faults = faults_of(lambda: load_text(text))
+    assert time.process_time() - began < 10
+    assert len(faults) == 1_001
+    assert (faults[-1].code, faults[-1].line) == ("size", faults[-2].line)
+    assert "more than 1,000 faults" in faults[-1].message

@@ -126,6 +126,13 @@ def test_a_curriculum_over_pairs_of_one_length_is_a_warning(tiny: Tiny) -> None:
     assert "all pairs have 6 tokens" in warning.message
 
 
+def test_a_task_of_very_many_pairs_is_a_warning(tiny: Tiny) -> None:
+    recipe = tiny("data.generate.reverse.train=50000000")
+    (warning,) = (fault for fault in check_recipe(recipe).warnings if "drawing" in fault.message)
+    assert (warning.path, warning.severity) == ("data.generate.reverse.train", "warning")
+    assert "about 17 minutes and 23.3 GiB of memory" in warning.message
+
+
 def test_a_curriculum_that_starts_with_all_pairs_is_a_warning(tiny: Tiny) -> None:
     longest = 6  # of the target, eos not counted
     (warning,) = check_recipe(tiny(f"training.curriculum={{start: {longest + 20}}}")).warnings
