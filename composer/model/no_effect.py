@@ -63,7 +63,7 @@ RULES: tuple[Rule, ...] = (
     Rule("model.output.length", 1, "decoding.*.no_repeat_ngram", "an answer of one token repeats none"),
     Rule("model.output.length", bool, "decoding.beam.length_penalty", "all answers have the same length"),
     Rule("model.sure_length", bool, "decoding.*.max_ratio", f"{SURE_LENGTH} tokens are allowed whatever it is"),
-    Rule("decoding.*.max_length", lambda it: it <= SURE_LENGTH, ".max_ratio", "as many are allowed whatever it is"),
+    Rule("decoding.*.max_length", lambda it: it <= SURE_LENGTH, ".max_ratio", "`max_length` is allowed whatever it is"),
     Rule("training.max_epochs", 1, "data.generate.*.endless", "new pairs would come in a second epoch"),
     Rule("training.schedule.*.final", 1, "training.schedule.*", CONSTANT),
     Rule("training.schedule.staircase.shares", lambda at: min(at, default=1) == 1, "training.schedule.*", CONSTANT),
