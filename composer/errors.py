@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple, Self
 MAX_MESSAGE = 2000  # characters: a name in a message may be as long as the file
 MAX_LISTED = 5  # items of a list in a message
 MAX_RENDERED = 20  # faults that are printed
+MAX_FAULTS = 1_000  # faults of one file that are explained, since each takes a millisecond
 MAX_LIBRARY_MESSAGE = 300  # characters of a library's own message
 OURS = tuple(str(Path(__file__).parents[1] / package) for package in ("blocks", "composer"))
 WINDOW = 120  # characters of a long line that are shown around the fault

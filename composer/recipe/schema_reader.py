@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from unicodedata import decimal
 
-from composer.errors import Fault, KeyPath, Mark, closest_match, fault_at
+from composer.errors import MAX_FAULTS, Fault, KeyPath, Mark, closest_match, fault_at
 from composer.recipe.yaml_reader import Node, parse_scalar, to_data
 
 Schema = dict[str, Any]
@@ -48,6 +49,12 @@ def duplicate_fault(items: Sequence[Node], path: str, index: int) -> Fault:
     """Return the fault of an item of a list that is in it before."""
     item = items[index]
     return fault_at(item.mark, "duplicate", f"{path}[{index}]", f"`{item.text or 'this'}` is listed twice", "keep one")
+
+
+def unlisted_fault(faults: Iterable[Fault]) -> Fault:
+    """Return the fault that says, after some, that there are more."""
+    message, last = f"there are more than {MAX_FAULTS:,} faults, and the others are not listed", max(faults)
+    return replace(last, column=last.column + 1, code="size", path="", message=message, hint="mend these first")
 
 
 def duplicate_faults(items: Sequence[Node], path: str) -> list[Fault]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -18,7 +17,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
-from composer.errors import Fault, KeyPath, RecipeError, closest_match, did_you_mean, fault_at, format_path
+from composer.errors import MAX_FAULTS, Fault, KeyPath, RecipeError, closest_match, did_you_mean, fault_at, format_path
 from composer.recipe.extends_and_overrides import MEANINGFUL_NULLS, REPLACED_WHOLE
 from composer.recipe.messages import SchemaError, explain
 from composer.recipe.metrics import METRICS, SAMPLE, SUITABLE, decodes_all, metric_name, metric_of, text_metrics
@@ -33,6 +32,7 @@ from composer.recipe.schema_reader import (
     quote_all,
     repeated_items,
     select_branch,
+    unlisted_fault,
 )
 from composer.recipe.yaml_reader import Node, to_data
 
@@ -42,8 +42,6 @@ Violations = Callable[[Any, Any, Schema], Iterable[Any]]
 
 VALUE_KEYWORDS = {"type", "enum", "pattern", "minLength", "minItems", "maxItems", *BOUNDS}
 NOT_FOR_ENCODERS = ("input", "prev", "tape", "zeros", "learned", "target", "file")
-MOST_FAULTS = 1_000
-"""Faults of one recipe that are explained: each takes a millisecond, and a file of another language is full of them."""
 STORIES = ("question", "story")
 """The encoders that read the stories of `data.babi`."""
 
@@ -59,7 +57,7 @@ def validate(root: Node, schema: Schema) -> None:
 
 def schema_faults(root: Node, schema: Schema) -> list[Fault]:
     """Return every fault of a recipe (or a sweep) that its schema alone can find."""
-    errors = list(islice(_validator(schema).iter_errors(to_data(root)), MOST_FAULTS + 1))
+    errors = list(islice(_validator(schema).iter_errors(to_data(root)), MAX_FAULTS + 1))
     # the keys that were surely meant by unknown ones: these are misspelt, and not missing as well
     meant = set()
     for error in errors:
@@ -67,7 +65,7 @@ def schema_faults(root: Node, schema: Schema) -> list[Fault]:
             key = intended_key(error.schema, schema["$defs"], str(error.validator_value))
             meant.add((*error.absolute_path, key))
     faults = []
-    for error in errors[:MOST_FAULTS]:
+    for error in errors[:MAX_FAULTS]:
         path, detail = tuple(error.absolute_path), error.validator_value
         is_missing_source = error.validator == "oneOf" and not detail
         missing = [detail] if error.validator == "required" else DATA_SOURCES if is_missing_source else ()
@@ -77,11 +75,7 @@ def schema_faults(root: Node, schema: Schema) -> list[Fault]:
         for step in path:
             node = node.value[step]
         faults.append(explain(SchemaError(schema, path, error.validator, detail, error.instance, error.schema, node)))
-    if len(errors) > MOST_FAULTS:
-        last = max(faults)
-        message, hint = f"there are more than {MOST_FAULTS:,} faults, and the others are not listed", "mend these first"
-        faults.append(replace(last, column=last.column + 1, code="size", path="", message=message, hint=hint))
-    return faults
+    return [*faults, *([unlisted_fault(faults)] if len(errors) > MAX_FAULTS else [])]
 
 
 # ------------------------------------------------------------------------------------------- JSON Schema

@@ -73,8 +73,7 @@ def _distinct(points: Iterable[Point], limit: int | None = None) -> list[Point]:
 
 def point_recipe(sweep: Sweep, point: Mapping[str, Value]) -> Recipe:
     """Return the recipe of a point. Raises RecipeError with its faults, and with what is wrong with the point."""
-    faults = list(_point_faults(sweep, point))
-    if faults:
+    if faults := list(_point_faults(sweep, point)):
         raise RecipeError(faults)
     root = apply_point(sweep, complete(sweep, point))
     # data files are looked up where the base's are
@@ -146,7 +145,7 @@ class PointCost:
 
 
 class CostPlanner:
-    """Plans the models of a sweep's points: once those that differ in the optimizer alone.
+    """Plans the models of a sweep's points: once those that differ in seed and optimizer alone.
 
     Where the data are on this machine, each tokenizer is trained once, in memory, so that costs are those of the model
     that will be trained. Otherwise they are upper bounds.
@@ -158,7 +157,6 @@ class CostPlanner:
 
     def plan(self, recipe: Recipe) -> dict[str, Any]:
         """Return COSTS, `at_most` and `warnings` of a recipe's plan. Imports torch. Raises RecipeError, every fault."""
-        # all that a plan depends on: settings that change nothing may stand in every section
         training = {key: value for key, value in recipe.training.items() if key not in ("seed", "optimizer")}
         key = json.dumps({**recipe.canonical, "name": "", "training": training}, sort_keys=True)
         if key not in self.costs:
@@ -346,15 +344,11 @@ def _key(arg: str) -> str:
 def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, Any]:
     """Return the points of a dry run as plain data."""
     keys = ("point", "fingerprint", "status", "same_as", *COSTS, "at_most", "condition")
-    rows = [
-        {
-            "number": number,
-            **{key: getattr(point, key) for key in keys},
-            "errors": [fault.as_dict() for fault in point.faults],
-            "warnings": [fault.as_dict() for fault in point.warnings],
-        }
-        for number, point in enumerate(points, start=1)
-    ]
+    rows = []
+    for number, point in enumerate(points, start=1):
+        faults = {"errors": point.faults, "warnings": point.warnings}
+        plain = {key: [fault.as_dict() for fault in some] for key, some in faults.items()}
+        rows.append({"number": number, **{key: getattr(point, key) for key in keys}, **plain})
     search = sweep.search
     head = {"name": sweep.name, "search": search.kind, "trials": search.trials, "seeds": list(sweep.seeds)}
     return {**head, "known": search.kind != "tpe", "points": rows}
