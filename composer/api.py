@@ -105,7 +105,7 @@ def train(
         run: The run folder; one that is not empty is refused without `resume`.
         data: The folder in which data files are looked up first.
         resume: Whether to continue a run that was stopped or killed, or one that has finished with a larger budget.
-        start_from: A run whose weights are the initial ones.
+        start_from: A run whose weights are the initial ones, as far as its blocks fit.
         overrides: `key=value` settings.
         callbacks: Lightning callbacks, for the Trainer.
         loggers: Lightning loggers; they get the rows of metrics.jsonl.

@@ -199,6 +199,7 @@ RECORD: Mapping[str, Check] = {
     "git": _optional(mapping_of(_is_scalar, "commit", commit=is_text, dirty=_is_bool)),
     "start_from": _optional(is_text),
     "initial_weights": _optional(mapping_of(is_hash, "weights", "tokenizer")),
+    "transferred": _optional(mapping_of(mapping_of(is_count), "taken", "new")),
     "reproduces": _optional(
         mapping_of(
             _is_scalar,

@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from composer.comparison.tree import (
+from composer.errors import format_path
+from composer.recipe.cache import SHORT_HASH
+from composer.recipe.recipe import Recipe
+from composer.recipe.schema_reader import Schema, dereference
+from composer.recipe.tree import (
     BRANCH,
     CHOICE,
     NAME,
@@ -22,10 +26,6 @@ from composer.comparison.tree import (
     match_trees,
     stack_trees,
 )
-from composer.errors import format_path
-from composer.recipe.cache import SHORT_HASH
-from composer.recipe.recipe import Recipe
-from composer.recipe.schema_reader import Schema, dereference
 
 SECTIONS = ("model", "data", "training", "decoding", "trainer", "logging")
 Kind = Literal["set", "replaced", "inserted", "removed", "moved", "wrapped", "unwrapped", "renamed"]

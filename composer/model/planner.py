@@ -35,6 +35,7 @@ from composer.model.encoder_decoder import (
     training_logits,
 )
 from composer.model.no_effect import no_effect_faults
+from composer.model.parameter_paths import group_faults
 from composer.model.weights import count_parameters, parameter_ids
 from composer.recipe.recipe import Recipe, source_path
 from composer.recipe.registry import CHOICES
@@ -117,7 +118,7 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     builder = RecordingBuilder(recipe)
     with torch.device("meta"):
         model = builder.model(vocabularies)
-    for fault in no_effect_faults(builder, model, vocabularies):
+    for fault in [*no_effect_faults(builder, model, vocabularies), *group_faults(recipe, model)]:
         (builder.faults if fault.severity == "error" else builder.warnings).append(fault)
     builder.finish()
     try:

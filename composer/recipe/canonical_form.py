@@ -20,7 +20,7 @@ from composer.recipe.yaml_reader import MAX_DEPTH, reachable, strings_in
 EXCLUDED_KEYS = ("extends", "vars", "description")
 TRAINING_WITHOUT_EFFECT = ("workers", "checkpoints_gib")
 """Keys of `training` that can change without changing the result."""
-ADDED = ("ema", "no_repeat_ngram")
+ADDED = ("ema", "parameter_groups", "no_repeat_ngram")
 """Keys that count only where they are set, so that fingerprints of earlier runs stay true."""
 BUDGET_KEYS = ("max_steps", "max_epochs", "max_minutes")
 """Keys of `training` that limit it, and that may change when a run is resumed."""

@@ -1629,6 +1629,18 @@ class ParallelData(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class Parametergroup(RecipeObject):
+    """Blocks that are trained with a learning rate of their own, or not at all.
+
+    blocks: Their paths, as `plan` prints them: `encoder`, `decoder[1].repeat`, `encoder.embedding`, `output`. What
+        is in a block belongs to it, and of several paths the longest counts.
+    factor: What the learning rate is multiplied with; 0 freezes: no gradient, and no state of the optimizer.
+    """
+    blocks: str | Sequence[str | Var] | Var
+    factor: float | Var
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ScheduledSampling(RecipeObject):
     """Some tokens of the answer so far are the model's own, as they are when it translates (Bengio et al. 2015).
 
@@ -2354,6 +2366,8 @@ class Training(RecipeObject):
 
     optimizer: Optimizer; default 'adam'.
     schedule: How the learning rate changes over the budget; default 'constant'.
+    parameter_groups: Blocks with a learning rate of their own, or frozen. A parameter that several share has the
+        smallest.
     max_steps: Updates of the weights.
     max_epochs: Passes over the training data.
     max_minutes: Minutes of training; on a CPU, of the process's own time over its threads.
@@ -2384,6 +2398,7 @@ class Training(RecipeObject):
     """
     optimizer: AnyOptimizer | Unset | None = UNSET
     schedule: AnySchedule | Unset | None = UNSET
+    parameter_groups: Sequence[Parametergroup | Mapping[str, Any]] | Var | Unset | None = UNSET
     max_steps: int | Var | Unset | None = UNSET
     max_epochs: int | Var | Unset | None = UNSET
     max_minutes: float | Var | Unset | None = UNSET
@@ -2461,14 +2476,14 @@ __all__ = [
     "LinearDefaults", "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit", "MemoryNetwork",
     "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram",
     "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "Optimizer", "OrthogonalInitialization", "Output",
-    "Parallel", "ParallelData", "ParallelDefaults", "ParenthesesTask", "PlateauSchedule", "Pool", "PoolDefaults",
-    "PoolHierarchical", "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "QueueMemory",
-    "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent",
-    "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Reverse", "ReverseTask", "Rnn",
-    "RnnCell", "RnnCellDefaults", "RnnDefaults", "SGD", "Sample", "Scale", "ScaleDefaults", "Schedule",
-    "ScheduledSampling", "SelectColumn", "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SortTask",
-    "SourceState", "SourceStateDefaults", "Split", "StackMemory", "StackMemoryDefaults", "StaircaseSchedule",
-    "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Task", "Tokenizer", "Trainer", "Training", "UNSET",
-    "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Validationsample", "Var",
-    "VectorCopyTask", "Viterbi", "WandB", "WordTokenizer", "read",
+    "Parallel", "ParallelData", "ParallelDefaults", "Parametergroup", "ParenthesesTask", "PlateauSchedule", "Pool",
+    "PoolDefaults", "PoolHierarchical", "PoolHierarchicalDefaults", "Positions", "PositionsDefaults",
+    "PrioritySortTask", "QueueMemory", "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask",
+    "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual",
+    "ResidualDefaults", "Reverse", "ReverseTask", "Rnn", "RnnCell", "RnnCellDefaults", "RnnDefaults", "SGD", "Sample",
+    "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelectColumn", "SelectColumnDefaults", "SelfAttention",
+    "SelfAttentionDefaults", "SortTask", "SourceState", "SourceStateDefaults", "Split", "StackMemory",
+    "StackMemoryDefaults", "StaircaseSchedule", "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Task",
+    "Tokenizer", "Trainer", "Training", "UNSET", "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use",
+    "UseDefaults", "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB", "WordTokenizer", "read",
 ]

@@ -175,12 +175,28 @@ class Ema:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ParameterGroup:
+    """Blocks that are trained with a learning rate of their own, or not at all.
+
+    Settings:
+        blocks: Their paths, as `plan` prints them: `encoder`, `decoder[1].repeat`, `encoder.embedding`, `output`. What
+            is in a block belongs to it, and of several paths the longest counts.
+        factor: What the learning rate is multiplied with; 0 freezes: no gradient, and no state of the optimizer.
+    """
+
+    blocks: Annotated[Sequence[str], Kind("names")]
+    factor: NonNegative
+
+
+@dataclass(frozen=True, kw_only=True)
 class Training:
     """How the model is trained. The first budget that is reached ends it; without any, `max_epochs` is 10.
 
     Settings:
         optimizer: Optimizer.
         schedule: How the learning rate changes over the budget.
+        parameter_groups: Blocks with a learning rate of their own, or frozen. A parameter that several share has the
+            smallest.
         max_steps: Updates of the weights.
         max_epochs: Passes over the training data.
         max_minutes: Minutes of training; on a CPU, of the process's own time over its threads.
@@ -208,6 +224,7 @@ class Training:
 
     optimizer: Annotated[Any, Kind("choice:optimizers")] = "adam"
     schedule: Annotated[Any, Kind("choice:schedules")] = "constant"
+    parameter_groups: Sequence[ParameterGroup] | None = None
     max_steps: LargeCount | None = None
     max_epochs: Count | None = None
     max_minutes: Positive | None = None

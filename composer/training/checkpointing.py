@@ -232,7 +232,7 @@ def seed_all(*numbers: int) -> None:
 def existing_tokenizers(recipe: Recipe, run_dir: RunDir, start_from: Path | None) -> Tokenizers | None:
     """Return the tokenizers of this run or of the run to start from, or None if they are to be trained.
 
-    Raises RunError if the run to start from has another kind of tokenizer, or other encoders.
+    Those of a run whose kind of tokenizer, or whose encoders, are others are of no use.
     """
     if run_dir.tokenizer.exists():
         return Tokenizers.load(run_dir.tokenizer)
@@ -241,13 +241,8 @@ def existing_tokenizers(recipe: Recipe, run_dir: RunDir, start_from: Path | None
     other = RunDir(start_from)
     read_verified(other)
     tokenizers = Tokenizers.load(other.tokenizer)
-    sides, settings = side_names(recipe), recipe.dataset["tokenizer"]
-    if tokenizers.settings != settings or set(tokenizers.sides) != set(sides):
-        theirs = f"{', '.join(tokenizers.sides)} with the tokenizer {tokenizers.settings}"
-        message = f"this run reads {theirs}, and the recipe wants {', '.join(sides)} with {settings}"
-        fix = f"give the recipe the same `data.tokenizer` and the same encoders, or train without {START_FROM}"
-        raise RunError.of(message, fix, str(start_from))
-    return tokenizers
+    is_same = tokenizers.settings == recipe.dataset["tokenizer"] and set(tokenizers.sides) == set(side_names(recipe))
+    return tokenizers if is_same else None
 
 
 def resolve_initial_run(

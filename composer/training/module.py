@@ -19,6 +19,7 @@ from composer.data.tokenizer import Tokenizers
 from composer.errors import RunFailed
 from composer.model.builder import build
 from composer.model.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, SigmoidOutput, StepInputs, target_bits
+from composer.model.parameter_paths import learning_rate_factors
 from composer.model.weights import initialize
 from composer.recipe.metrics import token_scores
 from composer.recipe.recipe import Recipe, load_text
@@ -50,6 +51,9 @@ class Seq2SeqModule(LightningModule):
         self.save_hyperparameters("recipe", "tokenizer", logger=False)
         self.recipe, self.tokenizers = parsed or (load_text(recipe), Tokenizers.from_text(tokenizer))
         self.model = self.build_model()
+        self.rate_factors = learning_rate_factors(self.recipe, self.model)
+        for name, factor in self.rate_factors.items():
+            self.model.get_parameter(name).requires_grad_(factor > 0)
         self.train_forward: Callable[..., Tensor] = self.model.__call__
         blocks = (module for module in self.model.modules() if isinstance(module, Block))
         self.progress_blocks = [block for block in blocks if type(block).set_progress is not Block.set_progress]
@@ -162,9 +166,15 @@ class Seq2SeqModule(LightningModule):
         return sample_decoder_inputs(target, logits, rate, settings["choose"])
 
     def configure_optimizers(self) -> Optimizer:
-        """Return the recipe's optimizer over all parameters that train."""
+        """Return the recipe's optimizer over all parameters that train, in a group for each factor of their rate."""
         ((name, settings),) = self.recipe.training["optimizer"].items()
-        return OPTIMIZERS[name]([p for p in self.parameters() if p.requires_grad], **settings)
+        optimizer = OPTIMIZERS[name]([p for p in self.parameters() if p.requires_grad], **settings)
+        if self.rate_factors:
+            group, parameters = optimizer.param_groups.pop(), dict(self.model.named_parameters())
+            for factor in sorted({*self.rate_factors.values()} - {0.0}, key=lambda factor: factor != 1.0):
+                members = [parameters[name] for name, own in self.rate_factors.items() if own == factor]
+                optimizer.add_param_group({**group, "params": members, "factor": factor})
+        return optimizer
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Set the learning rate of this step. No torch scheduler does it: a budget may be minutes of a clock."""
@@ -172,7 +182,7 @@ class Seq2SeqModule(LightningModule):
         ((name, settings),) = self.recipe.training["schedule"].items()
         rate = chosen["learning_rate"] * SCHEDULES[name](self.progress(), **settings)
         for group in optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("factor", 1.0)
         if self.loop_progress is None:
             self.log("train/learning_rate", rate)
 

@@ -27,8 +27,9 @@ from composer.atomic_io import atomic_write
 from composer.data.sampler import ResumableBatchSampler
 from composer.data.sources import DataSource, is_endless
 from composer.errors import RecipeError, RunError
-from composer.fingerprint import check_checkpoint, fingerprint_pairs, initial_weights, read_verified
-from composer.model.weights import count_parameters, load_weights
+from composer.fingerprint import check_checkpoint, fingerprint_pairs, initial_weights
+from composer.inference.run import open_run
+from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import CPU_REFUSES_16
 from composer.run_dir import RESUME, RunDir, checkpoint_history, checkpoint_step, latest_checkpoint, utc_now
@@ -48,6 +49,7 @@ from composer.training.module import Seq2SeqModule
 from composer.training.optim import Budget, replace_budget
 from composer.training.reproduce import ReproducedRun, draws_random_numbers, environment_differences, environment_record
 from composer.training.sharding import ShardedStrategy
+from composer.training.transfer import Transfer, transfer_weights
 from composer.training.validation_decoder import validation_decoder
 from composer.training.weight_averaging import WeightAverage
 
@@ -60,7 +62,8 @@ class TrainingSetup:
     """The parts of one training in this process.
 
     `record` is the run.json that was there, empty for a new run; `checkpoint` is what to resume from; `start_from` is
-    the run whose weights this one starts from, `original` the one that it reproduces; `budgets` are in order.
+    the run whose weights this one starts from, `transfer` what it takes of them; `original` is the run that it
+    reproduces; `budgets` are in order.
     """
 
     source: DataSource
@@ -75,6 +78,7 @@ class TrainingSetup:
     checkpoint: Path | None
     original: ReproducedRun | None
     budgets: Sequence[Budget]
+    transfer: Transfer | None
 
     @property
     def recipe(self) -> Recipe:
@@ -117,13 +121,17 @@ def setup(
 
     training = recipe.training
     seed_everything(training["seed"], verbose=False)
+    transfer = None
     if start_from is None:
         module = Seq2SeqModule.from_recipe(recipe, data.tokenizers)
     else:
         module = Seq2SeqModule(recipe.dump(), data.tokenizers.text(), (recipe, data.tokenizers))
         if checkpoint is None:
-            read_verified(RunDir(start_from))
-            load_weights(module.model, RunDir(start_from).weights)
+            with torch.random.fork_rng(devices=[]):  # its random weights must not move the stream of the training
+                other = open_run(start_from)
+            transfer = transfer_weights(recipe, data.tokenizers, module.model, other)
+            for line in transfer.describe():
+                display.say(line)
     if training["compile"]:
         module.compile_model(display.say)
 
@@ -142,9 +150,8 @@ def setup(
     loop.reproduced_pace = read_budget_trace(RunDir(Path(first)).metrics) if first else {}
     averages = [WeightAverage(**training["ema"])] if training["ema"] else []
     trainer = build_trainer(recipe, [*averages, loop, *callbacks], loggers)
-    return TrainingSetup(
-        source, run_dir, record, display, data, module, loop, trainer, start_from, checkpoint, original, budgets
-    )
+    parts = (source, run_dir, record, display, data, module, loop, trainer)
+    return TrainingSetup(*parts, start_from, checkpoint, original, budgets, transfer)
 
 
 def plan_budgets(
@@ -231,6 +238,7 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
         "started_at": utc_now(),
         "start_from": str(training.start_from) if training.start_from else None,
         "initial_weights": weights,
+        "transferred": {"taken": training.transfer.taken, "new": training.transfer.new} if training.transfer else None,
         "reproduces": original.comparison_record(recipe, fingerprints, environment) if original else None,
         "data": {
             "folders": [str(folder) for folder in training.source.folders],

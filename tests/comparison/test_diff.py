@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from composer.comparison import tree
 from composer.comparison.changes import Change, model_changes, setting_changes
-from composer.comparison.tree import DELETE_COST, TreeNode, match_trees, relabel_cost, stack_trees
+from composer.recipe import tree
 from composer.recipe.canonical_form import fill_defaults
 from composer.recipe.recipe import Recipe, load
+from composer.recipe.tree import DELETE_COST, TreeNode, match_trees, relabel_cost, stack_trees
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(path for path in ROOT.glob("recipes/**/*.yaml") if not {"fragments", "sweeps"} & set(path.parts))

@@ -78,6 +78,7 @@ CONTEXTS = {
     "training.curriculum.error": Around(RISING, values=[1.0, 1e-4]),
     "training.curriculum.beyond": Around("training.curriculum={start: 2}"),
     "training.curriculum.by": Around(LONGER, values=["source", "target"]),
+    "training.parameter_groups": Around(values=[[{"blocks": "encoder", "factor": factor}] for factor in (0, 2)]),
     "training.scheduled_sampling": Around(SAMPLING),
     "training.scheduled_sampling.warmup": Around(SAMPLING, values=[0, 1]),
     "training.ema.decay": Around(values=[0.1, 0.2]),

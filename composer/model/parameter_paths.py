@@ -1,0 +1,89 @@
+"""Parameters by the paths of their blocks in the recipe, and the learning rates of `training.parameter_groups`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from blocks.core.contract import Block, Path
+from composer.errors import Fault, did_you_mean
+from composer.model.builder import encoder_stacks
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.recipe.recipe import Recipe, is_block_path, source_path
+
+GROUPS = ("training", "parameter_groups")
+
+
+class Owner(NamedTuple):
+    """What a tensor belongs to: a block, by its path and which of its copies it is; or an embedding, or the output."""
+
+    path: Path
+    copy: int = 0
+
+    @property
+    def is_block(self) -> bool:
+        """False for an embedding and the output, which belong to a vocabulary."""
+        return is_block_path(self.path)
+
+    def text(self, recipe: Recipe) -> str:
+        """Return the path as `plan` has it, without `model`: `decoder[1].repeat`, `encoder.embedding`, `output`."""
+        path = source_path(recipe, self.path) if self.is_block else ".".join(map(str, self.path))
+        return path.removeprefix("model.")
+
+
+def module_owners(recipe: Recipe, model: EncoderDecoder) -> dict[str, Owner]:
+    """Return what each module of a model belongs to, by the module's name: the innermost block of the recipe."""
+    ends = {f"encoders.{key}.embedding": (*path, "embedding") for key, _, path, _ in encoder_stacks(recipe.model)}
+    ends |= {"embedding": ("model", "decoder", "embedding"), "output": ("model", "output")}
+    copies: Counter[Path] = Counter()
+    owners: dict[str, Owner] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        owners[name] = Owner(ends[name]) if name in ends else owners.get(name.rpartition(".")[0], Owner(()))
+        if isinstance(module, Block) and module.path:
+            owners[name] = Owner(module.path, copies[module.path])
+            copies[module.path] += 1
+    return owners
+
+
+def learning_rate_factors(recipe: Recipe, model: EncoderDecoder) -> dict[str, float]:
+    """Return the factor of each parameter's learning rate by its first name; empty where the recipe has no groups.
+
+    The longest path that covers a parameter decides; where several blocks share it, the smallest factor.
+    """
+    groups = recipe.training["parameter_groups"]
+    if not groups:
+        return {}
+    owners, factors = module_owners(recipe, model), dict[int, float]()
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        text = owners[name.rpartition(".")[0]].text(recipe)
+        paths = [(len(path), group["factor"]) for group in groups for path in group["blocks"] if covers(path, text)]
+        factor = max(paths, key=lambda pair: pair[0])[1] if paths else 1.0
+        factors[id(parameter)] = min(factors.get(id(parameter), math.inf), factor)
+    return {name: factors[id(parameter)] for name, parameter in model.named_parameters()}
+
+
+def covers(path: str, text: str) -> bool:
+    """Return whether a block at `text` is the one at `path`, or in it."""
+    path = path.removeprefix("model.")
+    return text == path or text.startswith((f"{path}.", f"{path}["))
+
+
+def group_faults(recipe: Recipe, model: EncoderDecoder) -> Iterator[Fault]:
+    """Yield a fault for each path of `training.parameter_groups` where no block is, or no parameter."""
+    owners = module_owners(recipe, model)
+    texts = {owner.text(recipe) for owner in owners.values()}
+    trained = {owners[name.rpartition(".")[0]].text(recipe) for name, _ in model.named_parameters()}
+    known = {text[: match.start()] for text in texts for match in re.finditer(r"[.[]|$", text)} - {""}
+    for index, group in enumerate(recipe.training["parameter_groups"] or ()):
+        for at, path in enumerate(group["blocks"]):
+            place = (*GROUPS, index, "blocks", at)
+            if path.removeprefix("model.") not in known:
+                fix = "write a path as `plan` prints it: `encoder`, `decoder[1].repeat`, `output`"
+                yield recipe.fault("path", place, f"no block has the path `{path}`{did_you_mean(path, known)}", fix)
+            elif not any(covers(path, text) for text in trained):
+                yield recipe.no_effect(place, f"`{path}` has no parameters", "remove it")
+    if (factors := learning_rate_factors(recipe, model)) and not any(factors.values()):
+        yield recipe.fault("path", GROUPS, "every parameter is frozen", "leave a block out of the groups of factor 0")
