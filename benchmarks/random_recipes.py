@@ -77,6 +77,8 @@ VALUES: Mapping[str, Sequence[Any]] = {
     "length_penalty": (0, 1),
     "max_ratio": (0.5, 2),
     "temperature": (0.5, 1.5),
+    "no_repeat_ngram": (1, 2),
+    "samples": (2, 4),
     "top_k": (1, 3),
     "top_p": (0.5, 1.0),
     # sections of the training

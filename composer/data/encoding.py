@@ -23,8 +23,7 @@ from composer.data.sources import (
     split_path,
 )
 from composer.data.stories import NO_FACT, encode_side, story_shape, tokenizer_lines
-from composer.data.text_files import CHUNK_LINES
-from composer.data.tokenizer import Tokenizers, tokenizer_kind
+from composer.data.tokenizer import CHUNK_LINES, Tokenizers, tokenizer_kind
 from composer.errors import DataError, Fault
 from composer.formatting import training_text
 from composer.model.encoder_decoder import PAD, ROUNDING, UNK

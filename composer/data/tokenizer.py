@@ -19,7 +19,6 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from blocks.core.contract import Bounds, Count, Distinct
 from composer.atomic_io import atomic_write, read_text
-from composer.data.text_files import CHUNK_LINES
 from composer.errors import RunError, one_line_error
 from composer.formatting import MAX_LINE
 from composer.model.encoder_decoder import NUM_SPECIAL, SPECIAL_TOKENS, UNK, bits_vocabulary
@@ -28,6 +27,7 @@ UNK_TOKEN = SPECIAL_TOKENS[UNK]
 JOINER = "\N{HALFWIDTH BLACK SQUARE}"
 """In `word`, on the side of a punctuation mark that has no space in the text."""
 FORMAT = "seqcomposer tokenizer 1"
+CHUNK_LINES = 10_000  # lines that are encoded at once: enough to be fast, few enough not to fill the memory
 ZERO = re.compile(r"(?<=[01])@0\.00(?!\S)")
 """A channel of 0.00 behind a vector of `bits`: the vector alone is the same token."""
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -215,8 +215,8 @@ def _empty(root: Node, node: Node | None = None, path: KeyPath = ()) -> Iterator
     for key, value in (node or root).value.items():
         if value.place.file != root.mark.file or path in REPLACED_WHOLE or (*path, key) in MEANINGFUL_NULLS:
             continue
-        if (value.value is None and not value.text) or (not path and value.value == {}):
-            message = f"`{key}` has nothing after its colon" if value.value is None else f"`{key}` is empty"
+        if value.value is None and not value.text:
+            message = f"`{key}` has nothing after its colon"
             yield fault_at(value.place, "unused", format_path((*path, key)), message, "remove it, or give it a value")
         elif isinstance(value.value, dict):
             yield from _empty(root, value, (*path, key))

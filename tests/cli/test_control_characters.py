@@ -105,7 +105,7 @@ def with_hostile_texts(record: dict[str, Any]) -> dict[str, Any]:
         "resumed_with": [HOSTILE],
         "checkpoints_used": {"how": HOSTILE, "checkpoints": [HOSTILE]},
         "scores": {**record.get("scores", {}), HOSTILE: 1.0, f"test/{HOSTILE}": 2.0},
-        "by_length": {HOSTILE: [{HOSTILE: HOSTILE, "words": 3}]},
+        "by_length": {HOSTILE: [{HOSTILE: HOSTILE, "words": 3, "lines": 3}]},
         HOSTILE: HOSTILE,
     }
 

@@ -204,7 +204,9 @@ def test_neither_order_nor_batch_changes_an_answer(how: dict[str, Any], monkeypa
     if "sample" not in how:
         assert texts(answers(model, how, sources=SOURCES[::-1])) == texts(together)[::-1]
     searches: list[Search] = []
-    monkeypatch.setattr(decoding, "Search", lambda *arguments: searches.append(Search(*arguments)) or searches[-1])
+    monkeypatch.setattr(
+        decoding.decoders, "Search", lambda *arguments: searches.append(Search(*arguments)) or searches[-1]
+    )
     monkeypatch.setattr(decoding, "MAX_TOKENS", 24)
     assert texts(answers(model, how)) == texts(together)
     sizes = [search.sizes.size for search in searches if search.sizes is not None]

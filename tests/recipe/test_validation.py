@@ -172,7 +172,6 @@ SECTIONS = [
     ("training: {max_steps: 4e3}", "6:23:type", "`4e3` is not a whole number", "write `4000`"),
     ("training: {seed: 18446744073709551616}", "6:18:bound", "at most 4294967295", ""),
     ("training: {clip_norm: }", "6:12:unused", "`clip_norm` has nothing after its colon", "remove it"),
-    ("evaluation: {}", "6:1:unused", "`evaluation` is empty", "remove it"),
     ("training:\n  max_steps:3", "7:3:syntax", "a space is missing after the `:`", "write `max_steps: 3`"),
     ("training:\n  max_steps\uff1a 3", "7:3:syntax", "is one word", "write `max_steps: 3`"),
     ("decoding:\n  -greedy", "7:3:syntax", "a space is missing after this `-`", "write `- greedy`"),

@@ -183,7 +183,7 @@ def test_the_second_pass_learns_and_the_first_does_not(
 
 def test_scheduled_sampling_needs_a_decoder_that_reads_tokens(tiny: Tiny) -> None:
     grid = (
-        "model.encoder=[{grid: {columns: 2, max_length_ratio: 2}}, {select_column: 0}]",
+        "model.encoder=[{grid: {columns: 1, max_length_ratio: 2}}, {select_column: 0}]",
         "model.decoder=[source_state]",
     )
     tied = "model.output.tie=[]"

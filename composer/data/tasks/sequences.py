@@ -159,9 +159,9 @@ def dynamic_ngrams(draws: Draws, *, context: Context = 5) -> Lines:
     Settings:
         context: how many bits decide about the next, 0 to 12
     """
-    if context >= draws.longest:
-        message = f"a line of {draws.longest} bits has none that the {context} before it decide"
-        raise TaskError("context", message, f"write `context: {max(draws.longest - 1, 0)}` or less, or longer lines")
+    if context >= (longest := max([draws.longest, *draws.test_lengths])):
+        message = f"a line of {longest} bits has none that the {context} before it decide"
+        raise TaskError("context", message, f"write `context: {longest - 1}` or less, or longer lines")
 
     def random_bits(numbers: random.Random, length: int) -> Key:
         table = [numbers.betavariate(0.5, 0.5) for _ in range(2**context)]
