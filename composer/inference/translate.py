@@ -7,18 +7,22 @@ program that writes one line and waits gets its answer.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from composer.data.text_files import count_lines
 from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reason
-from composer.formatting import strip_control_characters
+from composer.formatting import format_duration, strip_control_characters
 from composer.inference.run import decoding_settings, open_run, translate_lines
 
 BATCH_LINES = 1024
 """Lines that are sorted by length and translated together, at most."""
+WATCHED_LINES = 128
+"""The same where somebody watches the progress."""
 
 
 def translate(
@@ -48,9 +52,11 @@ def translate(
         lines = files.enter_context(open_input(source)) if source else sys.stdin.buffer
         write = files.enter_context(open_output(output, source, prefix)) if output else unbuffered_stdout()
         shows_progress = not write.isatty() and sys.stderr.isatty()
+        total = count_lines(Path(source)) if shows_progress and source and Path(source).is_file() else 0
+        began = time.monotonic()
         if not source and sys.stdin.isatty():
             print_status("type a line and Enter to translate it; Ctrl-D ends\n")
-        for chunk in read_chunks(lines):
+        for chunk in read_chunks(lines, WATCHED_LINES if shows_progress else BATCH_LINES):
             texts, fault = decode_utf8(chunk, name, count)
             forced = read_prefixes(prefixes, str(prefix), len(texts), count) if prefixes else None
             results = translate_lines(models, texts, decoding, forced, n_best, count, name)
@@ -60,7 +66,7 @@ def translate(
             write_all(write, strip_control_characters(outputs) if write.isatty() else outputs)
             count += len(chunk)
             if shows_progress:
-                print_status(f"\r{count:,} lines translated")
+                print_status(f"\r\x1b[K{describe_progress(count, total, time.monotonic() - began)}")
             if fault:
                 raise DataError([fault])
         if prefixes and prefixes.readline():
@@ -69,8 +75,15 @@ def translate(
             print_status(f"\r\x1b[Kwrote {strip_control_characters(str(output))}\n" if output else "\r\x1b[K")
 
 
-def read_chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Yield the lines of a stream without line breaks, as many at a time as are available."""
+def describe_progress(count: int, total: int, seconds: float) -> str:
+    """Return in words how many lines are translated, how fast, and, where their number is known, the time left."""
+    speed = f"{count / max(seconds, 1e-9):,.1f} lines/s"
+    left = f", {format_duration(seconds / max(count, 1) * (total - count))} left" if total else ""
+    return f"{count:,}{f' of {total:,}' if total else ''} lines translated, {speed}{left}"
+
+
+def read_chunks(stream: BinaryIO, size: int) -> Iterator[list[bytes]]:
+    """Yield the lines of a stream without line breaks, as many at a time as are available, `size` at most."""
     # `read1` waits only if there is nothing to read; a stream that is not buffered has `read` for that
     read = getattr(stream, "read1", stream.read)
     begun: list[bytes] = []  # of the line that has not ended, joined once
@@ -79,8 +92,8 @@ def read_chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
         if complete:
             complete[0], begun = b"".join([*begun, complete[0]]), []
         begun.append(rest)
-        for at in range(0, len(complete), BATCH_LINES):
-            yield complete[at : at + BATCH_LINES]
+        for at in range(0, len(complete), size):
+            yield complete[at : at + size]
     if line := b"".join(begun):
         yield [line]
 

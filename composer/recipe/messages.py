@@ -23,6 +23,7 @@ from composer.recipe.schema_reader import (
     duplicate_fault,
     entry_with_word,
     float32_problem,
+    flow_text,
     inline_settings,
     intended_key,
     is_stack,
@@ -30,7 +31,6 @@ from composer.recipe.schema_reader import (
     mapping_branch,
     parse_number,
     quote_all,
-    scalar_text,
     setting_of_choice,
     unsupported_version,
     usage_example,
@@ -220,7 +220,7 @@ def _not_one_key(error: SchemaError) -> Fault:
 def _separate_hint(error: SchemaError, second: str) -> str:
     if error.schema["x-choice"] == "block":
         return f"begin a new item of the list: `- {second}`"
-    return f"keep one; on the command line, set all of it: `{format_path(error.path)}={{{second}: {{...}}}}`"
+    return f"keep one; as an override, write `{format_path(error.path)}={flow_text({second: error.value[second]})}`"
 
 
 def _type_key(error: SchemaError, names: list[str]) -> Fault:
@@ -318,7 +318,7 @@ def _actual(error: SchemaError) -> str:
         return f"this is a {'list' if isinstance(value, list) else 'mapping'}"
     if value is None:
         return "`null` is no value here" if error.node.text else "there is nothing here"
-    text = error.node.text or scalar_text(value)
+    text = error.node.text or flow_text(value)
     text = text if len(text) <= 40 else f"{text[:37]}..."
     return f"`{text}` is {_problem(error, value)}"
 
@@ -343,7 +343,7 @@ def _problem(error: SchemaError, value: Any) -> str:
         return "a number"
     if isinstance(value, str) and (error.keyword == "type" or (error.node.quoted and value in words)):
         return f"text{foreign_letter(value)}"
-    return f"not{did_you_mean(scalar_text(value), words)}"
+    return f"not{did_you_mean(flow_text(value), words)}"
 
 
 def _value_hint(error: SchemaError) -> str:
@@ -362,7 +362,7 @@ def _value_hint(error: SchemaError) -> str:
     if error.keyword in BOUNDS and len(branches) > 1:  # of several kinds of value, the message names no bound
         violated = next(branch for branch in branches if branch.get(error.keyword) == error.detail)
         bounds = f"write {describe_bounds(violated, error.keyword)}; "
-    return f"{bounds}the default is `{scalar_text(default)}`"
+    return f"{bounds}the default is `{flow_text(default)}`"
 
 
 def _corrected(error: SchemaError, branches: list[Schema]) -> str:
@@ -380,7 +380,7 @@ def _corrected(error: SchemaError, branches: list[Schema]) -> str:
         return f"[{value.lstrip('- ')}]"
     if value is None or isinstance(value, (list, dict)):
         return ""
-    if close := closest_match(scalar_text(value), allowed_words(schema)):
+    if close := closest_match(flow_text(value), allowed_words(schema)):
         return close
     for branch in branches if error.keyword == "type" else ():  # a list with this single value in it
         if any(item.get("type") == json_type(value) for item in alternatives(branch.get("items", {}))):

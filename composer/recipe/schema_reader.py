@@ -209,6 +209,13 @@ def scalar_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def flow_text(value: Any) -> str:
+    """Return plain data on one line, as an override takes them: `{sample: {temperature: 1.0}}`."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {flow_text(item)}' for key, item in value.items())}}}"
+    return f"[{', '.join(map(flow_text, value))}]" if isinstance(value, list) else scalar_text(value)
+
+
 def usage_example(name: str, settings: Schema) -> str:
     """Return how a mapping of settings is written: `norm: {kind: ...}`."""
     keys = settings.get("required") or list(settings.get("properties", {}))[:1] or ["NAME"]

@@ -135,7 +135,7 @@ def test_other_line_ends_of_unicode_stay_inside_a_line(gru: Path, monkeypatch: p
 def test_chunks_have_the_lines_that_are_available() -> None:
     read, write = os.pipe()
     with os.fdopen(read, "rb") as stream, os.fdopen(write, "wb", buffering=0) as other:
-        chunks = read_chunks(stream)
+        chunks = read_chunks(stream, BATCH_LINES)
         other.write(b"one\ntwo\nthr")
         assert next(chunks) == [b"one", b"two"]
         other.write(b"ee\n")
@@ -147,7 +147,7 @@ def test_chunks_have_the_lines_that_are_available() -> None:
 
 def test_large_files_come_in_chunks_of_a_limited_size() -> None:
     text = b"a\n" * (3 * BATCH_LINES + 5)
-    sizes = [len(chunk) for chunk in read_chunks(io.BytesIO(text))]
+    sizes = [len(chunk) for chunk in read_chunks(io.BytesIO(text), BATCH_LINES)]
     assert sum(sizes) == 3 * BATCH_LINES + 5
     assert max(sizes) == BATCH_LINES
 
@@ -158,7 +158,7 @@ def test_a_line_without_end_is_read_once() -> None:
             return self.read(512)
 
     began = time.process_time()
-    assert [*read_chunks(Drops(b"a" * 10_000_000 + b"\nb\nc"))] == [[b"a" * 10_000_000, b"b"], [b"c"]]
+    assert [*read_chunks(Drops(b"a" * 10_000_000 + b"\nb\nc"), BATCH_LINES)] == [[b"a" * 10_000_000, b"b"], [b"c"]]
     assert time.process_time() - began < 2
 
 
@@ -199,7 +199,8 @@ def test_progress_is_shown_on_a_terminal_alone_and_the_output_is_the_same(
     with_terminal, progress, without_terminal, no_progress = outputs
     assert with_terminal == without_terminal
     assert progress[-1].endswith(f"wrote {tmp_path / 'out.txt'}")
-    assert f"{len(TEXT.splitlines())} lines translated" in progress
+    count = len(TEXT.splitlines())
+    assert any(f"{count} of {count} lines translated, " in line and "0:00 left" in line for line in progress)
     assert no_progress == []
 
 
