@@ -51,12 +51,14 @@ GROWING = "training.optimizer={sgd: 9}; training.clip_norm=1; training.max_steps
 LEARNING = "training.optimizer={adam: 0.03}; training.max_steps=40; training.validate_every=20"
 RISING = f"training.curriculum={{start: 1, error: 1.0, beyond: 0}}; {LEARNING}"
 LONGER = f"data.generate={{duplicate: {FEW}}}; training.curriculum={{start: 4, beyond: 0}}"
+SIDES, TEXTS = {"source": "a.txt"}, ("b.txt", "c.txt")
 WORDS = "data.parallel.train={source: d.txt, target: b.txt}"
 SAMPLING = "training.scheduled_sampling={rate: 0.9, warmup: 0}"
 TABLE = "={file: t.csv, source: a, target: b}"
 HUB = "data.parallel=null; data.hub={id: set_t, val: null, test: null, source: a, target: b}"
 CONTEXTS = {
     "data.parallel": Around(kind="files"),
+    "data.parallel.test_sets": Around(kind="files", values=[{"news": {**SIDES, "target": name}} for name in TEXTS]),
     "data.tokenizer.bits": Around(BITS),
     "data.tokenizer.bits.marks": Around(BITS, values=[[";"], [";", "?"]]),
     "data.tokenizer.integers": Around("data.parallel.train={source: c.txt, target: c.txt}", "files"),
@@ -237,8 +239,7 @@ def data_of(recipe: Recipe, folder: Path) -> Any:
         splits = (("train", 0), ("train", 1), ("val", 0), ("test", 0))
         return [[list(side) for side in generate_pairs(recipe, *split).sides.values()] for split in splits]
     data = load_data(recipe, [folder])
-    encoded = [split for split in (data.train, data.val, data.test) if split]
-    return [data.tokenizers.text(), [(len(split), split.sha256) for split in encoded]]
+    return [data.tokenizers.text(), {name: split.sha256 for name, split in data.splits.items()}]
 
 
 def model_of(recipe: Recipe, folder: Path) -> Any:
