@@ -295,11 +295,9 @@ def test_a_second_choice_on_the_command_line_is_refused(tmp_path: Path) -> None:
     text = WRITTEN + "training: {optimizer: {adam: {}}}\n"
     (fault,) = refused(tmp_path, text, ["training.optimizer.sgd.momentum=0.5"])
     assert (fault.code, fault.column) == ("exclusive", 24)
-    assert "training.optimizer={sgd: {...}}" in fault.hint
-    assert (
-        loaded(tmp_path, text, ["training.optimizer={sgd: {momentum: 0.5}}"]).training["optimizer"]["sgd"]["momentum"]
-        == 0.5
-    )
+    override = fault.hint.split("`")[1]
+    assert override == "training.optimizer={sgd: {momentum: 0.5}}"
+    assert loaded(tmp_path, text, [override]).training["optimizer"]["sgd"]["momentum"] == 0.5
 
 
 # ------------------------------------------------------------------------------------------- variables
