@@ -129,10 +129,10 @@ def collect(runs: Iterable[tuple[Record, Path]], paths: Iterable[Path], root: Pa
 
 def merge(old: Mapping[str, Record], new: Mapping[str, Record], root: Path = ROOT) -> dict[str, Record]:
     """Return new results and those old ones whose recipe is the same today; of the same run, the new one."""
-    kept = {name: entry for name, entry in old.items() if (root / name).exists() and is_current(root / name, entry)}
+    current = {name: entry for name, entry in old.items() if (root / name).exists() and is_current(root / name, entry)}
     merged = {}
-    for name in sorted(kept.keys() | new.keys()):
-        entries = [results[name] for results in (kept, new) if name in results]
+    for name in sorted(current.keys() | new.keys()):
+        entries = [results[name] for results in (current, new) if name in results]
         runs = {" ".join(run["differs"]): run for entry in entries for run in entry["runs"]}
         merged[name] = {"recipe": entries[-1]["recipe"], "runs": [runs[key] for key in sorted(runs)]}
     return merged

@@ -348,10 +348,8 @@ class Block(nn.Module):
     path: Path = ()
     state_kind: tuple[Any, ...] = ()
     loops: str = ""  # why a `recurrent` runs it position by position, if it does
-    max_target_ratio: float = (
-        0.0  # how many times as long as the source an answer may be, where the answer's size matters here
-    )
-    family: str = "other"  # the heading under which `seqcomposer blocks` lists it, and its colour in drawings
+    max_target_ratio: float = 0.0  # how many times as long as the source an answer may be, if it has to fit in here
+    family: str = "other"  # the heading under which `seqcomposer blocks` lists it
     reads_stream: bool = True  # whether anything depends on the stream that arrives
 
     def start(self, x: Tensor, context: Context) -> State:

@@ -89,8 +89,8 @@ def test_grid_and_random_points_are_suggested_unchanged_and_in_order(tmp_path: P
         while study.has_queued():
             result.append(study.ask())
             study.tell(result[-1].number, ended(result[-1], 1.0))
-        assert [asked.point for asked in result] == wanted
-        assert [asked.number for asked in result] == list(range(len(wanted)))
+        assert [suggestion.point for suggestion in result] == wanted
+        assert [suggestion.number for suggestion in result] == list(range(len(wanted)))
         assert [item.params for item in study.study.trials] == [study.free_values(point) for point in wanted]
 
 

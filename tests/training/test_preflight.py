@@ -205,8 +205,8 @@ def test_the_activations_of_a_batch_are_what_autograd_saves(model: str) -> None:
         sources = {side: rows.expand(4, -1) for side, rows in example_sources(real, 32).items()}
         torch.nn.functional.cross_entropy(real(sources, ids).flatten(0, 1), ids.flatten())
     own = {weight.untyped_storage().data_ptr() for weight in real.parameters()}
-    kept = sum(tensor.untyped_storage().nbytes() for key, tensor in saved.items() if key not in own)
-    assert preflight.activation_bytes(recipe, sizes) == pytest.approx(kept, rel=0.25)
+    saved_bytes = sum(tensor.untyped_storage().nbytes() for key, tensor in saved.items() if key not in own)
+    assert preflight.activation_bytes(recipe, sizes) == pytest.approx(saved_bytes, rel=0.25)
 
 
 ROWS = ["training.tokens_per_batch=256", "training.accumulate=2"]

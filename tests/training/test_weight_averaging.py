@@ -53,11 +53,11 @@ def test_the_average_of_all_steps(tiny: Tiny, tmp_path: Path, monkeypatch: pytes
         decay = min(0.6, (1 + number) / (10 + number))
         average = {name: decay * value + (1 - decay) * weights[name] for name, value in average.items()}
     path = checkpoint_path(tmp_path / "run" / "checkpoints", 8)
-    found = checkpoint_weights(path)
-    assert found.keys() == trained_weights(path).keys()  # tied ones by both their names
-    assert all(torch.allclose(value, average[name], atol=1e-6) for name, value in found.items())
+    weights = checkpoint_weights(path)
+    assert weights.keys() == trained_weights(path).keys()  # tied ones by both their names
+    assert all(torch.allclose(value, average[name], atol=1e-6) for name, value in weights.items())
     assert all(torch.equal(value, steps[-1][name]) for name, value in trained_weights(path).items())
-    assert any(not torch.allclose(value, steps[-1][name], atol=1e-3) for name, value in found.items())
+    assert any(not torch.allclose(value, steps[-1][name], atol=1e-3) for name, value in weights.items())
 
 
 def test_validations_and_final_weights_are_of_the_average(tiny: Tiny, tmp_path: Path) -> None:

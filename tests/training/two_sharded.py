@@ -128,8 +128,8 @@ def of_copy(sharded: Seq2SeqModule) -> dict[str, Any]:
 def of_average(plain: Seq2SeqModule, sharded: Seq2SeqModule) -> dict[str, Any]:
     """A moving average of the weights of some steps, whole and sharded."""
     load_full_state(sharded, plain.state_dict())
-    averages, whole = [WeightAverage(0.5), WeightAverage(0.5)], copy.deepcopy(plain)
-    for module, average in zip((whole, sharded), averages, strict=True):
+    averages, unsharded = [WeightAverage(0.5), WeightAverage(0.5)], copy.deepcopy(plain)
+    for module, average in zip((unsharded, sharded), averages, strict=True):
         trainer, optimizer = cast("Any", SimpleNamespace(global_step=0)), OPTIMIZERS["adam"]([*module.parameters()])
         average.on_train_start(trainer, module)
         for trainer.global_step in range(1, STEPS + 1):

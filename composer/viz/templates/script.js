@@ -134,8 +134,8 @@ document.querySelectorAll(".samples").forEach(list => {
 
 // ---- tables: a click on a head sorts by its column, a second one the other way round
 const amount = text => { // 1,234; 1.2M; 45.1%; "at most 3k" and "12.3 ± 0.4" by their first number
-  const found = text.match(/(-?[\d,]*\.?\d+)([kMGTP]?)/);
-  return found ? Number(found[1].replaceAll(",", "")) * 1000 ** "_kMGTP".indexOf(found[2] || "_") : null;
+  const number = text.match(/(-?[\d,]*\.?\d+)([kMGTP]?)/);
+  return number ? Number(number[1].replaceAll(",", "")) * 1000 ** "_kMGTP".indexOf(number[2] || "_") : null;
 };
 document.querySelectorAll(".sortable th").forEach(head => {
   const sort = () => {
