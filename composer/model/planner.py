@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import flop_registry
 
 from blocks.core.contract import Block, Path, Stream
+from blocks.core.recurrence import RecurrentLayer
 from composer.errors import Fault, RecipeError, error_of_code
 from composer.model.builder import AUTHOR, BlockFailed, Builder, RecordingBuilder, encoder_stacks, vocabulary_bounds
 from composer.model.encoder_decoder import (
@@ -123,7 +123,7 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     builder.finish()
     try:
         costs, flops = measure_costs(model)
-        with wrap_blocks(model, attribute_failures), MetaCache(), StepsAsRows():
+        with wrap_blocks(model, attribute_failures), MetaCache():
             check_gradients(builder, model)
             check_decoder(builder, model)
     except BlockFailed as failed:
@@ -179,19 +179,20 @@ def shapes_of(value: Any) -> Any:
     return tuple(map(shapes_of, value)) if isinstance(value, (list, tuple)) else (type(value), value)
 
 
-class StepsAsRows(TorchFunctionMode):
-    """Runs a recurrent kernel on all positions as rows of one step: as many FLOPs, gradients of the same parameters."""
+def steps_as_rows(layer: RecurrentLayer) -> Callable[..., Any]:
+    """Return `forward` of a recurrent layer with all positions as rows of one step: as many FLOPs, the same gradients.
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        # x, state, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first
-        is_kernel = getattr(function, "__name__", "") in ("lstm", "gru", "rnn_tanh", "rnn_relu") and len(args) == 9
-        if not is_kernel or args[3:5] != (True, 1) or args[7]:
-            return function(*args, **(kwargs or {}))
-        x, state, *rest, batch_first = args  # (B, T, D), or (T, B, D)
-        rows = x.flatten(0, 1).unsqueeze(int(batch_first))  # (B T, 1, D), or (1, B T, D)
-        before = tree_map(lambda leaf: leaf[:, :1].expand(-1, x.shape[:2].numel(), -1), state)
-        y, *after = function(rows, before, *rest, batch_first)
-        return y.view(*x.shape[:2], -1), *(leaf[:, : x.shape[1 - batch_first]] for leaf in after)
+    The values differ, which the meta device has not.
+    """
+    forward = layer.forward
+
+    def step(x: Tensor, state: tuple[Tensor, ...], mask: Tensor) -> Any:
+        rows = x.flatten(0, 1)[:, None]  # (B T, 1, D)
+        before = tuple(leaf.repeat_interleave(x.shape[1], 0) for leaf in state)
+        y, after = forward(rows, before, mask.flatten()[:, None])
+        return y.view(*x.shape[:2], -1), tuple(leaf[: len(x)] for leaf in after)
+
+    return step
 
 
 def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
@@ -226,7 +227,7 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
     for part in filter(None, {model.output, *embeddings}):
         part.register_forward_pre_hook(lambda part, _: costs.flops.subtract({id(part): cache.flops}))
         part.register_forward_hook(lambda part, *_: costs.flops.update({id(part): cache.flops}))
-    with cache, StepsAsRows(), torch.no_grad(), wrap_blocks(model, metered):
+    with cache, torch.no_grad(), wrap_blocks(model, metered):
         model(example_sources(model, TOKENS), example_ids(model, TOKENS))
     model.train()
     return costs, cache.flops
@@ -236,18 +237,21 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
 def wrap_blocks(model: nn.Module, wrap: Callable[[Block, str], Callable[..., Any]]) -> Iterator[None]:
     """Replace `start`, `forward` and `mask` of every block by what `wrap` makes of them, while entered.
 
-    Forward hooks do not serve: `start` and `mask` have none, and a hook does not see that a call raises.
+    A recurrent layer takes one step for all positions. Forward hooks do not serve: `start` and `mask` have none, and a
+    hook does not see that a call raises.
     """
     blocks = [block for block in model.modules() if isinstance(block, Block)]
-    methods = [(block, name) for block in blocks for name in ("start", "forward", "mask")]
-    for block, name in methods:
+    methods = {(block, name): wrap(block, name) for block in blocks for name in ("start", "forward", "mask")}
+    layers = [layer for layer in model.modules() if isinstance(layer, RecurrentLayer)]
+    methods |= {(layer, "forward"): steps_as_rows(layer) for layer in layers}
+    for (module, name), method in methods.items():
         # set on the instance, so that it is found before the class's own and can be removed again
-        setattr(block, name, wrap(block, name))
+        setattr(module, name, method)
     try:
         yield
     finally:
-        for block, name in methods:
-            delattr(block, name)
+        for module, name in methods:
+            delattr(module, name)
 
 
 def attribute_failures(block: Block, name: str) -> Callable[..., Any]:

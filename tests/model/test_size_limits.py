@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
+from blocks.core.recurrence import build_layer, build_layer_norm_layer
 from composer.errors import RecipeError
 from composer.model import builder, weights
-from composer.model.planner import MetaCache, StepsAsRows
+from composer.model.planner import MetaCache, steps_as_rows
 from composer.recipe.recipe import load_text
 from tests.small_recipes import SMALL, faults_of, loaded, places
 
@@ -122,19 +121,32 @@ def test_equal_layers_are_soon_planned(tmp_path: Path) -> None:
     assert time.process_time() - began < 4
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, partial(nn.LSTM, proj_size=3), nn.GRU, nn.RNN])
-@pytest.mark.parametrize("batch_first", [False, True])
-def test_steps_cost_as_rows_what_they_cost_one_by_one(kind: Callable[..., nn.Module], batch_first: bool) -> None:
-    layer, x = kind(5, 4, batch_first=batch_first).to("meta"), torch.zeros(2, 7, 5, device="meta")
+LAYERS = {
+    "lstm": partial(build_layer, "lstm", "before", 5, 4, None),
+    "lstm with a projection": partial(build_layer, "lstm", "before", 5, 4, 3),
+    "gru": partial(build_layer, "gru", "before", 5, 4, None),
+    "gru of cuDNN": partial(build_layer, "gru", "after", 5, 4, None),
+    "tanh": partial(build_layer, "tanh", "before", 5, 4, None),
+    "normalised gates": partial(build_layer_norm_layer, "lstm", "before", "tanh", 5, 4),
+}
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_steps_cost_as_rows_what_they_cost_one_by_one(kind: str) -> None:
+    layer, x = LAYERS[kind]().to("meta"), torch.zeros(2, 7, 5, device="meta")
+    before, mask = tuple(x.new_zeros(2, size) for size in layer.sizes), x.new_ones(2, 7, dtype=torch.bool)
     with MetaCache() as one_by_one:
-        y, state = layer(x)
-    with MetaCache() as by_rows, StepsAsRows():
-        rows = layer(x)
+        state = before
+        for at in range(7):
+            y, state = layer(x[:, at : at + 1], state, mask[:, at : at + 1])
+    with MetaCache() as by_rows:
+        rows, after = steps_as_rows(layer)(x, before, mask)
         first, once = by_rows.flops, len(by_rows.results)
-        layer(x)
+        steps_as_rows(layer)(x, before, mask)
     assert (first, by_rows.flops, len(by_rows.results)) == (one_by_one.flops, 2 * first, once)
-    assert [leaf.shape for leaf in (rows[0], *rows[1])] == [leaf.shape for leaf in (y, *state)]
-    (rows[0].sum() + sum(leaf.sum() for leaf in rows[1])).backward()
+    assert rows.shape == (2, 7, y.shape[-1])
+    assert [leaf.shape for leaf in after] == [leaf.shape for leaf in state]
+    (rows.sum() + sum(leaf.sum() for leaf in after)).backward()
     assert all(parameter.grad is not None for parameter in layer.parameters())
 
 
