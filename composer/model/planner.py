@@ -240,17 +240,19 @@ def wrap_blocks(model: nn.Module, wrap: Callable[[Block, str], Callable[..., Any
     A recurrent layer takes one step for all positions. Forward hooks do not serve: `start` and `mask` have none, and a
     hook does not see that a call raises.
     """
-    blocks = [block for block in model.modules() if isinstance(block, Block)]
-    methods = {(block, name): wrap(block, name) for block in blocks for name in ("start", "forward", "mask")}
-    layers = [layer for layer in model.modules() if isinstance(layer, RecurrentLayer)]
-    methods |= {(layer, "forward"): steps_as_rows(layer) for layer in layers}
-    for (module, name), method in methods.items():
+    methods: list[tuple[nn.Module, str, Callable[..., Any]]] = []
+    for module in model.modules():
+        if isinstance(module, Block):
+            methods += [(module, name, wrap(module, name)) for name in ("start", "forward", "mask")]
+        elif isinstance(module, RecurrentLayer):
+            methods.append((module, "forward", steps_as_rows(module)))
+    for module, name, method in methods:
         # set on the instance, so that it is found before the class's own and can be removed again
         setattr(module, name, method)
     try:
         yield
     finally:
-        for module, name in methods:
+        for module, name, _ in methods:
             delattr(module, name)
 
 
