@@ -180,16 +180,12 @@ def shapes_of(value: Any) -> Any:
 
 
 def steps_as_rows(layer: RecurrentLayer) -> Callable[..., Any]:
-    """Return `forward` of a recurrent layer with all positions as rows of one step: as many FLOPs, the same gradients.
-
-    The values differ, which the meta device has not.
-    """
+    """Return `forward` of a recurrent layer with all positions as rows of one step: as many FLOPs, as many gradients."""
     forward = layer.forward
 
     def step(x: Tensor, state: tuple[Tensor, ...], mask: Tensor) -> Any:
-        rows = x.flatten(0, 1)[:, None]  # (B T, 1, D)
         before = tuple(leaf.repeat_interleave(x.shape[1], 0) for leaf in state)
-        y, after = forward(rows, before, mask.flatten()[:, None])
+        y, after = forward(x.flatten(0, 1)[:, None], before, mask.flatten()[:, None])  # (B T, 1, D)
         return y.view(*x.shape[:2], -1), tuple(leaf[: len(x)] for leaf in after)
 
     return step
@@ -235,10 +231,9 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
 
 @contextmanager
 def wrap_blocks(model: nn.Module, wrap: Callable[[Block, str], Callable[..., Any]]) -> Iterator[None]:
-    """Replace `start`, `forward` and `mask` of every block by what `wrap` makes of them, while entered.
+    """Replace the methods of every block by what `wrap` makes of them, and the steps of recurrent layers by rows.
 
-    A recurrent layer takes one step for all positions. Forward hooks do not serve: `start` and `mask` have none, and a
-    hook does not see that a call raises.
+    Forward hooks do not serve: `start` and `mask` have none, and a hook does not see that a call raises.
     """
     methods: list[tuple[nn.Module, str, Callable[..., Any]]] = []
     for module in model.modules():
