@@ -180,7 +180,7 @@ def shapes_of(value: Any) -> Any:
 
 
 def steps_as_rows(layer: RecurrentLayer) -> Callable[..., Any]:
-    """Return `forward` of a recurrent layer with all positions as rows of one step: as many FLOPs, as many gradients."""
+    """Return `forward` of a recurrent layer with all positions as rows of one step: as many FLOPs and gradients."""
     forward = layer.forward
 
     def step(x: Tensor, state: tuple[Tensor, ...], mask: Tensor) -> Any:
