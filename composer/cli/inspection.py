@@ -69,6 +69,7 @@ def draw(
     Shows encoders and decoder, block by block, and which block reads which. Every block is shown with its main
     settings, its width and its parameters; every name and memory that is read is an arrow, dashed where the value is
     that of the position before. A run is drawn with its own vocabulary sizes, a recipe with the largest that it allows.
+    Colours are the families of blocks; a page has repeats that fold at a click.
     """
     from composer.viz.architecture import check_output
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import count, pairwise
+from itertools import chain, combinations, count, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from composer.model.builder import vocabulary_bounds
 from composer.model.planner import plan
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir, recorded_vocabularies
-from composer.viz.architecture_graph import TIMES, Box, Graph, build_graph
+from composer.viz.architecture_graph import TIMES, Box, Graph, build_graph, fold, outermost_repeats
 from composer.viz.architecture_layout import LINE_HEIGHT, MARGIN, Layout, PlacedBox, Point, Span, StreamLine, Text
 from composer.viz.edge_routing import Route, arrowhead, rounded_path, route_edges
 from composer.viz.page import check_can_overwrite, render, write_document
@@ -64,8 +64,16 @@ class Drawing:
         return f"# {self.graph.name}\n\n{self.graph.summary}\n\n```mermaid\n{self.mermaid()}```\n"
 
     def html(self) -> str:
-        """Return a self-contained HTML page with the SVG."""
-        return render("architecture.html", title=f"{self.graph.name}: architecture", svg=self.svg())
+        """Return a self-contained HTML page with the SVG, in which a click on a repeat folds it."""
+        return render("architecture.html", title=f"{self.graph.name}: architecture", drawings=self.folded())
+
+    def folded(self) -> dict[str, str]:
+        """Return the SVG for every choice of repeats to fold, by the keys of their boxes; first that of none."""
+        repeats = outermost_repeats(self.graph.parts)
+        groups = [[repeat] for repeat in repeats] if len(repeats) <= MAX_FOLDED_ALONE else [repeats]
+        choices = chain.from_iterable(combinations(groups, size) for size in range(len(groups) + 1))
+        chosen = [list(chain(*choice)) for choice in choices]
+        return {" ".join(box.key for box in boxes): Drawing(fold(self.graph, boxes)).svg() for boxes in chosen}
 
     def save(self, path: str | Path) -> Path:
         """Write the diagram in the format of the file's suffix: .svg, .mmd, .md or .html.
@@ -123,24 +131,30 @@ def is_diagram(file: Path) -> bool:
     return content.startswith(FILE_STARTS[file.suffix.lower()])
 
 
+MAX_FOLDED_ALONE = 3
+"""Repeats, beyond which they fold all at once: each choice is a drawing in the page."""
 LEGEND = {
     "name": "reads an output by its name",
     "before": "reads it as it was one position before",
     "memory": "reads what an encoder has made",
 }
 """Kinds of edge, and their meaning."""
-LEGEND_ARROW = 34.0
-"""Space of the arrow before a line of the legend."""
+LEGEND_ARROW, LEGEND_COLOR = 34.0, 20.0
+"""Space of the arrow before a line of the legend, and of the colour before a family."""
 
 
 class Picture(NamedTuple):
-    """Everything in an SVG, with its position; `samples` are the kinds of edge in the legend, with their arrows."""
+    """Everything in an SVG, with its position.
+
+    In the legend, `samples` are the kinds of edge with their arrows, `colors` the families of blocks with their places.
+    """
 
     layout: Layout
     routes: list[Route]
     lines: list[StreamLine]
     texts: list[Text]
     samples: list[tuple[str, tuple[Point, Point]]]
+    colors: list[tuple[str, Point]]
 
 
 def place(graph: Graph) -> Picture:
@@ -154,8 +168,14 @@ def place(graph: Graph) -> Picture:
         *(text for placed in layout.walk() for text in placed.texts()),
         *(Text(join.x, join.y + 4, (Span("", join.label),), centered=True) for join in joins),
     ]
-    samples = []
-    y = layout.height
+    samples, colors = [], []
+    x, y = MARGIN, layout.height
+    for family in dict.fromkeys(box.family for box in graph.boxes() if box.family):
+        x, y = (x, y) if x < layout.width * 0.6 else (MARGIN, y + LINE_HEIGHT)
+        texts.append(Text(x + LEGEND_COLOR, y, (Span("soft", family),)))
+        colors.append((family, (x, y - 10)))
+        x = texts[-1].box[2] + MARGIN
+    y += (LINE_HEIGHT + 4) * bool(colors)
     for kind in [kind for kind in LEGEND if any(edge.kind == kind for edge in graph.edges)]:
         texts.append(Text(MARGIN + LEGEND_ARROW, y, (Span("soft", LEGEND[kind]),)))
         samples.append((kind, ((MARGIN, y - 4), (MARGIN + LEGEND_ARROW - 10, y - 4))))
@@ -164,7 +184,7 @@ def place(graph: Graph) -> Picture:
         note = "Parameters in a repeat, or in a stack that is used, are those of all its times."
         texts.append(Text(MARGIN, y, (Span("soft", note),)))
     lines = [line for placed in layout.walk() for line in placed.stream_lines()]
-    return Picture(layout, routes, lines, texts, samples)
+    return Picture(layout, routes, lines, texts, samples, colors)
 
 
 ARROWS = {"name": "-->", "before": "-.->", "memory": "==>"}
@@ -231,12 +251,14 @@ class Flowchart:
             name = self.add_node(box_label(box), depth, ROUND if box.kind == "memory" else SQUARE)
             self.nodes[box.key] = Nodes(name if box.reads_stream else "", name, name)
             return self.nodes[box.key]
-        name = self.add_node(box_label(box), depth, GROUP)
+        is_frame = box.kind == "sum"
+        name = "" if is_frame else self.add_node(box_label(box), depth, GROUP)
+        depth -= is_frame
         has_start = box.fork or box.bypass or box.key in self.read_at_input
         start = self.add_node("in", depth + 1, CIRCLE) if has_start else ""
         children = [self.add_box(child, depth + 1) for child in box.children]
         end = self.add_node(escape_label(box.join), depth + 1, CIRCLE) if box.join else ""
-        self.lines.append(f"{INDENT * depth}end")
+        self.lines += [] if is_frame else [f"{INDENT * depth}end"]
         firsts, lasts = (children, children) if box.fork else (children[:1], children[-1:])
         links = [] if box.fork else [(before.exit, after.entry) for before, after in pairwise(children)]
         links += [(start, child.entry) for child in firsts] + [(child.exit, end) for child in lasts]

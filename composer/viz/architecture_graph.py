@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 from typing import Any, Literal
@@ -27,11 +27,12 @@ class Box:
     """Node of the graph: a block, a part of the model, a branch, the loop of a `recurrent`, or an encoder's memory.
 
     `children` follow one another or, in a `fork`, are parallel. `join` is the label where branches, or the output and a
-    `bypass`, are joined. `row` is the block's row of the plan.
+    `bypass`, are joined; a `sum` is the frame of such a join before a norm. `row` is the block's row of the plan,
+    `family` the block's.
     """
 
     key: str
-    kind: Literal["block", "part", "branch", "loop", "memory"]
+    kind: Literal["block", "part", "branch", "loop", "memory", "sum"]
     title: str
     name: str = ""
     lines: tuple[str, ...] = ()
@@ -43,6 +44,7 @@ class Box:
     grid: bool = False
     reads_stream: bool = True
     row: PlanRow | None = None
+    family: str = ""
 
     def walk(self) -> Iterator[Box]:
         """Yield this box and all inside it, in reading order."""
@@ -130,7 +132,7 @@ class Part:
             )
         else:
             children = frame_loop(tuple(chain(*inside)), key)
-        return Box(
+        box = Box(
             key=key,
             kind="block",
             title=title,
@@ -144,7 +146,9 @@ class Part:
             grid=row.columns > 0,
             reads_stream=row.reads_stream,
             row=row,
+            family=self.recipe.rules["$defs"][f"block.{row.block}"]["x-family"],
         )
+        return add_norm(box, settings["norm"]) if row.block == "residual" else box
 
     def inner_stacks(self, row: PlanRow, settings: Mapping[str, Any]) -> list[RecipePath]:
         """Return the paths of the stacks in a block: `stack`, each of `branches`, or the one that `use` names."""
@@ -220,6 +224,45 @@ def build_part(recipe: Recipe, plan: Plan, rows: Sequence[PlanRow]) -> tuple[Par
     return part, box
 
 
+def add_norm(residual: Box, place: str) -> Box:
+    """Return a residual with a box for its norm, before its blocks or after their sum."""
+    norm = Box(f"{residual.key}/norm", "block", "norm", family="normalization")
+    if place == "pre":
+        return replace(residual, children=(norm, *residual.children))
+    if place == "none":
+        return residual
+    frame = Box(f"{residual.key}/sum", "sum", "", children=residual.children, join=residual.join, bypass=True)
+    return replace(residual, children=(frame, norm), join="", bypass=False)
+
+
+def outermost_repeats(boxes: Iterable[Box]) -> list[Box]:
+    """Return the repeats among boxes and in them, without those in other repeats."""
+    repeats = []
+    for box in boxes:
+        is_repeat = box.row is not None and box.row.block == "repeat"
+        repeats += [box] if is_repeat else outermost_repeats(box.children)
+    return repeats
+
+
+def fold(graph: Graph, repeats: Iterable[Box]) -> Graph:
+    """Return the graph with each of these repeats as one box that names its blocks; edges into it end at this box."""
+    folded = {box.key: box for box in repeats}
+    outer = {inner.key: box.key for box in folded.values() for inner in box.walk()}
+
+    def fold_box(box: Box) -> Box:
+        if box.key not in folded:
+            return replace(box, children=tuple(map(fold_box, box.children)))
+        blocks = [inner.title for inner in box.walk() if inner.title and not inner.children and inner.kind == "block"]
+        return replace(box, children=(), lines=(*box.lines, *wrap(blocks, ", ")))
+
+    edges = [
+        replace(edge, producer=outer.get(edge.producer, edge.producer), reader=outer.get(edge.reader, edge.reader))
+        for edge in graph.edges
+    ]
+    edges = [edge for edge in dict.fromkeys(edges) if edge.producer != edge.reader]
+    return replace(graph, parts=tuple(map(fold_box, graph.parts)), edges=tuple(edges))
+
+
 def frame_loop(boxes: tuple[Box, ...], key: str) -> tuple[Box, ...]:
     """Return the blocks of a `recurrent` with those that run position by position in a box of their own."""
     inside = [index for index, box in enumerate(boxes) if box.row is not None and box.row.loops]
@@ -243,12 +286,7 @@ def setting_lines(recipe: Recipe, row: PlanRow, settings: Mapping[str, Any], is_
         words |= set(map(str, values))
     unnamed = [name for name in row.reads if name not in words]
     items += [f"reads {', '.join(unnamed)}"] if unnamed else []
-    lines: list[str] = []
-    for item in items:
-        if lines and len(lines[-1]) + 2 + len(item) <= MAX_LINE:
-            lines[-1] += f"  {item}"
-        else:
-            lines.append(item)
+    lines = wrap(items, "  ")
     if row.block == "use" and settings["copy"]:
         lines.append("a copy, parameters of its own")
     elif is_repeated_use:
@@ -258,10 +296,22 @@ def setting_lines(recipe: Recipe, row: PlanRow, settings: Mapping[str, Any], is_
     return tuple(lines)
 
 
+def wrap(items: Iterable[str], separator: str) -> list[str]:
+    """Return items in lines of at most MAX_LINE characters."""
+    lines: list[str] = []
+    for item in items:
+        if lines and len(lines[-1]) + len(separator) + len(item) <= MAX_LINE:
+            lines[-1] += f"{separator}{item}"
+        else:
+            lines.append(item)
+    return lines
+
+
 def is_shown(recipe: Recipe, row: PlanRow, key: str, value: Any, rules: Mapping[str, Any]) -> bool:
     """Return whether a setting tells a reader something that the rest of the box does not."""
     setting = rules["properties"].get(key, {})
-    if value is None or key in ("as", "share", "times") or is_stack(setting) or is_stack(setting.get("items", {})):
+    drawn = ("as", "share", "times", *(["norm"] if row.block == "residual" else []))
+    if value is None or key in drawn or is_stack(setting) or is_stack(setting.get("items", {})):
         return False
     if (key == "width" and value == row.width) or (key == "columns" and value == row.columns):
         return False

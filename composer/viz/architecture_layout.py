@@ -122,27 +122,34 @@ class PlacedBox:
         return [line for line in spans if any(span.text for span in line)]
 
     @property
+    def padding(self) -> float:
+        """Space inside the border; a sum has none, since it is in a box of its own."""
+        return 0.0 if self.box.kind == "sum" else PAD
+
+    @property
     def header_height(self) -> float:
         """Height of the text, or more if many edges end there."""
-        texts = 2 * PAD - 4 + LINE_HEIGHT * len(self.text_lines) if self.text_lines else PAD
+        texts = 2 * PAD - 4 + LINE_HEIGHT * len(self.text_lines) if self.text_lines else self.padding
         return max(texts, PORT * max(len(self.left), len(self.right)) + 6)
 
     @property
     def footer_height(self) -> float:
         """Height below the children: a join, and the ends of edges."""
-        return JOIN_SPACE * bool(self.box.join) + max(PAD, PORT * len(self.bottom) + 2)
+        return JOIN_SPACE * bool(self.box.join) + max(self.padding, PORT * len(self.bottom) + 2)
 
     @property
     def lead(self) -> float:
         """Space between the text and the first child."""
         if self.box.fork:
             return GAP / 2 + TRACK * self.tracks + GAP
+        if self.children and self.children[0].box.kind == "sum":
+            return 0.0
         return PAD if self.box.kind == "part" else GAP
 
     @property
     def child_margin(self) -> float:
         """Space at each side of the children; equal at both sides, so that the stream stays in the middle."""
-        return PAD + 2 + max(BYPASS * self.box.bypass, LANE * self.lanes)
+        return self.padding + 2 + max(BYPASS * self.box.bypass, LANE * self.lanes)
 
     @property
     def text_margin(self) -> float:
@@ -191,7 +198,8 @@ class PlacedBox:
         else:
             ends = [(self.center, top), *((child.center, child.y + child.h) for child in self.children)]
             for end, child in zip(ends, self.children, strict=False):
-                if child.box.reads_stream and (self.box.kind != "part" or child is not self.children[0]):
+                is_start = child is self.children[0] and (self.box.kind == "part" or child.box.kind == "sum")
+                if child.box.reads_stream and not is_start:
                     yield StreamLine((end, (child.center, child.y)))
             if self.box.join:
                 yield StreamLine((ends[-1], (last.center, into_join[1])))
@@ -200,7 +208,7 @@ class PlacedBox:
         if self.box.join:
             yield StreamLine(((join.x, join.y + join.h / 2), (join.x, self.y + self.h)), arrowhead=False)
         if self.box.bypass:
-            x, fork = self.x + PAD / 2 + BYPASS / 2 + 2, top + self.lead / 2 - 4
+            x, fork = self.x + self.padding + BYPASS / 4 + 2, top + self.lead / 2 - 4
             yield StreamLine(((self.center, fork), (x, fork), (x, join.y), (join.x - join.w / 2, join.y)))
 
     def ancestors(self) -> Iterator[PlacedBox]:

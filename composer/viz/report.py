@@ -346,10 +346,10 @@ def training_samples(folder: Path) -> list[ComparedTexts]:
     return sentences
 
 
-def architecture(source: Source) -> Markup:
-    """Return the diagram of the model with the run's vocabularies, or why it cannot be built here."""
+def architecture(source: Source) -> dict[str, str] | Markup:
+    """Return the diagrams of the model with the run's vocabularies, or why it cannot be built here."""
     try:
         drawing = draw(source.recipe, vocabularies=recorded_vocabularies(source.record))
     except RecipeError as error:  # a block of a plug-in may be missing on this machine
         return Markup('<p class="soft">It cannot be shown here: {}.</p>').format(error.faults[0].message)
-    return Markup(drawing.svg())
+    return drawing.folded()

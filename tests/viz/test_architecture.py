@@ -22,7 +22,8 @@ from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
 from composer.viz.architecture import Drawing, Picture, draw, escape_label, place
-from composer.viz.architecture_graph import Box, Graph, build_graph
+from composer.viz.architecture_graph import Box, Graph, build_graph, fold, outermost_repeats
+from tests.viz import pages
 
 HOME = Path(__file__).parents[2] / "recipes"
 RECIPES = sorted(path for path in HOME.rglob("*.yaml") if not {"fragments", "sweeps"} & set(path.parts))
@@ -90,13 +91,18 @@ def check(recipe: Recipe) -> None:
     plan = plan_without_costs(recipe)
     graph = build_graph(recipe, plan)
     check_graph_has_every_row(graph, plan)
-    picture = place(graph)
-    check_texts_are_free(picture)
-    check_nesting(picture)
-    check_ends_of_edges(picture)
+    check_layout(place(graph))
+    check_layout(place(fold(graph, outermost_repeats(graph.parts))))
     drawing = Drawing(graph)
     check_svg(drawing, graph)
     check_mermaid(drawing.mermaid(), graph)
+
+
+def check_layout(picture: Picture) -> None:
+    """All that must be true of every picture's places."""
+    check_texts_are_free(picture)
+    check_nesting(picture)
+    check_ends_of_edges(picture)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -282,10 +288,79 @@ def test_boxes_have_the_settings_of_the_recipe(tmp_path: Path) -> None:
     assert box(graph, "3/repeat").title == "repeat \N{MULTIPLICATION SIGN} 2"
     assert box(graph, "3/repeat").lines == ("the same parameters each time",)
     assert box(graph, "2/recurrent/stack/2/rnn").lines == ("gru  initial_state=encoder",)
-    assert box(graph, "decoder/0/residual").lines == ("norm=pre",)
+    assert box(graph, "decoder/0/residual").lines == ()
     assert box(graph, "decoder/0/residual").name == "top"
     assert box(graph, "output").lines[-1] == "shares its matrix with target"
     assert [item.join for item in graph.boxes() if item.join] == ["gate", "max", "+", "gate", "sum", "+"]
+
+
+def test_the_norm_of_a_residual_is_a_box_before_its_blocks_or_after_their_sum(tmp_path: Path) -> None:
+    recipe = everything(tmp_path)
+    graph = build_graph(recipe, plan_without_costs(recipe))
+    residual = box(graph, "decoder/0/residual")
+    assert [inner.title for inner in residual.children] == ["norm", "linear"]
+    assert (residual.join, residual.bypass) == ("+", True)
+    recipe = load(HOME / "papers/vaswani2017_base.yaml")
+    graph = build_graph(recipe, plan_without_costs(recipe))
+    frame, norm = box(graph, "decoder/decoder/2/repeat/stack/0/residual").children
+    assert ([inner.title for inner in frame.children], frame.join, norm.title) == (["self_attention"], "+", "norm")
+    placed = {item.box.key: item for item in place(graph).layout.walk()}
+    assert placed[norm.key].y > placed[frame.key].join.y
+    assert "#43;" not in Drawing(graph).mermaid().partition("norm")[2].partition("end")[0], "the sum is before it"
+
+
+def test_a_repeat_folds_into_one_box_that_names_its_blocks() -> None:
+    recipe = load(HOME / "papers/rnmt_plus.yaml")
+    graph = build_graph(recipe, plan_without_costs(recipe))
+    repeats = outermost_repeats(graph.parts)
+    assert [repeat.key for repeat in repeats] == ["encoder/encoder/5/repeat", "decoder/decoder/5/repeat"]
+    folded = fold(graph, repeats[1:])
+    repeat = box(folded, "decoder/decoder/5/repeat")
+    assert (repeat.children, repeat.lines) == ((), ("concat, rnn",))
+    assert ("context", "decoder/decoder/5/repeat") in {(edge.name, edge.reader) for edge in folded.edges}
+    assert box(folded, "encoder/encoder/5/repeat") == repeats[0]
+    check_layout(place(folded))
+
+
+def test_a_page_has_a_drawing_for_each_choice_of_repeats(tmp_path: Path) -> None:
+    recipe = load(HOME / "papers/rnmt_plus.yaml")
+    drawing = Drawing(build_graph(recipe, plan_without_costs(recipe)))
+    encoder, decoder = "encoder/encoder/5/repeat", "decoder/decoder/5/repeat"
+    assert list(drawing.folded()) == ["", encoder, decoder, f"{encoder} {decoder}"]
+    root = pages.read(drawing.html())
+    shown = [item.get("data-folded") for item in pages.by_class(root, "drawing") if item.get("hidden") is None]
+    assert shown == [""]
+    layers = ", ".join(["{repeat: {times: 2, stack: [linear]}}"] * 4)
+    (tmp_path / "r.yaml").write_text(f"recipe: 1\ndata: {{generate: copy}}\nmodel: {{width: 8, decoder: [{layers}]}}\n")
+    keys = [key.split() for key in draw(tmp_path / "r.yaml").folded()]
+    assert list(map(len, keys)) == [0, 4], "of many repeats, all fold at once"
+
+
+def test_colours_are_those_of_the_families_and_texts_can_be_read_on_them(tmp_path: Path) -> None:
+    recipe = everything(tmp_path)
+    picture = Drawing(build_graph(recipe, plan_without_costs(recipe))).svg()
+    families = {rules["x-family"] for name, rules in recipe.rules["$defs"].items() if name.startswith("block.")}
+    assert families <= set(re.findall(r"\.architecture (?:\.family)?\.([\w-]+) \{ fill: var", picture))
+    root = ElementTree.fromstring(picture)
+    legend = [text.text for text in root.iter(f"{SVG}text") if text.text in families]
+    drawn = [item.get("class", "").split()[-1] for item in root.iter(f"{SVG}rect") if "family" in item.get("class", "")]
+    assert legend == list(dict.fromkeys(drawn)) != []
+    light, dark = (dict(re.findall(r"--([\w-]+): (#\w{6})", part)) for part in picture.split("@media")[:2])
+    assert light.keys() == dark.keys()
+    for colors in (light, dark):
+        fills = colors.keys() - {"ink", "soft", "name", "edge", "stream", "memory"}
+        assert len(fills) == len(families) + 2
+        assert not [(a, b) for a in ("ink", "soft", "name") for b in fills if contrast(colors[a], colors[b]) < 4.5]
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours; WCAG 2.1, 1.4.3."""
+    lights = []
+    for color in (one, other):
+        channels = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+        lights.append(0.2126 * red + 0.7152 * green + 0.0722 * blue)
+    return (max(lights) + 0.05) / (min(lights) + 0.05)
 
 
 def test_a_block_that_ignores_the_stream_has_no_arrow_from_it() -> None:

@@ -132,6 +132,29 @@ document.querySelectorAll(".samples").forEach(list => {
   });
 });
 
+// ---- drawings: a click on a repeat folds it; the page has a drawing for each choice of repeats
+document.querySelectorAll(".drawings").forEach(place => {
+  const drawings = [...place.querySelectorAll(".drawing")];
+  const keys = drawing => drawing.dataset.folded.split(" ");
+  const toggle = repeat => {
+    const shown = drawings.find(drawing => !drawing.hidden), key = repeat.dataset.repeat;
+    const changes = drawing => [[drawing, shown], [shown, drawing]].flatMap(([one, other]) =>
+      keys(one).filter(each => !keys(other).includes(each))).length;
+    const others = drawings.filter(drawing => keys(drawing).includes(key) !== keys(shown).includes(key));
+    const next = others.sort((one, other) => changes(one) - changes(other))[0];
+    drawings.forEach(drawing => { drawing.hidden = drawing !== next; });
+    [...next.querySelectorAll("[data-repeat]")].find(each => each.dataset.repeat === key).focus({ preventScroll: true });
+  };
+  place.querySelectorAll("[data-repeat]").forEach(repeat => {
+    if (!drawings.some(drawing => keys(drawing).includes(repeat.dataset.repeat))) return; // it is in another repeat
+    const isFolded = keys(repeat.closest(".drawing")).includes(repeat.dataset.repeat);
+    const attributes = { tabindex: 0, role: "button", "aria-expanded": !isFolded, "aria-label": "repeat" };
+    Object.entries(attributes).forEach(([name, value]) => repeat.setAttribute(name, value));
+    repeat.addEventListener("click", () => toggle(repeat));
+    repeat.addEventListener("keydown", event => { if (event.key === "Enter") toggle(repeat); });
+  });
+});
+
 // ---- tables: a click on a head sorts by its column, a second one the other way round
 const amount = text => { // 1,234; 1.2M; 45.1%; "at most 3k" and "12.3 ± 0.4" by their first number
   const number = text.match(/(-?[\d,]*\.?\d+)([kMGTP]?)/);
