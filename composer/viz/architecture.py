@@ -16,7 +16,7 @@ from composer.model.builder import vocabulary_bounds
 from composer.model.planner import plan
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir, recorded_vocabularies
-from composer.viz.architecture_graph import TIMES, Box, Graph, build_graph, fold, outermost_repeats
+from composer.viz.architecture_graph import TIMES, Box, Graph, build_graph, fold
 from composer.viz.architecture_layout import LINE_HEIGHT, MARGIN, Layout, PlacedBox, Point, Span, StreamLine, Text
 from composer.viz.edge_routing import Route, arrowhead, rounded_path, route_edges
 from composer.viz.page import check_can_overwrite, render, write_document
@@ -69,7 +69,7 @@ class Drawing:
 
     def folded(self) -> dict[str, str]:
         """Return the SVG for every choice of repeats to fold, by the keys of their boxes; first that of none."""
-        repeats = outermost_repeats(self.graph.parts)
+        repeats = self.graph.repeats
         groups = [[repeat] for repeat in repeats] if len(repeats) <= MAX_FOLDED_ALONE else [repeats]
         choices = chain.from_iterable(combinations(groups, size) for size in range(len(groups) + 1))
         chosen = [list(chain(*choice)) for choice in choices]

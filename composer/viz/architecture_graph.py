@@ -81,6 +81,10 @@ class Graph:
         for part in self.parts:
             yield from part.walk()
 
+    @property
+    def repeats(self) -> list[Box]:
+        return [box for box in self.boxes() if box.row is not None and box.row.block == "repeat"]
+
 
 @dataclass
 class Part:
@@ -235,22 +239,12 @@ def add_norm(residual: Box, place: str) -> Box:
     return replace(residual, children=(frame, norm), join="", bypass=False)
 
 
-def outermost_repeats(boxes: Iterable[Box]) -> list[Box]:
-    """Return the repeats among boxes and in them, without those in other repeats."""
-    repeats = []
-    for box in boxes:
-        is_repeat = box.row is not None and box.row.block == "repeat"
-        repeats += [box] if is_repeat else outermost_repeats(box.children)
-    return repeats
-
-
-def fold(graph: Graph, repeats: Iterable[Box]) -> Graph:
+def fold(graph: Graph, repeats: Sequence[Box]) -> Graph:
     """Return the graph with each of these repeats as one box that names its blocks; edges into it end at this box."""
-    folded = {box.key: box for box in repeats}
-    outer = {inner.key: box.key for box in folded.values() for inner in box.walk()}
+    outer = {inner.key: box.key for box in reversed(repeats) for inner in box.walk()}  # the outermost one's comes last
 
     def fold_box(box: Box) -> Box:
-        if box.key not in folded:
+        if outer.get(box.key) != box.key:
             return replace(box, children=tuple(map(fold_box, box.children)))
         blocks = [inner.title for inner in box.walk() if inner.title and not inner.children and inner.kind == "block"]
         return replace(box, children=(), lines=(*box.lines, *wrap(blocks, ", ")))

@@ -36,10 +36,12 @@ def test_the_error_message_is_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert refused.value.render().strip() == expected.strip()
 
 
-def test_the_picture_is_current(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("page", "picture"), [("README.md", "mixed"), ("docs/index.md", "mine")])
+def test_the_picture_is_current(page: str, picture: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text(RECIPES[0], encoding="utf-8")
-    assert composer.draw(path).svg() == (ROOT / "docs/pictures/mixed.svg").read_text(encoding="utf-8")
+    recipes = re.findall(r"```yaml[^\n]*\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    path.write_text(recipes[0], encoding="utf-8")
+    assert composer.draw(path).svg() == (ROOT / f"docs/pictures/{picture}.svg").read_text(encoding="utf-8")
 
 
 def test_the_test_command_is_that_of_ci() -> None:

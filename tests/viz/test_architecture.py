@@ -22,7 +22,7 @@ from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
 from composer.viz.architecture import Drawing, Picture, draw, escape_label, place
-from composer.viz.architecture_graph import Box, Graph, build_graph, fold, outermost_repeats
+from composer.viz.architecture_graph import Box, Graph, build_graph, fold
 from tests.viz import pages
 
 HOME = Path(__file__).parents[2] / "recipes"
@@ -92,7 +92,7 @@ def check(recipe: Recipe) -> None:
     graph = build_graph(recipe, plan)
     check_graph_has_every_row(graph, plan)
     check_layout(place(graph))
-    check_layout(place(fold(graph, outermost_repeats(graph.parts))))
+    check_layout(place(fold(graph, graph.repeats)))
     drawing = Drawing(graph)
     check_svg(drawing, graph)
     check_mermaid(drawing.mermaid(), graph)
@@ -312,7 +312,7 @@ def test_the_norm_of_a_residual_is_a_box_before_its_blocks_or_after_their_sum(tm
 def test_a_repeat_folds_into_one_box_that_names_its_blocks() -> None:
     recipe = load(HOME / "papers/rnmt_plus.yaml")
     graph = build_graph(recipe, plan_without_costs(recipe))
-    repeats = outermost_repeats(graph.parts)
+    repeats = graph.repeats
     assert [repeat.key for repeat in repeats] == ["encoder/encoder/5/repeat", "decoder/decoder/5/repeat"]
     folded = fold(graph, repeats[1:])
     repeat = box(folded, "decoder/decoder/5/repeat")
@@ -320,6 +320,18 @@ def test_a_repeat_folds_into_one_box_that_names_its_blocks() -> None:
     assert ("context", "decoder/decoder/5/repeat") in {(edge.name, edge.reader) for edge in folded.edges}
     assert box(folded, "encoder/encoder/5/repeat") == repeats[0]
     check_layout(place(folded))
+
+
+def test_a_repeat_in_a_folded_repeat_is_in_its_box(tmp_path: Path) -> None:
+    stack = "[{linear: {as: top}}, {repeat: {times: 2, stack: [{repeat: {times: 3, stack: [{add: top}, rnn]}}]}}]"
+    (tmp_path / "r.yaml").write_text(f"recipe: 1\ndata: {{generate: copy}}\nmodel: {{width: 8, decoder: {stack}}}\n")
+    recipe = load(tmp_path / "r.yaml")
+    graph = build_graph(recipe, plan_without_costs(recipe))
+    outer, inner = graph.repeats
+    for folded, reader in (([outer], outer), ([inner], inner), ([outer, inner], outer)):
+        picture = fold(graph, folded)
+        assert {edge.reader for edge in picture.edges} == {reader.key}
+        assert box(picture, reader.key).lines == ("add, rnn",)
 
 
 def test_a_page_has_a_drawing_for_each_choice_of_repeats(tmp_path: Path) -> None:

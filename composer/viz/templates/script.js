@@ -146,7 +146,6 @@ document.querySelectorAll(".drawings").forEach(place => {
     [...next.querySelectorAll("[data-repeat]")].find(each => each.dataset.repeat === key).focus({ preventScroll: true });
   };
   place.querySelectorAll("[data-repeat]").forEach(repeat => {
-    if (!drawings.some(drawing => keys(drawing).includes(repeat.dataset.repeat))) return; // it is in another repeat
     const isFolded = keys(repeat.closest(".drawing")).includes(repeat.dataset.repeat);
     const attributes = { tabindex: 0, role: "button", "aria-expanded": !isFolded, "aria-label": "repeat" };
     Object.entries(attributes).forEach(([name, value]) => repeat.setAttribute(name, value));
