@@ -304,8 +304,8 @@ def wrap(items: Iterable[str], separator: str) -> list[str]:
 def is_shown(recipe: Recipe, row: PlanRow, key: str, value: Any, rules: Mapping[str, Any]) -> bool:
     """Return whether a setting tells a reader something that the rest of the box does not."""
     setting = rules["properties"].get(key, {})
-    drawn = ("as", "share", "times", *(["norm"] if row.block == "residual" else []))
-    if value is None or key in drawn or is_stack(setting) or is_stack(setting.get("items", {})):
+    hidden = ("as", "share", "times", *(["norm"] if row.block == "residual" else []))
+    if value is None or key in hidden or is_stack(setting) or is_stack(setting.get("items", {})):
         return False
     if (key == "width" and value == row.width) or (key == "columns" and value == row.columns):
         return False
