@@ -206,9 +206,9 @@ def translate(
     Args:
         runs: A run or several, opened or as folders; a Seq2SeqModule is one, trained by whom it may be.
         lines: One source each; with several encoders their texts, separated by tabs.
-        overrides: Settings of decoding, `decoding...=value`.
+        overrides: Settings of decoding, `decoding...=value`, for a first run that is a folder.
         beam, n_best, scores, prefix: As of `Run.translate`.
-        checkpoint: `last`, `best` or a step, for the weights of a checkpoint of each run that is a folder.
+        checkpoint: `last`, `best` or a step, for the weights of a checkpoint of each run, all of them folders.
 
     Raises RunError, RecipeError and DataError.
     """
@@ -225,14 +225,13 @@ def _open_run(run: AnyRun | Seq2SeqModule, overrides: Sequence[str], checkpoint:
     """Open a run if it is a folder; make one of a module. Raises RunError, RecipeError, and TypeError for all else."""
     from composer.inference.run import Run, open_run
 
-    if isinstance(run, (str, Path)):
-        return open_run(run, overrides, checkpoint)
-    if isinstance(run, Run):
-        return run
-    from composer.training.module import Seq2SeqModule
+    if not isinstance(run, (str, Path, Run)):
+        from composer.training.module import Seq2SeqModule
 
-    if isinstance(run, Seq2SeqModule):
-        return Run.from_model(run.recipe, run.tokenizers, run.full_model())
+        if isinstance(run, Seq2SeqModule):
+            run = Run.from_model(run.recipe, run.tokenizers, run.full_model())
+    if isinstance(run, (str, Path, Run)):
+        return open_run(run, overrides, checkpoint)
     raise TypeError(f"this takes a run's folder, a run that was opened, a Seq2SeqModule, or several; not {run!r:.80}")
 
 

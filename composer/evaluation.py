@@ -61,7 +61,7 @@ def evaluate(
     why there is no BLEU. A model without encoders has no translations, so only loss, perplexity and token accuracy.
 
     Args:
-        run: An open run, or the path of its folder.
+        run: The path of a run's folder, or an open run, which takes no overrides and no checkpoint.
         split: train, val, test (the default), or the name of one of the recipe's test sets.
         data: Folder of the data files; the one that the run was trained with by default.
         overrides: `decoding...=value`, and `data.generate...=value` or `data.babi.tasks=[...]`, to evaluate on other
@@ -77,7 +77,7 @@ def evaluate(
         RecipeError: If an override is at fault.
         DataError: If the data files are.
     """
-    run = run if isinstance(run, Run) else open_run(run, overrides, checkpoint)
+    run = open_run(run, overrides, checkpoint)
     if name and not (sources or targets):
         raise RunError.of("`--name` is for files", "add `--source F --target F`, or choose a split with `--split`")
     if (sources or targets) and (data is not None or split is not None):

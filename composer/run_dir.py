@@ -372,15 +372,7 @@ def locked(run_dir: RunDir) -> IO[str]:
 
 
 def _lock(file: IO[str]) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows has no such locks
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if isinstance(error, BlockingIOError):  # any other is of a file system without locks
-            raise
+    _flock(file)
     # a lock lasts until the last process that inherited the file has closed it, data loader workers among them
     reference = weakref.ref(file)
 
@@ -389,6 +381,30 @@ def _lock(file: IO[str]) -> None:
             inherited.close()
 
     os.register_at_fork(after_in_child=close_in_child)
+
+
+def _flock(file: IO[str]) -> bool:
+    """Lock a file, and return whether this system can. Raises BlockingIOError if another process holds the lock."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except (ImportError, OSError):  # of Windows, and of a file system without locks
+        return False
+    return True
+
+
+def describe_status(run_dir: RunDir, record: Mapping[str, Any]) -> str:
+    """Return the status in run.json, and of a training that could not write how it ended, that it was killed."""
+    status = str(record.get("status", "unknown"))
+    try:
+        with (run_dir.path / LOCK).open() as file:
+            is_free = _flock(file)
+    except OSError as error:  # no file: this is the copy of a run
+        is_free = not isinstance(error, BlockingIOError)
+    return "killed, or running on another machine" if status == "running" and is_free else status
 
 
 def utc_now() -> str:

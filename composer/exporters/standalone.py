@@ -71,10 +71,8 @@ def load_model(folder: Path) -> EncoderDecoder:
 
 def load_tokenizers(folder: Path) -> Tokenizers:
     """Read tokenizer.json of an exported folder. Raises RunError."""
-    try:
-        from composer.data.tokenizer import Tokenizers
-    except ModuleNotFoundError as error:
-        raise RunError.of(f"text needs the package `{error.name}`", "pip install tokenizers") from None
+    from composer.data.tokenizer import Tokenizers
+
     return Tokenizers.load(folder / TOKENIZER)
 
 
@@ -135,3 +133,6 @@ def main(folder: Path) -> None:
             first += len(batch)
     except ComposerError as error:
         raise SystemExit(str(error)) from None
+    except ModuleNotFoundError as error:  # text needs `tokenizers`, and the decoder `mbr` sacreBLEU
+        missing = RunError.of(f"this model needs the package `{error.name}`", f"pip install {error.name}")
+        raise SystemExit(str(missing)) from None

@@ -174,18 +174,23 @@ class Run:
         return [*map(Path, known), *self.recipe.folders(data)]
 
 
-def open_run(path: str | Path, overrides: Sequence[str] = (), checkpoint: str | int | None = None) -> Run:
-    """Open the run in a folder, on the fastest device here.
+def open_run(path: str | Path | Run, overrides: Sequence[str] = (), checkpoint: str | int | None = None) -> Run:
+    """Open the run in a folder, on the fastest device here; return a run that is open as it is.
 
     overrides: `key=value` settings of OVERRIDABLE. checkpoint: `last`, `best` or a step; without it, the final weights,
     for which the run must have finished.
 
-    Raises RunError where it is no run, has no such weights, or its parts do not belong together; RecipeError.
+    Raises RunError where it is no run, has no such weights, or its parts do not belong together; RecipeError; TypeError
+    where a run that is open has overrides or a checkpoint.
     """
+    if isinstance(path, Run):
+        if overrides or checkpoint is not None:
+            raise TypeError("overrides and a checkpoint apply to a folder, and this run is open: open it with them")
+        return path
     run = open_untrained(path, overrides)
     if checkpoint is None:
         if not os.path.lexists(run.run_dir.weights):
-            fix = "resume its training, end it with `train ... --finish`, or use its best checkpoint so far: "
+            fix = "resume its training, or end it with `train ... --finish`; `translate`, `evaluate` and `report` take "
             fix += '`--checkpoint best` (in Python `open_run(path, checkpoint="best")`)'
             message = "this run has no weights yet: it has not finished"
             raise RunError.of(message, fix, str(run.run_dir.weights))
@@ -210,8 +215,9 @@ def find_checkpoint(run_dir: RunDir, recipe: Recipe, name: str) -> Path:
     if step not in steps:
         message = f"this run has no checkpoint `{name}`"
         message += "; nothing was validated yet" if name == "best" and steps and step is None else ""
-        names = f"`last`, `best`, or a step: {', '.join(map(str, steps))}"
-        fix = f"write one of these: {names}" if steps else "wait for the first validation, or continue the training"
+        words = ", ".join(f"`{word}`" for word in ("last", "best") if word != name)
+        known = f"write one of these: {words}, or a step: {', '.join(map(str, steps))}"
+        fix = known if steps else "wait for the first validation, or continue the training"
         raise RunError.of(message, fix, str(run_dir.checkpoints))
     return steps[step]
 

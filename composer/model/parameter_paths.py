@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from blocks.core.contract import Block, Path
-from composer.errors import Fault, did_you_mean
+from composer.errors import Fault, KeyPath, did_you_mean
 from composer.model.builder import encoder_stacks
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.recipe import Recipe, is_block_path, source_path
@@ -48,42 +48,59 @@ def module_owners(recipe: Recipe, model: EncoderDecoder) -> dict[str, Owner]:
     return owners
 
 
+class GroupPath(NamedTuple):
+    """A path in `training.parameter_groups`, without `model`: where it stands, and the factor of its group."""
+
+    path: str
+    factor: float
+    place: KeyPath
+
+    def covers(self, text: str) -> bool:
+        """Return whether a block at `text` is the one at this path, or in it."""
+        return text == self.path or text.startswith((f"{self.path}.", f"{self.path}["))
+
+
+def group_paths(recipe: Recipe) -> list[GroupPath]:
+    """Return the paths of all groups, the longest first."""
+    paths = [
+        GroupPath(path.removeprefix("model."), group["factor"], (*GROUPS, index, "blocks", at))
+        for index, group in enumerate(recipe.training["parameter_groups"] or ())
+        for at, path in enumerate(group["blocks"])
+    ]
+    return sorted(paths, key=lambda group: len(group.path), reverse=True)
+
+
 def learning_rate_factors(recipe: Recipe, model: EncoderDecoder) -> dict[str, float]:
     """Return the factor of each parameter's learning rate by its first name; empty where the recipe has no groups.
 
     The longest path that covers a parameter decides; where several blocks share it, the smallest factor.
     """
-    groups = recipe.training["parameter_groups"]
-    if not groups:
+    paths = group_paths(recipe)
+    if not paths:
         return {}
     owners, factors = module_owners(recipe, model), dict[int, float]()
     for name, parameter in model.named_parameters(remove_duplicate=False):
         text = owners[name.rpartition(".")[0]].text(recipe)
-        paths = [(len(path), group["factor"]) for group in groups for path in group["blocks"] if covers(path, text)]
-        factor = max(paths, key=lambda pair: pair[0])[1] if paths else 1.0
+        factor = next((group.factor for group in paths if group.covers(text)), 1.0)
         factors[id(parameter)] = min(factors.get(id(parameter), math.inf), factor)
     return {name: factors[id(parameter)] for name, parameter in model.named_parameters()}
 
 
-def covers(path: str, text: str) -> bool:
-    """Return whether a block at `text` is the one at `path`, or in it."""
-    path = path.removeprefix("model.")
-    return text == path or text.startswith((f"{path}.", f"{path}["))
-
-
 def group_faults(recipe: Recipe, model: EncoderDecoder) -> Iterator[Fault]:
-    """Yield a fault for each path of `training.parameter_groups` where no block is, or no parameter."""
-    owners = module_owners(recipe, model)
+    """Yield a fault for each path of `training.parameter_groups` where no block is, or that changes no rate."""
+    paths, owners, effective = group_paths(recipe), module_owners(recipe, model), set[KeyPath]()
     texts = {owner.text(recipe) for owner in owners.values()}
-    trained = {owners[name.rpartition(".")[0]].text(recipe) for name, _ in model.named_parameters()}
     known = {text[: match.start()] for text in texts for match in re.finditer(r"[.[]|$", text)} - {""}
-    for index, group in enumerate(recipe.training["parameter_groups"] or ()):
-        for at, path in enumerate(group["blocks"]):
-            place = (*GROUPS, index, "blocks", at)
-            if path.removeprefix("model.") not in known:
-                fix = "write a path as `plan` prints it: `encoder`, `decoder[1].repeat`, `output`"
-                yield recipe.fault("path", place, f"no block has the path `{path}`{did_you_mean(path, known)}", fix)
-            elif not any(covers(path, text) for text in trained):
-                yield recipe.no_effect(place, f"`{path}` has no parameters", "remove it")
+    for text in {owners[name.rpartition(".")[0]].text(recipe) for name, _ in model.named_parameters()}:
+        first, *rest = [*(group for group in paths if group.covers(text)), GroupPath("", 1.0, ())]
+        if first.factor != next((group.factor for group in rest if group.path != first.path), 1.0):
+            effective.add(first.place)
+    for group in sorted(paths, key=lambda group: group.place):
+        if group.path not in known:
+            fix = "write a path as `plan` prints it: `encoder`, `decoder[1].repeat`, `output`"
+            message = f"no block has the path `{group.path}`{did_you_mean(group.path, known)}"
+            yield recipe.fault("path", group.place, message, fix)
+        elif group.place not in effective:
+            yield recipe.no_effect(group.place, f"`{group.path}` changes no parameter's learning rate", "remove it")
     if (factors := learning_rate_factors(recipe, model)) and not any(factors.values()):
         yield recipe.fault("path", GROUPS, "every parameter is frozen", "leave a block out of the groups of factor 0")

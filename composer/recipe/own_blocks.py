@@ -66,15 +66,18 @@ def _set_own(name: str, own: registry.OwnBlock | None) -> None:
 
 def describe_class(kind: type[Block]) -> registry.OwnBlock:
     """Return where a class is, and the hash of its source without decorators. Raises RunError if Python has it not."""
-    methods = [value for value in vars(kind).values() if inspect.isfunction(value)]
-    known = methods[0] if methods else kind  # in a notebook Python knows the source of functions, not that of classes
+    # in a notebook Python knows the source of functions, not that of classes; `forward = Other.forward` is elsewhere
+    functions = [value for value in vars(kind).values() if inspect.isfunction(value)]
+    known = next((it for it in functions if it.__qualname__ == f"{kind.__qualname__}.{it.__name__}"), kind)
     try:
-        lines, file = inspect.findsource(known)[0], Path(inspect.getfile(known))
-    except (OSError, TypeError):
+        (lines, at), file = inspect.findsource(known), Path(inspect.getfile(known))
+        nodes = [node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, ast.ClassDef)]
+        starts = {min(part.lineno for part in (node, *node.decorator_list)): node for node in nodes}
+        around = [start for start, node in starts.items() if start <= at + 1 <= (node.end_lineno or 0)]
+        node = starts[max(start for start in around if starts[start].name == kind.__name__)]
+    except (OSError, TypeError, ValueError):
         message = "the source of this class cannot be read, and runs record its SHA-256"
         raise RunError.of(message, "write the class in a file or in a notebook", kind.__qualname__) from None
-    classes = (node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, ast.ClassDef))
-    node = [node for node in classes if node.name == kind.__name__][-1]
     text = textwrap.dedent("".join(lines[node.lineno - 1 : node.end_lineno])).rstrip()
     origin = f"{file if file.is_file() else 'a notebook'}:{kind.__qualname__}"
     return registry.OwnBlock(kind, origin, hashlib.sha256(text.encode()).hexdigest())

@@ -169,11 +169,9 @@ def plan_budgets(
     if checkpoint is not None:
         step, history = checkpoint_step(checkpoint) or 0, checkpoint_history(checkpoint)
     validated = bool(history) and history[-1]["step"] == step
-    if is_new:
-        budgets = replace_budget(budgets, new, step, validated)
-    if finish:
-        budgets[-1] = replace(budgets[-1], until_step=step, validated=validated)
-    return budgets
+    if finish:  # another budget of the recipe is none that anything was trained with
+        return [*budgets[:-1], replace(budgets[-1], until_step=step, validated=validated)]
+    return replace_budget(budgets, new, step, validated)
 
 
 def start_logging(training: TrainingSetup) -> MetricsLogger:

@@ -96,7 +96,8 @@ def train(
         record = wait_for_record(run_dir)
     if record.get("status") == "finished" and (finish or is_spent(recipe, record)):
         read_verified(run_dir)
-        display.say(f"{run_dir.path} has already finished; there is nothing to do")
+        more = "; a larger budget continues it" if record.get("finished_early") else ""
+        display.say(f"{run_dir.path} has already finished; there is nothing to do{more}")
         return TrainingResult(run_dir.path, record)
 
     recorded = record or (original.record if original else {})

@@ -23,6 +23,7 @@ from composer.recipe.recipe import Recipe, load
 from composer.run_dir import (
     RunDir,
     checkpoint_step,
+    describe_status,
     list_checkpoints,
     read_metrics,
     recorded_vocabularies,
@@ -237,7 +238,7 @@ def page(source: Source, examples: Sequence[Sample], by_length: Rows, shown: Seq
         "report.html",
         title=f"{recipe.name}: report",
         name=recipe.name,
-        status=str(record.get("status", "unknown")),
+        status=describe_status(source.run_dir, record),
         facts={name: value for name, value in facts(source).items() if value},
         scores=score_table(source),
         hints=hints(source),

@@ -254,6 +254,13 @@ def test_a_process_with_pytorch_alone_translates_arguments_and_stdin(tmp_path: P
         assert done.stdout.split("\n") == [*expected, ""]
 
 
+def test_a_package_that_is_missing_is_named(tmp_path: Path) -> None:
+    folder = export_script(made(tmp_path / "run", GRU, decoding="{mbr: {samples: 2}}"), tmp_path / "exported")
+    done = run_alone(folder, "eins")
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert "this model needs the package `sacrebleu`\n   fix: pip install sacrebleu" in done.stderr
+
+
 def test_info_describes_the_model_and_other_weights_are_refused(tmp_path: Path) -> None:
     folder = export_script(made(tmp_path / "run", GRU), tmp_path / "exported")
     other = export_script(made(tmp_path / "other", ATTENTION), tmp_path / "exported_other")

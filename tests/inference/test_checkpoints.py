@@ -64,6 +64,20 @@ def test_a_checkpoint_by_its_name(trained: Path, unfinished: Path) -> None:
             RunError, match=r"no checkpoint `.*`\n *fix: write one of these: `last`, `best`, or a step: "
         ):
             open_run(trained, checkpoint=name)
+    last = checkpoint_path(unfinished / "checkpoints", max(steps(unfinished)))
+    content = read_checkpoint(last)
+    content["callbacks"]["TrainingLoopCallback"]["history"] = []
+    AtomicCheckpointIO().save_checkpoint(content, last)
+    with pytest.raises(RunError, match=r"`best`; nothing was.*\n *fix: write one of these: `last`, or a step: "):
+        open_run(unfinished, checkpoint="best")
+
+
+def test_what_would_change_nothing_of_an_open_run_is_refused(trained: Path) -> None:
+    run = open_run(trained)
+    for settings in ({"checkpoint": "best"}, {"overrides": ["decoding.beam.size=3"]}):
+        for use in (evaluate, lambda run, **given: composer.translate(run, ["a b"], **given)):
+            with pytest.raises(TypeError, match="this run is open: open it with them"):
+                use(run, **settings)
 
 
 def test_without_weights_the_error_says_how(unfinished: Path) -> None:

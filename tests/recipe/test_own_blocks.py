@@ -107,6 +107,30 @@ def test_the_word_is_that_of_the_class() -> None:
         composer.block(type("Nowhere", (Shift,), {"__module__": "nowhere"}))
 
 
+def test_of_classes_with_one_name_each_has_its_source() -> None:
+    def first() -> type[Block]:
+        class Same(Shift):
+            """One."""
+
+        return Same
+
+    def second() -> type[Block]:
+        @composer.block("same")
+        class Same(Shift):
+            """Another."""
+
+            forward = LooksAhead.forward
+
+        return Same
+
+    hashes = {}
+    for make in (first, second, first):
+        composer.block("same")(make())
+        hashes[make] = {*hashes.get(make, ()), registry.OWN["same"].sha256}
+    assert [len(of) for of in hashes.values()] == [1, 1]
+    assert hashes[first] != hashes[second]
+
+
 def test_a_cell_that_runs_again_replaces_its_block(tmp_path: Path) -> None:
     composer.block("shift")(Shift)
     composer.block("shift")(LooksAhead)

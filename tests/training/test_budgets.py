@@ -169,7 +169,9 @@ def test_what_was_finished_stays_while_a_run_is_extended(tiny: Tiny, tmp_path: P
     assert repeat(run, tmp_path / "again")["reproduces"]["same"] is True
 
 
-def test_finish_ends_an_interrupted_run(tiny: Tiny, tmp_path: Path, interrupted_at: Any, killed_at: Any) -> None:
+def test_finish_ends_an_interrupted_run(
+    tiny: Tiny, tmp_path: Path, interrupted_at: Any, killed_at: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     for stop, error, step in ((interrupted_at, KeyboardInterrupt, 7), (killed_at, Killed, 4)):
         run = tmp_path / error.__name__
         stop(7)
@@ -180,6 +182,7 @@ def test_finish_ends_an_interrupted_run(tiny: Tiny, tmp_path: Path, interrupted_
         assert record["checkpoints_used"]["checkpoints"] == ["step-00000004.ckpt"]
         assert {"val/loss", "test/loss", "test/exact_match"} <= record["scores"].keys()
         assert train(tiny(), run, finish=True).record == record
+        assert "there is nothing to do; a larger budget continues it" in " ".join(capsys.readouterr().out.split())
         again = repeat(run, tmp_path / f"{error.__name__} again")
         assert (again["steps"], again["reproduces"]["same"], again["finished_early"]) == (step, True, True)
         assert again["fingerprints"] == record["fingerprints"]
@@ -201,6 +204,18 @@ def test_the_status_is_right_at_once_after_a_resume(
     )
     train(tiny(), tmp_path / "run", resume=True)
     assert [(record["status"], "ended_at" in record) for record in seen] == [("running", False)]
+
+
+def test_finish_with_another_budget_records_the_one_that_was_in_force(
+    tiny: Tiny, tmp_path: Path, interrupted_at: Any
+) -> None:
+    interrupted_at(7)
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny("training.max_steps=20"), tmp_path / "run")
+    record = train(tiny("training.max_steps=6"), tmp_path / "run", finish=True).record
+    assert record["budgets"] == [{"max_steps": 20, "until_step": 7, "validated": False}]
+    assert repeat(tmp_path / "run", tmp_path / "again")["reproduces"]["same"] is True
+    assert train(tiny("training.max_steps=9"), tmp_path / "run", resume=True).record["steps"] == 9
 
 
 def test_nothing_to_finish(tiny: Tiny, tmp_path: Path, killed_at: Any) -> None:

@@ -147,3 +147,18 @@ def test_a_shared_matrix_has_the_smallest_factor(tiny: Tiny) -> None:
 def test_faults_of_paths(tiny: Tiny, pairs: list[tuple[str, float]], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         tiny(groups(*pairs)).plan()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "idle"),
+    [
+        ([("encoder", 1.0)], 0),
+        ([("encoder", 0.5), ("encoder[0]", 0.5)], 1),
+        ([("encoder", 0.5), ("model.encoder", 0.1)], 1),
+        ([("encoder", 0.5), ("encoder[0]", 0.2), ("encoder[1]", 2.0), ("encoder.embedding", 1.0)], 0),
+    ],
+)
+def test_a_path_that_changes_no_rate_is_named(tiny: Tiny, pairs: list[tuple[str, float]], idle: int) -> None:
+    (warning,) = tiny(*FIRST, groups(*pairs)).plan().warnings
+    assert warning.path == f"training.parameter_groups[{idle}].blocks"
+    assert "changes no parameter's learning rate" in warning.message

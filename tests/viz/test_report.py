@@ -17,7 +17,7 @@ from composer.errors import DataError, RecipeError, RunError
 from composer.evaluation import evaluate
 from composer.inference.run import open_run
 from composer.recipe.recipe import load
-from composer.run_dir import RunDir
+from composer.run_dir import RunDir, locked
 from composer.viz.page import plotly_script, points
 from composer.viz.records import evenly_spaced
 from composer.viz.report import report
@@ -271,6 +271,9 @@ def test_an_unfinished_run_is_reported_from_its_checkpoint(copy: Path) -> None:
     output = facts(result)
     assert output["weights on this page"] == "the checkpoint after 12 steps"
     assert output["steps"] == "14"
+    assert texts(result, "status") == ["killed, or running on another machine"]
+    with locked(RunDir(copy)):
+        assert texts(read(report(copy)), "status") == ["running"]
     assert by_class(result, "finished") == []
     assert texts(result, "number")  # the scores of the last validation
 
