@@ -72,7 +72,7 @@ def describe_class(kind: type[Block]) -> registry.OwnBlock:
     try:
         (lines, at), file = inspect.findsource(known), Path(inspect.getfile(known))
         nodes = [node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, ast.ClassDef)]
-        starts = {min(part.lineno for part in (node, *node.decorator_list)): node for node in nodes}
+        starts = {min([node.lineno, *(it.lineno for it in node.decorator_list)]): node for node in nodes}
         around = [start for start, node in starts.items() if start <= at + 1 <= (node.end_lineno or 0)]
         node = starts[max(start for start in around if starts[start].name == kind.__name__)]
     except (OSError, TypeError, ValueError):
