@@ -30,10 +30,11 @@ from torch import Tensor, nn
 
 from composer.data.collate import Batch, BatchLoader
 from composer.data.sources import DataSource
+from composer.inference.decode import keep_freed_memory
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.training.loggers import ProgressDisplay
-from composer.training.setup import TrainingSetup, keep_freed_memory, setup, silence_lightning
+from composer.training.setup import TrainingSetup, setup, silence_lightning
 
 RECIPES = Path(__file__).parent.parent / "recipes" / "multi30k"
 MODELS: dict[str, type[nn.Module]] = {"transformer": Transformer, "gru_attention": GRU}

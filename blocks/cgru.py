@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.contract import Block, Context, Count, Name, NoEffect, NonNegative, Rate, Site, State
-from blocks.core.functional import mask_cells, pad_same
+from blocks.core.functional import apply_dropout, mask_cells, pad_same
 from blocks.core.named_inputs import read_named, resolve_streams
 
 Gates = Literal["cutoff", "plain", "hard"]
@@ -130,10 +130,8 @@ class Cgru(Block):
                 return F.hardtanh(0.5 * z + 0.5, 0.0, 1.0)
 
     def _dropped(self, s: Tensor, mask: Tensor) -> Tensor:
-        if not self.training or not self.dropout:
-            return s
-        if self.dropout_by == "rate":
-            return F.dropout(s, self.dropout)
+        if self.dropout_by == "rate" or not self.training or not self.dropout:
+            return apply_dropout(s, self.dropout, self.training)
         count = mask.any(-1).sum(1).clamp(min=1).to(s.dtype)  # (B,)
         factor = LENGTH / count if self.dropout_by == "length" else ROOT / count.sqrt()
         keep = 1.0 - (self.dropout * factor).clamp(max=0.9)[:, None, None, None]

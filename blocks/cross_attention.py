@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from blocks.core.attention import attention, check_heads, join_heads, masked_softmax, split_heads
+from blocks.core.attention import attention, check_heads, join_heads, open_empty_rows, split_heads
 from blocks.core.attention_scores import (
     LocalMask,
     build_score,
@@ -17,6 +17,7 @@ from blocks.core.attention_scores import (
     projection_widths,
 )
 from blocks.core.contract import Block, Context, Count, Memories, Memory, Name, NoEffect, Rate, Site, State
+from blocks.core.functional import apply_dropout
 from blocks.core.named_inputs import (
     MemorySource,
     optional_linear,
@@ -115,7 +116,7 @@ class CrossAttention(Block):
         keys, values, mask = project_memories(self.sources, (self.project, *self.more), self.made, context)
         # Where nothing is real the softmax is spread over padding; zero values make what it reads zero.
         values = split_heads(values * mask[..., None], self.slices)  # (B, H, S, D/H)
-        seen = self.score.seen(mask)[:, None, None]  # (B, 1, 1, S)
+        seen = open_empty_rows(self.score.seen(mask)[:, None, None])  # (B, 1, 1, S)
         return self.score.keys(keys), values, seen, self.local.start(seen)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
@@ -128,18 +129,18 @@ class CrossAttention(Block):
         return self.merge(y), (keys, values, mask, sight.state)
 
     def _read(self, query: Tensor, keys: State, values: Tensor, sight: LocalMask, context: Context) -> Tensor:
-        dropout = self.dropout if self.training else 0.0
         if self.fused:
-            scale = self.score.scale
+            dropout, scale = self.dropout if self.training else 0.0, self.score.scale
             return join_heads(attention(query, keys, values, sight.mask, context, dropout=dropout, scale=scale))
-        weights = masked_softmax(self.score(query, keys, values.shape[2]), sight.mask)  # (B, H, T, S)
+        scores = self.score(query, keys, values.shape[2])  # (B, H, T, S)
+        weights = scores.masked_fill(~sight.mask, -math.inf).softmax(-1)
         if sight.fade is not None:
             weights = weights * sight.fade.to(weights.dtype)
         if self.slices == 1:
             weights = weights.mean(1, keepdim=True)
         if context.records is not None:
             self._record(weights, context)
-        return join_heads(F.dropout(weights, dropout) @ values)
+        return join_heads(apply_dropout(weights, self.dropout, self.training) @ values)
 
     def _record(self, weights: Tensor, context: Context) -> None:
         one = weights if self.score.heads == self.slices else weights.mean(1, keepdim=True)

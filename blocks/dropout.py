@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from blocks.core.contract import Block, Context, Rate, Site, State
+from blocks.core.functional import apply_dropout
 
 
 class Dropout(Block):
@@ -20,8 +21,8 @@ class Dropout(Block):
 
     def __init__(self, site: Site, *, rate: Rate = 0.0) -> None:
         super().__init__()
-        self.drop = nn.Dropout(rate)
+        self.rate = rate
         self.out = site.stream
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        return self.drop(x), state
+        return apply_dropout(x, self.rate, self.training), state

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from blocks.core.contract import Block, Context, Count, Rate, Site, State
-from blocks.core.functional import Activation, activate, gate_factor
+from blocks.core.functional import Activation, activate, apply_dropout, gate_factor
 
 
 class FeedForward(Block):
@@ -29,9 +29,8 @@ class FeedForward(Block):
         super().__init__()
         width = site.stream.width
         hidden = 4 * width if hidden is None else hidden
-        self.activation = activation
+        self.activation, self.dropout = activation, dropout
         self.expand = nn.Linear(width, hidden * gate_factor(activation))
-        self.dropout = nn.Dropout(dropout)
         self.contract = nn.Linear(hidden, width)
         self.out = site.stream
         for linear in (self.expand, self.contract):
@@ -39,4 +38,5 @@ class FeedForward(Block):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        return self.contract(self.dropout(activate(self.activation, self.expand(x)))), state
+        hidden = apply_dropout(activate(self.activation, self.expand(x)), self.dropout, self.training)
+        return self.contract(hidden), state

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.contract import Block, Context, Count, NoEffect, Site, State
+from blocks.core.functional import count_positions, no_positions
 
 
 class Positions(Block):
@@ -56,7 +57,7 @@ class Positions(Block):
             nn.init.normal_(self.table.weight, std=0.1)
 
     def start(self, x: Tensor, context: Context) -> State:
-        return torch.zeros(x.shape[0], dtype=torch.long, device=x.device)
+        return context.once(no_positions, context.mask)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         where = state[:, None] + torch.arange(x.shape[1], device=x.device)  # (B, T)
@@ -67,12 +68,12 @@ class Positions(Block):
         if self.per_iteration:
             iteration = context.iterations[-1] if context.iterations else 0
             added = added + sinusoidal(where.new_full((1, 1), iteration), self.width).to(x.dtype)
-        return x + added, state + context.mask.sum(1)
+        return x + added, context.once(count_positions, state, context.mask)
 
 
 def sinusoidal(where: Tensor, width: int) -> Tensor:
     """Return the sinusoidal embedding of positions: (B, T) -> (B, T, width), float32."""
     half = (width + 1) // 2
-    rates = torch.exp(torch.arange(half, device=where.device) * (-math.log(10_000.0) / max(half, 1)))
+    rates = torch.exp(torch.arange(half, device=where.device) * (-math.log(10_000.0) / half))
     angles = where[..., None] * rates  # (B, T, width/2)
     return torch.cat((angles.sin(), angles.cos()), -1)[..., :width]

@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from blocks.core.contract import Blocks, Context, NamedOutputs, Positive, Rate, Site, State
-from blocks.core.functional import check_norm_width
+from blocks.core.functional import apply_dropout, check_norm_width
 from blocks.core.stack import Wrapper, check_same_stream
 
 
@@ -43,14 +43,13 @@ class Residual(Wrapper):
         check_same_stream(site, self.stack, "a residual adds what entered")
         if norm != "none":
             check_norm_width(site.stream.width, "norm")
-        self.placed, self.scale = norm, scale
+        self.placed, self.scale, self.dropout = norm, scale, dropout
         self.norm = nn.Identity() if norm == "none" else nn.LayerNorm(site.stream.width)
-        self.dropout = nn.Dropout(dropout)
         self.out = site.stream
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
         added, state, outputs = self.stack(self.norm(x) if self.placed == "pre" else x, state, context)
-        y = x + self.dropout(added)
+        y = x + apply_dropout(added, self.dropout, self.training)
         y = y if self.scale == 1.0 else y * self.scale
         y = self.norm(y) if self.placed == "post" else y
         if self.out.grid:

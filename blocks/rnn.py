@@ -6,10 +6,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from blocks.core.contract import Block, BlockError, Context, Count, Few, InitialState, NoEffect, Rate, Site, State
-from blocks.core.functional import check_norm_width
+from blocks.core.functional import apply_dropout, check_norm_width
 from blocks.core.initial_state import StateInitializer
 from blocks.core.recurrence import Cell, OutputActivation, RecurrentLayer, build_layer, build_layer_norm_layer, reverse
 
@@ -104,8 +103,7 @@ class Rnn(Block):
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         after: tuple[State, ...] = ()
         for first in range(0, len(self.layers), self.directions):
-            if first and self.dropout:
-                x = F.dropout(x, self.dropout, self.training)
+            x = apply_dropout(x, self.dropout, self.training and first > 0)
             x, last = self._layer(first, x, state, context.mask)
             after += last
         return x, after

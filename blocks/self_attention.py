@@ -7,9 +7,18 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from blocks.core.attention import RelativeAttention, apply_rotary, attention, check_heads, join_heads, split_heads
+from blocks.core.attention import (
+    RelativeAttention,
+    apply_rotary,
+    attention,
+    check_heads,
+    join_heads,
+    open_empty_rows,
+    rotary_angles,
+)
+from blocks.core.cache import append
 from blocks.core.contract import Block, BlockError, Context, Count, NoEffect, Rate, Site, State
-from blocks.core.functional import last_positions
+from blocks.core.functional import count_positions, last_positions, no_positions
 
 HEADS = 8
 
@@ -29,8 +38,8 @@ class SelfAttention(Block):
         positions: What it knows of distances: none | relative | rotary.
         max_distance: Of relative positions, from where on all distances are one, 1 or more; 16 by default.
 
-    Shapes: (B, T, D) -> (B, T, D). State: keys and values (B, H, N, D/H), their mask (B, N); with rotary positions,
-    how many there were (B,).
+    Shapes: (B, T, D) -> (B, T, D). State: keys and values (B, 2, H, N, D/H), their mask (B, N); with rotary
+    positions, how many there were (B,).
     Raises BlockError where a grid arrives, where heads do not divide D, for rotary positions of heads that are not of
     even width, and for a `max_distance` of other positions than relative ones.
     """
@@ -82,74 +91,82 @@ class SelfAttention(Block):
         if not self.causal:
             return ()
         num_kept = 0 if self.window is None else self.window - 1
-        empty = x.new_zeros(x.shape[0], self.heads, num_kept, self.out.width // self.heads)
-        state = empty, empty, context.mask.new_zeros(x.shape[0], num_kept)
-        return (*state, context.mask.new_zeros(x.shape[0], dtype=torch.long)) if self.rotary else state
+        pairs = x.new_zeros(x.shape[0], 2, self.heads, num_kept, self.out.width // self.heads)
+        state = pairs, context.once(no_slots, context.mask, num_kept)
+        return (*state, context.once(no_positions, context.mask)) if self.rotary else state
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        query, keys, values = (split_heads(tensor, self.heads) for tensor in self.project(x).chunk(3, dim=-1))
-        if not self.rotary:
-            attended, after = self._read(query, keys, values, state, context)
-            return self.merge(join_heads(attended)), after
-        where = torch.arange(x.shape[1], device=x.device)[None]  # (1, T)
-        counted, past = state[3:], state[:3]
-        if counted:
-            where, counted = counted[0][:, None] + where, (counted[0] + context.mask.sum(1),)
-        attended, after = self._read(apply_rotary(query, where), apply_rotary(keys, where), values, past, context)
+        projected = self.project(x).unflatten(-1, (3, self.heads, -1)).permute(0, 2, 3, 1, 4)  # (B, 3, H, T, D/H)
+        query, pairs = projected[:, 0], projected[:, 1:]
+        counted = state[2:]
+        if self.rotary:
+            before = counted[0] if counted else None
+            turned = apply_rotary(projected[:, :2], *context.once(rotary_angles, context.mask, before, query.shape[-1]))
+            query, pairs = turned[:, 0], torch.cat((turned[:, 1:], projected[:, 2:]), 1)
+            counted = (context.once(count_positions, before, context.mask),) if counted else ()
+        attended, after = self._read(query, pairs, state[:2], context)
         return self.merge(join_heads(attended)), (*after, *counted)
 
-    def _read(
-        self, query: Tensor, keys: Tensor, values: Tensor, state: State, context: Context
-    ) -> tuple[Tensor, State]:
+    def _read(self, query: Tensor, pairs: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        """Return what the queries read (B, H, T, D/H), and the state after them. pairs: (B, 2, H, T, D/H)"""
         if not self.causal:
-            return self._attend(query, keys, values, context.mask, context), ()
-        if state[2].shape[1] == 0 and self.window is None and self.relative is None:
-            after = (keys, values, context.mask)
-            dropout = self.dropout if self.training else 0.0
-            return attention(query, keys, values, None, context, causal=True, dropout=dropout), after
-        keys, values = torch.cat((state[0], keys), 2), torch.cat((state[1], values), 2)  # (B, H, N, D/H)
-        seen = torch.cat((state[2], context.mask), 1)  # (B, N)
-        attended = self._attend(query, keys, values, seen, context)
-        return attended, self._state_after(keys, values, seen, context.mask)
+            return self._attend(query, pairs, context.mask, context), ()
+        if state[1].shape[1] == 0 and self.window is None and self.relative is None:
+            keys, values, dropout = *pairs.unbind(1), self.dropout if self.training else 0.0
+            attended = attention(query, keys, values, None, context, causal=True, dropout=dropout)
+            return attended, (pairs, context.mask)
+        pairs = append(state[0], pairs, 3)  # (B, 2, H, N, D/H)
+        seen = context.once(append, state[1], context.mask, 1)  # (B, N)
+        attended = self._attend(query, pairs, seen, context)
+        if self.window is None:
+            return attended, (pairs, seen)
+        kept = last_positions(pairs.transpose(1, 3), context.mask.sum(1), self.window - 1).transpose(1, 3)
+        return attended, (kept, context.once(last_slots, seen, context.mask, self.window - 1))
 
-    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, context: Context) -> Tensor:
+    def _attend(self, query: Tensor, pairs: Tensor, seen: Tensor, context: Context) -> Tensor:
         """Return what the queries, the last of the slots, read of those of `seen` (B, N) that they may see."""
-        dropout, length = self.dropout if self.training else 0.0, query.shape[2]
-        mask = self._near(seen[:, None, None, :], length)  # (B, 1, T or 1, N)
+        (keys, values), length = pairs.unbind(1), query.shape[2]
+        dropout = self.dropout if self.training else 0.0
+        mask = context.once(visible_slots, seen, length, self.window, self.causal)  # (B, 1, T or 1, N)
         if self.relative is None:
             return attention(query, keys, values, mask, context, dropout=dropout)
-        return self.relative(query, keys, values, mask, self._distance(seen, length), context, dropout)
+        distance = context.once(slot_distances, seen, length, self.window is not None)  # (B or 1, T, N)
+        return self.relative(query, keys, values, mask, distance, context, dropout)
 
-    def _near(self, mask: Tensor, length: int) -> Tensor:
-        """Return the mask of all slots, less what each of the last `length` queries may not see: (B, 1, T, N)."""
-        if self.window is None and (length == 1 or not self.causal):
-            return mask
-        slots = torch.arange(mask.shape[-1], device=mask.device)
+
+def no_slots(mask: Tensor, count: int) -> Tensor:
+    """Return the mask of `count` slots in which nothing is. mask: (B, T) -> (B, count)"""
+    return mask.new_zeros(len(mask), count)
+
+
+def last_slots(seen: Tensor, mask: Tensor, count: int) -> Tensor:
+    """Return the mask of the last `count` slots that are real. seen: (B, count + T), mask: (B, T) -> (B, count)"""
+    return last_positions(seen, mask.sum(1), count)
+
+
+def visible_slots(seen: Tensor, length: int, window: int | None, causal: bool) -> Tensor:
+    """Return which slots each of the last `length` positions may see. seen: (B, N) -> (B, 1, T or 1, N)"""
+    mask = seen[:, None, None]  # (B, 1, 1, N)
+    if window is not None or (causal and length > 1):
+        slots = torch.arange(seen.shape[1], device=seen.device)
         distance = slots[-length:, None] - slots  # (T, N)
-        if self.window is not None:
-            mask = mask & (distance.abs() < self.window)
-        return mask & (distance >= 0) if self.causal else mask
+        if window is not None:
+            mask = mask & (distance.abs() < window)
+        if causal:
+            mask = mask & (distance >= 0)
+    return open_empty_rows(mask)
 
-    def _distance(self, seen: Tensor, length: int) -> Tensor:
-        """Return how many real positions each slot is before each of the last `length`: (B or 1, T, N).
 
-        Where a chunk was ragged, its padding stands between the slots, unless a window has kept the real ones alone.
-        """
-        if self.window is not None or seen.shape[1] == length:
-            where = torch.arange(seen.shape[1], device=seen.device)[None]  # (1, N)
-        else:
-            where = seen.cumsum(1)  # (B, N)
-        return where[:, -length:, None] - where[:, None, :]
+def slot_distances(seen: Tensor, length: int, has_window: bool) -> Tensor:
+    """Return how many real positions each slot is before each of the last `length`. (B, N) -> (B or 1, T, N)
 
-    def _state_after(self, keys: Tensor, values: Tensor, seen: Tensor, mask: Tensor) -> State:
-        """Return what later positions may still see: everything, or each row's last window - 1 real positions."""
-        if self.window is None:
-            return keys, values, seen
-        count, num_kept = mask.sum(1), self.window - 1
-        keys, values = (
-            last_positions(tensor.transpose(1, 2), count, num_kept).transpose(1, 2) for tensor in (keys, values)
-        )
-        return keys, values, last_positions(seen, count, num_kept)
+    Where a chunk was ragged, its padding stands between the slots, unless a window has kept the real ones alone.
+    """
+    if has_window or seen.shape[1] == length:
+        where = torch.arange(seen.shape[1], device=seen.device)[None]  # (1, N)
+    else:
+        where = seen.cumsum(1)  # (B, N)
+    return where[:, -length:, None] - where[:, None, :]
 
 
 def _check_rotary(heads: int, width: int) -> None:

@@ -45,14 +45,12 @@ def attention(
 ) -> Tensor:
     """Softmax attention. query (B, H, T, d), keys (B, H, N, d), values (B, H, N, v) -> (B, H, T, v).
 
-    `mask` is True where a query may look, broadcastable to (B, H, T, N); `causal` says the same for T = N without one.
-    A query that may look nowhere looks everywhere, so that its garbage stays finite; give zero values where it counts.
+    `mask` is True where a query may look, broadcastable to (B, H, T, N); somewhere every query may, as
+    `open_empty_rows` sees to it. `causal` says that it may look at itself and before, for T = N without a mask.
     The scores are `scale` q.k + `bias`: the scale is 1/sqrt(d) by default, the bias broadcastable like the mask.
     """
     if bias is not None and causal:
         causal, mask = False, causal_mask(query)
-    if mask is not None:
-        mask = mask | ~mask.any(-1, keepdim=True)
     if bias is not None:
         bias = bias.to(query.dtype)
         mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
@@ -78,9 +76,9 @@ def attention_weights(
     return scores.softmax(-1)
 
 
-def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """Softmax of scores (B, H, T, N) over what `mask` lets see; where that is nothing, over everything."""
-    return scores.masked_fill(~(mask | ~mask.any(-1, keepdim=True)), -math.inf).softmax(-1)
+def open_empty_rows(mask: Tensor) -> Tensor:
+    """Let a query that may look nowhere look everywhere, so that its garbage stays finite; give it zero values."""
+    return mask | ~mask.any(-1, keepdim=True)
 
 
 def causal_mask(query: Tensor) -> Tensor:
@@ -92,16 +90,26 @@ def causal_mask(query: Tensor) -> Tensor:
 ROTARY_BASE = 10_000.0
 
 
-def apply_rotary(x: Tensor, where: Tensor) -> Tensor:
+def rotary_angles(mask: Tensor, before: Tensor | None, width: int) -> tuple[Tensor, Tensor]:
+    """Return cosine and sine of t / 10000^(2i/d), for the positions t of `mask` (B, T) after `before` (B,) others.
+
+    -> (B or 1, 1, 1, T, width / 2) each, of float32
+    """
+    where = torch.arange(mask.shape[1], device=mask.device)[None]  # (1, T)
+    if before is not None:
+        where = before[:, None] + where  # (B, T)
+    half = width // 2
+    rates = torch.exp(torch.arange(half, device=mask.device) * (-math.log(ROTARY_BASE) / half))
+    angles = where[:, None, None, :, None] * rates  # (B or 1, 1, 1, T, d/2)
+    return angles.cos(), angles.sin()
+
+
+def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate the features 2i and 2i + 1 by the angle t / 10000^(2i/d) (Su et al. 2021, equation 34).
 
-    x: (B, H, T, d), where: the position t of each, (B or 1, T) -> (B, H, T, d)
+    x: (B, n, H, T, d), `rotary_angles` of its positions -> (B, n, H, T, d)
     """
-    half = x.shape[-1] // 2
-    rates = torch.exp(torch.arange(half, device=x.device) * (-math.log(ROTARY_BASE) / half))
-    angles = where[:, None, :, None] * rates  # (B or 1, 1, T, d/2)
-    cos, sin = angles.cos(), angles.sin()
-    one, two = x.unflatten(-1, (half, 2)).unbind(-1)  # (B, H, T, d/2)
+    one, two = x.unflatten(-1, (-1, 2)).unbind(-1)  # (B, n, H, T, d/2)
     return torch.stack((one * cos - two * sin, one * sin + two * cos), -1).flatten(-2).to(x.dtype)
 
 
@@ -134,7 +142,7 @@ class RelativeAttention(nn.Module):
         index = distance.clamp(self.nearest, self.furthest) - self.nearest  # (B or 1, T, N)
         scaled = query * query.shape[-1] ** -0.5  # (B, H, T, d)
         bias = torch.einsum("bhtd,btnd->bhtn", scaled, F.embedding(index, self.keys))
-        bias = bias.masked_fill(~(mask | ~mask.any(-1, keepdim=True)), -math.inf)
+        bias = bias.masked_fill(~mask, -math.inf)
         mixture = attention_weights(query, keys, bias)  # (B, H, T, N)
         context.record("weights", mixture.transpose(1, 2))
         mixture = F.dropout(mixture, dropout)

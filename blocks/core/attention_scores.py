@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from blocks.core.attention import split_heads
+from blocks.core.attention import open_empty_rows, split_heads
 from blocks.core.contract import BlockError, NoEffect, State, Stream
 from blocks.core.named_inputs import MemorySource, ProjectionWidths
 
@@ -201,7 +201,7 @@ class MonotonicWindow(GlobalAttention):
         last = mask.sum(-1)[:, 0] - 1  # (B, 1)
         centre = (state[:, None] + torch.arange(query.shape[1], device=mask.device)).minimum(last)  # (B, T)
         near = center_offsets(centre[:, None], mask).abs() <= self.window  # (B, 1, T, S)
-        return LocalMask(mask & near, None, state + real.sum(1))
+        return LocalMask(open_empty_rows(mask & near), None, state + real.sum(1))
 
 
 class PredictedWindow(GlobalAttention):
@@ -221,7 +221,7 @@ class PredictedWindow(GlobalAttention):
         part = part.to(torch.promote_types(part.dtype, torch.float32))  # bfloat16 has no odd position above 256
         distance = center_offsets(part * mask.sum(-1), mask)  # (B, H, T, S)
         fade = torch.exp(-2 * (distance / self.window).square())  # the deviation is window / 2
-        return LocalMask(mask & (distance.abs() <= self.window), fade, state)
+        return LocalMask(open_empty_rows(mask & (distance.abs() <= self.window)), fade, state)
 
 
 def center_offsets(centre: Tensor, mask: Tensor) -> Tensor:

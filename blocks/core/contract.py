@@ -15,8 +15,8 @@ The three laws (`composer.testing` checks them, and more, over every block and e
        position.
 
 State is a value: a tensor or a tuple of states, every leaf with the batch first. Nothing is kept on `self`, nothing
-is changed in place, and a leaf that a step does not change is handed on as the same tensor (a beam search then
-knows that it need not be reordered). No `.item()`, no `.cpu()`, no shape that depends on a value.
+is changed in place (a cache that grows does so by `cache.append`, where no state sees it), and a leaf that a step does
+not change is handed on as the same tensor (a beam search then knows that it need not be reordered). No `.item()`, no `.cpu()`, no shape that depends on a value.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
@@ -294,7 +295,8 @@ class Context(NamedTuple):
 
     `records` and `penalties` are None unless somebody asked; `progress` is the fraction of training done; `facts` are
     the places in a story of what bears the answer, in order, -1 for none, and are known in training only; `path` is the
-    block's, known where there are records; `iterations` has the iteration of each `repeat` around it, outermost first.
+    block's, known where there are records; `iterations` has the iteration of each `repeat` around it, outermost first;
+    `memo` has the results of `once`, which are those of one call of the model.
     """
 
     mask: Tensor  # (B, T) bool, True = a real token; of a grid (B, T, W)
@@ -306,6 +308,19 @@ class Context(NamedTuple):
     facts: Tensor | None = None  # (B, F)
     path: Path = ()
     iterations: tuple[int, ...] = ()
+    memo: dict[Any, Any] | None = None
+
+    def once(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return `function(*arguments)`, computed for the first of the blocks that ask for it with the same tensors.
+
+        For what needs no gradient and is alike in all layers: masks, positions, angles.
+        """
+        if self.memo is None or torch.compiler.is_compiling():  # the compiler finds what is computed twice
+            return function(*arguments)
+        key = (function, *(id(value) if isinstance(value, Tensor) else value for value in arguments))
+        if key not in self.memo:
+            self.memo[key] = function(*arguments), arguments  # which keeps their ids from being used again
+        return self.memo[key][0]
 
     def read(self, name: str) -> Output:
         """Return the output or memory called `name`; `Site.read` has made sure that there is one."""

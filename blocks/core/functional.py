@@ -67,6 +67,21 @@ def weight_norms(direction: Tensor) -> Tensor:
     return torch.linalg.vector_norm(direction.flatten(1), dim=1)
 
 
+def apply_dropout(x: Tensor, rate: float, training: bool) -> Tensor:
+    """In training, set each value to zero with probability `rate`, and divide the others by 1 - rate."""
+    return F.dropout(x, rate) if training and rate else x
+
+
+def no_positions(mask: Tensor) -> Tensor:
+    """Return how many positions there were before the first one: (B, T) -> (B,)"""
+    return mask.new_zeros(len(mask), dtype=torch.long)
+
+
+def count_positions(before: Tensor, mask: Tensor) -> Tensor:
+    """Return how many real positions there were, after those of `mask` too: (B,), (B, T) -> (B,)"""
+    return before + mask.sum(1)
+
+
 def last_positions(x: Tensor, count: Tensor, length: int) -> Tensor:
     """Return each row's last `length` positions before its padding.
 

@@ -60,7 +60,9 @@ class Stack(Block):
             if context.records is not None:
                 context = context._replace(path=block.path)
             x, after, *nested = block(x, before, context)
-            context = context._replace(mask=block.mask(context.mask))
+            mask = block.mask(context.mask)
+            if mask is not context.mask:
+                context = context._replace(mask=mask)
             named = dict(nested[0]) if nested else {}
             if name is not None:
                 named[name] = Output(x, context.mask, after)

@@ -6,9 +6,12 @@ with the one `select`. A sequence of n tokens costs n steps.
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence, Sized
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -60,6 +63,7 @@ def decode_all(
     Raises:
         RunError: If the models cannot form an ensemble, or if the method does not suit them or has no n answers.
     """
+    keep_freed_memory()
     count = len(next(iter(sources.values()))) if sources else len(prefixes or ())
     prefixes, numbers = prefixes or [()] * count, numbers or range(count)
     lengths = {key: [*map(num_positions, rows)] for key, rows in sources.items()}
@@ -80,6 +84,18 @@ def decode_all(
             for at, answers in zip(places, decoder(search, **settings), strict=True):
                 results[at] = answers
     return best_over_lengths(queries, results, n_best)
+
+
+@functools.cache
+def keep_freed_memory() -> None:
+    """Tell glibc to keep freed memory: the next step asks for it again. Does nothing on other systems."""
+    if not sys.platform.startswith("linux"):
+        return
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+        mallopt(-3, (1 << 31) - 1)  # M_MMAP_THRESHOLD
+        mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
+        mallopt(-2, 64 << 20)  # M_TOP_PAD
 
 
 def length_queries(

@@ -257,24 +257,24 @@ class EncoderDecoder(nn.Module):
         memories: dict[str, Output] = {}
         for key, encoder in self.readers().items():
             mask = sources[key] != PAD  # (B, S)
-            memories |= encoder(sources[key], memories, Context(mask, {}, memories, *inputs), target_mask)
+            memories |= encoder(sources[key], memories, Context(mask, {}, memories, *inputs, memo={}), target_mask)
         return memories
 
     def start(self, memories: Mapping[str, Output], batch: int) -> State:
         """Return the decoder's state before the first position, for `batch` rows."""
         x = self._zeros(batch, 1, self.output.in_features)
         mask = torch.ones(batch, 1, dtype=torch.bool, device=x.device)
-        state = self.decoder.start(x, Context(mask, {}, memories))
+        state = self.decoder.start(x, Context(mask, {}, memories, memo={}))
         return state if self.length is None else (state, mask.new_zeros(batch, dtype=torch.long))
 
     def step(self, ids: Tensor, state: State, memories: Mapping[str, Output]) -> tuple[Tensor, State]:
         """Decode any number of positions from a state. ids: (B, T), padded on the right -> logits (B, T, V), state."""
-        return self._decode(ids, state, Context(ids != PAD, {}, memories))
+        return self._decode(ids, state, Context(ids != PAD, {}, memories, memo={}))
 
     def forward(self, sources: Mapping[str, Tensor], target: Tensor, inputs: StepInputs = NOTHING) -> Tensor:
         """Return the logits of all positions at once, as in training. target: bos and answer, (B, T) -> (B, T, V)."""
         memories = self.encode(sources, inputs, target != PAD)
-        context = Context(target != PAD, {}, memories, *inputs)
+        context = Context(target != PAD, {}, memories, *inputs, memo={})
         return self._decode(target, self.start(memories, target.shape[0]), context)[0]
 
     def _decode(self, ids: Tensor, state: State, context: Context) -> tuple[Tensor, State]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -31,6 +32,7 @@ LAWS: Mapping[str, Callable[[Case], None]] = {
         block_laws.start_ignores_values,
         block_laws.initial_output,
         block_laws.reordering,
+        block_laws.kept_states,
         block_laws.causality,
         block_laws.chunks,
         block_laws.ragged_chunks,
@@ -50,7 +52,7 @@ LAWS: Mapping[str, Callable[[Case], None]] = {
 }
 """Every law by its name, but `settings`, which looks at all variants together."""
 
-CAUSAL = frozenset({"causality", "chunks", "ragged_chunks", "unchanged_leaves"})
+CAUSAL = frozenset({"causality", "chunks", "ragged_chunks", "kept_states", "unchanged_leaves"})
 """Laws of causal sites; an encoder's block sees everything, once."""
 
 PLACES: tuple[Place, ...] = ("decoder", "encoder")
@@ -108,7 +110,7 @@ def check_model(model: EncoderDecoder) -> None:
     for law in (model_laws.training, model_laws.bfloat16, model_laws.saving, model_laws.searching):
         law(copy.deepcopy(model).eval())
     exact = copy.deepcopy(model).eval().double()
-    with torch.no_grad():
+    with torch.no_grad(), patch("blocks.core.cache.SMALL", 0):
         laws = (model_laws.chunks, model_laws.ragged_chunks, model_laws.causality, model_laws.padding)
         for law in (*laws, model_laws.reordering, module_laws.model_lifting):
             law(exact)

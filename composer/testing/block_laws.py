@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TypeVar
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -175,6 +176,21 @@ def reordering(case: Case) -> None:
     reordered, straight = reorder_state(made.state, index), run(block, future, made.state)
     mine = run(block, rows(future, index), reordered).y
     expect_equal(case, "reordering", mine, straight.y[index], "after a reordering of the rows")
+
+
+def kept_states(case: Case) -> None:
+    """Check that a state can be gone on from again and reordered while decoding, which appends to caches in place."""
+    block, batch = case.exact(), random_batch(case)
+    future, index = next_positions(case, batch), torch.tensor([3, 0, 0, 4, 1])
+    expected = run(block, future, run(block, future, run(block, batch).state).state).y
+    with torch.inference_mode(), patch("blocks.core.cache.SMALL", 0):
+        kept = run(block, batch).state
+        after = run(block, future, kept).state
+        again = run(block, map_outputs(future, lambda output: output._replace(states=-output.states)), kept).state
+        reordered = run(block, rows(future, index), reorder_state(after, index)).y
+        expect_equal(case, "kept_states", run(block, future, after).y, expected, "after another step from the state")
+        expect_equal(case, "kept_states", reordered, expected[index], "after a reordering of the rows")
+        run(block, future, again)
 
 
 def unchanged_leaves(case: Case) -> None:

@@ -45,6 +45,7 @@ LOOK_FOR = {
     "no_side_effects": "an in-place operation on what arrives, or an attribute that `forward` sets; return it as state",
     "start_ignores_values": "`start` that computes with x; it may use its batch size, type and device only",
     "initial_output": "`initial_output` that ignores a copied state, or reads another part of it than `forward`",
+    "kept_states": "a state that is changed in place when there are no gradients",
     "reordering": "a state with a leaf that is no tensor or does not have the batch first, or one shared by all rows",
     "causality": "a softmax, mean, norm or convolution over time without a causal mask or left padding",
     "chunks": "a position or a sum that starts at 0 in every chunk and is not carried in the state",

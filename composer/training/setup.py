@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import logging
 import secrets
-import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -28,6 +25,7 @@ from composer.data.sampler import ResumableBatchSampler
 from composer.data.sources import DataSource, is_endless
 from composer.errors import RecipeError, RunError
 from composer.fingerprint import check_checkpoint, fingerprint_pairs, initial_weights
+from composer.inference.decode import keep_freed_memory
 from composer.inference.run import open_run
 from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe
@@ -364,14 +362,3 @@ def silence_lightning() -> None:
     warnings.filterwarnings("ignore", message=".*LeafSpec.*")
     warnings.filterwarnings("ignore", module="pytorch_lightning.*", category=UserWarning)
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-
-
-def keep_freed_memory() -> None:
-    """Tell glibc to keep freed memory: the next training step asks for it again. Does nothing on other systems."""
-    if not sys.platform.startswith("linux"):
-        return
-    with suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL("libc.so.6").mallopt
-        mallopt(-3, (1 << 31) - 1)  # M_MMAP_THRESHOLD
-        mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
-        mallopt(-2, 64 << 20)  # M_TOP_PAD

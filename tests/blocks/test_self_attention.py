@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from blocks.core.attention import apply_rotary
+from blocks.core.attention import apply_rotary, rotary_angles
 from blocks.core.contract import BlockError
 from blocks.self_attention import SelfAttention
 from tests.blocks.single_block import close, context_of, keeps_chunks, mask_of, run, site_of
@@ -94,10 +94,13 @@ def turned(x: Tensor, at: int) -> Tensor:
 
 
 def test_rotary_scores_depend_on_the_distance_alone() -> None:
-    query, key = torch.randn(1, 1, 1, 6), torch.randn(1, 1, 1, 6)
+    query, key, one = torch.randn(1, 1, 1, 1, 6), torch.randn(1, 1, 1, 1, 6), torch.ones(1, 1, dtype=torch.bool)
+
+    def turn(x: Tensor, at: int) -> Tensor:
+        return apply_rotary(x, *rotary_angles(one, torch.tensor([at]), 6))
 
     def score(at: int, other: int) -> Tensor:
-        return (apply_rotary(query, torch.tensor([[at]])) * apply_rotary(key, torch.tensor([[other]]))).sum()
+        return (turn(query, at) * turn(key, other)).sum()
 
     close(score(5, 2), score(105, 102))
     close(score(7, 7), (query * key).sum())

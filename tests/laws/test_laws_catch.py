@@ -171,6 +171,12 @@ class ChangesInPlace(Sum):
         return y, (total, after[1])
 
 
+class ChangesInPlaceWhileDecoding(Sum):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, (total, count) = super().forward(x, state, context)
+        return y, ((total if torch.is_grad_enabled() else state[0].copy_(total)), count)
+
+
 class Idle(Sum):
     def __init__(self, site: Site, *, scale: Count = 2) -> None:
         super().__init__(site, scale=scale)
@@ -304,6 +310,7 @@ BROKEN: list[tuple[type[Block], str]] = [
     (KeepsOnSelf, "no_side_effects"),
     (CountsOnSelf, "no_side_effects"),
     (ChangesInPlace, "no_side_effects"),
+    (ChangesInPlaceWhileDecoding, "kept_states"),
     (StopsAtAGrid, "grid_or_refusal"),
     (RefusesWithoutHelp, "grid_or_refusal"),
     (LeavesGaps, "shapes"),

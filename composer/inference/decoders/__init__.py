@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from blocks.core.cache import take_rows
 from blocks.core.contract import Output, State
 from composer.errors import RunError
 from composer.model.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, has_state, state_leaves
@@ -201,10 +202,18 @@ def reorder_state(state: State, rows: Tensor, unchanged: Unchanged | None = None
     a tensor in place, so a leaf that is still the very tensor that was there when the beams of a sequence were copies
     of one row has equal rows for all of them: to reorder it would be to copy it. To compare with the step before would
     not do: a leaf may be changed by one step, reordered, and left alone by the next.
+    A leaf that several blocks share is copied once, and shared again.
     """
-    if isinstance(state, Tensor):
-        return state if unchanged and id(state) in unchanged else state.index_select(0, rows)
-    return tuple(reorder_state(part, rows, unchanged) for part in state)
+    reordered = dict(unchanged or {})
+
+    def reorder(part: State) -> State:
+        if isinstance(part, tuple):
+            return tuple(map(reorder, part))
+        if id(part) not in reordered:
+            reordered[id(part)] = take_rows(part, rows)
+        return reordered[id(part)]
+
+    return reorder(state)
 
 
 class LazyRows(Mapping[str, Output]):

@@ -164,7 +164,11 @@ def finished_hypotheses(
     search: Search, beams: Beams, done: Tensor, step: int, length_penalty: float, results: dict[int, list[Hypothesis]]
 ) -> dict[int, list[Hypothesis]]:
     """Return the hypotheses of the sequences that are done and not yet in `results`, by row."""
-    here = [at for at in done.nonzero()[:, 0].tolist() if int(beams.row[at]) not in results]
+    here = [
+        at
+        for at, (row, over) in enumerate(zip(beams.row.tolist(), done.tolist(), strict=True))
+        if over and row not in results
+    ]
     if not here:
         return {}
     of = Beams(*reorder_state(beams, torch.tensor(here, device=done.device)))

@@ -1,0 +1,55 @@
+"""Key-value caches that grow with every step: no step copies what came before, and no state that was kept changes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+ROOM = 32
+"""Positions, at least, for which a cache has room when it is allocated."""
+SMALL = 1 << 15
+"""Numbers below which a copy costs less than to find the room for them."""
+
+
+class Cache:
+    """Memory behind a tensor, longer than that along one dimension; `used` is how much of it some tensor shows."""
+
+    def __init__(self, before: Tensor, dim: int, length: int) -> None:
+        shape = [*before.shape]
+        shape[dim] = length
+        self.memory, self.dim, self.used = before.new_empty(shape), dim, before.shape[dim]
+
+    def first(self, length: int) -> Tensor:
+        """Return a view of the first `length` positions, which knows the cache."""
+        view = self.memory.narrow(self.dim, 0, length)
+        view.cache = self  # type: ignore[attr-defined]
+        return view
+
+
+def append(before: Tensor, new: Tensor, dim: int) -> Tensor:
+    """Return `torch.cat((before, new), dim)`; without gradients, write `new` into room that was left behind `before`.
+
+    Room is written to once, so that whoever keeps `before` may go on from it again: then it is copied.
+    """
+    if before.numel() < SMALL or torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return torch.cat((before, new), dim)
+    length, total = before.shape[dim], before.shape[dim] + new.shape[dim]
+    cache = getattr(before, "cache", None)
+    if cache is None or cache.used != length or total > cache.memory.shape[dim]:
+        cache = Cache(before, dim, max(ROOM, 2 * total))
+        cache.first(length).copy_(before)
+    cache.memory.narrow(dim, length, new.shape[dim]).copy_(new)
+    cache.used = total
+    return cache.first(total)
+
+
+def take_rows(leaf: Tensor, rows: Tensor) -> Tensor:
+    """Return `leaf[rows]`, with room behind it where there was some."""
+    cache = getattr(leaf, "cache", None)
+    if cache is None or torch.is_grad_enabled():
+        return leaf.index_select(0, rows)
+    length, size = leaf.shape[cache.dim], cache.memory.shape[cache.dim]
+    copy = Cache(leaf[:1].expand(len(rows), *leaf.shape[1:]), cache.dim, size if length < size else 2 * size)
+    view = copy.first(length)
+    torch.index_select(leaf, 0, rows, out=view)
+    return view
