@@ -14,9 +14,10 @@ The three laws (`composer.testing` checks them, and more, over every block and e
     3. In an encoder x is whole and the state is `start`'s; the last state is the one after each row's last real
        position.
 
-State is a value: a tensor or a tuple of states, every leaf with the batch first. Nothing is kept on `self`, nothing
-is changed in place (a cache that grows does so by `cache.append`, where no state sees it), and a leaf that a step does
-not change is handed on as the same tensor (a beam search then knows that it need not be reordered). No `.item()`, no `.cpu()`, no shape that depends on a value.
+State is a value: a tensor or a tuple of states, every leaf with the batch first. Nothing is kept on `self`, and nothing
+is changed in place; a cache that grows does so by `cache.append`, where no other state sees it. A leaf that a step does
+not change is handed on as the same tensor: a beam search then knows that it need not be reordered. No `.item()`, no
+`.cpu()`, no shape that depends on a value.
 """
 
 from __future__ import annotations
