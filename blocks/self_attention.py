@@ -120,8 +120,8 @@ class SelfAttention(Block):
         attended = self._attend(query, pairs, seen, context)
         if self.window is None:
             return attended, (pairs, seen)
-        kept = last_positions(pairs.transpose(1, 3), context.mask.sum(1), self.window - 1).transpose(1, 3)
-        return attended, (kept, context.once(last_slots, seen, context.mask, self.window - 1))
+        last = last_positions(pairs.transpose(1, 3), context.mask.sum(1), self.window - 1).transpose(1, 3)
+        return attended, (last, context.once(last_slots, seen, context.mask, self.window - 1))
 
     def _attend(self, query: Tensor, pairs: Tensor, seen: Tensor, context: Context) -> Tensor:
         """Return what the queries, the last of the slots, read of those of `seen` (B, N) that they may see."""

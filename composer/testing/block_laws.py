@@ -184,9 +184,9 @@ def kept_states(case: Case) -> None:
     future, index = next_positions(case, batch), torch.tensor([3, 0, 0, 4, 1])
     expected = run(block, future, run(block, future, run(block, batch).state).state).y
     with torch.inference_mode(), patch("blocks.core.cache.SMALL", 0):
-        kept = run(block, batch).state
-        after = run(block, future, kept).state
-        again = run(block, map_outputs(future, lambda output: output._replace(states=-output.states)), kept).state
+        state = run(block, batch).state
+        after = run(block, future, state).state
+        again = run(block, map_outputs(future, lambda output: output._replace(states=-output.states)), state).state
         reordered = run(block, rows(future, index), reorder_state(after, index)).y
         expect_equal(case, "kept_states", run(block, future, after).y, expected, "after another step from the state")
         expect_equal(case, "kept_states", reordered, expected[index], "after a reordering of the rows")
