@@ -18,92 +18,34 @@ cheap: torch is imported by the first call that needs a model.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from composer.api import (
-        blocks,
-        build,
-        check,
-        data_loader,
-        diff,
-        draw,
-        export,
-        fingerprints,
-        leaderboard,
-        plan,
-        schema,
-        sweep,
-        sweep_points,
-        train,
-        translate,
-    )
-    from composer.cli.new_recipe import new
-    from composer.errors import ComposerError, DataError, Fault, RecipeError, RunError
-    from composer.evaluation import evaluate
-    from composer.hub.pack import pack
-    from composer.hub.pull import pull
-    from composer.inference.run import Run, open_run
-    from composer.recipe.own_blocks import block
-    from composer.recipe.recipe import Recipe, load
-    from composer.testing import check_block
-    from composer.viz.report import report
-
-__all__ = [
-    "ComposerError",
-    "DataError",
-    "Fault",
-    "Recipe",
-    "RecipeError",
-    "Run",
-    "RunError",
-    "block",
-    "blocks",
-    "build",
-    "check",
-    "check_block",
-    "data_loader",
-    "diff",
-    "draw",
-    "evaluate",
-    "export",
-    "fingerprints",
-    "leaderboard",
-    "load",
-    "new",
-    "open_run",
-    "pack",
-    "plan",
-    "pull",
-    "report",
-    "schema",
-    "sweep",
-    "sweep_points",
-    "train",
-    "translate",
-]
+import importlib
+from typing import Any
 
 _HOMES = {
-    **dict.fromkeys(("ComposerError", "DataError", "Fault", "RecipeError", "RunError"), "composer.errors"),
-    **dict.fromkeys(("Recipe", "load"), "composer.recipe.recipe"),
-    **dict.fromkeys(("Run", "open_run"), "composer.inference.run"),
-    "block": "composer.recipe.own_blocks",
-    "check_block": "composer.testing",
-    "evaluate": "composer.evaluation",
-    "report": "composer.viz.report",
-    "new": "composer.cli.new_recipe",
-    "pack": "composer.hub.pack",
-    "pull": "composer.hub.pull",
+    "composer.api": (
+        *("blocks", "build", "check", "data_loader", "diff", "draw", "export", "fingerprints", "leaderboard", "plan"),
+        *("schema", "sweep", "sweep_points", "train", "translate"),
+    ),
+    "composer.cli.new_recipe": ("new",),
+    "composer.errors": ("ComposerError", "DataError", "Fault", "RecipeError", "RunError"),
+    "composer.evaluation": ("evaluate",),
+    "composer.hub.pack": ("pack",),
+    "composer.hub.pull": ("pull",),
+    "composer.inference.run": ("Run", "open_run"),
+    "composer.recipe.own_blocks": ("block",),
+    "composer.recipe.recipe": ("Recipe", "load"),
+    "composer.testing": ("check_block",),
+    "composer.viz.report": ("report",),
 }
-"""The modules of public names; any other is in `composer.api`."""
+"""The public names by their modules; type checkers read them in `__init__.pyi`."""
+__all__ = sorted(name for names in _HOMES.values() for name in names)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'composer' has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(_HOMES.get(name, "composer.api")), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
+    raise AttributeError(f"module 'composer' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

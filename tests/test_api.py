@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import inspect
 import subprocess
@@ -85,6 +86,13 @@ def test_a_function_has_types_and_a_docstring(name: str) -> None:
     assert all(item.annotation is not inspect.Parameter.empty for item in signature.parameters.values())
     assert name in composer.__all__
     assert name in dir(composer)
+
+
+def test_type_checkers_read_the_same_names() -> None:
+    stub = ast.parse(Path(composer.__file__).with_suffix(".pyi").read_text())
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    homes = {alias.name: node.module for node in imports for alias in node.names}
+    assert homes == {name: home for home, names in composer._HOMES.items() for name in names}
 
 
 def test_a_name_stays_a_function_whatever_is_imported(tmp_path: Path) -> None:

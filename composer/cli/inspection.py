@@ -11,8 +11,7 @@ import typer
 
 from composer import api
 from composer.cli import options
-from composer.cli.completion import complete_any, complete_block, complete_key
-from composer.cli.options import argument, option
+from composer.cli.options import argument, complete_any, complete_block, complete_key, option
 from composer.formatting import to_json
 
 commands = typer.Typer()

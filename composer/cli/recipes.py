@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from composer.cli import options
-from composer.cli.completion import complete_recipe
-from composer.cli.options import argument, option
+from composer.cli.options import argument, complete_recipe, option
 from composer.errors import ComposerError, Fault, count_faults
 from composer.formatting import format_bound, format_bytes, si
 from composer.recipe.metrics import format_score

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from composer.cli import options
-from composer.cli.completion import complete_any, complete_run
-from composer.cli.options import argument, option
+from composer.cli.options import argument, complete_any, complete_run, option
 from composer.errors import RunError
 from composer.hub.remotes import DEFAULT_MAX_GIB
 from composer.recipe.metrics import METRICS_BY_LENGTH, format_score, metric_of

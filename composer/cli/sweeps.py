@@ -10,8 +10,7 @@ import typer
 
 from composer import api
 from composer.cli import options
-from composer.cli.completion import complete_recipe
-from composer.cli.options import argument, option
+from composer.cli.options import argument, complete_recipe, option
 
 commands = typer.Typer()
 command = partial(options.with_examples, commands)

@@ -35,10 +35,10 @@ BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 MARK = re.compile(r"(?<=(\S))?([^\w\s])(?=(\w))?")
 """A punctuation mark, with the characters next to it."""
 
-Vocabulary = Annotated[int, Bounds(minimum=5, maximum=1_000_000)]
-"""Number of ids, with at least one beside the four special ones."""
-Pieces = Annotated[int, Bounds(minimum=300, maximum=1_000_000)]
-"""Number of ids, with room for 256 bytes and the four special ones."""
+Vocabulary = Annotated[int, Bounds(minimum=5, maximum=1_000_000), "ids at most, the four special ones included"]
+PIECES = "ids at most, the four special ones and 256 bytes included; 300 or more"
+Pieces = Annotated[int, Bounds(minimum=300, maximum=1_000_000), PIECES]
+Joint = Annotated[bool, "whether all sides share one vocabulary"]
 NumBits = Annotated[int, Bounds(minimum=1, maximum=12)]
 """Binary digits of a vector."""
 Mark = Literal[";", "?", ":", ",", "!", "|", "/", "#"]
@@ -119,8 +119,6 @@ class Word(TokenizerKind):
     Several spaces in a row become one.
 
     Settings:
-        size: ids at most, the four special ones included
-        joint: whether all sides share one vocabulary
         min_count: a rarer word is `unk`
         split: marks | spaces; with `spaces` the text is tokenised already, and a token is what stands between spaces
     """
@@ -129,7 +127,7 @@ class Word(TokenizerKind):
         self,
         *,
         size: Vocabulary = 10_000,
-        joint: bool = False,
+        joint: Joint = False,
         min_count: Count = 1,
         split: Literal["marks", "spaces"] = "marks",
     ) -> None:
@@ -156,14 +154,9 @@ class Word(TokenizerKind):
 
 
 class Char(TokenizerKind):
-    """Split text into characters, spaces included; the most frequent ones have ids, the others are `unk`.
+    """Split text into characters, spaces included; the most frequent ones have ids, the others are `unk`."""
 
-    Settings:
-        size: ids at most, the four special ones included
-        joint: whether all sides share one vocabulary
-    """
-
-    def __init__(self, *, size: Vocabulary = 10_000, joint: bool = False) -> None:
+    def __init__(self, *, size: Vocabulary = 10_000, joint: Joint = False) -> None:
         self.size, self.joint = size, joint
 
     def untrained(self) -> Tokenizer:
@@ -176,7 +169,7 @@ class Char(TokenizerKind):
 class BytePieces(TokenizerKind):
     """Kind whose tokens are pieces of the text's bytes (as in GPT-2): every text is encoded, and decoded exactly."""
 
-    def __init__(self, *, size: Pieces = 8_000, joint: bool = True) -> None:
+    def __init__(self, *, size: Pieces = 8_000, joint: Joint = True) -> None:
         self.size, self.joint = size, joint
 
     def untrained(self) -> Tokenizer:
@@ -189,12 +182,7 @@ class BytePieces(TokenizerKind):
 
 
 class Bpe(BytePieces):
-    """Merge byte pairs (BPE, Sennrich et al. 2016): frequent words whole, rare ones in pieces, never `unk`.
-
-    Settings:
-        size: ids at most, the four special ones and 256 bytes included; 300 or more
-        joint: whether all sides share one vocabulary
-    """
+    """Merge byte pairs (BPE, Sennrich et al. 2016): frequent words whole, rare ones in pieces, never `unk`."""
 
     model = models.BPE
 
@@ -203,12 +191,7 @@ class Bpe(BytePieces):
 
 
 class Unigram(BytePieces):
-    """Split text into the pieces of a unigram language model (Kudo 2018) on bytes; never `unk`. Two trainings differ.
-
-    Settings:
-        size: ids at most, the four special ones and 256 bytes included; 300 or more
-        joint: whether all sides share one vocabulary
-    """
+    """Split text into the pieces of a unigram language model on bytes (Kudo 2018); never `unk`. Trainings differ."""
 
     model = models.Unigram
 

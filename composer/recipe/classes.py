@@ -939,7 +939,7 @@ class Mbr(Decoder, word="mbr"):
         default 16.
     metric: sacreBLEU's score of a sentence by which they are compared; bleu is for words with spaces between;
         default 'chrf'.
-    temperature: what the logits are divided by, above 0; the lower, the more alike the samples; default 1.0.
+    temperature: what the logits are divided by, above 0; the lower, the more probable the tokens; default 1.0.
     top_p: draw among the fewest most probable tokens that have this much together (Holtzman et al. 2020).
     seed: where the random numbers start; default 1.
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
@@ -983,7 +983,7 @@ class Sample(Decoder, word="sample"):
 class Viterbi(Decoder, word="viterbi"):
     """Find the most probable answer of all, for a decoder that depends on the last token alone (Viterbi 1967).
 
-    max_length: tokens of an answer at most, eos included; default 512.
+    max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
         3.0.
     """
@@ -2296,7 +2296,7 @@ class IntegersTokenizer(Tokenizer, word="integers"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class UnigramTokenizer(Tokenizer, word="unigram"):
-    """Split text into the pieces of a unigram language model (Kudo 2018) on bytes; never `unk`. Two trainings differ.
+    """Split text into the pieces of a unigram language model on bytes (Kudo 2018); never `unk`. Trainings differ.
 
     size: ids at most, the four special ones and 256 bytes included; 300 or more; default 8000.
     joint: whether all sides share one vocabulary; default True.

@@ -180,6 +180,7 @@ def _renamed(*owners: str) -> Schema:
 def settings_schema(constructor: Callable[..., Any], defs: dict[str, Schema]) -> Schema:
     """Return the schema of a constructor's keyword-only arguments, described in its docstring.
 
+    A setting that several constructors share is described by a text in its annotation, `Annotated[float, "..."]`.
     Sections that the annotations name are added to `defs`.
     """
     description, meanings = _parse_docstring(constructor)
@@ -190,8 +191,10 @@ def settings_schema(constructor: Callable[..., Any], defs: dict[str, Schema]) ->
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
             continue
         name = parameter.name.rstrip("_")
-        schema, default = _hint_schema(hints[parameter.name], defs), parameter.default
-        properties[name] = {"description": meanings[name], **schema} if name in meanings else schema
+        hint, default = hints[parameter.name], parameter.default
+        schema, texts = _hint_schema(hint, defs), [note for note in typing.get_args(hint)[1:] if isinstance(note, str)]
+        meaning = meanings.get(name) or (texts[0] if texts and typing.get_origin(hint) is typing.Annotated else "")
+        properties[name] = {"description": meaning, **schema} if meaning else schema
         if default is inspect.Parameter.empty:
             required.append(name)
         elif default is not None:

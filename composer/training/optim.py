@@ -111,10 +111,17 @@ class EarlyStopping:
         return self.patience is not None and waited >= self.patience
 
 
-WarmupSteps = Annotated[float, Bounds(minimum=0.0)]
-"""A number of optimizer steps, 0 or more; a number below 1 is a share of the budget."""
-PositiveWarmup = Annotated[float, Bounds(above=0.0)]
-"""As WarmupSteps, but not 0."""
+WARMUP = "optimizer steps until the learning rate is reached; below 1, a share of the budget"
+WarmupSteps = Annotated[float, Bounds(minimum=0.0), WARMUP]
+PositiveWarmup = Annotated[float, Bounds(above=0.0), WARMUP]
+Final = Annotated[Proportion, "factor at the end of the budget"]
+LearningRate = Annotated[Positive, "the step size before the schedule's factor"]
+WeightDecay = Annotated[NonNegative, "L2 penalty added to the gradient"]
+Beta1 = Annotated[Rate, "decay of the mean of the gradients"]
+Beta2 = Annotated[Rate, "decay of the mean of their squares"]
+Epsilon = Annotated[Positive, "added to the denominator"]
+Momentum = Annotated[Rate, "share of the last step that is kept"]
+"""Settings that several schedules or optimizers have."""
 DecayFactor = Annotated[float, Bounds(above=0.0, below=1.0)]
 """A factor that makes smaller, above 0 and below 1."""
 Parameters = Sequence[Parameter]
@@ -146,41 +153,23 @@ def spent_after_warmup(at: Progress, warmup_steps: float) -> float:
 
 
 def inverse_sqrt(at: Progress, *, warmup_steps: PositiveWarmup = 400) -> float:
-    """Linear warm-up to 1, then the inverse square root of the step (Vaswani et al. 2017, section 5.3).
-
-    Settings:
-        warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget
-    """
+    """Linear warm-up to 1, then the inverse square root of the step (Vaswani et al. 2017, section 5.3)."""
     return warm_up(at, warmup_steps) / math.sqrt(max(1.0, count_warmups(at, warmup_steps)))
 
 
-def cosine(at: Progress, *, warmup_steps: WarmupSteps = 0, final: Proportion = 0.0) -> float:
-    """A linear warm-up, then half a cosine from 1 to `final` over the rest of the budget (Loshchilov & Hutter 2017).
-
-    Settings:
-        warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget
-        final: factor at the end of the budget
-    """
+def cosine(at: Progress, *, warmup_steps: WarmupSteps = 0, final: Final = 0.0) -> float:
+    """A linear warm-up, then half a cosine from 1 to `final` over the rest of the budget (Loshchilov & Hutter 2017)."""
     decay = 0.5 * (1 + math.cos(math.pi * spent_after_warmup(at, warmup_steps)))
     return warm_up(at, warmup_steps) * (final + (1 - final) * decay)
 
 
-def linear(at: Progress, *, warmup_steps: WarmupSteps = 0, final: Proportion = 0.0) -> float:
-    """A linear warm-up, then a straight line from 1 to `final` over the rest of the budget.
-
-    Settings:
-        warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget
-        final: factor at the end of the budget
-    """
+def linear(at: Progress, *, warmup_steps: WarmupSteps = 0, final: Final = 0.0) -> float:
+    """A linear warm-up, then a straight line from 1 to `final` over the rest of the budget."""
     return warm_up(at, warmup_steps) * (1 - (1 - final) * spent_after_warmup(at, warmup_steps))
 
 
 def constant(at: Progress, *, warmup_steps: WarmupSteps = 0) -> float:
-    """The learning rate as it is, after a linear warm-up.
-
-    Settings:
-        warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget
-    """
+    """The learning rate as it is, after a linear warm-up."""
     return warm_up(at, warmup_steps)
 
 
@@ -190,7 +179,6 @@ def plateau(at: Progress, *, factor: DecayFactor = 0.5, patience: Count = 2, war
     Settings:
         factor: what the learning rate is multiplied with
         patience: validations without a better loss before that
-        warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget
     """
     best, waited, cuts = math.inf, 0, 0
     for loss in at.losses:
@@ -212,7 +200,6 @@ def staircase(
     Settings:
         shares: where, as shares of the budget; one that stands there twice counts twice
         factor: what the learning rate is multiplied with at each
-        warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget
     """
     return warm_up(at, warmup_steps) * factor ** sum(at.spent >= share for share in shares)
 
@@ -231,21 +218,13 @@ def use_fused(parameters: Parameters) -> bool | None:
 def adam(
     parameters: Parameters,
     *,
-    learning_rate: Positive = 1e-3,
-    beta1: Rate = 0.9,
-    beta2: Rate = 0.98,
-    eps: Positive = 1e-9,
-    weight_decay: NonNegative = 0.0,
+    learning_rate: LearningRate = 1e-3,
+    beta1: Beta1 = 0.9,
+    beta2: Beta2 = 0.98,
+    eps: Epsilon = 1e-9,
+    weight_decay: WeightDecay = 0.0,
 ) -> Optimizer:
-    """Adam (Kingma & Ba 2015), with the second beta and eps of Vaswani et al. 2017, section 5.3.
-
-    Settings:
-        learning_rate: the step size before the schedule's factor
-        beta1: decay of the mean of the gradients
-        beta2: decay of the mean of their squares
-        eps: added to the denominator
-        weight_decay: L2 penalty added to the gradient
-    """
+    """Adam (Kingma & Ba 2015), with the second beta and eps of Vaswani et al. 2017, section 5.3."""
     betas, fused = (beta1, beta2), use_fused(parameters)
     return optim.Adam(parameters, learning_rate, betas, eps, weight_decay, fused=fused)
 
@@ -253,19 +232,15 @@ def adam(
 def adamw(
     parameters: Parameters,
     *,
-    learning_rate: Positive = 1e-3,
-    beta1: Rate = 0.9,
-    beta2: Rate = 0.98,
-    eps: Positive = 1e-9,
-    weight_decay: NonNegative = 0.01,
+    learning_rate: LearningRate = 1e-3,
+    beta1: Beta1 = 0.9,
+    beta2: Beta2 = 0.98,
+    eps: Epsilon = 1e-9,
+    weight_decay: WeightDecay = 0.01,
 ) -> Optimizer:
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019).
 
     Settings:
-        learning_rate: the step size before the schedule's factor
-        beta1: decay of the mean of the gradients
-        beta2: decay of the mean of their squares
-        eps: added to the denominator
         weight_decay: share of each weight taken away per unit of learning rate
     """
     betas, fused = (beta1, beta2), use_fused(parameters)
@@ -273,37 +248,31 @@ def adamw(
 
 
 def sgd(
-    parameters: Parameters, *, learning_rate: Positive = 0.1, momentum: Rate = 0.0, weight_decay: NonNegative = 0.0
+    parameters: Parameters,
+    *,
+    learning_rate: LearningRate = 0.1,
+    momentum: Momentum = 0.0,
+    weight_decay: WeightDecay = 0.0,
 ) -> Optimizer:
-    """Stochastic gradient descent.
-
-    Settings:
-        learning_rate: the step size before the schedule's factor
-        momentum: share of the last step that is kept
-        weight_decay: L2 penalty added to the gradient
-    """
+    """Stochastic gradient descent."""
     return optim.SGD(parameters, lr=learning_rate, momentum=momentum, weight_decay=weight_decay)
 
 
 def rmsprop(
     parameters: Parameters,
     *,
-    learning_rate: Positive = 1e-3,
+    learning_rate: LearningRate = 1e-3,
     decay: Rate = 0.99,
-    momentum: Rate = 0.0,
-    eps: Positive = 1e-8,
+    momentum: Momentum = 0.0,
+    eps: Epsilon = 1e-8,
     centered: bool = False,
-    weight_decay: NonNegative = 0.0,
+    weight_decay: WeightDecay = 0.0,
 ) -> Optimizer:
     """RMSProp; with `centered` and momentum the form of Graves 2013, equations 38 to 45.
 
     Settings:
-        learning_rate: the step size before the schedule's factor
         decay: decay of the mean of the squared gradients
-        momentum: share of the last step that is kept
-        eps: added to the denominator
         centered: divide by the gradients' deviation in place of their size
-        weight_decay: L2 penalty added to the gradient
     """
     return optim.RMSprop(parameters, learning_rate, decay, eps, weight_decay, momentum, centered)
 
@@ -311,10 +280,10 @@ def rmsprop(
 def adadelta(
     parameters: Parameters,
     *,
-    learning_rate: Positive = 1.0,
+    learning_rate: LearningRate = 1.0,
     decay: Rate = 0.95,
-    eps: Positive = 1e-6,
-    weight_decay: NonNegative = 0.0,
+    eps: Epsilon = 1e-6,
+    weight_decay: WeightDecay = 0.0,
 ) -> Optimizer:
     """Adadelta (Zeiler 2012), with the constants of Bahdanau et al. 2015.
 
@@ -322,7 +291,6 @@ def adadelta(
         learning_rate: factor of the step that the rule finds by itself
         decay: decay of the two running means
         eps: added under both roots
-        weight_decay: L2 penalty added to the gradient
     """
     return optim.Adadelta(parameters, lr=learning_rate, rho=decay, eps=eps, weight_decay=weight_decay)
 
@@ -330,18 +298,15 @@ def adadelta(
 def adagrad(
     parameters: Parameters,
     *,
-    learning_rate: Positive = 0.01,
+    learning_rate: LearningRate = 0.01,
     initial: NonNegative = 0.0,
-    eps: Positive = 1e-10,
-    weight_decay: NonNegative = 0.0,
+    eps: Epsilon = 1e-10,
+    weight_decay: WeightDecay = 0.0,
 ) -> Optimizer:
     """Adagrad (Duchi et al. 2011).
 
     Settings:
-        learning_rate: the step size before the schedule's factor
         initial: what the sum of squared gradients starts from
-        eps: added to the denominator
-        weight_decay: L2 penalty added to the gradient
     """
     return optim.Adagrad(
         parameters, learning_rate, weight_decay=weight_decay, initial_accumulator_value=initial, eps=eps

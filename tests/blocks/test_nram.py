@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.contract import BlockError, Record
-from blocks.core.register_machine import (
+from blocks.nram import (
     LOG_EPSILON,
     MODULES,
     Choices,
+    Nram,
     choice_entropy,
     choice_sizes,
     initial_machine,
@@ -22,7 +23,6 @@ from blocks.core.register_machine import (
     run_step,
     tape_from_stream,
 )
-from blocks.nram import Nram
 from tests.blocks.single_block import close, context_of, mask_of, run, site_of
 
 pytestmark = pytest.mark.usefixtures("float64")

@@ -11,10 +11,11 @@ import pytest
 
 from benchmarks.accepted import LINES
 from composer.api import check
-from composer.data import dry_run, tables
+from composer.data import tables
 from composer.data.encoding import encode_data
 from composer.data.sources import DataSource
 from composer.errors import ComposerError
+from composer.training import preflight
 from composer.training.preflight import check_recipe
 from tests.data.conftest import Make
 
@@ -179,7 +180,7 @@ def test_pairs_that_the_grid_cannot_answer_make_no_steps(make: Make, texts: Call
     train = texts(source=["a"] * 20, target=["a b c d"] * 19 + ["a"])
     recipe = make({"parallel": {"train": train}}, {**MODEL, "encoder": ["rnn"]})
     source = DataSource(recipe, recipe.folders())
-    every, some = (dry_run.dry_run(source, {"source": ratio}) for ratio in (0, 1))
+    every, some = (preflight.dry_run(source, {"source": ratio}) for ratio in (0, 1))
     assert every is not None
     assert some is not None
     assert (every.steps_per_epoch(5), some.steps_per_epoch(5)) == (20, 1)
@@ -195,12 +196,12 @@ def test_a_vocabulary_that_is_smaller_than_its_bound(make: Make, texts: Callable
 def test_of_a_large_corpus_a_sample_is_read_and_all_where_it_has_a_fault(
     make: Make, texts: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dry_run, "SAMPLED_PAIRS", 10)
+    monkeypatch.setattr(preflight, "SAMPLED_PAIRS", 10)
     long, short = ["a b c d"] * 99, ["a b c"]
     train = texts(source=long + short, target=long + short)
     encoded: list[int] = []
     monkeypatch.setattr(
-        dry_run, "encode_data", lambda source: encoded.append(len(source.pairs("train"))) or encode_data(source)
+        preflight, "encode_data", lambda source: encoded.append(len(source.pairs("train"))) or encode_data(source)
     )
     assert check_recipe(make({"parallel": {"train": train}, "max_length": 8}, MODEL)).parameters
     assert encoded == [10]

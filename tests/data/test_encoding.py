@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from composer.data import sources
-from composer.data.dry_run import dry_run
 from composer.data.encoding import MAX_TOKENS, OF_REFERENCES, load_data
 from composer.data.sources import DataSource
 from composer.errors import DataError
 from composer.recipe.recipe import load
+from composer.training.preflight import dry_run
 from composer.training.train import train
 
 

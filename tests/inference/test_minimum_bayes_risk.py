@@ -9,7 +9,7 @@ import pytest
 from composer.errors import RunError
 from composer.inference.decode import decode_all
 from composer.inference.decoders import Hypothesis, Search
-from composer.inference.decoders.minimum_bayes_risk import best_by_utility
+from composer.inference.decoders.sampling import best_by_utility
 from composer.recipe.metrics import METRICS
 from tests.inference.small_models import Written, model_of, sized
 

@@ -10,7 +10,6 @@ import torch
 
 from composer.api import check
 from composer.cli import main
-from composer.data.dry_run import dry_run
 from composer.data.sources import DataSource
 from composer.errors import RecipeError
 from composer.model import weights
@@ -19,7 +18,7 @@ from composer.model.encoder_decoder import example_ids, example_sources
 from composer.model.planner import plan
 from composer.recipe.recipe import load_text
 from composer.training import preflight
-from composer.training.preflight import check_recipe
+from composer.training.preflight import check_recipe, dry_run
 from composer.training.train import train
 from tests.training.tiny_recipes import TINY, Tiny
 

@@ -13,13 +13,13 @@ import importlib
 import math
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from blocks.core.cache import take_rows
-from blocks.core.contract import Output, State
+from blocks.core.contract import Count, Output, Positive, State
 from composer.errors import RunError
 from composer.model.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, has_state, state_leaves
 
@@ -292,6 +292,12 @@ def length_constraint(
     return LengthConstraint(*(torch.tensor(column, device=device) for column in columns))
 
 
+MaxLength = Annotated[Count, "tokens of an answer at most, eos included; a longer one is cut"]
+MAX_RATIO = "tokens of an answer at most for each token of its source, beside 50 that are always allowed"
+MaxRatio = Annotated[Positive, MAX_RATIO]
+NO_REPEAT = "no n-gram of this many tokens occurs twice in an answer, its forced prefix included"
+NoRepeatNgram = Annotated[Count | None, NO_REPEAT]
+"""Settings that several decoding methods have."""
 Decode = Callable[..., list[list[Hypothesis]]]
 """From a `Search` and settings, keyword-only, to the n best hypotheses of each row."""
 CountHypotheses = Callable[[Sequence[EncoderDecoder], Mapping[str, Any]], int]

@@ -7,9 +7,20 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from blocks.core.contract import Bounds, Count, NonNegative, Positive
+from blocks.core.contract import Bounds, NonNegative
 from composer.errors import RunError
-from composer.inference.decoders import COMPACT_BELOW, Hypothesis, Search, advance, decoder, prefill, reorder_state
+from composer.inference.decoders import (
+    COMPACT_BELOW,
+    Hypothesis,
+    MaxLength,
+    MaxRatio,
+    NoRepeatNgram,
+    Search,
+    advance,
+    decoder,
+    prefill,
+    reorder_state,
+)
 from composer.model.encoder_decoder import EOS, PAD
 
 MAX_BEAM = 1000
@@ -21,9 +32,9 @@ def beam(
     *,
     size: Annotated[int, Bounds(minimum=1, maximum=MAX_BEAM)] = 5,
     length_penalty: NonNegative = 0.6,
-    no_repeat_ngram: Count | None = None,
-    max_length: Count = 512,
-    max_ratio: Positive = 3.0,
+    no_repeat_ngram: NoRepeatNgram = None,
+    max_length: MaxLength = 512,
+    max_ratio: MaxRatio = 3.0,
 ) -> list[list[Hypothesis]]:
     """Beam search with a length penalty (Wu et al. 2016, section 7).
 
@@ -35,9 +46,6 @@ def beam(
     Settings:
         size: hypotheses side by side; 1 is greedy search
         length_penalty: exponent of ((5 + n) / 6); 0 ranks by the sum of log p, more favours longer answers
-        no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included
-        max_length: tokens of an answer at most, eos included; a longer one is cut
-        max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
     """
     if search.n_best > size:
         raise RunError.of(f"a beam of {size} has no {search.n_best} best answers", f"write `--beam {search.n_best}`")

@@ -1,34 +1,46 @@
-"""Greedy decoding and sampling: one hypothesis per row."""
+"""Greedy decoding and sampling, one hypothesis per row; minimum Bayes risk, which chooses among samples."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 from zlib import crc32
 
 import torch
 from torch import Tensor
 
 from blocks.core.contract import Bounds, Count, Positive, PositiveProportion
-from composer.inference.decoders import COMPACT_BELOW, Hypothesis, Search, advance, decoder, prefill, reorder_state
+from composer.errors import RunError
+from composer.inference.decoders import (
+    COMPACT_BELOW,
+    Hypothesis,
+    MaxLength,
+    MaxRatio,
+    NoRepeatNgram,
+    Search,
+    advance,
+    decoder,
+    prefill,
+    reorder_state,
+)
+from composer.inference.decoders.beam_search import MAX_BEAM
 from composer.model.encoder_decoder import EOS
+from composer.recipe.metrics import METRICS
 
-Seed = Annotated[int, Bounds(minimum=0, maximum=2**31 - 1)]
+Temperature = Annotated[Positive, "what the logits are divided by, above 0; the lower, the more probable the tokens"]
+TOP_P = "draw among the fewest most probable tokens that have this much together (Holtzman et al. 2020)"
+TopP = Annotated[PositiveProportion | None, TOP_P]
+Seed = Annotated[int, Bounds(minimum=0, maximum=2**31 - 1), "where the random numbers start"]
 Choose = Callable[[Tensor, int, Tensor], Tensor]
 """log p of the tokens (R, V), how many have been chosen, each row's place among all (R,) -> columns of log p (R,)."""
 
 
 @decoder(one_answer=True)
 def greedy(
-    search: Search, *, no_repeat_ngram: Count | None = None, max_length: Count = 512, max_ratio: Positive = 3.0
+    search: Search, *, no_repeat_ngram: NoRepeatNgram = None, max_length: MaxLength = 512, max_ratio: MaxRatio = 3.0
 ) -> list[list[Hypothesis]]:
-    """Greedy search: choose the most probable token at every position.
-
-    Settings:
-        no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included
-        max_length: tokens of an answer at most, eos included; a longer one is cut
-        max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
-    """
+    """Greedy search: choose the most probable token at every position."""
     search, limits = search._replace(no_repeat_ngram=no_repeat_ngram), search.limits(max_length, max_ratio)  # (B,)
     return [[finished] for finished in decode_single(search, lambda log_p, _, __: log_p.argmax(-1), limits, 1)]
 
@@ -37,24 +49,18 @@ def greedy(
 def sample(
     search: Search,
     *,
-    temperature: Positive = 1.0,
+    temperature: Temperature = 1.0,
     top_k: Count | None = None,
-    top_p: PositiveProportion | None = None,
+    top_p: TopP = None,
     seed: Seed = 1,
-    no_repeat_ngram: Count | None = None,
-    max_length: Count = 512,
-    max_ratio: Positive = 3.0,
+    no_repeat_ngram: NoRepeatNgram = None,
+    max_length: MaxLength = 512,
+    max_ratio: MaxRatio = 3.0,
 ) -> list[list[Hypothesis]]:
     """Sample tokens by their probability. A row's answers depend on the seed and its number, not on its batch.
 
     Settings:
-        temperature: what the logits are divided by, above 0; the lower, the more probable the tokens
         top_k: draw among this many most probable tokens only (Fan et al. 2018)
-        top_p: draw among the fewest most probable tokens that have this much together (Holtzman et al. 2020)
-        seed: where the random numbers start
-        no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included
-        max_length: tokens of an answer at most, eos included; a longer one is cut
-        max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
     """
     search, limits = search._replace(no_repeat_ngram=no_repeat_ngram), search.limits(max_length, max_ratio)
     uniforms = uniform_draws(search, seed, int(limits.max()))  # (B N, L)
@@ -156,3 +162,47 @@ def filter_top_k_top_p(values: Tensor, top_k: int | None, top_p: float | None) -
         outside = probabilities.cumsum(-1) - probabilities >= top_p  # the first token that reaches it is inside
         values = values.masked_fill(outside.scatter(1, tokens, outside), -torch.inf)
     return values
+
+
+@decoder(hypotheses=lambda models, settings: settings["samples"])
+def mbr(
+    search: Search,
+    *,
+    samples: Annotated[int, Bounds(minimum=2, maximum=MAX_BEAM)] = 16,
+    metric: Literal["chrf", "bleu"] = "chrf",
+    temperature: Temperature = 1.0,
+    top_p: TopP = None,
+    seed: Seed = 1,
+    no_repeat_ngram: NoRepeatNgram = None,
+    max_length: MaxLength = 512,
+    max_ratio: MaxRatio = 3.0,
+) -> list[list[Hypothesis]]:
+    """Minimum Bayes risk: the sample with the highest mean score against all samples (Eikema & Aziz 2020, section 5).
+
+    The mean over the samples is an estimate of the expected score of an answer, which its log-probability is not. Where
+    a model makes room for its answer, the answers of different lengths are compared by log-probability.
+
+    Settings:
+        samples: samples of each row, which are candidates and references at once; the time grows with their square
+        metric: sacreBLEU's score of a sentence by which they are compared; bleu is for words with spaces between
+    """
+    if search.n_best > samples:
+        fix = f"write `decoding.mbr.samples={search.n_best}` or more"
+        raise RunError.of(f"{samples} samples have no {search.n_best} best answers", fix)
+    drawing = {"temperature": temperature, "top_p": top_p, "seed": seed, "no_repeat_ngram": no_repeat_ngram}
+    rows = sample(search._replace(n_best=samples), **drawing, max_length=max_length, max_ratio=max_ratio)
+    return [best_by_utility(search, hypotheses, metric) for hypotheses in rows]
+
+
+def best_by_utility(search: Search, hypotheses: list[Hypothesis], metric: str) -> list[Hypothesis]:
+    """Return the n best of one row's samples by their mean score against all of them, each text once."""
+    texts = search.to_texts([hypothesis.ids for hypothesis in hypotheses])
+    counts, scorer = Counter(texts), METRICS[metric].scorer(of_sentences=True)
+    by_text = dict(zip(reversed(texts), reversed(hypotheses), strict=True))  # of each text the most probable
+    candidates = []
+    for text in counts:
+        total = sum(count * scorer.sentence_score(text, [other]).score for other, count in counts.items())
+        hypothesis, utility = by_text[text], total / len(texts)
+        candidates.append((utility, hypothesis._replace(normalised=hypothesis.score if search.sizes else utility)))
+    candidates.sort(key=lambda pair: -pair[0])
+    return [hypothesis for _, hypothesis in candidates[: search.n_best]]

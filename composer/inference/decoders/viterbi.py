@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from blocks.core.contract import Count, Positive
-from composer.inference.decoders import DecoderState, Hypothesis, Search, advance, decoder, prefill
+from composer.inference.decoders import DecoderState, Hypothesis, MaxLength, MaxRatio, Search, advance, decoder, prefill
 from composer.model.encoder_decoder import EOS, EncoderDecoder
 
 CELLS = 1 << 22
@@ -27,7 +26,7 @@ def reads_tokens(models: Sequence[EncoderDecoder]) -> bool:
     one_answer=True,
     hypotheses=lambda models, settings: models[0].vocabulary if reads_tokens(models) else 1,
 )
-def viterbi(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.0) -> list[list[Hypothesis]]:
+def viterbi(search: Search, *, max_length: MaxLength = 512, max_ratio: MaxRatio = 3.0) -> list[list[Hypothesis]]:
     """Find the most probable answer of all, for a decoder that depends on the last token alone (Viterbi 1967).
 
     best_t(v) = max over u of best_(t-1)(u) p_t(v | u). Such is the decoder of the Markovian Neural GPU, or one that
@@ -35,7 +34,6 @@ def viterbi(search: Search, *, max_length: Count = 512, max_ratio: Positive = 3.
 
     Settings:
         max_length: tokens of an answer at most, eos included
-        max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed
     """
     log_p, position, prefix_log_p = prefill(search)
     limits = search.limits(max_length, max_ratio)  # (B,)

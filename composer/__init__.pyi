@@ -1,0 +1,33 @@
+"""The public names for type checkers; `__init__.py` imports each when it is first used."""
+
+from composer.api import blocks as blocks
+from composer.api import build as build
+from composer.api import check as check
+from composer.api import data_loader as data_loader
+from composer.api import diff as diff
+from composer.api import draw as draw
+from composer.api import export as export
+from composer.api import fingerprints as fingerprints
+from composer.api import leaderboard as leaderboard
+from composer.api import plan as plan
+from composer.api import schema as schema
+from composer.api import sweep as sweep
+from composer.api import sweep_points as sweep_points
+from composer.api import train as train
+from composer.api import translate as translate
+from composer.cli.new_recipe import new as new
+from composer.errors import ComposerError as ComposerError
+from composer.errors import DataError as DataError
+from composer.errors import Fault as Fault
+from composer.errors import RecipeError as RecipeError
+from composer.errors import RunError as RunError
+from composer.evaluation import evaluate as evaluate
+from composer.hub.pack import pack as pack
+from composer.hub.pull import pull as pull
+from composer.inference.run import Run as Run
+from composer.inference.run import open_run as open_run
+from composer.recipe.own_blocks import block as block
+from composer.recipe.recipe import Recipe as Recipe
+from composer.recipe.recipe import load as load
+from composer.testing import check_block as check_block
+from composer.viz.report import report as report
