@@ -27,7 +27,7 @@ from composer.recipe.own_blocks import check_recorded_blocks
 from composer.recipe.recipe import Recipe, load, load_text
 from composer.run_dir import HASHED, RESUME, RunDir, invalid_checkpoint, read_checkpoint
 
-PACKAGES: tuple[str, ...] = (
+PACKAGES = [
     "seqcomposer",
     "torch",
     "pytorch-lightning",
@@ -35,8 +35,10 @@ PACKAGES: tuple[str, ...] = (
     "tokenizers",
     "datasets",
     "num2words",
-)
-PACKAGES += ("safetensors", "sacrebleu", "wandb")
+    "safetensors",
+    "sacrebleu",
+    "wandb",
+]
 HASHED_LINES = 10_000  # lines that are hashed at once
 
 InitialWeights = dict[str, str]

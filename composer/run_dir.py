@@ -187,6 +187,9 @@ def mapping_of(check: Check = _is_scalar, *required: str, **checks: Check) -> Ch
     )
 
 
+_REPRODUCES = {"run": is_text, "fingerprint": is_hash, "weights_sha256": _optional(is_hash), "message": is_text}
+_REPRODUCES |= {"differs": _list_of(is_text), "same": _optional(_is_bool)}
+_SCORES = dict.fromkeys(("bleu", "exact_match", "positional_accuracy", "bits"), _is_number)
 RECORD: Mapping[str, Check] = {
     **dict.fromkeys(("name", "status", "started_at", "ended_at", "wandb_id"), is_text),
     **dict.fromkeys(("seed", "parameters", "steps"), is_count),
@@ -200,18 +203,7 @@ RECORD: Mapping[str, Check] = {
     "start_from": _optional(is_text),
     "initial_weights": _optional(mapping_of(is_hash, "weights", "tokenizer")),
     "transferred": _optional(mapping_of(mapping_of(is_count), "taken", "new")),
-    "reproduces": _optional(
-        mapping_of(
-            _is_scalar,
-            *("run", "weights_sha256", "differs"),
-            run=is_text,
-            fingerprint=is_hash,
-            weights_sha256=_optional(is_hash),
-            differs=_list_of(is_text),
-            same=_optional(_is_bool),
-            message=is_text,
-        )
-    ),
+    "reproduces": _optional(mapping_of(_is_scalar, "run", "weights_sha256", "differs", **_REPRODUCES)),
     "resumed_with": _list_of(is_text),
     "budgets": _list_of(mapping_of(_is_number, until_step=is_count, validated=_is_bool)),
     "finished_early": _is_bool,
@@ -227,16 +219,7 @@ RECORD: Mapping[str, Check] = {
     "checkpoints_used": mapping_of(_is_scalar, "how", "checkpoints", how=is_text, checkpoints=_list_of(is_text)),
     "scores": mapping_of(_optional(_is_number)),
     "signatures": mapping_of(is_text),
-    "by_length": mapping_of(
-        _list_of(
-            mapping_of(
-                _is_scalar,
-                "lines",
-                lines=is_count,
-                **dict.fromkeys(("bleu", "exact_match", "positional_accuracy", "bits"), _is_number),
-            )
-        )
-    ),
+    "by_length": mapping_of(_list_of(mapping_of(_is_scalar, "lines", lines=is_count, **_SCORES))),
 }
 """Checks of run.json by key; a missing key is not missed here, and other keys may hold any plain data."""
 

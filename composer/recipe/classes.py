@@ -983,7 +983,7 @@ class Sample(Decoder, word="sample"):
 class Viterbi(Decoder, word="viterbi"):
     """Find the most probable answer of all, for a decoder that depends on the last token alone (Viterbi 1967).
 
-    max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
+    max_length: tokens of an answer at most, eos included; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
         3.0.
     """
