@@ -27,18 +27,8 @@ from composer.recipe.own_blocks import check_recorded_blocks
 from composer.recipe.recipe import Recipe, load, load_text
 from composer.run_dir import HASHED, RESUME, RunDir, invalid_checkpoint, read_checkpoint
 
-PACKAGES = [
-    "seqcomposer",
-    "torch",
-    "pytorch-lightning",
-    "numpy",
-    "tokenizers",
-    "datasets",
-    "num2words",
-    "safetensors",
-    "sacrebleu",
-    "wandb",
-]
+PACKAGES = "seqcomposer torch pytorch-lightning numpy tokenizers datasets num2words safetensors sacrebleu wandb"
+"""Packages that affect a run's result."""
 HASHED_LINES = 10_000  # lines that are hashed at once
 
 InitialWeights = dict[str, str]
@@ -234,9 +224,9 @@ def run_fingerprints(run: RunDir) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that affect a run's result."""
+    """Return the versions of Python and of PACKAGES."""
     known = {"python": platform.python_version()}
-    for package in PACKAGES:
+    for package in PACKAGES.split():
         with suppress(importlib.metadata.PackageNotFoundError):
             known[package] = importlib.metadata.version(package)
     return known
