@@ -212,13 +212,11 @@ def translate(
 
     Raises RunError, RecipeError and DataError.
     """
-    from composer.inference.run import translations
-
     ensemble = [*runs] if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
     opened = [_open_run(run, () if index else _as_list(overrides), checkpoint) for index, run in enumerate(ensemble)]
     if not opened:
         raise TypeError(f"this takes at least one run, not {runs!r:.80}")
-    return translations(opened, lines, beam, n_best, scores, prefix)
+    return opened[0].translate(lines, beam, n_best, scores, prefix, opened[1:])
 
 
 def _open_run(run: AnyRun | Seq2SeqModule, overrides: Sequence[str], checkpoint: str | int | None) -> Run:

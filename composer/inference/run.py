@@ -96,15 +96,22 @@ class Run:
         n_best: int = 1,
         scores: bool = False,
         prefix: Sequence[str] | None = None,
+        ensemble: Sequence[Run] = (),
     ) -> list[Any]:
         """Return the translation of each line, as the recipe decodes, or with a beam of this size: a list of texts.
 
         With several encoders a line has their texts in the recipe's order, with tabs between. Without any, a line is
         the beginning of a text, and the answer the whole text. A blank line stays empty. With `n_best` above 1 each
         line has a list, best first; with `scores` there are `Translation`s in place of texts. `prefix`: the text with
-        which each translation begins. Raises DataError and RunError.
+        which each translation begins. `ensemble`: runs that vote with this one. Raises DataError and RunError.
         """
-        return translations([self], lines, beam, n_best, scores, prefix)
+        check_aligned(lines, lines if prefix is None else prefix, "prefixes")
+        if n_best < 1:
+            raise RunError.of(f"there are no {n_best} best translations", "write `n_best=1` or more")
+        decoding = decoding_settings(self.recipe, beam)
+        results = translate_lines([self, *ensemble], lines, decoding, prefix, n_best)
+        rows = [list(row) if scores else [translation.text for translation in row] for row in results]
+        return rows if n_best > 1 else [row[0] for row in rows]
 
     def batch(self, lines: Sequence[str], targets: Sequence[str] | None = None) -> Batch:
         """Return the ids of pairs as one padded batch on the model's device, with bos and eos, as training has it.
@@ -256,23 +263,6 @@ def decoding_settings(recipe: Recipe, beam: int | None = None) -> Decoding:
     ((_, settings),) = recipe.decoding.items()
     shared = {name: value for name, value in settings.items() if name in beam_search.defaults}
     return {beam_search.name: {**shared, "size": beam}}
-
-
-def translations(
-    runs: Sequence[Run],
-    lines: Sequence[str],
-    beam: int | None = None,
-    n_best: int = 1,
-    scores: bool = False,
-    prefix: Sequence[str] | None = None,
-) -> list[Any]:
-    """Return translations in the form that `Run.translate` describes."""
-    check_aligned(lines, lines if prefix is None else prefix, "prefixes")
-    if n_best < 1:
-        raise RunError.of(f"there are no {n_best} best translations", "write `n_best=1` or more")
-    results = translate_lines(runs, lines, decoding_settings(runs[0].recipe, beam), prefix, n_best)
-    rows = [list(row) if scores else [translation.text for translation in row] for row in results]
-    return rows if n_best > 1 else [row[0] for row in rows]
 
 
 def translate_lines(

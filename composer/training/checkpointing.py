@@ -20,7 +20,6 @@ from pytorch_lightning import Trainer
 from pytorch_lightning.plugins import CheckpointIO
 from pytorch_lightning.trainer.connectors import checkpoint_connector
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from composer.atomic_io import atomic_open, atomic_write
 from composer.data.encoding import Data
@@ -51,6 +50,7 @@ from composer.run_dir import (
     read_checkpoint,
 )
 from composer.training.reproduce import ReproducedRun
+from composer.training.sharding import own_part
 
 History = Sequence[Mapping[str, float]]
 """The scores of every validation so far, each with its `step`."""
@@ -194,8 +194,7 @@ def has_finite_state(trainer: Trainer) -> bool:
     states = (state for optimizer in trainer.optimizers for state in optimizer.state.values())
     moments = (value for state in states for value in state.values() if isinstance(value, Tensor))
     values = chain(trainer.lightning_module.parameters(), moments)
-    own_parts = [(value.to_local() if isinstance(value, DTensor) else value).detach() for value in values]
-    bad = torch.stack([~part.isfinite().all() for part in own_parts]).sum()
+    bad = torch.stack([~own_part(value).isfinite().all() for value in values]).sum()
     return not trainer.strategy.reduce(bad, reduce_op="sum")
 
 

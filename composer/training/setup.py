@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
+import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -307,8 +308,8 @@ def resolve_devices(recipe: Recipe) -> dict[str, Any]:
     """Return accelerator, devices per machine, machines and strategy, with every `auto` of the recipe resolved.
 
     Under a launcher (torchrun, srun) devices and machines are what it started. Otherwise a CPU gets one process, whose
-    threads already use the whole machine. Raises RecipeError if the recipe contradicts the launcher, or asks a CPU for
-    `16-mixed`.
+    threads already use the whole machine, and a notebook one device. Raises RecipeError if the recipe contradicts the
+    launcher, asks a notebook for several devices, or a CPU for `16-mixed`.
     """
     machine = {key: recipe.trainer[key] for key in ("accelerator", "devices", "num_nodes", "strategy")}
     has_gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
@@ -325,6 +326,13 @@ def resolve_devices(recipe: Recipe) -> dict[str, Any]:
     elif on_cpu and machine["devices"] == "auto":
         machine |= {"accelerator": "cpu", "devices": 1}
     machine["num_nodes"] = 1 if machine["num_nodes"] == "auto" else machine["num_nodes"]
+    # a notebook and a console cannot be started again
+    if hasattr(sys, "ps1") and machine["accelerator"] != "tpu":
+        machine["devices"] = 1 if machine["devices"] == "auto" else machine["devices"]
+        if num_processes(machine) > 1:
+            message = "several devices need a process each, and a notebook or a console cannot be started again"
+            fix = "write `devices: 1`, or train by `seqcomposer train` or a script"
+            raise RecipeError([recipe.fault("trainer", ("trainer", "devices"), message, fix)])
     # a TPU's processes are Lightning's own matter
     if machine["strategy"] == "auto" and machine["accelerator"] not in ("mps", "tpu") and num_processes(machine) > 1:
         machine["strategy"] = "ddp"

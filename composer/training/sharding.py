@@ -87,6 +87,11 @@ def shard_unit(module: nn.Module, mesh: DeviceMesh) -> None:
     module.register_forward_pre_hook(lambda _, inputs: (*inputs[:2], *(opaque.content for opaque in inputs[2:])))
 
 
+def own_part(value: Tensor) -> Tensor:
+    """Return this process's part of a tensor, sharded or not, without gradient; it shares its memory."""
+    return (value.to_local() if isinstance(value, DTensor) else value).detach()
+
+
 def local_part(value: Any, like: Tensor) -> Any:
     """Return this process's part of a full tensor, sharded as `like` is; anything else, a step count, as it is."""
     if not (isinstance(like, DTensor) and isinstance(value, Tensor) and value.shape == like.shape):

@@ -9,10 +9,9 @@ import torch
 from pytorch_lightning import Callback, Trainer
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from composer.training.sharding import full_state, local_part
+from composer.training.sharding import full_state, local_part, own_part
 
 
 class WeightAverage(Callback):
@@ -74,8 +73,3 @@ class WeightAverage(Callback):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.loaded = state["average"]
-
-
-def own_part(value: Tensor) -> Tensor:
-    """Return this process's part of a tensor, sharded or not, without gradient; it shares its memory."""
-    return (value.to_local() if isinstance(value, DTensor) else value).detach()

@@ -50,6 +50,16 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+def test_a_notebook_has_one_device(tiny: Tiny, plain: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup.sys, "ps1", ">>> ", raising=False)
+    with pytest.raises(RecipeError, match="a notebook or a console cannot be started again"):
+        resolve_devices(tiny("trainer.devices=2"))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    machine = resolve_devices(tiny("trainer.accelerator=gpu"))
+    assert (machine["devices"], machine["strategy"]) == (1, "auto")
+
+
 # ------------------------------------------------------------------------------------------- several machines
 
 
