@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from torch.nn import functional as F
 
-from composer.atomic_io import atomic_open
+from composer.atomic_io import atomic_open, parse_json, read_text
 from composer.data.encoding import Encoded, encode_pairs, load_data, split_faults
 from composer.data.sources import TARGET, Pairs, available_splits, source_names
 from composer.data.text_files import open_texts
@@ -142,6 +142,15 @@ def write_hypotheses(file: Path, sources: Sequence[str], outputs: Sequence[str],
     lines = (json.dumps({"src": src, "mt": mt, "ref": ref}, ensure_ascii=False) for src, mt, ref in rows)
     with atomic_open(file) as target:
         target.writelines(f"{line}\n".encode() for line in lines)
+
+
+def read_hypotheses(file: Path, references: Sequence[str]) -> list[str]:
+    """Return the decoded lines of a file of `write_hypotheses`; [] if there is none, or one of other references."""
+    try:
+        rows = [parse_json(line) for line in read_text(file).rstrip("\n").split("\n")]
+        return [str(row["mt"]) for row in rows] if [row["ref"] for row in rows] == list(references) else []
+    except (OSError, ValueError, KeyError, TypeError):  # an older run has none
+        return []
 
 
 def tokenizer_faults(recipe: Recipe) -> list[Fault]:

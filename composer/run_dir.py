@@ -58,6 +58,10 @@ class RunDir:
         self.checkpoints = self.path / "checkpoints"
         self.weights = self.path / "model.safetensors"
 
+    def hypotheses(self, split: str) -> Path:
+        """Return the file of a split's lines as the final weights decode them."""
+        return self.path / f"hypotheses.{split}.jsonl"
+
     def is_empty(self) -> bool:
         """Return whether there is nothing yet; the lock and temporary files of killed processes do not count."""
         if not self.path.exists():

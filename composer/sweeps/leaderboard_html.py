@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
+from textwrap import shorten
 from typing import Any
 from urllib.parse import quote
 
@@ -36,6 +38,8 @@ from composer.viz.page import chart_text, figure_html, render, write_document
 
 MAX_NAMED_CURVES = 8
 """Curves that are shown at first; the legend has the others."""
+NUM_NAMED, MAX_NAME = 3, 26
+"""The best trials, whose names are printed beside their dots; characters of such a name, after which it is cut."""
 LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
 """Above the chart, where it cannot cover the title of an axis."""
 
@@ -116,18 +120,19 @@ def cost_goals(board: Leaderboard) -> list[Goal]:
 def cost_chart(board: Leaderboard, cost: Goal, results: Sequence[TrialResult]) -> str:
     """Return a scatter plot of the first goal against a cost, with error bars over seeds and the Pareto front."""
     quality = board.goals[0]
+    middle = median(result.measured[cost.metric].mean for result in results)
     front = pareto_front(results, quality, cost)
     rest = [result for result in results if result not in front]
     figure = go.Figure()
     if rest:
-        figure.add_trace(_scatter(board, cost, rest, name="other trials", mode="markers+text"))
+        figure.add_trace(_scatter(board, cost, rest, middle, name="other trials", mode="markers+text"))
     line = {"shape": "hv", "dash": "dot"}  # a price buys the same quality until the next one buys more
-    figure.add_trace(_scatter(board, cost, front, name="Pareto front", mode="lines+markers+text", line=line))
+    figure.add_trace(_scatter(board, cost, front, middle, name="Pareto front", mode="lines+markers+text", line=line))
     has_bounds = any(result.measured[cost.metric].at_most for result in results)
     titles = metric_title(quality.metric), f"{metric_title(cost.metric)}{', at most' if has_bounds else ''}"
     figure.update_xaxes(title=titles[1], type=axis_type([result.measured[cost.metric].mean for result in results]))
     figure.update_yaxes(title=titles[0], tickformat=".0%" if is_share(quality.metric) else "")
-    figure.update_layout(legend=LEGEND, margin={"t": 40, "r": 10})
+    figure.update_layout(legend=LEGEND, margin={"t": 60, "r": 10})
     # the front in words, for those who cannot see it
     names = "; ".join(point_text(result, board.axes) or result.trial.fingerprint for result in front)
     text = f"{titles[0]} against {titles[1]}, {len(results)} trials. On the Pareto front: {names}."
@@ -139,24 +144,38 @@ def axis_type(values: Sequence[float]) -> str:
     return "log" if min(values) > 0 and max(values) > 20 * min(values) else "linear"
 
 
-def _scatter(board: Leaderboard, cost: Goal, results: Sequence[TrialResult], **style: Any) -> go.Scatter:
+def _scatter(board: Leaderboard, cost: Goal, results: Sequence[TrialResult], middle: float, **style: Any) -> go.Scatter:
+    """Return dots with their ranks; names point inwards from `middle`, and those of the best apart from one another."""
     metrics = (board.goals[0].metric, cost.metric)
+    heights = ("top", "middle", "bottom") if board.goals[0].direction == "max" else ("bottom", "middle", "top")
+    height = dict(zip(range(1, NUM_NAMED + 1), heights, strict=True))
+
+    def label(result: TrialResult) -> str:
+        point = result.trial.point
+        values = [axis_value(point, axis) for axis in board.axes if axis in point and result.rank in height]
+        name = chart_text(shorten(", ".join(values), MAX_NAME, placeholder="…"))
+        return f"{result.rank} {name}".strip()
 
     def describe(result: TrialResult) -> str:
         scores = ", ".join(f"{metric_title(name)} {format_mean(name, result.measured[name])}" for name in metrics)
         return chart_text(f"#{result.rank} {point_text(result, board.axes)}: {scores}")
 
+    def position(here: Sequence[TrialResult]) -> str:
+        side = "left" if here[0].measured[cost.metric].mean > middle else "right"
+        return f"{height.get(here[0].rank or 0, 'top')} {side}"
+
     points = gather_points(results, board.goals[0], cost)
     spreads = [here[0].measured[board.goals[0].metric].spread or 0.0 for here in points.values()]
-    links = [[f'<a href="#trial-{one.trial.fingerprint}">{one.rank}</a>' for one in here] for here in points.values()]
     return go.Scatter(
         x=[x for x, _ in points],
         y=[y for _, y in points],
         error_y={"type": "data", "array": spreads, "visible": any(spreads)},
-        text=[", ".join(ranks) for ranks in links],
-        textposition="top right",
+        text=[", ".join(map(label, here)) for here in points.values()],
+        textposition=list(map(position, points.values())),
+        cliponaxis=False,
         hovertext=["<br>".join(map(describe, here)) for here in points.values()],
         hoverinfo="text",
+        customdata=[f"#trial-{here[0].trial.fingerprint}" for here in points.values()],  # `script.js` leads there
         **style,
     )
 
@@ -191,6 +210,7 @@ def parallel_figure(board: Leaderboard, results: Sequence[TrialResult]) -> go.Fi
     """Return Optuna's parallel coordinates of finished trials, in the page's colours: its palest cannot be seen."""
     figure = plot_parallel_coordinate(in_optuna(board, results), target_name=metric_title(board.goals[0].metric))
     figure.update_traces(line_color=None, selector={"opacity": 0.5}).update_traces(marker_showscale=False)
+    figure.update_annotations(font_color=None)
     return figure.update_layout(template=None, title=None, plot_bgcolor=None, margin={"t": 40, "r": 10})
 
 

@@ -251,7 +251,8 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     splits = splits_to_evaluate(training, known)
     for split in splits:
         say(f"evaluating on the {split} split")
-        measured |= evaluate_pairs(run, split, training.data.data.pairs[split], training.data.data.splits[split])
+        pairs, encoded = training.data.data.pairs[split], training.data.data.splits[split]
+        measured |= evaluate_pairs(run, split, pairs, encoded, run_dir.hypotheses(split))
         if f"{split}/truncated" in measured:
             say(f"{split}: {measured[f'{split}/truncated']}")
     new = {name: value for name, value in measured.items() if isinstance(value, float) and name not in known}

@@ -171,7 +171,7 @@ def place(graph: Graph) -> Picture:
     samples, colors = [], []
     x, y = MARGIN, layout.height
     for family in dict.fromkeys(box.family for box in graph.boxes() if box.family):
-        x, y = (x, y) if x < layout.width * 0.6 else (MARGIN, y + LINE_HEIGHT)
+        x, y = (x, y) if x < layout.width * 0.75 else (MARGIN, y + LINE_HEIGHT)
         texts.append(Text(x + LEGEND_COLOR, y, (Span("soft", family),)))
         colors.append((family, (x, y - 10)))
         x = texts[-1].box[2] + MARGIN

@@ -8,9 +8,8 @@ branches. So an edge crosses lines and borders, and no text.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from composer.viz.architecture_graph import Edge
@@ -80,11 +79,10 @@ class Net:
 
 
 class Route(NamedTuple):
-    """Edge and its corners; `own` are those from where it leaves another edge of the same producer."""
+    """Edge and its corners. Edges of one producer have the same ones as far as their way is shared."""
 
     edge: Edge
     points: list[Point]
-    own: list[Point]
 
 
 def route_edges(layout: Layout) -> list[Route]:
@@ -103,7 +101,7 @@ def route_edges(layout: Layout) -> list[Route]:
         part.set_heights(MARGIN + HEADING)
     assign_lanes(layout, nets)
     layout.set_widths()
-    return [route for net in nets for route in net_routes(layout, net)]
+    return [Route(edge, corners(layout, net, end)) for net in nets for edge, end in net.readers]
 
 
 def build_nets(layout: Layout) -> list[Net]:
@@ -182,20 +180,6 @@ def connected_heights(layout: Layout, net: Net) -> dict[Aisle, list[float]]:
     return heights
 
 
-def net_routes(layout: Layout, net: Net) -> Iterator[Route]:
-    """Yield the routes of a net; where several share their corners, these are the first one's own."""
-
-    def length(path: list[Point]) -> float:
-        return sum(abs(a - x) + abs(b - y) for (x, y), (a, b) in pairwise(path))
-
-    before: list[list[Point]] = []
-    for edge, end in net.readers:
-        points = corners(layout, net, end)
-        rests = (after_fork(points, other) for other in before)
-        yield Route(edge, points, min(rests, key=length, default=points))
-        before.append(points)
-
-
 def corners(layout: Layout, net: Net, reader: End) -> list[Point]:
     """Return the corners of one edge, from its producer to its reader."""
     begin, finish = corners_outwards(net, net.producer), corners_outwards(net, reader)[::-1]
@@ -227,22 +211,6 @@ def lane_x(net: Net, placed: PlacedBox, side: Side) -> float:
     """Return the x of a net's lane beside the children of a box; the first lane is nearest to them."""
     outwards = placed.child_margin - PAD - 2 - LANE * net.lanes[placed, side]
     return placed.x + outwards if side == "left" else placed.x + placed.w - outwards
-
-
-def after_fork(points: list[Point], other: list[Point]) -> list[Point]:
-    """Return the rest of an edge from where it leaves another; it begins a little before, for a round corner."""
-    for at in range(1, len(points)):
-        if at < len(other) and points[at] == other[at]:
-            continue
-        (x, y), (a, b) = points[at - 1], points[at]
-        u, v = other[min(at, len(other) - 1)]
-        same_direction = (b - y) * (v - y) > 0 if x == a == u else (a - x) * (u - x) > 0 and y == b == v
-        if not same_direction:
-            return points[at - 1 :]
-        shared = min(abs(a - x) + abs(b - y), abs(u - x) + abs(v - y)) - CORNER_RADIUS
-        share = max(shared, 0.0) / (abs(a - x) + abs(b - y))
-        return [(x + share * (a - x), y + share * (b - y)), *points[at:]]
-    return points[-2:]
 
 
 def arrowhead(points: Sequence[Point]) -> str:

@@ -13,12 +13,12 @@ from markupsafe import Markup
 from composer.atomic_io import parse_json, read_text
 from composer.data.sources import TARGET, DataSource, Pairs, available_splits, generate_pairs, source_names
 from composer.errors import DataError, RecipeError, RunError, one_line_error
-from composer.evaluation import missing_split, recipe_metrics, scores_by_length, training_hints
+from composer.evaluation import missing_split, read_hypotheses, recipe_metrics, scores_by_length, training_hints
 from composer.fingerprint import read_verified
 from composer.formatting import format_number
 from composer.inference.run import Run, Sample, decoding_settings, open_run, translate_lines
 from composer.recipe.cache import SHORT_HASH
-from composer.recipe.metrics import METRICS, SAMPLE
+from composer.recipe.metrics import METRICS, SAMPLE, References
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import (
     RunDir,
@@ -109,15 +109,15 @@ def report(
     rows = read_metrics(run_dir.metrics)
     scores = dict(record.get("scores", {})) if weights == FINAL else last_validation(rows, opened)
     source = Source(run_dir, recipe, record, rows, opened, weights, split or default, notes, scores)
-    examples, by_length = translate_split(source, split, Path(data) if data is not None else None, say)
+    translations, by_length = translate_split(source, split, Path(data) if data is not None else None, say)
     if sentences and source.run is None:
         raise RunError.of(f"`--sentence` needs weights, and {source.weights}", "leave it out", str(run_dir.path))
     shown: Sequence[Alignment] = []
     if source.run is not None:
-        shown = alignments(source.run, sentences or choose_sentences(source.run, examples), "--sentence")
+        shown = alignments(source.run, sentences or choose_sentences(source.run, translations.first), "--sentence")
     for note in source.notes:
         say(note)
-    return write_document(file, "report", page(source, examples, by_length, shown))
+    return write_document(file, "report", page(source, translations, by_length, shown))
 
 
 def open_weights(run_dir: RunDir, checkpoint: str | int | None) -> tuple[Run | None, str]:
@@ -141,8 +141,16 @@ def last_validation(rows: Rows, run: Run | None) -> dict[str, Any]:
     return dict(validations[-1]) if validations else {}
 
 
-def translate_split(source: Source, split: str | None, data: Path | None, say: Say) -> tuple[list[Sample], Rows]:
-    """Return the first sentences with their translations, and the scores by source length: run.json's or new ones.
+class Translations(NamedTuple):
+    """The first sentences of a split with their translations, and the worst of `total` by chrF."""
+
+    first: Sequence[Sample] = ()
+    worst: Sequence[tuple[float, Sample]] = ()
+    total: int = 0
+
+
+def translate_split(source: Source, split: str | None, data: Path | None, say: Say) -> tuple[Translations, Rows]:
+    """Return sentences with their translations, and the scores by source length: those of the training or new ones.
 
     A model without encoders gets the first half of each line, and continues it. split, data: the user's options; only
     then are missing files an error.
@@ -150,33 +158,52 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
     run = source.run
     pairs = open_split(source, run, split, data) if run is not None else None
     if run is None or pairs is None:
-        return [], []
-    known = source.record.get("by_length", {}).get(source.split) if source.weights == FINAL and data is None else None
+        return Translations(), []
+    is_measured = source.weights == FINAL and data is None
+    known = source.record.get("by_length", {}).get(source.split) if is_measured else None
     sides = source_names(run.recipe)
+    file = source.run_dir.hypotheses(source.split)
+    outputs = read_hypotheses(file, pairs.sides[TARGET]) if sides and is_measured else []
     # the length of a question says nothing about its story
     measure = bool(sides) and known is None and not run.recipe.dataset.get("babi")
-    count = len(pairs) if measure else min(NUM_EXAMPLES, len(pairs))
-    references = list(pairs.sides[TARGET][:count])
+    count = len(pairs) if measure or outputs else min(NUM_EXAMPLES, len(pairs))
+    references = [list(lines[:count]) for lines in (pairs.sides[TARGET], *pairs.references)]
     texts = [list(pairs.sides[side][:count]) for side in sides]
     if sides:
         lines = ["\t".join(row) for row in zip(*texts, strict=True)]
     else:
-        lines = [" ".join(words[: (len(words) + 1) // 2]) for words in (line.split(" ") for line in references)]
+        lines = [" ".join(words[: (len(words) + 1) // 2]) for words in (line.split(" ") for line in references[0])]
+    outputs = outputs or decode_lines(run, lines, say)
+    samples = list(map(Sample, lines, references[0], outputs))
+    worst = worst_samples(samples, references) if sides and count > NUM_EXAMPLES else []
+    translations = Translations(samples[:NUM_EXAMPLES], worst, count)
+    if not measure:
+        return translations, known or []
+    metrics = recipe_metrics(run.recipe, references[0])
+    for name, score in metrics.scores(outputs, references).items():
+        source.scores.setdefault(f"{source.split}/{name}", score)
+    tables = scores_by_length(run.recipe, metrics, texts[0], outputs, references)
+    return translations, next(iter(tables.values()), [])
+
+
+def decode_lines(run: Run, lines: Sequence[str], say: Say) -> list[str]:
+    """Return the translation of each line, with progress messages."""
     outputs: list[str] = []
     for start in range(0, len(lines), PROGRESS_EVERY):
         part = translate_lines([run], lines[start : start + PROGRESS_EVERY], decoding_settings(run.recipe), first=start)
         outputs += [best.text for best, *_ in part]
         if len(lines) > PROGRESS_EVERY:
             say(f"translated {len(outputs):,} of {len(lines):,} sentences")
-    examples = [Sample(*row) for row in list(zip(lines, references, outputs, strict=True))[:NUM_EXAMPLES]]
-    if not measure:
-        return examples, known or []
-    all_references = [references, *(list(lines) for lines in pairs.references)]
-    metrics = recipe_metrics(run.recipe, references)
-    for name, score in metrics.scores(outputs, all_references).items():
-        source.scores.setdefault(f"{source.split}/{name}", score)
-    tables = scores_by_length(run.recipe, metrics, texts[0], outputs, all_references)
-    return examples, next(iter(tables.values()), [])
+    return outputs
+
+
+def worst_samples(samples: Sequence[Sample], references: References) -> list[tuple[float, Sample]]:
+    """Return the sentences of the lowest chrF with it, without those that equal a reference."""
+    scorer = METRICS["chrf"].scorer()
+    rows = [(sample, of) for sample, *of in zip(samples, *references, strict=True)]
+    wrong = [(sample, of) for sample, of in rows if sample.translation.strip() not in map(str.strip, of)]
+    scored = [(scorer.sentence_score(sample.translation, of).score, sample) for sample, of in wrong]
+    return sorted(scored, key=lambda row: row[0])[:NUM_EXAMPLES]
 
 
 def open_split(source: Source, run: Run, split: str | None, data: Path | None) -> Pairs | None:
@@ -213,7 +240,7 @@ def is_short(line: str) -> bool:
     return 0 < len(line.split()) <= MAX_WORDS
 
 
-def page(source: Source, examples: Sequence[Sample], by_length: Rows, shown: Sequence[Alignment]) -> str:
+def page(source: Source, translations: Translations, by_length: Rows, shown: Sequence[Alignment]) -> str:
     """Return the page."""
     recipe, record = source.recipe, source.record
     sides = source_names(recipe)
@@ -222,11 +249,14 @@ def page(source: Source, examples: Sequence[Sample], by_length: Rows, shown: Seq
     has_maps = any(one.attentions for one in shown) or not (has_films or has_memories)
     bleu, accuracy = bleu_chart(source.split, by_length), accuracy_chart(source.split, by_length)
     counts = [row["lines"] for row in by_length]
+    worst = [(compare_sample(one, sides), score) for score, one in translations.worst]
+    first = [compare_sample(one, sides) for one in translations.first]
+    examples = {"worst": worst, "first": first, "total": translations.total} if first else {}
     sections = [
         ("curves", "Learning curves", learning_curves(source.rows)),
         ("length", "BLEU by source length", bleu and figure_html(*bleu)),
         ("accuracy", "Accuracy by source length", accuracy and figure_html(*accuracy)),
-        ("samples", "Translations" if sides else "Continuations", [compare_sample(one, sides) for one in examples]),
+        ("samples", "Translations" if sides else "Continuations", examples),
         ("alignments", "Alignments", sentences if has_maps else []),
         ("films", "Film strips", sentences if has_films else []),
         ("memories", "Memory", sentences if has_memories else []),

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from composer.errors import RunError
-from composer.sweeps.leaderboard_html import MAX_NAMED_CURVES, write_leaderboard
+from composer.sweeps.leaderboard_html import MAX_NAMED_CURVES, NUM_NAMED, write_leaderboard
 from tests.sweeps.leaderboard_dirs import begun, ran, read_board, trial
 from tests.viz.pages import figures, headings, read
 
@@ -93,10 +93,25 @@ def test_dots_link_to_rows_and_the_pareto_front_is_a_line(tmp_path: Path) -> Non
     front, others = traces["Pareto front"], traces["other trials"]
     assert (front["x"], front["y"]) == ([10.0, 20.0], [21.0, 30.5])
     assert (others["x"], others["y"]) == ([30.0], [25.5])
-    ranks = dict(zip((0, 1, 2), (3, 1, 2), strict=True))
-    assert front["text"] == [f'<a href="#trial-{number:012x}">{ranks[number]}</a>' for number in (0, 1)]
-    assert others["text"] == [f'<a href="#trial-{2:012x}">2</a>']
+    assert front["text"] == ["3 rnn, 0.1", "1 cnn, 0.1"]
+    assert others["text"] == ["2 cnn"]
+    assert front["textposition"] == ["bottom right", "top right"]
+    assert others["textposition"] == ["middle left"]
+    assert front["customdata"] == [f"#trial-{number:012x}" for number in (0, 1)]
+    assert others["customdata"] == [f"#trial-{2:012x}"]
     assert front["error_y"]["array"] == pytest.approx([2**0.5, 0.5**0.5])
+
+
+def test_only_the_best_dots_have_names(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s", rank=[{"val/loss": "min"}])
+    for number in range(NUM_NAMED + 2):
+        point = {"encoder": "a very long name of an encoder"} if number == 0 else {"encoder": f"<e{number}>"}
+        trial(folder, number, [float(number)], metric="val/loss", parameters=number, point=point)
+    (by_parameters, *_) = figures(page(folder))
+    names = [text for trace in by_parameters["data"] for text in trace["text"]]
+    places = [text for trace in by_parameters["data"] for text in trace["textposition"]]
+    assert sorted(names) == ["1 a very long name of an…", "2 &lt;e1&gt;", "3 &lt;e2&gt;", "4", "5"]
+    assert dict(zip(names, places, strict=True))["1 a very long name of an…"] == "bottom right", "the least is best"
 
 
 def test_an_axis_is_logarithmic_where_costs_differ_much(tmp_path: Path) -> None:

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from composer.cli import main
-from composer.data.sources import open_pairs
+from composer.data.sources import Pairs, open_pairs
 from composer.errors import DataError, RecipeError, RunError
-from composer.evaluation import evaluate
+from composer.evaluation import evaluate, write_hypotheses
 from composer.inference.run import open_run
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, locked
 from composer.viz.page import plotly_script, points
 from composer.viz.records import evenly_spaced
-from composer.viz.report import report
+from composer.viz.report import NUM_EXAMPLES, report
 from tests.inference.untrained import LANGUAGE, TWO, made, record_hashes
 from tests.viz.pages import by_class, check_self_contained, figures, headings, read, texts
 
@@ -113,7 +113,6 @@ def test_outputs_can_be_marked_against_their_references(page: Any) -> None:
     listed, _ = by_class(page, "samples")
     parts = [[item.get(key) for key in ("data-reference", "data-output")] for item in listed.iter("dd")]
     assert parts == [[None, None], ["1", None], [None, "1"]] * 8
-    assert "worst-first" in listed.get("class", "")
 
 
 def test_every_chart_has_axis_labels(page: Any) -> None:
@@ -250,7 +249,7 @@ def test_text_cannot_become_markup(tmp_path: Path) -> None:
     changed(run, name="<i>", commit="<i>", git={"commit": "<script>"}, status="<b>", versions={"<a>": "<b>"})
     result = read(report(run))
     check_self_contained(result)
-    (listed,) = by_class(result, "samples")
+    _, listed = by_class(result, "samples")
     assert ["".join(item.itertext()) for item in listed.iter("dd")][:3:3] == nasty[:1]
     assert [script.get("class") for script in result.iter("script")] == ["plotly", None]
     assert headings(result) == ["BLEU by source length", "Translations", "Alignments", "Architecture", "Recipe"]
@@ -319,10 +318,36 @@ def test_without_its_data_a_run_has_no_translations(tmp_path: Path) -> None:
             report(run, **asked)
 
 
+def test_the_worst_lines_are_those_of_all_that_the_training_decoded(copy: Path) -> None:
+    """Nothing is decoded again: the page has the outputs of the run folder."""
+    file = RunDir(copy).hypotheses("test")
+    assert len(file.read_text(encoding="utf-8").splitlines()) == 8
+    lines = [f"source {number}" for number in range(30)]
+    references = ["the very same words", *(f"a reference of {number} words" for number in range(29))]
+    outputs = [*references]
+    outputs[5], outputs[20], outputs[25] = "", "a reference of 7 words", "something else"
+    write_hypotheses(file, lines, outputs, references)
+    with pytest.MonkeyPatch.context() as patch:
+        pairs = Pairs({"source": lines, "target": references})
+        patch.setattr("composer.viz.report.open_split", lambda *arguments: pairs)
+        page = read(report(copy))
+        patch.setattr("composer.viz.report.decode_lines", lambda run, lines, say: [""] * len(lines))
+        file.write_text('{"mt": "cut off', encoding="utf-8")
+        damaged = read(report(copy))
+    worst, first, _ = by_class(page, "samples")
+    decoded = ["".join(item.itertext()) for item in worst.iter("dd")][2::3]
+    assert decoded == ["", "something else", "a reference of 7 words"]
+    assert len(list(first)) == NUM_EXAMPLES
+    assert "The worst 3 of 30 lines of test, by chrF" in ["".join(item.itertext()) for item in page.iter("h3")]
+    assert next(item.text for item in worst.iter("p")) == "chrF 0.0"
+    listed, _ = by_class(damaged, "samples")
+    assert [item.text for item in listed.iter("dd")][2::3] == [None] * NUM_EXAMPLES
+
+
 def test_data_are_read_from_the_folder_in_the_option(gru: Path, tmp_path: Path) -> None:
     data = shutil.copytree(gru.parent / "data", tmp_path / "data")
     (data / "test.0").write_text("zehn\n" * 12, encoding="utf-8")
-    (listed,) = by_class(read(report(gru, data=data, output=tmp_path / "page.html")), "samples")
+    _, listed = by_class(read(report(gru, data=data, output=tmp_path / "page.html")), "samples")
     assert next(item.text for item in listed.iter("dd")) == "zehn"
 
 
@@ -340,7 +365,7 @@ def test_a_model_without_encoders_continues_the_line(tmp_path: Path) -> None:
 
 def test_two_encoders_have_two_sources(tmp_path: Path) -> None:
     result = read(report(made(tmp_path / "run", TWO)))
-    (listed,) = by_class(result, "samples")
+    _, listed = by_class(result, "samples")
     assert [item.text for item in listed.iter("dt")][:4] == ["left", "right", "reference", "translation"]
 
 

@@ -92,9 +92,13 @@ const charts = document.querySelectorAll("[data-figure]");
 const plotAll = () => charts.forEach(plot);
 plotAll();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", plotAll);
+// Plotly's own links are for pages of a server only
+charts.forEach(chart => chart.on("plotly_click", ({ points: [{ customdata: place }] }) => {
+  if (String(place).startsWith("#")) location.hash = place;
+}));
 ["x", "log"].forEach(name => control(name)?.addEventListener("change", plotAll));
 
-// ---- translations: mark what differs from the reference, and put the worst first
+// ---- translations: mark what differs from the reference
 const spaced = text => text.includes(" ") ? text.split(/\s+/) : [...text];
 const compare = (reference, output) => { // the words of the output that are in the longest common subsequence
   const rows = reference.map(() => new Uint16Array(output.length + 1)).concat(new Uint16Array(output.length + 1));
@@ -108,7 +112,7 @@ const compare = (reference, output) => { // the words of the output that are in 
 const mark = sample => {
   const reference = sample.querySelector("[data-reference]"), outputs = sample.querySelectorAll("[data-output]");
   const target = spaced(reference.textContent), gap = reference.textContent.includes(" ") ? " " : "";
-  return Math.min(...[...outputs].map(output => {
+  outputs.forEach(output => {
     const words = gap ? output.textContent.split(/\s+/) : [...output.textContent];
     const same = compare(target, words);
     output.replaceChildren(...words.flatMap((word, at) => {
@@ -116,21 +120,9 @@ const mark = sample => {
       part.textContent = word;
       return at ? [gap, part] : [part];
     }));
-    return 2 * same.size / (target.length + words.length);
-  }));
-};
-document.querySelectorAll(".samples").forEach(list => {
-  const items = [...list.children].map(item => [mark(item), item]);
-  if (!list.classList.contains("worst-first")) return;
-  items.sort(([one], [other]) => one - other);
-  items.forEach(([score, item]) => {
-    const line = document.createElement("p");
-    line.className = "soft";
-    line.textContent = `${Math.round(100 * score)}% in common with the reference`;
-    item.append(line);
-    list.append(item);
   });
-});
+};
+document.querySelectorAll(".samples li").forEach(mark);
 
 // ---- drawings: a click on a repeat folds it; the page has a drawing for each choice of repeats
 document.querySelectorAll(".drawings").forEach(place => {
@@ -168,7 +160,7 @@ document.querySelectorAll(".sortable th").forEach(head => {
     const order = (one, other) => {
       const [a, b] = [one, other].map(row => numeric ? amount(cell(row)) : cell(row) || null);
       if (a === null || b === null) return (a === null) - (b === null); // what has no value stays below
-      return (down ? -1 : 1) * (numeric ? a - b : a.localeCompare(b));
+      return (down ? -1 : 1) * (numeric ? a - b : a.localeCompare(b, "en", { numeric: true }));
     };
     body.append(...[...body.rows].sort(order));
     [...head.parentElement.children].forEach(each => each.removeAttribute("aria-sort"));
