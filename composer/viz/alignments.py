@@ -112,9 +112,8 @@ CELL, FONT_HEIGHT = 14, 11
 """SVG units of a cell's width, and of a line of text."""
 MAX_LABEL = 14
 """Characters of an axis label, after which it is cut."""
-NARROW_WIDTH, WIDTH, BROAD_WIDTH, CJK_WIDTH = 3.8, 6.8, 10.0, 12.0
-NARROW, BROAD = frozenset(" .,:;'!|()[]fijltrI"), frozenset("mwMWÄÖÜ@%")
-"""Approximate widths of letters, in SVG units: narrow, usual, broad and Chinese ones."""
+WIDTH = 6.7
+"""SVG units of a cell of a label's font, in which all letters have one width; Chinese ones have two cells."""
 SLANT, SIN, COS = 60, 0.87, 0.5
 """Degrees by which the labels of columns are turned; their sine and cosine."""
 MAX_HEIGHT, MIN_ROW = 420, 3.0
@@ -263,12 +262,8 @@ def label_height(labels: Sequence[str]) -> float:
 
 
 def label_width(label: str) -> float:
-    """Return the approximate width of a label, in SVG units."""
-    width = 0.0
-    for character in shorten(label):
-        usual = NARROW_WIDTH if character in NARROW else BROAD_WIDTH if character in BROAD else WIDTH
-        width += {0: 0.0, 1: usual}.get(cell_len(character), CJK_WIDTH)
-    return width
+    """Return the width of a label, in SVG units."""
+    return WIDTH * cell_len(shorten(label))
 
 
 def shorten(label: str) -> str:

@@ -17,7 +17,7 @@ from composer.model.planner import plan
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir, recorded_vocabularies
 from composer.viz.architecture_graph import TIMES, Box, Graph, build_graph, fold
-from composer.viz.architecture_layout import LINE_HEIGHT, MARGIN, Layout, PlacedBox, Point, Span, StreamLine, Text
+from composer.viz.architecture_layout import MARGIN, Layout, PlacedBox, Span, StreamLine, Text
 from composer.viz.edge_routing import Route, arrowhead, rounded_path, route_edges
 from composer.viz.page import check_can_overwrite, render, write_document
 
@@ -52,9 +52,11 @@ class Drawing:
             "architecture.svg",
             name=self.graph.name,
             description=f"{self.graph.summary}. {'. '.join(parts)}.",
-            width=max(picture.layout.width, *(text.box[2] + MARGIN for text in picture.texts)),
-            height=max(picture.layout.height, *(text.box[3] + MARGIN / 2 for text in picture.texts)),
+            width=max(picture.layout.width, LEGEND_WIDTH),
             picture=picture,
+            families=list(dict.fromkeys(box.family for box in self.graph.boxes() if box.family)),
+            kinds={edge.kind for edge in self.graph.edges},
+            blocks={box.row.block for box in self.graph.boxes() if box.row is not None},
             rounded=rounded_path,
             arrowhead=arrowhead,
         )
@@ -133,32 +135,21 @@ def is_diagram(file: Path) -> bool:
 
 MAX_FOLDED_ALONE = 3
 """Repeats, beyond which they fold all at once: each choice is a drawing in the page."""
-LEGEND = {
-    "name": "reads an output by its name",
-    "before": "reads it as it was one position before",
-    "memory": "reads what an encoder has made",
-}
-"""Kinds of edge, and their meaning."""
-LEGEND_ARROW, LEGEND_COLOR = 34.0, 20.0
-"""Space of the arrow before a line of the legend, and of the colour before a family."""
+LEGEND_WIDTH = 600.0
+"""Least width of an SVG: that of its legend."""
 
 
 class Picture(NamedTuple):
-    """Everything in an SVG, with its position.
-
-    In the legend, `samples` are the kinds of edge with their arrows, `colors` the families of blocks with their places.
-    """
+    """Everything in an SVG but the legend, with its position."""
 
     layout: Layout
     routes: list[Route]
     lines: list[StreamLine]
     texts: list[Text]
-    samples: list[tuple[str, tuple[Point, Point]]]
-    colors: list[tuple[str, Point]]
 
 
 def place(graph: Graph) -> Picture:
-    """Return everything in an SVG, with its position."""
+    """Return everything in an SVG but the legend, with its position."""
     layout = Layout(graph, list(map(PlacedBox, graph.parts)))
     routes = route_edges(layout)
     joins = [placed.join for placed in layout.walk() if placed.box.join]
@@ -168,23 +159,8 @@ def place(graph: Graph) -> Picture:
         *(text for placed in layout.walk() for text in placed.texts()),
         *(Text(join.x, join.y + 4, (Span("", join.label),), centered=True) for join in joins),
     ]
-    samples, colors = [], []
-    x, y = MARGIN, layout.height
-    for family in dict.fromkeys(box.family for box in graph.boxes() if box.family):
-        x, y = (x, y) if x < layout.width * 0.75 else (MARGIN, y + LINE_HEIGHT)
-        texts.append(Text(x + LEGEND_COLOR, y, (Span("soft", family),)))
-        colors.append((family, (x, y - 10)))
-        x = texts[-1].box[2] + MARGIN
-    y += (LINE_HEIGHT + 4) * bool(colors)
-    for kind in [kind for kind in LEGEND if any(edge.kind == kind for edge in graph.edges)]:
-        texts.append(Text(MARGIN + LEGEND_ARROW, y, (Span("soft", LEGEND[kind]),)))
-        samples.append((kind, ((MARGIN, y - 4), (MARGIN + LEGEND_ARROW - 10, y - 4))))
-        y += LINE_HEIGHT
-    if any(box.row is not None and box.row.block in ("repeat", "use") for box in graph.boxes()):
-        note = "Parameters in a repeat, or in a stack that is used, are those of all its times."
-        texts.append(Text(MARGIN, y, (Span("soft", note),)))
     lines = [line for placed in layout.walk() for line in placed.stream_lines()]
-    return Picture(layout, routes, lines, texts, samples, colors)
+    return Picture(layout, routes, lines, texts)
 
 
 ARROWS = {"name": "-->", "before": "-.->", "memory": "==>"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,6 +54,7 @@ PROGRESS_EVERY = 200
 """Lines translated between two progress messages."""
 FINAL = "the final weights"
 Say = Callable[[str], None]
+ScoredSample = tuple[float, Sample]
 ComparedTexts = list[tuple[str, str, bool]]
 """The texts of a sentence: label, text, and whether it equals the reference."""
 
@@ -109,15 +111,15 @@ def report(
     rows = read_metrics(run_dir.metrics)
     scores = dict(record.get("scores", {})) if weights == FINAL else last_validation(rows, opened)
     source = Source(run_dir, recipe, record, rows, opened, weights, split or default, notes, scores)
-    translations, by_length = translate_split(source, split, Path(data) if data is not None else None, say)
+    samples, worst, by_length = translate_split(source, split, Path(data) if data is not None else None, say)
     if sentences and source.run is None:
         raise RunError.of(f"`--sentence` needs weights, and {source.weights}", "leave it out", str(run_dir.path))
     shown: Sequence[Alignment] = []
     if source.run is not None:
-        shown = alignments(source.run, sentences or choose_sentences(source.run, translations.first), "--sentence")
+        shown = alignments(source.run, sentences or choose_sentences(source.run, samples[:NUM_EXAMPLES]), "--sentence")
     for note in source.notes:
         say(note)
-    return write_document(file, "report", page(source, translations, by_length, shown))
+    return write_document(file, "report", page(source, samples, worst, by_length, shown))
 
 
 def open_weights(run_dir: RunDir, checkpoint: str | int | None) -> tuple[Run | None, str]:
@@ -141,16 +143,10 @@ def last_validation(rows: Rows, run: Run | None) -> dict[str, Any]:
     return dict(validations[-1]) if validations else {}
 
 
-class Translations(NamedTuple):
-    """The first sentences of a split with their translations, and the worst of `total` by chrF."""
-
-    first: Sequence[Sample] = ()
-    worst: Sequence[tuple[float, Sample]] = ()
-    total: int = 0
-
-
-def translate_split(source: Source, split: str | None, data: Path | None, say: Say) -> tuple[Translations, Rows]:
-    """Return sentences with their translations, and the scores by source length: those of the training or new ones.
+def translate_split(
+    source: Source, split: str | None, data: Path | None, say: Say
+) -> tuple[list[Sample], list[ScoredSample], Rows]:
+    """Return sentences with their translations, the worst, and the scores by source length: known or new ones.
 
     A model without encoders gets the first half of each line, and continues it. split, data: the user's options; only
     then are missing files an error.
@@ -158,7 +154,7 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
     run = source.run
     pairs = open_split(source, run, split, data) if run is not None else None
     if run is None or pairs is None:
-        return Translations(), []
+        return [], [], []
     is_measured = source.weights == FINAL and data is None
     known = source.record.get("by_length", {}).get(source.split) if is_measured else None
     sides = source_names(run.recipe)
@@ -176,14 +172,13 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
     outputs = outputs or decode_lines(run, lines, say)
     samples = list(map(Sample, lines, references[0], outputs))
     worst = worst_samples(samples, references) if sides and count > NUM_EXAMPLES else []
-    translations = Translations(samples[:NUM_EXAMPLES], worst, count)
     if not measure:
-        return translations, known or []
+        return samples, worst, known or []
     metrics = recipe_metrics(run.recipe, references[0])
     for name, score in metrics.scores(outputs, references).items():
         source.scores.setdefault(f"{source.split}/{name}", score)
     tables = scores_by_length(run.recipe, metrics, texts[0], outputs, references)
-    return translations, next(iter(tables.values()), [])
+    return samples, worst, next(iter(tables.values()), [])
 
 
 def decode_lines(run: Run, lines: Sequence[str], say: Say) -> list[str]:
@@ -197,7 +192,7 @@ def decode_lines(run: Run, lines: Sequence[str], say: Say) -> list[str]:
     return outputs
 
 
-def worst_samples(samples: Sequence[Sample], references: References) -> list[tuple[float, Sample]]:
+def worst_samples(samples: Sequence[Sample], references: References) -> list[ScoredSample]:
     """Return the sentences of the lowest chrF with it, without those that equal a reference."""
     scorer = METRICS["chrf"].scorer()
     rows = [(sample, of) for sample, *of in zip(samples, *references, strict=True)]
@@ -240,7 +235,13 @@ def is_short(line: str) -> bool:
     return 0 < len(line.split()) <= MAX_WORDS
 
 
-def page(source: Source, translations: Translations, by_length: Rows, shown: Sequence[Alignment]) -> str:
+def page(
+    source: Source,
+    samples: Sequence[Sample],
+    worst: Sequence[ScoredSample],
+    by_length: Rows,
+    shown: Sequence[Alignment],
+) -> str:
     """Return the page."""
     recipe, record = source.recipe, source.record
     sides = source_names(recipe)
@@ -249,14 +250,11 @@ def page(source: Source, translations: Translations, by_length: Rows, shown: Seq
     has_maps = any(one.attentions for one in shown) or not (has_films or has_memories)
     bleu, accuracy = bleu_chart(source.split, by_length), accuracy_chart(source.split, by_length)
     counts = [row["lines"] for row in by_length]
-    worst = [(compare_sample(one, sides), score) for score, one in translations.worst]
-    first = [compare_sample(one, sides) for one in translations.first]
-    examples = {"worst": worst, "first": first, "total": translations.total} if first else {}
     sections = [
         ("curves", "Learning curves", learning_curves(source.rows)),
         ("length", "BLEU by source length", bleu and figure_html(*bleu)),
         ("accuracy", "Accuracy by source length", accuracy and figure_html(*accuracy)),
-        ("samples", "Translations" if sides else "Continuations", examples),
+        ("samples", "Translations" if sides else "Continuations", samples[:NUM_EXAMPLES]),
         ("alignments", "Alignments", sentences if has_maps else []),
         ("films", "Film strips", sentences if has_films else []),
         ("memories", "Memory", sentences if has_memories else []),
@@ -275,6 +273,9 @@ def page(source: Source, translations: Translations, by_length: Rows, shown: Seq
         source=source,
         sections=[(name, heading, content) for name, heading, content in sections if content],
         has_source=bool(sides),
+        num_lines=len(samples),
+        worst=worst,
+        compare_sample=partial(compare_sample, sides=sides),
         shown_kinds=list(dict.fromkeys(memory.kind for one in shown for memory in one.memories)),
         counts=" to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)})) if counts else "",
         versions=record.get("versions", {}),

@@ -66,7 +66,7 @@ const choose = (data, layout) => {
   const unit = control("x").value, column = ["step", "epoch", "minutes"].indexOf(unit);
   if (column > 0) data.forEach(curve => {
     curve.x = curve.x.map(step => elapsed(step, column));
-    curve.hovertemplate = curve.hovertemplate.replace("step %{x:,.0f}", `${unit} %{x:.4~g}`);
+    curve.hovertemplate = curve.hovertemplate.replace("step %{x:,.0f}", unit === "epoch" ? "epoch %{x:.4~g}" : "%{x:.3~g} minutes");
   });
   layout.xaxis.title.text = unit;
   if (control("log").checked) Object.assign(layout.yaxis, { type: "log", range: null });
@@ -112,7 +112,7 @@ const compare = (reference, output) => { // the words of the output that are in 
 const mark = sample => {
   const reference = sample.querySelector("[data-reference]"), outputs = sample.querySelectorAll("[data-output]");
   const target = spaced(reference.textContent), gap = reference.textContent.includes(" ") ? " " : "";
-  outputs.forEach(output => {
+  [...outputs].filter(output => output.textContent).forEach(output => {
     const words = gap ? output.textContent.split(/\s+/) : [...output.textContent];
     const same = compare(target, words);
     output.replaceChildren(...words.flatMap((word, at) => {
