@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 import optuna
 import plotly.graph_objects as go
-from optuna.distributions import CategoricalDistribution
-from optuna.trial import TrialState, create_trial
-from optuna.visualization import plot_intermediate_values, plot_parallel_coordinate
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.trial import create_trial
+from optuna.visualization import plot_parallel_coordinate
 
 from composer.recipe.metrics import is_share
 from composer.run_dir import utc_now
@@ -34,7 +34,7 @@ from composer.sweeps.leaderboard_text import (
     ranking_note,
 )
 from composer.sweeps.sweep import Goal
-from composer.viz.page import chart_text, figure_html, render, write_document
+from composer.viz.page import Curve, chart_text, figure_html, line_chart, render, write_document
 
 MAX_NAMED_CURVES = 8
 """Curves that are shown at first; the legend has the others."""
@@ -151,10 +151,8 @@ def _scatter(board: Leaderboard, cost: Goal, results: Sequence[TrialResult], mid
     height = dict(zip(range(1, NUM_NAMED + 1), heights, strict=True))
 
     def label(result: TrialResult) -> str:
-        point = result.trial.point
-        values = [axis_value(point, axis) for axis in board.axes if axis in point and result.rank in height]
-        name = chart_text(shorten(", ".join(values), MAX_NAME, placeholder="…"))
-        return f"{result.rank} {name}".strip()
+        name = point_text(result, board.axes) if result.rank in height else ""
+        return chart_text(f"{result.rank} {shorten(name, MAX_NAME, placeholder='…')}".strip())
 
     def describe(result: TrialResult) -> str:
         scores = ", ".join(f"{metric_title(name)} {format_mean(name, result.measured[name])}" for name in metrics)
@@ -192,17 +190,17 @@ def gather_points(
 
 
 def in_optuna(board: Leaderboard, results: Sequence[TrialResult]) -> optuna.Study:
-    """Return trials as a study in memory, for Optuna's own figures; the values of their axes are texts."""
+    """Return finished trials as a study in memory, for Optuna's own figures; the values of their axes are texts."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(direction="minimize" if board.goals[0].direction == "min" else "maximize")
     texts = {axis: [chart_text(axis_value(result.trial.point, axis)) for result in results] for axis in board.axes}
-    distributions = {chart_text(axis): CategoricalDistribution([*dict.fromkeys(x)]) for axis, x in texts.items()}
+    distributions: dict[str, BaseDistribution] = {
+        chart_text(axis): CategoricalDistribution([*dict.fromkeys(column)]) for axis, column in texts.items()
+    }
     for index, result in enumerate(results):
-        score = result.measured.get(board.goals[0].metric)
-        details: dict[str, Any] = {"value": score.mean} if score else {"state": TrialState.PRUNED}
-        details["params"] = {chart_text(axis): values[index] for axis, values in texts.items()}
-        details |= {"distributions": distributions, "intermediate_values": dict(result.curve)}
-        study.add_trial(create_trial(**details))
+        values = {chart_text(axis): column[index] for axis, column in texts.items()}
+        score = result.measured[board.goals[0].metric].mean
+        study.add_trial(create_trial(value=score, params=values, distributions=distributions))
     return study
 
 
@@ -215,11 +213,12 @@ def parallel_figure(board: Leaderboard, results: Sequence[TrialResult]) -> go.Fi
 
 
 def curve_figure(board: Leaderboard, results: Sequence[TrialResult]) -> go.Figure:
-    """Return Optuna's learning curves of the trials' first seeds; those not among the best are hidden at first."""
-    figure = plot_intermediate_values(in_optuna(board, results))
-    for index, (trace, result) in enumerate(zip(figure.data, results, strict=True)):
-        rank = f"#{result.rank}" if result.rank is not None else result.trial.status
-        name = chart_text(f"{rank} {point_text(result, board.axes)}".strip())
-        trace.update(name=name, visible=True if index < MAX_NAMED_CURVES else "legendonly")
-    figure.update_layout(template=None, title=None, showlegend=True, legend=LEGEND, margin={"t": 40, "r": 10})
-    return figure.update_yaxes(title=board.curve_metric, type=axis_type([y for one in results for _, y in one.curve]))
+    """Return the learning curves of the trials' first seeds; those not among the best are hidden at first."""
+    ranks = [f"#{result.rank}" if result.rank is not None else result.trial.status for result in results]
+    names = [f"{rank} {point_text(one, board.axes)}".strip() for rank, one in zip(ranks, results, strict=True)]
+    curves = [Curve(name, result.curve) for name, result in zip(names, results, strict=True)]
+    is_logarithmic = axis_type([y for curve in curves for _, y in curve.points]) == "log"
+    figure = line_chart("", curves, "step", board.curve_metric, is_logarithmic)
+    for trace in figure.data[MAX_NAMED_CURVES:]:
+        trace.visible = "legendonly"
+    return figure.update_layout(showlegend=True, legend=LEGEND, margin={"t": 60, "r": 10}, height=None)

@@ -52,11 +52,7 @@ class Drawing:
             "architecture.svg",
             name=self.graph.name,
             description=f"{self.graph.summary}. {'. '.join(parts)}.",
-            width=max(picture.layout.width, LEGEND_WIDTH),
             picture=picture,
-            families=list(dict.fromkeys(box.family for box in self.graph.boxes() if box.family)),
-            kinds={edge.kind for edge in self.graph.edges},
-            blocks={box.row.block for box in self.graph.boxes() if box.row is not None},
             rounded=rounded_path,
             arrowhead=arrowhead,
         )
@@ -135,8 +131,6 @@ def is_diagram(file: Path) -> bool:
 
 MAX_FOLDED_ALONE = 3
 """Repeats, beyond which they fold all at once: each choice is a drawing in the page."""
-LEGEND_WIDTH = 600.0
-"""Least width of an SVG: that of its legend."""
 
 
 class Picture(NamedTuple):

@@ -66,18 +66,6 @@ class Text(NamedTuple):
     centered: bool = False
     scale: float = 1.0
 
-    @property
-    def box(self) -> tuple[float, float, float, float]:
-        """Left, top, right and bottom."""
-        width = text_width(self.spans) * self.scale
-        left = self.x - width / 2 if self.centered else self.x
-        return left, self.y - 11 * self.scale, left + width, self.y + 4 * self.scale
-
-    @property
-    def style(self) -> str:
-        """CSS class."""
-        return f"{self.spans[0].style}{' middle' if self.centered else ''}".strip()
-
 
 @dataclass(eq=False)
 class PlacedBox:

@@ -55,6 +55,8 @@ PROGRESS_EVERY = 200
 FINAL = "the final weights"
 Say = Callable[[str], None]
 ScoredSample = tuple[float, Sample]
+Translated = tuple[list[Sample], list[ScoredSample], Sequence[Mapping[str, Any]]]
+"""Sentences with their translations, the worst of them, and the scores by source length."""
 ComparedTexts = list[tuple[str, str, bool]]
 """The texts of a sentence: label, text, and whether it equals the reference."""
 
@@ -111,15 +113,15 @@ def report(
     rows = read_metrics(run_dir.metrics)
     scores = dict(record.get("scores", {})) if weights == FINAL else last_validation(rows, opened)
     source = Source(run_dir, recipe, record, rows, opened, weights, split or default, notes, scores)
-    samples, worst, by_length = translate_split(source, split, Path(data) if data is not None else None, say)
+    translated = translate_split(source, split, Path(data) if data is not None else None, say)
     if sentences and source.run is None:
         raise RunError.of(f"`--sentence` needs weights, and {source.weights}", "leave it out", str(run_dir.path))
     shown: Sequence[Alignment] = []
     if source.run is not None:
-        shown = alignments(source.run, sentences or choose_sentences(source.run, samples[:NUM_EXAMPLES]), "--sentence")
+        shown = alignments(source.run, sentences or choose_sentences(source.run, translated[0]), "--sentence")
     for note in source.notes:
         say(note)
-    return write_document(file, "report", page(source, samples, worst, by_length, shown))
+    return write_document(file, "report", page(source, translated, shown))
 
 
 def open_weights(run_dir: RunDir, checkpoint: str | int | None) -> tuple[Run | None, str]:
@@ -143,9 +145,7 @@ def last_validation(rows: Rows, run: Run | None) -> dict[str, Any]:
     return dict(validations[-1]) if validations else {}
 
 
-def translate_split(
-    source: Source, split: str | None, data: Path | None, say: Say
-) -> tuple[list[Sample], list[ScoredSample], Rows]:
+def translate_split(source: Source, split: str | None, data: Path | None, say: Say) -> Translated:
     """Return sentences with their translations, the worst, and the scores by source length: known or new ones.
 
     A model without encoders gets the first half of each line, and continues it. split, data: the user's options; only
@@ -158,8 +158,8 @@ def translate_split(
     is_measured = source.weights == FINAL and data is None
     known = source.record.get("by_length", {}).get(source.split) if is_measured else None
     sides = source_names(run.recipe)
-    file = source.run_dir.hypotheses(source.split)
-    outputs = read_hypotheses(file, pairs.sides[TARGET]) if sides and is_measured else []
+    recorded = source.run_dir.hypotheses(source.split)
+    outputs = read_hypotheses(recorded, pairs.sides[TARGET]) if sides and is_measured else []
     # the length of a question says nothing about its story
     measure = bool(sides) and known is None and not run.recipe.dataset.get("babi")
     count = len(pairs) if measure or outputs else min(NUM_EXAMPLES, len(pairs))
@@ -216,12 +216,12 @@ def open_split(source: Source, run: Run, split: str | None, data: Path | None) -
         return None
 
 
-def choose_sentences(run: Run, examples: Sequence[Sample]) -> list[str]:
+def choose_sentences(run: Run, samples: Sequence[Sample]) -> list[str]:
     """Return a few sentences for pictures: the first that are neither empty nor long.
 
     Without encoders these are whole lines. A task whose test is longer than its training has short ones in `val`.
     """
-    lines = [sample.source if source_names(run.recipe) else sample.reference for sample in examples]
+    lines = [sample.source if source_names(run.recipe) else sample.reference for sample in samples[:NUM_EXAMPLES]]
     lines = [line for line in lines if line.strip()]
     if lines and not any(map(is_short, lines)) and run.recipe.dataset.get("generate"):
         pairs = generate_pairs(run.recipe, "val")
@@ -235,15 +235,10 @@ def is_short(line: str) -> bool:
     return 0 < len(line.split()) <= MAX_WORDS
 
 
-def page(
-    source: Source,
-    samples: Sequence[Sample],
-    worst: Sequence[ScoredSample],
-    by_length: Rows,
-    shown: Sequence[Alignment],
-) -> str:
+def page(source: Source, translated: Translated, shown: Sequence[Alignment]) -> str:
     """Return the page."""
     recipe, record = source.recipe, source.record
+    samples, worst, by_length = translated
     sides = source_names(recipe)
     sentences = [(alignment, pictures(alignment, number)) for number, alignment in enumerate(shown)]
     has_films, has_memories = any(one.films for one in shown), any(one.memories for one in shown)
@@ -283,14 +278,12 @@ def page(
     )
 
 
-def hints(source: Source) -> list[Markup]:
+def hints(source: Source) -> list[str]:
     """Return what to try next, after a finished training on data that is not generated."""
     record = source.record
     if record.get("status") != "finished" or source.recipe.dataset.get("generate"):
         return []
-    lines = training_hints(source.rows, record.get("data", {}).get("pairs", {}), record.get("epochs", 0))
-    # what stands between backticks is code
-    return [Markup(re.sub(r"`(.*?)`", r"<code>\1</code>", str(Markup.escape(f"{line}.")))) for line in lines]
+    return training_hints(source.rows, record.get("data", {}).get("pairs", {}), record.get("epochs", 0))
 
 
 def facts(source: Source) -> dict[str, str]:

@@ -93,8 +93,8 @@ def test_dots_link_to_rows_and_the_pareto_front_is_a_line(tmp_path: Path) -> Non
     front, others = traces["Pareto front"], traces["other trials"]
     assert (front["x"], front["y"]) == ([10.0, 20.0], [21.0, 30.5])
     assert (others["x"], others["y"]) == ([30.0], [25.5])
-    assert front["text"] == ["3 rnn, 0.1", "1 cnn, 0.1"]
-    assert others["text"] == ["2 cnn"]
+    assert front["text"] == ["3 encoder rnn, rate 0.1", "1 encoder cnn, rate 0.1"]
+    assert others["text"] == ["2 encoder cnn"]
     assert front["textposition"] == ["bottom right", "top right"]
     assert others["textposition"] == ["middle left"]
     assert front["customdata"] == [f"#trial-{number:012x}" for number in (0, 1)]
@@ -110,8 +110,8 @@ def test_only_the_best_dots_have_names(tmp_path: Path) -> None:
     (by_parameters, *_) = figures(page(folder))
     names = [text for trace in by_parameters["data"] for text in trace["text"]]
     places = [text for trace in by_parameters["data"] for text in trace["textposition"]]
-    assert sorted(names) == ["1 a very long name of an…", "2 &lt;e1&gt;", "3 &lt;e2&gt;", "4", "5"]
-    assert dict(zip(names, places, strict=True))["1 a very long name of an…"] == "bottom right", "the least is best"
+    assert sorted(names) == ["1 encoder a very long name…", "2 encoder &lt;e1&gt;", "3 encoder &lt;e2&gt;", "4", "5"]
+    assert dict(zip(names, places, strict=True))["1 encoder a very long name…"] == "bottom right", "the least is best"
 
 
 def test_an_axis_is_logarithmic_where_costs_differ_much(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_every_trial_that_has_validated_has_a_curve(tmp_path: Path) -> None:
     for number in range(MAX_NAMED_CURVES + 3):
         trial(folder, number, [float(number)])
     curves = figures(page(folder))[-1]["data"]
-    assert [trace["visible"] for trace in curves] == [True] * MAX_NAMED_CURVES + ["legendonly"] * 3
+    assert [trace.get("visible", True) for trace in curves] == [True] * MAX_NAMED_CURVES + ["legendonly"] * 3
     assert [trace["name"].split()[0] for trace in curves] == [f"#{rank}" for rank in range(1, len(curves) + 1)]
     assert (curves[0]["x"], curves[0]["y"]) == ([10.0, 20.0], [1.0, float(len(curves) - 1)])
 

@@ -23,6 +23,7 @@ from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
 from composer.viz.architecture import Drawing, Picture, draw, escape_label, place
 from composer.viz.architecture_graph import Box, Graph, build_graph, fold
+from composer.viz.architecture_layout import Text, text_width
 from tests.viz import pages
 
 HOME = Path(__file__).parents[2] / "recipes"
@@ -148,15 +149,21 @@ def check_graph_has_every_row(graph: Graph, plan: Plan) -> None:
 
 def check_texts_are_free(picture: Picture) -> None:
     """No text lies on another, no arrow and no stretch of the stream on a text, and all of them in the picture."""
-    areas = [text.box for text in picture.texts]
+    areas = [area_of_text(text) for text in picture.texts]
     assert not [pair for pair in combinations(areas, 2) if overlap(*pair)]
     lines = [item.points for item in picture.lines] + [item.points for item in picture.routes]
     for line in lines:
         for stretch in map(area_of, pairwise(line)):
             assert not [area for area in areas if overlap(area, stretch)]
-    for text in picture.texts:
-        assert text.box[2] - text.box[0] >= 7.22 * text.scale * sum(len(span.text) for span in text.spans), "too narrow"
-        assert min(text.box) >= 0
+    for text, area in zip(picture.texts, areas, strict=True):
+        assert area[2] - area[0] >= 7.22 * text.scale * sum(len(span.text) for span in text.spans), "too narrow"
+        assert min(area) >= 0
+
+
+def area_of_text(text: Text) -> Area:
+    width = text_width(text.spans) * text.scale
+    left = text.x - width / 2 if text.centered else text.x
+    return left, text.y - 11 * text.scale, left + width, text.y + 4 * text.scale
 
 
 def overlap(one: Area, other: Area) -> bool:
@@ -179,10 +186,11 @@ def check_nesting(picture: Picture) -> None:
             assert area[1] <= item.y
             assert item.y + item.h <= area[3]
         for text in placed.texts():
-            assert area[0] < text.box[0]
-            assert text.box[2] < area[2]
-            assert area[1] <= text.box[1]
-            assert text.box[3] <= area[3]
+            left, top, right, bottom = area_of_text(text)
+            assert area[0] < left
+            assert right < area[2]
+            assert area[1] <= top
+            assert bottom <= area[3]
         areas = [(item.x, item.y, item.x + item.w, item.y + item.h) for item in placed.children]
         assert not [pair for pair in combinations(areas, 2) if overlap(*pair)]
 
