@@ -1,12 +1,10 @@
-"""Checkpoints: atomic writes with a checksum, pruning, averaging, random number generators, and resuming from one."""
+"""Checkpoints: atomic writes with a checksum, pruning, averages of weights, and random number generators."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-import json
 import random
-import shlex
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,31 +14,17 @@ from typing import IO, Any, BinaryIO, cast
 
 import numpy as np
 import torch
-from pytorch_lightning import Trainer
+from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.plugins import CheckpointIO
 from pytorch_lightning.trainer.connectors import checkpoint_connector
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from composer.atomic_io import atomic_open, atomic_write
-from composer.data.encoding import Data
-from composer.data.sources import side_names
-from composer.data.tokenizer import Tokenizers
-from composer.errors import MAX_LISTED, ComposerError, RunError, RunFailed
-from composer.fingerprint import (
-    describe_differences,
-    differ_in_budget_alone,
-    is_verifying,
-    read_verified,
-    setting_differences,
-)
-from composer.recipe.canonical_form import BUDGET_KEYS
+from composer.errors import ComposerError, RunError, RunFailed
 from composer.recipe.metrics import best_validation
-from composer.recipe.own_blocks import check_recorded_blocks
-from composer.recipe.recipe import Recipe, load
 from composer.run_dir import (
-    OTHER_RUN,
-    START_FROM,
-    RunDir,
     checkpoint_path,
     checkpoint_step,
     checkpoint_weights,
@@ -49,13 +33,10 @@ from composer.run_dir import (
     list_checkpoints,
     read_checkpoint,
 )
-from composer.training.reproduce import ReproducedRun
-from composer.training.sharding import own_part
+from composer.training.sharding import full_state, local_part, own_part
 
 History = Sequence[Mapping[str, float]]
 """The scores of every validation so far, each with its `step`."""
-
-NEW_RUN = f"begin a new run with {OTHER_RUN}; {START_FROM} starts it from these weights"
 
 
 def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
@@ -228,72 +209,6 @@ def seed_all(*numbers: int) -> None:
     np.random.seed(words[4:])
 
 
-def existing_tokenizers(recipe: Recipe, run_dir: RunDir, start_from: Path | None) -> Tokenizers | None:
-    """Return the tokenizers of this run or of the run to start from, or None if they are to be trained.
-
-    Those of a run whose kind of tokenizer, or whose encoders, are others are of no use.
-    """
-    if run_dir.tokenizer.exists():
-        return Tokenizers.load(run_dir.tokenizer)
-    if start_from is None or recipe.tokenizer.is_extendable:
-        return None
-    other = RunDir(start_from)
-    read_verified(other)
-    tokenizers = Tokenizers.load(other.tokenizer)
-    is_same = tokenizers.settings == recipe.dataset["tokenizer"] and set(tokenizers.sides) == set(side_names(recipe))
-    return tokenizers if is_same else None
-
-
-def resolve_initial_run(
-    requested: str | Path | None, record: Mapping[str, Any], run_dir: RunDir, original: ReproducedRun | None = None
-) -> Path | None:
-    """Return the run whose weights this run starts from, or None for random weights.
-
-    A resumed run keeps the one that run.json records, even if it was killed before its first checkpoint; a
-    reproduction keeps its original's. Raises RunError if `requested` differs from the recorded run.
-    """
-    path = Path(requested).absolute() if requested is not None else None
-    if not record:
-        return original.initial_run() if path is None and original is not None else path
-    recorded = Path(record["start_from"]) if record.get("start_from") else None
-    if path is not None and path != recorded:
-        began = f"from the weights of {recorded}" if recorded else "from random weights"
-        fix = f"omit {START_FROM}, or begin a new run with {OTHER_RUN}"
-        raise RunError.of(f"this run started {began}, not from those of {path}", fix, str(run_dir.path))
-    return recorded
-
-
-def check_same_recipe(recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any]) -> None:
-    """Raise RunError if own blocks, or the recipe but for its budget, are not those that the run was started with."""
-    check_recorded_blocks(record, run_dir.path, is_verifying())
-    recorded = record["fingerprints"]["recipe"]
-    if recipe.fingerprints["run"] == recorded:
-        return
-    begun = load(run_dir.recipe)
-    if begun.fingerprints["run"] == recorded and differ_in_budget_alone(begun, recipe):
-        return
-    budget = {f"training.{key}" for key in BUDGET_KEYS}
-    differences = [it for it in setting_differences(begun.canonical, recipe.canonical) if it[0] not in budget]
-    cause = describe_differences(differences) or "its recipe.yaml has been changed"
-    overrides = [shlex.quote(f"{path}={json.dumps(old)}") for path, old, _ in differences if "[" not in path]
-    repeat = f"repeat the run's overrides, {' '.join(overrides)}, or " if 0 < len(overrides) <= MAX_LISTED else ""
-    fix = f"{repeat}resume with its own recipe, {run_dir.recipe}; or {NEW_RUN}"
-    raise RunError.of(f"this run was started with another recipe: {cause}", fix, str(run_dir.path))
-
-
-def check_same_data(data: Data, record: Mapping[str, Any], run_dir: RunDir) -> None:
-    """Raise RunError if the tokenizer, or the training or validation data, are not those of the run's start."""
-    if data.tokenizers.sha256 != record["tokenizer_sha256"]:
-        message = "this tokenizer has changed since the run was started"
-        raise RunError.of(message, "restore tokenizer.json as it was", str(run_dir.tokenizer))
-    recorded = record["data"]
-    parts = {"training": (data.train, recorded["sha256"]), "validation": (data.val, recorded.get("val_sha256"))}
-    for name, (encoded, sha256) in parts.items():
-        if sha256 is not None and (encoded is None or encoded.sha256 != sha256):
-            message = f"the {name} data have changed since this run was started, so it cannot be resumed exactly"
-            raise RunError.of(message, f"restore the files, or {NEW_RUN}", str(run_dir.path))
-
-
 def restore_error(error: BaseException, path: Path) -> RunError | None:
     """Return the error of a checkpoint whose content Lightning cannot restore; None for an error of anything else.
 
@@ -304,3 +219,64 @@ def restore_error(error: BaseException, path: Path) -> RunError | None:
     if not is_restoring or isinstance(error, ComposerError):
         return None
     return invalid_checkpoint(path, f"{type(error).__name__}: {error}")
+
+
+class WeightAverage(Callback):
+    """Callback that averages the weights of all steps, and validates with the average.
+
+    It comes before `TrainingLoopCallback`, which saves a checkpoint at the end of a validation. That holds the weights
+    of the training as its `state_dict`, so that a resumed one goes on with them, and the average as the state of this
+    callback. Lightning's `WeightAveraging` does not work with sharded models.
+    """
+
+    def __init__(self, decay: float) -> None:
+        self.decay, self.step = decay, 0
+        self.average: dict[str, Tensor] = {}  # by the first name of each parameter, in 32 bits or more
+        self.names: dict[str, str] = {}  # the first name of a parameter, by each of its names: weights can be tied
+        self.backup: list[Tensor] = []
+        self.loaded: Mapping[str, Tensor] = {}
+
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Begin with the initial weights, or with the average of the checkpoint."""
+        self.step, self.parameters = trainer.global_step, dict(pl_module.model.named_parameters())
+        first = {id(parameter): name for name, parameter in self.parameters.items()}
+        every = pl_module.model.named_parameters(remove_duplicate=False)
+        self.names = {name: first[id(parameter)] for name, parameter in every}
+        for name, parameter in self.parameters.items():
+            dtype = torch.promote_types(parameter.dtype, torch.float32)
+            loaded = local_part(self.loaded[name], parameter) if self.loaded else parameter
+            self.average[name] = loaded.detach().to(parameter.device, dtype, copy=True)
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Move the average towards the weights after each step, faster in the first ones."""
+        if trainer.global_step == self.step:
+            return  # gradients accumulate
+        self.step = trainer.global_step
+        average = [own_part(value) for value in self.average.values()]
+        weights = [own_part(value).to(old.dtype) for value, old in zip(self.parameters.values(), average, strict=True)]
+        get_ema_multi_avg_fn(min(self.decay, (1 + self.step) / (10 + self.step)))(average, weights, self.step)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Put the average in the place of the weights."""
+        self.backup = [own_part(parameter).clone() for parameter in self.parameters.values()]
+        self._set_weights(pl_module, [own_part(value) for value in self.average.values()])
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Put the weights back."""
+        self._set_weights(pl_module, self.backup)
+        self.backup = []
+
+    def _set_weights(self, module: Any, values: list[Tensor]) -> None:
+        for parameter, value in zip(self.parameters.values(), values, strict=True):
+            own_part(parameter).copy_(value)
+        for unit in module.modules():
+            if isinstance(unit, FSDPModule):
+                unit.reshard()  # what was gathered for the last forward pass is no longer true
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the average by every name of a parameter, whole; a collective call."""
+        full = full_state(self.average)
+        return {"average": {name: full[first] for name, first in self.names.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.loaded = state["average"]

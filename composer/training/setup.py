@@ -33,7 +33,7 @@ from composer.recipe.recipe import Recipe
 from composer.recipe.registry import CPU_REFUSES_16
 from composer.run_dir import RESUME, RunDir, checkpoint_history, checkpoint_step, latest_checkpoint, utc_now
 from composer.training.callback import SHARE_FOLDER, TrainingLoopCallback
-from composer.training.checkpointing import AtomicCheckpointIO, check_same_data, existing_tokenizers
+from composer.training.checkpointing import AtomicCheckpointIO, WeightAverage
 from composer.training.datamodule import Curriculum, RecipeDataModule
 from composer.training.distributed import cluster_environment, exit_with_launcher, external_launcher, launched_world
 from composer.training.loggers import (
@@ -47,10 +47,9 @@ from composer.training.loggers import (
 from composer.training.module import Seq2SeqModule
 from composer.training.optim import Budget, replace_budget
 from composer.training.reproduce import ReproducedRun, draws_random_numbers, environment_differences, environment_record
+from composer.training.resume import Transfer, check_same_data, existing_tokenizers, transfer_weights
 from composer.training.sharding import ShardedStrategy
-from composer.training.transfer import Transfer, transfer_weights
 from composer.training.validation_decoder import validation_decoder
-from composer.training.weight_averaging import WeightAverage
 
 TOKENIZER_SECONDS = 3600.0
 """Seconds that a process waits for the main one to have trained the tokenizer."""

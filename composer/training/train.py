@@ -25,7 +25,7 @@ from composer.recipe.metrics import format_scores
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import OWN
 from composer.run_dir import OTHER_RUN, RESUME, RUNS, RunDir, check_writable, checkpoint_step, locked, utc_now
-from composer.training.checkpointing import average_weights, check_same_recipe, resolve_initial_run, restore_error
+from composer.training.checkpointing import average_weights, restore_error
 from composer.training.distributed import (
     RESUME_HINT,
     TrainingEnded,
@@ -45,6 +45,7 @@ from composer.training.preflight import (
     quota_fault,
 )
 from composer.training.reproduce import compare_outcome, find_original_run
+from composer.training.resume import check_same_recipe, resolve_initial_run
 from composer.training.setup import TrainingSetup, setup, silence_lightning, start_logging, wait_for_record
 from composer.viz.alignments import alignment_page, alignments
 

@@ -14,8 +14,8 @@ from composer.inference.run import open_run
 from composer.recipe.recipe import load
 from composer.run_dir import checkpoint_path, checkpoint_weights, list_checkpoints, read_checkpoint, read_metrics
 from composer.training.callback import TrainingLoopCallback
+from composer.training.checkpointing import WeightAverage
 from composer.training.train import train
-from composer.training.weight_averaging import WeightAverage
 from tests.training.tiny_recipes import Tiny, same_weights
 
 EMA = "training.ema={decay: 0.6}"

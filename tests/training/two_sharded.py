@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 
 from composer.data.tokenizer import Tokenizers
 from composer.recipe.recipe import load
+from composer.training.checkpointing import WeightAverage
 from composer.training.module import Seq2SeqModule, add_gradient_noise
 from composer.training.optim import OPTIMIZERS
 from composer.training.sharding import (
@@ -32,7 +33,6 @@ from composer.training.sharding import (
     load_full_state,
     shard,
 )
-from composer.training.weight_averaging import WeightAverage
 
 STEPS = 3
 

@@ -1,0 +1,171 @@
+"""Initial state of a training: of its own run, which must be the same, or another run's weights that fit (`--from`)."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from blocks.core.contract import Path as BlockPath
+from composer.data.encoding import Data
+from composer.data.sources import side_names
+from composer.data.tokenizer import Tokenizers
+from composer.errors import MAX_LISTED, RunError
+from composer.fingerprint import (
+    describe_differences,
+    differ_in_budget_alone,
+    is_verifying,
+    read_verified,
+    setting_differences,
+)
+from composer.inference.run import Run
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.parameter_paths import Owner, module_owners
+from composer.model.weights import initialize, shapes, unique_tensors
+from composer.recipe.canonical_form import BUDGET_KEYS
+from composer.recipe.own_blocks import check_recorded_blocks
+from composer.recipe.recipe import Recipe, load
+from composer.recipe.tree import match_trees, stack_trees
+from composer.run_dir import OTHER_RUN, START_FROM, RunDir
+from composer.training.reproduce import ReproducedRun
+
+NEW_RUN = f"begin a new run with {OTHER_RUN}; {START_FROM} starts it from these weights"
+
+
+def existing_tokenizers(recipe: Recipe, run_dir: RunDir, start_from: Path | None) -> Tokenizers | None:
+    """Return the tokenizers of this run or of the run to start from, or None if they are to be trained.
+
+    Those of a run whose kind of tokenizer, or whose encoders, are others are of no use.
+    """
+    if run_dir.tokenizer.exists():
+        return Tokenizers.load(run_dir.tokenizer)
+    if start_from is None or recipe.tokenizer.is_extendable:
+        return None
+    other = RunDir(start_from)
+    read_verified(other)
+    tokenizers = Tokenizers.load(other.tokenizer)
+    is_same = tokenizers.settings == recipe.dataset["tokenizer"] and set(tokenizers.sides) == set(side_names(recipe))
+    return tokenizers if is_same else None
+
+
+def resolve_initial_run(
+    requested: str | Path | None, record: Mapping[str, Any], run_dir: RunDir, original: ReproducedRun | None = None
+) -> Path | None:
+    """Return the run whose weights this run starts from, or None for random weights.
+
+    A resumed run keeps the one that run.json records, even if it was killed before its first checkpoint; a
+    reproduction keeps its original's. Raises RunError if `requested` differs from the recorded run.
+    """
+    path = Path(requested).absolute() if requested is not None else None
+    if not record:
+        return original.initial_run() if path is None and original is not None else path
+    recorded = Path(record["start_from"]) if record.get("start_from") else None
+    if path is not None and path != recorded:
+        began = f"from the weights of {recorded}" if recorded else "from random weights"
+        fix = f"omit {START_FROM}, or begin a new run with {OTHER_RUN}"
+        raise RunError.of(f"this run started {began}, not from those of {path}", fix, str(run_dir.path))
+    return recorded
+
+
+def check_same_recipe(recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any]) -> None:
+    """Raise RunError if own blocks, or the recipe but for its budget, are not those that the run was started with."""
+    check_recorded_blocks(record, run_dir.path, is_verifying())
+    recorded = record["fingerprints"]["recipe"]
+    if recipe.fingerprints["run"] == recorded:
+        return
+    begun = load(run_dir.recipe)
+    if begun.fingerprints["run"] == recorded and differ_in_budget_alone(begun, recipe):
+        return
+    budget = {f"training.{key}" for key in BUDGET_KEYS}
+    differences = [it for it in setting_differences(begun.canonical, recipe.canonical) if it[0] not in budget]
+    cause = describe_differences(differences) or "its recipe.yaml has been changed"
+    overrides = [shlex.quote(f"{path}={json.dumps(old)}") for path, old, _ in differences if "[" not in path]
+    repeat = f"repeat the run's overrides, {' '.join(overrides)}, or " if 0 < len(overrides) <= MAX_LISTED else ""
+    fix = f"{repeat}resume with its own recipe, {run_dir.recipe}; or {NEW_RUN}"
+    raise RunError.of(f"this run was started with another recipe: {cause}", fix, str(run_dir.path))
+
+
+def check_same_data(data: Data, record: Mapping[str, Any], run_dir: RunDir) -> None:
+    """Raise RunError if the tokenizer, or the training or validation data, are not those of the run's start."""
+    if data.tokenizers.sha256 != record["tokenizer_sha256"]:
+        message = "this tokenizer has changed since the run was started"
+        raise RunError.of(message, "restore tokenizer.json as it was", str(run_dir.tokenizer))
+    recorded = record["data"]
+    parts = {"training": (data.train, recorded["sha256"]), "validation": (data.val, recorded.get("val_sha256"))}
+    for name, (encoded, sha256) in parts.items():
+        if sha256 is not None and (encoded is None or encoded.sha256 != sha256):
+            message = f"the {name} data have changed since this run was started, so it cannot be resumed exactly"
+            raise RunError.of(message, f"restore the files, or {NEW_RUN}", str(run_dir.path))
+
+
+class Transfer(NamedTuple):
+    """Parameters that were taken from another run, and those that start anew, counted by the paths of their blocks."""
+
+    taken: Mapping[str, int]
+    new: Mapping[str, int]
+    has_own_tokenizer: bool
+
+    def describe(self) -> list[str]:
+        """Return in lines what was taken, and each block that starts anew."""
+        taken, new = sum(self.taken.values()), sum(self.new.values())
+        if not new:
+            return []
+        reason = "; its tokenizer is another, so embeddings and output do" if self.has_own_tokenizer else ""
+        width = max(map(len, self.new))
+        rows = [f"    {path:<{width}}  {count:>12,}" for path, count in self.new.items()]
+        return [f"{taken:,} of {taken + new:,} parameters have its weights; these start anew{reason}:", *rows]
+
+
+def transfer_weights(recipe: Recipe, tokenizers: Tokenizers, model: EncoderDecoder, other: Run) -> Transfer:
+    """Load the weights of another run into the blocks that `diff` calls the same, if all their shapes are.
+
+    Embeddings and output are taken where the tokenizer is the same. If anything starts anew, the model is initialized
+    first as the recipe says. Raises RunError if no weights fit.
+    """
+    is_same = tokenizers.sha256 == other.tokenizers.sha256 or recipe.tokenizer.is_extendable
+    theirs, origins = owned_tensors(other.recipe, other.model), matched_paths(other.recipe, recipe)
+    unique = {tensor.data_ptr(): tensor.numel() for tensor in unique_tensors(model).values()}
+    pairs: list[tuple[Tensor, Tensor]] = []
+    counts = (Counter[str](), Counter[str]())  # of what starts anew, and of what is taken
+    for owner, tensors in owned_tensors(recipe, model).items():
+        origin = Owner(origins.get(owner.path, ()), owner.copy) if owner.is_block else owner
+        weights = theirs.get(origin, {}) if owner.is_block or is_same else {}
+        fits = shapes(weights) == shapes(tensors)
+        pairs += [(tensor, weights[name]) for name, tensor in tensors.items()] if fits else []
+        counts[fits][owner.text(recipe)] += sum(unique.pop(tensor.data_ptr(), 0) for tensor in tensors.values())
+    new, taken = counts
+    if not taken:
+        message = "these weights do not fit the model: no block is there that has the same shapes"
+        fix = "use blocks of the same shapes; `seqcomposer diff` compares the two models"
+        raise RunError.of(message, fix, str(other.run_dir.weights))
+    if new:
+        initialize(model, recipe.training["initialization"])
+    with torch.no_grad():
+        for tensor, weight in pairs:
+            tensor.copy_(weight)
+    return Transfer(taken, new, not is_same)
+
+
+def owned_tensors(recipe: Recipe, model: EncoderDecoder) -> dict[Owner, dict[str, Tensor]]:
+    """Return the tensors of a model's state by what they belong to, and by their names in it."""
+    owners, first = module_owners(recipe, model), dict[Owner, str]()
+    for name, owner in owners.items():
+        first.setdefault(owner, name)
+    tensors: defaultdict[Owner, dict[str, Tensor]] = defaultdict(dict)
+    for name, tensor in model.state_dict().items():
+        owner = owners[name.rpartition(".")[0]]
+        tensors[owner][name.removeprefix(first[owner])] = tensor
+    return tensors
+
+
+def matched_paths(one: Recipe, other: Recipe) -> dict[BlockPath, BlockPath]:
+    """Return the path in `one` of each block of `other` that is the same block, as `diff` sees it."""
+    trees, others = stack_trees(one), stack_trees(other)
+    pairs = [pair for key in trees.keys() & others.keys() for pair in match_trees(trees[key], others[key])]
+    return {new.path: old.path for old, new in pairs if old.kind == new.kind and old.word == new.word}
