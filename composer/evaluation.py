@@ -90,7 +90,10 @@ def evaluate(
         pairs, encoded = _encode_files(run, name, sources, targets)
     else:
         name = split or "test"
-        pairs, encoded = _encode_split(run, name, data)
+        if name not in available_splits(run.recipe):
+            raise missing_split(run.recipe, name)
+        loaded = load_data(run.recipe, run.folders(data), run.tokenizers, [name])
+        pairs, encoded = loaded.pairs[name], loaded.splits[name]
     return evaluate_pairs(run, name, pairs, encoded, hypotheses)
 
 
@@ -108,14 +111,6 @@ def evaluate_pairs(
     digests = {side: sha256_of_lines(lines) for side, lines in pairs.columns().items()}
     measured = {"lines": len(encoded), "sha256": digests}
     return {f"{name}/{key}": value for key, value in (decoded | scores | {"measured": measured}).items()}
-
-
-def _encode_split(run: Run, split: str, data: str | Path | None) -> tuple[Pairs, Encoded]:
-    """Return the lines of a split and their ids."""
-    if split not in available_splits(run.recipe):
-        raise missing_split(run.recipe, split)
-    loaded = load_data(run.recipe, run.folders(data), run.tokenizers, [split])
-    return loaded.pairs[split], loaded.splits[split]
 
 
 def _encode_files(

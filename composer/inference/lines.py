@@ -72,8 +72,9 @@ def encode_targets(
 ) -> Encoded:
     """Return the ids of lines and their targets. Raises RunError and DataError."""
     sides = source_names(recipe)
-    lines, targets = (lines, targets) if sides or targets is not None else ([""] * len(lines), lines)
-    targets = targets or ()
+    if not sides and targets is not None:
+        raise RunError.of("a model without encoders reads no sources", "give it the targets alone, as `lines`")
+    lines, targets = (lines, targets or ()) if sides else ([""] * len(lines), lines)
     check_aligned(lines, targets, "targets")
     texts, _ = encode_lines(recipe, tokenizers, dict(enumerate(lines, start=1)), "<lines>")
     return encode_pairs(recipe, Pairs({**texts, TARGET: targets}), tokenizers)

@@ -280,6 +280,8 @@ def translate_lines(
     for faults, which name the file `origin`. Of a blank line all translations are empty. Raises RunError, DataError.
     """
     check_compatible(runs)
+    if prefixes is not None and not source_names(runs[0].recipe):
+        raise RunError.of("a model without encoders continues its lines", "begin the lines with the prefixes")
     tokenizers, full = runs[0].tokenizers, [at for at, line in enumerate(lines) if line.strip()]
     _, ids = encode_lines(runs[0].recipe, tokenizers, {first + at + 1: lines[at] for at in full}, origin)
     begun = [(prefixes[at] if prefixes else "") if ids else lines[at] for at in full]

@@ -131,6 +131,16 @@ def test_a_language_model_continues_its_prompt(tmp_path: Path) -> None:
     ]
 
 
+def test_a_language_model_refuses_what_it_would_not_read(tmp_path: Path) -> None:
+    run = open_run(made(tmp_path / "run", LANGUAGE))
+    with pytest.raises(RunError, match="continues its lines"):
+        run.translate(["eins zwei"], prefix=["drei"])
+    for use in (run.score, run.logits, run.batch):
+        with pytest.raises(RunError, match="reads no sources"):
+            use(["eins zwei"], ["drei"])
+    assert run.score(["drei"])[0].tokens == ["drei", "⟨eos⟩"]
+
+
 def test_bytes_never_break_a_line(tmp_path: Path) -> None:
     folder = made(tmp_path / "run", tokenizer="{bpe: {size: 300}}", decoding="{sample: {temperature: 3.0, seed: 5}}")
     translations = open_run(folder).translate(["eins zwei drei"] * 40)
