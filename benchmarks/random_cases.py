@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,8 @@ def run_cases(
 
     with ThreadPoolExecutor(chosen.workers) as threads:
         try:
-            for future in [threads.submit(work) for _ in range(chosen.workers)]:
+            futures = [threads.submit(work) for _ in range(chosen.workers)]
+            for future in wait(futures, return_when=FIRST_EXCEPTION).done:
                 future.result()
         finally:
             stop.set()  # Ctrl-C, or an error of one: the others end after their case

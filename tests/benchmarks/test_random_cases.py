@@ -70,3 +70,15 @@ def test_the_journal_goes_on_and_failures_stay(tmp_path: Path, capsys: pytest.Ca
     rows = map(json.loads, (tmp_path / "journal.jsonl").read_text().splitlines())
     assert [(row["case"], row["word"]) for row in rows] == [(0, "even"), (1, FAILED), (2, "refused"), (3, FAILED)]
     assert "failed           2  50.0 %" in capsys.readouterr().out
+
+
+def write_no_third(number: str, folder: Path) -> Path:
+    if number.endswith(" 3"):
+        raise ValueError("cannot be drawn")
+    return write_number(number, folder)
+
+
+def test_a_case_that_cannot_be_drawn_ends_the_benchmark(tmp_path: Path) -> None:
+    chosen = options("", count=10_000).parse_args(["--folder", str(tmp_path), "--workers", "2"])
+    with pytest.raises(ValueError, match="cannot be drawn"):
+        run_cases(chosen, write_number, fail_odd_numbers)

@@ -55,7 +55,7 @@ def new_name(scene: Scene) -> str:
 def readable_name(scene: Scene) -> str:
     """A name that can be read here, nearly always."""
     known = [*scene.names, *(scene.copies if scene.sometimes() else ())]
-    return scene.draw(st.sampled_from(["nobody", *scene.pool] if scene.mistake() else known))
+    return scene.draw(st.sampled_from(["nobody", *scene.pool] if scene.mistake() or not known else known))
 
 
 def inside(scene: Scene, **changes: Any) -> Scene:

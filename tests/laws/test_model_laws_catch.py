@@ -15,7 +15,7 @@ from composer.model.builder import build
 from composer.model.encoder_decoder import NOTHING, PAD, UNK, EncoderDecoder, StepInputs
 from composer.recipe.recipe import load
 from composer.testing import LawError, check_model, model_laws
-from composer.testing.model_laws import searching
+from composer.testing.model_laws import expect_equal_logits, searching
 
 RECIPE = """\
 recipe: 1
@@ -161,3 +161,12 @@ def test_a_break_is_caught(kind: type[EncoderDecoder], law: Any, tmp_path: Path)
     with pytest.raises(LawError) as raised:
         law(model)
     assert raised.value.law == law.__name__
+
+
+@pytest.mark.parametrize("size", [1.0, 1e17])
+def test_logits_differ_by_more_than_the_rounding_of_the_largest(size: float) -> None:
+    logits = size * torch.randn(2, 3, dtype=torch.float64)
+    expect_equal_logits("chunks", logits * (1 + 1e-15), logits, "")
+    for wrong in (logits * (1 + 1e-5), logits.masked_fill(logits == logits.max(), torch.inf)):
+        with pytest.raises(LawError, match="the logits differ"):
+            expect_equal_logits("chunks", wrong, logits, "")
