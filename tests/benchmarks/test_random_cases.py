@@ -81,4 +81,4 @@ def write_no_third(number: str, folder: Path) -> Path:
 def test_a_case_that_cannot_be_drawn_ends_the_benchmark(tmp_path: Path) -> None:
     chosen = options("", count=10_000).parse_args(["--folder", str(tmp_path), "--workers", "2"])
     with pytest.raises(ValueError, match="cannot be drawn"):
-        run_cases(chosen, write_number, fail_odd_numbers)
+        run_cases(chosen, write_no_third, fail_odd_numbers)
