@@ -89,7 +89,7 @@ class Fault:
 
 
 class ComposerError(Exception):
-    """Base of all errors that a user can mend. `faults` are sorted by file, line and column, without duplicates."""
+    """Base of all errors that a user can fix. `faults` are sorted by file, line and column, without duplicates."""
 
     status = 2
     """Exit status of a command that ends with it: refused."""

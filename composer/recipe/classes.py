@@ -1604,7 +1604,7 @@ class Output(RecipeObject):
     kind: linear | sigmoid | identity: a linear map to a logit for each token, a sigmoid for each bit of the
         tokenizer `bits`, or the decoder's last output as it is, one logit for each token but the special ones;
         default 'linear'.
-    length: How many tokens every answer has, where all have as many; its end then costs nothing.
+    length: How many tokens every target has, where all have as many; its end then costs nothing.
     """
     tie: Sequence[str | Var] | Var | Unset | None = UNSET
     kind: Literal["linear", "sigmoid", "identity"] | Var | Unset | None = UNSET
@@ -1642,7 +1642,7 @@ class Parametergroup(RecipeObject):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ScheduledSampling(RecipeObject):
-    """Some tokens of the answer so far are the model's own, as they are when it translates (Bengio et al. 2015).
+    """Some tokens of the target so far are the model's own, as they are when it translates (Bengio et al. 2015).
 
     rate: Probability at the end that a token which the decoder reads is replaced; the first one, bos, never is;
         default 0.1.
@@ -2375,7 +2375,7 @@ class Training(RecipeObject):
     label_smoothing: The share of the probability that is spread over the whole vocabulary; default 0.0.
     clip_norm: The gradient is scaled down to this norm if it is larger.
     gradient_noise: Normal noise on every gradient, after clipping (Neelakantan et al. 2015, section 3).
-    scheduled_sampling: Some tokens of the answer so far are the model's own, as they are when it translates (Bengio
+    scheduled_sampling: Some tokens of the target so far are the model's own, as they are when it translates (Bengio
         et al. 2015).
     initialization: What the matrices of the blocks are at first; not where a run starts from another one's weights;
         default 'default'.

@@ -120,7 +120,7 @@ class _Extender:
                 bases.append(self.base(node, shown, folder, chain))
             except RecipeError as error:
                 faults.extend(error.faults)
-        if len(chain) == 1 and bases:  # what a fragment says without effect is not the recipe's to mend
+        if len(chain) == 1 and bases:  # what a fragment says without effect is not the recipe's to fix
             faults.extend(_idle_nulls(reduce(merge, bases), own))
         if faults:
             raise RecipeError(faults)

@@ -185,7 +185,7 @@ METRICS: dict[str, Metric] = {
     ),
     "bits_per_sequence": _Cost(
         label="bits per sequence",
-        meaning="negative log2-likelihood of an answer; lower is better",
+        meaning="negative log2-likelihood of a reference; lower is better",
         unit="bits",
         from_sums=lambda sums: sums["bits"] / sums["rows"],
         needs="bits",

@@ -195,7 +195,7 @@ class Recipe:
         """Return the fault of a setting that changes nothing; a warning, with both places, where it is from elsewhere.
 
         Elsewhere is another file, the command line or a default under `model`. What a run has stored is not to be
-        mended, so there it is a warning too. `cause`: the path of what leaves it without effect, by default the block.
+        fixed, so there it is a warning too. `cause`: the path of what leaves it without effect, by default the block.
         """
         fault, (node, steps, _) = self.fault("unused", path, message, hint), self.locate(path)
         own = node.place.file == self.root.mark.file

@@ -54,7 +54,7 @@ def duplicate_fault(items: Sequence[Node], path: str, index: int) -> Fault:
 def unlisted_fault(faults: Iterable[Fault]) -> Fault:
     """Return the fault that says, after some, that there are more."""
     message, last = f"there are more than {MAX_FAULTS:,} faults, and the others are not listed", max(faults)
-    return replace(last, column=last.column + 1, code="size", path="", message=message, hint="mend these first")
+    return replace(last, column=last.column + 1, code="size", path="", message=message, hint="fix these first")
 
 
 def duplicate_faults(items: Sequence[Node], path: str) -> list[Fault]:

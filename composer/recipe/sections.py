@@ -46,7 +46,7 @@ class Output:
         tie: Whose embeddings share one matrix with the output: `source`, `target`, or an encoder's name.
         kind: linear | sigmoid | identity: a linear map to a logit for each token, a sigmoid for each bit of the
             tokenizer `bits`, or the decoder's last output as it is, one logit for each token but the special ones.
-        length: How many tokens every answer has, where all have as many; its end then costs nothing.
+        length: How many tokens every target has, where all have as many; its end then costs nothing.
     """
 
     tie: Names = EMPTY
@@ -112,9 +112,9 @@ class GradientNoise:
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduledSampling:
-    """Some tokens of the answer so far are the model's own, as they are when it translates (Bengio et al. 2015).
+    """Some tokens of the target so far are the model's own, as they are when it translates (Bengio et al. 2015).
 
-    The parallel form of Mihaylova & Martins 2019: a first pass over the true answer says what the model would write at
+    The parallel form of Mihaylova & Martins 2019: a first pass over the reference says what the model would write at
     each position, and the second pass, which learns, reads some of that. A step costs one more forward pass.
 
     Settings:

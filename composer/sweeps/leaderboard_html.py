@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import optuna
 import plotly.graph_objects as go
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import CategoricalDistribution
 from optuna.trial import create_trial
 from optuna.visualization import plot_parallel_coordinate
 
@@ -194,13 +194,11 @@ def in_optuna(board: Leaderboard, results: Sequence[TrialResult]) -> optuna.Stud
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(direction="minimize" if board.goals[0].direction == "min" else "maximize")
     texts = {axis: [chart_text(axis_value(result.trial.point, axis)) for result in results] for axis in board.axes}
-    distributions: dict[str, BaseDistribution] = {
-        chart_text(axis): CategoricalDistribution([*dict.fromkeys(column)]) for axis, column in texts.items()
-    }
+    distributions = {chart_text(axis): CategoricalDistribution([*dict.fromkeys(x)]) for axis, x in texts.items()}
     for index, result in enumerate(results):
         values = {chart_text(axis): column[index] for axis, column in texts.items()}
         score = result.measured[board.goals[0].metric].mean
-        study.add_trial(create_trial(value=score, params=values, distributions=distributions))
+        study.add_trial(create_trial(value=score, params=values, distributions={**distributions}))
     return study
 
 
@@ -214,8 +212,8 @@ def parallel_figure(board: Leaderboard, results: Sequence[TrialResult]) -> go.Fi
 
 def curve_figure(board: Leaderboard, results: Sequence[TrialResult]) -> go.Figure:
     """Return the learning curves of the trials' first seeds; those not among the best are hidden at first."""
-    ranks = [f"#{result.rank}" if result.rank is not None else result.trial.status for result in results]
-    names = [f"{rank} {point_text(one, board.axes)}".strip() for rank, one in zip(ranks, results, strict=True)]
+    heads = (f"#{one.rank}" if one.rank is not None else one.trial.status for one in results)
+    names = [f"{head} {point_text(one, board.axes)}".strip() for head, one in zip(heads, results, strict=True)]
     curves = [Curve(name, result.curve) for name, result in zip(names, results, strict=True)]
     is_logarithmic = axis_type([y for curve in curves for _, y in curve.points]) == "log"
     figure = line_chart("", curves, "step", board.curve_metric, is_logarithmic)

@@ -76,7 +76,7 @@ class LawError(AssertionError):
         self.law, self.block, self.place, self.settings, self.detail = law, block, place, dict(settings), detail
         where = f" in {'an' if place.startswith('encoder') else 'a'} {place}" if place else ""
         settings_text = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
-        super().__init__(f"law `{law}`: {block}({settings_text}){where}: {detail}. Look for {LOOK_FOR[law]}.")
+        super().__init__(f"invariant `{law}`: {block}({settings_text}){where}: {detail}. Look for {LOOK_FOR[law]}.")
 
 
 class Batch(NamedTuple):

@@ -45,17 +45,7 @@ class Drawing:
 
     def svg(self) -> str:
         """Return the diagram as an SVG file with a light and a dark style."""
-        picture = place(self.graph)
-        blocks = {part.title: [box.title for box in part.walk() if box.row is not None] for part in self.graph.parts}
-        parts = (f"{part}: {', '.join(titles)}" for part, titles in blocks.items())
-        return render(
-            "architecture.svg",
-            name=self.graph.name,
-            description=f"{self.graph.summary}. {'. '.join(parts)}.",
-            picture=picture,
-            rounded=rounded_path,
-            arrowhead=arrowhead,
-        )
+        return render("architecture.svg", picture=place(self.graph), rounded=rounded_path, arrowhead=arrowhead)
 
     def markdown(self) -> str:
         """Return a Markdown file with the flowchart, which GitHub renders."""
@@ -69,8 +59,7 @@ class Drawing:
         """Return the SVG for every choice of repeats to fold, by the keys of their boxes; first that of none."""
         repeats = self.graph.repeats
         groups = [[repeat] for repeat in repeats] if len(repeats) <= MAX_FOLDED_ALONE else [repeats]
-        choices = chain.from_iterable(combinations(groups, size) for size in range(len(groups) + 1))
-        chosen = [list(chain(*choice)) for choice in choices]
+        chosen = [list(chain(*some)) for size in range(len(groups) + 1) for some in combinations(groups, size)]
         return {" ".join(box.key for box in boxes): Drawing(fold(self.graph, boxes)).svg() for boxes in chosen}
 
     def save(self, path: str | Path) -> Path:

@@ -354,6 +354,6 @@ def output_lines(recipe: Recipe, plan: Plan) -> tuple[str, ...]:
     settings = recipe.model["output"]
     kind = {"linear": "", "sigmoid": "a sigmoid for each bit", "identity": "the logits as they arrive"}
     tied = f"shares its matrix with {', '.join(settings['tie'])}" if settings["tie"] else ""
-    length = f"answers of length {settings['length']}" if settings["length"] else ""
+    length = f"outputs of length {settings['length']}" if settings["length"] else ""
     tokens = format_bound(f"{plan.vocabularies['target']:,} tokens", plan.at_most)
     return tuple(filter(None, (f"target, {tokens}", kind[settings["kind"]], tied, length)))

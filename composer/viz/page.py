@@ -172,7 +172,7 @@ def figure_html(figure: Figure, description: str = "") -> Markup:
 
 
 def chart_text(text: str) -> str:
-    """Return a text such that Plotly shows it to the letter instead of reading tags and links in it."""
+    """Return a text such that Plotly shows it verbatim instead of reading tags and links in it."""
     return html.escape(strip_control_characters(text), quote=False)
 
 

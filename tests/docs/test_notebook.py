@@ -71,7 +71,7 @@ def test_a_block_of_ones_own(tmp_path: Path) -> None:
     assert [kinds(cell) for cell in cells] == [kinds(cell) for cell in code_cells(OWN)]
     for shown in (cells, code_cells(OWN)):
         assert output_of(shown, 'check_block("shift"') == ""
-        assert "law `chunks`: Forgetful()" in output_of(shown, "check_block(Forgetful")
+        assert "invariant `chunks`: Forgetful()" in output_of(shown, "check_block(Forgetful")
         assert output_of(shown, "composer.check(recipe)") == "[]"
         assert "`past` takes a number, 0 or more and below 1" in output_of(shown, "composer.check(wrong)")
         assert output_of(shown, "run.translate(") == "['a b c d', 'b a d g e']"

@@ -339,4 +339,4 @@ def test_a_break_is_caught_by_its_law(block: type[Block], law: str) -> None:
     with pytest.raises(LawError) as raised:
         check_block(block, compiles=law == "compiling")
     assert raised.value.law == law, raised.value
-    assert str(raised.value).startswith(f"law `{law}`: {block.__name__}(")
+    assert str(raised.value).startswith(f"invariant `{law}`: {block.__name__}(")

@@ -136,7 +136,7 @@ def test_a_cell_that_runs_again_replaces_its_block(tmp_path: Path) -> None:
     composer.block("shift")(LooksAhead)
     assert registry.block_class("shift") is LooksAhead
     assert registry.OWN["shift"].origin == f"{__file__}:LooksAhead"
-    with pytest.raises(LawError, match="law `causality`: LooksAhead"):
+    with pytest.raises(LawError, match="invariant `causality`: LooksAhead"):
         composer.check_block("shift", compiles=False)
 
 
