@@ -16,6 +16,7 @@ from composer.data.sources import check_files, generate_pairs, is_endless, open_
 from composer.data.tasks import TASKS, Lines, TaskError, split_of
 from composer.data.tasks.numbers import Language, from_bits, number_words, spell, to_bits
 from composer.data.tasks.sequences import CLOSING, OPENING, closing_next
+from composer.recipe.schema_generator import settings_schema
 
 EDGES = [0, 1, 7, 16, 21, 100, 101, 421, 999, 1000, 1001, 1021, 1100, 1101, 21_000, 100_000, 101_001, 999_999]
 LONG = sorted(set(TASKS) - {"number_words", "counting", "ram_access", "ram_increment", "ram_copy"})
@@ -102,9 +103,9 @@ def test_training_and_test_have_the_lengths_of_the_settings(task):
 @pytest.mark.parametrize("task", TASKS)
 def test_settings_are_documented_and_tasks_endless_by_default(task):
     settings = inspect.signature(TASKS[task]).parameters
-    documentation = (inspect.getdoc(TASKS[task]) or "").partition("Settings:\n")[2]
     named = [name for name, parameter in settings.items() if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
-    assert named == [line.split(":")[0].strip() for line in documentation.splitlines() if line[:5].strip()]
+    described = settings_schema(TASKS[task], {})["properties"]
+    assert named == [name for name, setting in described.items() if setting["description"]]
     assert settings["endless"].default is (task != "number_words")
 
 

@@ -153,10 +153,7 @@ def task(
             return function(_draws(values), **{name: values[name] for name in declared})
 
         hints = typing.get_type_hints(function, include_extras=True)
-        meanings = "".join(f"    {name}: {meaning}\n" for name, (_, _, meaning) in added.items())
-        text = inspect.getdoc(function) or ""
-        generate.__doc__ = f"{text}{'' if 'Settings:' in text else chr(10) * 2 + 'Settings:'}\n{meanings}"
-        generate.__annotations__ = {**hints, **{name: hint for name, (hint, _, _) in added.items()}}
+        generate.__annotations__ = hints | {name: Annotated[hint, text] for name, (hint, _, text) in added.items()}
         vars(generate)["__signature__"] = signature  # what `inspect.signature` shows, and so the schema
         TASKS[function.__name__] = generate
         return generate

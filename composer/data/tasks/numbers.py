@@ -19,8 +19,7 @@ from typing import Annotated, Literal
 from blocks.core.contract import Bounds
 from composer.data.tasks import Draws, Key, Lines, TaskError, task
 
-Cells = Annotated[int, Bounds(minimum=4, maximum=1000)]
-"""Cells of a tape, which is also the number of integers."""
+Cells = Annotated[int, Bounds(minimum=4, maximum=1000), "cells of a tape, and integers that there are"]
 Maximum = Annotated[int, Bounds(minimum=99, maximum=999_999)]
 """Largest number of a task."""
 Language = Literal["da", "de", "en", "es", "fi", "fr", "hu", "it", "nl", "pl", "pt", "sv", "tr"]
@@ -69,9 +68,6 @@ def to_bits(value: int, count: int) -> list[int]:
 def ram_access(draws: Draws, *, cells: Cells = 20) -> Lines:
     """Read element k, from 0, of an array that ends with 0: cell 0 holds k and becomes the element. "1 7 9 4 0" becomes
     "9 7 9 4 0".
-
-    Settings:
-        cells: cells of a tape, and integers that there are
     """
     _check_cells(draws, cells, lambda length: length + 2)
 
@@ -84,11 +80,7 @@ def ram_access(draws: Draws, *, cells: Cells = 20) -> Lines:
 
 @task("integers", "array", max_length=8)
 def ram_increment(draws: Draws, *, cells: Cells = 20) -> Lines:
-    """Add one to each element of an array that ends with 0. "3 1 4 0 0 0" becomes "4 2 5 0 0 0".
-
-    Settings:
-        cells: cells of a tape, and integers that there are
-    """
+    """Add one to each element of an array that ends with 0. "3 1 4 0 0 0" becomes "4 2 5 0 0 0"."""
     _check_cells(draws, cells, lambda length: length + 1)
     keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices(range(1, cells - 1), k=length)))
     return _tapes(cells, keys, [[value + 1 for value in key] for key in keys])
@@ -98,9 +90,6 @@ def ram_increment(draws: Draws, *, cells: Cells = 20) -> Lines:
 def ram_copy(draws: Draws, *, cells: Cells = 20) -> Lines:
     """Copy an array to the cell behind it, whose number is in cell 0:
     "3 5 2 0 0" becomes "3 5 2 5 2".
-
-    Settings:
-        cells: cells of a tape, and integers that there are
     """
     _check_cells(draws, cells, lambda length: 2 * length + 1)
     keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices(range(1, cells), k=length)))

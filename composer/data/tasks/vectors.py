@@ -15,8 +15,7 @@ from blocks.core.contract import Bounds, PositiveProportion
 from composer.data.tasks import Draws, Key, Length, Lengths, Lines, TaskError, task
 from composer.model.encoder_decoder import LEVELS
 
-Digits = Annotated[int, Bounds(minimum=1, maximum=12)]
-"""Binary digits of a vector."""
+Digits = Annotated[int, Bounds(minimum=1, maximum=12), "digits of a vector, 1 to 12"]
 Repeats = Annotated[int, Bounds(minimum=1, maximum=100)]
 """How often a sequence is repeated."""
 NumPriorities = Annotated[int, Bounds(minimum=1, maximum=201)]
@@ -25,11 +24,7 @@ NumPriorities = Annotated[int, Bounds(minimum=1, maximum=201)]
 
 @task("vectors")
 def vector_copy(draws: Draws, *, bits: Digits = 8) -> Lines:
-    """Copy vectors of binary digits: "01 11" is "01 11". (Graves et al. 2014, section 4.1.)
-
-    Settings:
-        bits: digits of a vector, 1 to 12
-    """
+    """Copy vectors of binary digits: "01 11" is "01 11". (Graves et al. 2014, section 4.1.)"""
     keys = draws.keys_by_length(lambda numbers, length: tuple(numbers.choices(range(2**bits), k=length)))
     lines = [join_vectors(key, bits) for key in keys]
     return Lines(lines, lines)
@@ -50,7 +45,6 @@ def repeat_copy(
     mean 0 and variance 1 of it by another such line). It stands behind a vector of zeros.
 
     Settings:
-        bits: digits of a vector, 1 to 12
         min_repeats: the least repetitions
         max_repeats: the most repetitions in training and validation, 1 to 100
         test_repeats: repetitions in the test, with each of the lengths, at most twice the most; null: as in training
@@ -86,7 +80,6 @@ def associative_recall(
     tokenizer needs `marks: [";", "?"]`.
 
     Settings:
-        bits: digits of a vector, 1 to 12
         vectors: vectors of an item
         min_length: items of the shortest line, 2 or more
         max_length: items of the longest training and validation line
@@ -119,7 +112,6 @@ def priority_sort(draws: Draws, *, bits: Digits = 8, share: PositiveProportion =
     4.5: the 16 highest of 20.) The tokenizer needs `numbers: true`.
 
     Settings:
-        bits: digits of a vector, 1 to 12
         share: the part of the vectors that is given back, 0 < share <= 1, rounded, and at least one
     """
 
