@@ -34,6 +34,8 @@ def test_a_finished_run_folder_has_all_its_files(
         "metrics.jsonl",
         "checkpoints",
         "model.safetensors",
+        "hypotheses.val.jsonl",
+        "hypotheses.test.jsonl",
     }
     record = json.loads((run / "run.json").read_text())
     assert record == outcome.record
