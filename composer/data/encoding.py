@@ -186,11 +186,6 @@ class Data:
         """What the training is watched with."""
         return self.splits.get("val")
 
-    @property
-    def test(self) -> Encoded | None:
-        """What the model is measured with at the end."""
-        return self.splits.get("test")
-
 
 def load_data(
     recipe: Recipe, folders: Sequence[Path], tokenizers: Tokenizers | None = None, wanted: Sequence[str] | None = None

@@ -114,12 +114,7 @@ _Cost = partial(Metric, format=partial(significant, digits=4), lower_is_better=T
 _Share = partial(Metric, unit="0 to 1", format="{:.1%}".format, highest=1.0, chart="Accuracy")
 _OfCorpus = partial(Metric, unit="0 to 100", format="{:.2f}".format, needs="translations", chart="BLEU and chrF")
 _ErrorRate = partial(
-    Metric,
-    unit="0 to 1, or more",
-    format="{:.1%}".format,
-    needs="translations",
-    lower_is_better=True,
-    chart="Error rates",
+    _Share, unit="0 to 1, or more", highest=None, needs="translations", lower_is_better=True, chart="Error rates"
 )
 METRICS: dict[str, Metric] = {
     "loss": _Cost(
@@ -161,14 +156,13 @@ METRICS: dict[str, Metric] = {
         highest=100.0,
         hub="chrf",
     ),
-    "ter": Metric(
+    "ter": _OfCorpus(
         label="TER",
         meaning="edits of words and shifts that make the reference, per 100 of its words; lower is better",
         unit="0 to 100, or more",
-        format="{:.2f}".format,
         sacrebleu="TER",
-        needs="translations",
         lower_is_better=True,
+        chart="",
         hub="ter",
     ),
     "word_error_rate": _ErrorRate(

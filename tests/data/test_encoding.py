@@ -41,11 +41,11 @@ def test_pairs_that_are_left_out_are_counted(make, texts):
     ]
     assert f"1 of 2 test pairs have an empty side; {OF_REFERENCES}" in data.notes
     assert data.train.originals.tolist() == [0, 4]
-    assert len(data.test) == 2
+    assert len(data.splits["test"]) == 2
     assert data.val is None
     decoded = [data.tokenizers.decode("target", [data.train.target[row]])[0] for row in range(2)]
     assert decoded == ["x", "x y z"]
-    assert list(data.test.lines) == ["", "x"]
+    assert list(data.splits["test"].lines) == ["", "x"]
 
 
 def test_of_a_line_without_end_the_first_tokens_are_measured(make, texts):
