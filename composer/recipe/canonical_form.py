@@ -20,8 +20,8 @@ from composer.recipe.yaml_reader import MAX_DEPTH, reachable, strings_in
 EXCLUDED_KEYS = ("extends", "vars", "description")
 TRAINING_WITHOUT_EFFECT = ("workers", "checkpoints_gib")
 """Keys of `training` that can change without changing the result."""
-ADDED = ("ema", "parameter_groups", "no_repeat_ngram")
-"""Keys that count only where they are set, so that fingerprints of earlier runs stay true."""
+ADDED = {"ema": None, "parameter_groups": None, "no_repeat_ngram": None, "precision": "float32"}
+"""Keys that count only where they are not this, so that fingerprints of earlier runs stay true."""
 BUDGET_KEYS = ("max_steps", "max_epochs", "max_minutes")
 """Keys of `training` that limit it, and that may change when a run is resumed."""
 TRAINER_WITH_EFFECT = ("limit_val_batches",)
@@ -104,7 +104,7 @@ def fingerprints(
 def _without_added(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    return {key: _without_added(part) for key, part in value.items() if part is not None or key not in ADDED}
+    return {key: _without_added(part) for key, part in value.items() if key not in ADDED or part != ADDED[key]}
 
 
 def _hash(data: Any) -> str:

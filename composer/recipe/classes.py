@@ -906,6 +906,8 @@ class Beam(Decoder, word="beam"):
     length_penalty: exponent of ((5 + n) / 6); 0 ranks by the sum of log p, more favours longer answers; default
         0.6.
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
+    precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
+        faster; default 'float32'.
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
         3.0.
@@ -913,6 +915,7 @@ class Beam(Decoder, word="beam"):
     size: int | Var | Unset = field(default=UNSET, kw_only=False)
     length_penalty: float | Var | Unset = UNSET
     no_repeat_ngram: int | Var | Unset | None = UNSET
+    precision: Literal["float32", "bfloat16", "int8"] | Var | Unset = UNSET
     max_length: int | Var | Unset = UNSET
     max_ratio: float | Var | Unset = UNSET
 
@@ -922,11 +925,14 @@ class Greedy(Decoder, word="greedy"):
     """Greedy search: choose the most probable token at every position.
 
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
+    precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
+        faster; default 'float32'.
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
         3.0.
     """
     no_repeat_ngram: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    precision: Literal["float32", "bfloat16", "int8"] | Var | Unset = UNSET
     max_length: int | Var | Unset = UNSET
     max_ratio: float | Var | Unset = UNSET
 
@@ -943,6 +949,8 @@ class Mbr(Decoder, word="mbr"):
     top_p: draw among the fewest most probable tokens that have this much together (Holtzman et al. 2020).
     seed: where the random numbers start; default 1.
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
+    precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
+        faster; default 'float32'.
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
         3.0.
@@ -953,6 +961,7 @@ class Mbr(Decoder, word="mbr"):
     top_p: float | Var | Unset | None = UNSET
     seed: int | Var | Unset = UNSET
     no_repeat_ngram: int | Var | Unset | None = UNSET
+    precision: Literal["float32", "bfloat16", "int8"] | Var | Unset = UNSET
     max_length: int | Var | Unset = UNSET
     max_ratio: float | Var | Unset = UNSET
 
@@ -966,6 +975,8 @@ class Sample(Decoder, word="sample"):
     top_p: draw among the fewest most probable tokens that have this much together (Holtzman et al. 2020).
     seed: where the random numbers start; default 1.
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
+    precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
+        faster; default 'float32'.
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
         3.0.
@@ -975,6 +986,7 @@ class Sample(Decoder, word="sample"):
     top_p: float | Var | Unset | None = UNSET
     seed: int | Var | Unset = UNSET
     no_repeat_ngram: int | Var | Unset | None = UNSET
+    precision: Literal["float32", "bfloat16", "int8"] | Var | Unset = UNSET
     max_length: int | Var | Unset = UNSET
     max_ratio: float | Var | Unset = UNSET
 
@@ -983,11 +995,14 @@ class Sample(Decoder, word="sample"):
 class Viterbi(Decoder, word="viterbi"):
     """Find the most probable answer of all, for a decoder that depends on the last token alone (Viterbi 1967).
 
+    precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
+        faster; default 'float32'.
     max_length: tokens of an answer at most, eos included; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
         3.0.
     """
-    max_length: int | Var | Unset = field(default=UNSET, kw_only=False)
+    precision: Literal["float32", "bfloat16", "int8"] | Var | Unset = field(default=UNSET, kw_only=False)
+    max_length: int | Var | Unset = UNSET
     max_ratio: float | Var | Unset = UNSET
 
 

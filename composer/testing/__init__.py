@@ -107,7 +107,13 @@ def check_block(
 @default_dtype(torch.float32)
 def check_model(model: EncoderDecoder) -> None:
     """Check every law over a whole model, which is left as it was. Raises LawError with the law and the numbers."""
-    for law in (model_laws.training, model_laws.bfloat16, model_laws.saving, model_laws.searching):
+    for law in (
+        model_laws.training,
+        model_laws.bfloat16,
+        model_laws.saving,
+        model_laws.searching,
+        model_laws.precisions,
+    ):
         law(copy.deepcopy(model).eval())
     exact = copy.deepcopy(model).eval().double()
     with torch.no_grad(), patch("blocks.core.cache.SMALL", 0):

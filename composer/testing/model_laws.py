@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, get_args
 
 import safetensors.torch
 import torch
@@ -15,6 +15,7 @@ from blocks.core.contract import Output
 from composer.errors import one_line_error
 from composer.inference.decode import decode_all
 from composer.inference.decoders import Hypothesis, reorder_state
+from composer.inference.precision import Precision
 from composer.model.encoder_decoder import BOS, EOS, PAD, UNK, Encoder, EncoderDecoder, StepInputs
 from composer.testing.harness import LawError, max_difference
 
@@ -251,6 +252,16 @@ def searching(model: EncoderDecoder) -> None:
                 fail("searching", f"a beam of 1 writes {narrow[row].ids}, and greedy search {greedy[row].ids}")
             for hypothesis in (greedy[row], narrow[row], wide[row]):
                 expect_prefix_and_score(model, row, hypothesis, prefix)
+
+
+def precisions(model: EncoderDecoder) -> None:
+    """Check that greedy search writes an answer in every precision, whose score is a number."""
+    sources = source_rows(random_pairs(model).sources)
+    for precision in get_args(Precision):
+        decoding = {"greedy": {"max_length": MAX_DECODED, "precision": precision}}
+        for best, *_ in decode_all([model], sources, decoding, PREFIXES):
+            if not math.isfinite(best.score):
+                fail("precisions", f"in {precision} an answer has the score {best.score}")
 
 
 def expect_argmax(model: EncoderDecoder, row: int, hypothesis: Hypothesis, known: int) -> None:

@@ -103,6 +103,12 @@ class Overflows(EncoderDecoder):
         return logits / (0 if logits.dtype is torch.bfloat16 else 1)
 
 
+class OverflowsInSteps(EncoderDecoder):
+    def step(self, ids: Tensor, state: State, memories: Mapping[str, Output]) -> tuple[Tensor, State]:
+        logits, state = super().step(ids, state, memories)
+        return logits / (0 if logits.dtype is torch.bfloat16 else 1), state
+
+
 class Diverges(EncoderDecoder):
     def forward(self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING) -> Tensor:
         return super().forward(sources, target, beside) * (float("nan") if self.training else 1.0)
@@ -130,6 +136,7 @@ BROKEN: list[tuple[type[EncoderDecoder], Callable[[EncoderDecoder], None]]] = [
     (StepsWithMoreConfidence, searching),
     (PrefersTheLast, searching),
     (Overflows, model_laws.bfloat16),
+    (OverflowsInSteps, model_laws.precisions),
     (Diverges, model_laws.training),
     (HasAnIdlePart, model_laws.training),
     (SavesHalf, model_laws.saving),

@@ -21,6 +21,7 @@ from torch import Tensor
 from blocks.core.cache import take_rows
 from blocks.core.contract import Count, Output, Positive, State
 from composer.errors import RunError
+from composer.inference.precision import Precision, in_precision
 from composer.model.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, has_state, state_leaves
 
 COMPACT_BELOW = 0.85
@@ -66,6 +67,10 @@ class Search(NamedTuple):
     @property
     def device(self) -> torch.device:
         return self.models[0].device
+
+    def using(self, precision: Precision, no_repeat_ngram: int | None = None) -> Search:
+        """Return the search with models in a precision, for answers in which no n-gram of this length repeats."""
+        return self._replace(models=in_precision(self.models, precision), no_repeat_ngram=no_repeat_ngram)
 
     def limits(self, max_length: int, max_ratio: float) -> Tensor:
         """Return the maximum tokens of each row's answer, eos counted, a forced prefix not. -> (B,)"""
@@ -297,6 +302,8 @@ MAX_RATIO = "tokens of an answer at most for each token of its source, beside 50
 MaxRatio = Annotated[Positive, MAX_RATIO]
 NO_REPEAT = "no n-gram of this many tokens occurs twice in an answer, its forced prefix included"
 NoRepeatNgram = Annotated[Count | None, NO_REPEAT]
+PRECISION = "what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them faster"
+DecodingPrecision = Annotated[Precision, PRECISION]
 """Settings that several decoding methods have."""
 Decode = Callable[..., list[list[Hypothesis]]]
 """From a `Search` and settings, keyword-only, to the n best hypotheses of each row."""

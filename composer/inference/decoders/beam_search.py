@@ -11,6 +11,7 @@ from blocks.core.contract import Bounds, NonNegative
 from composer.errors import RunError
 from composer.inference.decoders import (
     COMPACT_BELOW,
+    DecodingPrecision,
     Hypothesis,
     MaxLength,
     MaxRatio,
@@ -33,6 +34,7 @@ def beam(
     size: Annotated[int, Bounds(minimum=1, maximum=MAX_BEAM)] = 5,
     length_penalty: NonNegative = 0.6,
     no_repeat_ngram: NoRepeatNgram = None,
+    precision: DecodingPrecision = "float32",
     max_length: MaxLength = 512,
     max_ratio: MaxRatio = 3.0,
 ) -> list[list[Hypothesis]]:
@@ -49,7 +51,7 @@ def beam(
     """
     if search.n_best > size:
         raise RunError.of(f"a beam of {size} has no {search.n_best} best answers", f"write `--beam {search.n_best}`")
-    search = search._replace(no_repeat_ngram=no_repeat_ngram)
+    search = search.using(precision, no_repeat_ngram)
     log_p, position, prefix_log_p = prefill(search)
     beams = initial_beams(search, prefix_log_p, search.limits(max_length, max_ratio), size)
     layout = Layout.of(torch.ones_like(beams.num_open), size)

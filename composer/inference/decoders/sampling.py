@@ -14,6 +14,7 @@ from blocks.core.contract import Bounds, Count, Positive, PositiveProportion
 from composer.errors import RunError
 from composer.inference.decoders import (
     COMPACT_BELOW,
+    DecodingPrecision,
     Hypothesis,
     MaxLength,
     MaxRatio,
@@ -38,10 +39,15 @@ Choose = Callable[[Tensor, int, Tensor], Tensor]
 
 @decoder(one_answer=True)
 def greedy(
-    search: Search, *, no_repeat_ngram: NoRepeatNgram = None, max_length: MaxLength = 512, max_ratio: MaxRatio = 3.0
+    search: Search,
+    *,
+    no_repeat_ngram: NoRepeatNgram = None,
+    precision: DecodingPrecision = "float32",
+    max_length: MaxLength = 512,
+    max_ratio: MaxRatio = 3.0,
 ) -> list[list[Hypothesis]]:
     """Greedy search: choose the most probable token at every position."""
-    search, limits = search._replace(no_repeat_ngram=no_repeat_ngram), search.limits(max_length, max_ratio)  # (B,)
+    search, limits = search.using(precision, no_repeat_ngram), search.limits(max_length, max_ratio)  # (B,)
     return [[finished] for finished in decode_single(search, lambda log_p, _, __: log_p.argmax(-1), limits, 1)]
 
 
@@ -54,6 +60,7 @@ def sample(
     top_p: TopP = None,
     seed: Seed = 1,
     no_repeat_ngram: NoRepeatNgram = None,
+    precision: DecodingPrecision = "float32",
     max_length: MaxLength = 512,
     max_ratio: MaxRatio = 3.0,
 ) -> list[list[Hypothesis]]:
@@ -62,7 +69,7 @@ def sample(
     Settings:
         top_k: draw among this many most probable tokens only (Fan et al. 2018)
     """
-    search, limits = search._replace(no_repeat_ngram=no_repeat_ngram), search.limits(max_length, max_ratio)
+    search, limits = search.using(precision, no_repeat_ngram), search.limits(max_length, max_ratio)
     uniforms = uniform_draws(search, seed, int(limits.max()))  # (B N, L)
 
     def choose(log_p: Tensor, step: int, places: Tensor) -> Tensor:
@@ -174,6 +181,7 @@ def mbr(
     top_p: TopP = None,
     seed: Seed = 1,
     no_repeat_ngram: NoRepeatNgram = None,
+    precision: DecodingPrecision = "float32",
     max_length: MaxLength = 512,
     max_ratio: MaxRatio = 3.0,
 ) -> list[list[Hypothesis]]:
@@ -189,7 +197,13 @@ def mbr(
     if search.n_best > samples:
         fix = f"write `decoding.mbr.samples={search.n_best}` or more"
         raise RunError.of(f"{samples} samples have no {search.n_best} best answers", fix)
-    drawing = {"temperature": temperature, "top_p": top_p, "seed": seed, "no_repeat_ngram": no_repeat_ngram}
+    drawing = {
+        "temperature": temperature,
+        "top_p": top_p,
+        "seed": seed,
+        "no_repeat_ngram": no_repeat_ngram,
+        "precision": precision,
+    }
     rows = sample(search._replace(n_best=samples), **drawing, max_length=max_length, max_ratio=max_ratio)
     return [best_by_utility(search, hypotheses, metric) for hypotheses in rows]
 

@@ -7,7 +7,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from composer.inference.decoders import DecoderState, Hypothesis, MaxLength, MaxRatio, Search, advance, decoder, prefill
+from composer.inference.decoders import (
+    DecoderState,
+    DecodingPrecision,
+    Hypothesis,
+    MaxLength,
+    MaxRatio,
+    Search,
+    advance,
+    decoder,
+    prefill,
+)
 from composer.model.encoder_decoder import EOS, EncoderDecoder
 
 CELLS = 1 << 22
@@ -26,7 +36,9 @@ def reads_tokens(models: Sequence[EncoderDecoder]) -> bool:
     one_answer=True,
     hypotheses=lambda models, settings: models[0].vocabulary if reads_tokens(models) else 1,
 )
-def viterbi(search: Search, *, max_length: MaxLength = 512, max_ratio: MaxRatio = 3.0) -> list[list[Hypothesis]]:
+def viterbi(
+    search: Search, *, precision: DecodingPrecision = "float32", max_length: MaxLength = 512, max_ratio: MaxRatio = 3.0
+) -> list[list[Hypothesis]]:
     """Find the most probable answer of all, for a decoder that depends on the last token alone (Viterbi 1967).
 
     best_t(v) = max over u of best_(t-1)(u) p_t(v | u). Such is the decoder of the Markovian Neural GPU, or one that
@@ -35,6 +47,7 @@ def viterbi(search: Search, *, max_length: MaxLength = 512, max_ratio: MaxRatio 
     Settings:
         max_length: tokens of an answer at most, eos included
     """
+    search = search.using(precision)
     log_p, position, prefix_log_p = prefill(search)
     limits = search.limits(max_length, max_ratio)  # (B,)
     reached = prefix_log_p[:, None] + log_p  # (B, V), of which eos is the first

@@ -1,0 +1,96 @@
+"""Decoding in a lower precision: a copy of a model whose weights are converted once, when it first decodes in it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Literal
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from composer.errors import RunError
+from composer.model.encoder_decoder import EncoderDecoder
+
+Precision = Literal["float32", "bfloat16", "int8"]
+"""What a decoder computes with."""
+FEW_ROWS, LARGE = 16, 1 << 19
+"""A map of fewer rows and of fewer weights is as fast in float32; one of more weights is fastest in int8."""
+
+_converted: WeakKeyDictionary[EncoderDecoder, dict[str, tuple[tuple[int, ...], EncoderDecoder]]] = WeakKeyDictionary()
+
+
+class SmallLinear(nn.Linear):
+    """Linear map that computes with many rows in bfloat16, and with few in float32."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight, self.bias = linear.weight, linear.bias
+        self.half = linear.weight.detach().bfloat16()
+        self.half_bias = None if linear.bias is None else linear.bias.detach().bfloat16()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.numel() < FEW_ROWS * self.in_features:
+            return F.linear(x, self.weight, self.bias)
+        return F.linear(x.bfloat16(), self.half, self.half_bias).to(x.dtype)
+
+
+class Int8Linear(nn.Linear):
+    """Linear map with weights of 8 bits, with a scale for each output; each row that arrives has one too.
+
+    y = s_x s_w (q_x q_w) + b with q = round(127 x / max |x|). `weight` and `bias` are those it was made from.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight, self.bias = linear.weight, linear.bias
+        weight = linear.weight.detach()
+        self.scale = weight.abs().amax(1).clamp(min=torch.finfo(weight.dtype).tiny) / 127  # (O,)
+        self.packed = torch.ops.onednn.qlinear_prepack((weight / self.scale[:, None]).round().to(torch.int8), None)
+        self.zeros = torch.zeros_like(self.scale).long()
+        self.shift = torch.zeros_like(self.scale) if linear.bias is None else linear.bias.detach()
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = torch.linalg.vector_norm(x, torch.inf, -1, keepdim=True).clamp(min=1e-30) / 127  # (B, T, 1)
+        quantised = (x / scale).round_().add_(128).to(torch.uint8)
+        of_x, of_weight, of_y = (1.0, 128), (self.scale, self.zeros), (1.0, 0)  # scales and zeros
+        y = torch.ops.onednn.qlinear_pointwise(
+            quantised, *of_x, self.packed, *of_weight, None, *of_y, torch.float32, "none", [], ""
+        )  # (B, T, O)
+        return torch.addcmul(self.shift, y, scale)
+
+
+def in_precision(models: Sequence[EncoderDecoder], precision: Precision) -> Sequence[EncoderDecoder]:
+    """Return models that compute in a precision; they are kept until the weights change.
+
+    Raises RunError for `int8` on anything but a CPU.
+    """
+    return models if precision == "float32" else [_convert(model, precision) for model in models]
+
+
+def _convert(model: EncoderDecoder, precision: Precision) -> EncoderDecoder:
+    versions = tuple(parameter._version for parameter in model.parameters())
+    kept, converted = _converted.setdefault(model, {}).get(precision, ((), model))
+    if kept != versions:
+        with torch.inference_mode(False), torch.no_grad():
+            converted = _quantised(model) if precision == "int8" else copy.deepcopy(model).to(torch.bfloat16)
+        _converted[model][precision] = versions, converted
+    return converted
+
+
+def _quantised(model: EncoderDecoder) -> EncoderDecoder:
+    """Return a copy with the same parameters, but for its linear maps."""
+    if model.device.type != "cpu":
+        message = f"`int8` is for CPUs, and the model is on {model.device.type}"
+        raise RunError.of(message, "write `precision: bfloat16`, or set `trainer.accelerator=cpu`")
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    quantised = copy.deepcopy(model, shared)
+    for parent in list(quantised.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, nn.Linear) and type(child).forward is nn.Linear.forward:
+                setattr(parent, name, (Int8Linear if child.weight.numel() >= LARGE else SmallLinear)(child))
+    return quantised
