@@ -29,13 +29,13 @@ class SmallLinear(nn.Linear):
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight, self.bias = linear.weight, linear.bias
-        self.half = linear.weight.detach().bfloat16()
-        self.half_bias = None if linear.bias is None else linear.bias.detach().bfloat16()
+        self.low_weight = linear.weight.detach().bfloat16()
+        self.low_bias = None if linear.bias is None else linear.bias.detach().bfloat16()
 
     def forward(self, x: Tensor) -> Tensor:
         if x.numel() < FEW_ROWS * self.in_features:
             return F.linear(x, self.weight, self.bias)
-        return F.linear(x.bfloat16(), self.half, self.half_bias).to(x.dtype)
+        return F.linear(x.bfloat16(), self.low_weight, self.low_bias).to(x.dtype)
 
 
 class Int8Linear(nn.Linear):

@@ -12,7 +12,8 @@ from blocks.core.contract import Block, Path
 from composer.errors import Fault, KeyPath, did_you_mean
 from composer.model.builder import encoder_stacks
 from composer.model.encoder_decoder import EncoderDecoder
-from composer.recipe.recipe import Recipe, is_block_path, source_path
+from composer.recipe.recipe import Recipe, source_path
+from composer.recipe.schema_reader import is_block_path
 
 GROUPS = ("training", "parameter_groups")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -18,7 +18,15 @@ from composer.errors import Fault, KeyPath, Mark, RecipeError, did_you_mean, err
 from composer.recipe.cache import check_pin, read_pinned
 from composer.recipe.interpolation import recipe_variables, unknown_variable
 from composer.recipe.registry import CHOICES
-from composer.recipe.schema_reader import DATA_SOURCES, VERSION, duplicate_faults, unsupported_version
+from composer.recipe.schema_reader import (
+    DATA_SOURCES,
+    VERSION,
+    Schema,
+    chosen_entry,
+    duplicate_faults,
+    first_setting,
+    unsupported_version,
+)
 from composer.recipe.yaml_reader import COMMAND_LINE, MAX_DEPTH, Node, dump, nesting_depth, parse_value, read, to_data
 
 MAX_FILES = 32
@@ -32,8 +40,6 @@ REPLACED_WHOLE = {
 """Keys whose values are not merged: half of one optimizer's settings would make no sense for another."""
 MEANINGFUL_NULLS = {("training", "early_stopping", "patience"), ("data", "hub", "val"), ("data", "hub", "test")}
 """Keys that `null` sets where no base has them: their default is another."""
-FirstSetting = Callable[[KeyPath], str | None]
-"""Returns the first setting of the block, optimizer, ... at a path; None if there is none."""
 EXAMPLE = "write, for example, `training.max_steps=100`"
 
 _STEP = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\.([0-9]{1,6})(?![A-Za-z0-9_-])|\[([0-9]{1,6})\]")
@@ -264,7 +270,7 @@ def parse_path(text: str) -> tuple[list[tuple[str | int, int, int]], int]:
     return steps, end
 
 
-def apply_overrides(root: Node, overrides: Sequence[str], first: FirstSetting) -> Node:
+def apply_overrides(root: Node, overrides: Sequence[str], rules: Schema) -> Node:
     """Return the recipe with `key=value` settings laid over it, in their order. Raise RecipeError with all faults."""
     faults: list[Fault] = []
     for text in [overrides] if isinstance(overrides, str) else overrides:
@@ -273,7 +279,7 @@ def apply_overrides(root: Node, overrides: Sequence[str], first: FirstSetting) -
         try:
             if not equals:
                 raise error_at(mark, "override", "", f"`{text}` is not KEY=VALUE", EXAMPLE)
-            root = apply_override(root, key, mark, parse_value(text, len(key) + 1), first)
+            root = apply_override(root, key, mark, parse_value(text, len(key) + 1), rules)
         except RecipeError as error:
             faults.extend(error.faults)
     if faults:
@@ -281,7 +287,7 @@ def apply_overrides(root: Node, overrides: Sequence[str], first: FirstSetting) -
     return root
 
 
-def apply_override(root: Node, key: str, mark: Mark, value: Node, first: FirstSetting) -> Node:
+def apply_override(root: Node, key: str, mark: Mark, value: Node, rules: Schema) -> Node:
     """Return the recipe with one value at the path `key`, which is written at `mark`. Raise RecipeError."""
     parts, end = parse_path(key)
     column = mark.column
@@ -301,13 +307,13 @@ def apply_override(root: Node, key: str, mark: Mark, value: Node, first: FirstSe
     if top == "vars" and len(steps) > 1 and steps[1][0] not in variables:
         name = str(steps[1][0])
         raise error_at(steps[1][1], "variable", f"vars.{name}", *unknown_variable(name, variables))
-    return _Setter(first, replace(value, key=steps[-1][1])).set(root, steps, ())
+    return _Setter(rules, replace(value, key=steps[-1][1])).set(root, steps, ())
 
 
 class _Setter(NamedTuple):
     """Sets one value in a tree, making new mappings where there are none yet."""
 
-    first: FirstSetting
+    rules: Schema
     value: Node
 
     def set(self, node: Node | None, steps: Sequence[tuple[str | int, Mark]], path: KeyPath) -> Node:
@@ -317,7 +323,7 @@ class _Setter(NamedTuple):
         (name, mark), *rest = steps
         shown = format_path(path)
         # a list may be a block's first setting in short form: another setting is added then, or one in it is set
-        is_item = isinstance(name, int) or self.first(path) is None
+        is_item = isinstance(name, int) or first_setting(self.rules, path) is None
         if node is not None and isinstance(node.value, list) and is_item:
             items = list(node.value)
             if not isinstance(name, int) or name >= len(items):
@@ -328,6 +334,8 @@ class _Setter(NamedTuple):
             return replace(node, value=items)
         if isinstance(name, int):
             raise error_at(mark, "override", shown, f"`{shown}` is no list", "name a key")
+        if word := chosen_entry(self.rules, path, None if node is None else node.value, name):
+            name, rest = word, [*steps]  # `decoding.max_length`, of whatever method is chosen
         children = self._children(node, name, mark, path)
         child = self.set(children.get(name), rest, (*path, name))
         changed = {**children, name: child}
@@ -343,7 +351,7 @@ class _Setter(NamedTuple):
         is_choice = any(path == choice.key for choice in CHOICES.values()) and isinstance(node.value, str)
         if node.value == name or is_choice:  # the bare name of a block, an optimizer, ...
             return {node.value: Node({}, node.mark, key=node.mark)}
-        first = self.first(path)
+        first = first_setting(self.rules, path)
         if first is None:
             shown = format_path(path)
             message = f"`{shown}` is a single value and has no key `{name}`"

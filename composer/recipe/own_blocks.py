@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from composer.errors import KeyPath, RecipeError, RunError
 from composer.recipe import registry, schema_generator
-from composer.recipe.recipe import Recipe, is_block_path
+from composer.recipe.recipe import Recipe
+from composer.recipe.schema_reader import is_block_path
 
 if TYPE_CHECKING:
     from blocks.core.contract import Block

@@ -15,7 +15,7 @@ from composer.recipe.extends_and_overrides import apply_overrides, extend
 from composer.recipe.interpolation import escape, substitute, unused_variables
 from composer.recipe.metrics import SAMPLE, decodes_all
 from composer.recipe.registry import CHOICES
-from composer.recipe.schema_reader import Schema
+from composer.recipe.schema_reader import Schema, first_setting, is_block_path
 from composer.recipe.yaml_reader import Node, dump, parse, to_data
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def load(
     file = Path(path)
     extended = extend(file, root)
     rules = schema_generator.load()
-    overridden = apply_overrides(extended, overrides, lambda path: first_setting(rules, path))
+    overridden = apply_overrides(extended, overrides, rules)
     recipe = from_node(file, substitute(overridden), rules, data_dir, extended if overrides else None)
     return replace(recipe, warnings=_unused_variable_warnings(extended))
 
@@ -288,20 +288,6 @@ class Recipe:
 def source_path(recipe: Recipe, path: KeyPath) -> str:
     """Return a path of `canonical` as the recipe writes it: `model.encoder[0].residual[0].rnn`."""
     return format_path(recipe.locate(path)[1])
-
-
-def is_block_path(path: KeyPath) -> bool:
-    """Return True if a path of `canonical` ends with a block's name, which is the key in an item of a list."""
-    return len(path) > 1 and isinstance(path[-1], str) and isinstance(path[-2], int)
-
-
-def first_setting(rules: Schema, path: KeyPath) -> str | None:
-    """Return what a scalar or a list at a path sets, if a block, a block's defaults or another choice is there."""
-    if not path or not isinstance(path[-1], str):
-        return None
-    tables: dict[KeyPath, str] = {("model",): "defaults", **{choice.key: table for table, choice in CHOICES.items()}}
-    table = "block" if is_block_path(path) else tables.get(path[:-1])
-    return rules["$defs"].get(f"{table}.{path[-1]}", {}).get("x-first")
 
 
 def _see(fault: Fault, name: str | int, at: Mark) -> Fault:

@@ -9,6 +9,7 @@ from typing import Any
 from unicodedata import decimal
 
 from composer.errors import MAX_FAULTS, Fault, KeyPath, Mark, closest_match, fault_at
+from composer.recipe.registry import CHOICES
 from composer.recipe.yaml_reader import Node, parse_scalar, to_data
 
 Schema = dict[str, Any]
@@ -267,6 +268,36 @@ def entry_with_word(defs: Schema, table: str, name: str, word: str) -> str:
 def inline_settings(value: Any) -> str:
     """Return settings as they follow a name: `: 3`, or `: {...}` for several."""
     return "" if value is None else ": {...}" if isinstance(value, (dict, list)) else f": {scalar_text(value)}"
+
+
+def is_block_path(path: KeyPath) -> bool:
+    """Return True if a path of `canonical` ends with a block's name, which is the key in an item of a list."""
+    return len(path) > 1 and isinstance(path[-1], str) and isinstance(path[-2], int)
+
+
+def first_setting(rules: Schema, path: KeyPath) -> str | None:
+    """Return what a scalar or a list at a path sets, if a block, a block's defaults or another choice is there."""
+    if not path or not isinstance(path[-1], str):
+        return None
+    tables: dict[KeyPath, str] = {("model",): "defaults", **{choice.key: table for table, choice in CHOICES.items()}}
+    table = "block" if is_block_path(path) else tables.get(path[:-1])
+    return rules["$defs"].get(f"{table}.{path[-1]}", {}).get("x-first")
+
+
+def chosen_entry(rules: Schema, path: KeyPath, value: Any, name: str) -> str:
+    """Return what is chosen at a path, an optimizer or a decoding method, if `name` is a setting of it; else "".
+
+    value: What stands there; None for the default.
+    """
+    defs, schema = rules["$defs"], rules
+    table = next((table for table, choice in CHOICES.items() if choice.key == path), "")
+    if not table or name in defs[table]["properties"]:
+        return ""
+    for step in path:
+        schema = dereference(defs, schema)["properties"][step]
+    chosen = schema.get("default", "") if value is None else value
+    word = next(iter(chosen), "") if isinstance(chosen, dict) else str(chosen)
+    return word if name in defs.get(f"{table}.{word}", {}).get("properties", {}) else ""
 
 
 def setting_of_choice(root: Schema, path: KeyPath, value: dict[str, Any], name: str) -> tuple[KeyPath, bool]:

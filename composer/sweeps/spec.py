@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from composer.errors import Fault, Mark, RecipeError, did_you_mean, error_at, fa
 from composer.recipe import schema_generator
 from composer.recipe.extends_and_overrides import resolve_relative
 from composer.recipe.metrics import METRICS, decodes_all, training_key
-from composer.recipe.recipe import default_name, first_setting
+from composer.recipe.recipe import default_name
 from composer.recipe.schema_reader import duplicate_faults
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, read, to_data
 from composer.sweeps import substitution
@@ -318,7 +318,7 @@ def _unmatched_axes(sweep: Sweep) -> Iterator[Fault]:
     # of very many combinations of recipes the first ones are searched
     for labels in islice(product(*(axis.labels or () for axis in extending)), 64):
         root = substitution.apply_extensions(sweep.base_root, list(zip(extending, labels, strict=True)))
-        roots.append(substitution.apply_settings(sweep.root, root, partial(first_setting, rules)))
+        roots.append(substitution.apply_settings(sweep.root, root, rules))
     for axis in sweep.axes:
         if axis.kind == "replace" and not any(substitution.find_matches(root, axis, rules) for root in roots):
             yield substitution.no_match_fault(roots[0], axis, rules)

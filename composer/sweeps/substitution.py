@@ -9,24 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from itertools import islice, product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from composer.errors import Fault, KeyPath, RecipeError, did_you_mean, error_at, fault_at, format_path
 from composer.recipe import schema_generator
-from composer.recipe.extends_and_overrides import FirstSetting, apply_override, apply_overrides, merge, parse_path
+from composer.recipe.extends_and_overrides import apply_override, apply_overrides, merge, parse_path
 from composer.recipe.interpolation import substitute
-from composer.recipe.recipe import first_setting
-from composer.recipe.schema_reader import is_stack
+from composer.recipe.schema_reader import Schema, is_stack
 from composer.recipe.yaml_reader import Node, reachable
 from composer.sweeps.sweep import Axis, Sweep, Value, combinations, complete, dependencies, same_value
 
 MAX_TRIED = 256
 """Combinations of the axes that a `when` depends on in which it is looked for one where it holds."""
-
-Rules = Mapping[str, Any]
-"""The JSON Schema of recipes, which says what settings of a block are stacks."""
 
 
 Selector = tuple[KeyPath, tuple[str, ...]]
@@ -50,7 +46,7 @@ def parse_selector(text: str) -> Selector | None:
     return (path, tuple(words)) if end == len(head) and path[:1] == ("model",) and are_words else None
 
 
-def select(root: Node, selector: Selector, rules: Rules) -> list[Match]:
+def select(root: Node, selector: Selector, rules: Schema) -> list[Match]:
     """Return everything that a selector selects, in the order of the recipe."""
     everything = [(match, _canonical_path(match.path, rules)) for match in walk_model(root, rules)]
     path, words = selector
@@ -73,7 +69,7 @@ def select(root: Node, selector: Selector, rules: Rules) -> list[Match]:
     return [match for match, _ in named]
 
 
-def _canonical_path(path: KeyPath, rules: Rules) -> KeyPath:
+def _canonical_path(path: KeyPath, rules: Schema) -> KeyPath:
     """Return a path without the names of first settings, which are optional: `residual.stack[0]` is `residual[0]`."""
     steps: list[str | int] = []
     for index, step in enumerate(path):
@@ -84,7 +80,7 @@ def _canonical_path(path: KeyPath, rules: Rules) -> KeyPath:
     return tuple(steps)
 
 
-def walk_model(root: Node, rules: Rules) -> Iterator[Match]:
+def walk_model(root: Node, rules: Schema) -> Iterator[Match]:
     """Yield every stack and every block of a model, the outer before the inner."""
     model = root.value.get("model")
     sections = model.value if model is not None and isinstance(model.value, dict) else {}
@@ -97,7 +93,7 @@ def walk_model(root: Node, rules: Rules) -> Iterator[Match]:
             yield from _walk_stack(node, ("model", key, name), rules)
 
 
-def _walk_stack(node: Node, path: KeyPath, rules: Rules) -> Iterator[Match]:
+def _walk_stack(node: Node, path: KeyPath, rules: Schema) -> Iterator[Match]:
     if not isinstance(node.value, list):
         return
     yield Match(path, node, is_stack=True)
@@ -106,7 +102,7 @@ def _walk_stack(node: Node, path: KeyPath, rules: Rules) -> Iterator[Match]:
         yield from _walk_block(item, (*path, index), rules)
 
 
-def _walk_block(item: Node, path: KeyPath, rules: Rules) -> Iterator[Match]:
+def _walk_block(item: Node, path: KeyPath, rules: Schema) -> Iterator[Match]:
     word = block_name(item)
     entry = rules["$defs"].get(f"block.{word}")
     if entry is None or not isinstance(item.value, dict):
@@ -119,7 +115,7 @@ def _walk_block(item: Node, path: KeyPath, rules: Rules) -> Iterator[Match]:
         yield from _walk_setting(settings, (*path, word), entry["properties"][entry["x-first"]], rules)
 
 
-def _walk_setting(node: Node, path: KeyPath, setting: Rules, rules: Rules) -> Iterator[Match]:
+def _walk_setting(node: Node, path: KeyPath, setting: Schema, rules: Schema) -> Iterator[Match]:
     """Yield what is in one setting: a stack, a list or a mapping of stacks, or nothing."""
     if is_stack(setting):
         yield from _walk_stack(node, path, rules)
@@ -155,7 +151,7 @@ def find_overlap(one: Sequence[Match], other: Sequence[Match]) -> KeyPath | None
     return None
 
 
-def replace_blocks(root: Node, replacements: Sequence[tuple[Sequence[Match], Node]], rules: Rules) -> Node:
+def replace_blocks(root: Node, replacements: Sequence[tuple[Sequence[Match], Node]], rules: Schema) -> Node:
     """Return the recipe with all matches replaced at once: by a block, a list of blocks, or `identity`: by nothing.
 
     Each path is one of the recipe as it was before.
@@ -187,7 +183,7 @@ class _Rewriter(NamedTuple):
 
     inserted: Mapping[KeyPath, Node]
     removed: set[KeyPath]
-    rules: Rules
+    rules: Schema
 
     def walk(self, node: Node, path: KeyPath) -> Node:
         if path in self.inserted:  # a stack; blocks are replaced in their lists
@@ -239,14 +235,13 @@ def apply_point(sweep: Sweep, point: Mapping[str, Value]) -> Node:
     Raises RecipeError if an axis replaces nothing, two replace the same, or a path does not exist.
     """
     rules = schema_generator.load()
-    first = partial(first_setting, rules)
     values = [(axis, point[axis.name]) for axis in sweep.axes if axis.name in point]
-    root = apply_settings(sweep.root, apply_extensions(sweep.base_root, values), first)
+    root = apply_settings(sweep.root, apply_extensions(sweep.base_root, values), rules)
     root = replace_blocks(root, _replacements(root, values, rules), rules)
     for axis, value in values:
         if axis.kind == "set":
-            root = _set_value(root, axis.target, axis.choice(value), f"axes.{axis.name}.set", first)
-    return substitute(apply_overrides(root, sweep.overrides, first))
+            root = _set_value(root, axis.target, axis.choice(value), f"axes.{axis.name}.set", rules)
+    return substitute(apply_overrides(root, sweep.overrides, rules))
 
 
 def apply_extensions(base: Node, values: AxisValues) -> Node:
@@ -257,26 +252,26 @@ def apply_extensions(base: Node, values: AxisValues) -> Node:
     return base
 
 
-def apply_settings(sweep: Node, root: Node, first: FirstSetting) -> Node:
+def apply_settings(sweep: Node, root: Node, rules: Schema) -> Node:
     """Return a recipe with what the sweep's `set` changes at every point."""
     settings = sweep.value.get("set")
     for key, value in settings.value.items() if settings is not None and settings.value else ():
         target = Node(key, value.place, quoted=value.place.text[value.place.column - 1 :][:1] in ('"', "'"))
-        root = _set_value(root, target, value, f"set.{key}", first)
+        root = _set_value(root, target, value, f"set.{key}", rules)
     return root
 
 
-def _set_value(root: Node, target: Node, value: Node, path: str, first: FirstSetting) -> Node:
+def _set_value(root: Node, target: Node, value: Node, path: str, rules: Schema) -> Node:
     mark = target.mark._replace(column=target.mark.column + target.quoted, length=max(1, len(target.value)))
     try:
-        return apply_override(root, target.value, mark, value, first)
+        return apply_override(root, target.value, mark, value, rules)
     except RecipeError as error:
         at_target = [fault_at(mark, fault.code, path, fault.message, fault.hint) for fault in error.faults]
         faults = [old if old.path else new for old, new in zip(error.faults, at_target, strict=True)]
         raise RecipeError(faults) from None
 
 
-def _replacements(root: Node, values: AxisValues, rules: Rules) -> list[tuple[list[Match], Node]]:
+def _replacements(root: Node, values: AxisValues, rules: Schema) -> list[tuple[list[Match], Node]]:
     replacing = [(axis, value) for axis, value in values if axis.kind == "replace"]
     matches = {axis.name: find_matches(root, axis, rules) for axis, _ in replacing}
     for index, (axis, _) in enumerate(replacing):
@@ -292,13 +287,13 @@ def _replacements(root: Node, values: AxisValues, rules: Rules) -> list[tuple[li
     return [(matches[axis.name], axis.choice(value)) for axis, value in replacing]
 
 
-def find_matches(root: Node, axis: Axis, rules: Rules) -> list[Match]:
+def find_matches(root: Node, axis: Axis, rules: Schema) -> list[Match]:
     """Return what a `replace` axis selects in a recipe."""
     selector = parse_selector(axis.target.value)
     return [] if selector is None else select(root, selector, rules)
 
 
-def no_match_fault(root: Node, axis: Axis, rules: Rules) -> Fault:
+def no_match_fault(root: Node, axis: Axis, rules: Schema) -> Fault:
     """Return the fault of an axis that replaces nothing, with what it could select."""
     text = axis.target.value
     everything = list(walk_model(root, rules))

@@ -190,7 +190,7 @@ def script_warnings(recipe: Recipe, sample: DryRun) -> Iterator[Fault]:
 def machine_faults(recipe: Recipe, planned: Plan, sample: DryRun | None) -> list[Fault]:
     """Return why a recipe does not train on this machine: its memory, its devices, their precision, its packages."""
     faults = size_faults(memory_fault, recipe, planned, sample)
-    faults += tokenizer_faults(recipe)
+    faults += [*tokenizer_faults(recipe), *int8_faults(recipe)]
     shown = ("enable_progress_bar", "enable_model_summary", "log_every_n_steps", "timeout_minutes")
     machine = {*recipe.explicit.get("trainer", {})} - {*shown} or "precision" in recipe.explicit.get("training", {})
     if machine:
@@ -205,6 +205,14 @@ def machine_faults(recipe: Recipe, planned: Plan, sample: DryRun | None) -> list
     return [
         replace(fault, message=f"on this machine, {fault.message}", hint=f"{fault.hint}; {hint}") for fault in faults
     ]
+
+
+def int8_faults(recipe: Recipe) -> Iterator[Fault]:
+    """Yield the fault of decoding in int8 where a GPU is to decode."""
+    ((method, settings),) = recipe.decoding.items()
+    if settings["precision"] == "int8" and torch.cuda.is_available() and recipe.trainer["accelerator"] != "cpu":
+        message, hint = "a GPU decodes in `float32` or `bfloat16`", "write `precision: bfloat16`"
+        yield recipe.fault("conflict", ("decoding", method, "precision"), message, hint)
 
 
 def size_faults(

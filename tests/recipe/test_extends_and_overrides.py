@@ -434,3 +434,20 @@ def test_variable_bombs_do_not_go_off(tmp_path: Path) -> None:
     assert "size" in {fault.code for fault in refused(tmp_path, listed)}
     chain = "".join(f"  v{i}: ${{v{i + 1}}}\n" for i in range(3000))
     assert "depth" in {fault.code for fault in refused(tmp_path, f"{SMALL}vars:\n{chain}  v3000: 1\n")}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "section", "value"),
+    [
+        (["decoding.max_length=9"], "decoding", {"beam": {"size": 3, "max_length": 9}}),
+        (["decoding=greedy", "decoding.precision=int8"], "decoding", {"greedy": {"precision": "int8"}}),
+        (["decoding=null", "decoding.max_length=9"], "decoding", {"greedy": {"max_length": 9}}),
+        (["data.tokenizer.joint=false"], "data", {"tokenizer": {"bpe": {"size": 500, "joint": False}}}),
+    ],
+)
+def test_a_setting_of_what_is_chosen_needs_no_name(
+    overrides: list[str], section: str, value: dict[str, object], tmp_path: Path
+) -> None:
+    (tmp_path / "base.yaml").write_text(BASE, encoding="utf-8")
+    explicit = load(tmp_path / "base.yaml", overrides).explicit
+    assert {key: explicit[section][key] for key in value} == value

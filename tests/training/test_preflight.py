@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -168,6 +169,17 @@ def test_what_this_machine_cannot_do(tiny: Tiny, override: str, monkeypatch: pyt
     assert fault.message.startswith("on this machine, ")
     assert "--any-machine" in fault.hint
     assert check(tiny(override), any_machine=True) == []
+
+
+def test_a_gpu_does_not_decode_in_int8(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check(tiny("decoding.precision=int8")) == []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(preflight, "available_memory", lambda: 1e12)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=1e12))
+    (fault,) = check(tiny("decoding.precision=int8"))
+    assert fault.message == "on this machine, a GPU decodes in `float32` or `bfloat16`"
+    assert fault.path == "decoding.greedy.precision"
+    assert check(tiny("decoding.precision=int8", "trainer.accelerator=cpu")) == []
 
 
 def test_a_model_that_the_memory_cannot_train(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
