@@ -49,13 +49,29 @@ class Attention(nn.Module):
         return self.merge(y.transpose(1, 2).flatten(2))
 
 
+class SeparateAttention(Attention):
+    """The same in separate operations, as before fused kernels: product, mask, softmax, product."""
+
+    def forward(
+        self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, causal: bool = False
+    ) -> Tensor:
+        scores = self.split(self.query(x)) @ keys.mT / math.sqrt(keys.shape[-1])  # (B, H, T, S)
+        if causal:
+            mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=x.device).tril()
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -torch.inf)
+        return self.merge((scores.softmax(-1).to(values.dtype) @ values).transpose(1, 2).flatten(2))
+
+
 class Layer(nn.Module):
     """Pre-norm Transformer layer: self-attention, cross-attention in a decoder, feed-forward."""
 
-    def __init__(self, width: int, heads: int, hidden: int, dropout: float, decoder: bool) -> None:
+    def __init__(
+        self, width: int, heads: int, hidden: int, dropout: float, decoder: bool, attention: type[Attention] = Attention
+    ) -> None:
         super().__init__()
-        self.attention, self.norm = Attention(width, heads), nn.LayerNorm(width)
-        self.cross, self.cross_norm = (Attention(width, heads), nn.LayerNorm(width)) if decoder else (None, None)
+        self.attention, self.norm = attention(width, heads), nn.LayerNorm(width)
+        self.cross, self.cross_norm = (attention(width, heads), nn.LayerNorm(width)) if decoder else (None, None)
         self.feed_forward = nn.Sequential(
             nn.LayerNorm(width), nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width)
         )
@@ -98,14 +114,16 @@ class Transformer(nn.Module):
         hidden: int = 1024,
         layers: int = 3,
         dropout: float = 0.2,
+        attention: type[Attention] = Attention,
     ) -> None:
         super().__init__()
         self.scale = math.sqrt(width)
         self.embedding = nn.Embedding(vocabulary, width)
         nn.init.normal_(self.embedding.weight, std=width**-0.5)
         self.register_buffer("positions", sinusoids(512, width), persistent=False)
-        self.encoder = nn.ModuleList(Layer(width, heads, hidden, dropout, False) for _ in range(layers))
-        self.decoder = nn.ModuleList(Layer(width, heads, hidden, dropout, True) for _ in range(layers))
+        sizes = (width, heads, hidden, dropout)
+        self.encoder = nn.ModuleList(Layer(*sizes, False, attention) for _ in range(layers))
+        self.decoder = nn.ModuleList(Layer(*sizes, True, attention) for _ in range(layers))
         self.encoder_norm, self.decoder_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         self.dropout = nn.Dropout(dropout)

@@ -27,13 +27,14 @@ BATCH_SIZE = 64
 Lines = list[list[int]]
 
 
-def copy_to_bare(run: Run) -> Transformer:
+def copy_to_bare(run: Run, heads: int = 4) -> Transformer:
     """Return the plain model with the run's weights."""
     ours, vocabulary = run.model, run.tokenizers.sizes["target"]
     repeats = {
         side: block.stacks for side, stack in sides(ours).items() for block in stack.blocks if hasattr(block, "stacks")
     }
-    bare = Transformer(vocabulary, ours.embedding.embedding_dim, layers=len(repeats["encoder"])).eval()
+    hidden = repeats["encoder"][0].blocks[-1].stack.blocks[0].contract.in_features
+    bare = Transformer(vocabulary, ours.embedding.embedding_dim, heads, hidden, len(repeats["encoder"])).eval()
     bare.embedding.weight.data.copy_(ours.embedding.weight)
     bare.bias.data.copy_(ours.output.bias)
     for side, layers in (("encoder", bare.encoder), ("decoder", bare.decoder)):
@@ -77,8 +78,8 @@ def greedy(model: Transformer, source: Tensor, limit: int) -> Lines:
     """Decode one step per token, with a cache."""
     memory, mask = model.encode(source)
     read = [layer.cross.read(memory) for layer in model.decoder]
-    ids = torch.full((len(source), 1), BOS)
-    done, cache, tokens = torch.zeros(len(source), dtype=torch.bool), [], []
+    ids = torch.full((len(source), 1), BOS, device=source.device)
+    done, cache, tokens = torch.zeros_like(ids[:, 0], dtype=torch.bool), [], []
     for position in range(limit):
         logits, cache = model.step(ids, position, cache, read, mask)
         ids = mask_special_tokens(logits).argmax(-1, keepdim=True)
@@ -93,8 +94,8 @@ def greedy_without_cache(model: Transformer, source: Tensor, limit: int) -> Line
     """Decode by recomputing the whole prefix at every step."""
     memory, mask = model.encode(source)
     read = [layer.cross.read(memory) for layer in model.decoder]
-    ids = torch.full((len(source), 1), BOS)
-    done = torch.zeros(len(source), dtype=torch.bool)
+    ids = torch.full((len(source), 1), BOS, device=source.device)
+    done = torch.zeros_like(ids[:, 0], dtype=torch.bool)
     for _ in range(limit):
         x = model.embed(ids)
         for layer, pair in zip(model.decoder, read, strict=True):
@@ -110,18 +111,18 @@ def beam(model: Transformer, source: Tensor, limit: int, size: int, length_penal
     """Search with a beam in which finished hypotheses stay; ranked by log p / ((5 + n) / 6) ^ length_penalty."""
     memory, mask = model.encode(source.repeat_interleave(size, 0))
     read = [layer.cross.read(memory) for layer in model.decoder]
-    batch, cache = len(source), Cache()
-    score = torch.full((batch, size), -torch.inf)
+    batch, cache, device = len(source), Cache(), source.device
+    score = torch.full((batch, size), -torch.inf, device=device)
     score[:, 0] = 0.0
-    ids, last = torch.empty(batch * size, 0, dtype=torch.long), torch.full((batch * size, 1), BOS)
-    done = torch.zeros(batch * size, dtype=torch.bool)
+    last = torch.full((batch * size, 1), BOS, device=device)
+    ids, done = last[:, :0], torch.zeros(batch * size, dtype=torch.bool, device=device)
     for position in range(limit):
         logits, cache = model.step(last, position, cache, read, mask)
-        gain = mask_special_tokens(logits).log_softmax(-1)
+        gain = mask_special_tokens(logits).float().log_softmax(-1)
         gain[done] = -torch.inf
         gain[done, EOS] = 0.0
         score, best = (score[..., None] + gain.view(batch, size, -1)).flatten(1).topk(size)
-        rows = (torch.arange(batch)[:, None] * size + best // gain.shape[1]).flatten()
+        rows = (torch.arange(batch, device=device)[:, None] * size + best // gain.shape[1]).flatten()
         last = (best % gain.shape[1]).view(-1, 1)
         ids, done = torch.cat((ids[rows], last), 1), done[rows] | (last[:, 0] == EOS)
         if done.all():
@@ -129,7 +130,7 @@ def beam(model: Transformer, source: Tensor, limit: int, size: int, length_penal
         cache = [(keys[rows], values[rows]) for keys, values in cache]
     lengths = (ids != EOS).sum(1).view(batch, size) + 1
     best = (score / ((5 + lengths) / 6) ** length_penalty).argmax(1)
-    return cut_at_eos(ids.view(batch, size, -1)[torch.arange(batch), best])
+    return cut_at_eos(ids.view(batch, size, -1)[torch.arange(batch, device=device), best])
 
 
 def mask_special_tokens(logits: Tensor) -> Tensor:

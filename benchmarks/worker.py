@@ -5,7 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import resource
+import signal
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -18,10 +20,19 @@ class WorkerDied(Exception):
 
 
 class Worker:
-    """A child process that calls `function(case, *arguments)` for cases, restarted when a case has killed it."""
+    """A child process that calls `function(case, *arguments)` for cases, restarted when a case has killed it.
 
-    def __init__(self, function: Callable[..., Any], *arguments: Any, hang_seconds: float = HANG_SECONDS) -> None:
-        self.call = (function, *arguments)
+    memory: Bytes of data that it may have; None for no limit, which a GPU's driver needs.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        hang_seconds: float = HANG_SECONDS,
+        memory: int | None = MEMORY,
+    ) -> None:
+        self.call = (memory, function, *arguments)
         self.hang_seconds = hang_seconds
         self.start()
 
@@ -47,15 +58,19 @@ class Worker:
         raise WorkerDied(message)
 
     def end(self) -> None:
+        """End the process, and what it has started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid or 0, signal.SIGKILL)
         self.process.kill()
         self.process.join()
         self.connection.close()
 
 
-def serve_cases(connection: Connection, function: Callable[..., Any], *arguments: Any) -> None:
+def serve_cases(connection: Connection, memory: int | None, function: Callable[..., Any], *arguments: Any) -> None:
     """Run cases from a connection until it is closed."""
     os.setsid()  # Ctrl-C is for the parent, which lets a case end
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    if memory is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     while True:
         try:

@@ -200,7 +200,7 @@ def copied_block(case: Case) -> Block | None:
 
 def random_batch(case: Case, lengths: Sequence[int] = LENGTHS, *, longest: int | None = None, seed: int = 2) -> Batch:
     """Draw a random batch in double precision, with these numbers of real positions, padded to `longest`."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(torch.get_default_device()).manual_seed(seed)
     total = max(lengths) if longest is None else longest
 
     def random(*size: int) -> Tensor:

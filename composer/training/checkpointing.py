@@ -175,7 +175,8 @@ def has_finite_state(trainer: Trainer) -> bool:
     states = (state for optimizer in trainer.optimizers for state in optimizer.state.values())
     moments = (value for state in states for value in state.values() if isinstance(value, Tensor))
     values = chain(trainer.lightning_module.parameters(), moments)
-    bad = torch.stack([~own_part(value).isfinite().all() for value in values]).sum()
+    device = trainer.strategy.root_device  # Adam counts its steps in main memory
+    bad = torch.stack([(~own_part(value).isfinite().all()).to(device) for value in values]).sum()
     return not trainer.strategy.reduce(bad, reduce_op="sum")
 
 

@@ -32,7 +32,7 @@ from composer.run_dir import (
     read_metrics,
 )
 from composer.training import checkpointing, loggers
-from composer.training.checkpointing import AtomicCheckpointIO, CheckpointManager
+from composer.training.checkpointing import AtomicCheckpointIO, CheckpointManager, has_finite_state
 from composer.training.loggers import JsonLinesWriter, ProgressDisplay, is_logged_in, wandb_mode
 from composer.training.optim import OPTIMIZERS, SCHEDULES, Budget, Clock, EarlyStopping, Progress
 from composer.training.reproduce import git_state
@@ -127,6 +127,18 @@ def test_a_clock_counts_processor_time() -> None:
 
 
 # ------------------------------------------------------------------------------------------- checkpoints
+
+
+def test_an_optimizer_may_count_its_steps_in_main_memory() -> None:
+    model, device = torch.nn.Linear(3, 2, device="meta"), torch.device("meta")  # stands for a GPU
+    optimizer = torch.optim.Adam(model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.empty_like(parameter)
+    optimizer.step()
+    assert {value.device.type for state in optimizer.state.values() for value in state.values()} == {"cpu", "meta"}
+    strategy = SimpleNamespace(root_device=device, reduce=lambda value, reduce_op: value.device != device)
+    trainer: Any = SimpleNamespace(optimizers=[optimizer], lightning_module=model, strategy=strategy)
+    assert has_finite_state(trainer)
 
 
 def test_a_saved_checkpoint_is_loaded_unchanged(tmp_path: Path) -> None:

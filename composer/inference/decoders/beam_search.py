@@ -65,7 +65,7 @@ def beam(
             bound = beams.score[:, :1] / beams.penalty(beams.limit, length_penalty)  # (B, 1)
             done = (beams.rank[:, -1:] >= bound)[:, 0] | (beams.limit <= step)  # (B,)
             results |= finished_hypotheses(search, beams, done, step, length_penalty, results)
-            needed = int(beams.num_open[~done].sum())
+            needed = int(beams.num_open.masked_fill(done, 0).sum())
             if needed == 0:
                 break
             lay_out |= needed <= COMPACT_BELOW * len(layout.slots)
@@ -182,12 +182,14 @@ def finished_hypotheses(
     if not here:
         return {}
     of = Beams(*reorder_state(beams, torch.tensor(here, device=done.device)))
-    cut_rank = (of.score / of.penalty(step, length_penalty)).tolist()
+    # `tolist` waits for the accelerator: of each column once, never of a single row
+    all_ended = (of.ended_ids.tolist(), of.ended_score.tolist(), of.rank.tolist())
+    all_cut = (of.ids.tolist(), of.score.tolist(), (of.score / of.penalty(step, length_penalty)).tolist())
     answers = {}
     for at, row in enumerate(of.row.tolist()):
         prefix = list(search.prefixes[row])
-        ended = zip(of.ended_ids[at].tolist(), of.ended_score[at].tolist(), of.rank[at].tolist(), strict=True)
-        cut = zip(of.ids[at].tolist(), of.score[at].tolist(), cut_rank[at], strict=True)
+        ended = zip(*(column[at] for column in all_ended), strict=True)
+        cut = zip(*(column[at] for column in all_cut), strict=True)
         best = [
             Hypothesis(prefix + ids[: ids.index(EOS)], score, rank, True)
             for ids, score, rank in ended
