@@ -86,9 +86,9 @@ def random_run(task: Task) -> Run:
 
 def ours(task: Task, run: Run) -> Decode:
     """Return our decoding, from ids to hypotheses."""
-    model = run.model.to(task.settings.device, task.dtype)
-    limit = {"max_length": task.length}
-    decoding = {"greedy": limit} if task.search == "greedy" else {"beam": {"size": BEAM, **limit}}
+    model = run.model.to(task.settings.device)
+    settings = {"max_length": task.length, "precision": str(task.dtype).removeprefix("torch.")}
+    decoding = {"greedy": settings} if task.search == "greedy" else {"beam": {"size": BEAM, **settings}}
     return lambda lines: decode_all([model], {"source": lines}, decoding)
 
 

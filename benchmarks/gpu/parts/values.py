@@ -17,7 +17,7 @@ GRADIENT_LAWS = ("causality", "padding")
 """They compute gradients in evaluation mode, which cuDNN's recurrent layers cannot: PyTorch's own kernels do."""
 NAMES = (
     *("no_side_effects", "start_ignores_values", "initial_output", "reordering", "chunks", "ragged_chunks"),
-    *("last_state", "independent_rows", "unchanged_leaves", *GRADIENT_LAWS),
+    *("last_state", "independent_rows", "kept_states", "unchanged_leaves", *GRADIENT_LAWS),
 )
 
 
