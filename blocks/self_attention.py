@@ -16,9 +16,9 @@ from blocks.core.attention import (
     open_empty_rows,
     rotary_angles,
 )
-from blocks.core.cache import append
 from blocks.core.contract import Block, BlockError, Context, Count, NoEffect, Rate, Site, State
 from blocks.core.functional import count_positions, last_positions, no_positions
+from blocks.core.kv_cache import append
 
 HEADS = 8
 

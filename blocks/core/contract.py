@@ -15,9 +15,9 @@ The three laws (`composer.testing` checks them, and more, over every block and e
        position.
 
 State is a value: a tensor or a tuple of states, every leaf with the batch first. Nothing is kept on `self`, and nothing
-is changed in place; a cache that grows does so by `cache.append`, where no other state sees it. A leaf that a step does
-not change is handed on as the same tensor: a beam search then knows that it need not be reordered. No `.item()`, no
-`.cpu()`, no shape that depends on a value.
+is changed in place; a cache that grows does so by `kv_cache.append`, where no other state sees it. A leaf that a step
+does not change is handed on as the same tensor: a beam search then knows that it need not be reordered. No `.item()`,
+no `.cpu()`, no shape that depends on a value.
 """
 
 from __future__ import annotations

@@ -19,7 +19,9 @@ Precision = Literal["float32", "bfloat16", "int8"]
 FEW_ROWS, LARGE = 16, 1 << 19
 """A map of fewer rows and of fewer weights is as fast in float32; one of more weights is fastest in int8."""
 
-_converted: WeakKeyDictionary[EncoderDecoder, dict[str, tuple[tuple[int, ...], EncoderDecoder]]] = WeakKeyDictionary()
+_converted: WeakKeyDictionary[EncoderDecoder, dict[str, tuple[tuple[tuple[int, int], ...], EncoderDecoder]]] = (
+    WeakKeyDictionary()
+)
 
 
 class SmallLinear(nn.Linear):
@@ -65,17 +67,17 @@ class Int8Linear(nn.Linear):
 
 
 def in_precision(models: Sequence[EncoderDecoder], precision: Precision) -> Sequence[EncoderDecoder]:
-    """Return models that compute in a precision; they are kept until the weights change.
+    """Return models that compute in a precision, copies for as long as the weights stay what they are.
 
-    Raises RunError for `int8` on anything but a CPU.
+    Raises RunError for `int8` on anything but a CPU, or without oneDNN.
     """
     return models if precision == "float32" else [_convert(model, precision) for model in models]
 
 
 def _convert(model: EncoderDecoder, precision: Precision) -> EncoderDecoder:
-    versions = tuple(parameter._version for parameter in model.parameters())
-    kept, converted = _converted.setdefault(model, {}).get(precision, ((), model))
-    if kept != versions:
+    versions = tuple((parameter.data_ptr(), parameter._version) for parameter in model.parameters())
+    converted_at, converted = _converted.setdefault(model, {}).get(precision, ((), model))
+    if converted_at != versions:
         with torch.inference_mode(False), torch.no_grad():
             converted = _quantised(model) if precision == "int8" else copy.deepcopy(model).to(torch.bfloat16)
         _converted[model][precision] = versions, converted
@@ -87,6 +89,8 @@ def _quantised(model: EncoderDecoder) -> EncoderDecoder:
     if model.device.type != "cpu":
         message = f"`int8` is for CPUs, and the model is on {model.device.type}"
         raise RunError.of(message, "write `precision: bfloat16`, or set `trainer.accelerator=cpu`")
+    if not torch.backends.mkldnn.is_available():
+        raise RunError.of("`int8` needs oneDNN, which this PyTorch was built without", "write `precision: bfloat16`")
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     quantised = copy.deepcopy(model, shared)
     for parent in list(quantised.modules()):

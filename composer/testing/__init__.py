@@ -116,7 +116,7 @@ def check_model(model: EncoderDecoder) -> None:
     ):
         law(copy.deepcopy(model).eval())
     exact = copy.deepcopy(model).eval().double()
-    with torch.no_grad(), patch("blocks.core.cache.SMALL", 0):
+    with torch.no_grad(), patch("blocks.core.kv_cache.SMALL", 0):
         laws = (model_laws.chunks, model_laws.ragged_chunks, model_laws.causality, model_laws.padding)
         for law in (*laws, model_laws.reordering, module_laws.model_lifting):
             law(exact)

@@ -183,7 +183,7 @@ def kept_states(case: Case) -> None:
     block, batch = case.exact(), random_batch(case)
     future, index = next_positions(case, batch), torch.tensor([3, 0, 0, 4, 1])
     expected = run(block, future, run(block, future, run(block, batch).state).state).y
-    with torch.inference_mode(), patch("blocks.core.cache.SMALL", 0):
+    with torch.inference_mode(), patch("blocks.core.kv_cache.SMALL", 0):
         state = run(block, batch).state
         after = run(block, future, state).state
         again = run(block, map_outputs(future, lambda output: output._replace(states=-output.states)), state).state

@@ -100,6 +100,12 @@ def test_answers_have_the_scores_of_float32(model: EncoderDecoder, decoding: str
         assert best.score == pytest.approx(log_p[0, range(len(tokens)), tokens].sum().item(), abs=0.02 * len(tokens))
 
 
+def test_int8_is_refused_without_onednn(model: EncoderDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    with pytest.raises(RunError, match="needs oneDNN"):
+        in_precision([model], "int8")
+
+
 def test_int8_is_refused_where_there_is_no_cpu(model: EncoderDecoder) -> None:
     with pytest.raises(RunError, match="`int8` is for CPUs, and the model is on meta"):
         in_precision([copy.deepcopy(model).to("meta")], "int8")

@@ -18,8 +18,8 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from blocks.core.cache import take_rows
 from blocks.core.contract import Count, Output, Positive, State
+from blocks.core.kv_cache import take_rows
 from composer.errors import RunError
 from composer.inference.precision import Precision, in_precision
 from composer.model.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, has_state, state_leaves

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from blocks.core import cache
+from blocks.core import kv_cache
 
 
 @pytest.fixture(autouse=True)
 def in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "SMALL", 0)
+    monkeypatch.setattr(kv_cache, "SMALL", 0)
 
 
 @torch.inference_mode()
@@ -19,7 +19,7 @@ def test_appending_copies_nothing_until_the_room_is_full() -> None:
     pieces = list(torch.randn(100, 2, 3, 1, 4))
     grown, places = pieces[0], set[int]()
     for piece in pieces[1:]:
-        grown = cache.append(grown, piece, 2)
+        grown = kv_cache.append(grown, piece, 2)
         places.add(grown.data_ptr())
     assert torch.equal(grown, torch.cat(pieces, 2))
     assert len(places) == 3  # of 32, 66 and 134 positions
@@ -28,8 +28,8 @@ def test_appending_copies_nothing_until_the_room_is_full() -> None:
 @torch.inference_mode()
 def test_what_was_kept_is_gone_on_from_twice() -> None:
     first, one, two = torch.randn(3, 2, 1, 4)
-    kept = cache.append(first, one, 1)
-    after, again = cache.append(kept, one, 1), cache.append(kept, two, 1)
+    kept = kv_cache.append(first, one, 1)
+    after, again = kv_cache.append(kept, one, 1), kv_cache.append(kept, two, 1)
     assert torch.equal(kept, torch.cat((first, one), 1))
     assert torch.equal(after, torch.cat((first, one, one), 1))
     assert torch.equal(again, torch.cat((first, one, two), 1))
@@ -39,9 +39,9 @@ def test_what_was_kept_is_gone_on_from_twice() -> None:
 @pytest.mark.parametrize("length", [1, 31, 32, 40])
 def test_reordered_rows_have_room_of_their_own(length: int) -> None:
     first, new, rows = torch.randn(3, length, 2), torch.randn(3, 1, 2), torch.tensor([2, 0, 0, 1])
-    grown = cache.append(first, new, 1)
-    reordered = cache.take_rows(grown, rows)
-    after, other = cache.append(reordered, new[rows], 1), cache.append(grown, new, 1)
+    grown = kv_cache.append(first, new, 1)
+    reordered = kv_cache.take_rows(grown, rows)
+    after, other = kv_cache.append(reordered, new[rows], 1), kv_cache.append(grown, new, 1)
     assert after.data_ptr() == reordered.data_ptr()
     assert torch.equal(after, other[rows])
     assert torch.equal(reordered, grown[rows])
@@ -49,5 +49,5 @@ def test_reordered_rows_have_room_of_their_own(length: int) -> None:
 
 def test_gradients_flow_through_copies() -> None:
     before, new = torch.randn(1, 2, requires_grad=True), torch.randn(1, 1)
-    cache.append(cache.append(before, new, 1), new, 1).sum().backward()
+    kv_cache.append(kv_cache.append(before, new, 1), new, 1).sum().backward()
     assert torch.equal(before.grad if isinstance(before.grad, Tensor) else new, torch.ones(1, 2))
