@@ -1,10 +1,10 @@
 """Decoding speed against plain PyTorch loops: with a key-value cache, and recomputing the prefix at every step.
 
-    python benchmarks/decoding.py RUN [--lines 256] [--rounds 5]
+    python benchmarks/decoding.py RUN [--lines 256] [--rounds 5] [--precision float32 bfloat16 int8]
 
-RUN is a trained `recipes/multi30k/transformer.yaml`. Its weights are copied into the plain model, so both sides produce
-the same translations; the number of identical lines is printed. Rounds alternate in one process; batches of 64 lines
-of similar length.
+RUN is a trained `recipes/multi30k/transformer.yaml`. Its weights are copied into the plain model, which computes in
+float32, so that in float32 both sides produce the same translations; the number of identical lines is printed. Rounds
+alternate in one process: batches of 64 lines of similar length, and one line at a time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any, get_args
 
 import torch
 from bare import BOS, EOS, PAD, Attention, Cache, Transformer
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from composer.data.encoding import load_data
 from composer.inference.decode import decode_all
+from composer.inference.precision import Precision
 from composer.inference.run import Run, open_run
 from composer.model.encoder_decoder import EncoderDecoder
 
@@ -157,39 +159,49 @@ def in_batches(lines: Lines, decode: Callable[[Tensor], Lines]) -> Lines:
 # ------------------------------------------------------------------------------------------- the comparison
 
 
+def one_by_one(lines: Lines, decode: Callable[[Lines], Lines]) -> Lines:
+    """Decode each line by itself."""
+    return [answer for line in lines for answer in decode([line])]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run")
     parser.add_argument("--lines", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--precision", nargs="+", default=list(get_args(Precision)), choices=get_args(Precision))
     options = parser.parse_args()
     run = open_run(options.run)
-    encoded = load_data(run.recipe, run.folders(), run.tokenizers, ["test"]).test
+    encoded = load_data(run.recipe, run.folders(), run.tokenizers, ["test"]).splits["test"]
     lines = [encoded.sources["source"][row] for row in range(min(options.lines, len(encoded)))]
     model, limit = copy_to_bare(run), 3 * max(map(len, lines)) + 50
     penalty = 1.0
-    settings = {"size": 5, "length_penalty": penalty, "max_length": limit}
-
-    def ours(decoding: dict[str, dict[str, object]]) -> Callable[[], Lines]:
-        return lambda: [best.ids for best, *_ in decode_all([run.model], {"source": lines}, decoding)]
-
-    pairs: dict[str, Sequence[Callable[[], Lines]]] = {
-        "greedy, cache": (
-            ours({"greedy": {"max_length": limit}}),
-            lambda: in_batches(lines, lambda ids: greedy(model, ids, limit)),
-        ),
+    searches: dict[str, tuple[dict[str, Any], Callable[[Lines], Lines]]] = {
+        "greedy": ({"greedy": {}}, lambda part: in_batches(part, lambda ids: greedy(model, ids, limit))),
         "greedy, no cache": (
-            ours({"greedy": {"max_length": limit}}),
-            lambda: in_batches(lines, lambda ids: greedy_without_cache(model, ids, limit)),
+            {"greedy": {}},
+            lambda part: in_batches(part, lambda ids: greedy_without_cache(model, ids, limit)),
         ),
-        "beam 5, cache": (
-            ours({"beam": settings}),
-            lambda: in_batches(lines, lambda ids: beam(model, ids, limit, 5, penalty)),
+        "beam 5": (
+            {"beam": {"size": 5, "length_penalty": penalty}},
+            lambda part: in_batches(part, lambda ids: beam(model, ids, limit, 5, penalty)),
         ),
     }
+
+    def ours(decoding: dict[str, Any], precision: str) -> Callable[[Lines], Lines]:
+        ((method, settings),) = decoding.items()
+        settings = {**settings, "max_length": limit, "precision": precision}
+        return lambda part: [best.ids for best, *_ in decode_all([run.model], {"source": part}, {method: settings})]
+
     with torch.inference_mode():
-        for name, (mine, bare) in pairs.items():
-            compare(name, mine, bare, len(lines), options.rounds)
+        for precision in options.precision:
+            for name, (decoding, plain) in searches.items():
+                mine = ours(decoding, precision)
+                compare(f"{name}, {precision}", lambda: mine(lines), lambda: plain(lines), len(lines), options.rounds)  # noqa: B023
+            few, mine = lines[: len(lines) // 8], ours({"greedy": {}}, precision)
+            plain = searches["greedy"][1]
+            title = f"greedy, one line at a time, {precision}"
+            compare(title, lambda: one_by_one(few, mine), lambda: one_by_one(few, plain), len(few), options.rounds)  # noqa: B023
 
 
 def compare(name: str, mine: Callable[[], Lines], bare: Callable[[], Lines], count: int, rounds: int) -> None:

@@ -118,5 +118,5 @@ def test_the_tokenizer_knows_every_word(make, task, tokenizer):
     recipe = make({"generate": {name: {**settings, **sizes}}, "tokenizer": {"bits": tokenizer}})
     data = load_data(recipe, recipe.folders())
     assert all(
-        ids.values.min() > UNK for split in (data.train, data.test) for ids in (split.sources["source"], split.target)
+        ids.values.min() > UNK for split in data.splits.values() for ids in (split.sources["source"], split.target)
     )
