@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from tests.laws.on_two_devices import CHANCE
+
 FLOORS = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 """Relative errors of a type that are as they should be."""
 FACTOR = 5.0
 """How many times the CPU's error in the same type the device's may be, where that is larger."""
-CHANCE = ("dropout", "p", "noise")
-"""What modules call the rates at which something is drawn."""
 Numbers = Mapping[str, Sequence[Tensor]]
 """Tensors by what they are: outputs, states, gradients."""
 

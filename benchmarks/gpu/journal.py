@@ -18,6 +18,8 @@ from benchmarks.worker import Worker, WorkerDied
 PART_SECONDS = 480.0
 POISON = ("CUDA error", "AcceleratorError", "cuBLAS error", "CUBLAS_STATUS", "device-side assert")
 """After such an error nothing works any more in a process."""
+ALL = "all"
+"""In place of a case, where a part could not even begin."""
 Key = tuple[str, str]
 
 
@@ -28,7 +30,7 @@ class Journal:
         self.file = file
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
         self.rows: dict[Key, dict[str, Any]] = {(row["part"], row["case"]): row for row in map(json.loads, lines)}
-        self.machine = next((row["machine"] for row in self.rows.values()), "")
+        self.machine = next((row["machine"] for row in self.rows.values() if row["machine"]), "")
 
     def add(self, part: str, case: str, outcome: Outcome, seconds: float) -> None:
         row = {"part": part, "case": case, "machine": self.machine, "seconds": round(seconds, 1), **outcome._asdict()}
@@ -71,7 +73,7 @@ def known_cases(worker: Worker, journal: Journal, part: str) -> tuple[Sequence[s
         sys.exit(f"{journal.file} is of {journal.machine}, and this is {machine}: name another folder")
     if isinstance(cases, Outcome):  # the part could not even begin
         journal.machine = machine
-        journal.add(part, "all", cases, 0.0)
+        journal.add(part, ALL, cases, 0.0)
         return (), machine
     return cases, machine
 
@@ -132,6 +134,7 @@ def table(journal: Journal) -> str:
     lines = [f"{journal.machine or 'Nothing was run.'}", "", "| part | what | result | target |", "|---|---|---|---|"]
     for part in PARTS:
         rows = [row for (name, _), row in journal.rows.items() if name == part]
+        rows = [row for row in rows if row["case"] != ALL] or rows
         lines += [f"| {part} | {' | '.join(cells)} |" for cells in table_rows(part, rows)]
     return "\n".join(lines)
 
