@@ -169,7 +169,7 @@ def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None
     other, other_tokenizers = load_text(str(texts["recipe"])), Tokenizers.from_text(str(texts["tokenizer"]))
     remove = "remove this file: the run resumes from the checkpoint before it"
     if not differ_in_budget_alone(other, recipe):
-        differences = describe_differences(setting_differences(other.canonical, recipe.canonical))
+        differences = describe_differences(result_differences(other, recipe))
         raise RunError.of(f"this checkpoint was made with another recipe: {differences}", remove, str(path))
     if other_tokenizers.sha256 != tokenizers.sha256:
         message = "this checkpoint was made with another tokenizer than the run folder's tokenizer.json"
@@ -192,6 +192,16 @@ def setting_differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[st
             yield from setting_differences(*pair, f"{path}[{at}]")
     elif old != new:
         yield path, old, new
+
+
+def result_differences(one: Recipe, other: Recipe) -> Iterator[tuple[str, Any, Any]]:
+    """Yield those of two recipes' differences that may not be there when a run is resumed: not its budget."""
+    free = {"name", "logging", "trainer"}
+    free |= {f"training.{key}" for key in (*canonical_form.BUDGET_KEYS, *canonical_form.TRAINING_WITHOUT_EFFECT)}
+    counted = {f"trainer.{key}" for key in canonical_form.TRAINER_WITH_EFFECT}
+    for difference in setting_differences(one.canonical, other.canonical):
+        if difference[0] in counted or free.isdisjoint((difference[0], difference[0].partition(".")[0])):
+            yield difference
 
 
 def describe_differences(differences: Iterable[tuple[str, Any, Any]]) -> str:

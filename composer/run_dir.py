@@ -210,6 +210,7 @@ RECORD: Mapping[str, Check] = {
     "reproduces": _optional(mapping_of(_is_scalar, "run", "weights_sha256", "differs", **_REPRODUCES)),
     "resumed_with": _list_of(is_text),
     "budgets": _list_of(mapping_of(_is_number, until_step=is_count, validated=_is_bool)),
+    "recipe_budget": _optional(mapping_of(_is_number)),
     "finished_early": _is_bool,
     "data": mapping_of(
         folders=_list_of(is_text),

@@ -24,6 +24,8 @@ ADDED = {"ema": None, "parameter_groups": None, "no_repeat_ngram": None, "precis
 """Keys that count only where they are not this, so that fingerprints of earlier runs stay true."""
 BUDGET_KEYS = ("max_steps", "max_epochs", "max_minutes")
 """Keys of `training` that limit it, and that may change when a run is resumed."""
+DEFAULT_EPOCHS = 10
+"""The budget of a recipe that gives none."""
 TRAINER_WITH_EFFECT = ("limit_val_batches",)
 """Keys of `trainer` that change the result: which checkpoint is the best, and when training stops early."""
 
@@ -46,7 +48,7 @@ def fill_defaults(explicit: Data, schema: Schema, name: str) -> Data:
     canonical["name"] = canonical["name"] or name
     canonical["model"] = {key: value for key, value in canonical["model"].items() if f"defaults.{key}" not in defs}
     if all(canonical["training"][key] is None for key in BUDGET_KEYS):
-        canonical["training"]["max_epochs"] = 10
+        canonical["training"]["max_epochs"] = DEFAULT_EPOCHS
     return canonical
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,16 +23,17 @@ from composer.fingerprint import (
     differ_in_budget_alone,
     is_verifying,
     read_verified,
-    setting_differences,
+    result_differences,
 )
 from composer.inference.run import Run
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.parameter_paths import Owner, module_owners
 from composer.model.weights import initialize, shapes, unique_tensors
-from composer.recipe.canonical_form import BUDGET_KEYS
+from composer.recipe.canonical_form import BUDGET_KEYS, DEFAULT_EPOCHS
 from composer.recipe.own_blocks import check_recorded_blocks
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.tree import match_trees, stack_trees
+from composer.recipe.yaml_reader import COMMAND_LINE, to_data
 from composer.run_dir import OTHER_RUN, START_FROM, RunDir
 from composer.training.reproduce import ReproducedRun
 
@@ -82,8 +84,7 @@ def check_same_recipe(recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any]
     begun = load(run_dir.recipe)
     if begun.fingerprints["run"] == recorded and differ_in_budget_alone(begun, recipe):
         return
-    budget = {f"training.{key}" for key in BUDGET_KEYS}
-    differences = [it for it in setting_differences(begun.canonical, recipe.canonical) if it[0] not in budget]
+    differences = [*result_differences(begun, recipe)]
     cause = describe_differences(differences) or "its recipe.yaml has been changed"
     overrides = [shlex.quote(f"{path}={json.dumps(old)}") for path, old, _ in differences if "[" not in path]
     repeat = f"repeat the run's overrides, {' '.join(overrides)}, or " if 0 < len(overrides) <= MAX_LISTED else ""
@@ -102,6 +103,53 @@ def check_same_data(data: Data, record: Mapping[str, Any], run_dir: RunDir) -> N
         if sha256 is not None and (encoded is None or encoded.sha256 != sha256):
             message = f"the {name} data have changed since this run was started, so it cannot be resumed exactly"
             raise RunError.of(message, f"restore the files, or {NEW_RUN}", str(run_dir.path))
+
+
+def file_budget(recipe: Recipe) -> dict[str, float] | None:
+    """Return the limits of a training in a recipe's file, without overrides; None if the file alone is at fault."""
+    of_file = recipe if recipe.unchanged is None else recipe.before_overrides()
+    if of_file is None:
+        return None
+    training = to_data(of_file.root).get("training") or {}
+    limits = {key: training[key] for key in BUDGET_KEYS if training.get(key) is not None}
+    return limits or {"max_epochs": DEFAULT_EPOCHS}
+
+
+def resumed_recipe(
+    recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any], finish: bool, say: Callable[[str], None]
+) -> Recipe:
+    """Return the recipe with the budget with which its run goes on; say which limits change, and why.
+
+    Each limit stays as run.json has it, unless the command line gives it, or the recipe's file gives another than it
+    did when the run last began. To `finish`, all stay.
+    """
+    if not record.get("budgets"):
+        return recipe
+    run, then, of_file = record["budgets"][-1], record.get("recipe_budget"), file_budget(recipe)
+    is_own = recipe.file.resolve() == run_dir.recipe.resolve()
+    edited = {key for key in BUDGET_KEYS if then and of_file and not is_own and then.get(key) != of_file.get(key)}
+    training = recipe.root.value.get("training")
+    limits: dict[str, float | None] = {}
+    for key in BUDGET_KEYS:
+        old, new, node = run.get(key), recipe.training[key], training and training.value.get(key)
+        is_override = (node and node.place.file == COMMAND_LINE) or (of_file and new != of_file.get(key))
+        is_new = not finish and (is_override or key in edited)
+        limits[key] = new if is_new else old
+        if old == new:
+            continue
+        unit = key.removeprefix("max_")
+        was, now = (f"{limit:,.10g}" if limit else "no limit" for limit in (old, new))
+        if is_new:
+            source = "command line" if is_override else "recipe"
+            say(f"budget: {was} -> {now}{'' if new else ' of'} {unit} (from the {source})")
+        elif not finish:
+            say(f"budget: {was}{'' if old else ' of'} {unit}, as the run has it (the recipe: {now})")
+    if all(recipe.training[key] == limit for key, limit in limits.items()):
+        return recipe
+    explicit = {key: value for key, value in recipe.explicit.get("training", {}).items() if key not in BUDGET_KEYS}
+    explicit |= {key: limit for key, limit in limits.items() if limit is not None}
+    canonical = {**recipe.canonical, "training": {**recipe.training, **limits}}
+    return replace(recipe, explicit={**recipe.explicit, "training": explicit}, canonical=canonical)
 
 
 class Transfer(NamedTuple):

@@ -47,7 +47,7 @@ from composer.training.loggers import (
 from composer.training.module import Seq2SeqModule
 from composer.training.optim import Budget, replace_budget
 from composer.training.reproduce import ReproducedRun, draws_random_numbers, environment_differences, environment_record
-from composer.training.resume import Transfer, check_same_data, existing_tokenizers, transfer_weights
+from composer.training.resume import Transfer, check_same_data, existing_tokenizers, file_budget, transfer_weights
 from composer.training.sharding import ShardedStrategy
 from composer.training.validation_decoder import validation_decoder
 
@@ -211,6 +211,8 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
         changes = [*record.get("resumed_with", []), *environment_differences(record, environment)]
         record = {key: value for key, value in record.items() if key not in ("ended_at", "finished_early")}
         record |= {"status": "running", "recipe_sha256": sha256, **environment, "resumed_with": changes}
+        if recipe.file.resolve() != training.run_dir.recipe.resolve():  # whose budget is the run's own
+            record["recipe_budget"] = file_budget(recipe)
         if budgets == record.get("budgets", budgets):
             return record
         weights = record.get("initial_weights")
@@ -229,6 +231,7 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
         "status": "running",
         "fingerprints": fingerprints,
         "budgets": budgets,
+        "recipe_budget": file_budget(recipe),
         "seed": recipe.training["seed"],
         **environment,
         "started_at": utc_now(),

@@ -21,6 +21,7 @@ from composer.evaluation import evaluate_pairs, training_hints
 from composer.fingerprint import read_verified
 from composer.inference.run import Run, Sample, device_for
 from composer.model.weights import count_parameters, is_out_of_memory, save_weights
+from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.recipe.metrics import format_scores
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import OWN
@@ -45,7 +46,7 @@ from composer.training.preflight import (
     quota_fault,
 )
 from composer.training.reproduce import compare_outcome, find_original_run
-from composer.training.resume import check_same_recipe, resolve_initial_run
+from composer.training.resume import check_same_recipe, resolve_initial_run, resumed_recipe
 from composer.training.setup import TrainingSetup, setup, silence_lightning, start_logging, wait_for_record
 from composer.viz.alignments import alignment_page, alignments
 
@@ -79,13 +80,10 @@ def train(
         KeyboardInterrupt, SystemExit: After SIGINT; after SIGTERM, with status 143.
     """
     silence_lightning()
-    original = find_original_run(recipe, run, start_from)
-    default = RUNS / (f"{recipe.name}-reproduction" if original else recipe.name)
-    if original and default.resolve() == original.run_dir.path.resolve():
-        default = default.with_name(f"{default.name}-2")
-    run_dir = RunDir(Path(run) if run else default)
-    display = ProgressDisplay(quiet=not is_main_process() or recipe.trainer.get("enable_progress_bar") is False)
     resume = resume or finish
+    run_dir = RunDir(Path(run) if run else default_folder(recipe, start_from, resume))
+    original = find_original_run(recipe, run_dir.path, start_from)
+    display = ProgressDisplay(quiet=not is_main_process() or recipe.trainer.get("enable_progress_bar") is False)
     if finish and not run_dir.record.exists():
         raise RunError.of("there is no run to finish in this folder", f"name it with {OTHER_RUN}", str(run_dir.path))
     if is_main_process():
@@ -95,10 +93,14 @@ def train(
             check_same_recipe(recipe, run_dir, record)
     else:
         record = wait_for_record(run_dir)
+    if resume:
+        recipe = resumed_recipe(recipe, run_dir, record, finish, display.say)
     if record.get("status") == "finished" and (finish or is_spent(recipe, record)):
         read_verified(run_dir)
-        more = "; a larger budget continues it" if record.get("finished_early") else ""
-        display.say(f"{run_dir.path} has already finished; there is nothing to do{more}")
+        key = next(key for key in BUDGET_KEYS if recipe.training[key] is not None)
+        more = f"; a larger budget continues it, such as `--resume training.{key}={2 * recipe.training[key]:.10g}`"
+        is_stopped = recipe.training["early_stopping"] and not record.get("finished_early")
+        display.say(f"{run_dir.path} has already finished; there is nothing to do{'' if is_stopped else more}")
         return TrainingResult(run_dir.path, record)
 
     recorded = record or (original.record if original else {})
@@ -121,6 +123,19 @@ def train(
         if logger:
             logger.close(0)
         return result
+
+
+def default_folder(recipe: Recipe, start_from: str | Path | None, resume: bool) -> Path:
+    """Return the folder of a training where none is given: of a new run, of a reproduction, or of what is resumed.
+
+    Resumed by the recipe of a run, that is a reproduction of it which has begun, or else the run itself.
+    """
+    original, own = find_original_run(recipe, None, start_from), RunDir(recipe.file.absolute().parent)
+    folder = RUNS / (f"{recipe.name}-reproduction" if original else recipe.name)
+    if original and folder.resolve() == own.path.resolve():
+        folder = folder.with_name(f"{folder.name}-2")
+    is_own = recipe.file.name == own.recipe.name and own.record.exists()
+    return own.path if resume and is_own and not (original and RunDir(folder).record.exists()) else folder
 
 
 def is_spent(recipe: Recipe, record: Mapping[str, Any]) -> bool:

@@ -151,6 +151,74 @@ def test_a_smaller_budget_ends_at_once_and_says_so(
     assert RunDir(run).read() == record
 
 
+@pytest.fixture
+def printed(capsys: pytest.CaptureFixture[str]) -> Any:
+    """What was printed since the last call, on one line."""
+    return lambda: " ".join(capsys.readouterr().out.split())
+
+
+def test_an_interrupted_run_goes_on_with_its_own_budget(
+    tiny: Tiny, tmp_path: Path, interrupted_at: Any, printed: Any
+) -> None:
+    run = tmp_path / "run"
+    interrupted_at(7)
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny("training.max_steps=8"), run)
+    record = train(tiny(), run, resume=True).record
+    assert (record["steps"], record["budgets"], record["recipe_budget"]) == (8, [{"max_steps": 8}], {"max_steps": 12})
+    assert load(run / "recipe.yaml").training["max_steps"] == 8
+    assert "budget: 8 steps, as the run has it (the recipe: 12)" in printed()
+    train(tiny("training.max_steps=8"), tmp_path / "at once")
+    assert same_weights(run, tmp_path / "at once")
+
+
+def test_a_finished_run_is_finished_without_its_override(tiny: Tiny, tmp_path: Path, printed: Any) -> None:
+    record = train(tiny("training.max_steps=6"), tmp_path / "run").record
+    printed()
+    assert train(tiny(), tmp_path / "run", resume=True).record == record
+    said = printed()
+    assert "has already finished" in said
+    assert "a larger budget continues it, such as `--resume training.max_steps=12`" in said
+    assert RunDir(tmp_path / "run").read() == record
+
+
+def test_a_limit_of_the_command_line_is_new(tiny: Tiny, tmp_path: Path, printed: Any) -> None:
+    run = tmp_path / "run"
+    train(tiny("training.max_steps=6"), run)
+    record = train(tiny("training.max_epochs=1"), run, resume=True).record
+    assert record["budgets"] == [{"max_steps": 6}]
+    assert "budget: no limit -> 1 epochs (from the command line)" in printed()
+    record = train(tiny("training.max_steps=8"), run, resume=True).record
+    assert (record["steps"], record["budgets"]) == (8, [UNTIL_6, {"max_steps": 8}])
+    assert "budget: 6 -> 8 steps (from the command line)" in printed()
+    train(tiny("training.max_steps=12"), run, resume=True)  # what the recipe says, too
+    assert "budget: 8 -> 12 steps (from the command line)" in printed()
+    record = train(tiny("training.max_steps=null", "training.max_epochs=2"), run, resume=True).record
+    assert record["budgets"][-1] == {"max_epochs": 2}
+    assert "budget: 12 -> no limit of steps (from the command line)" in printed()
+
+
+def test_a_limit_that_was_edited_in_the_recipe_is_new(tiny: Tiny, tmp_path: Path, printed: Any) -> None:
+    run, file = tmp_path / "run", tiny().file
+    train(tiny("training.max_steps=4"), run)
+    file.write_text(file.read_text().replace("max_steps: 12", "max_steps: 8"))
+    record = train(tiny(), run, resume=True).record
+    assert (record["steps"], record["recipe_budget"]) == (8, {"max_steps": 8})
+    assert "budget: 4 -> 8 steps (from the recipe)" in printed()
+    train(tiny("training.max_steps=9"), run, resume=True)
+    train(load(run / "recipe.yaml", ["training.max_steps=10"]), run, resume=True)
+    assert train(tiny(), run, resume=True).record["steps"] == 10
+
+
+def test_the_default_budget_gives_way(tiny: Tiny, tmp_path: Path) -> None:
+    file = tiny().file
+    file.write_text(file.read_text().replace("  max_steps: 12\n", ""))
+    record = train(tiny("training.max_epochs=1"), tmp_path / "run").record
+    assert train(tiny(), tmp_path / "run", resume=True).record["epochs"] == record["epochs"] == 1
+    extended = train(tiny("training.max_steps=11"), tmp_path / "run", resume=True).record
+    assert extended["budgets"][-1] == {"max_steps": 11}
+
+
 def test_what_was_finished_stays_while_a_run_is_extended(tiny: Tiny, tmp_path: Path, killed_at: Any) -> None:
     run = tmp_path / "run"
     before = train(tiny("training.max_steps=6"), run).record
@@ -158,13 +226,13 @@ def test_what_was_finished_stays_while_a_run_is_extended(tiny: Tiny, tmp_path: P
     for step in (7, 10):
         killed_at(step)
         with pytest.raises(Killed):
-            train(tiny(), run, resume=True)
+            train(tiny("training.max_steps=12"), run, resume=True)
         record = RunDir(run).read()
         assert record["status"] != "finished"
         assert record["scores"] == before["scores"]
         assert sha256_of_file(run / "model.safetensors") == weights
         assert open_run(run).translate(["a b c"]) == outputs
-    record = train(tiny(), run, resume=True).record
+    record = train(tiny(), run, resume=True).record  # it has 12 of the command line by now
     assert record["budgets"] == [UNTIL_6, {"max_steps": 12}]
     assert repeat(run, tmp_path / "again")["reproduces"]["same"] is True
 

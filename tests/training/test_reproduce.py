@@ -363,6 +363,20 @@ def test_a_killed_reproduction_resumes(there: Path, monkeypatch: pytest.MonkeyPa
     assert same_weights(there / "words", folder)
 
 
+def test_the_recipe_of_a_run_resumes_it_from_any_folder(
+    there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    run = there / "words"
+    steps = RunDir(run).read()["steps"]
+    assert train(recipe_of(run), resume=True).run_dir == run
+    assert train(recipe_of(run), finish=True).run_dir == run
+    record = train(recipe_of(run, f"training.max_steps={steps + 1}"), resume=True).record
+    assert (record["steps"], record["budgets"][-1]) == (steps + 1, {"max_steps": steps + 1})
+    assert list(Path().iterdir()) == []
+
+
 def test_a_resumed_run_records_environment_differences(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RunDir(there / "words")
     record = run.read()

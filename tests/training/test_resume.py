@@ -104,6 +104,17 @@ def test_a_resume_without_the_first_overrides_names_them(tiny: Tiny, tmp_path: P
     assert train(tiny("training.max_steps=2", *overrides), tmp_path / "run", resume=True).record["status"] == "finished"
 
 
+def test_what_may_change_is_not_to_be_repeated(tiny: Tiny, tmp_path: Path) -> None:
+    free = ("training.checkpoints_gib=0.06", "trainer.log_every_n_steps=3", "name=other", "training.max_steps=2")
+    train(tiny(*free, "training.ema={decay: 0.9}"), tmp_path / "run")
+    with pytest.raises(RunError) as raised:
+        train(tiny(), tmp_path / "run", resume=True)
+    (fault,) = raised.value.faults
+    assert fault.hint.startswith("repeat the run's overrides, 'training.ema={\"decay\": 0.9}', or ")
+    assert "checkpoints_gib" not in fault.message
+    assert train(tiny("training.ema={decay: 0.9}"), tmp_path / "run", resume=True).record["steps"] == 2
+
+
 def test_another_recipe_is_refused(tiny: Tiny, tmp_path: Path, killed_after: Any) -> None:
     killed_after(5)
     with pytest.raises(Killed):
