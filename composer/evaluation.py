@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import mean
 from typing import Any, TypeVar
 
 from torch.nn import functional as F
@@ -36,6 +38,7 @@ from composer.recipe.metrics import (
 from composer.recipe.recipe import Recipe
 from composer.recipe.schema_reader import SPLITS
 
+Say = Callable[[str], object]
 Key = TypeVar("Key", int, tuple[int, str])
 BUCKET_WIDTH, LAST_BUCKET = 10, 51
 """Words of the source by which a bucket is wide, and with which the last one begins, which is open."""
@@ -51,6 +54,7 @@ def evaluate(
     name: str | None = None,
     hypotheses: str | Path | None = None,
     checkpoint: str | int | None = None,
+    say: Say | None = None,
 ) -> dict[str, Any]:
     """Return all scores of a run on a split, by the names under which they are logged: `test/bleu` and so on.
 
@@ -70,6 +74,7 @@ def evaluate(
         targets: The files of their references: one or more for each line.
         name: What the scores of these files are called in place of a split; by default the first target's name.
         checkpoint: `last`, `best` or a step, for the weights of a checkpoint of the run in this folder.
+        say: What to call with a line about the progress, every ten seconds of decoding.
         hypotheses: File to write with the decoded lines, as JSON lines with `src`, `mt` and `ref`, which COMET reads.
 
     Raises:
@@ -94,18 +99,23 @@ def evaluate(
             raise missing_split(run.recipe, name)
         loaded = load_data(run.recipe, run.folders(data), run.tokenizers, [name])
         pairs, encoded = loaded.pairs[name], loaded.splits[name]
-    return evaluate_pairs(run, name, pairs, encoded, hypotheses)
+    return evaluate_pairs(run, name, pairs, encoded, hypotheses, say)
 
 
 def evaluate_pairs(
-    run: Run, name: str, pairs: Pairs, encoded: Encoded, hypotheses: str | Path | None = None
+    run: Run,
+    name: str,
+    pairs: Pairs,
+    encoded: Encoded,
+    hypotheses: str | Path | None = None,
+    say: Say | None = None,
 ) -> dict[str, Any]:
     """Return all scores of a run on pairs and their ids, by names that begin with `name`; see `evaluate`."""
     scores, bits = teacher_forced(run.model, encoded)
     decoded: dict[str, Any] = {}
     if encoders := source_names(run.recipe):
         references = [encoded.lines, *pairs.references]
-        decoded, outputs = _decoded_scores(run, [pairs.sides[side] for side in encoders], references, bits)
+        decoded, outputs = _decoded_scores(run, [pairs.sides[side] for side in encoders], references, bits, say)
         if hypotheses is not None:
             write_hypotheses(Path(hypotheses), pairs.sides[encoders[0]], outputs, encoded.lines)
     digests = {side: sha256_of_lines(lines) for side, lines in pairs.columns().items()}
@@ -205,12 +215,12 @@ def teacher_forced(model: EncoderDecoder, encoded: Encoded) -> tuple[dict[str, f
 
 
 def _decoded_scores(
-    run: Run, texts: Sequence[Sequence[str]], references: References, bits: Sequence[float]
+    run: Run, texts: Sequence[Sequence[str]], references: References, bits: Sequence[float], say: Say | None = None
 ) -> tuple[dict[str, Any], list[str]]:
     """Decode as the recipe says and compare with the references; return scores and outputs. texts: encoders' lines."""
     lines = ["\t".join(row) if len(row) > 1 else row[0] for row in zip(*texts, strict=True)]
     decoding = decoding_settings(run.recipe)
-    outputs = [best for best, *_ in translate_lines([run], lines, decoding)]
+    outputs = [best for best, *_ in translate_lines([run], lines, decoding, on_batch=_progress(say, len(lines)))]
     hypotheses = [output.text for output in outputs]
     metrics = recipe_metrics(run.recipe, references[0])
     scores: dict[str, Any] = {**metrics.scores(hypotheses, references), **metrics.signatures(len(references))}
@@ -221,6 +231,19 @@ def _decoded_scores(
         limits = f"`decoding.{next(iter(decoding))}.max_length` and `max_ratio`"
         scores["truncated"] = f"{cut:,} of {len(outputs):,} outputs were cut at {limits}"
     return scores, hypotheses
+
+
+def _progress(say: Say | None, lines: int) -> Callable[[float], None]:
+    """Return what is called with the share of lines that is decoded, and says it now and then."""
+    shown = time.monotonic()
+
+    def on_batch(share: float) -> None:
+        nonlocal shown
+        if say and share < 1 and time.monotonic() - shown >= DECODING_SECONDS:
+            shown = time.monotonic()
+            say(f"decoded {share * lines:,.0f} of {lines:,} lines")
+
+    return on_batch
 
 
 def scores_by_length(
@@ -307,12 +330,15 @@ CONVERGED_LOSS = 0.1
 """Loss, in nats, below which ups and downs mean nothing."""
 OVERFITTING = 1.01
 """Final loss as a multiple of the best above which it has risen, rather than fluctuated."""
+LONGER = "`--resume` with a larger budget, such as `training.max_minutes`, goes on"
+DECODING_SECONDS = 10.0
+"""Seconds between two lines about how much has been decoded."""
 
 
 def training_hints(rows: Sequence[Mapping[str, Any]], pairs: Mapping[str, int], epochs: float) -> list[str]:
     """Say what the learning curve of a finished training suggests to try next; [] if too little is known.
 
-    rows: the validations; pairs: the size of each split; epochs: how often the training saw its pairs.
+    rows: those of metrics.jsonl; pairs: the size of each split; epochs: how often the training saw its pairs.
     """
     hints = [hint] if (hint := _curve_hint(rows, epochs)) else []
     small = {split: pairs[split] for split in ("val", "test") if 0 < pairs.get(split, 0) < MIN_PAIRS}
@@ -322,25 +348,37 @@ def training_hints(rows: Sequence[Mapping[str, Any]], pairs: Mapping[str, int], 
     return hints
 
 
+def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, float]]:
+    """Return the finite values of a metric, each with its step."""
+    values = [(int(row["step"]), row.get(name)) for row in rows]
+    return [(step, value) for step, value in values if isinstance(value, int | float) and math.isfinite(value)]
+
+
 def _curve_hint(rows: Sequence[Mapping[str, Any]], epochs: float) -> str:
     if 0 < epochs < MIN_EPOCHS:
-        fix = "`--resume` with a larger budget, such as `training.max_minutes`, goes on"
-        return f"trained for only {epochs:.2f} epochs: {fix}"
-    measured = [(row["step"], row.get("val/loss")) for row in rows]
-    losses = [(step, loss) for step, loss in measured if isinstance(loss, int | float) and math.isfinite(loss)]
+        return f"trained for only {epochs:.2f} epochs: {LONGER}"
+    losses, trained = (_curve(rows, name) for name in ("val/loss", "train/loss"))
     if len(losses) < MIN_VALIDATIONS:
         return ""
     (best_step, best), (end, last) = min(losses, key=lambda row: row[1]), losses[-1]
     if best < CONVERGED_LOSS:
         return ""
     if last > OVERFITTING * best:
-        curve = f"val/loss was lowest after step {best_step:,} of {end:,} and rose from then on: the model overfits"
-        return f"{curve}. More data helps most, then a larger `model.dropout` or a smaller model"
+        curve = f"val/loss was lowest after step {best_step:,} of {end:,}"
+        if losses[-2][0] <= best_step:
+            return f"{curve}, and one validation after it says little: {LONGER}"
+        previous = max((step for step, _ in losses if step < best_step), default=0)
+        until = [loss for step, loss in trained if previous < step <= best_step]
+        since = [loss for step, loss in trained if step > best_step]
+        if until and since and mean(since) >= mean(until):
+            return f"{curve}, and train/loss has not fallen since, so this is no overfitting: {LONGER}"
+        curve += " and rose from then on, while train/loss fell" if since else " and rose from then on"
+        return f"{curve}: the model overfits. More data helps most, then a larger `model.dropout` or a smaller model"
     # the best loss before the last quarter, or the first one if the training validated only later
     before = min(loss for step, loss in losses if step <= max(0.75 * end, losses[0][0]))
     fall = 1 - last / before
     if fall > STILL_FALLING:
         curve = f"val/loss was still falling, by {fall:.0%} in the last quarter"
-        return f"{curve}. `--resume` with a larger budget, such as `training.max_minutes`, goes on"
+        return f"{curve}. {LONGER}"
     curve = f"val/loss had converged, it changed by {abs(fall):.1%} in the last quarter"
     return f"{curve}: more data or another model will help more than more time"

@@ -156,7 +156,7 @@ def next_steps(corpus: Corpus, recipe: Path) -> list[str]:
         f"{pairs:,} pairs: {split}" if held_out else f"{pairs:,} pairs, all for training",
         *(f"{name}: {side}" for name, side in zip(("source", "target"), corpus.sides, strict=True)),
         f"tokenizer {tokenizer['tokenizer'].partition(':')[0]}: {tokenizer['why_tokenizer']}",
-        f"it trains for {minutes:,} minutes and shows its progress; set `training.max_minutes` to change that",
+        f"it trains for {minutes:,} minutes (processor time on a CPU); set `training.max_minutes` to change that",
         *(f"note: {note}" for note in _notes(corpus, recipe)),
     ]
     quoted = shlex.quote(str(recipe))

@@ -95,8 +95,10 @@ def _faults_of(path: Path, overrides: list[str], data: Path | None, any_machine:
         limits = {unit: recipe.training[f"max_{unit}"] for unit in ("steps", "epochs", "minutes")}
         budgets = [f"{limit:,.10g} {unit[:-1] if limit == 1 else unit}" for unit, limit in limits.items() if limit]
         budget = f"trains for {' or '.join(budgets)}{', whichever ends first' if len(budgets) > 1 else ''}"
+        budget += " (processor time on a CPU)" if limits["minutes"] else ""
         count = f", {count_faults(plan.warnings)}" if plan.warnings else ""
-        size = format_bound(f"{plan.parameters:,} parameters", plan.at_most)
+        frozen = f", {plan.frozen:,} of them frozen" if plan.frozen else ""
+        size = f"{format_bound(f'{plan.parameters:,} parameters', plan.at_most)}{frozen}"
         options.echo(f"{path}: no errors{count}; {size}; {budget}")
     return [*plan.warnings]
 
@@ -126,7 +128,8 @@ def plan(recipe: options.Recipe, overrides: options.Overrides = None, as_json: o
 
     planned = check_recipe(loaded, any_machine=True, any_data=True)
     print_warnings(planned.warnings)
-    weights, activations = weight_bytes(loaded, planned.parameters), activation_bytes(loaded, planned.vocabularies)
+    weights = weight_bytes(loaded, planned.parameters, planned.frozen)
+    activations = activation_bytes(loaded, planned.vocabularies)
     if as_json:
         options.print_json(
             {**planned.as_json(), "training": {"weight_bytes": weights, "activation_bytes": activations}}
@@ -162,9 +165,10 @@ def train(
     """Train a recipe and write a run folder.
 
     The run folder holds the resolved recipe, tokenizer, metrics, checkpoints and final weights: all that `translate`,
-    `evaluate` and a colleague need. A folder that is not empty is refused without --resume, which continues a run, also
-    a finished one with a larger `training.max_steps`, `max_epochs` or `max_minutes`. The recipe of a run folder
-    reproduces that run. Given a sweep, train the one point that `axis=value` selects.
+    `evaluate` and a colleague need. A folder that is not empty is refused without --resume, which continues a run with
+    its own budget, also a finished one with a larger `training.max_steps`, `max_epochs` or `max_minutes` on the command
+    line or in the edited recipe. The recipe of a run folder reproduces that run, or with --resume continues it. Given a
+    sweep, train the one point that `axis=value` selects.
     """
     from composer.recipe.recipe import load
     from composer.recipe.yaml_reader import read
@@ -220,6 +224,8 @@ def print_plan(plan: Plan) -> None:
         notes += ["Rows in a repeat are of all its times together."]
     if tied := dict.fromkeys(row.tied_to for row in plan.rows if row.tied_to):
         notes += [f"Tied: the parameters are those of {' and '.join(tied)}, and count once in the sum."]
+    if plan.frozen:
+        notes += [f"Frozen by `training.parameter_groups`: {plan.frozen:,} parameters, tied ones among them."]
     options.echo("\n".join(notes))
 
 

@@ -84,7 +84,8 @@ def evaluate(
     with options.show_loading():
         from composer.evaluation import evaluate as evaluate_run
     files = (sources or (), targets or (), name)
-    result = evaluate_run(run, split, data, overrides or (), *files, hypotheses=hypotheses, checkpoint=checkpoint)
+    more: dict[str, Any] = {"hypotheses": hypotheses, "checkpoint": checkpoint, "say": partial(options.echo, err=True)}
+    result = evaluate_run(run, split, data, overrides or (), *files, **more)
     if as_json:
         options.print_json(result)
     else:

@@ -10,7 +10,7 @@ import ctypes
 import functools
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -46,6 +46,7 @@ def decode_all(
     n_best: int = 1,
     numbers: Sequence[int] | None = None,
     to_texts: decoders.ToTexts = decoders.join_ids,
+    on_batch: Callable[[float], None] = lambda share: None,
 ) -> list[list[decoders.Hypothesis]]:
     """Return the n best hypotheses of each sequence, best first. Decode in batches of similar length.
 
@@ -58,6 +59,7 @@ def decode_all(
         prefixes: Ids with which each answer must begin; a model without encoders needs them, and they may be empty.
         n_best: Hypotheses of each sequence.
         numbers: Each sequence's number, which the random numbers of sampling depend on.
+        on_batch: Called after each batch with the share of the sequences that is decoded.
         to_texts: From the ids of answers to their texts, which `mbr` compares; without it, ids as words.
 
     Raises:
@@ -74,6 +76,7 @@ def decode_all(
     hypotheses = max(n_best, decoder.hypotheses(models, {**decoder.defaults, **settings}))
     results: list[list[decoders.Hypothesis]] = [[]] * len(queries)
     with evaluation_mode(models):
+        done = 0
         for places in batches(longest, hypotheses):
             part = [queries[at] for at in places]
             batch = {key: source_tensor([rows[query.row] for query in part], device) for key, rows in sources.items()}
@@ -83,6 +86,8 @@ def decode_all(
             search = decoders.Search(models, batch, begun, n_best, places_of, sizes, to_texts)
             for at, answers in zip(places, decoder(search, **settings), strict=True):
                 results[at] = answers
+            done += len(places)
+            on_batch(done / len(queries))
     return best_over_lengths(queries, results, n_best)
 
 

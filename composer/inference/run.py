@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -202,6 +202,10 @@ def open_run(path: str | Path | Run, overrides: Sequence[str] = (), checkpoint: 
             message = "this run has no weights yet: it has not finished"
             raise RunError.of(message, fix, str(run.run_dir.weights))
         load_weights(run.model, run.run_dir.weights)
+        newest = max((checkpoint_step(path) or 0 for path in list_checkpoints(run.run_dir.checkpoints)), default=0)
+        if newest > (used := run.run_dir.read().get("steps", newest)):
+            note = f"these weights are of step {used:,}, and there are newer checkpoints, to step {newest:,}"
+            write_note(f"{run.run_dir.path}: {note}: `--checkpoint best` takes the best one")
         return run
     file = find_checkpoint(run.run_dir, run.recipe, str(checkpoint))
     check_checkpoint(load(run.run_dir.recipe), run.tokenizers, file)
@@ -273,11 +277,13 @@ def translate_lines(
     n_best: int = 1,
     first: int = 0,
     origin: str = "",
+    on_batch: Callable[[float], None] = lambda share: None,
 ) -> list[list[Translation]]:
     """Return the n best translations of each line by one run or an ensemble, best first.
 
     prefixes: the text with which each line's translations begin. first: how many lines came before, for sampling and
-    for faults, which name the file `origin`. Of a blank line all translations are empty. Raises RunError, DataError.
+    for faults, which name the file `origin`. on_batch: see `decode_all`. Of a blank line all translations are empty.
+    Raises RunError, DataError.
     """
     check_compatible(runs)
     if prefixes is not None and not source_names(runs[0].recipe):
@@ -294,7 +300,7 @@ def translate_lines(
     models, numbers = [run.model for run in runs], [first + at for at in full]
     with oom_as_run_failed(read):
         to_texts = partial(tokenizers.decode, TARGET)
-        results = decode_all(models, read, decoding, forced, n_best, numbers, to_texts)
+        results = decode_all(models, read, decoding, forced, n_best, numbers, to_texts, on_batch)
     # a tiny vocabulary may have fewer answers than n, and what is missing has no probability
     answers = [[Translation("", float("-inf") if line.strip() else 0.0)] * n_best for line in lines]
     for at, hypotheses in zip(full, results, strict=True):

@@ -87,6 +87,12 @@ def learning_rate_factors(recipe: Recipe, model: EncoderDecoder) -> dict[str, fl
     return {name: factors[id(parameter)] for name, parameter in model.named_parameters()}
 
 
+def count_frozen(recipe: Recipe, model: EncoderDecoder) -> int:
+    """Return how many parameters a group with the factor 0 freezes."""
+    factors = learning_rate_factors(recipe, model)
+    return sum(model.get_parameter(name).numel() for name, factor in factors.items() if factor == 0)
+
+
 def group_faults(recipe: Recipe, model: EncoderDecoder) -> Iterator[Fault]:
     """Yield a fault for each path of `training.parameter_groups` where no block is, or that changes no rate."""
     paths, owners, effective = group_paths(recipe), module_owners(recipe, model), set[KeyPath]()

@@ -35,7 +35,7 @@ from composer.model.encoder_decoder import (
     training_logits,
 )
 from composer.model.no_effect import no_effect_faults
-from composer.model.parameter_paths import group_faults
+from composer.model.parameter_paths import count_frozen, group_faults
 from composer.model.weights import count_parameters, parameter_ids
 from composer.recipe.recipe import Recipe, source_path
 from composer.recipe.registry import CHOICES
@@ -80,7 +80,7 @@ class Plan:
 
     `at_most`: these, and so all totals, are upper bounds, since a tokenizer that is yet to be trained may learn fewer.
     `max_target_ratios` is how many times as long as its source an answer may be, by the encoders' keys; 0: any length.
-    `warnings` are those of the recipe's text and of its model.
+    `warnings` are those of the recipe's text and of its model; `frozen` of its parameters are not trained.
     """
 
     rows: tuple[PlanRow, ...]
@@ -92,6 +92,7 @@ class Plan:
     at_most: bool = False
     warnings: tuple[Fault, ...] = ()
     max_target_ratios: Mapping[str, float] = field(default_factory=dict)
+    frozen: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as plain data: `blocks`, and the totals `parameters`, `flops`, `state_bytes`."""
@@ -130,15 +131,14 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
         builder.fault(failed.code, failed.block.path or ("model",), failed.message, failed.fix)
         raise RecipeError(builder.faults) from failed.__cause__
     builder.finish()
-    rows = tuple(plan_rows(builder, model, costs))
-    if at_most:
-        # a one-hot vector is as wide as the vocabulary, and so perhaps what is computed from it
-        everywhere, sized = recipe.model["embedding"] == "one_hot", ("embedding", "output")
-        rows = tuple(replace(row, at_most=everywhere or row.block in sized) for row in rows)
+    # a one-hot vector is as wide as the vocabulary, and so perhaps what is computed from it
+    everywhere, sized = recipe.model["embedding"] == "one_hot", ("embedding", "output")
+    rows = plan_rows(builder, model, costs)
+    rows = tuple(replace(row, at_most=at_most and (everywhere or row.block in sized)) for row in rows)
     max_target_ratios = {key: encoder.max_target_ratio for key, encoder in model.readers().items()}
     warnings = tuple(sorted({*recipe.warnings, *builder.warnings}))
     totals = (count_parameters(model), flops, costs.state_bytes[id(model.decoder)], TOKENS)
-    return Plan(rows, *totals, vocabularies, at_most, warnings, max_target_ratios)
+    return Plan(rows, *totals, vocabularies, at_most, warnings, max_target_ratios, count_frozen(recipe, model))
 
 
 class MetaCache(TorchDispatchMode):

@@ -196,7 +196,7 @@ class Training:
         optimizer: Optimizer.
         schedule: How the learning rate changes over the budget.
         parameter_groups: Blocks with a learning rate of their own, or frozen. A parameter that several share has the
-            smallest.
+            smallest: with tied embeddings, a frozen `encoder` freezes the output.
         max_steps: Updates of the weights.
         max_epochs: Passes over the training data.
         max_minutes: Minutes of training; on a CPU, of the process's own time over its threads.

@@ -216,28 +216,30 @@ def int8_faults(recipe: Recipe) -> Iterator[Fault]:
 
 
 def size_faults(
-    find: Callable[[Recipe, int], Fault | None], recipe: Recipe, planned: Plan, sample: DryRun | None
+    find: Callable[[Recipe, int, int], Fault | None], recipe: Recipe, planned: Plan, sample: DryRun | None
 ) -> list[Fault]:
     """Return the fault of a model's number of parameters, if that is certain."""
-    fault = find(recipe, planned.parameters)
+    fault = find(recipe, planned.parameters, planned.frozen)
     if fault and sample:  # planned with bounds of the vocabularies, which are smaller; a sample's are not larger
-        fault = find(recipe, plan(recipe, sample.data.tokenizers.sizes).parameters)
+        planned = plan(recipe, sample.data.tokenizers.sizes)
+        fault = find(recipe, planned.parameters, planned.frozen)
     return [fault] if fault and sample else []
 
 
-def checkpoint_bytes(recipe: Recipe, parameters: int) -> int:
-    """Return the bytes of so many parameters with their average and what the optimizer remembers of each."""
+def checkpoint_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
+    """Return the bytes of parameters with their average and what the optimizer remembers of each that is not frozen."""
     ((name, settings),) = recipe.training["optimizer"].items()
     states = OPTIMIZER_STATES.get(name, 0) + bool(settings.get("momentum")) + bool(settings.get("centered"))
     size = NUMBER_BYTES.get(str(recipe.training["precision"]), 4)
-    return parameters * (size * (1 + states) + (max(4, size) if recipe.training["ema"] else 0))
+    average = max(4, size) if recipe.training["ema"] else 0
+    return parameters * (size + average) + (parameters - frozen) * size * states
 
 
-def quota_fault(recipe: Recipe, parameters: int) -> Fault | None:
+def quota_fault(recipe: Recipe, parameters: int, frozen: int) -> Fault | None:
     """Return the fault of a quota into which the checkpoints that a training needs at once do not fit."""
     gib, average = recipe.training["checkpoints_gib"], recipe.training["average_checkpoints"]
     count = max(2, average + 1) + 1  # the best and the last ones, while another is written
-    size = checkpoint_bytes(recipe, parameters) / 2**30
+    size = checkpoint_bytes(recipe, parameters, frozen) / 2**30
     if gib is None or count * size <= gib:
         return None
     message = f"a training needs room for {count} checkpoints, and each takes {size:.3g} GiB or more"
@@ -245,10 +247,10 @@ def quota_fault(recipe: Recipe, parameters: int) -> Fault | None:
     return recipe.fault("quota", ("training", "checkpoints_gib"), message, hint)
 
 
-def weight_bytes(recipe: Recipe, parameters: int) -> int:
+def weight_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
     """Return the bytes of so many parameters in training: with their gradients and what the optimizer remembers."""
-    gradients = parameters * NUMBER_BYTES.get(str(recipe.training["precision"]), 4)
-    return gradients + checkpoint_bytes(recipe, parameters)
+    gradients = (parameters - frozen) * NUMBER_BYTES.get(str(recipe.training["precision"]), 4)
+    return gradients + checkpoint_bytes(recipe, parameters, frozen)
 
 
 def activation_bytes(recipe: Recipe, vocabularies: Mapping[str, int]) -> int:
@@ -269,9 +271,9 @@ def activation_bytes(recipe: Recipe, vocabularies: Mapping[str, int]) -> int:
     return round(size / TOKENS * recipe.training["tokens_per_batch"] / recipe.training["accumulate"])
 
 
-def memory_fault(recipe: Recipe, parameters: int) -> Fault | None:
+def memory_fault(recipe: Recipe, parameters: int, frozen: int) -> Fault | None:
     """Return the fault of so many parameters, if they and what training computes of each do not fit into memory."""
-    needed = weight_bytes(recipe, parameters)
+    needed = weight_bytes(recipe, parameters, frozen)
     on_gpu = torch.cuda.is_available() and recipe.trainer["accelerator"] in ("auto", "gpu")
     memory = torch.cuda.get_device_properties(0).total_memory if on_gpu else available_memory()
     if needed <= memory or recipe.trainer["strategy"] == "fsdp" or recipe.trainer["accelerator"] in ("mps", "tpu"):

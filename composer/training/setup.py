@@ -28,6 +28,7 @@ from composer.errors import RecipeError, RunError
 from composer.fingerprint import check_checkpoint, fingerprint_pairs, initial_weights
 from composer.inference.decode import keep_freed_memory
 from composer.inference.run import open_run
+from composer.model.parameter_paths import count_frozen
 from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import CPU_REFUSES_16
@@ -194,7 +195,8 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
             say(f"differs from it: {difference}")
     sizes = ", ".join(f"{side} {size:,}" for side, size in record["vocabularies"].items())
     pairs = f"{len(data.train):,} training pairs{', new ones in every epoch' if is_endless(recipe) else ''}"
-    say(f"{record['parameters']:,} parameters; {pairs}; vocabulary: {sizes}")
+    frozen = f", {count:,} of them frozen" if (count := count_frozen(recipe, training.module.model)) else ""
+    say(f"{record['parameters']:,} parameters{frozen}; {pairs}; vocabulary: {sizes}")
     last_step = checkpoint_step(training.checkpoint) if training.checkpoint else 0
     is_extended = any(budget.until_step == last_step for budget in training.budgets[:-1])
     return MetricsLogger(JsonLinesWriter(run_dir.metrics, last_step, is_extended), wandb, training.display)

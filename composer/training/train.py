@@ -20,12 +20,23 @@ from composer.errors import RecipeError, RunError, RunFailed, one_line_error, os
 from composer.evaluation import evaluate_pairs, training_hints
 from composer.fingerprint import read_verified
 from composer.inference.run import Run, Sample, device_for
+from composer.model.parameter_paths import count_frozen
 from composer.model.weights import count_parameters, is_out_of_memory, save_weights
 from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.recipe.metrics import format_scores
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import OWN
-from composer.run_dir import OTHER_RUN, RESUME, RUNS, RunDir, check_writable, checkpoint_step, locked, utc_now
+from composer.run_dir import (
+    OTHER_RUN,
+    RESUME,
+    RUNS,
+    RunDir,
+    check_writable,
+    checkpoint_step,
+    locked,
+    read_metrics,
+    utc_now,
+)
 from composer.training.checkpointing import average_weights, restore_error
 from composer.training.distributed import (
     RESUME_HINT,
@@ -149,8 +160,8 @@ def is_spent(recipe: Recipe, record: Mapping[str, Any]) -> bool:
 def check_budget_and_memory(training: TrainingSetup) -> None:
     """Print warnings of settings that the budget never reaches. Raise RecipeError if memory does not suffice."""
     recipe, data = training.recipe, training.data
-    parameters = count_parameters(training.module.model)
-    if faults := [fault for find in (memory_fault, quota_fault) if (fault := find(recipe, parameters))]:
+    sizes = count_parameters(training.module.model), count_frozen(recipe, training.module.model)
+    if faults := [fault for find in (memory_fault, quota_fault) if (fault := find(recipe, *sizes))]:
         raise RecipeError(faults)
     epoch = None
     if data.batches is not None and not recipe.training["curriculum"]:
@@ -268,7 +279,7 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     for split in splits:
         say(f"evaluating on the {split} split")
         pairs, encoded = training.data.data.pairs[split], training.data.data.splits[split]
-        measured |= evaluate_pairs(run, split, pairs, encoded, run_dir.hypotheses(split))
+        measured |= evaluate_pairs(run, split, pairs, encoded, run_dir.hypotheses(split), say)
         if f"{split}/truncated" in measured:
             say(f"{split}: {measured[f'{split}/truncated']}")
     new = {name: value for name, value in measured.items() if isinstance(value, float) and name not in known}
@@ -335,7 +346,7 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
     outputs = run.translate([line for line, _ in pairs]) if pairs else []
     training.display.show([Sample(*pair, output) for pair, output in zip(pairs, outputs, strict=True)])
     if not training.recipe.dataset.get("generate"):
-        for hint in training_hints(training.loop.history, record["data"]["pairs"], record["epochs"]):
+        for hint in training_hints(read_metrics(training.run_dir.metrics), record["data"]["pairs"], record["epochs"]):
             say(f"note: {hint}")
     # how many steps there are in a budget in minutes is known only now
     minutes = training.recipe.training["max_minutes"]

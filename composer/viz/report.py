@@ -293,6 +293,7 @@ def facts(source: Source) -> dict[str, str]:
     last = {key: value for row in source.rows for key, value in row.items()}
     data, used, git = record.get("data", {}), record.get("checkpoints_used", {}), record.get("git")
     steps = ", ".join(re.sub(r"\D*0*(\d+)\D*", r"\1", str(name)) for name in used.get("checkpoints", ()))
+    changes = ", with changes" if git and git.get("dirty") else ""
     sizes = (f"{side} {format_number(size)}" for side, size in record.get("vocabularies", {}).items())
     return {
         "parameters": format_number(record.get("parameters")),
@@ -306,7 +307,7 @@ def facts(source: Source) -> dict[str, str]:
         "weights on this page": source.weights if source.run else "",
         "started": to_minute(record.get("started_at")),
         "ended": to_minute(record.get("ended_at")),
-        "commit": f"{str(git['commit'])[:SHORT_HASH]}{', with changes' if git.get('dirty') else ''}" if git else "",
+        "commit of the recipe's repository": f"{str(git['commit'])[:SHORT_HASH]}{changes}" if git else "",
     }
 
 

@@ -198,6 +198,21 @@ model:
 """
 
 
+def test_what_is_frozen_is_counted(run: Runner) -> None:
+    write("large.yaml", LARGE)
+    groups = "training.parameter_groups=[{blocks: decoder, factor: 0}]"
+    everything, some = (json.loads(run("plan", "large.yaml", *more, "--json").out) for more in ([], [groups]))
+    assert (everything["frozen"], everything["parameters"]) == (0, some["parameters"])
+    # what is frozen has no gradient and no two moments
+    saved = everything["training"]["weight_bytes"] - some["training"]["weight_bytes"]
+    assert saved == 4 * 3 * some["frozen"] > 0
+    count = f"{some['frozen']:,}"
+    assert f"Frozen by `training.parameter_groups`: {count} parameters, tied ones among" in (
+        run("plan", "large.yaml", groups).out
+    )
+    assert f"parameters, {count} of them frozen; trains for" in run("check", "large.yaml", groups).out
+
+
 def test_plan_says_what_its_rows_have_in_common_and_what_training_takes(run: Runner) -> None:
     answer = run("plan", write("large.yaml", LARGE)).out
     assert re.search(r"repeat x 3 ", answer)
@@ -337,7 +352,8 @@ def test_new_writes_a_recipe_that_check_accepts(source: str, target: str, recipe
     text = Path(recipe).read_text(encoding="utf-8")
     assert "$schema=recipe.schema.json" in text  # relative, of no machine
     assert f"joint: {joint}" in text
-    summary = f"{recipe}: no errors; at most {parameters(run, recipe):,} parameters; trains for 5 minutes\n"
+    summary = f"{recipe}: no errors; at most {parameters(run, recipe):,} parameters; trains for 5 minutes"
+    summary += " (processor time on a CPU)\n"
     assert run("check", recipe) == (0, f"{summary}next: seqcomposer train {recipe}\n", "")
     assert run("check", recipe, recipe) == (0, summary * 2, "")
     *_, line = run("check", recipe, "--data", "my data").out.splitlines()

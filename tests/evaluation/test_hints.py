@@ -34,6 +34,28 @@ def test_nothing_is_concluded_from_little(losses: list[float]) -> None:
     assert training_hints(rows(losses), {}, 10.0) == []
 
 
+def with_training(losses: Sequence[float], trained: Sequence[float]) -> list[dict[str, float | None]]:
+    """The rows of validations, with rows of the training in the middle of the steps before each."""
+    between = [{"step": 100 * at + 50, "train/loss": loss} for at, loss in enumerate(trained)]
+    return [*between, *rows(losses)]
+
+
+@pytest.mark.parametrize(
+    ("losses", "trained", "said"),
+    [
+        ([5.0, 3.0, 2.0, 3.0, 4.0], [5.0, 4.0, 3.5, 2.0, 1.5], "while train/loss fell: the model overfits"),
+        ([5.0, 4.0, 3.0, 2.9, 3.1, 3.0], [5.0, 4.5, 4.0, 3.6, 3.9, 3.7], "this is no overfitting"),
+        ([5.0, 4.0, 2.9, 3.1], [5.0, 4.5, 3.7, 3.6], "one validation after it says little"),
+    ],
+)
+def test_a_model_overfits_where_only_its_training_loss_falls(
+    losses: list[float], trained: list[float], said: str
+) -> None:
+    (line,) = training_hints(with_training(losses, trained), {}, 10.0)
+    assert said in line
+    assert ".0" not in line
+
+
 def test_few_epochs_are_the_first_hint() -> None:
     (line,) = training_hints(rows([5.0, 3.0, 4.0, 5.0]), {}, 0.35)
     assert line.startswith("trained for only 0.35 epochs")

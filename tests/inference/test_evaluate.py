@@ -11,10 +11,12 @@ import pytest
 import sacrebleu
 import torch
 
+from composer import evaluation
 from composer.atomic_io import sha256_of_file
 from composer.cli.runs import print_evaluation
 from composer.errors import DataError, RunError
 from composer.evaluation import accuracy_by_length, bleu_by_length, bucket, evaluate
+from composer.inference import decode
 from composer.inference.run import open_run
 from composer.model.encoder_decoder import EOS
 from composer.recipe.metrics import choose_metrics
@@ -104,6 +106,18 @@ def test_files_are_evaluated_as_a_split_is(gru: Path, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [row["ref"] for row in rows] == lines(gru, "test.1")
     assert [row["mt"] for row in rows] == open_run(gru).translate([row["src"] for row in rows])
+
+
+def test_a_long_evaluation_counts_its_lines(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation, "DECODING_SECONDS", 0.0)
+    monkeypatch.setattr(decode, "MAX_ROWS", 8)
+    said: list[str] = []
+    evaluate(gru, say=said.append)
+    assert said[0] == f"decoded 8 of {len(lines(gru, 'test.0'))} lines"
+    monkeypatch.setattr(evaluation, "DECODING_SECONDS", 60.0)
+    count = len(said)
+    evaluate(gru, say=said.append)
+    assert len(said) == count
 
 
 def test_a_line_may_have_several_references(gru: Path, tmp_path: Path) -> None:

@@ -219,7 +219,9 @@ def test_the_default_budget_gives_way(tiny: Tiny, tmp_path: Path) -> None:
     assert extended["budgets"][-1] == {"max_steps": 11}
 
 
-def test_what_was_finished_stays_while_a_run_is_extended(tiny: Tiny, tmp_path: Path, killed_at: Any) -> None:
+def test_what_was_finished_stays_while_a_run_is_extended(
+    tiny: Tiny, tmp_path: Path, killed_at: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = tmp_path / "run"
     before = train(tiny("training.max_steps=6"), run).record
     weights, outputs = sha256_of_file(run / "model.safetensors"), open_run(run).translate(["a b c"])
@@ -232,6 +234,10 @@ def test_what_was_finished_stays_while_a_run_is_extended(tiny: Tiny, tmp_path: P
         assert record["scores"] == before["scores"]
         assert sha256_of_file(run / "model.safetensors") == weights
         assert open_run(run).translate(["a b c"]) == outputs
+        notes = capsys.readouterr().err
+        assert ("of step 6, and there are newer checkpoints, to step 8: `--checkpoint best` takes" in notes) == (
+            step > 8
+        )
     record = train(tiny(), run, resume=True).record  # it has 12 of the command line by now
     assert record["budgets"] == [UNTIL_6, {"max_steps": 12}]
     assert repeat(run, tmp_path / "again")["reproduces"]["same"] is True

@@ -120,9 +120,12 @@ def test_frozen_blocks_stay_and_others_have_their_own_rate(tiny: Tiny, tmp_path:
     assert [group["factor"] for group in checkpoint["optimizer_states"][0]["param_groups"]] == [1.0, 0.5]
 
 
-def test_a_frozen_run_resumes_to_the_last_bit(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_frozen_run_resumes_to_the_last_bit(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frozen = (groups(("encoder", 0), ("decoder[0]", 0.3)), "training.schedule=constant", "training.validate_every=3")
     train(tiny(*frozen, "training.max_steps=6"), tmp_path / "whole")
+    names = weights(tmp_path / "whole").items()
+    count = sum(value.numel() for name, value in names if name.startswith("encoders."))
+    assert f" parameters, {count:,} of them frozen; " in capsys.readouterr().out
     train(tiny(*frozen, "training.max_steps=3"), tmp_path / "cut")
     train(tiny(*frozen, "training.max_steps=6"), tmp_path / "cut", resume=True)
     one, other = weights(tmp_path / "whole"), weights(tmp_path / "cut")

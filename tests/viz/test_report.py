@@ -77,6 +77,14 @@ def test_the_header_has_the_facts_of_the_run(page: Any, trained: Path) -> None:
     assert f"{record['scores']['val/bleu']:.2f}" in texts(page, "number")
 
 
+def test_the_commit_is_that_of_the_repository_of_the_recipe(copy: Path) -> None:
+    record = json.loads((copy / "run.json").read_text())
+    (copy / "run.json").write_text(json.dumps(record | {"git": {"commit": "abcdef01" * 5, "dirty": True}}))
+    commit = facts(read(report(copy)))["commit of the recipe's repository"]
+    assert commit.startswith("abcdef01")
+    assert commit.endswith(", with changes")
+
+
 def titles(page: Any) -> list[str]:
     return [figure["layout"]["title"]["text"] for figure in figures(page)]
 
