@@ -22,7 +22,7 @@ from composer.errors import DataError, Fault, RecipeError, RunError, one_line_er
 from composer.fingerprint import sha256_of_lines
 from composer.inference.decode import evaluation_mode
 from composer.inference.lines import teacher_forced_logits
-from composer.inference.run import Run, decoding_settings, open_run, translate_lines
+from composer.inference.run import Run, Translation, decoding_settings, open_run, translate_lines
 from composer.model.encoder_decoder import PAD, EncoderDecoder, SigmoidOutput, target_bits
 from composer.recipe.metrics import (
     TOKENIZER_PACKAGES,
@@ -103,12 +103,7 @@ def evaluate(
 
 
 def evaluate_pairs(
-    run: Run,
-    name: str,
-    pairs: Pairs,
-    encoded: Encoded,
-    hypotheses: str | Path | None = None,
-    say: Say | None = None,
+    run: Run, name: str, pairs: Pairs, encoded: Encoded, hypotheses: str | Path | None = None, say: Say | None = None
 ) -> dict[str, Any]:
     """Return all scores of a run on pairs and their ids, by names that begin with `name`; see `evaluate`."""
     scores, bits = teacher_forced(run.model, encoded)
@@ -219,8 +214,7 @@ def _decoded_scores(
 ) -> tuple[dict[str, Any], list[str]]:
     """Decode as the recipe says and compare with the references; return scores and outputs. texts: encoders' lines."""
     lines = ["\t".join(row) if len(row) > 1 else row[0] for row in zip(*texts, strict=True)]
-    decoding = decoding_settings(run.recipe)
-    outputs = [best for best, *_ in translate_lines([run], lines, decoding, on_batch=_progress(say, len(lines)))]
+    outputs = decode_lines(run, lines, say)
     hypotheses = [output.text for output in outputs]
     metrics = recipe_metrics(run.recipe, references[0])
     scores: dict[str, Any] = {**metrics.scores(hypotheses, references), **metrics.signatures(len(references))}
@@ -228,22 +222,22 @@ def _decoded_scores(
     if metrics.left_out:
         scores["left_out"] = metrics.left_out
     if cut := sum(not output.ended for output in outputs):
-        limits = f"`decoding.{next(iter(decoding))}.max_length` and `max_ratio`"
+        limits = f"`decoding.{next(iter(run.recipe.decoding))}.max_length` and `max_ratio`"
         scores["truncated"] = f"{cut:,} of {len(outputs):,} outputs were cut at {limits}"
     return scores, hypotheses
 
 
-def _progress(say: Say | None, lines: int) -> Callable[[float], None]:
-    """Return what is called with the share of lines that is decoded, and says it now and then."""
+def decode_lines(run: Run, lines: Sequence[str], say: Say | None = None) -> list[Translation]:
+    """Return the best translation of each line, as the recipe decodes; say now and then how many there are."""
     shown = time.monotonic()
 
     def on_batch(share: float) -> None:
         nonlocal shown
         if say and share < 1 and time.monotonic() - shown >= DECODING_SECONDS:
             shown = time.monotonic()
-            say(f"decoded {share * lines:,.0f} of {lines:,} lines")
+            say(f"decoded {share * len(lines):,.0f} of {len(lines):,} lines")
 
-    return on_batch
+    return [best for best, *_ in translate_lines([run], lines, decoding_settings(run.recipe), on_batch=on_batch)]
 
 
 def scores_by_length(

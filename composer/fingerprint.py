@@ -196,12 +196,13 @@ def setting_differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[st
 
 def result_differences(one: Recipe, other: Recipe) -> Iterator[tuple[str, Any, Any]]:
     """Yield those of two recipes' differences that may not be there when a run is resumed: not its budget."""
-    free = {"name", "logging", "trainer"}
-    free |= {f"training.{key}" for key in (*canonical_form.BUDGET_KEYS, *canonical_form.TRAINING_WITHOUT_EFFECT)}
-    counted = {f"trainer.{key}" for key in canonical_form.TRAINER_WITH_EFFECT}
-    for difference in setting_differences(one.canonical, other.canonical):
-        if difference[0] in counted or free.isdisjoint((difference[0], difference[0].partition(".")[0])):
-            yield difference
+    free = (*canonical_form.BUDGET_KEYS, *canonical_form.TRAINING_WITHOUT_EFFECT)
+    sections = []
+    for recipe in (one, other):
+        training = {key: value for key, value in recipe.training.items() if key not in free}
+        trainer = {key: recipe.trainer[key] for key in canonical_form.TRAINER_WITH_EFFECT}
+        sections.append({**recipe.canonical, "training": training, "trainer": trainer, "name": "", "logging": {}})
+    return setting_differences(sections[0], sections[1])
 
 
 def describe_differences(differences: Iterable[tuple[str, Any, Any]]) -> str:

@@ -34,7 +34,7 @@ from composer.recipe.cache import SHORT_HASH
 from composer.recipe.own_blocks import block_paths
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import OWN, plug_ins
-from composer.run_dir import START_FROM, RunDir
+from composer.run_dir import RUNS, START_FROM, RunDir
 from composer.training.loggers import read_budget_trace
 
 HOME = Path(__file__).parents[2]
@@ -121,6 +121,19 @@ def find_original_run(recipe: Recipe, run: str | Path | None, start_from: str | 
     if start_from is not None and not _matches(Path(start_from), record.get("initial_weights")):
         return None
     return ReproducedRun(run_dir, record)
+
+
+def default_folder(recipe: Recipe, start_from: str | Path | None, resume: bool) -> Path:
+    """Return the folder of a training where none is given: of a new run, of a reproduction, or of what is resumed.
+
+    Resumed by the recipe of a run, that is a reproduction of it which has begun, or else the run itself.
+    """
+    original, own = find_original_run(recipe, None, start_from), RunDir(recipe.file.absolute().parent)
+    folder = RUNS / (f"{recipe.name}-reproduction" if original else recipe.name)
+    if original and folder.resolve() == own.path.resolve():
+        folder = folder.with_name(f"{folder.name}-2")
+    is_own = recipe.file.name == own.recipe.name and own.record.exists()
+    return own.path if resume and is_own and not (original and RunDir(folder).record.exists()) else folder
 
 
 def _matches(run: Path, wanted: InitialWeights | None) -> bool:

@@ -123,33 +123,29 @@ def resumed_recipe(
     Each limit stays as run.json has it, unless the command line gives it, or the recipe's file gives another than it
     did when the run last began. To `finish`, all stay.
     """
-    if not record.get("budgets"):
-        return recipe
-    run, then, of_file = record["budgets"][-1], record.get("recipe_budget"), file_budget(recipe)
-    is_own = recipe.file.resolve() == run_dir.recipe.resolve()
-    edited = {key for key in BUDGET_KEYS if then and of_file and not is_own and then.get(key) != of_file.get(key)}
-    training = recipe.root.value.get("training")
-    limits: dict[str, float | None] = {}
+    run, written = (record.get("budgets") or [recipe.training])[-1], recipe.root.value.get("training")
+    of_file, is_own = file_budget(recipe) or {}, recipe.file.resolve() == run_dir.recipe.resolve()
+    then = of_file if is_own else record.get("recipe_budget") or of_file
+    changes: dict[str, float | None] = {}
     for key in BUDGET_KEYS:
-        old, new, node = run.get(key), recipe.training[key], training and training.value.get(key)
+        old, new, node = run.get(key), recipe.training[key], written and written.value.get(key)
         is_override = (node and node.place.file == COMMAND_LINE) or (of_file and new != of_file.get(key))
-        is_new = not finish and (is_override or key in edited)
-        limits[key] = new if is_new else old
+        source = "command line" if is_override else "recipe" if of_file.get(key) != then.get(key) else ""
         if old == new:
             continue
         unit = key.removeprefix("max_")
         was, now = (f"{limit:,.10g}" if limit else "no limit" for limit in (old, new))
-        if is_new:
-            source = "command line" if is_override else "recipe"
+        if source and not finish:
             say(f"budget: {was} -> {now}{'' if new else ' of'} {unit} (from the {source})")
-        elif not finish:
+            continue
+        changes[key] = old
+        if not finish:
             say(f"budget: {was}{'' if old else ' of'} {unit}, as the run has it (the recipe: {now})")
-    if all(recipe.training[key] == limit for key, limit in limits.items()):
-        return recipe
-    explicit = {key: value for key, value in recipe.explicit.get("training", {}).items() if key not in BUDGET_KEYS}
-    explicit |= {key: limit for key, limit in limits.items() if limit is not None}
-    canonical = {**recipe.canonical, "training": {**recipe.training, **limits}}
-    return replace(recipe, explicit={**recipe.explicit, "training": explicit}, canonical=canonical)
+    training = {**recipe.explicit.get("training", {}), **changes}
+    training = {key: value for key, value in training.items() if value is not None or key not in changes}
+    explicit = recipe.explicit | {"training": training}
+    canonical = recipe.canonical | {"training": recipe.training | changes}
+    return replace(recipe, explicit=explicit, canonical=canonical) if changes else recipe
 
 
 class Transfer(NamedTuple):

@@ -26,17 +26,7 @@ from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.recipe.metrics import format_scores
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import OWN
-from composer.run_dir import (
-    OTHER_RUN,
-    RESUME,
-    RUNS,
-    RunDir,
-    check_writable,
-    checkpoint_step,
-    locked,
-    read_metrics,
-    utc_now,
-)
+from composer.run_dir import OTHER_RUN, RESUME, RunDir, check_writable, checkpoint_step, locked, read_metrics, utc_now
 from composer.training.checkpointing import average_weights, restore_error
 from composer.training.distributed import (
     RESUME_HINT,
@@ -56,7 +46,7 @@ from composer.training.preflight import (
     memory_fault,
     quota_fault,
 )
-from composer.training.reproduce import compare_outcome, find_original_run
+from composer.training.reproduce import compare_outcome, default_folder, find_original_run
 from composer.training.resume import check_same_recipe, resolve_initial_run, resumed_recipe
 from composer.training.setup import TrainingSetup, setup, silence_lightning, start_logging, wait_for_record
 from composer.viz.alignments import alignment_page, alignments
@@ -134,19 +124,6 @@ def train(
         if logger:
             logger.close(0)
         return result
-
-
-def default_folder(recipe: Recipe, start_from: str | Path | None, resume: bool) -> Path:
-    """Return the folder of a training where none is given: of a new run, of a reproduction, or of what is resumed.
-
-    Resumed by the recipe of a run, that is a reproduction of it which has begun, or else the run itself.
-    """
-    original, own = find_original_run(recipe, None, start_from), RunDir(recipe.file.absolute().parent)
-    folder = RUNS / (f"{recipe.name}-reproduction" if original else recipe.name)
-    if original and folder.resolve() == own.path.resolve():
-        folder = folder.with_name(f"{folder.name}-2")
-    is_own = recipe.file.name == own.recipe.name and own.record.exists()
-    return own.path if resume and is_own and not (original and RunDir(folder).record.exists()) else folder
 
 
 def is_spent(recipe: Recipe, record: Mapping[str, Any]) -> bool:

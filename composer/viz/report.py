@@ -14,10 +14,17 @@ from markupsafe import Markup
 from composer.atomic_io import parse_json, read_text
 from composer.data.sources import TARGET, DataSource, Pairs, available_splits, generate_pairs, source_names
 from composer.errors import DataError, RecipeError, RunError, one_line_error
-from composer.evaluation import missing_split, read_hypotheses, recipe_metrics, scores_by_length, training_hints
+from composer.evaluation import (
+    decode_lines,
+    missing_split,
+    read_hypotheses,
+    recipe_metrics,
+    scores_by_length,
+    training_hints,
+)
 from composer.fingerprint import read_verified
 from composer.formatting import format_number
-from composer.inference.run import Run, Sample, decoding_settings, open_run, translate_lines
+from composer.inference.run import Run, Sample, open_run
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.metrics import METRICS, SAMPLE, References
 from composer.recipe.recipe import Recipe, load
@@ -50,8 +57,6 @@ MAX_VALIDATIONS = 6
 """Validations at which the translations during training are shown."""
 MAX_WORDS = 25
 """Words beyond which a sentence is not chosen for a picture."""
-PROGRESS_EVERY = 200
-"""Lines translated between two progress messages."""
 FINAL = "the final weights"
 Say = Callable[[str], None]
 ScoredSample = tuple[float, Sample]
@@ -169,7 +174,7 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
         lines = ["\t".join(row) for row in zip(*texts, strict=True)]
     else:
         lines = [" ".join(words[: (len(words) + 1) // 2]) for words in (line.split(" ") for line in references[0])]
-    outputs = outputs or decode_lines(run, lines, say)
+    outputs = outputs or [best.text for best in decode_lines(run, lines, say)]
     samples = list(map(Sample, lines, references[0], outputs))
     worst = worst_samples(samples, references) if sides and count > NUM_EXAMPLES else []
     if not measure:
@@ -179,17 +184,6 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
         source.scores.setdefault(f"{source.split}/{name}", score)
     tables = scores_by_length(run.recipe, metrics, texts[0], outputs, references)
     return samples, worst, next(iter(tables.values()), [])
-
-
-def decode_lines(run: Run, lines: Sequence[str], say: Say) -> list[str]:
-    """Return the translation of each line, with progress messages."""
-    outputs: list[str] = []
-    for start in range(0, len(lines), PROGRESS_EVERY):
-        part = translate_lines([run], lines[start : start + PROGRESS_EVERY], decoding_settings(run.recipe), first=start)
-        outputs += [best.text for best, *_ in part]
-        if len(lines) > PROGRESS_EVERY:
-            say(f"translated {len(outputs):,} of {len(lines):,} sentences")
-    return outputs
 
 
 def worst_samples(samples: Sequence[Sample], references: References) -> list[ScoredSample]:

@@ -15,7 +15,7 @@ from composer.cli import main
 from composer.data.sources import Pairs, open_pairs
 from composer.errors import DataError, RecipeError, RunError
 from composer.evaluation import evaluate, write_hypotheses
-from composer.inference.run import open_run
+from composer.inference.run import Translation, open_run
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, locked
 from composer.viz.page import plotly_script, points
@@ -339,7 +339,7 @@ def test_the_worst_lines_are_those_of_all_that_the_training_decoded(copy: Path) 
         pairs = Pairs({"source": lines, "target": references})
         patch.setattr("composer.viz.report.open_split", lambda *arguments: pairs)
         page = read(report(copy))
-        patch.setattr("composer.viz.report.decode_lines", lambda run, lines, say: [""] * len(lines))
+        patch.setattr("composer.viz.report.decode_lines", lambda run, lines, say: [Translation("", 0.0)] * len(lines))
         file.write_text('{"mt": "cut off', encoding="utf-8")
         damaged = read(report(copy))
     worst, first, _ = by_class(page, "samples")
