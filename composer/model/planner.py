@@ -133,8 +133,8 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     builder.finish()
     # a one-hot vector is as wide as the vocabulary, and so perhaps what is computed from it
     everywhere, sized = recipe.model["embedding"] == "one_hot", ("embedding", "output")
-    rows = plan_rows(builder, model, costs)
-    rows = tuple(replace(row, at_most=at_most and (everywhere or row.block in sized)) for row in rows)
+    planned = plan_rows(builder, model, costs)
+    rows = tuple(replace(row, at_most=at_most and (everywhere or row.block in sized)) for row in planned)
     max_target_ratios = {key: encoder.max_target_ratio for key, encoder in model.readers().items()}
     warnings = tuple(sorted({*recipe.warnings, *builder.warnings}))
     totals = (count_parameters(model), flops, costs.state_bytes[id(model.decoder)], TOKENS)
