@@ -123,12 +123,12 @@ def resumed_recipe(
     Each limit stays as run.json has it, unless the command line gives it, or the recipe's file gives another than it
     did when the run last began. To `finish`, all stay.
     """
-    run, written = (record.get("budgets") or [recipe.training])[-1], recipe.root.value.get("training")
+    run, section = (record.get("budgets") or [recipe.training])[-1], recipe.root.value.get("training")
     of_file, is_own = file_budget(recipe) or {}, recipe.file.resolve() == run_dir.recipe.resolve()
     then = of_file if is_own else record.get("recipe_budget") or of_file
     changes: dict[str, float | None] = {}
     for key in BUDGET_KEYS:
-        old, new, node = run.get(key), recipe.training[key], written and written.value.get(key)
+        old, new, node = run.get(key), recipe.training[key], section and section.value.get(key)
         is_override = (node and node.place.file == COMMAND_LINE) or (of_file and new != of_file.get(key))
         source = "command line" if is_override else "recipe" if of_file.get(key) != then.get(key) else ""
         if old == new:
