@@ -246,7 +246,10 @@ def _closest_match(word: str, words: tuple[str, ...]) -> str:
     if SYNONYMS.get(word.lower()) in words:
         return SYNONYMS[word.lower()]
     plain = {_plain_word(other): other for other in reversed(words)}
-    close = next(iter(difflib.get_close_matches(_plain_word(word), plain, n=1, cutoff=0.6)), "")
+    ranked = difflib.get_close_matches(_plain_word(word), plain, cutoff=0.6)
+    ratios = {other: difflib.SequenceMatcher(None, other, _plain_word(word)).ratio() for other in ranked}
+    # of words that are equally close, one that other systems have, too
+    close = max(ranked, key=lambda other: (ratios[other], plain[other] in WORDS_ELSEWHERE), default="")
     return plain[close] if close else next(iter(difflib.get_close_matches(word, words, n=1, cutoff=0.6)), "")
 
 

@@ -68,14 +68,15 @@ def evaluate(
         run: The path of a run's folder, or an open run, which takes no overrides and no checkpoint.
         split: train, val, test (the default), or the name of one of the recipe's test sets.
         data: Folder of the data files; the one that the run was trained with by default.
-        overrides: `decoding...=value`, and `data.generate...=value` or `data.babi.tasks=[...]`, to evaluate on other
-            data of the same task.
+        overrides: `decoding...=value`, `evaluation...=value`, and `data.generate...=value` or `data.babi.tasks=[...]`,
+            to evaluate on other data of the same task.
         sources: Text files in place of a split, one for each encoder.
         targets: The files of their references: one or more for each line.
         name: What the scores of these files are called in place of a split; by default the first target's name.
         checkpoint: `last`, `best` or a step, for the weights of a checkpoint of the run in this folder.
         say: What to call with a line about the progress, every ten seconds of decoding.
-        hypotheses: File to write with the decoded lines, as JSON lines with `src`, `mt` and `ref`, which COMET reads.
+        hypotheses: File to write with the decoded lines, as JSON lines with `src`, `mt` and `ref`, which COMET reads,
+            and `refs` where lines have several references.
 
     Raises:
         RunError: If the run has no such split.
@@ -112,7 +113,7 @@ def evaluate_pairs(
         references = [encoded.lines, *pairs.references]
         decoded, outputs = _decoded_scores(run, [pairs.sides[side] for side in encoders], references, bits, say)
         if hypotheses is not None:
-            write_hypotheses(Path(hypotheses), pairs.sides[encoders[0]], outputs, encoded.lines)
+            write_hypotheses(Path(hypotheses), pairs.sides[encoders[0]], outputs, references)
     digests = {side: sha256_of_lines(lines) for side, lines in pairs.columns().items()}
     measured = {"lines": len(encoded), "sha256": digests}
     return {f"{name}/{key}": value for key, value in (decoded | scores | {"measured": measured}).items()}
@@ -136,12 +137,12 @@ def _encode_files(
     return pairs, encoded
 
 
-def write_hypotheses(file: Path, sources: Sequence[str], outputs: Sequence[str], references: Sequence[str]) -> None:
-    """Write decoded lines with their sources and references, in the form that COMET reads: a JSON object a line."""
-    rows = zip(sources, outputs, references, strict=True)
-    lines = (json.dumps({"src": src, "mt": mt, "ref": ref}, ensure_ascii=False) for src, mt, ref in rows)
+def write_hypotheses(file: Path, sources: Sequence[str], outputs: Sequence[str], references: References) -> None:
+    """Write decoded lines as JSON lines with `src`, `mt` and `ref`, which COMET reads; `refs` has all of several."""
+    rows = zip(sources, outputs, zip(*references, strict=True), strict=True)
+    objects = ({"src": src, "mt": mt, "ref": refs[0]} | ({"refs": refs} if refs[1:] else {}) for src, mt, refs in rows)
     with atomic_open(file) as target:
-        target.writelines(f"{line}\n".encode() for line in lines)
+        target.writelines(f"{json.dumps(row, ensure_ascii=False)}\n".encode() for row in objects)
 
 
 def read_hypotheses(file: Path, references: Sequence[str]) -> list[str]:

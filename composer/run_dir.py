@@ -23,7 +23,7 @@ from composer.atomic_io import (
     remove_temporaries,
     sha256_of_file,
 )
-from composer.errors import RunError, os_error_hint, os_error_reason
+from composer.errors import RunError, did_you_mean, os_error_hint, os_error_reason
 from composer.formatting import null_where_not_finite
 
 if TYPE_CHECKING:
@@ -72,9 +72,10 @@ class RunDir:
         """Return run.json. Raises RunError if there is none, it cannot be read, or is not what a training writes."""
         try:
             record = parse_json(read_text(self.record, 1 << 24))
-        except (FileNotFoundError, NotADirectoryError) as error:
-            is_file = isinstance(error, NotADirectoryError)
-            reason = "a file, and a run is a folder" if is_file else "not a run folder: it has no run.json"
+        except (FileNotFoundError, NotADirectoryError):
+            guess = did_you_mean(self.path.name, (path.name for path in self.path.parent.glob("*")))
+            reason = "not a run folder: it " + ("has no run.json" if self.path.exists() else f"is not there{guess}")
+            reason = "a file, and a run is a folder" if self.path.is_file() else reason
             fix = "name a folder that `seqcomposer train` has written; a training needs an empty one, or none"
             raise RunError.of(f"this is {reason}", fix, str(self.path)) from None
         except OSError as error:
@@ -103,8 +104,7 @@ class RunDir:
 
     def update(self, **changes: Any) -> dict[str, Any]:
         """Set some keys of run.json, and return all of it."""
-        record = self.read() | changes
-        self.write(record)
+        self.write(record := self.read() | changes)
         return record
 
 

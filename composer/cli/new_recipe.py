@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from composer.atomic_io import atomic_new_file
-from composer.data import tables, text_files
-from composer.errors import DataError, Fault
+from composer.data import text_files
+from composer.errors import DataError, Fault, RunError
 from composer.recipe import schema_generator
 from composer.recipe.metrics import TOKENIZER_PACKAGES, suggest_bleu_tokenizer
 
@@ -27,7 +27,7 @@ MIN_PAIRS_TO_SPLIT = 50
 MIN_PAIRS_TO_TRANSLATE = 10_000
 """From fewer pairs a model learns to write the language, and hardly to translate."""
 SAMPLE = 20_000
-"""Lines of a text, spread evenly, that are looked at closely."""
+"""Lines of a text, drawn at random, that are looked at closely."""
 MANY_CHARACTERS, WORD_CHARACTERS, MAX_SYMBOLS, MAX_LENGTH = 100, 128, 64, 1024
 """Characters of a pair of sentences, of which shorter pairs are a part; of lines that can be cut into characters;
 different words of a text of symbols; tokens up to which `max_length` follows the text."""
@@ -106,7 +106,7 @@ class Corpus(NamedTuple):
     """Two line-aligned texts: their sizes, what their lines look like, and what a user should know of them.
 
     Each of val and test gets `held_out` pairs. `empty` pairs have a side without text, `repeated` ones were there
-    before; `trained_tests` is how many test lines have a source that is trained on, too.
+    before; `trained_tests` is how many test lines have a source that is trained on, too, see `count_shared`.
     """
 
     source: Path
@@ -140,7 +140,10 @@ def new(source: str | Path, target: str | Path, output: str | Path | None = None
 
 def write_recipe(corpus: Corpus, output: Path | None) -> Path:
     """Write a recipe for a corpus and return its path. Raise RunError if the file exists already."""
-    output = output or Path(f"{recipe_name(corpus.source, corpus.target)}.yaml")
+    name = Path(f"{recipe_name(corpus.source, corpus.target)}.yaml")
+    if output and output.is_dir():
+        raise RunError.of("this is a folder", f"name the file to write, `--output {output / name}`", str(output))
+    output = output or name
     with atomic_new_file(output) as file:
         file.write(fill_template(corpus, output).encode())
     return output
@@ -167,8 +170,9 @@ def _notes(corpus: Corpus, recipe: Path) -> list[str]:
     notes = []
     if corpus.empty:
         notes.append(f"{corpus.empty:,} pairs have an empty side; they are left out of training")
-    if corpus.trained_tests * 100 > corpus.held_out:
-        repeated = f"; {corpus.repeated:,} pairs are repeated: keep one of each, and use `new` again"
+    if corpus.trained_tests:
+        command = text_files.keep_once([str(corpus.source), str(corpus.target)])
+        repeated = f"; {corpus.repeated:,} pairs are repeated: `{command}` keeps one of each; use `new` with its files"
         share = f"{corpus.trained_tests:,} of {corpus.held_out:,} test lines have a source that is trained on, too"
         notes.append(f"{share}, which flatters the scores{repeated if corpus.repeated else ''}")
     if corpus.pairs < MIN_PAIRS_TO_TRANSLATE and "bpe" in choose_tokenizer(corpus)["tokenizer"]:
@@ -186,16 +190,9 @@ def held_out_of(pairs: int) -> int:
 def inspect(source: Path, target: Path) -> Corpus:
     """Return what two line-aligned texts look like. Raise DataError with everything wrong with the files."""
     columns = [*text_files.open_texts({"source": source, "target": target}).values()]
-    if source.samefile(target):
-        message, fix = "this file is the source and the target", "name two files"
-        if target.suffix.lower() in tables.KINDS:
-            message = "this is one file with columns, and `new` takes two texts"
-            columns_of = f"{{file: {target.name}, source: COLUMN, target: COLUMN}}"
-            fix = f"cut it into two files, or write into a recipe `train: {columns_of}`"
-        raise DataError([Fault(str(target), 1, 1, "file", "", message, fix)])
     pairs = len(columns[0])
-    sources, targets = (np.fromiter((hash(line.strip()) for line in column), np.int64, pairs) for column in columns)
-    is_empty = (sources == hash("")) | (targets == hash(""))
+    sources, targets = map(text_files.row_hashes, columns)
+    is_empty = (sources == 0) | (targets == 0)
     if is_empty.all():
         message, fix = f"no line has text both here and in `{source}`", "give every line its translation"
         raise DataError([Fault(str(target), 1, 1, "empty", "", message, fix)])
@@ -209,13 +206,15 @@ def inspect(source: Path, target: Path) -> Corpus:
         (look_at(columns[0]), look_at(columns[1])),
         empty=int(is_empty.sum()),
         repeated=pairs - len(np.unique(sources * 31 + targets)),
-        trained_tests=int(np.isin(sources[rows["test"]], sources[rows["train"]]).sum()),
+        trained_tests=text_files.count_shared(sources[rows["test"]], sources[rows["train"]]),
     )
 
 
 def look_at(column: Sequence[str]) -> Side:
     """Return what the lines of a text look like."""
-    lines = [line for line in column[:: len(column) // SAMPLE + 1] if line.strip()] or [""]
+    # not every n-th line: the parity of a line can say what it is like
+    sampled = np.sort(np.random.default_rng(0).choice(len(column), min(SAMPLE, len(column)), replace=False))
+    lines = [line for line in text_files.RowSubset(column, sampled) if line.strip()] or [""]
     words, characters = sorted(len(line.split()) for line in lines), sorted(map(len, lines))
     letters = Counter(letter for line in lines for letter in line.lower() if letter.isalpha())
     scripts = Counter[str]()

@@ -60,6 +60,7 @@ def translate(
     "seqcomposer evaluate runs/mine",
     "seqcomposer evaluate runs/mine --split val --json",
     "seqcomposer evaluate runs/mine --source news.en --target news.de --hypotheses news.jsonl",
+    "seqcomposer evaluate runs/mine 'evaluation.metrics=[bleu,ter]'",
     "seqcomposer evaluate runs/copy 'data.generate.copy.test_lengths=[100,400]'",
 )
 def evaluate(
@@ -77,8 +78,8 @@ def evaluate(
     """Evaluate a run: BLEU, chrF, perplexity and more.
 
     Prints the metrics that suit the references (or the recipe's `evaluation.metrics`), with sacreBLEU's signatures,
-    loss and perplexity, and scores by source length. Overrides may set `decoding...` (the search) and
-    `data.generate...` (other data of the same task, such as longer inputs than in training); for stories
+    loss and perplexity, and scores by source length. Overrides may set `decoding...` (the search), `evaluation...` (the
+    metrics) and `data.generate...` (other data of the same task, such as longer inputs than in training); for stories
     `data.babi.tasks` and `data.babi.folder`.
     """
     with options.show_loading():

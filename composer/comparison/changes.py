@@ -27,7 +27,7 @@ from composer.recipe.tree import (
     stack_trees,
 )
 
-SECTIONS = ("model", "data", "training", "decoding", "trainer", "logging")
+SECTIONS = ("model", "data", "training", "decoding", "evaluation", "trainer", "logging")
 Kind = Literal["set", "replaced", "inserted", "removed", "moved", "wrapped", "unwrapped", "renamed"]
 SENTENCES: Mapping[str, str] = {
     "inserted": "inserted {after}",

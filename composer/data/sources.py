@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from composer.data import stories, tables, text_files
-from composer.data.text_files import Problem, RowSubset, TextColumn, split_rows
+from composer.data.text_files import Problem, RowSubset, TextColumn, count_shared, keep_once, row_hashes, split_rows
 from composer.errors import DataError, Fault
 from composer.recipe.schema_reader import DATA_SOURCES, SPLITS
 
@@ -104,6 +104,36 @@ class DataSource:
     def all_pairs(self) -> dict[str, Pairs]:
         """Return the pairs of every split that there is. Raises DataError."""
         return {split: self.pairs(split) for split in available_splits(self.recipe)}
+
+    def overlap_warnings(self, pairs: Mapping[str, Pairs], is_all: bool = True) -> Iterator[Fault]:
+        """Yield a warning of each split of files or the hub that shares pairs with training, or teaches to copy.
+
+        pairs: All, or a sample of each split if not `is_all`. Raises DataError if the test is the training part.
+        """
+        recipe, parallel = self.recipe, self.recipe.dataset.get("parallel") or {}
+        trained = row_hashes(*pairs["train"].sides.values())
+        for split, part in pairs.items() if parallel or recipe.dataset.get("hub") else ():
+            path, rows, target = (
+                split_path(recipe, split),
+                row_hashes(*part.sides.values()),
+                row_hashes(part.sides[TARGET]),
+            )
+            if split == "test" and np.array_equal(rows, trained):
+                message = "these are the training pairs, so the scores would say nothing"
+                raise DataError([recipe.fault("overlap", path, message, "name others, or hold some out: `test: 100`")])
+            target = row_hashes(part.sides[TARGET])
+            if any(np.array_equal(row_hashes(part.sides[side]), target) for side in source_names(recipe)):
+                message = f"source and target of {split} are the same lines, so all there is to learn is to copy"
+                yield recipe.fault("overlap", path, message, "name two files, or two columns").as_warning()
+            if split != "train" and (shared := count_shared(rows, trained)):
+                count = f"{'' if is_all else 'at least '}{shared:,} of {len(part):,} pairs of {split}"
+                fix = f"remove them from the training pairs, or choose others for {split}"
+                if isinstance(parallel.get(split), int):
+                    train = parallel["train"]
+                    files = [train["file"]] if train.get("file") else column_names(recipe, train).values()
+                    fix = f"keep one of each pair: `{keep_once(files)}`"
+                message = f"{count} are trained on, too, which flatters the scores"
+                yield recipe.fault("overlap", path, message, fix).as_warning()
 
 
 def side_names(recipe: Recipe) -> list[str]:

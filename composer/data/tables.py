@@ -136,7 +136,7 @@ def _check_rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> It
     if header is None:
         yield Problem(FILE_KEY, "empty", "the file has no rows", "name its columns in the first, and give it pairs")
         return
-    yield from _check_names(header, columns)
+    yield from _check_names(header, columns, "the first row, which must name the columns,")
     number = 1
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
@@ -162,7 +162,9 @@ def _check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterato
         try:
             value = get_nested(row, name)
         except KeyError:
-            yield _unknown_name(key, f"line {number} has no key", name, list(_nested_names(row)))
+            problem = _unknown_name(key, f"line {number} has no key", name, list(_nested_names(row)))
+            before = f"give this line a `{name}`: all lines before it have one"
+            yield problem if number == 1 else problem._replace(hint=before)
             continue
         if value is not None and not isinstance(value, str):
             yield Problem(key, "column", f"`{name}` in line {number} is not a text", "write it in quotes")
@@ -215,13 +217,13 @@ def _nested_names(row: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield from _nested_names(value, f"{prefix}{name}.")
 
 
-def _check_names(names: Sequence[str], columns: Mapping[str, str]) -> Iterator[Problem]:
+def _check_names(names: Sequence[str], columns: Mapping[str, str], origin: str = "the file") -> Iterator[Problem]:
     """Yield the columns that are missing, and those whose name is ambiguous."""
     for key, name in columns.items():
         if (count := names.count(name)) > 1:
             yield Problem(key, "column", f"the file has {count} columns called `{name}`", "give them different names")
         elif not count:
-            yield _unknown_name(key, "the file has no column", name, names)
+            yield _unknown_name(key, f"{origin} has no column", name, names)
 
 
 def _unknown_name(key: str, message: str, name: str, names: Sequence[str]) -> Problem:

@@ -7,7 +7,7 @@ import difflib
 import os
 import shlex
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,8 @@ READ_BYTES = 1 << 22
 """Bytes that are read at once."""
 CHUNK_LINES = 10_000
 """Lines that are read at once when a whole column is iterated."""
+USUAL_SHARE = 0.01
+"""Share of lines that are trained on, too, in any text: short sentences repeat."""
 BOM = b"\xef\xbb\xbf"
 MAGIC = {
     b"\x1f\x8b": ("it looks like gzip", "unpack it with `gunzip`"),
@@ -28,6 +30,9 @@ MAGIC = {
     b"\xff\xfe": ("it looks like UTF-16", "convert it with `iconv -f UTF-16 -t UTF-8`"),
     b"\xfe\xff": ("it looks like UTF-16", "convert it with `iconv -f UTF-16 -t UTF-8`"),
     b"PK\x03\x04": ("it looks like a zip archive", "unpack it"),
+    b"\x89PNG": ("it looks like a picture", "name a text file"),
+    b"\xff\xd8\xff": ("it looks like a picture", "name a text file"),
+    b"%PDF": ("it looks like a PDF", "save it as text, one sentence a line"),
 }
 
 
@@ -103,14 +108,15 @@ def check_utf8(key: str, path: Path) -> Problem | None:
 def _locate_bad_byte(key: str, path: Path) -> Problem | None:
     offset = 0
     with path.open("rb") as file:
-        start = file.read(4)
+        start = file.read(1024)
         file.seek(0)
         for number, line in enumerate(file, start=1):
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
                 latin = ("", "convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1")
-                format_, hint = next((text for magic, text in MAGIC.items() if start.startswith(magic)), latin)
+                other = ("it looks like no text", "name a text file") if b"\0" in start else latin
+                format_, hint = next((text for magic, text in MAGIC.items() if start.startswith(magic)), other)
                 position = f"line {number}, byte {error.start + 1} of the line (offset {offset + error.start})"
                 byte = f"0x{line[error.start]:02x}"
                 message = f"`{path}` is not UTF-8 at {position}: {'; '.join(filter(None, (byte, format_)))}"
@@ -152,8 +158,12 @@ def check_texts(names: Mapping[str, str], folders: Sequence[Path]) -> list[Probl
 
 
 def open_texts(files: Mapping[str, Path]) -> dict[str, TextColumn]:
-    """Open line-aligned files that a user names, by side. Raises DataError with all their faults."""
+    """Open line-aligned files that a user names, by side. Raises DataError with all faults: a source as target, too."""
     problems = check_texts({side: str(path) for side, path in files.items()}, [Path()])
+    if not problems and any(path.samefile(files["target"]) for side, path in files.items() if side != "target"):
+        columns = f"{{file: {files['target'].name}, source: COLUMN, target: COLUMN}}"
+        fix = f"name two files; one with columns goes into a recipe: `train: {columns}`"
+        problems = [Problem("target", "file", "this file is the source and the target", fix)]
     if problems:
         raise DataError([Fault(str(files[it.key]), 1, 1, it.code, "", it.message, it.hint) for it in problems])
     return {side: TextColumn(path) for side, path in files.items()}
@@ -286,6 +296,29 @@ def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
     is_train = np.ones(count, dtype=bool)
     is_train[rows] = False
     return {"train": np.flatnonzero(is_train), "val": rows[~is_test], "test": rows[is_test]}
+
+
+def row_hashes(*columns: Sequence[str]) -> np.ndarray:
+    """Return a hash of each row of line-aligned columns, the same within this process; 0 without text. -> (rows,)"""
+    rows = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        rows = rows * 31 + np.fromiter((hash(line.strip()) for line in column), np.int64, len(column))
+    return rows
+
+
+def count_shared(rows: np.ndarray, train_rows: np.ndarray) -> int:
+    """Return how many rows with text, by their hashes, are among those of training; 0 if that is a usual share."""
+    shared = int((np.isin(rows, train_rows) & (rows != 0)).sum())
+    return shared if shared > USUAL_SHARE * len(rows) else 0
+
+
+def keep_once(files: Iterable[str]) -> str:
+    """Return the shell command that writes a file, or line-aligned files, as `FILE.once` with each row once."""
+    names = [shlex.quote(name) for name in files]
+    if len(names) == 1:
+        return f"awk '!seen[$0]++' {names[0]} > {names[0]}.once"
+    columns = [f"cut -f{number} once.tsv > {name}.once" for number, name in enumerate(names, start=1)]
+    return " && ".join([f"paste {' '.join(names)} | awk '!seen[$0]++' > once.tsv", *columns])
 
 
 def one_line(text: str | None) -> str:

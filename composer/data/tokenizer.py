@@ -316,10 +316,17 @@ class Tokenizers:
 
     def encode(self, side: str, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each line, without bos and eos."""
-        texts = (self.kind.prepare((line.lower() if self.lowercase else line)[:MAX_LINE]) for line in lines)
+        texts = map(self._prepare, lines)
         chunks = iter(lambda: list(itertools.islice(texts, CHUNK_LINES)), [])
         encodings = (self._part(side).encode_batch_fast(chunk, add_special_tokens=False) for chunk in chunks)
         return [encoding.ids for batch in encodings for encoding in batch]
+
+    def unknown_tokens(self, side: str, line: str) -> list[str]:
+        """Return the tokens of a line that have no id, and are read as `unk`."""
+        text = self._prepare(line)
+        encoding = self._part(side).encode(text, add_special_tokens=False)
+        spans = [span for index, span in zip(encoding.ids, encoding.offsets, strict=True) if index == UNK]
+        return [self.kind.restore(text[start:end]) for start, end in spans]
 
     def decode(self, side: str, rows: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of each row of ids. pad, bos and eos are left out; unk shows as `⟨unk⟩`."""
@@ -373,6 +380,9 @@ class Tokenizers:
             return cls(kind, data["settings"], data["lowercase"], data["sides"], parts)
         except Exception as error:  # tokenizers raises bare Exceptions
             raise _unreadable(error, origin) from error
+
+    def _prepare(self, line: str) -> str:
+        return self.kind.prepare((line.lower() if self.lowercase else line)[:MAX_LINE])
 
     def _part(self, side: str) -> Tokenizer:
         return self.parts[self.sides[side]]

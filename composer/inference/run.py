@@ -45,8 +45,8 @@ from composer.run_dir import (
 if TYPE_CHECKING:
     from composer.viz.alignments import Alignment
 
-OVERRIDABLE = ("decoding", "data.generate", "data.babi.folder", "data.babi.tasks")
-"""Settings that can differ from those of the training: the search, and which data of the task are read."""
+OVERRIDABLE = ("decoding", "evaluation", "data.generate", "data.babi.folder", "data.babi.tasks")
+"""Settings that can differ from those of the training: the search, its metrics, which data of the task are read."""
 IN_MEMORY = RunDir(Path("<in memory>"))
 """The folder of a run that has none."""
 

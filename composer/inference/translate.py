@@ -14,10 +14,12 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from composer.data.sources import TARGET, source_names
 from composer.data.text_files import count_lines
 from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reason
 from composer.formatting import format_duration, strip_control_characters
-from composer.inference.run import decoding_settings, open_run, translate_lines
+from composer.inference.lines import split_columns
+from composer.inference.run import Run, decoding_settings, open_run, translate_lines
 
 BATCH_LINES = 1024
 """Lines that are sorted by length and translated together, at most."""
@@ -53,7 +55,7 @@ def translate(
         write = files.enter_context(open_output(output, source, prefix)) if output else unbuffered_stdout()
         shows_progress = not write.isatty() and sys.stderr.isatty()
         total = count_lines(Path(source)) if shows_progress and source and Path(source).is_file() else 0
-        began = time.monotonic()
+        began, unknown = time.monotonic(), list[str]()
         if not source and sys.stdin.isatty():
             print_status("type a line and Enter to translate it; Ctrl-D ends\n")
         for chunk in read_chunks(lines, WATCHED_LINES if shows_progress else BATCH_LINES):
@@ -65,14 +67,25 @@ def translate(
             # a file or a pipe gets every byte, a terminal nothing that it would obey
             write_all(write, strip_control_characters(outputs) if write.isatty() else outputs)
             count += len(chunk)
+            unknown += unknown_tokens(models[0], texts)
             if shows_progress:
                 print_status(f"\r\x1b[K{describe_progress(count, total, time.monotonic() - began)}")
             if fault:
                 raise DataError([fault])
         if prefixes and prefixes.readline():
             raise line_count_error(str(prefix), f"this file has more lines than the {count:,} of {name}", count + 1)
+        if unknown:
+            example = strip_control_characters(unknown[0])
+            print_status(f"note: {len(unknown):,} tokens of the input are unknown to the model, such as `{example}`\n")
         if shows_progress:
             print_status(f"\r\x1b[Kwrote {strip_control_characters(str(output))}\n" if output else "\r\x1b[K")
+
+
+def unknown_tokens(run: Run, lines: Sequence[str]) -> list[str]:
+    """Return the tokens of some lines that the tokenizer of a run does not know; of stories none."""
+    sides = [] if run.recipe.dataset.get("babi") else source_names(run.recipe) or [TARGET]
+    rows = (zip(sides, split_columns(line, sides, 0, ""), strict=True) for line in lines if line.strip())
+    return [token for row in rows for side, text in row for token in run.tokenizers.unknown_tokens(side, text)]
 
 
 def describe_progress(count: int, total: int, seconds: float) -> str:

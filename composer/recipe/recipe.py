@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from composer.errors import Fault, KeyPath, Mark, RecipeError, fault_at, format_path
+from composer.errors import Fault, KeyPath, Mark, RecipeError, RunError, fault_at, format_path
 from composer.recipe import schema_generator
 from composer.recipe.canonical_form import check_block_count, fill_defaults, fingerprints
 from composer.recipe.extends_and_overrides import apply_overrides, extend
@@ -142,8 +142,10 @@ class Recipe:
         return fingerprints(self.canonical)
 
     def folders(self, data_dir: str | Path | None = None) -> list[Path]:
-        """Return the folders in which data files are looked up, in order: `data_dir`, then that of the recipe."""
+        """Return where data files are looked up, in order: `data_dir`, and the recipe's folder. Raises RunError."""
         data_dir = self.data_dir if data_dir is None else Path(data_dir)
+        if data_dir is not None and not data_dir.is_dir():
+            raise RunError.of("there is no such folder", "check what follows `--data`, or leave it out", str(data_dir))
         return [*([] if data_dir is None else [data_dir]), self.file.parent]
 
     def settings_at(self, path: KeyPath) -> dict[str, Any]:

@@ -48,9 +48,13 @@ STORIES = ("question", "story")
 
 def validate(root: Node, schema: Schema) -> None:
     """Raise RecipeError with everything that can be found wrong without a model: the schema's faults, else others."""
+    data_keys = partial(_data_keys, schema=schema)
     of_model = (_empty, _encoder_names, _tied_embeddings, _bit_vectors, _answers, _stories)
-    of_training = (partial(_data_keys, schema=schema), _early_stopping, _curriculum, _averages, _machine)
-    faults = schema_faults(root, schema) or [fault for check in (*of_model, *of_training) for fault in check(root)]
+    of_training = (data_keys, _early_stopping, _curriculum, _averages, _machine)
+    if not (faults := schema_faults(root, schema)):
+        faults = [fault for check in (*of_model, *of_training) for fault in check(root)]
+    elif _sources(root) and not any(fault.path.startswith(("data.parallel", "data.hub")) for fault in faults):
+        faults += data_keys(root)  # which depend on the names of the encoders alone
     if faults:
         raise RecipeError(faults)
 
@@ -144,8 +148,7 @@ def _matches(pattern: str, text: str) -> bool:
 
 
 def _wrong_enum(words: list[Any], value: Any, _: Schema) -> Iterable[Any]:
-    is_word = any(type(word) is type(value) and word == value for word in words)  # 1 is not True
-    return [] if is_word else [words]
+    return [] if any(type(word) is type(value) and word == value for word in words) else [words]  # 1 is not True
 
 
 def _wrong_sources(choices: list[Schema], value: Schema, _: Schema) -> Iterable[Any]:
@@ -205,7 +208,7 @@ def _get(node: Node | None, *keys: str) -> Node | None:
 def _sources(root: Node) -> list[str]:
     """Return the keys of the data that the encoders read."""
     encoders = _get(root, "model", "encoders")
-    if encoders is not None:
+    if encoders is not None and isinstance(encoders.value, dict):
         return list(encoders.value)
     return ["source"] if _get(root, "model", "encoder") is not None else []
 
@@ -265,8 +268,8 @@ def _tied_embeddings(root: Node) -> Iterator[Fault]:
     for index, node in enumerate(tie.value if tie is not None else ()):
         if node.value not in allowed:
             message = f"there is no embedding called `{node.value}`{did_you_mean(node.value, allowed)}"
-            path = format_path(("model", "output", "tie", index))
-            yield fault_at(node.mark, "unknown", path, message, f"the embeddings are {quote_all(allowed)}")
+            hint = f"the embeddings are {quote_all(allowed)}"
+            yield fault_at(node.mark, "unknown", f"model.output.tie[{index}]", message, hint)
 
 
 def _curriculum(root: Node) -> Iterator[Fault]:
@@ -283,7 +286,7 @@ def _curriculum(root: Node) -> Iterator[Fault]:
 
 def _averages(root: Node) -> Iterator[Fault]:
     ema, number = _get(root, "training", "ema"), _get(root, "training", "average_checkpoints")
-    if ema is not None and ema.value is not None and number is not None and number.value > 1:
+    if ema is not None and number is not None and number.value > 1:
         message, hint = "`ema` averages the weights of all steps already", "remove `average_checkpoints`, or `ema`"
         yield fault_at(number.place, "conflict", "training.average_checkpoints", message, hint)
 
@@ -363,8 +366,7 @@ def _stories(root: Node) -> Iterator[Fault]:
     if stories is None:
         return
     encoders = _get(root, "model", "encoders")
-    names = sorted(encoders.value) if encoders is not None else []
-    if names != list(STORIES):
+    if (names := sorted(encoders.value) if encoders is not None else []) != list(STORIES):
         mark = (encoders or _get(root, "model", "encoder") or root.value["model"]).place
         actual = quote_all(names) if names else "other encoders, or none"
         message = f"the data of `babi` are read by the encoders {quote_all(STORIES)}, and the model has {actual}"
@@ -375,8 +377,7 @@ def _stories(root: Node) -> Iterator[Fault]:
         message = "a story is made of words between spaces, and its answer is one of them"
         hint = "write `tokenizer: {word: {split: spaces, joint: true}}`"
         yield fault_at(mark, "tokenizer", "data.tokenizer", message, hint)
-    tasks = stories.value["tasks"]
-    if not tasks.value:
+    if not (tasks := stories.value["tasks"]).value:
         yield fault_at(tasks.place, "empty", "data.babi.tasks", "`tasks` is empty", "write `tasks: [1]`")
 
 
@@ -385,9 +386,8 @@ def _machine(root: Node) -> Iterator[Fault]:
     accelerator, strategy = _chosen_word(_get(root, "trainer", "accelerator")), _get(root, "trainer", "strategy")
     devices, precision = _get(root, "trainer", "devices"), _get(root, "training", "precision")
     if devices is not None and isinstance(devices.value, list):
-        message = "CPUs have no numbers" if accelerator == "cpu" else ""
-        message = message if devices.value else "`devices` is an empty list"
-        if message:
+        message = "CPUs have no numbers" if accelerator == "cpu" and devices.value else "`devices` is an empty list"
+        if accelerator == "cpu" or not devices.value:
             yield fault_at(devices.mark, "value", "trainer.devices", message, "write how many there are, or `auto`")
     if accelerator == "mps" and strategy is not None and strategy.value in ("ddp", "fsdp"):
         message = f"mps has one device, and `{strategy.value}` is for several"

@@ -60,12 +60,15 @@ def check_recipe(recipe: Recipe, any_machine: bool = False, any_data: bool = Fal
 
     any_machine, any_data: Whether to leave out what only this machine cannot do, and data files that are not here.
     """
-    planned, sample = check_model_and_data(DataSource(recipe, recipe.folders()), any_data=any_data)
+    source = DataSource(recipe, recipe.folders())
+    planned, sample = check_model_and_data(source, any_data=any_data)
     faults = [] if any_machine else machine_faults(recipe, planned, sample)
     if faults := [*faults, *size_faults(quota_fault, recipe, planned, sample)]:
         raise ComposerError(faults)
     warnings = [*planned.warnings, *budget_warnings(recipe, EpochSize.of(recipe, sample))]
-    return replace(planned, warnings=(*warnings, *(script_warnings(recipe, sample) if sample else ())))
+    if sample:
+        warnings += [*script_warnings(recipe, sample), *source.overlap_warnings(sample.data.pairs, sample.is_all)]
+    return replace(planned, warnings=tuple(warnings))
 
 
 def check_model_and_data(
@@ -242,7 +245,7 @@ def quota_fault(recipe: Recipe, parameters: int, frozen: int) -> Fault | None:
     size = checkpoint_bytes(recipe, parameters, frozen) / 2**30
     if gib is None or count * size <= gib:
         return None
-    message = f"a training needs room for {count} checkpoints, and each takes {size:.3g} GiB or more"
+    message = f"a training needs room for {count} checkpoints, and each takes about {1.1 * size:.3g} GiB"
     hint = f"write {1.1 * count * size:.3g} or more, or remove it"
     return recipe.fault("quota", ("training", "checkpoints_gib"), message, hint)
 

@@ -135,7 +135,7 @@ def is_spent(recipe: Recipe, record: Mapping[str, Any]) -> bool:
 
 
 def check_budget_and_memory(training: TrainingSetup) -> None:
-    """Print warnings of settings that the budget never reaches. Raise RecipeError if memory does not suffice."""
+    """Print warnings of the budget, and of pairs measured and trained on. Raise RecipeError if memory is too little."""
     recipe, data = training.recipe, training.data
     sizes = count_parameters(training.module.model), count_frozen(recipe, training.module.model)
     if faults := [fault for find in (memory_fault, quota_fault) if (fault := find(recipe, *sizes))]:
@@ -143,7 +143,8 @@ def check_budget_and_memory(training: TrainingSetup) -> None:
     epoch = None
     if data.batches is not None and not recipe.training["curriculum"]:
         epoch = EpochSize(data.batches.slices_in(0) / recipe.training["accumulate"], not is_endless(recipe))
-    for warning in budget_warnings(recipe, epoch):
+    overlap = training.source.overlap_warnings(data.data.pairs) if is_main_process() else ()
+    for warning in (*budget_warnings(recipe, epoch), *overlap):
         training.display.say(warning.render())
 
 

@@ -356,6 +356,7 @@ def test_new_writes_a_recipe_that_check_accepts(source: str, target: str, recipe
     summary += " (processor time on a CPU)\n"
     assert run("check", recipe) == (0, f"{summary}next: seqcomposer train {recipe}\n", "")
     assert run("check", recipe, recipe) == (0, summary * 2, "")
+    Path("my data").mkdir()
     *_, line = run("check", recipe, "--data", "my data").out.splitlines()
     assert line == f"next: seqcomposer train {recipe} --data 'my data'"
 

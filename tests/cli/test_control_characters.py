@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 import sys
@@ -63,18 +64,19 @@ def printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Printed:
 @pytest.fixture
 def planted(tmp_path: Path) -> Path:
     """A recipe with control characters in every text that may have them, beside its files."""
-    sides = {}
-    for side in ("source", "target"):
+    splits: dict[str, dict[str, str]] = {"train": {}, "val": {}, "test": {}}
+    for side, part in itertools.product(("source", "target"), splits):
         lines = [" ".join(f"{HOSTILE}{(at + n) % 5}" for n in range(1 + at % 3)) for at in range(20)]
-        (tmp_path / f"{HOSTILE}.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        sides[side] = f"{HOSTILE}.{side}"
+        lines = lines if part == "train" else lines[::-1]
+        (tmp_path / f"{HOSTILE}.{part}.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        splits[part][side] = f"{HOSTILE}.{part}.{side}"
     texts = {"project": HOSTILE, "name": HOSTILE, "entity": HOSTILE, "group": HOSTILE, "tags": [HOSTILE]}
     data = {
         "recipe": 1,
         "name": "planted",
         "description": HOSTILE,
         "data": {
-            "parallel": dict.fromkeys(("train", "val", "test"), sides),
+            "parallel": splits,
             "tokenizer": {"word": {"split": "spaces"}},
         },
         "model": {"width": 8, "encoder": [{"rnn": {"cell": "gru"}}], "decoder": ["rnn", "cross_attention"]},

@@ -12,7 +12,7 @@ import pytest
 import composer
 from composer.cli.new_recipe import MIN_PAIRS_TO_SPLIT, held_out_of, inspect, new, next_steps
 from composer.data.text_files import split_rows
-from composer.errors import DataError
+from composer.errors import DataError, RunError
 from composer.recipe.metrics import TOKENIZER_PACKAGES
 from composer.recipe.recipe import load
 
@@ -182,3 +182,34 @@ def test_a_recipe_has_no_path_of_this_machine(tmp_path: Path, monkeypatch: pytes
     ] == [False, True]
     for path in (inside, outside):
         assert not re.search(r"[ =]/|site-packages", path.read_text(encoding="utf-8"))
+
+
+def test_the_lines_that_are_looked_at_are_no_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every second line is long, not only long or only short ones are seen."""
+    monkeypatch.setattr("composer.cli.new_recipe.SAMPLE", 100)
+    rows = b"short\n" + b"a much longer line of this text\n"
+    side = inspect(*texts(tmp_path, rows * 99 + b"end\n", rows * 99 + b"end\n")).sides[0]
+    assert side.most_words == 7
+    assert side.vocabulary >= 8  # of both kinds of line
+
+
+def test_a_folder_is_no_name_of_a_recipe(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="this is a folder") as refused:
+        new(*texts(tmp_path, lines(3), lines(3)), tmp_path)
+    assert refused.value.faults[0].hint.endswith(f"`--output {tmp_path / 'en-de.yaml'}`")
+
+
+def test_repeated_pairs_are_kept_once_by_the_command_of_the_note(tmp_path: Path) -> None:
+    twice = b"".join(b"line %d\n" % (number // 2) for number in range(120))
+    source, target = texts(tmp_path, twice, twice)
+    (note,) = (
+        line for line in next_steps(inspect(source, target), tmp_path / "a.yaml") if "pairs are repeated" in line
+    )
+    assert re.search(r"`paste \S*my.en \S*my.de .*cut -f2 once.tsv > \S*my.de.once` keeps one of each", note)
+
+
+def test_what_is_no_text_is_not_to_be_converted(tmp_path: Path) -> None:
+    for start, hint in ((b"\x89PNG\r\n\x1a\n\0\xff", "name a text file"), (b"\0\1\xff\xfe\n" * 9, "name a text file")):
+        with pytest.raises(DataError) as refused:
+            inspect(*texts(tmp_path, start, lines(1)))
+        assert refused.value.faults[0].hint == hint

@@ -344,3 +344,10 @@ def test_huge_models_are_not_matched_exactly(tmp_path: Path, monkeypatch: pytest
     texts = [f"decoder: [{', '.join(f'{{dropout: 0.{at:03}{end}}}, rnn' for at in range(300))}]" for end in (1, 2)]
     pair = [stack_trees(recipe(tmp_path, text))["decoder"] for text in texts]
     assert len(match_trees(*pair)) == 600
+
+
+def test_other_metrics_are_a_change(tmp_path: Path) -> None:
+    texts = ("", "evaluation: {metrics: [bleu, ter]}")
+    one, other = (recipe(tmp_path, "decoder: [rnn]", text, f"{bool(text)}.yaml") for text in texts)
+    (change,) = (change for change in setting_changes(one, other) if change.section == "evaluation")
+    assert "[bleu, ter]" in change.text()

@@ -235,3 +235,17 @@ def test_a_new_recipe_for_missing_files_is_refused(tmp_path):
         with pytest.raises(DataError, match="no file"):
             write_recipe(tmp_path / name, tmp_path / name, tmp_path / "first.yaml")
     assert not (tmp_path / "first.yaml").exists()
+
+
+def test_faults_of_tables_say_what_to_mend(make, tmp_path):
+    rows = [{"id": "1", "written": "a", "spoken": "b"}, {"id": "2", "written": "c"}]
+    (tmp_path / "bad.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "bare.tsv").write_text("1\tone\n2\ttwo\n")
+    names = {"source": "written", "target": "spoken"}
+    (fault,) = check_files(recipe := make({"parallel": {"train": {"file": "bad.jsonl", **names}}}), recipe.folders())
+    assert fault.message.startswith("line 2 has no key `spoken`")
+    assert fault.hint == "give this line a `spoken`: all lines before it have one"
+    faults = check_files(recipe := make({"parallel": {"train": {"file": "bare.tsv", **names}}}), recipe.folders())
+    assert [fault.message for fault in faults] == [
+        f"the first row, which must name the columns, has no column `{name}`" for name in ("written", "spoken")
+    ]

@@ -64,7 +64,7 @@ def test_only_decoding_can_be_set(gru: Path) -> None:
     with pytest.raises(RunError, match=r"`model.width=8` cannot be set for a run"):
         open_run(gru, ["model.width=8"])
     for setting in ("decodings=beam", "data.generates=copy", "data.tokenizer=word", "data"):
-        with pytest.raises(RunError, match=r"only what starts with `decoding`, `data\.generate`, "):
+        with pytest.raises(RunError, match=r"only what starts with `decoding`, `evaluation`, `data\.generate`, "):
             open_run(gru, [setting])
     with pytest.raises(RecipeError, match="<command line>:1:"):
         open_run(gru, ["decoding.beam.sise=8"])
@@ -145,3 +145,8 @@ def test_bytes_never_break_a_line(tmp_path: Path) -> None:
     folder = made(tmp_path / "run", tokenizer="{bpe: {size: 300}}", decoding="{sample: {temperature: 3.0, seed: 5}}")
     translations = open_run(folder).translate(["eins zwei drei"] * 40)
     assert not any("\n" in text or "\r" in text for text in translations)
+
+
+def test_a_misspelt_run_is_guessed(gru: Path) -> None:
+    with pytest.raises(RunError, match=f"it is not there; did you mean `{gru.name}`"):
+        open_run(gru.with_name(f"{gru.name}m"))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import sacrebleu
 
 import composer
-from composer.errors import RunError
+from composer.errors import DataError, RunError
 from composer.evaluation import bleu_by_length, evaluate
 from composer.inference.run import open_run
 from composer.recipe.metrics import choose_metrics, suggest_bleu_tokenizer
@@ -121,6 +122,23 @@ def test_check_warns_that_bleu_needs_another_tokenizer(folder: Path) -> None:
     (folder / "zh").write_text(f"{CHINESE}\n" * 12, encoding="utf-8")
     recipe = folder / "chinese.yaml"
     recipe.write_text(RECIPE.replace("b.1", "zh").replace("c.1", "zh").replace("a.1", "zh"), encoding="utf-8")
-    (warning,) = check_recipe(composer.load(recipe)).warnings
+    (warning,) = (it for it in check_recipe(composer.load(recipe)).warnings if it.code == "script")
     assert warning.hint == "write `evaluation: {bleu_tokenizer: zh}`"
-    assert not check_recipe(composer.load(recipe, ["evaluation.bleu_tokenizer=zh"])).warnings
+    warnings = check_recipe(composer.load(recipe, ["evaluation.bleu_tokenizer=zh"])).warnings
+    assert "script" not in {warning.code for warning in warnings}
+
+
+def test_another_metric_and_all_references_of_a_finished_run(run: Path, folder: Path, tmp_path: Path) -> None:
+    scores = evaluate(run, "news", overrides=["evaluation.metrics=[bleu,ter]"])
+    assert "news/ter" in scores
+    assert "news/chrf" not in scores
+    files = {"sources": [folder / "b.0"], "targets": [folder / "b.1", folder / "c.1"]}
+    evaluate(run, **files, name="two", hypotheses=tmp_path / "two.jsonl")
+    row = json.loads((tmp_path / "two.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    first = [(folder / name).read_text(encoding="utf-8").splitlines()[0] for name in ("b.1", "c.1")]
+    assert (row["ref"], row["refs"]) == (first[0], first)
+
+
+def test_one_file_as_source_and_target_is_not_evaluated(run: Path, folder: Path) -> None:
+    with pytest.raises(DataError, match="this file is the source and the target"):
+        evaluate(run, sources=[folder / "b.0"], targets=[folder / "b.0"], name="same")

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 import composer
-from composer.errors import RecipeError
+from composer.errors import RecipeError, RunError
 from composer.recipe.recipe import Recipe, load, source_path
 from tests.small_recipes import SMALL, loaded, refused
 
@@ -131,8 +131,11 @@ def test_a_recipe_has_named_parts(tmp_path: Path) -> None:
     assert (recipe.trainer, recipe.logging) == (recipe.canonical["trainer"], {"wandb": None})
     assert (recipe.trainer["devices"], recipe.joint) == ("auto", False)
     assert recipe.folders() == [tmp_path]
-    assert recipe.folders("d") == [Path("d"), tmp_path]
-    assert load(tmp_path / "my recipe.yaml", data_dir="d").folders() == [Path("d"), tmp_path]
+    (data := tmp_path / "d").mkdir()
+    assert recipe.folders(data) == [data, tmp_path]
+    assert load(tmp_path / "my recipe.yaml", data_dir=data).folders() == [data, tmp_path]
+    with pytest.raises(RunError, match=r"/none: .*no such folder"):
+        recipe.folders(tmp_path / "none")
 
 
 @pytest.mark.parametrize("file", RECIPES, ids=lambda file: str(file.relative_to(ROOT)))

@@ -565,3 +565,18 @@ def test_of_very_many_mistakes_the_first_thousand_are_explained_within_seconds()
     assert len(faults) == 1_001
     assert (faults[-1].code, faults[-1].line) == ("size", faults[-2].line)
     assert "more than 1,000 faults" in faults[-1].message
+
+
+def test_misspelt_sides_are_reported_beside_misspelt_blocks() -> None:
+    text = """recipe: 1
+data: {parallel: {train: {sorce: a, target: b}}}
+model: {widht: 8, encoder: [nrm], decoder: [nrm, cross_attention]}
+"""
+    faults = faults_of(lambda: load_text(text))
+    assert [fault.path for fault in faults] == [
+        "data.parallel.train.sorce",
+        "model.widht",
+        "model.encoder[0]",
+        "model.decoder[0]",
+    ]
+    assert [fault.hint for fault in faults[2:]] == ["write `norm`"] * 2

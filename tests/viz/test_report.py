@@ -334,7 +334,7 @@ def test_the_worst_lines_are_those_of_all_that_the_training_decoded(copy: Path) 
     references = ["the very same words", *(f"a reference of {number} words" for number in range(29))]
     outputs = [*references]
     outputs[5], outputs[20], outputs[25] = "", "a reference of 7 words", "something else"
-    write_hypotheses(file, lines, outputs, references)
+    write_hypotheses(file, lines, outputs, [references])
     with pytest.MonkeyPatch.context() as patch:
         pairs = Pairs({"source": lines, "target": references})
         patch.setattr("composer.viz.report.open_split", lambda *arguments: pairs)

@@ -1,0 +1,126 @@
+"""Pairs that are measured and trained on, sources that are their own targets: `check` and `train` say so."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from composer.data import text_files
+from composer.errors import DataError
+from composer.recipe.recipe import Recipe, load
+from composer.training.preflight import check_recipe
+from composer.training.train import train
+from tests.data.conftest import Make
+
+MODEL = {"encoder": ["rnn"], "decoder": ["rnn", "cross_attention"]}
+Texts = Callable[..., dict[str, str]]
+
+
+def numbered(*numbers: int) -> list[str]:
+    return [f"line number {number}" for number in numbers]
+
+
+def upper(*numbers: int) -> list[str]:
+    return [line.upper() for line in numbered(*numbers)]
+
+
+def overlaps(recipe: Recipe) -> list[tuple[str, str, str]]:
+    faults = check_recipe(recipe).warnings
+    return [(fault.path, fault.message, fault.hint) for fault in faults if fault.code == "overlap"]
+
+
+def test_check_and_train_count_test_pairs_that_are_trained_on(
+    make: Make, texts: Texts, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train_files = texts("train", source=numbered(*range(40)), target=upper(*range(40)))
+    test_files = texts("test", source=numbered(*range(35, 45)), target=upper(*range(35, 45)))
+    # the same sources with other targets are no leak of pairs
+    val_files = texts("val", source=numbered(*range(10)), target=upper(*range(1, 11)))
+    recipe = make({"parallel": {"train": train_files, "val": val_files, "test": test_files}}, MODEL)
+    ((path, message, hint),) = overlaps(recipe)
+    assert path == "data.parallel.test"
+    assert message == "5 of 10 pairs of test are trained on, too, which flatters the scores"
+    assert hint.startswith("remove them from the training pairs")
+    recipe.file.write_text(recipe.file.read_text() + "training: {max_steps: 1}\nlogging: {wandb: false}\n")
+    train(load(recipe.file), run=tmp_path / "run")
+    assert "5 of 10 pairs of test are trained on" in capsys.readouterr().out
+
+
+def test_of_a_sample_it_is_at_least_so_many(make: Make, texts: Texts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("composer.training.preflight.SAMPLED_PAIRS", 20)
+    files = {
+        name: texts(name, source=numbered(*rows), target=upper(*rows))
+        for name, rows in (("train", range(100)), ("val", range(200, 205)), ("test", range(8)))
+    }
+    ((_, message, _),) = overlaps(make({"parallel": files}, MODEL))
+    assert message.startswith("at least 8 of 8 pairs of test")
+
+
+def test_few_repeated_lines_and_blank_ones_are_usual(make: Make, texts: Texts) -> None:
+    rows = [*range(200), 0]
+    files = {
+        "train": texts("train", source=[*numbered(*rows), *[""] * 9], target=[*upper(*rows), *[""] * 9]),
+        "test": texts(
+            "test", source=[*numbered(*range(199, 320)), *[""] * 9], target=[*upper(*range(199, 320)), *[""] * 9]
+        ),
+    }
+    assert overlaps(make({"parallel": files}, MODEL)) == []
+    assert overlaps(make({"generate": {"copy": {"train": 5, "val": 5, "test": 5, "symbols": 2}}}, MODEL)) == []
+
+
+@pytest.mark.parametrize("kind", ["texts", "table"])
+def test_a_test_that_is_the_training_file_is_an_error(kind: str, make: Make, texts: Texts, tmp_path: Path) -> None:
+    files: dict[str, str] = texts("train", source=numbered(*range(9)), target=upper(*range(9)))
+    if kind == "table":
+        rows = (json.dumps({"a": f"x {number}", "b": f"y {number}"}) for number in range(9))
+        (tmp_path / "all.jsonl").write_text("\n".join(rows))
+        files = {"file": "all.jsonl", "source": "a", "target": "b"}
+    with pytest.raises(DataError) as refused:
+        check_recipe(make({"parallel": {"train": files, "test": dict(files)}}, MODEL))
+    (fault,) = refused.value.faults
+    assert fault.path == "data.parallel.test"
+    assert "these are the training pairs" in fault.message
+    # to validate on them is how one looks whether a model can learn them by heart
+    ((path, _, _),) = overlaps(make({"parallel": {"train": files, "val": dict(files)}}, MODEL))
+    assert path == "data.parallel.val"
+
+
+def test_a_source_that_is_the_target_is_a_warning(make: Make, texts: Texts) -> None:
+    texts("train", source=numbered(*range(9)))
+    ((path, message, _),) = overlaps(
+        make({"parallel": {"train": {"source": "train.source", "target": "train.source"}}}, MODEL)
+    )
+    assert path == "data.parallel.train"
+    assert "source and target of train are the same lines" in message
+
+
+@pytest.mark.parametrize("kind", ["texts", "table"])
+def test_of_files_with_repeated_pairs_the_fix_keeps_one_of_each(
+    kind: str, make: Make, texts: Texts, tmp_path: Path
+) -> None:
+    rows = [row // 2 for row in range(60)]
+    files: dict[str, str] = texts("my text", source=numbered(*rows), target=upper(*rows))
+    if kind == "table":
+        lines = ["a\tb", *(f"{one}\t{two}" for one, two in zip(numbered(*rows), upper(*rows), strict=True))]
+        (tmp_path / "all.tsv").write_text("".join(f"{line}\n" for line in lines))
+        files = {"file": "all.tsv", "source": "a", "target": "b"}
+    ((_, message, hint),) = overlaps(make({"parallel": {"train": files, "test": 10}}, MODEL))
+    assert "of 10 pairs of test are trained on" in message
+    subprocess.run(hint.split("`")[1], shell=True, check=True, cwd=tmp_path)
+    if kind == "table":
+        files["file"] += ".once"
+        assert (tmp_path / files["file"]).read_text().splitlines() == [lines[0], *lines[1::2]]
+    else:
+        once = {side: f"{name}.once" for side, name in files.items()}
+        assert (tmp_path / once["target"]).read_text().splitlines() == upper(*range(30))
+        assert overlaps(make({"parallel": {"train": once, "test": 10}}, MODEL)) == []
+
+
+def test_hashes_of_rows_tell_the_sides_apart() -> None:
+    rows = text_files.row_hashes(["a", "b", "", " "], ["b", "a", "", ""])
+    assert rows[0] != rows[1]
+    assert rows[2] == rows[3] == 0
