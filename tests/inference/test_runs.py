@@ -30,7 +30,14 @@ def test_a_blank_line_changes_no_other(gru: Path) -> None:
 
 def test_the_beam_can_be_set(gru: Path) -> None:
     run = open_run(gru, ["decoding.beam.length_penalty=1.5", "decoding.beam.max_length=9"])
-    settings = {"size": 3, "length_penalty": 1.5, "no_repeat_ngram": None, "max_length": 9, "max_ratio": 3.0}
+    settings = {
+        "size": 3,
+        "length_penalty": 1.5,
+        "no_repeat_ngram": None,
+        "precision": "float32",
+        "max_length": 9,
+        "max_ratio": 3.0,
+    }
     assert run.recipe.decoding == {"beam": settings}
     assert decoding_settings(run.recipe, 7)["beam"] == {**run.recipe.decoding["beam"], "size": 7}
 
@@ -38,7 +45,7 @@ def test_the_beam_can_be_set(gru: Path) -> None:
 def test_a_beam_in_place_of_another_decoder_keeps_what_fits(gru: Path) -> None:
     run = open_run(gru, ["decoding={sample: {max_length: 9, top_k: 4}}"])
     assert decoding_settings(run.recipe, 7) == {
-        "beam": {"no_repeat_ngram": None, "max_length": 9, "max_ratio": 3.0, "size": 7}
+        "beam": {"no_repeat_ngram": None, "precision": "float32", "max_length": 9, "max_ratio": 3.0, "size": 7}
     }
     assert run.translate(["eins"], beam=2)
 
