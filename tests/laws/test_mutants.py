@@ -11,6 +11,7 @@ from torch import Tensor
 from blocks.cgru import Cgru
 from blocks.conv import Conv
 from blocks.conv2d import Conv2d
+from blocks.core.attention import attention, open_empty_rows
 from blocks.core.contract import Block, Context, InitialState, NamedOutputs, Site, State
 from blocks.cross_attention import CrossAttention
 from blocks.discrete_stacks import DiscreteStacks
@@ -44,8 +45,8 @@ class CountsPaddingToo(Positions):
 
 
 class SeesTheFuture(SelfAttention):
-    def _near(self, mask: Tensor, length: int) -> Tensor:
-        return mask
+    def _attend(self, query: Tensor, pairs: Tensor, seen: Tensor, context: Context) -> Tensor:
+        return attention(query, *pairs.unbind(1), open_empty_rows(seen[:, None, None]), context)
 
 
 class ForgetsThePadding(SelfAttention):
@@ -61,6 +62,10 @@ class ReadsPadding(CrossAttention):
 
 class ReadsNothingWell(CrossAttention):
     """A softmax over no key at all."""
+
+    def start(self, x: Tensor, context: Context) -> State:
+        keys, values, _, place = super().start(x, context)
+        return keys, values, context.memories["encoder"].mask[:, None, None], place
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         y, _ = super().forward(x, state, context)
