@@ -236,8 +236,10 @@ def _idle_nulls(base: Node, own: Node, path: KeyPath = ()) -> Iterator[Fault]:
 
 def merge(base: Node, own: Node, path: KeyPath = ()) -> Node:
     """Return `own` laid over `base`: mappings key by key, lists and choices replaced whole, `null` removes."""
-    if not isinstance(base.value, dict) or not isinstance(own.value, dict) or path in REPLACED_WHOLE:
+    if not isinstance(base.value, dict) or not isinstance(own.value, dict):
         return own
+    if path in REPLACED_WHOLE:
+        return replace(own, replaced=base)
     merged = dict(base.value)
     if path == ("data",) and any(key in own.value and own.value[key].value is not None for key in DATA_SOURCES):
         merged = {key: node for key, node in merged.items() if key not in DATA_SOURCES}
@@ -247,6 +249,26 @@ def merge(base: Node, own: Node, path: KeyPath = ()) -> Node:
         else:
             merged[key] = merge(merged[key], node, (*path, key)) if key in merged else node
     return replace(own, value=merged)
+
+
+def lost_settings(root: Node) -> Iterator[Fault]:
+    """Yield a warning for each choice that is the base's too, and has there settings that are in force no longer."""
+    for choice in CHOICES.values():
+        own: Node | None = root
+        for step in choice.key:
+            own = own.value.get(step) if own is not None and isinstance(own.value, dict) else None
+        if own is None or own.replaced is None:
+            continue
+        for word, settings in own.value.items():
+            base = own.replaced.value.get(word)
+            if base is None or not isinstance(base.value, dict) or not isinstance(settings.value, dict | None):
+                continue
+            gone = {key: node for key, node in base.value.items() if key not in (settings.value or ())}
+            if gone:
+                listed = ", ".join(f"`{key}: {node.text}`" if node.text else f"`{key}`" for key, node in gone.items())
+                message = f"this replaces the whole of `{word}` in {base.place.file}:{base.place.line}, {listed} too"
+                hint = "write that here as well, or the values that it is to have"
+                yield fault_at(settings.place, "unused", format_path((*choice.key, word)), message, hint).as_warning()
 
 
 # ------------------------------------------------------------------------------------------- overrides

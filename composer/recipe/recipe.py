@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from composer.errors import Fault, KeyPath, Mark, RecipeError, RunError, fault_at, format_path
 from composer.recipe import schema_generator
 from composer.recipe.canonical_form import check_block_count, fill_defaults, fingerprints
-from composer.recipe.extends_and_overrides import apply_overrides, extend
+from composer.recipe.extends_and_overrides import apply_overrides, extend, lost_settings
 from composer.recipe.interpolation import escape, substitute, unused_variables
 from composer.recipe.metrics import SAMPLE, decodes_all
 from composer.recipe.registry import CHOICES
@@ -36,7 +36,7 @@ def load(
     rules = schema_generator.load()
     overridden = apply_overrides(extended, overrides, rules)
     recipe = from_node(file, substitute(overridden), rules, data_dir, extended if overrides else None)
-    return replace(recipe, warnings=_unused_variable_warnings(extended))
+    return replace(recipe, warnings=(*_unused_variable_warnings(extended), *lost_settings(extended)))
 
 
 def load_text(text: str, file: str | Path = "recipe.yaml", overrides: Sequence[str] = ()) -> Recipe:

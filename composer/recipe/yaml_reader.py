@@ -52,7 +52,8 @@ _WORDS: dict[str, bool | None] = {
 class Node:
     """A value with its source location. `value` is a scalar, a list of nodes or a dictionary of nodes.
 
-    `key` is the location of the key that leads to it, `text` a scalar as it was typed, `quoted` True if in quotes.
+    `key` is the location of the key that leads to it, `text` a scalar as it was typed, `quoted` True if in quotes;
+    `replaced` is the value of a base that it replaces whole.
     """
 
     value: Any
@@ -60,6 +61,7 @@ class Node:
     key: Mark | None = None
     text: str = ""
     quoted: bool = False
+    replaced: Node | None = None
 
     @property
     def place(self) -> Mark:

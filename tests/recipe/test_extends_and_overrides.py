@@ -451,3 +451,28 @@ def test_a_setting_of_what_is_chosen_needs_no_name(
     (tmp_path / "base.yaml").write_text(BASE, encoding="utf-8")
     explicit = load(tmp_path / "base.yaml", overrides).explicit
     assert {key: explicit[section][key] for key in value} == value
+
+
+@pytest.mark.parametrize(
+    ("own", "warning"),
+    [
+        ("decoding: {beam: {length_penalty: 1.0}}", ("10:12", "decoding.beam", "`beam` in {}:13, `size: 3` too")),
+        ("decoding: {beam: {size: 4}}", None),
+        ("decoding: {greedy: {max_length: 4}}", None),
+        ("data: {tokenizer: bpe}", None),
+        ("data: {tokenizer: {bpe: {joint: false}}}", ("10:20", "data.tokenizer.bpe", "{}:5, `size: 500` too")),
+        (
+            "training: {optimizer: {adam: {eps: 1e-6}}}",
+            ("10:24", "training.optimizer.adam", "`learning_rate: 0.1` too"),
+        ),
+    ],
+)
+def test_settings_that_a_choice_loses_by_being_chosen_again_are_named(
+    own: str, warning: tuple[str, str, str] | None, tmp_path: Path
+) -> None:
+    write(tmp_path, base=BASE, mine="recipe: 1\nextends: base.yaml" + "\n" * 8 + own)
+    warnings = load(tmp_path / "mine.yaml").warnings
+    assert [(f"{fault.line}:{fault.column}", fault.path) for fault in warnings] == ([warning[:2]] if warning else [])
+    if warning:
+        assert warning[2].format(tmp_path / "base.yaml") in warnings[0].message
+        assert warnings[0].severity == "warning"
