@@ -334,10 +334,10 @@ def _benchmark_script(words: list[str]) -> Path | None:
     match = re.search(r"benchmarks[./](\w+)", " ".join(words[:3]))
     if match is None:
         return None
-    script = ROOT / f"benchmarks/{match[1]}.py"
-    if not script.exists():
-        raise PageError(f"there is no {script.relative_to(ROOT)}")
-    return script
+    scripts = [ROOT / f"benchmarks/{match[1]}{end}" for end in (".py", "/__main__.py")]
+    if existing := [script for script in scripts if script.exists()]:
+        return existing[0]
+    raise PageError(f"there is no {scripts[0].relative_to(ROOT)}")
 
 
 def _check_script_options(script: Path, words: list[str]) -> None:

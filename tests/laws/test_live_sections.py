@@ -126,6 +126,11 @@ EXCEPTIONS = {
     "decoding.viterbi.max_ratio": "is for answers of more than 50 tokens, and the most probable ones here are shorter",
     "decoding.mbr.max_ratio": "is for samples of more than 50 tokens, and those here are shorter",
     **{
+        f"{section}decoding.{method}.precision": "gives tiny models the same answers: tests/inference/test_precision.py"
+        for section in ("", "training.validation_sample.")
+        for method in ("beam", "greedy", "sample", "mbr", "viterbi")
+    },
+    **{
         f"training.validation_sample.decoding.{key}": "is a key of `decoding`, where it is tried"
         for key in ("sample.max_ratio", "mbr.max_ratio", "viterbi.max_length", "viterbi.max_ratio")
     },
