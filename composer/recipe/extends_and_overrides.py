@@ -252,20 +252,23 @@ def merge(base: Node, own: Node, path: KeyPath = ()) -> Node:
 
 
 def lost_settings(root: Node) -> Iterator[Fault]:
-    """Yield a warning for each choice that is the base's too, and has there settings that are in force no longer."""
+    """Yield a warning for each choice of a recipe that is its base's too, with settings that are in force no longer.
+
+    Of two fragments in one list, the later is meant to win.
+    """
     for choice in CHOICES.values():
         own: Node | None = root
         for step in choice.key:
             own = own.value.get(step) if own is not None and isinstance(own.value, dict) else None
-        if own is None or own.replaced is None:
+        if own is None or own.replaced is None or own.place.file != root.mark.file:
             continue
         for word, settings in own.value.items():
             base = own.replaced.value.get(word)
             if base is None or not isinstance(base.value, dict) or not isinstance(settings.value, dict | None):
                 continue
-            gone = {key: node for key, node in base.value.items() if key not in (settings.value or ())}
-            if gone:
-                listed = ", ".join(f"`{key}: {node.text}`" if node.text else f"`{key}`" for key, node in gone.items())
+            lost = {key: node for key, node in base.value.items() if key not in (settings.value or ())}
+            if lost:
+                listed = ", ".join(f"`{key}: {node.text}`" if node.text else f"`{key}`" for key, node in lost.items())
                 message = f"this replaces the whole of `{word}` in {base.place.file}:{base.place.line}, {listed} too"
                 hint = "write that here as well, or the values that it is to have"
                 yield fault_at(settings.place, "unused", format_path((*choice.key, word)), message, hint).as_warning()
