@@ -31,7 +31,8 @@ def append(before: Tensor, new: Tensor, dim: int) -> Tensor:
 
     Room is written to once, so that whoever keeps `before` may go on from it again: then it is copied.
     """
-    if before.numel() < SMALL or torch.is_grad_enabled() or torch.compiler.is_compiling():
+    is_copied = before.numel() < SMALL or before.dtype is not new.dtype
+    if is_copied or torch.is_grad_enabled() or torch.compiler.is_compiling():
         return torch.cat((before, new), dim)
     length, total = before.shape[dim], before.shape[dim] + new.shape[dim]
     cache = getattr(before, "cache", None)

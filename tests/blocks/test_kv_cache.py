@@ -28,9 +28,9 @@ def test_appending_copies_nothing_until_the_room_is_full() -> None:
 @torch.inference_mode()
 def test_what_was_kept_is_gone_on_from_twice() -> None:
     first, one, two = torch.randn(3, 2, 1, 4)
-    kept = kv_cache.append(first, one, 1)
-    after, again = kv_cache.append(kept, one, 1), kv_cache.append(kept, two, 1)
-    assert torch.equal(kept, torch.cat((first, one), 1))
+    state = kv_cache.append(first, one, 1)
+    after, again = kv_cache.append(state, one, 1), kv_cache.append(state, two, 1)
+    assert torch.equal(state, torch.cat((first, one), 1))
     assert torch.equal(after, torch.cat((first, one, one), 1))
     assert torch.equal(again, torch.cat((first, one, two), 1))
 
@@ -51,3 +51,14 @@ def test_gradients_flow_through_copies() -> None:
     before, new = torch.randn(1, 2, requires_grad=True), torch.randn(1, 1)
     kv_cache.append(kv_cache.append(before, new, 1), new, 1).sum().backward()
     assert torch.equal(before.grad if isinstance(before.grad, Tensor) else new, torch.ones(1, 2))
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("types", [(torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32)])
+def test_other_types_are_promoted_as_torch_does(types: tuple[torch.dtype, torch.dtype]) -> None:
+    """Under autocast a state may begin in one type and go on in another."""
+    before, new = (torch.randn(2, 3).to(kind) for kind in types)
+    grown = kv_cache.append(kv_cache.append(before, before, 1), new, 1)
+    expected = torch.cat((before, before, new), 1)
+    assert grown.dtype is expected.dtype
+    assert torch.equal(grown, expected)

@@ -111,13 +111,13 @@ def test_files_are_evaluated_as_a_split_is(gru: Path, tmp_path: Path) -> None:
 def test_a_long_evaluation_counts_its_lines(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "DECODING_SECONDS", 0.0)
     monkeypatch.setattr(decode, "MAX_ROWS", 8)
-    said: list[str] = []
-    evaluate(gru, say=said.append)
-    assert said[0] == f"decoded 8 of {len(lines(gru, 'test.0'))} lines"
+    messages: list[str] = []
+    evaluate(gru, say=messages.append)
+    assert messages[0] == f"decoded 8 of {len(lines(gru, 'test.0'))} lines"
     monkeypatch.setattr(evaluation, "DECODING_SECONDS", 60.0)
-    count = len(said)
-    evaluate(gru, say=said.append)
-    assert len(said) == count
+    count = len(messages)
+    evaluate(gru, say=messages.append)
+    assert len(messages) == count
 
 
 def test_a_line_may_have_several_references(gru: Path, tmp_path: Path) -> None:

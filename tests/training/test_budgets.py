@@ -176,9 +176,9 @@ def test_a_finished_run_is_finished_without_its_override(tiny: Tiny, tmp_path: P
     record = train(tiny("training.max_steps=6"), tmp_path / "run").record
     printed()
     assert train(tiny(), tmp_path / "run", resume=True).record == record
-    said = printed()
-    assert "has already finished" in said
-    assert "a larger budget continues it, such as `--resume training.max_steps=12`" in said
+    lines = printed()
+    assert "has already finished" in lines
+    assert "a larger budget continues it, such as `--resume training.max_steps=12`" in lines
     assert RunDir(tmp_path / "run").read() == record
 
 

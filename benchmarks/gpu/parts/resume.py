@@ -19,9 +19,9 @@ def run(case: str, settings: Settings) -> Outcome:
     precision = [f"training.precision={PRECISIONS[case]}"]
     half = (SMALL_STEPS if settings.small else STEPS) // 2
     with tempfile.TemporaryDirectory() as folder:
-        whole, killed = Path(folder, "whole"), Path(folder, "killed")
-        train(command(whole, settings, more=precision), whole)
+        unbroken, killed = Path(folder, "unbroken"), Path(folder, "killed")
+        train(command(unbroken, settings, more=precision), unbroken)
         train(command(killed, settings, more=precision), killed, kill_at=half)
         train(command(killed, settings, more=precision), killed)
-        faults = differences(whole, killed)
+        faults = differences(unbroken, killed)
     return Outcome(FAILED if faults else OK, "; ".join(faults) or f"killed after step {half}, identical")
