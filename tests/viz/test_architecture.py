@@ -363,8 +363,10 @@ def test_colours_are_those_of_the_families_and_texts_can_be_read_on_them(tmp_pat
     assert families <= set(re.findall(r"\.architecture (?:\.family)?\.([\w-]+) \{ fill: var", picture))
     root = ElementTree.fromstring(picture)
     legend = [text.text for text in root.iter(f"{SVG}text") if text.text in families]
-    families = [item.get("class", "").split()[-1] for item in root.iter(f"{SVG}rect") if "family" in item.get("class", "")]
-    assert legend == list(dict.fromkeys(families)) != []
+    colours = [
+        item.get("class", "").split()[-1] for item in root.iter(f"{SVG}rect") if "family" in item.get("class", "")
+    ]
+    assert legend == list(dict.fromkeys(colours)) != []
     light, dark = (dict(re.findall(r"--([\w-]+): (#\w{6})", part)) for part in picture.split("@media")[:2])
     assert light.keys() == dark.keys()
     for colors in (light, dark):
