@@ -24,11 +24,14 @@ def sinusoids(length: int, width: int) -> Tensor:
 
 
 class Attention(nn.Module):
-    """Multi-head attention with separate entry points for keys and values and for queries."""
+    """Multi-head attention with separate entry points for keys and values and for queries.
 
-    def __init__(self, width: int, heads: int) -> None:
+    `dropout` is of attention weights.
+    """
+
+    def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.dropout = heads, dropout
         self.query, self.pair, self.merge = (
             nn.Linear(width, width),
             nn.Linear(width, 2 * width),
@@ -45,7 +48,8 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
-        y = F.scaled_dot_product_attention(self.split(self.query(x)), keys, values, attn_mask=mask, is_causal=causal)
+        query, dropout = self.split(self.query(x)), self.dropout if self.training else 0.0
+        y = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal)
         return self.merge(y.transpose(1, 2).flatten(2))
 
 
@@ -60,18 +64,19 @@ class SeparateAttention(Attention):
             mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=x.device).tril()
         if mask is not None:
             scores = scores.masked_fill(~mask, -torch.inf)
-        return self.merge((scores.softmax(-1).to(values.dtype) @ values).transpose(1, 2).flatten(2))
+        weights = F.dropout(scores.softmax(-1).to(values.dtype), self.dropout, self.training)
+        return self.merge((weights @ values).transpose(1, 2).flatten(2))
 
 
 class Layer(nn.Module):
     """Pre-norm Transformer layer: self-attention, cross-attention in a decoder, feed-forward."""
 
     def __init__(
-        self, width: int, heads: int, hidden: int, dropout: float, decoder: bool, attention: type[Attention] = Attention
+        self, width: int, heads: int, hidden: int, dropout: float, cross: Attention | None, attention: type[Attention]
     ) -> None:
         super().__init__()
         self.attention, self.norm = attention(width, heads), nn.LayerNorm(width)
-        self.cross, self.cross_norm = (attention(width, heads), nn.LayerNorm(width)) if decoder else (None, None)
+        self.cross, self.cross_norm = cross, None if cross is None else nn.LayerNorm(width)
         self.feed_forward = nn.Sequential(
             nn.LayerNorm(width), nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, width)
         )
@@ -115,6 +120,7 @@ class Transformer(nn.Module):
         layers: int = 3,
         dropout: float = 0.2,
         attention: type[Attention] = Attention,
+        cross_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.scale = math.sqrt(width)
@@ -122,8 +128,9 @@ class Transformer(nn.Module):
         nn.init.normal_(self.embedding.weight, std=width**-0.5)
         self.register_buffer("positions", sinusoids(512, width), persistent=False)
         sizes = (width, heads, hidden, dropout)
-        self.encoder = nn.ModuleList(Layer(*sizes, False, attention) for _ in range(layers))
-        self.decoder = nn.ModuleList(Layer(*sizes, True, attention) for _ in range(layers))
+        self.encoder = nn.ModuleList(Layer(*sizes, None, attention) for _ in range(layers))
+        crosses = [attention(width, heads, cross_dropout) for _ in range(layers)]
+        self.decoder = nn.ModuleList(Layer(*sizes, cross, attention) for cross in crosses)
         self.encoder_norm, self.decoder_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         self.dropout = nn.Dropout(dropout)
@@ -163,7 +170,13 @@ class GRU(nn.Module):
     """The plain PyTorch equivalent of `recipes/multi30k/gru_attention.yaml`."""
 
     def __init__(
-        self, vocabulary: int, width: int = 256, heads: int = 4, hidden: int = 1024, dropout: float = 0.2
+        self,
+        vocabulary: int,
+        width: int = 256,
+        heads: int = 4,
+        hidden: int = 1024,
+        dropout: float = 0.2,
+        cross_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.scale = math.sqrt(width)
@@ -175,7 +188,7 @@ class GRU(nn.Module):
         self.encoder_norm, self.middle_norm, self.decoder_norm = (nn.LayerNorm(width) for _ in range(3))
         self.initial = nn.Linear(width, width)
         self.state, self.second = nn.GRU(width, width, batch_first=True), nn.GRU(width, width, batch_first=True)
-        self.cross = Attention(width, heads)
+        self.cross = Attention(width, heads, cross_dropout)
         self.expand, self.contract = nn.Linear(width, hidden), nn.Linear(hidden, width)
         self.dropout = nn.Dropout(dropout)
 
