@@ -9,7 +9,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from composer.errors import ComposerError, Fault, RunError, did_you_mean
 from composer.recipe import schema_generator
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     AnyRecipe = Recipe | RecipeObjectRoot | str | Path
     """A recipe, the objects of one, or its file."""
-    AnyRun = Run | str | Path
+    AnyRun: TypeAlias = Run | str | Path
     """A run that was opened, or its folder."""
 
 

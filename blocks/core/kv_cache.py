@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-ROOM = 32
-"""Positions, at least, for which a cache has room when it is allocated."""
+ROOM = 16
+"""Positions by which a cache grows; each step reads all of it anyway, so a copy every so many steps is cheap."""
 SMALL = 1 << 15
 """Numbers below which a copy costs less than to find the room for them."""
 
@@ -14,10 +14,8 @@ SMALL = 1 << 15
 class Cache:
     """Memory behind a tensor, longer than that along one dimension; `used` is how much of it some tensor shows."""
 
-    def __init__(self, before: Tensor, dim: int, length: int) -> None:
-        shape = [*before.shape]
-        shape[dim] = length
-        self.memory, self.dim, self.used = before.new_empty(shape), dim, before.shape[dim]
+    def __init__(self, memory: Tensor, dim: int, used: int) -> None:
+        self.memory, self.dim, self.used = memory, dim, used
 
     def first(self, length: int) -> Tensor:
         """Return a view of the first `length` positions, which knows the cache."""
@@ -37,7 +35,9 @@ def append(before: Tensor, new: Tensor, dim: int) -> Tensor:
     length, total = before.shape[dim], before.shape[dim] + new.shape[dim]
     cache = getattr(before, "cache", None)
     if cache is None or cache.used != length or total > cache.memory.shape[dim]:
-        cache = Cache(before, dim, max(ROOM, 2 * total))
+        shape = [*before.shape]
+        shape[dim] = (total // ROOM + 1) * ROOM
+        cache = Cache(before.new_empty(shape), dim, length)
         cache.first(length).copy_(before)
     cache.memory.narrow(dim, length, new.shape[dim]).copy_(new)
     cache.used = total
@@ -49,8 +49,6 @@ def take_rows(leaf: Tensor, rows: Tensor) -> Tensor:
     cache = getattr(leaf, "cache", None)
     if cache is None or torch.is_grad_enabled():
         return leaf.index_select(0, rows)
-    length, size = leaf.shape[cache.dim], cache.memory.shape[cache.dim]
-    copy = Cache(leaf[:1].expand(len(rows), *leaf.shape[1:]), cache.dim, size if length < size else 2 * size)
-    view = copy.first(length)
-    torch.index_select(leaf, 0, rows, out=view)
-    return view
+    # the room as well: rows without gaps between them are copied many times faster
+    length = leaf.shape[cache.dim]
+    return Cache(cache.memory.index_select(0, rows), cache.dim, length).first(length)

@@ -908,6 +908,8 @@ class Beam(Decoder, word="beam"):
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
     precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
         faster; default 'float32'.
+    compile: compile the step of one token to machine code when it first decodes; it is cached for the next time;
+        default False.
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
         3.0.
@@ -916,6 +918,7 @@ class Beam(Decoder, word="beam"):
     length_penalty: float | Var | Unset = UNSET
     no_repeat_ngram: int | Var | Unset | None = UNSET
     precision: Literal["float32", "bfloat16", "int8"] | Var | Unset = UNSET
+    compile: bool | Var | Unset = UNSET
     max_length: int | Var | Unset = UNSET
     max_ratio: float | Var | Unset = UNSET
 
@@ -927,12 +930,15 @@ class Greedy(Decoder, word="greedy"):
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
     precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
         faster; default 'float32'.
+    compile: compile the step of one token to machine code when it first decodes; it is cached for the next time;
+        default False.
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
         3.0.
     """
     no_repeat_ngram: int | Var | Unset | None = field(default=UNSET, kw_only=False)
     precision: Literal["float32", "bfloat16", "int8"] | Var | Unset = UNSET
+    compile: bool | Var | Unset = UNSET
     max_length: int | Var | Unset = UNSET
     max_ratio: float | Var | Unset = UNSET
 
@@ -951,6 +957,8 @@ class Mbr(Decoder, word="mbr"):
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
     precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
         faster; default 'float32'.
+    compile: compile the step of one token to machine code when it first decodes; it is cached for the next time;
+        default False.
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
         3.0.
@@ -962,6 +970,7 @@ class Mbr(Decoder, word="mbr"):
     seed: int | Var | Unset = UNSET
     no_repeat_ngram: int | Var | Unset | None = UNSET
     precision: Literal["float32", "bfloat16", "int8"] | Var | Unset = UNSET
+    compile: bool | Var | Unset = UNSET
     max_length: int | Var | Unset = UNSET
     max_ratio: float | Var | Unset = UNSET
 
@@ -977,6 +986,8 @@ class Sample(Decoder, word="sample"):
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
     precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
         faster; default 'float32'.
+    compile: compile the step of one token to machine code when it first decodes; it is cached for the next time;
+        default False.
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
         3.0.
@@ -987,6 +998,7 @@ class Sample(Decoder, word="sample"):
     seed: int | Var | Unset = UNSET
     no_repeat_ngram: int | Var | Unset | None = UNSET
     precision: Literal["float32", "bfloat16", "int8"] | Var | Unset = UNSET
+    compile: bool | Var | Unset = UNSET
     max_length: int | Var | Unset = UNSET
     max_ratio: float | Var | Unset = UNSET
 

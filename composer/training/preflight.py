@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from composer.data.sampler import TrainBatchSampler
 from composer.data.sources import DataSource, find_hub_folder, generate_pairs, is_endless, source_names, task_settings
 from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
 from composer.evaluation import tokenizer_faults
-from composer.model.builder import RecordingBuilder
+from composer.model.builder import RecordingBuilder, build, vocabulary_bounds
 from composer.model.encoder_decoder import example_ids, example_sources
 from composer.model.planner import TOKENS, Plan, plan
 from composer.model.weights import available_memory
@@ -193,7 +193,7 @@ def script_warnings(recipe: Recipe, sample: DryRun) -> Iterator[Fault]:
 def machine_faults(recipe: Recipe, planned: Plan, sample: DryRun | None) -> list[Fault]:
     """Return why a recipe does not train on this machine: its memory, its devices, their precision, its packages."""
     faults = size_faults(memory_fault, recipe, planned, sample)
-    faults += [*tokenizer_faults(recipe), *int8_faults(recipe)]
+    faults += [*tokenizer_faults(recipe), *int8_faults(recipe), *compile_faults(recipe)]
     shown = ("enable_progress_bar", "enable_model_summary", "log_every_n_steps", "timeout_minutes")
     machine = {*recipe.explicit.get("trainer", {})} - {*shown} or "precision" in recipe.explicit.get("training", {})
     if machine:
@@ -216,6 +216,20 @@ def int8_faults(recipe: Recipe) -> Iterator[Fault]:
     if settings["precision"] == "int8" and torch.cuda.is_available() and recipe.trainer["accelerator"] != "cpu":
         message, hint = "a GPU decodes in `float32` or `bfloat16`", "write `precision: bfloat16`"
         yield recipe.fault("conflict", ("decoding", method, "precision"), message, hint)
+
+
+def compile_faults(recipe: Recipe) -> Iterator[Fault]:
+    """Yield the fault of a decoding step to be compiled that cannot be: of this model, or without a compiler."""
+    sections: dict[KeyPath, Mapping[str, Any]] = {("decoding",): recipe.decoding}
+    sections[("training", "validation_sample", "decoding")] = recipe.training["validation_sample"]["decoding"]
+    for path, decoding in sections.items():
+        ((method, settings),) = decoding.items()
+        if not settings.get("compile"):
+            continue
+        from composer.inference.compiled_step import compilation_problem  # late: it imports PyTorch's compiler
+
+        if problem := compilation_problem(lambda: build(recipe, vocabulary_bounds(recipe))):
+            yield recipe.fault("conflict", (*path, method, "compile"), problem, "remove `compile`")
 
 
 def size_faults(

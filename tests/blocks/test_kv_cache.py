@@ -22,7 +22,7 @@ def test_appending_copies_nothing_until_the_room_is_full() -> None:
         grown = kv_cache.append(grown, piece, 2)
         places.add(grown.data_ptr())
     assert torch.equal(grown, torch.cat(pieces, 2))
-    assert len(places) == 3  # of 32, 66 and 134 positions
+    assert len(places) == 7  # of 16, 32, ... and 112 positions
 
 
 @torch.inference_mode()

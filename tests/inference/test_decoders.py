@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from blocks.core.contract import Count, Positive
 from composer.errors import RunError
 from composer.inference.decode import decode_all
-from composer.inference.decoders import DECODERS, Hypothesis, Search, decoder, prefill
+from composer.inference.decoders import (
+    DECODERS,
+    Hypothesis,
+    Search,
+    beam_search,
+    decoder,
+    prefill,
+)
 from composer.model.encoder_decoder import EOS
 from composer.recipe.registry import CHOICES
 from composer.recipe.schema_generator import choice_schema
@@ -53,3 +61,12 @@ def test_the_method_decodes_and_is_checked_by_its_traits() -> None:
         decode_all([model], {"source": [[5]]}, {"first_token": {}})
     with pytest.raises(RunError, match="`first_token` finds one answer, and 3 are requested"):
         decode_all([stateless], {"source": [[5]]}, {"first_token": {}}, n_best=3)
+
+
+@pytest.mark.parametrize(("vocabulary", "count"), [(8000, 1), (8000, 5), (8010, 5), (700, 5), (90, 2)])
+def test_the_largest_numbers_are_those_of_topk(vocabulary: int, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(beam_search, "LARGE", 0)
+    numbers = torch.randn(20, vocabulary + 3)[:, 3:]
+    numbers[::2, -4:] += 9  # what is behind the last block
+    for ours, expected in zip(beam_search.top_k(numbers, count), numbers.topk(count), strict=True):
+        assert torch.equal(ours, expected)

@@ -156,6 +156,8 @@ DEAD = [
         "training.seed=1",
     ),
     Dead("decoding.greedy.no_repeat_ngram", [1, 2], LENGTH, "training.seed=1"),
+    Dead("decoding.greedy.compile", [False, True], LENGTH, "decoding.greedy.precision=float32"),
+    Dead("decoding.greedy.compile", [False, True], "decoding.greedy.precision=int8", "training.seed=1"),
     Dead(
         "decoding.beam.length_penalty",
         [0.0, 4.0],

@@ -63,14 +63,21 @@ class Search(NamedTuple):
     sizes: LengthConstraint | None = None  # of models that make room for their answer
     to_texts: ToTexts = join_ids
     no_repeat_ngram: int | None = None  # length of n-grams that an answer has once at most
+    steps: Sequence[Step] = ()  # of one token, of each model
 
     @property
     def device(self) -> torch.device:
         return self.models[0].device
 
-    def using(self, precision: Precision, no_repeat_ngram: int | None = None) -> Search:
-        """Return the search with models in a precision, for answers in which no n-gram of this length repeats."""
-        return self._replace(models=in_precision(self.models, precision), no_repeat_ngram=no_repeat_ngram)
+    def using(self, precision: Precision, compile: bool = False, no_repeat_ngram: int | None = None) -> Search:
+        """Return the search in a precision, compiled or not, for answers in which no n-gram of this length repeats."""
+        models = in_precision(self.models, precision)
+        steps: list[Step] = [model.step for model in models]
+        if compile and precision != "int8":  # which chooses by the number of rows, as a graph cannot
+            from composer.inference.compiled_step import compiled_step  # late: it imports PyTorch's compiler
+
+            steps = [compiled_step(model) for model in models]
+        return self._replace(models=models, no_repeat_ngram=no_repeat_ngram, steps=steps)
 
     def limits(self, max_length: int, max_ratio: float) -> Tensor:
         """Return the maximum tokens of each row's answer, eos counted, a forced prefix not. -> (B,)"""
@@ -87,6 +94,10 @@ class Search(NamedTuple):
     def prefix_lengths(self) -> Tensor:
         """Return the number of forced tokens. -> (B,)"""
         return torch.tensor([len(prefix) for prefix in self.prefixes], device=self.device)
+
+
+Step = Callable[[Tensor, State, Mapping[str, Output]], tuple[Tensor, State]]
+"""`EncoderDecoder.step`: ids (R, T), a state and what the encoders left -> logits (R, T, V), the state after them."""
 
 
 class DecoderState(NamedTuple):
@@ -126,7 +137,7 @@ def prefill(search: Search) -> tuple[Tensor, DecoderState, Tensor]:
     longest = max(len(prefix) for prefix in search.prefixes)
     rows = [[BOS, *prefix, *[PAD] * (longest - len(prefix))] for prefix in search.prefixes]
     ids = torch.tensor(rows, dtype=torch.long, device=search.device)  # (B, P + 1)
-    logits, position = run_step(search.models, ids, position)  # (B, P + 1, V)
+    logits, position = run_step([model.step for model in search.models], ids, position)  # (B, P + 1, V)
     prefix_log_p = (logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0] * (ids[:, 1:] != PAD)).sum(1)
     last = logits[torch.arange(batch, device=search.device), search.prefix_lengths()]  # (B, V)
     position = position._replace(unchanged={id(leaf): leaf for leaf in state_leaves(position.states)})
@@ -140,19 +151,19 @@ def advance(search: Search, tokens: Tensor, position: DecoderState) -> tuple[Ten
     """Run one step. tokens: (R,) the last token of each row. -> log p of the next, see `token_log_probs`; state"""
     history = None if position.history is None else torch.cat((position.history, tokens[:, None]), 1)
     position = position._replace(length=position.length + 1, history=history)
-    logits, position = run_step(search.models, tokens[:, None], position)
+    logits, position = run_step(search.steps, tokens[:, None], position)
     return token_log_probs(search, logits[:, -1], position), position
 
 
-def run_step(models: Sequence[EncoderDecoder], ids: Tensor, position: DecoderState) -> tuple[Tensor, DecoderState]:
+def run_step(steps: Sequence[Step], ids: Tensor, position: DecoderState) -> tuple[Tensor, DecoderState]:
     """Run all models over the same positions. ids: (R, T) -> logits, or the ensemble's log p, (R, T, V)"""
-    inputs = zip(models, position.states, position.memories, strict=True)
-    steps = [model.step(ids, state, memories) for model, state, memories in inputs]
-    position = position._replace(states=tuple(state for _, state in steps))
-    if len(steps) == 1:
-        return steps[0][0].float(), position
-    votes = torch.stack([logits.float().log_softmax(-1) for logits, _ in steps])  # (models, R, T, V)
-    return votes.logsumexp(0) - math.log(len(steps)), position
+    inputs = zip(steps, position.states, position.memories, strict=True)
+    results = [step(ids, state, memories) for step, state, memories in inputs]
+    position = position._replace(states=tuple(state for _, state in results))
+    if len(results) == 1:
+        return results[0][0].float(), position
+    votes = torch.stack([logits.float().log_softmax(-1) for logits, _ in results])  # (models, R, T, V)
+    return votes.logsumexp(0) - math.log(len(results)), position
 
 
 def token_log_probs(search: Search, logits: Tensor, position: DecoderState) -> Tensor:
@@ -304,6 +315,8 @@ NO_REPEAT = "no n-gram of this many tokens occurs twice in an answer, its forced
 NoRepeatNgram = Annotated[Count | None, NO_REPEAT]
 PRECISION = "what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them faster"
 DecodingPrecision = Annotated[Precision, PRECISION]
+COMPILE = "compile the step of one token to machine code when it first decodes; it is cached for the next time"
+Compile = Annotated[bool, COMPILE]
 """Settings that several decoding methods have."""
 Decode = Callable[..., list[list[Hypothesis]]]
 """From a `Search` and settings, keyword-only, to the n best hypotheses of each row."""

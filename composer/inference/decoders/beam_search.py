@@ -11,6 +11,7 @@ from blocks.core.contract import Bounds, NonNegative
 from composer.errors import RunError
 from composer.inference.decoders import (
     COMPACT_BELOW,
+    Compile,
     DecodingPrecision,
     Hypothesis,
     MaxLength,
@@ -35,6 +36,7 @@ def beam(
     length_penalty: NonNegative = 0.6,
     no_repeat_ngram: NoRepeatNgram = None,
     precision: DecodingPrecision = "float32",
+    compile: Compile = False,
     max_length: MaxLength = 512,
     max_ratio: MaxRatio = 3.0,
 ) -> list[list[Hypothesis]]:
@@ -51,7 +53,7 @@ def beam(
     """
     if search.n_best > size:
         raise RunError.of(f"a beam of {size} has no {search.n_best} best answers", f"write `--beam {search.n_best}`")
-    search = search.using(precision, no_repeat_ngram)
+    search = search.using(precision, compile, no_repeat_ngram)
     log_p, position, prefix_log_p = prefill(search)
     beams = initial_beams(search, prefix_log_p, search.limits(max_length, max_ratio), size)
     layout = Layout.of(torch.ones_like(beams.num_open), size)
@@ -155,7 +157,7 @@ def top_candidates(beams: Beams, layout: Layout, log_p: Tensor) -> tuple[Tensor,
     """
     batch, size = beams.score.shape
     count = min(size, log_p.shape[1])  # more continuations of one hypothesis cannot be among the best
-    gain, chosen = log_p.max(-1, keepdim=True) if count == 1 else log_p.topk(count)  # (R, count)
+    gain, chosen = top_k(log_p, count)  # (R, count)
     total = beams.score.flatten()[layout.slots, None] + gain  # (R, count)
     grid = total.new_full((batch * size, count), -torch.inf).index_copy(0, layout.slots, total)  # (B K, count)
     words = chosen.new_zeros(batch * size, count).index_copy(0, layout.slots, chosen)  # (B K, count)
@@ -163,6 +165,27 @@ def top_candidates(beams: Beams, layout: Layout, log_p: Tensor) -> tuple[Tensor,
     full = torch.arange(size, device=score.device) >= beams.num_open[:, None]  # (B, K)
     tokens = words.view(batch, -1).gather(1, index) + EOS  # (B, K)
     return score.masked_fill(full, -torch.inf), index.div(count, rounding_mode="floor"), tokens
+
+
+BLOCK, LARGE = 64, 1 << 17
+"""Columns of which `top_k` takes the maximum first, where there are so many numbers that it is worth it."""
+
+
+def top_k(log_p: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the `count` largest numbers of each row, and their columns; `topk` reads a large vocabulary more slowly.
+
+    The largest are in the `count` blocks with the largest maxima, or behind the last whole block. log_p: (R, V)
+    """
+    blocks = log_p.shape[1] // BLOCK
+    if log_p.numel() < LARGE or blocks <= 2 * count:
+        return log_p.max(-1, keepdim=True) if count == 1 else log_p.topk(count)
+    blocked, rest = log_p[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK)), log_p[:, blocks * BLOCK :]
+    chosen = blocked.amax(-1).topk(count)[1]  # (R, count)
+    best = blocked.gather(1, chosen[..., None].expand(-1, -1, BLOCK)).flatten(1)  # (R, count * BLOCK)
+    values, places = torch.cat((best, rest), 1).topk(count)  # (R, count)
+    block = chosen.gather(1, (places // BLOCK).clamp(max=count - 1))  # (R, count)
+    behind = places - count * BLOCK + blocks * BLOCK  # the column, of what is behind the last whole block
+    return values, torch.where(places < count * BLOCK, block * BLOCK + places % BLOCK, behind)
 
 
 def gather_ids(ids: Tensor, order: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from blocks.core.contract import Bounds, Count, Positive, PositiveProportion
 from composer.errors import RunError
 from composer.inference.decoders import (
     COMPACT_BELOW,
+    Compile,
     DecodingPrecision,
     Hypothesis,
     MaxLength,
@@ -25,7 +26,7 @@ from composer.inference.decoders import (
     prefill,
     reorder_state,
 )
-from composer.inference.decoders.beam_search import MAX_BEAM
+from composer.inference.decoders.beam_search import MAX_BEAM, top_k
 from composer.model.encoder_decoder import EOS
 from composer.recipe.metrics import METRICS
 
@@ -43,12 +44,13 @@ def greedy(
     *,
     no_repeat_ngram: NoRepeatNgram = None,
     precision: DecodingPrecision = "float32",
+    compile: Compile = False,
     max_length: MaxLength = 512,
     max_ratio: MaxRatio = 3.0,
 ) -> list[list[Hypothesis]]:
     """Greedy search: choose the most probable token at every position."""
-    search, limits = search.using(precision, no_repeat_ngram), search.limits(max_length, max_ratio)  # (B,)
-    return [[finished] for finished in decode_single(search, lambda log_p, _, __: log_p.argmax(-1), limits, 1)]
+    search, limits = search.using(precision, compile, no_repeat_ngram), search.limits(max_length, max_ratio)  # (B,)
+    return [[finished] for finished in decode_single(search, lambda log_p, _, __: top_k(log_p, 1)[1][:, 0], limits, 1)]
 
 
 @decoder()
@@ -61,6 +63,7 @@ def sample(
     seed: Seed = 1,
     no_repeat_ngram: NoRepeatNgram = None,
     precision: DecodingPrecision = "float32",
+    compile: Compile = False,
     max_length: MaxLength = 512,
     max_ratio: MaxRatio = 3.0,
 ) -> list[list[Hypothesis]]:
@@ -69,7 +72,7 @@ def sample(
     Settings:
         top_k: draw among this many most probable tokens only (Fan et al. 2018)
     """
-    search, limits = search.using(precision, no_repeat_ngram), search.limits(max_length, max_ratio)
+    search, limits = search.using(precision, compile, no_repeat_ngram), search.limits(max_length, max_ratio)
     uniforms = uniform_draws(search, seed, int(limits.max()))  # (B N, L)
 
     def choose(log_p: Tensor, step: int, places: Tensor) -> Tensor:
@@ -182,6 +185,7 @@ def mbr(
     seed: Seed = 1,
     no_repeat_ngram: NoRepeatNgram = None,
     precision: DecodingPrecision = "float32",
+    compile: Compile = False,
     max_length: MaxLength = 512,
     max_ratio: MaxRatio = 3.0,
 ) -> list[list[Hypothesis]]:

@@ -1,0 +1,332 @@
+"""A decoding step as machine code: exported, compiled by AOTInductor, and cached on disk for the next process.
+
+What is compiled is the step of one token, for any number of rows, source length and positions so far. The weights stay
+the model's own. The cache, `compiled` in that of recipes, is one user's: a run folder never has code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import io
+import json
+import os
+import pickle
+import platform
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch._inductor.cpp_builder import get_cpp_compiler
+from torch._inductor.exc import InvalidCxxCompiler
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from blocks.core.contract import Block, Output, State
+from composer.errors import RunError
+from composer.inference.decoders import Step
+from composer.model.encoder_decoder import BOS, EncoderDecoder, example_ids, example_sources
+from composer.recipe import registry
+from composer.recipe.cache import cache_dir
+
+Memories = Mapping[str, Output]
+Inputs: TypeAlias = "tuple[Tensor, list[Tensor], list[State]]"
+"""What the compiled code takes: ids (R, 1), the leaves of the state, the memories that are read."""
+Dims = Sequence[Sequence[int]]
+"""Some of the dimensions of each tensor of some inputs."""
+
+SIZES = (3, 14, 6), (5, 9, 7), (7, 12, 10)
+"""Rows, source tokens and positions so far of examples, which show what dimensions vary and which vary together."""
+LARGEST = 1 << 30
+INDUCTOR = {"aot_inductor.package_constants_in_so": False, "aot_inductor.check_lowerbound": False}
+"""The model's own weights are used, and the sizes are not what they are in the examples."""
+
+_compiled: WeakKeyDictionary[EncoderDecoder, CompiledStep] = WeakKeyDictionary()
+
+
+def compiled_step(model: EncoderDecoder) -> Step:
+    """Return the step of one token of a model, compiled; the first call compiles it where the cache has none.
+
+    It raises RunError where there is no C++ compiler, or where the step cannot be exported.
+    """
+    addresses = [tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())]
+    step = _compiled.get(model)
+    if step is None or step.addresses != addresses:
+        step = _compiled[model] = CompiledStep(addresses)
+    return lambda ids, state, memories: step(model, ids, state, memories)
+
+
+class CompiledStep:
+    """The compiled step of one model, whose tensors are at `addresses`; its first call loads it."""
+
+    def __init__(self, addresses: Sequence[int]) -> None:
+        self.addresses = addresses
+        self.interface: Interface | None = None
+        self.code: Code | None = None
+
+    def __call__(self, model: EncoderDecoder, ids: Tensor, state: State, memories: Memories) -> tuple[Tensor, State]:
+        if self.interface is None or self.code is None:
+            self.interface, logits, after = Interface.observe(model, ids, state, memories)
+            self.code = load_or_compile(StepModule(model, self.interface, state))
+            return logits, after
+        inputs = self.interface.inputs(ids, state, memories)
+        if not self.code.accepts(inputs):
+            return model.step(ids, state, memories)
+        logits, made = self.code.package(*inputs)
+        leaves, layout = pytree.tree_flatten(state)
+        for place, leaf in zip(self.interface.changed, made, strict=True):
+            leaves[place] = leaf
+        return logits, pytree.tree_unflatten(leaves, layout)
+
+
+class Interface(NamedTuple):
+    """What of a step's inputs and outputs is for the compiled code."""
+
+    read: tuple[str, ...]  # names of the memories that a step reads
+    changed: tuple[int, ...]  # leaves of the state that a step makes anew; the others it hands on
+
+    @classmethod
+    def observe(
+        cls, model: EncoderDecoder, ids: Tensor, state: State, memories: Memories
+    ) -> tuple[Interface, Tensor, State]:
+        """Run a step and see what it does. -> interface, logits, state"""
+        recorder = ReadRecorder(memories)
+        logits, after = model.step(ids, state, recorder)
+        pairs = zip(pytree.tree_leaves(state), pytree.tree_leaves(after), strict=True)
+        changed = tuple(place for place, (old, new) in enumerate(pairs) if old is not new)
+        return cls(tuple(dict.fromkeys(recorder.names)), changed), logits, after
+
+    def inputs(self, ids: Tensor, state: State, memories: Memories) -> Inputs:
+        """Return what the compiled code takes, with the strides that it expects."""
+        arguments = (ids, pytree.tree_leaves(state), [tuple(memories[name]) for name in self.read])
+        inputs: Inputs = pytree.tree_map(with_usual_strides, arguments)
+        return inputs
+
+
+class ReadRecorder(dict[str, Output]):
+    """Memories that know which of them were read."""
+
+    def __init__(self, memories: Memories) -> None:
+        super().__init__({name: memories[name] for name in memories})
+        self.names: list[str] = []
+
+    def __getitem__(self, name: str) -> Output:
+        self.names.append(name)
+        return super().__getitem__(name)
+
+
+def with_usual_strides(tensor: Tensor) -> Tensor:
+    """Return a tensor with the strides of a new one; a contiguous one may have any where its size is 1."""
+    if tensor.is_contiguous() and 1 not in tensor.shape:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+class StepModule(nn.Module):
+    """The step of a model as a function from tensors to tensors, which is what can be exported."""
+
+    def __init__(self, model: EncoderDecoder, interface: Interface, state: State) -> None:
+        super().__init__()
+        self.model, self.interface = model, interface
+        self.layout = pytree.tree_structure(state)
+
+    def forward(self, ids: Tensor, leaves: list[Tensor], memories: list[State]) -> tuple[Tensor, list[Tensor]]:
+        named = {name: Output(*memory) for name, memory in zip(self.interface.read, memories, strict=True)}
+        logits, after = self.model.step(ids, pytree.tree_unflatten(leaves, self.layout), named)
+        made = pytree.tree_leaves(after)
+        return logits, [made[place] for place in self.interface.changed]
+
+
+# ------------------------------------------------------------------------------------------- export
+
+
+def compilation_problem(build: Callable[[], EncoderDecoder]) -> str:
+    """Return why the step of a model cannot be compiled on this machine; "" if it can. Allocates no memory for it."""
+    try:
+        get_cpp_compiler()
+    except InvalidCxxCompiler:
+        return "there is no C++ compiler, such as g++, to compile the decoding step"
+    with FakeTensorMode():
+        model = build().eval()
+        ids, state, memories = example_step(model, *SIZES[0])
+        interface, _, _ = Interface.observe(model, ids, state, memories)
+        try:
+            export_step(StepModule(model, interface, state))
+        except RunError as error:
+            return error.faults[0].message
+    return ""
+
+
+class Program(NamedTuple):
+    """The graph of a step, and the dimensions of its inputs that may not be 1."""
+
+    graph: torch.export.ExportedProgram
+    above_one: Dims
+
+
+def export_step(module: StepModule) -> Program:
+    """Return the graph of a step, for any sizes if there is one, else for all above 1. Raises RunError."""
+    examples = [module.interface.inputs(*example_step(module.model, *sizes)) for sizes in SIZES]
+    columns = [*zip(*map(pytree.tree_leaves, examples), strict=True)]
+    sizes = [[*zip(*(tensor.shape for tensor in column), strict=True)] for column in columns]
+    varying = [[dim for dim, several in enumerate(shape) if len({*several}) > 1] for shape in sizes]
+    problem: Exception | None = None
+    for smallest in (1, 2):
+        layout = pytree.tree_structure(examples[0])
+        dynamic = pytree.tree_unflatten(dynamic_shapes(sizes, smallest), layout)
+        with oblivious_of_ones(smallest == 1), torch.no_grad(), warnings.catch_warnings(action="ignore"):
+            try:
+                graph = torch.export.export(module, examples[0], dynamic_shapes=dynamic)
+            except Exception as error:  # whatever the tracer meets
+                problem = error
+            else:
+                return Program(graph, [[] for _ in varying] if smallest == 1 else varying)
+    message = f"the decoding step of this model cannot be compiled: {first_line(problem)}"
+    raise RunError.of(message, "remove `compile`") from problem
+
+
+def dynamic_shapes(sizes: Sequence[Sequence[tuple[int, ...]]], smallest: int) -> list[tuple[Any, ...]]:
+    """Return the kind of each dimension, of which the sizes in all examples are given: fixed, or a number.
+
+    Sizes that are the same in all examples, or always differ by as much, are one number and what is added to it.
+    """
+    numbers: dict[tuple[int, ...], Any] = {}
+
+    def kind(several: tuple[int, ...]) -> Any:
+        if len({*several}) == 1:
+            return torch.export.Dim.STATIC
+        for known, number in numbers.items():
+            more = {one - other for one, other in zip(several, known, strict=True)}
+            if len(more) == 1:
+                (added,) = more
+                return number + added if added else number
+        numbers[several] = torch.export.Dim(f"size_{len(numbers)}", min=smallest, max=LARGEST)
+        return numbers[several]
+
+    return [tuple(map(kind, shape)) for shape in sizes]
+
+
+def example_step(model: EncoderDecoder, rows: int, tokens: int, positions: int) -> tuple[Tensor, State, Memories]:
+    """Return inputs of a step: ids (R, 1), the state after so many positions, and what the encoders left."""
+    with torch.no_grad():
+        sources = {key: ids.expand(rows, *ids.shape[1:]) for key, ids in example_sources(model, tokens).items()}
+        answer = example_ids(model, positions).expand(rows, -1)  # (R, t)
+        memories = model.encode(sources, target_mask=example_ids(model, tokens).expand(rows, -1).bool())
+        state = model.step(answer, model.start(memories, rows), memories)[1]
+    return torch.full_like(answer[:, :1], BOS), state, memories
+
+
+def oblivious_of_ones(oblivious: bool = True) -> AbstractContextManager[Any]:
+    """Let a graph serve sizes of 1 as any other, as PyTorch's export to ONNX does."""
+    patch: AbstractContextManager[Any] = torch.fx.experimental._config.patch(backed_size_oblivious=oblivious)  # type: ignore[attr-defined]
+    return patch
+
+
+def first_line(error: Exception | None) -> str:
+    """Return the first line of an error's text."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+# ------------------------------------------------------------------------------------------- compilation
+
+
+class Code(NamedTuple):
+    """Machine code, and the dimensions of its inputs that may not be 1."""
+
+    package: Callable[..., tuple[Tensor, list[Tensor]]]
+    above_one: Dims
+
+    def accepts(self, inputs: Inputs) -> bool:
+        """Return whether the code is for inputs of these sizes."""
+        tensors = zip(pytree.tree_leaves(inputs), self.above_one, strict=True)
+        return not any(tensor.shape[dim] == 1 for tensor, dims in tensors for dim in dims)
+
+
+def load_or_compile(module: StepModule) -> Code:
+    """Return the compiled code of a step, which computes with the tensors of the module."""
+    path = cache_dir() / "compiled" / f"{fingerprint(module)}.pt2"
+    if not path.exists():
+        sys.stderr.write("compiling the decoding step; it is cached for the next time\n")
+        compile_to(path, module)
+    package = torch._inductor.aoti_load_package(str(path))
+    tensors = {name: attribute(module, name) for name in package.get_constant_fqns()}
+    package.load_constants(tensors, check_full_update=True, user_managed=True)
+    return Code(package, json.loads(package.get_metadata()["above_one"]))
+
+
+def attribute(module: nn.Module, name: str) -> Tensor:
+    """Return a tensor of a module by its dotted name."""
+    owner, _, last = name.rpartition(".")
+    tensor: Tensor = getattr(module.get_submodule(owner), last)
+    return tensor
+
+
+def compile_to(path: Path, module: StepModule) -> None:
+    """Compile a step into a file, which appears once it is whole. Raises RunError."""
+    program = export_step(module)
+    settings = INDUCTOR | {"aot_inductor.metadata": {"above_one": json.dumps(program.above_one)}}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder, oblivious_of_ones(), checked_inputs():
+        file = str(Path(folder, "step.pt2"))
+        try:
+            torch._inductor.aoti_compile_and_package(program.graph, package_path=file, inductor_configs=settings)
+        except Exception as error:
+            message = f"the decoding step was not compiled: {first_line(error)}"
+            raise RunError.of(message, "remove `compile`; it needs a C++ compiler, such as g++") from error
+        os.replace(file, path)
+
+
+@contextmanager
+def checked_inputs() -> Iterator[None]:
+    """Let the compiled code check types, sizes and strides of its inputs; else it reads wrong ones as noise."""
+    name = "AOTI_RUNTIME_CHECK_INPUTS"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
+
+
+class StructurePickler(pickle.Pickler):
+    """Pickles a module without the numbers in its tensors, and sets in order."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return str, (f"{tuple(value.shape)} {value.stride()} {value.dtype} {value.device.type}",)
+        if isinstance(value, (set, frozenset)):
+            return tuple, (sorted(map(repr, value)),)
+        return NotImplemented
+
+
+def fingerprint(module: StepModule) -> str:
+    """Return the SHA-256 of all that the compiled code depends on: structure, sources, PyTorch and the processor."""
+    structure = io.BytesIO()
+    StructurePickler(structure).dump(module)
+    digest = hashlib.sha256(structure.getvalue())
+    for text in (torch.__version__, platform.machine(), processor(), *(own.sha256 for own in registry.OWN.values())):
+        digest.update(text.encode())
+    modules = {cls.__module__ for part in module.modules() for cls in type(part).__mro__ if cls is not object}
+    files = {getattr(sys.modules[name], "__file__", None) for name in modules if not name.startswith("torch.")}
+    core = Path(inspect.getfile(Block)).parent.glob("*.py")
+    for file in sorted({*map(str, core), *filter(None, files)}):
+        digest.update(Path(file).read_bytes())
+    return digest.hexdigest()
+
+
+def processor() -> str:
+    """Return what machine code depends on: of Linux the instructions that the processor has."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())

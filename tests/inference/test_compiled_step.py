@@ -1,0 +1,139 @@
+"""The compiled step of decoding: the same answers for any sizes, compiled once, and never for another model."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor.exc import InvalidCxxCompiler
+
+from composer.errors import ComposerError
+from composer.inference import compiled_step
+from composer.inference.compiled_step import SIZES, Code, Interface, StepModule, example_step, export_step, fingerprint
+from composer.inference.decode import decode_all
+from composer.model.builder import build
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.recipe.recipe import load_text
+from composer.training.preflight import check_recipe
+
+RECIPE = """
+recipe: 1
+data: {generate: copy}
+model:
+  width: 16
+  encoder: [positions, {residual: [{self_attention: {heads: 2}}]}]
+  decoder:
+    - {residual: [{self_attention: {heads: 2}}]}
+    - {rnn: {cell: gru, initial_state: encoder}}
+    - {residual: [cross_attention]}
+"""
+SOURCES = [[5, 7, 6], [9, 4, 4, 8, 6], [5], [6, 6, 7, 5, 4, 9, 8]]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
+    return tmp_path / "store" / "compiled"
+
+
+def model_of(text: str, seed: int = 1) -> EncoderDecoder:
+    torch.manual_seed(seed)
+    return build(load_text(text), {"source": 20, "target": 20}).eval()
+
+
+def module_of(model: EncoderDecoder) -> StepModule:
+    ids, state, memories = example_step(model, *SIZES[0])
+    return StepModule(model, Interface.observe(model, ids, state, memories)[0], state)
+
+
+def answers(model: EncoderDecoder, rows: list[list[int]], **decoding: Any) -> list[tuple[list[int], float]]:
+    ((method, settings),) = decoding.items()
+    decoded = decode_all([model], {"source": rows}, {method: {**settings, "max_length": 12}})
+    return [(best.ids, pytest.approx(best.score, abs=1e-4)) for best, *_ in decoded]
+
+
+@pytest.mark.slow
+def test_compiled_answers_are_the_same(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, other = model_of(RECIPE), model_of(RECIPE, seed=2)
+    methods: list[dict[str, Any]] = [{"greedy": {}}, {"beam": {"size": 3}}, {"sample": {"seed": 3}}]
+
+    def same(model: EncoderDecoder) -> None:
+        for decoding in methods:
+            ((method, settings),) = decoding.items()
+            for rows in (SOURCES, SOURCES[:1]):
+                compiled = answers(model, rows, **{method: {**settings, "compile": True}})
+                assert compiled == answers(model, rows, **decoding)
+
+    same(model)
+    (file,) = cache.iterdir()
+    assert file.suffix == ".pt2"
+    monkeypatch.setattr(compiled_step, "compile_to", None)  # from here on the cache has it
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.5)
+    same(model)
+    same(other)
+
+
+def test_a_step_is_exported_for_one_row_too() -> None:
+    program = export_step(module_of(model_of(RECIPE)))
+    assert not any(program.above_one)
+
+
+def test_code_that_is_not_for_one_row_does_not_get_one() -> None:
+    code = Code(torch.add, [[0], [1]])
+    sizes = {(2, 2): True, (1, 2): False, (2, 1): False}
+    assert {size: code.accepts((torch.ones(size[0], 1), [torch.ones(1, size[1])], [])) for size in sizes} == sizes
+
+
+def test_the_fingerprint_is_that_of_the_structure() -> None:
+    one = fingerprint(module_of(model_of(RECIPE)))
+    assert one == fingerprint(module_of(model_of(RECIPE, seed=2)))
+    for old, new in (("heads: 2", "heads: 4"), ("cell: gru", "cell: tanh"), ("encoder}", "zeros}")):
+        assert one != fingerprint(module_of(model_of(RECIPE.replace(old, new))))
+
+
+def test_the_fingerprint_is_the_same_in_every_process() -> None:
+    code = "from tests.inference.test_compiled_step import *; print(fingerprint(module_of(model_of(RECIPE))))"
+    prints = []
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        prints.append(subprocess.check_output([sys.executable, "-c", code], env=environment, text=True))
+    assert len(prints[0]) == 65
+    assert prints[0] == prints[1]
+
+
+def test_check_compiles_nothing_and_knows_what_cannot_be(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    text = RECIPE + "decoding: {greedy: {compile: true}}\n"
+    check_recipe(load_text(text))
+    assert not cache.exists()
+
+    def missing() -> str:
+        raise InvalidCxxCompiler
+
+    monkeypatch.setattr(compiled_step, "get_cpp_compiler", missing)
+    with pytest.raises(ComposerError) as raised:
+        check_recipe(load_text(text))
+    (fault,) = raised.value.faults
+    assert fault.path == "decoding.greedy.compile"
+    assert "there is no C++ compiler" in fault.message
+
+
+def test_check_refuses_a_step_that_cannot_be_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forward(self: Any, x: torch.Tensor, state: Any, context: Any) -> tuple[torch.Tensor, Any]:
+        if torch.compiler.is_compiling():
+            raise NotImplementedError("a block of one's own")
+        return x, state
+
+    monkeypatch.setattr("blocks.identity.Identity.forward", forward)
+    with pytest.raises(ComposerError) as raised:
+        check_recipe(load_text(RECIPE + "    - identity\ndecoding: {greedy: {compile: true}}\n"))
+    (fault,) = raised.value.faults
+    assert fault.path == "decoding.greedy.compile"
+    assert "cannot be compiled" in fault.message
+    assert "remove `compile`" in fault.hint
