@@ -1,19 +1,51 @@
 """Reference implementations in plain PyTorch: a Transformer with a key-value cache, and a GRU with attention.
 
 Baselines of the other benchmarks. Sizes, dropout sites and the order of the norms are those of
-`recipes/multi30k/transformer.yaml` and `gru_attention.yaml`, so that both sides do the same arithmetic.
+`recipes/multi30k/transformer.yaml` and `gru_attention.yaml`, so that both sides do the same arithmetic. Both decode
+by `begin`, `step` and the `reorder` of their states.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 PAD, BOS, EOS = 0, 1, 2
-Cache = list[tuple[Tensor, Tensor]]
+Pair = tuple[Tensor, Tensor]
+"""Keys and values, (B, H, S, D/H) each."""
+
+
+class TransformerState(NamedTuple):
+    """Keys and values of the memory and of the positions so far, for each layer."""
+
+    memory: list[Pair]
+    mask: Tensor  # (B, 1, 1, S)
+    cache: list[Pair] | None = None
+
+    def reorder(self, rows: Tensor) -> TransformerState:
+        """Move the hypotheses of each sentence; its memory is the same for all of them."""
+        return self._replace(cache=[(keys[rows], values[rows]) for keys, values in self.cache])
+
+
+class GRUState(NamedTuple):
+    """Keys and values of the memory, and the two hidden states."""
+
+    memory: Pair
+    mask: Tensor  # (B, 1, 1, S)
+    first: Tensor  # (B, D)
+    second: Tensor  # (B, D)
+
+    def reorder(self, rows: Tensor) -> GRUState:
+        return self._replace(first=self.first[rows], second=self.second[rows])
+
+
+def repeat_rows(x: Tensor, copies: int) -> Tensor:
+    """Repeat each row for the hypotheses of a beam."""
+    return x if copies == 1 else x.repeat_interleave(copies, 0)
 
 
 def sinusoids(length: int, width: int) -> Tensor:
@@ -41,9 +73,9 @@ class Attention(nn.Module):
     def split(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
-    def read(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def read(self, x: Tensor, copies: int = 1) -> Pair:
         keys, values = self.pair(x).chunk(2, -1)
-        return self.split(keys), self.split(values)
+        return repeat_rows(self.split(keys), copies), repeat_rows(self.split(values), copies)
 
     def forward(
         self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None, causal: bool = False
@@ -86,7 +118,7 @@ class Layer(nn.Module):
         self,
         x: Tensor,
         mask: Tensor | None = None,
-        memory: tuple[Tensor, Tensor] | None = None,
+        memory: Pair | None = None,
         memory_mask: Tensor | None = None,
     ) -> Tensor:
         y = self.norm(x)
@@ -95,9 +127,7 @@ class Layer(nn.Module):
             x = x + self.dropout(self.cross(self.cross_norm(x), *memory, memory_mask))
         return x + self.dropout(self.feed_forward(x))
 
-    def step(
-        self, x: Tensor, cache: tuple[Tensor, Tensor] | None, memory: tuple[Tensor, Tensor], memory_mask: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def step(self, x: Tensor, cache: Pair | None, memory: Pair, memory_mask: Tensor) -> tuple[Tensor, Pair]:
         """Run one position: x (B, 1, D), with the keys and values of the positions before it."""
         y = self.norm(x)
         keys, values = self.attention.read(y)
@@ -155,15 +185,19 @@ class Transformer(nn.Module):
             x = layer(x, memory=layer.cross.read(memory), memory_mask=mask)
         return self.logits(x)
 
-    def step(
-        self, ids: Tensor, position: int, cache: Cache, memory: list[tuple[Tensor, Tensor]], mask: Tensor
-    ) -> tuple[Tensor, Cache]:
+    def begin(self, source: Tensor, copies: int = 1) -> TransformerState:
+        """Encode, and return the state before the first position: `copies` rows for each of source (B, S)."""
+        memory, mask = self.encode(source)
+        return TransformerState([layer.cross.read(memory, copies) for layer in self.decoder], repeat_rows(mask, copies))
+
+    def step(self, ids: Tensor, position: int, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """Run one position for all rows: ids (B, 1) -> logits (B, V)."""
         x, after = self.embed(ids, position), []
         for index, layer in enumerate(self.decoder):
-            x, after_layer = layer.step(x, cache[index] if cache else None, memory[index], mask)
+            cache = None if state.cache is None else state.cache[index]
+            x, after_layer = layer.step(x, cache, state.memory[index], state.mask)
             after.append(after_layer)
-        return self.logits(x[:, -1]), after
+        return self.logits(x[:, -1]), state._replace(cache=after)
 
 
 class GRU(nn.Module):
@@ -192,19 +226,42 @@ class GRU(nn.Module):
         self.expand, self.contract = nn.Linear(width, hidden), nn.Linear(hidden, width)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+    def embed(self, ids: Tensor) -> Tensor:
+        return self.dropout(self.embedding(ids) * self.scale)
+
+    def encode(self, source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the memory, its mask, and the decoder's first state: (B, S, D), (B, 1, 1, S), (B, D)"""
         mask = source != PAD  # (B, S)
         lengths = mask.sum(1).cpu()
-        x = self.packed(self.below, self.dropout(self.embedding(source) * self.scale), lengths)
-        x = self.dropout(x)
+        x = self.dropout(self.packed(self.below, self.embed(source), lengths))
         memory = self.encoder_norm(x + self.dropout(self.packed(self.above, x, lengths)))
         mean = (memory * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-        y = self.state(self.dropout(self.embedding(target) * self.scale), torch.tanh(self.initial(mean))[None])[0]
-        y = y + self.dropout(self.cross(y, *self.cross.read(memory), mask[:, None, None, :]))
-        y = self.middle_norm(y)
-        y = y + self.dropout(self.second(y)[0])
+        return memory, mask[:, None, None, :], torch.tanh(self.initial(mean))
+
+    def attend(self, y: Tensor, memory: Pair, mask: Tensor) -> Tensor:
+        return self.middle_norm(y + self.dropout(self.cross(y, *memory, mask)))
+
+    def logits(self, y: Tensor) -> Tensor:
         y = y + self.dropout(self.contract(torch.tanh(self.expand(y))))
         return F.linear(self.decoder_norm(y), self.embedding.weight, self.bias)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        memory, mask, initial = self.encode(source)
+        y = self.attend(self.state(self.embed(target), initial[None])[0], self.cross.read(memory), mask)
+        return self.logits(y + self.dropout(self.second(y)[0]))
+
+    def begin(self, source: Tensor, copies: int = 1) -> GRUState:
+        """Encode, and return the state before the first position: `copies` rows for each of source (B, S)."""
+        memory, mask, initial = self.encode(source)
+        first = repeat_rows(initial, copies)
+        return GRUState(self.cross.read(memory, copies), repeat_rows(mask, copies), first, torch.zeros_like(first))
+
+    def step(self, ids: Tensor, position: int, state: GRUState) -> tuple[Tensor, GRUState]:
+        """Run one position for all rows: ids (B, 1) -> logits (B, V). A cell is faster than its layer, for one step."""
+        first = torch.gru_cell(self.embed(ids[:, 0]), state.first, *self.state.all_weights[0])
+        y = self.attend(first[:, None], state.memory, state.mask)[:, 0]
+        second = torch.gru_cell(y, state.second, *self.second.all_weights[0])
+        return self.logits(y + second), state._replace(first=first, second=second)
 
     @staticmethod
     def packed(rnn: nn.GRU, x: Tensor, lengths: Tensor) -> Tensor:

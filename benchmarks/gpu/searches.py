@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from decoding import beam, copy_to_bare, greedy
+from bare_searches import beam, greedy
+from bare_weights import copy_to_bare
 
 from benchmarks.gpu import FAILED, MISSING, Outcome, Row, Settings
 from benchmarks.gpu.graphs import now
@@ -93,8 +94,8 @@ def ours(task: Task, run: Run) -> Decode:
 
 
 def by_hand(task: Task, run: Run) -> Decode:
-    """Return the plain loops of benchmarks/decoding.py, with the run's weights."""
-    model = copy_to_bare(run, task.size.heads).to(task.settings.device, task.dtype)
+    """Return the plain loops of benchmarks/bare_searches.py, with the run's weights."""
+    model = copy_to_bare(run).to(task.settings.device, task.dtype)
 
     def decode(lines: list[list[int]]) -> object:
         source = torch.tensor([[*line, EOS] for line in lines], device=task.settings.device)
