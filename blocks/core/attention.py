@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from blocks.core.contract import BlockError, Context
+from blocks.core.functional import apply_dropout
 
 
 def check_heads(heads: int, width: int) -> None:
@@ -56,9 +57,10 @@ def attention(
         mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
     if context.records is not None:
         context.record("weights", attention_weights(query, keys, mask, causal=causal, scale=scale).transpose(1, 2))
-    if query.device.type == "cpu" and query.dtype is torch.bfloat16 and query.requires_grad:
-        # There the fused kernel's backward is slower than the plain products: 4 to 8 times at lengths up to 60.
-        return F.dropout(attention_weights(query, keys, mask, causal=causal, scale=scale), dropout) @ values
+    if query.device.type == "cpu" and (dropout or (query.dtype is torch.bfloat16 and query.requires_grad)):
+        # There the fused kernel drops nothing, and its backward in bfloat16 is slower than the plain products.
+        weights = attention_weights(query, keys, mask, causal=causal, scale=scale)
+        return apply_dropout(weights, dropout, training=True) @ values
     return F.scaled_dot_product_attention(
         query, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
     )
@@ -145,5 +147,5 @@ class RelativeAttention(nn.Module):
         bias = bias.masked_fill(~mask, -math.inf)
         mixture = attention_weights(query, keys, bias)  # (B, H, T, N)
         context.record("weights", mixture.transpose(1, 2))
-        mixture = F.dropout(mixture, dropout)
+        mixture = apply_dropout(mixture, dropout, training=True)
         return mixture @ values + torch.einsum("bhtn,btnd->bhtd", mixture, F.embedding(index, self.values))

@@ -13,6 +13,8 @@ from blocks.core.contract import BlockError
 Activation = Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"]
 """none | relu | gelu | silu | tanh | sigmoid | glu (a * sigmoid(b)) | swiglu (silu(a) * b)."""
 
+DROPOUT_LEVELS = 1 << 16
+
 
 def check_norm_width(width: int, setting: str = "") -> None:
     """Raise BlockError where there is one feature to normalise."""
@@ -68,8 +70,19 @@ def weight_norms(direction: Tensor) -> Tensor:
 
 
 def apply_dropout(x: Tensor, rate: float, training: bool) -> Tensor:
-    """In training, set each value to zero with probability `rate`, and divide the others by 1 - rate."""
-    return F.dropout(x, rate) if training and rate else x
+    """In training, set each value to zero with probability `rate`, and divide the others by 1 - rate.
+
+    On a CPU the rate is the nearest of 65,535 between 0 and 1, for 16 random bits cost a tenth of torch's mask.
+    """
+    if not training or not rate:
+        return x
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return F.dropout(x, rate)
+    dropped = min(max(1, round(rate * DROPOUT_LEVELS)), DROPOUT_LEVELS - 1)
+    random = torch.empty(x.numel() // 4 + 1, dtype=torch.int64).random_(-(1 << 63), None).view(torch.int16)
+    mask = random[: x.numel()].ge_(dropped - DROPOUT_LEVELS // 2).view(x.shape).to(x.dtype)
+    # the factor is not in the mask, where bfloat16 would round it for all values alike
+    return (x * mask).mul_(DROPOUT_LEVELS / (DROPOUT_LEVELS - dropped))
 
 
 def no_positions(mask: Tensor) -> Tensor:

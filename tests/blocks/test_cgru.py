@@ -178,7 +178,7 @@ def test_the_rate_of_dropout_follows_the_row_length(by: str, rates: tuple[float,
     y = step(block, torch.ones(3, 64, 20, 50), cells_of(20, 4, 16, 64))
     for row, length, rate in zip(y, (4, 16, 64), rates, strict=True):
         cells = row[:length]
-        close(cells[cells != 0].unique(), torch.tensor([1.0 / (1.0 - rate)]))
+        torch.testing.assert_close(cells[cells != 0].unique(), torch.tensor([1.0 / (1.0 - rate)]), atol=0, rtol=1e-5)
         share, spread = (cells == 0).double().mean().item(), math.sqrt(rate * (1 - rate) / cells.numel())
         assert abs(share - rate) < 5 * spread
 
