@@ -1,72 +1,133 @@
-"""Startup time: of `check` on a recipe with a typo, and of `train` until its tenth step.
+"""Startup: `check`, `train` until its first step, and a line translated, from the command to the result.
 
-    python benchmarks/startup.py [--rounds 5]
+    OMP_NUM_THREADS=1 python benchmarks/startup.py [--data DATA] [--rounds 9]
 
-Whole processes, from the command to the result; for comparison, importing torch and Lightning alone.
+Every round starts each of them as a process, and the interpreter that imports torch alone; `train` stands beside
+Lightning around a model by hand. Medians over the rounds: seconds, those above `import torch` of the same round, and
+the ratio to Lightning of the same round; of wall time and of processor time, which other work on the machine moves less.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-QUICKSTART = Path(__file__).parent.parent / "recipes" / "quickstart.yaml"
+RECIPES = Path(__file__).parent.parent / "recipes"
+QUICKSTART = RECIPES / "quickstart.yaml"
 PYTHON = [sys.executable, "-c"]
 COMMAND = [sys.executable, "-m", "composer.cli.main"]
+LIGHTNING = [sys.executable, str(Path(__file__).with_name("bare_lightning.py"))]
+TORCH, BARE, TRAIN = "import torch", "Lightning by hand, first step", "train the quick start, first step"
 
 
-def seconds(command: list[str], status: int = 0) -> float:
-    """Return the duration of a process from start to end."""
+class Seconds(NamedTuple):
+    """What a process took: wall time and processor time."""
+
+    wall: float
+    cpu: float
+
+
+def seconds(command: list[str], status: int = 0, stdin: str = "", until: Path | None = None) -> Seconds:
+    """Return what a process takes until it ends, or until this file is not empty."""
     start = time.perf_counter()
-    returncode = subprocess.run(command, capture_output=True, check=False).returncode
-    if returncode != status:
-        raise SystemExit(f"{' '.join(command)} ended with {returncode}")
-    return time.perf_counter() - start
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, text=True, **streams)
+    assert process.stdin is not None
+    process.stdin.write(stdin)
+    process.stdin.close()
+    while until and process.poll() is None and not (until.exists() and until.stat().st_size):
+        time.sleep(0.01)
+    if until:
+        process.kill()
+    _, code, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(code)
+    if not until and process.returncode != status:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+    return Seconds(time.perf_counter() - start, used.ru_utime + used.ru_stime)
 
 
-def time_check_of_typo(folder: Path) -> float:
+def time_check_of_typo(folder: Path) -> Seconds:
     recipe = folder / "typo.yaml"
-    recipe.write_text(
-        QUICKSTART.read_text(encoding="utf-8").replace("self_attention", "self_atention"), encoding="utf-8"
-    )
+    text = QUICKSTART.read_text(encoding="utf-8")
+    recipe.write_text(text.replace("self_attention", "self_atention"), encoding="utf-8")
     return seconds([*COMMAND, "check", str(recipe)], status=2)
 
 
-def time_first_ten_steps(folder: Path) -> float:
-    run = folder / "run"
-    command = [*COMMAND, "train", str(QUICKSTART), "--run", str(run), "logging.wandb=false"]
-    start = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        rows = run / "metrics.jsonl"
-        while process.poll() is None and not (rows.exists() and rows.stat().st_size):
-            time.sleep(0.02)
-        durations = time.perf_counter() - start
-        process.kill()
-    return durations
+def time_first_step(folder: Path) -> Seconds:
+    settings = ["logging.wandb=false", "trainer.log_every_n_steps=1"]
+    command = [*COMMAND, "train", str(QUICKSTART), "--run", str(folder / "run"), *settings]
+    return seconds(command, until=folder / "run" / "metrics.jsonl")
+
+
+def train_run(run: Path) -> None:
+    """Train the run that translates."""
+    settings = ["logging.wandb=false", "training.max_steps=20", "training.max_minutes=null"]
+    subprocess.run([*COMMAND, "train", str(QUICKSTART), "--run", str(run), *settings], capture_output=True, check=True)
+
+
+def measurements(run: Path, data: Path | None) -> dict[str, Callable[[Path], Seconds]]:
+    """Return all that is measured, in the order of a round."""
+    transformer = ["check", str(RECIPES / "multi30k" / "transformer.yaml"), "--data", str(data)]
+    measured: dict[str, Callable[[Path], Seconds]] = {
+        TORCH: lambda _: seconds([*PYTHON, "import torch"]),
+        "check a recipe with a typo": time_check_of_typo,
+        "check the quick start": lambda _: seconds([*COMMAND, "check", str(QUICKSTART)]),
+        "check the Transformer of Multi30k": lambda _: seconds([*COMMAND, *transformer]),
+        "translate a line": lambda _: seconds([*COMMAND, "translate", str(run)], stdin="seven\n"),
+        "import pytorch_lightning": lambda _: seconds([*PYTHON, "import pytorch_lightning"]),
+        BARE: lambda _: seconds(LIGHTNING),
+        TRAIN: time_first_step,
+    }
+    return {name: measure for name, measure in measured.items() if data or "Multi30k" not in name}
+
+
+def print_medians(rounds: list[Mapping[str, Seconds]]) -> None:
+    """Print a line for each measurement: its medians of wall and of processor time."""
+    for name in rounds[0]:
+        texts = []
+        for kind in Seconds._fields:
+            times, above, ratios = (
+                sorted(relate(getattr(each[name], kind), each, kind) for each in rounds) for relate in RELATIONS
+            )
+            ratio = f", x {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+            ratio = ratio if name == TRAIN else ""
+            spread = f"{statistics.median(above):+.2f} ({above[0]:+.2f} to {above[-1]:+.2f})"
+            texts.append(f"{kind} {statistics.median(times):.2f}, {spread}{ratio}")
+        print(f"{name}: {'; '.join(texts)}", flush=True)
+
+
+RELATIONS: tuple[Callable[[float, Mapping[str, Seconds], str], float], ...] = (
+    lambda value, _, kind: value,
+    lambda value, times, kind: value - getattr(times[TORCH], kind),
+    lambda value, times, kind: value / getattr(times[BARE], kind),
+)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
-    measurements = {
-        "import torch": lambda folder: seconds([*PYTHON, "import torch"]),
-        "import pytorch_lightning": lambda folder: seconds([*PYTHON, "import pytorch_lightning"]),
-        "check a recipe with a typo": time_check_of_typo,
-        "train until the tenth step": time_first_ten_steps,
-    }
-    durations: dict[str, list[float]] = {name: [] for name in measurements}
-    for _ in range(rounds):
-        for name, measure in measurements.items():
-            with tempfile.TemporaryDirectory() as folder:
-                durations[name].append(measure(Path(folder)))
-    for name, times in durations.items():
-        print(f"{name}: {statistics.median(times):.2f} s (from {min(times):.2f} to {max(times):.2f}, {rounds} rounds)")
+    parser.add_argument("--data", type=Path, help="the folder with multi30k/, for the check of its Transformer")
+    parser.add_argument("--rounds", type=int, default=9)
+    options = parser.parse_args()
+    rounds: list[Mapping[str, Seconds]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "trained"
+        train_run(run)
+        measured = measurements(run, options.data)
+        for number in range(options.rounds):
+            places = {name: Path(folder, f"{number}-{at}") for at, name in enumerate(measured)}
+            for place in places.values():
+                place.mkdir()
+            rounds.append({name: measure(places[name]) for name, measure in measured.items()})
+    print(f"Seconds, and those above `{TORCH}` of the same round, {options.rounds} rounds; x: to {BARE}")
+    print_medians(rounds)
 
 
 if __name__ == "__main__":
