@@ -117,6 +117,20 @@ def test_nothing_imports_torch_before_a_model_is_needed(tmp_path: Path) -> None:
     assert alone(code, tmp_path).strip() == "False"
 
 
+def test_a_check_plans_without_the_compiler_of_pytorch_and_leaves_it_as_it_is(tmp_path: Path) -> None:
+    SMALL.save(tmp_path / "small.yaml")
+    code = (
+        "import sys, composer\n"
+        "composer.plan('small.yaml'), composer.check('small.yaml')\n"
+        "print(*{'torch._dynamo', 'torch._inductor', 'pytorch_lightning', 'datasets'} & set(sys.modules))\n"
+        "import torch\n"
+        "torch._refs.add(torch.ones(1), torch.ones(1))\n"
+        "print('torch._dynamo' in sys.modules, torch._dynamo.disable.__module__)"
+    )
+    imported, compiler = alone(code, tmp_path).splitlines()
+    assert (imported, compiler) == ("", "True torch._dynamo.decorators")
+
+
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(AttributeError, match="no attribute 'tranlate'"):
         composer.tranlate  # noqa: B018

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import glob
 import os
 import re
@@ -117,13 +118,19 @@ def with_examples(commands: typer.Typer, *lines: str) -> Callable[[Command], Com
 
 @contextmanager
 def show_loading() -> Iterator[None]:
-    """Show on a terminal that something is being loaded; importing torch takes seconds."""
+    """Show on a terminal that something is being loaded; importing torch takes seconds.
+
+    Collecting garbage would search all that is imported, again and again.
+    """
     is_terminal = sys.stderr.isatty()
     if is_terminal:
         typer.echo("loading ...", err=True, nl=False)
+    gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
+        gc.enable()
         if is_terminal:
             typer.echo("\r\x1b[K", err=True, nl=False)
 

@@ -79,13 +79,13 @@ class DataSource:
     @cached_property
     def faults(self) -> list[Fault]:
         """All faults of the data that the recipe names."""
-        return check_files(self.recipe, self.folders)
+        return check_files(self.recipe, self.folders, self._opened)
 
     def pairs(self, split: str) -> Pairs:
         """Return the pairs of a split. Raises DataError with every fault of the data."""
-        if split not in self._opened:
-            if self.faults:
-                raise DataError(self.faults)
+        if split not in self._opened and self.faults:
+            raise DataError(self.faults)
+        if split not in self._opened:  # nor has the check generated it
             self._opened[split] = open_pairs(self.recipe, split, self.folders)
         return self._opened[split]
 
@@ -95,10 +95,12 @@ class DataSource:
         Of a task's training pairs, the first; its val and test are small.
         """
         sample, task = DataSource(self.recipe, self.folders), task_settings(self.recipe)
-        few = min(task.get("train", 0), count)
+        if task:
+            few = generate_pairs(self.recipe, "train", train=min(task["train"], count))
+            sample._opened.update({"train": few, "val": self.pairs("val"), "test": self.pairs("test")})
+            return sample
         for split in available_splits(self.recipe):
-            pairs = generate_pairs(self.recipe, split, train=few) if task else self.pairs(split).sample(count)
-            sample._opened[split] = pairs
+            sample._opened[split] = self.pairs(split).sample(count)
         return sample
 
     def all_pairs(self) -> dict[str, Pairs]:
@@ -111,8 +113,10 @@ class DataSource:
         pairs: All, or a sample of each split if not `is_all`. Raises DataError if the test is the training part.
         """
         recipe, parallel = self.recipe, self.recipe.dataset.get("parallel") or {}
+        if not (parallel or recipe.dataset.get("hub")):
+            return
         trained = row_hashes(*pairs["train"].sides.values())
-        for split, part in pairs.items() if parallel or recipe.dataset.get("hub") else ():
+        for split, part in pairs.items():
             path, rows, target = (
                 split_path(recipe, split),
                 row_hashes(*part.sides.values()),
@@ -182,16 +186,21 @@ def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
     return pairs
 
 
-def check_files(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
-    """Return all faults of the data that the recipe names. Fast on large files; asks no network."""
+def check_files(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs] | None = None) -> list[Fault]:
+    """Return all faults of the data that the recipe names. Fast on large files; asks no network.
+
+    opened: takes the pairs of splits that are generated anyway, so that it is not done twice.
+    """
     data = recipe.dataset
     if data.get("generate"):
         faults: set[Fault] = set()
         for split in SPLITS:
             try:
-                _run_task(recipe, split, train=1)  # val and test are small, and one training pair shows its faults
+                pairs = generate_pairs(recipe, split, train=1)  # val and test are small, one training pair shows faults
             except DataError as error:
                 faults.update(error.faults)
+            else:
+                (opened if split != "train" and opened is not None else {})[split] = pairs
         return sorted(faults)
     if data.get("hub"):
         problem = tables.missing_package("id", "the hub is")

@@ -11,15 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from itertools import chain, count
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.flop_counter import flop_registry
 
 from blocks.core.contract import Block, Path, Stream
 from blocks.core.recurrence import RecurrentLayer
@@ -34,6 +30,7 @@ from composer.model.encoder_decoder import (
     state_bytes,
     training_logits,
 )
+from composer.model.meta_device import MetaCache, without_compiler
 from composer.model.no_effect import no_effect_faults
 from composer.model.parameter_paths import count_frozen, group_faults
 from composer.model.weights import count_parameters, parameter_ids
@@ -109,6 +106,7 @@ class Costs(NamedTuple):
     owners: dict[int, str]
 
 
+@without_compiler()
 def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     """Build and run `recipe` on the meta device. Raises RecipeError with every fault of its model.
 
@@ -139,44 +137,6 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     warnings = tuple(sorted({*recipe.warnings, *builder.warnings}))
     totals = (count_parameters(model), flops, costs.state_bytes[id(model.decoder)], TOKENS)
     return Plan(rows, *totals, vocabularies, at_most, warnings, max_target_ratios, count_frozen(recipe, model))
-
-
-class MetaCache(TorchDispatchMode):
-    """Computes an operation on the same shapes once, and adds up FLOPs: on the meta device, many are slow Python.
-
-    PyTorch's own counter of FLOPs follows modules too, by hooks that overflow the stack of a deep model.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.flops, self.results = 0, dict[Any, tuple[int, Any]]()
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        key = (function, shapes_of(args), shapes_of([*(kwargs or {}).items()])) if is_pure(function) else None
-        flops, outputs = self.results.get(key, (0, None))
-        if outputs is None:
-            outputs = function(*args, **(kwargs or {}))
-            if count_flops := flop_registry.get(function._overloadpacket):
-                flops = count_flops(*args, **(kwargs or {}), out_val=outputs)
-        self.flops += flops
-        if not key or not all(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_leaves(outputs)):
-            return outputs
-        self.results[key] = flops, outputs
-        return tree_map(lambda leaf: leaf.new_empty_strided(leaf.shape, leaf.stride()), outputs)
-
-
-@cache
-def is_pure(function: Any) -> bool:
-    """Return whether an operation of PyTorch changes nothing in place, and returns no views."""
-    return not any(value.alias_info for value in (*function._schema.arguments, *function._schema.returns))
-
-
-def shapes_of(value: Any) -> Any:
-    """Return all that the shapes of an operation's results depend on, from its arguments."""
-    if isinstance(value, Tensor):
-        return value.shape, value.stride(), value.dtype, value.device
-    # 1, 1.0 and True are equal, and lead to other types
-    return tuple(map(shapes_of, value)) if isinstance(value, (list, tuple)) else (type(value), value)
 
 
 def steps_as_rows(layer: RecurrentLayer) -> Callable[..., Any]:

@@ -107,8 +107,9 @@ def refuse_own_blocks(recipe: Recipe, reason: str) -> None:
 
 def check_recorded_blocks(record: Mapping[str, Any], run: Path, verify: bool = True) -> None:
     """Raise RunError where a run.json names a block that is not here, or, to `verify`, one that has another source."""
-    installed = {point.name for point in registry.plug_ins()}
-    for word, recorded in (record.get("plug_ins") or {}).items():
+    recorded_blocks = record.get("plug_ins") or {}
+    installed = {point.name for point in registry.plug_ins()} if recorded_blocks else set()
+    for word, recorded in recorded_blocks.items():
         here, sha256 = registry.OWN.get(word), recorded.get("sha256") or "unknown"
         trained = f"{recorded.get('from')} with the SHA-256 {sha256}"
         if here is None and word not in installed and recorded.get("from"):

@@ -110,6 +110,19 @@ def test_lowercase_applies_to_ids_and_not_to_the_texts(make, texts):
     assert data.pairs["train"][0] == {"source": "A b", "target": "Ä"}
 
 
+def test_pairs_that_the_check_of_a_task_generates_are_not_generated_again(make, monkeypatch):
+    recipe, calls, generate = make({"generate": "copy"}), [], sources.generate_pairs
+
+    def count(recipe, split, *args, **changes):
+        calls.append(split)
+        return generate(recipe, split, *args, **changes)
+
+    monkeypatch.setattr(sources, "generate_pairs", count)
+    sampled = sources.DataSource(recipe, []).sample(5).all_pairs()
+    assert sorted(calls) == ["test", "train", "train", "val"]
+    assert sampled["val"] == generate(recipe, "val")
+
+
 def test_a_training_checks_and_opens_each_file_once(texts, tmp_path, monkeypatch):
     texts("train", source=["a", "b"], target=["b", "a"])
     texts("val", source=["a"], target=["b"])

@@ -12,7 +12,8 @@ import torch
 from blocks.core.recurrence import build_layer, build_layer_norm_layer
 from composer.errors import RecipeError
 from composer.model import builder, weights
-from composer.model.planner import MetaCache, steps_as_rows
+from composer.model.meta_device import MetaCache
+from composer.model.planner import steps_as_rows
 from composer.recipe.recipe import load_text
 from tests.small_recipes import SMALL, faults_of, loaded, places
 

@@ -1,0 +1,98 @@
+"""The meta device: PyTorch's kernels for it without its compiler, and a cache of their results."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.flop_counter import flop_registry
+
+COMPILER = "torch._dynamo"
+
+
+class CompilerOnDemand(ModuleType):
+    """Stands for PyTorch's compiler until more is wanted of it than that it leaves a function alone."""
+
+    def __init__(self) -> None:
+        super().__init__(COMPILER)
+        self.untraced: list[Callable[..., Any]] = []
+
+    def disable(self, function: Callable[..., Any], *_: Any, **__: Any) -> Callable[..., Any]:
+        """Return a function that nothing is compiling. PyTorch keeps the answer at the function."""
+        self.untraced.append(function)
+        return function
+
+    def __getattr__(self, name: str) -> Any:
+        self.remove()
+        return getattr(importlib.import_module(COMPILER), name)
+
+    def remove(self) -> None:
+        """Make room for the compiler, which is then asked anew."""
+        if sys.modules.get(COMPILER) is self:
+            del sys.modules[COMPILER]
+            vars(torch).pop("_dynamo", None)
+        while self.untraced:
+            vars(self.untraced.pop()).pop("__dynamo_disable", None)
+
+
+@contextmanager
+def without_compiler() -> Iterator[None]:
+    """Run kernels of the meta device without importing PyTorch's compiler, which takes as long as PyTorch itself.
+
+    Many are Python functions that only ask it not to trace them.
+    """
+    if COMPILER in sys.modules:
+        yield
+        return
+    stand_in = sys.modules[COMPILER] = CompilerOnDemand()
+    try:
+        yield
+    finally:
+        stand_in.remove()
+
+
+class MetaCache(TorchDispatchMode):
+    """Computes an operation on the same shapes once, and adds up FLOPs: on the meta device, many are slow Python.
+
+    PyTorch's own counter of FLOPs follows modules too, by hooks that overflow the stack of a deep model.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops, self.results = 0, dict[Any, tuple[int, Any]]()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        key = (function, shapes_of(args), shapes_of([*(kwargs or {}).items()])) if is_pure(function) else None
+        flops, outputs = self.results.get(key, (0, None))
+        if outputs is None:
+            outputs = function(*args, **(kwargs or {}))
+            if count_flops := flop_registry.get(function._overloadpacket):
+                flops = count_flops(*args, **(kwargs or {}), out_val=outputs)
+        self.flops += flops
+        if not key or not all(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_leaves(outputs)):
+            return outputs
+        self.results[key] = flops, outputs
+        return tree_map(lambda leaf: leaf.new_empty_strided(leaf.shape, leaf.stride()), outputs)
+
+
+@cache
+def is_pure(function: Any) -> bool:
+    """Return whether an operation of PyTorch changes nothing in place, and returns no views."""
+    return not any(value.alias_info for value in (*function._schema.arguments, *function._schema.returns))
+
+
+def shapes_of(value: Any) -> Any:
+    """Return all that the shapes of an operation's results depend on, from its arguments."""
+    if isinstance(value, Tensor):
+        return value.shape, value.stride(), value.dtype, value.device
+    # 1, 1.0 and True are equal, and lead to other types
+    return tuple(map(shapes_of, value)) if isinstance(value, (list, tuple)) else (type(value), value)
