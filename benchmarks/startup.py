@@ -4,7 +4,7 @@
 
 Every round starts each of them as a process, and the interpreter that imports torch alone; `train` stands beside
 Lightning around a model by hand. Medians over the rounds: seconds, those above `import torch` of the same round, and
-the ratio to Lightning of the same round; of wall time and of processor time, which other work on the machine moves less.
+the ratio to Lightning of the same round; of wall time and of processor time, which is less noisy.
 """
 
 from __future__ import annotations
