@@ -309,7 +309,7 @@ def test_a_killed_curriculum_resumes_bit_for_bit(
         for run in ("whole", "cut")
     )
     assert one == other
-    assert len({row[4] for row in one} - {None}) > 2
+    assert len({row[4] for row in one} - {None}) > 1
 
 
 @pytest.mark.slow
