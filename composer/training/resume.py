@@ -85,7 +85,7 @@ def check_same_recipe(recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any]
     if begun.fingerprints["run"] == recorded and differ_in_budget_alone(begun, recipe):
         return
     differences = [*result_differences(begun, recipe)]
-    cause = describe_differences(differences) or "its recipe.yaml has been changed"
+    cause = describe_differences(differences) or "its recipe.yaml, or how this version reads it, has changed"
     overrides = [shlex.quote(f"{path}={json.dumps(old)}") for path, old, _ in differences if "[" not in path]
     repeat = f"repeat the run's overrides, {' '.join(overrides)}, or " if 0 < len(overrides) <= MAX_LISTED else ""
     fix = f"{repeat}resume with its own recipe, {run_dir.recipe}; or {NEW_RUN}"
