@@ -39,12 +39,8 @@ def fingerprints(recipe_or_run: Recipe | str | Path, data: str | Path | None = N
     """Return the fingerprints of a recipe, or of a run with that of its `weights`, in hexadecimal.
 
     `model`, `data` and `run` are of what is trained, `recipe` is of the recipe's text. Those of a run were recorded
-    when it started. data: where the data files of a recipe are, by default beside it.
-
-    Raises:
-        RecipeError: If the recipe is at fault.
-        DataError: If its data files are.
-        RunError: If a run's files have changed since.
+    when it started. data: see `composer.fingerprints`. Raises RecipeError and DataError, and RunError if a run's files
+    have changed since.
     """
     if not isinstance(recipe_or_run, Recipe):
         if Path(recipe_or_run).is_dir():

@@ -45,15 +45,9 @@ def diff(
     quick: bool = False,
     log: Callable[[str], None] | None = None,
 ) -> Difference:
-    """Compare two recipes, recipe files, run folders, trials or points of sweeps.
+    """Compare two recipes, recipe files, run folders, trials or points of sweeps; see `composer.diff`.
 
-    Args:
-        data: Where data files are looked up first.
-        quick: Skip the significance test, for which both runs decode the test part.
-        log: Receives a line before what takes long.
-
-    Raises:
-        ComposerError: With the faults of both.
+    Raises ComposerError with the faults of both.
     """
     folder = None if data is None else Path(data)
     sides: list[tables.Side] = []

@@ -117,11 +117,7 @@ class DataSource:
             return
         trained = row_hashes(*pairs["train"].sides.values())
         for split, part in pairs.items():
-            path, rows, target = (
-                split_path(recipe, split),
-                row_hashes(*part.sides.values()),
-                row_hashes(part.sides[TARGET]),
-            )
+            path, rows = split_path(recipe, split), row_hashes(*part.sides.values())
             if split == "test" and np.array_equal(rows, trained):
                 message = "these are the training pairs, so the scores would say nothing"
                 raise DataError([recipe.fault("overlap", path, message, "name others, or hold some out: `test: 100`")])
@@ -166,8 +162,7 @@ def available_splits(recipe: Recipe) -> list[str]:
 def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
     """Open the pairs of one split, from files that have no fault (`check_files`).
 
-    Raises:
-        DataError: If a file has gone or changed since the check, or the hub does not give its data.
+    Raises DataError if a file has gone or changed since the check, or the hub does not give its data.
     """
     data = recipe.dataset
     try:

@@ -70,10 +70,9 @@ class TransformerStack:
 def export_ctranslate2(run: str | Path | Run, folder: str | Path) -> Path:
     """Write a run's model as a folder of CTranslate2, with the run's tokenizer.json in it, and return its path.
 
-    Raises:
-        RunError: Where the model is no standard Transformer (sinusoidal or learned positions; layers of residual
-            blocks with one norm around self-attention, cross-attention and feed-forward), where CTranslate2 is not
-            installed, or where `folder` exists.
+    Raises RunError where the model is no standard Transformer (sinusoidal or learned positions; layers of residual
+    blocks with one norm around self-attention, cross-attention and feed-forward), where CTranslate2 is not installed,
+    or where `folder` exists.
     """
     opened = run if isinstance(run, Run) else open_run(run)
     target = Path(folder)

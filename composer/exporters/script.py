@@ -63,14 +63,8 @@ class Source:
 def export_script(run_or_recipe: str | Path | Recipe, path: str | Path, overrides: Sequence[str] = ()) -> Path:
     """Write the model of a run or a recipe as a new folder that needs PyTorch alone, and return its path.
 
-    Args:
-        run_or_recipe: A run folder, a recipe's file, or a recipe.
-        path: The new folder.
-        overrides: `key=value` settings; of a run, those of `decoding` alone.
-
-    Raises:
-        RecipeError: Where the recipe is refused.
-        RunError: Where the folder exists or cannot be written, or where a block needs another library.
+    overrides: of a run, those of `decoding` alone. Raises RecipeError where the recipe is refused, and RunError where
+    the folder exists or cannot be written, or where a block needs another library.
     """
     target = Path(path)
     require_absent(target)

@@ -81,13 +81,9 @@ def translate(
 ) -> list[str]:
     """Return the best output for each line; a blank line stays blank.
 
-    With several encoders a line holds their texts with tabs between; without any, the beginning of a text.
-
-    Args:
-        first: Lines that came before, which the random numbers of sampling depend on.
-
-    Raises:
-        RunError: Where a line has too few or too many texts.
+    With several encoders a line holds their texts with tabs between; without any, the beginning of a text. first: how
+    many lines came before, which the random numbers of sampling depend on. Raises RunError where a line has too few or
+    too many texts.
     """
     sides = list(model.readers())
     rows = [row for row, line in enumerate(lines) if line.strip()]

@@ -31,9 +31,7 @@ Record = Mapping[str, Any]
 def model_card(recipe: Recipe, record: Record, license: str = "") -> str:
     """Return the model card of a finished run: metadata in YAML, then prose from TEMPLATE.
 
-    Args:
-        record: The run's run.json; what it does not know is left out.
-        license: Its identifier on the hub, such as `mit`.
+    record: the run's run.json; what it does not know is left out. license: its identifier on the hub, such as `mit`.
     """
     from huggingface_hub import EvalResult, ModelCard, ModelCardData
 

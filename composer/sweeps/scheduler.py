@@ -62,17 +62,9 @@ def run_sweep(
 ) -> int:
     """Run a sweep in `folder`, or resume it there, and return the exit status: 0 if any trial has finished, else 1.
 
-    Args:
-        sweep: The sweep.
-        folder: Its directory.
-        workers: Trainings that run at the same time.
-        data: The folder under which data files are looked up.
-        ray: The address of a Ray cluster to train on instead of this machine.
-        quiet: Print nothing.
-
-    Raises:
-        RecipeError, DataError, RunError: If the sweep, its data or the folder are not fit; nothing has been trained.
-        KeyboardInterrupt, SystemExit: After a signal, when all trainings have written a checkpoint and ended.
+    data: see `composer.sweep`; ray: the address of a Ray cluster to train on instead of this machine. Raises
+    RecipeError, DataError and RunError before anything is trained; KeyboardInterrupt and SystemExit after a signal,
+    when all trainings have written a checkpoint and ended.
     """
     home = SweepDir(folder)
     check_resumable(home, sweep)

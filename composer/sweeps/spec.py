@@ -51,15 +51,9 @@ EXAMPLES = {
 
 
 def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | Path | None = None) -> Sweep:
-    """Read and check a sweep file.
+    """Read and check a sweep file; `overrides` are applied to every point, below `data_dir` data files are looked up.
 
-    Args:
-        path: The YAML file.
-        overrides: Settings `key=value` that are applied to every point.
-        data_dir: The folder under which data files are looked up.
-
-    Raises:
-        RecipeError: With all faults of the first stage that has any.
+    Raises RecipeError with all faults of the first stage that has any.
     """
     from composer.recipe.validation import schema_faults  # jsonschema takes a tenth of a second to import
 

@@ -65,8 +65,7 @@ class Drawing:
     def save(self, path: str | Path) -> Path:
         """Write the diagram in the format of the file's suffix: .svg, .mmd, .md or .html.
 
-        Raises:
-            RunError: If the suffix is another one, or the file cannot be written, or is there and is no diagram.
+        Raises RunError if the suffix is another one, or the file cannot be written, or is there and is no diagram.
         """
         file = Path(path)
         check_output(file)
@@ -80,13 +79,8 @@ class Drawing:
 def draw(recipe: Recipe | str | Path, vocabularies: Mapping[str, int] | None = None) -> Drawing:
     """Return the diagram of a recipe, of a recipe file, or of a run folder with the vocabulary sizes of the run.
 
-    Args:
-        recipe: A loaded recipe, or the path of a recipe file or run folder.
-        vocabularies: Vocabulary size of every side; by default the upper bounds that the recipe states.
-
-    Raises:
-        RecipeError: With every fault of the recipe.
-        RunError: If a folder is no run folder.
+    vocabularies: the size of every side's; by default the upper bounds that the recipe states. Raises RecipeError with
+    every fault of the recipe, and RunError if a folder is no run folder.
     """
     if not isinstance(recipe, Recipe):
         path = Path(recipe)

@@ -7,8 +7,6 @@ import hashlib
 import html
 import json
 import math
-import struct
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -35,9 +33,6 @@ def render(template: str, **context: object) -> str:
 
     Values are escaped unless they are `Markup`, and control characters, which no page may hold, are replaced. A page
     extends `base.html`, takes a `title`, and fills the blocks `body` and, for CSS of its own, `style`.
-
-    Raises:
-        jinja2.UndefinedError: If the template uses a name that `context` lacks.
     """
     return load_templates().get_template(template).render(**context)
 
@@ -48,16 +43,10 @@ def is_html(file: Path) -> bool:
 
 
 def write_document(file: Path, what: str, text: str, is_document: Callable[[Path], bool] = is_html) -> Path:
-    """Write a page or a picture atomically, and return its file.
+    """Write a page or a picture atomically, and return its file; `what` is the noun for it in errors.
 
-    Args:
-        file: The file; one that is there is overwritten if it `is_document`, so that nothing else is lost.
-        what: The noun for it in errors.
-        text: What is written.
-        is_document: Returns whether a file may be overwritten.
-
-    Raises:
-        RunError: If the file cannot be written, or is there and may not be overwritten.
+    A file that is there is overwritten if it `is_document`, so that nothing else is lost. Raises RunError if it may
+    not be, or cannot be written.
     """
     check_can_overwrite(file, what, is_document)
     try:
@@ -85,20 +74,10 @@ def cannot_write(file: Path, what: str, reason: str) -> RunError:
 
 
 def png_uri(pixels: np.ndarray) -> str:
-    """Return grey levels (H, W) or colours (H, W, 3) as a data URI of a PNG file.
+    """Return grey levels (H, W) or colours (H, W, 3) as a data URI of a PNG file."""
+    from plotly.utils import image_array_to_data_uri  # imported late: most pages have no picture
 
-    W3C, Portable Network Graphics, sections 5 and 11.
-    """
-    height, width = pixels.shape[:2]
-    rows = np.pad(pixels.reshape(height, -1), ((0, 0), (1, 0))).tobytes()  # each row begins with its filter, 0: none
-    color_type = 0 if pixels.ndim == 2 else 2
-    header = struct.pack(">IIBBBBB", width, height, 8, color_type, 0, 0, 0)
-    chunks = {b"IHDR": header, b"IDAT": zlib.compress(rows, 9), b"IEND": b""}
-    png = b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-        for kind, content in chunks.items()
-    )
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    return str(image_array_to_data_uri(pixels, backend="pypng", compression=9))
 
 
 @cache
@@ -155,12 +134,9 @@ class Curve(NamedTuple):
 def figure_html(figure: Figure, description: str = "") -> Markup:
     """Return a Plotly figure as an element of a page; `script.js` draws it, in the page's colours, light and dark.
 
-    What a figure leaves unset (colours, fonts, grid, background) follows the page. Texts of users, such as names of
-    runs, must pass through `chart_text`, since Plotly reads some HTML.
-
-    Args:
-        figure: A `plotly.graph_objects.Figure`; its template is ignored.
-        description: The chart in words, for those who cannot see it.
+    What a figure leaves unset (colours, fonts, grid, background) follows the page; its template is ignored. Texts of
+    users, such as names of runs, must pass through `chart_text`, since Plotly reads some HTML. description: the chart
+    in words, for those who cannot see it.
     """
     from jinja2.utils import htmlsafe_json_dumps
 
