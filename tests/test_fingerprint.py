@@ -194,6 +194,13 @@ def test_initial_weights_change_the_fingerprint(make: Make, two: dict[str, str])
     assert len({(item["model"], item["data"]) for item in (two, one, other)}) == 1
 
 
+def test_precision_changes_the_fingerprint_of_the_run_alone(make: Make, two: dict[str, str]) -> None:
+    mixed = of(
+        make({"parallel": {"train": {"source": "a.txt", "target": "b.txt"}}}, training={"precision": "bf16-mixed"})
+    )
+    assert {name for name in two if mixed[name] != two[name]} == {"run"}
+
+
 def test_unpaired_surrogates_can_be_hashed(tmp_path: Path, make: Make) -> None:
     rows = text(tmp_path / "rows.json", ['{"en": "\\ud800", "de": "x"}', '{"en": "b", "de": "y"}'])
     recipe = make({"parallel": {"train": {"file": rows, "source": "en", "target": "de"}}})

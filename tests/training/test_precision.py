@@ -67,6 +67,9 @@ def test_a_precision_trains_decodes_and_resumes_bit_for_bit(
     plain = train(tiny(), tmp_path / "plain")
     assert outcome.scores["val/loss"] == pytest.approx(plain.scores["val/loss"], rel=0.02)
     assert not same_weights(tmp_path / "whole", tmp_path / "plain")
+    assert str(load(tmp_path / "whole" / "recipe.yaml").training["precision"]) == precision
+    runs = [json.loads((tmp_path / name / "run.json").read_text()) for name in ("whole", "plain")]
+    assert runs[0]["fingerprints"]["run"] != runs[1]["fingerprints"]["run"]
     killed_after_steps(monkeypatch, 6)
     with pytest.raises(Killed):
         train(recipe, tmp_path / "cut")

@@ -18,7 +18,7 @@ from composer.model.builder import build
 from composer.model.encoder_decoder import example_ids, example_sources
 from composer.model.planner import plan
 from composer.recipe.recipe import load_text
-from composer.training import preflight
+from composer.training import preflight, setup
 from composer.training.preflight import check_recipe, dry_run
 from composer.training.train import train
 from tests.training.tiny_recipes import TINY, Tiny
@@ -169,6 +169,12 @@ def test_what_this_machine_cannot_do(tiny: Tiny, override: str, monkeypatch: pyt
     assert fault.message.startswith("on this machine, ")
     assert "--any-machine" in fault.hint
     assert check(tiny(override), any_machine=True) == []
+
+
+def test_bf16_mixed_is_checked_without_lightning(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its import would take more than all the rest of `check`."""
+    monkeypatch.setattr(setup, "build_trainer", lambda _: pytest.fail("not needed"))
+    assert check(tiny("training.precision=bf16-mixed")) == []
 
 
 def test_a_gpu_does_not_decode_in_int8(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
