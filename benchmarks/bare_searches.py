@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from bare import BOS, EOS, GRU, PAD, Transformer
+from bare import BOS, EOS, GRU, Transformer
 from torch import Tensor
 
 Lines = list[list[int]]
@@ -18,28 +18,12 @@ def greedy(model: Transformer | GRU, source: Tensor, limit: int) -> Lines:
     done, tokens = torch.zeros_like(ids[:, 0], dtype=torch.bool), []
     for position in range(limit):
         logits, state = model.step(ids, position, state)
-        ids = mask_special_tokens(logits).argmax(-1, keepdim=True)
+        ids = logits.argmax(-1, keepdim=True)
         tokens.append(ids)
         done |= ids[:, 0] == EOS
         if done.all():
             break
     return cut_at_eos(torch.cat(tokens, 1))
-
-
-def greedy_without_cache(model: Transformer, source: Tensor, limit: int) -> Lines:
-    """Decode by recomputing the prefix at every step."""
-    state = model.begin(source)
-    ids = torch.full((len(source), 1), BOS, device=source.device)
-    done = torch.zeros_like(ids[:, 0], dtype=torch.bool)
-    for _ in range(limit):
-        x = model.embed(ids)
-        for layer, pair in zip(model.decoder, state.memory, strict=True):
-            x = layer(x, memory=pair, memory_mask=state.mask)
-        ids = torch.cat((ids, mask_special_tokens(model.logits(x[:, -1:])[:, 0]).argmax(-1, keepdim=True)), 1)
-        done |= ids[:, -1] == EOS
-        if done.all():
-            break
-    return cut_at_eos(ids[:, 1:])
 
 
 def beam(model: Transformer | GRU, source: Tensor, limit: int, size: int, length_penalty: float) -> Lines:
@@ -51,7 +35,7 @@ def beam(model: Transformer | GRU, source: Tensor, limit: int, size: int, length
     ids, done = last[:, :0], torch.zeros(batch * size, dtype=torch.bool, device=device)
     for position in range(limit):
         logits, state = model.step(last, position, state)
-        gain = mask_special_tokens(logits).float().log_softmax(-1)
+        gain = logits.float().log_softmax(-1)
         gain[done] = -torch.inf
         gain[done, EOS] = torch.inf
         total, best = (score[..., None] + gain.view(batch, size, -1)).flatten(1).topk(size)
@@ -65,11 +49,6 @@ def beam(model: Transformer | GRU, source: Tensor, limit: int, size: int, length
     lengths = (ids != EOS).sum(1).view(batch, size) + 1
     best = (score / ((5 + lengths) / 6) ** length_penalty).argmax(1)
     return cut_at_eos(ids.view(batch, size, -1)[torch.arange(batch, device=device), best])
-
-
-def mask_special_tokens(logits: Tensor) -> Tensor:
-    logits[:, [PAD, BOS]] = -torch.inf
-    return logits
 
 
 def cut_at_eos(ids: Tensor) -> Lines:

@@ -1,12 +1,13 @@
 """Decoding speed against the same searches by hand in plain PyTorch, and against CTranslate2.
 
     python benchmarks/decoding.py RUN [--lines 256] [--rounds 5] [--precision float32 bfloat16 int8]
-    python benchmarks/decoding.py RUN --compile --ctranslate2
+    python benchmarks/decoding.py RUN --compile --ctranslate2 [--tokens 0]
 
 RUN is a trained `recipes/multi30k/transformer.yaml` or `gru_attention.yaml`. Its weights are copied into the plain
 model, which computes in float32, and which answers as ours does in float32 but for near ties. CTranslate2 runs the
-export of a Transformer in float32 and in int8; its beam search ranks by log p / n and ends by another rule. With
---compile ours takes part with a compiled step too, which int8 has not.
+export of a Transformer in float32 and in int8. With --compile ours takes part with a compiled step too, which int8 has
+not. All answers have 16 tokens, since the loop by hand has no means to leave out lines that have ended; with
+`--tokens 0` they end when the model says so.
 All sides take part in each round, in another order every time, with equally many threads, from ids to ids. Prints
 every round; at the end, for each search and pair of sides, the ratio of speeds and how many answers are identical.
 """
@@ -23,7 +24,7 @@ from typing import NamedTuple, get_args
 
 import torch
 from bare import GRU, Transformer
-from bare_searches import Lines, beam, greedy, greedy_without_cache, in_batches
+from bare_searches import Lines, beam, greedy, in_batches
 from bare_weights import copy_to_bare
 
 from composer.data.encoding import load_data
@@ -32,9 +33,10 @@ from composer.exporters.ctranslate2 import export_ctranslate2
 from composer.inference.decode import decode_all
 from composer.inference.precision import Precision
 from composer.inference.run import Run, open_run
+from composer.model.encoder_decoder import EOS, NEVER
 
 LENGTH_PENALTY = 1.0
-BY_HAND, NO_CACHE, CTRANSLATE2 = "by hand", "by hand without a cache", "CTranslate2"
+BY_HAND, CTRANSLATE2 = "by hand", "CTranslate2"
 COMPILED = ", compiled"
 
 
@@ -74,20 +76,13 @@ def by_hand(model: Transformer | GRU, limit: int) -> Side:
     return decode
 
 
-def by_hand_without_cache(model: Transformer, limit: int) -> Side:
-    return lambda search, lines: in_batches(lines, search.batch, lambda ids: greedy_without_cache(model, ids, limit))
-
-
 def sides_of(run: Run, precisions: Sequence[str], limit: int, compile: bool = False) -> dict[str, Side]:
     """Return ours in each precision, compiled too if asked to, and those by hand."""
     model = copy_to_bare(run)
     sides = {precision: ours(run, precision, limit) for precision in precisions}
     if compile:
         sides |= {f"{name}{COMPILED}": ours(run, name, limit, True) for name in precisions if name != "int8"}
-    sides[BY_HAND] = by_hand(model, limit)
-    if isinstance(model, Transformer):
-        sides[NO_CACHE] = by_hand_without_cache(model, limit)
-    return sides
+    return sides | {BY_HAND: by_hand(model, limit)}
 
 
 def ctranslate2_sides(run: Run, limit: int) -> dict[str, Side]:
@@ -145,7 +140,6 @@ class Comparison(NamedTuple):
 
 def compare(search: Search, sides: Mapping[str, Side], lines: Lines, rounds: int) -> Comparison:
     """Let the sides search `rounds` times, after once that is not counted; print every round."""
-    sides = {name: side for name, side in sides.items() if name != NO_CACHE or search is GREEDY}
     answers = {name: side(search, lines) for name, side in sides.items()}
     speeds: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds):
@@ -164,7 +158,7 @@ def pair_sides(names: Iterable[str], precisions: Sequence[str]) -> list[tuple[st
         (mine, other)
         for precision in precisions
         for mine in (precision, f"{precision}{COMPILED}")
-        for other in (BY_HAND, NO_CACHE, f"{CTRANSLATE2} {precision}", precision)
+        for other in (BY_HAND, f"{CTRANSLATE2} {precision}", precision)
     ]
     return [(mine, other) for mine, other in pairs if mine in names and other in names and mine != other]
 
@@ -177,6 +171,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--precision", nargs="+", default=list(get_args(Precision)), choices=get_args(Precision))
     parser.add_argument("--compile", action="store_true", help="measure ours with a compiled step too")
     parser.add_argument("--ctranslate2", action="store_true", help="measure CTranslate2 too")
+    parser.add_argument("--tokens", type=int, default=16, help="of each answer; 0: it ends when the model says so")
     return parser.parse_args()
 
 
@@ -185,7 +180,9 @@ def main() -> None:
     run = open_run(options.run)
     encoded = load_data(run.recipe, run.folders(), run.tokenizers, ["test"]).splits["test"]
     lines = [encoded.sources["source"][row] for row in range(min(options.lines, len(encoded)))]
-    limit = 3 * max(map(len, lines)) + 50
+    limit = options.tokens or 3 * max(map(len, lines)) + 50
+    if options.tokens:  # in the weights, which all sides have
+        run.model.output.bias.data[EOS] = NEVER
     sides = sides_of(run, options.precision, limit, options.compile)
     if options.ctranslate2:
         sides |= ctranslate2_sides(run, limit)
