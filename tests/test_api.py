@@ -121,7 +121,7 @@ def test_a_check_plans_without_the_compiler_of_pytorch_and_leaves_it_as_it_is(tm
     SMALL.save(tmp_path / "small.yaml")
     code = (
         "import sys, composer\n"
-        "composer.plan('small.yaml'), composer.check('small.yaml')\n"
+        "composer.plan('small.yaml'), composer.check('small.yaml', ['training.precision=bf16-mixed'])\n"
         "print(*{'torch._dynamo', 'torch._inductor', 'pytorch_lightning', 'datasets'} & set(sys.modules))\n"
         "import torch\n"
         "torch._refs.add(torch.ones(1), torch.ones(1))\n"
@@ -129,6 +129,20 @@ def test_a_check_plans_without_the_compiler_of_pytorch_and_leaves_it_as_it_is(tm
     )
     imported, compiler = alone(code, tmp_path).splitlines()
     assert (imported, compiler) == ("", "True torch._dynamo.decorators")
+
+
+def test_a_line_is_translated_without_lightning_and_the_compiler(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("a b\n")
+    code = (
+        "import sys\n"
+        "from composer.cli import main\n"
+        "try:\n"
+        f"    main.main(['translate', {str(run.run_dir.path)!r}, '--input', 'in', '--output', 'out'])\n"
+        "except SystemExit as end:\n"
+        "    print(end.code, *{'pytorch_lightning', 'torch._dynamo', 'sympy'} & set(sys.modules))"
+    )
+    assert alone(code, tmp_path).split() == ["0"]
+    assert (tmp_path / "out").read_text().count("\n") == 1
 
 
 def test_an_unknown_name_is_refused() -> None:

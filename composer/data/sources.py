@@ -60,12 +60,13 @@ class Pairs:
         return cls(sides, references=[*references.values()])
 
     def sample(self, count: int) -> Pairs:
-        """Return at most `count` pairs: the first ones, and as many spread over the rest."""
-        if len(self) <= count:
-            return self
-        first = count // 2
-        rest = np.linspace(first, len(self) - 1, count - first, dtype=np.int64)
-        return self.keep(np.concatenate([np.arange(first), rest]))
+        """Return at most `count` pairs, in memory: the first ones, and as many spread over the rest."""
+        first, pairs = count // 2, self
+        if len(self) > count:
+            rest = np.linspace(first, len(self) - 1, count - first, dtype=np.int64)
+            pairs = self.keep(np.concatenate([np.arange(first), rest]))
+        references = [[*lines] for lines in pairs.references]
+        return Pairs({side: [*lines] for side, lines in pairs.sides.items()}, pairs.facts, pairs.notes, references)
 
 
 @dataclass(frozen=True, eq=False)

@@ -195,8 +195,7 @@ def machine_faults(recipe: Recipe, planned: Plan, sample: DryRun | None) -> list
     faults = size_faults(memory_fault, recipe, planned, sample)
     faults += [*tokenizer_faults(recipe), *int8_faults(recipe), *compile_faults(recipe)]
     shown = ("enable_progress_bar", "enable_model_summary", "log_every_n_steps", "timeout_minutes")
-    machine = {*recipe.explicit.get("trainer", {})} - {*shown} or recipe.training["precision"] not in (32, "bf16-mixed")
-    if machine:
+    if {*recipe.explicit.get("trainer", {})} - {*shown} or recipe.training["precision"] == "16-mixed":
         from composer.training.setup import build_trainer, silence_lightning  # late: Lightning takes seconds to import
 
         silence_lightning()

@@ -7,6 +7,7 @@ import pytest
 from composer.data import sources
 from composer.data.encoding import MAX_TOKENS, OF_REFERENCES, load_data
 from composer.data.sources import DataSource
+from composer.data.text_files import TextColumn
 from composer.errors import DataError
 from composer.recipe.recipe import load
 from composer.training.preflight import dry_run
@@ -121,6 +122,15 @@ def test_pairs_that_the_check_of_a_task_generates_are_not_generated_again(make, 
     sampled = sources.DataSource(recipe, []).sample(5).all_pairs()
     assert sorted(calls) == ["test", "train", "train", "val"]
     assert sampled["val"] == generate(recipe, "val")
+
+
+def test_a_sample_of_files_is_read_once(make, texts, monkeypatch):
+    lines = [str(number) for number in range(9)]
+    recipe = make({"parallel": {"train": texts(source=lines, target=lines)}, "tokenizer": "char"})
+    sample, reads = sources.DataSource(recipe, recipe.folders()).sample(4).pairs("train"), []
+    monkeypatch.setattr(TextColumn, "read", lambda column, rows: reads.append(rows))
+    assert [*sample.sides["source"]] == [*sample.sides["target"]] == ["0", "1", "2", "8"]
+    assert not reads
 
 
 def test_a_training_checks_and_opens_each_file_once(texts, tmp_path, monkeypatch):
