@@ -300,8 +300,6 @@ NOT_IN_PYTHON = {
     ("train", "seeds"): "a loop over `training.seed`; the command starts a process for each",
     ("sweep", "dry_run"): "`sweep_points`, since it returns something else",
     ("sweep", "wandb"): "a file for another command, `wandb sweep`",
-    ("leaderboard", "compare"): "`diff` of the two runs has the test",
-    ("leaderboard", "data"): "only `--compare` reads it",
 }
 """Options of commands that functions do not have, and why."""
 

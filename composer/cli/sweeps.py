@@ -63,16 +63,10 @@ def sweep(
 @command(
     "seqcomposer leaderboard runs/mix-and-match",
     "seqcomposer leaderboard mine.yaml --output mine.html",
-    "seqcomposer leaderboard runs/mix-and-match --compare 1 2",
 )
 def leaderboard(
     sweep: Annotated[Path, argument("SWEEP", "A sweep's directory, or its file.", complete_recipe)],
     output: Annotated[Path | None, option("--output F", "HTML page.  [default: FOLDER/leaderboard.html]")] = None,
-    compare: Annotated[
-        tuple[str, str] | None,
-        option("--compare A B", "Paired BLEU test of two runs: ranks, fingerprints or folders."),
-    ] = None,
-    data: options.DataDir = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Rank the trials of a sweep.
@@ -81,12 +75,7 @@ def leaderboard(
     and the effect of each axis. The sweep may still be running.
     """
     board = api.leaderboard(sweep)
-    if compare is not None:
-        from composer.sweeps.leaderboard import compare_trials, comparison_text, find_run
-
-        one, other = (find_run(board, word) for word in compare)
-        options.echo(comparison_text(compare_trials(one, other, data)))
-    elif as_json:
+    if as_json:
         options.print_json(board.as_json())
     else:
         from composer.sweeps.leaderboard_html import write_leaderboard

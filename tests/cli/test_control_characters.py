@@ -205,7 +205,7 @@ def test_texts_of_a_sweep(printed: Printed, planted: Path, tmp_path: Path) -> No
         trial(folder, number, [30.0 + number, 32.0], point={HOSTILE: f"{HOSTILE}{number}", "other": HOSTILE})
     trial(folder, 4, status="failed", error=f"{HOSTILE}\n{HOSTILE}", point={HOSTILE: HOSTILE, "other": 1})
     printed("leaderboard", folder)
-    printed("leaderboard", folder, "--compare", "1", HOSTILE, status=2)
+    printed("diff", f"{folder}#1", f"{folder}#{HOSTILE}", status=2)
     axes = {"a": {"set": "training.seed", "values": [1, 2]}, "b": {"set": "description", "values": [HOSTILE, "x"]}}
     sweep = {"sweep": 1, "name": "s", "base": planted.name, "axes": axes, "where": "parameters < 100K"}
     (tmp_path / "s.yaml").write_text(json.dumps(sweep), encoding="utf-8")
