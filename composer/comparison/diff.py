@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from textwrap import wrap
@@ -18,7 +17,7 @@ from composer.errors import ComposerError, Fault, RunError
 from composer.fingerprint import read_verified
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.recipe import Recipe, load
-from composer.recipe.tree import NAME, stack_trees
+from composer.recipe.tree import stack_trees
 from composer.run_dir import RunDir, seed_dirs
 from composer.sweeps.leaderboard import Comparison, find_run, open_leaderboard
 from composer.sweeps.points import point_from_args
@@ -28,10 +27,8 @@ LINE_WIDTH = 110
 """Lines are folded here; longer replacements put both values on lines of their own."""
 MAX_PATHS = 6
 """Paths that are listed for a change that occurs in many places."""
-MAX_CLAUSES = 4
-"""Changes in the summary."""
 DECIDING = ("model", "data", "training", "decoding")
-"""Sections that decide what is trained, and so are in the summary."""
+"""Sections that decide what is trained."""
 HEADS: Mapping[str, str] = {"trainer": "trainer (how it is run)", "run": "runs"}
 
 Key = tuple[str, ...]
@@ -129,46 +126,24 @@ class Difference:
             change.section in DECIDING for change in self.changes
         )
 
-    @cached_property
-    def word_counts(self) -> Counter[str]:
-        """The number of A's blocks by their word in the recipe."""
-        trees = stack_trees(self.one.recipe).values()
-        return Counter(node.word for root in trees for node in root.descendants())
-
     def text(self) -> str:
         """Return all of it, for people to read."""
         fold = partial(wrap, width=LINE_WIDTH, break_long_words=False, break_on_hyphens=False)
+        trees = stack_trees(self.one.recipe).values()
+        word_counts = Counter(node.word for root in trees for node in root.descendants())
         lines = [f"A  {self.one.name}", f"B  {self.other.name}", ""]
         for section in (*SECTIONS, "run"):
             clusters = cluster_changes(change for change in self.changes if change.section == section)
             if clusters:
                 lines.append(HEADS.get(section, section))
-                for line in chain.from_iterable(cluster_lines(groups, self.word_counts) for groups in clusters):
+                for line in chain.from_iterable(cluster_lines(groups, word_counts) for groups in clusters):
                     lines += fold(f"  {line}", subsequent_indent=" " * (len(line) - len(line.lstrip()) + 6))
                 lines.append("")
         lines += [
             *tables.costs_table(*self.costs),
             *tables.scores_table(self.one.scores, self.other.scores, self.tested),
         ]
-        lines += [f"fingerprints: {self.agreement.text()}", "", self.sentence()]
-        return "\n".join(lines)
-
-    def sentence(self) -> str:
-        """Return a summary in one sentence."""
-        same_data = self.agreement.same("data")
-        deciding = sorted((x for x in self.changes if x.section in DECIDING), key=rank)
-        changes = list(dict.fromkeys(clause(cluster, self.word_counts) for cluster in cluster_changes(deciding)))
-        more = len(changes) - MAX_CLAUSES
-        if more > 0:
-            changes = [*changes[:MAX_CLAUSES], f"and {more} more change{'' if more == 1 else 's'}"]
-        scores = tables.score_clauses(self.one.scores, self.other.scores, self.tested, same_data)
-        clauses = [*changes, *tables.cost_clauses(*self.costs), *scores]
-        if not clauses and self.same:
-            return "They are the same: model, data and run."
-        if not changes:
-            certain = same_data and self.agreement.by_content
-            clauses.insert(0, "the same recipe and data" if certain else "the same recipe")
-        return f"{'; '.join(clauses)}."
+        return "\n".join([*lines, f"fingerprints: {self.agreement.text()}"])
 
     def as_json(self) -> Mapping[str, Any]:
         """Return all of it as plain data."""
@@ -177,7 +152,6 @@ class Difference:
             "a": self.one.name,
             "b": self.other.name,
             "same": self.same,
-            "sentence": self.sentence(),
             "fingerprints": self.agreement.as_json(),
             "changes": [{**asdict(change), "text": change.text()} for change in self.changes],
             "costs": {"a": asdict(one), "b": asdict(other)},
@@ -255,30 +229,3 @@ def title(groups: Sequence[Group], word_counts: Mapping[str, int]) -> tuple[str,
 def count_blocks(number: int) -> str:
     """Return `1 block`, `2 blocks` and so on."""
     return "1 block" if number == 1 else f"{number} blocks"
-
-
-def rank(change: Change) -> int:
-    """Return the rank of a change in the summary, 0 to 3."""
-    if change.kind == "set" and change.setting in (NAME, "of", "from"):
-        return 3
-    if change.section != "model":
-        return 2
-    return 1 if change.kind == "set" else 0
-
-
-def clause(groups: Sequence[Group], word_counts: Mapping[str, int]) -> str:
-    """Return the same change in several places, or the changes of one block, in one clause."""
-    first = groups[0][0]
-    if len(groups[0]) > 1:
-        return title(groups, word_counts)[0]
-    if len(groups) > 1:
-        return f"{first.block}: {', '.join(group[0].what for group in groups)}"
-    if first.kind == "replaced" and isinstance(first.before, list):
-        return f"another {first.where}"
-    text = first.text()
-    if len(text) > LINE_WIDTH and first.kind == "set":
-        text = f"another {first.block or first.section}.{first.setting}"
-    elif len(text) > LINE_WIDTH:  # without what is inside the blocks
-        before, after = (re.split(r"[(\[{]", str(value))[0] for value in (first.before, first.after))
-        text = replace(first, before=before, after=after).text()
-    return text if first.word or text.startswith((first.section, "another ")) else f"{first.section}.{text}"

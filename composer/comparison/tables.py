@@ -18,7 +18,7 @@ from composer.formatting import align_columns, format_bound, format_bytes, si
 from composer.model.builder import BlockFailed, Builder, vocabulary_bounds
 from composer.model.planner import measure_costs
 from composer.model.weights import count_parameters
-from composer.recipe.metrics import format_score, is_share, metric_name, text_metrics
+from composer.recipe.metrics import format_score, is_share
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import strings_in
 from composer.run_dir import RunDir, recorded_vocabularies
@@ -235,16 +235,6 @@ def table(title: str, rows: Sequence[tuple[str, str, str, str]], heads: Sequence
     return align_columns(lines, (True, False, False, True))
 
 
-def cost_clauses(one: Costs, other: Costs) -> list[str]:
-    """Return parameters and FLOPs for the summary, where they differ."""
-    change = format_change(one.parameters, other.parameters)
-    clauses = [f"parameters {change}"] if one.parameters != other.parameters else []
-    if one.flops != other.flops:
-        change = format_percent(one.flops, other.flops) if one.flops else format_change(0, other.flops)
-        clauses.append(f"FLOPs {change}")
-    return clauses
-
-
 def scores_table(one: Scores, other: Scores, tested: Comparison | str) -> Iterator[str]:
     """Yield the lines of a table of the scores that both have, then the tests' results, then an empty line."""
     rows = []
@@ -272,25 +262,3 @@ def p_values(tested: Comparison | str) -> dict[str, tuple[float, str]]:
         return {}
     bleu, right = (tested.p_value, "paired bootstrap"), (tested.right_p_value, "sign test")
     return {"test/bleu": bleu, "test/exact_match": right}
-
-
-def score_clauses(one: Scores, other: Scores, tested: Comparison | str, same_data: bool) -> list[str]:
-    """Return for the summary the first score that differs, those of test and of decoded texts first; [] for none."""
-    one, other = dict(one), dict(other)
-    if not same_data:  # scores on other lines cannot be compared; those of the tests are on the same lines
-        prefix = "test/" if isinstance(tested, Comparison) else "nothing"
-        one, other = ({name: x for name, x in scores.items() if name.startswith(prefix)} for scores in (one, other))
-    if isinstance(tested, Comparison):  # runs whose recipes did not measure the test part
-        one.setdefault("test/bleu", tested.one.bleu)
-        other.setdefault("test/bleu", tested.other.bleu)
-    # a run has the score of decoded texts first that suits them best
-    names = sorted(one, key=lambda name: (not name.startswith("test/"), metric_name(name) not in text_metrics()))
-    differing = (name for name in names if one.get(name) and other.get(name) and one[name] != other[name])
-    name = next(differing, None)
-    if name is None:
-        return []
-    before, after = format_score(name, one[name]), format_score(name, other[name])
-    if before == after:
-        before, after = f"{one[name]:.6g}", f"{other[name]:.6g}"
-    p_value = p_values(tested).get(name)
-    return [f"{name} {before} -> {after}{f' (p = {p_value[0]:.2g})' if p_value else ''}"]
