@@ -384,15 +384,13 @@ def _flock(file: IO[str]) -> bool:
     return True
 
 
-def describe_status(run_dir: RunDir, record: Mapping[str, Any]) -> str:
-    """Return the status in run.json, and of a training that could not write how it ended, that it was killed."""
-    status = str(record.get("status", "unknown"))
+def is_locked(run_dir: RunDir) -> bool | None:
+    """Return whether a training holds a run folder; None where this system has no locks."""
     try:
         with (run_dir.path / LOCK).open() as file:
-            is_free = _flock(file)
-    except OSError as error:  # no file: this is the copy of a run
-        is_free = not isinstance(error, BlockingIOError)
-    return "killed, or running on another machine" if status == "running" and is_free else status
+            return False if _flock(file) else None
+    except OSError as error:  # no file: the run has not started, or this is the copy of one
+        return isinstance(error, BlockingIOError)
 
 
 def utc_now() -> str:

@@ -43,7 +43,7 @@ def fill_defaults(explicit: Data, schema: Schema, name: str) -> Data:
     """Return the canonical form of a validated recipe; `name` is its name if it has none."""
     model, defs = explicit["model"], schema["$defs"]
     defaults = {key: value for key, value in model.items() if f"defaults.{key}" in defs}
-    filler = _DefaultFiller(defs, defaults, model.get("dropout"))
+    filler = DefaultFiller(defs, defaults, model.get("dropout"))
     canonical = {key: value for key, value in filler.section(explicit, schema).items() if key not in EXCLUDED_KEYS}
     canonical["name"] = canonical["name"] or name
     canonical["model"] = {key: value for key, value in canonical["model"].items() if f"defaults.{key}" not in defs}
@@ -114,7 +114,7 @@ def _hash(data: Any) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-class _DefaultFiller(NamedTuple):
+class DefaultFiller(NamedTuple):
     """Walks a value and its schema side by side."""
 
     defs: Schema

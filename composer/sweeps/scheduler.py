@@ -21,8 +21,10 @@ from typing import Any
 from composer.atomic_io import atomic_write, remove_temporaries
 from composer.data.sources import check_files
 from composer.errors import DataError, RecipeError, RunError, RunFailed
+from composer.fingerprint import describe_differences, setting_differences
 from composer.formatting import format_bound, format_duration
 from composer.recipe.recipe import Recipe
+from composer.recipe.yaml_reader import read, to_data
 from composer.run_dir import RunDir, locked
 from composer.sweeps.points import (
     CostPlanner,
@@ -315,13 +317,10 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
     record = read_sweep_record(folder)
     if record.get("fingerprint") != sweep.fingerprint:
         hint = "name another folder with `--run DIR`, or restore the sweep file"
-        before, now = record.get("parts", {}), describe_parts(sweep)
-        differing = [key for key in dict.fromkeys([*before, *now]) if before.get(key) != now.get(key)]
-        missing = "not there"
-        changes = [f"{key} was {before.get(key, missing)} and is {now.get(key, missing)}" for key in differing]
-        changes = changes or [f"its base recipe, `set`, `with`, `when` or `where` was another ({record.get('file')})"]
-        message = "; ".join(changes)
-        raise RunError.of(f"this folder belongs to another sweep: {message}", hint, path)
+        before = to_data(read(folder.sweep, str(folder.sweep)))
+        changes = describe_differences(setting_differences(before, to_data(sweep.root)))
+        changes = changes or f"its base recipe, or a setting on the command line, was another ({record.get('file')})"
+        raise RunError.of(f"this folder belongs to another sweep: {changes}", hint, path)
     if (shrunk := shrink_message(record.get("growable", {}), growable_parts(sweep))) is not None:
         raise RunError.of(shrunk, "write it as it was, or name another folder with `--run DIR`", path)
 
@@ -333,25 +332,9 @@ def write_sweep_record(folder: SweepDir, sweep: Sweep) -> None:
     folder.trials.mkdir(parents=True, exist_ok=True)
     atomic_write(folder.sweep, sweep.file.read_bytes())
     files = {"file": str(sweep.file.absolute()), "base": str(sweep.base.absolute())}
-    parts = {"parts": describe_parts(sweep), "growable": growable_parts(sweep)}
-    record = {"name": sweep.name, "fingerprint": sweep.fingerprint, **files, **parts}
+    record = {"name": sweep.name, "fingerprint": sweep.fingerprint, **files, "growable": growable_parts(sweep)}
     # last, since its presence says that the directory is a sweep's
     atomic_write(folder.record, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def describe_parts(sweep: Sweep) -> dict[str, str]:
-    """Return each part of a sweep in a line of text, to say in words what differs between two of them."""
-    parts = {}
-    for axis in sweep.axes:
-        scale = f"{'log ' if axis.log else ''}{'int ' if axis.integer else ''}"
-        values = f"{scale}{axis.low} to {axis.high}" if axis.labels is None else ", ".join(map(str, axis.labels))
-        parts[f"axis `{axis.name}`"] = values
-    return parts | {
-        "`search`": f"{sweep.search.kind} {sweep.search.trials} {sweep.search.seed}",
-        "`prune`": "none" if sweep.pruner is None else str(sweep.pruner),
-        "`seeds`": ", ".join(map(str, sweep.seeds)),
-        "`rank`": ", ".join(f"{goal.metric} {goal.direction}" for goal in sweep.rank),
-    }
 
 
 def growable_parts(sweep: Sweep) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from composer.errors import Fault, Mark, RecipeError, did_you_mean, error_at, fault_at
 from composer.recipe import schema_generator
+from composer.recipe.canonical_form import DefaultFiller
 from composer.recipe.extends_and_overrides import resolve_relative
 from composer.recipe.metrics import METRICS, decodes_all, training_key
 from composer.recipe.recipe import default_name
@@ -33,7 +34,6 @@ from composer.sweeps.sweep import (
     probe_points,
 )
 
-MAX_AXES, MAX_LABELS = 64, 300
 RANGES = ("uniform", "log_uniform", "int", "log_int")
 NOT_FINGERPRINTED = ("name", "description", "base", "search", "seeds")
 """Keys whose text decides nothing. The base's own text and the order of the search are fingerprinted apart; the number
@@ -133,26 +133,12 @@ def _read_recipe(file: Path, node: Node, path: str, faults: list[Fault]) -> Node
 def _read_axes(file: Path, root: Node, faults: list[Fault]) -> tuple[Axis, ...]:
     """Read the axes without their conditions, which can name axes that come later."""
     axes: list[Axis] = []
-    faults.extend(_size_faults(root.value["axes"]))
     for name, node in root.value["axes"].value.items():
         if malformed := list(_key_faults(name, node)):
             faults.extend(malformed)
         else:
             axes.append(_read_axis(file, name, node, faults))
     return tuple(axes)
-
-
-def _size_faults(axes: Node) -> Iterator[Fault]:
-    """Yield more axes and labels than can be tried one by one."""
-    if len(axes.value) > MAX_AXES:
-        message = f"a sweep has at most {MAX_AXES} axes, and this has {len(axes.value)}"
-        yield fault_at(axes.place, "size", "axes", message, "write several sweeps")
-    for name, axis in axes.value.items():
-        for key in ("values", "with", "extend"):
-            node = axis.value.get(key)
-            if node is not None and len(node.value) > MAX_LABELS:
-                message = f"an axis has at most {MAX_LABELS} values, and this has {len(node.value)}"
-                yield fault_at(node.place, "size", f"axes.{name}.{key}", message, "write a range, or fewer")
 
 
 def _key_faults(name: str, node: Node) -> Iterator[Fault]:
@@ -241,15 +227,11 @@ def _read_conditions(
 
 def _read_choice(root: Node, key: str, table: str) -> tuple[Any, dict[str, Any]]:
     """Return the name and the settings of a choice such as `search: {tpe: {trials: 40}}`, defaults filled in."""
-    node = root.value.get(key)
-    if node is None:
+    if key not in root.value:
         return None, {}
-    word, settings = (node.value, None) if isinstance(node.value, str) else next(iter(to_data(node).items()))
-    entry = load_schema()["$defs"][f"{table}.{word}"]
-    defaults = {name: setting["default"] for name, setting in entry["properties"].items()}
-    if settings is not None and not isinstance(settings, dict):
-        settings = {entry["x-first"]: settings}  # a bare value sets the first setting
-    return word, defaults | (settings or {})
+    filler = DefaultFiller(load_schema()["$defs"], {}, None)
+    ((word, settings),) = filler.choice(to_data(root.value[key]), table).items()
+    return word, settings
 
 
 def _read_seeds(root: Node, point: Node) -> tuple[int, ...]:

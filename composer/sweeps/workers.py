@@ -27,7 +27,7 @@ from typing import Any
 
 from composer.errors import RunError
 from composer.recipe.metrics import logged_key
-from composer.run_dir import LOCK, RunDir
+from composer.run_dir import RunDir, is_locked
 from composer.sweeps.study import Study, Suggestion
 from composer.sweeps.sweep import Status, Trial, final_score, read_log, read_run_records, write_trial
 
@@ -90,22 +90,6 @@ class LocalWorkerPool:
 
     def close(self) -> None:
         """Do nothing: no resource is held."""
-
-
-def is_locked(run: Path) -> bool:
-    """Return whether a training holds a run folder: one whose sweep was killed, and which has not ended yet."""
-    try:
-        import fcntl
-    except ImportError:  # the system has no such locks
-        return False
-    try:
-        with (run / LOCK).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # the run has not started, or the file system has no locks
-        return False
-    return False
 
 
 def worker_environment(environment: Mapping[str, str], slot: int, workers: int, gpus: Sequence[str]) -> dict[str, str]:
@@ -230,7 +214,7 @@ class TrialRunner:
             self.end("pruned")
         elif not left:
             self.finish()
-        elif not is_locked(self.trial.run(left[0])):
+        elif not is_locked(RunDir(self.trial.run(left[0]))):
             self.seed = left[0]
             arguments = [f"training.seed={self.seed}", *self.arguments]
             command = train_command(self.trial.recipe, self.trial.run(self.seed), arguments)

@@ -31,7 +31,7 @@ from composer.recipe.recipe import Recipe, load
 from composer.run_dir import (
     RunDir,
     checkpoint_step,
-    describe_status,
+    is_locked,
     list_checkpoints,
     read_metrics,
     recorded_vocabularies,
@@ -239,6 +239,8 @@ def page(source: Source, translated: Translated, shown: Sequence[Alignment]) -> 
     has_maps = any(one.attentions for one in shown) or not (has_films or has_memories)
     bleu, accuracy = bleu_chart(source.split, by_length), accuracy_chart(source.split, by_length)
     counts = [row["lines"] for row in by_length]
+    status = str(record.get("status", "unknown"))
+    was_killed = status == "running" and is_locked(source.run_dir) is False  # and could not write how it ended
     sections = [
         ("curves", "Learning curves", learning_curves(source.rows)),
         ("length", "BLEU by source length", bleu and figure_html(*bleu)),
@@ -255,7 +257,7 @@ def page(source: Source, translated: Translated, shown: Sequence[Alignment]) -> 
         "report.html",
         title=f"{recipe.name}: report",
         name=recipe.name,
-        status=describe_status(source.run_dir, record),
+        status="killed, or running on another machine" if was_killed else status,
         facts={name: value for name, value in facts(source).items() if value},
         scores=score_table(source),
         hints=hints(source),

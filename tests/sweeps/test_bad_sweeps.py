@@ -132,9 +132,7 @@ def test_an_axis_cannot_be_overridden_on_the_command_line(tmp_path: Path) -> Non
         read_sweep(write(tmp_path, WIDTH), ["width=8"])
 
 
-def test_the_number_of_values_and_points_is_limited(tmp_path: Path) -> None:
-    many = ", ".join(map(str, range(1, 302)))
-    assert "at most" in faults(tmp_path, f"  w: {{set: vars.width, values: [{many}]}}")[0][1]
+def test_the_number_of_points_is_limited(tmp_path: Path) -> None:
     few = ", ".join(map(str, range(1, 31)))
     axes = "\n".join(f"  a{index}: {{set: vars.width, values: [{few}]}}" for index in range(5))
     with pytest.raises(RecipeError, match="make 24300000 points"):
