@@ -109,7 +109,7 @@ def blocks(
     name: Annotated[str | None, argument("NAME", "A block.", complete_block)] = None,
 ) -> None:
     """List the blocks by family, or describe one with its settings."""
-    from rich.markup import escape
+    from rich.text import Text
 
     if name is not None:
         print_block(name, api.blocks(name))
@@ -117,9 +117,9 @@ def blocks(
     table = options.make_table(["block", "description"])
     families: dict[str, list[tuple[str, str]]] = {}
     for key, block in api.blocks().items():
-        families.setdefault(block["x-family"], []).append((key, escape(block["description"])))
+        families.setdefault(block["x-family"], []).append((key, block["description"]))
     for family, members in sorted(families.items()):
-        table.add_row(f"\n[bold]{escape(family)}[/bold]")
+        table.add_row(Text(f"\n{family}", style="bold"))
         for member in members:
             table.add_row(*member)
     options.table_console().print(table)
@@ -151,8 +151,6 @@ def schema(
 
 def print_block(name: str, block: Mapping[str, Any]) -> None:
     """Print one block and its settings, as the JSON Schema describes them."""
-    from rich.markup import escape
-
     from composer.recipe.schema_reader import describe, scalar_text
 
     table = options.make_table(["setting", "value", "default", "meaning"])
@@ -161,9 +159,9 @@ def print_block(name: str, block: Mapping[str, Any]) -> None:
         value = f"a {reference}" if reference else describe(setting).replace("`", "")
         optional = "-" if setting.get("default") is None else scalar_text(setting["default"])
         default = "required" if key in block["required"] else optional
-        table.add_row(key, escape(value), escape(default), escape(setting.get("description", "")))
+        table.add_row(key, value, default, setting.get("description", ""))
     console = options.table_console()
-    console.print(f"{name}: {block['description']}", markup=False, highlight=False)
+    console.print(f"{name}: {block['description']}")
     if first := block.get("x-first"):
-        console.print(f"`- {name}: VALUE` sets `{first}`.", markup=False, highlight=False)
+        console.print(f"`- {name}: VALUE` sets `{first}`.")
     console.print(table)

@@ -164,4 +164,4 @@ def terminal_width() -> int | None:
 
 def table_console() -> Console:
     """Return the console that tables are printed on: stdout."""
-    return make_console(width=terminal_width() or 160, highlight=False, soft_wrap=False)
+    return make_console(width=terminal_width() or 160, highlight=False, soft_wrap=False, markup=False)

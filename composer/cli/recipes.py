@@ -200,8 +200,6 @@ def train(
 
 def print_plan(plan: Plan) -> None:
     """Print a plan as a table of nested blocks."""
-    from rich.markup import escape
-
     table = options.make_table(["block", "width", "parameters", "FLOPs", "state"], right=4, footer=True)
     bounds = ", at most" if plan.at_most else ""
     if loops := any(row.loops for row in plan.rows):
@@ -210,7 +208,7 @@ def print_plan(plan: Plan) -> None:
         numbers = (str(row.width), f"{row.parameters:,}", si(row.flops), format_bytes(row.state_bytes))
         label += f" x {row.times}" if row.block == "repeat" else bounds if row.at_most else ""
         label += ", tied" if row.tied_to else ""
-        table.add_row("  " * depth + escape(label), *numbers, *([row.loops] if loops else []))
+        table.add_row("  " * depth + label, *numbers, *([row.loops] if loops else []))
     totals = (f"{plan.parameters:,}", si(plan.flops), format_bytes(plan.state_bytes))
     for column, total in zip(table.columns, (f"all{bounds}", "", *totals), strict=False):
         column.footer = total
@@ -257,5 +255,5 @@ def print_seeds(runs: SeedRuns, folder: Path) -> None:
     console.print(table)
     best = f"The best by {runs.metric}: seed {runs.best}."
     none = f"No seed has finished with a {runs.metric}, so none is the best."
-    console.print(none if runs.best is None else best, markup=False)
-    console.print(f"All scores are in {folder / 'seeds.json'}.", markup=False)
+    console.print(none if runs.best is None else best)
+    console.print(f"All scores are in {folder / 'seeds.json'}.")

@@ -240,10 +240,10 @@ def print_evaluation(scores: Mapping[str, Any]) -> None:
     console.print(figures)
     for name, value in scores.items():
         if isinstance(value, list):
-            console.print(f"{name}:", markup=False)
+            console.print(f"{name}:")
             console.print(length_table(value))
         elif isinstance(value, str):
-            console.print(f"{name}: {value}", markup=False)
+            console.print(f"{name}: {value}")
         elif isinstance(value, dict):
             digests = ", ".join(f"{side} {digest[:12]}" for side, digest in value["sha256"].items())
-            console.print(f"{name}: {value['lines']:,} lines, SHA-256 {digests}", markup=False)
+            console.print(f"{name}: {value['lines']:,} lines, SHA-256 {digests}")

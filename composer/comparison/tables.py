@@ -237,10 +237,13 @@ def table(title: str, rows: Sequence[tuple[str, str, str, str]], heads: Sequence
 
 def scores_table(one: Scores, other: Scores, tested: Comparison | str) -> Iterator[str]:
     """Yield the lines of a table of the scores that both have, then the tests' results, then an empty line."""
-    rows = []
+    rows, p_values = [], {}
+    if isinstance(tested, Comparison):
+        p_values["test/bleu"] = (tested.p_value, "paired bootstrap")
+        p_values["test/exact_match"] = (tested.right_p_value, "sign test")
     for name, before in one.items():
         if name in other:
-            after, p_value = other[name], p_values(tested).get(name)
+            after, p_value = other[name], p_values.get(name)
             scale, unit = (100, " points") if is_share(name) else (1, "")  # "%" would be relative
             digits = 2 if abs(after - before) * scale >= 0.1 and abs(before) * scale >= 1 else 4
             change = "=" if before == after else f"{(after - before) * scale:+.{digits}f}{unit}"
@@ -254,11 +257,3 @@ def scores_table(one: Scores, other: Scores, tested: Comparison | str) -> Iterat
         yield f"  no p: {tested}"
     if rows or tested:
         yield ""
-
-
-def p_values(tested: Comparison | str) -> dict[str, tuple[float, str]]:
-    """Return by score the p-value of its difference and the name of the test."""
-    if not isinstance(tested, Comparison):
-        return {}
-    bleu, right = (tested.p_value, "paired bootstrap"), (tested.right_p_value, "sign test")
-    return {"test/bleu": bleu, "test/exact_match": right}

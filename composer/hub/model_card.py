@@ -10,6 +10,7 @@ from typing import Any
 
 from composer.data.sources import available_splits, source_names
 from composer.hub.pack_format import basename
+from composer.recipe.canonical_form import block_paths
 from composer.recipe.metrics import METRICS
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import dump
@@ -52,8 +53,7 @@ def model_card(recipe: Recipe, record: Record, license: str = "") -> str:
         for split, name, value in scores
         if split != "val" or not tested
     ]
-    parts = ("encoder", "encoders", "decoder", "stacks")
-    blocks = (tag for part in parts for tag in block_tags(recipe.model.get(part)))
+    blocks = (str(path[-1]).replace("_", "-") for path in block_paths(recipe.model))
     metadata = ModelCardData(
         license=license or None,
         language=languages(recipe) or None,
@@ -121,15 +121,6 @@ def pipeline_tag(recipe: Recipe) -> str:
     if not source_names(recipe):
         return "text-generation"
     return "translation" if len(languages(recipe)) > 1 else ""
-
-
-def block_tags(value: Any) -> Iterator[str]:
-    """Yield the names of the blocks in a part of a model, with hyphens."""
-    if isinstance(value, list):
-        blocks = (item for item in value if isinstance(item, Mapping) and len(item) == 1)
-        yield from (str(name).replace("_", "-") for block in blocks for name in block)
-    for inner in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
-        yield from block_tags(inner)
 
 
 def is_on_hub(recipe: Recipe) -> bool:

@@ -34,17 +34,6 @@ MAX_MEMBER_BYTES = 8**11 - 1
 """Largest size that a ustar header can say: 8 GiB less one."""
 MAX_PADDING = 1 << 16
 PRIVATE_KEYS = frozenset(("host", "hostname", "user", "username", "pid", "cwd"))
-KINDS = {
-    **dict.fromkeys((b"0", b"\0"), pack_format.REGULAR),
-    b"5": pack_format.FOLDER,
-    b"1": "hard link",
-    b"2": "symbolic link",
-    **dict.fromkeys((b"3", b"4"), "device"),
-    b"6": "FIFO",
-    **dict.fromkeys((b"x", b"g"), "pax header"),
-    **dict.fromkeys((b"L", b"K"), "GNU header"),
-    b"S": "sparse file",
-}
 
 
 def pack(run: str | PathLike[str], output: str | Path | None = None, license: str = "") -> Path:
@@ -170,7 +159,7 @@ class ArchiveReader:
         self.unzipped, self.origin = gzip.GzipFile(fileobj=file, mode="rb"), origin
         self.top: str | None = None
         member = self._next_member()
-        if member == pack_format.Member("", pack_format.FOLDER, 0):
+        if member == pack_format.Member("", 0, is_regular=False):  # the folder of all others
             member = self._next_member()
         if member is None or member.name != pack_format.MANIFEST:
             pack_format.refuse(origin, f"an archived pack begins with {pack_format.MANIFEST}")
@@ -225,7 +214,7 @@ class ArchiveReader:
 
 
 def parse_header(block: bytes, origin: str) -> pack_format.Member:
-    """Return a member's name, kind and size. Raises RunError where this is no plain header."""
+    """Return a file or a folder. Raises RunError where this is no plain header, or that of anything else."""
     is_tar = block[257:262] == b"ustar"
     if is_tar and re.fullmatch(rb"[0-7]+", block[124:136].strip(b"\0 ")) is None:
         name = block[:100].partition(b"\0")[0].decode("utf-8", "backslashreplace")
@@ -235,10 +224,9 @@ def parse_header(block: bytes, origin: str) -> pack_format.Member:
         info = tarfile.TarInfo.frombuf(block, "utf-8", "backslashreplace")
     if info is None or not is_tar:
         pack_format.refuse(origin, "the archive is damaged, or not a tar file", "fetch it again")
-    kind = KINDS.get(info.type, "member of an unknown kind")
-    if kind not in (pack_format.REGULAR, pack_format.FOLDER):
-        pack_format.refuse(origin, f"{info.name!a} is a {kind}")
-    return pack_format.Member(info.name + "/" * info.isdir(), kind, info.size)
+    if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE):
+        pack_format.refuse(origin, f"{info.name!a} is no regular file")
+    return pack_format.Member(info.name + "/" * info.isdir(), info.size, not info.isdir())
 
 
 @contextmanager

@@ -39,18 +39,17 @@ MAX_BYTES_OF = {
 }
 """Largest sizes of files that are read into memory; weights have no limit of their own."""
 REPACK = "ask for a pack as `seqcomposer pack RUN` makes it"
-REGULAR, FOLDER = "file", "folder"
 CHUNK = 1 << 20
 """Bytes that are read and hashed at once."""
 WINDOWS_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 
 
 class Member(NamedTuple):
-    """A member of a folder, an archive or a repository; its kind is `file`, or says what else it is."""
+    """A member of a folder, an archive or a repository: a regular file or, say, a folder, a link or a device."""
 
     name: str
-    kind: str
     size: int
+    is_regular: bool = True
 
 
 def refuse(origin: str | Path, message: str, fix: str = REPACK) -> NoReturn:
@@ -62,7 +61,7 @@ def check_members(members: Iterable[Member], origin: str | Path) -> None:
     """Raise RunError where a member is no file of a pack, or two have one name."""
     seen: set[str] = set()
     for member in members:
-        problem = name_problem(member.name) or ("" if member.kind == REGULAR else f"is a {member.kind}")
+        problem = name_problem(member.name) or ("" if member.is_regular else "is no regular file")
         if problem:
             refuse(origin, f"{member.name!a} {problem}")
         if member.name in seen:

@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import shlex
-import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -200,8 +199,8 @@ def _refuse_path(remote: Remote, path: str, is_folder: bool) -> NoReturn:
 def _fetch_file(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
     """Download an archive, or a recipe with those around it."""
     member = remote.members[path]
-    if member.kind != pack_format.REGULAR:
-        pack_format.refuse(remote.origin, f"`{path}` is a {member.kind}", "name the file itself")
+    if not member.is_regular:
+        pack_format.refuse(remote.origin, f"`{path}` is no regular file", "name the file itself")
     if path.endswith(SUFFIX):
         check_limit(member.size, max_bytes, remote.origin)
         remote.fetch(path, into / f"pulled{SUFFIX}")
@@ -213,10 +212,7 @@ def _fetch_file(remote: Remote, path: str, into: Path, max_bytes: int) -> Path:
     recipes = [
         name
         for name, member in remote.members.items()
-        if member.kind == pack_format.REGULAR
-        and member.size <= MAX_BYTES
-        and name.isprintable()
-        and RECIPE_PATH.fullmatch(name)
+        if member.is_regular and member.size <= MAX_BYTES and name.isprintable() and RECIPE_PATH.fullmatch(name)
     ]
     folder = into / RECIPES
     for name in recipes if len(recipes) <= MAX_RECIPES else [path]:
@@ -283,18 +279,8 @@ def _pull_folder(path: Path, request: Request) -> Pulled:
 
 def read_manifest(folder: Path, origin: str) -> pack_format.Manifest:
     """Return the manifest of a folder that holds nothing but a pack. Raises RunError."""
-    kinds = {
-        stat.S_IFREG: pack_format.REGULAR,
-        stat.S_IFDIR: pack_format.FOLDER,
-        stat.S_IFLNK: "symbolic link",
-        stat.S_IFIFO: "FIFO",
-    }
-    members = []
-    for file in os.scandir(folder):
-        status = file.stat(follow_symlinks=False)
-        if file.name not in (*GIT_FILES, ".git"):
-            kind = kinds.get(stat.S_IFMT(status.st_mode), "device")
-            members.append(pack_format.Member(file.name, kind, status.st_size))
+    files = [file for file in os.scandir(folder) if file.name not in (*GIT_FILES, ".git")]
+    members = (pack_format.Member(file.name, 0, file.is_file(follow_symlinks=False)) for file in files)
     pack_format.check_members(members, origin)
     return pack_format.parse_manifest(pack_format.read_small(folder / pack_format.MANIFEST, origin), origin)
 

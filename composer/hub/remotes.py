@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, NoReturn
 
 from composer.errors import MAX_LIBRARY_MESSAGE, RunError, one_line_error
-from composer.hub.pack_format import FOLDER, REGULAR, Member, refuse
+from composer.hub.pack_format import Member, refuse
 
 Scheme = Literal["", "git+", "wandb:", "hub:"]
 _WORD = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
@@ -148,18 +148,7 @@ ENVIRONMENT = {
 INHERITED: tuple[str, ...] = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO", "GIT_EXEC_PATH")
 INHERITED += ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM")
 """What users say of how git reaches a host; the other variables of git are about some other repository."""
-CHECK_NETWORK = "check the network and the name of the host"
-UNREACHABLE: tuple[str, ...] = ("Could not resolve", "Failed to connect", "Connection refused", "Connection timed out")
-UNREACHABLE += ("Network is unreachable", "No route to host", "Operation too slow")
-HINTS = {
-    "No space left on device": "make room for temporary files, or set TMPDIR to a folder that has it",
-    "unable to stream": "make room for temporary files, or set TMPDIR to a folder that has it",
-    **dict.fromkeys(UNREACHABLE, CHECK_NETWORK),
-    "Host key verification failed": "connect to the host once with ssh, and check its key",
-    "Permission denied": "a private repository needs a key or a credential helper",
-}
-"""Hints by what git's error message contains."""
-MODES = {"100644": REGULAR, "100755": REGULAR, "120000": "symbolic link", "160000": "submodule", "040000": FOLDER}
+REGULAR_MODES = ("100644", "100755")
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 PULLED_REF = "refs/pulled/this"
 """Where the fetched commit is noted: no branch, since a tag object cannot be one."""
@@ -179,7 +168,8 @@ def git_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remot
         command = git_command("ls-remote", "--quiet", "--", ref.name, "HEAD")
         subprocess.run(command, cwd=work, env=git_environment(), timeout=ANSWER_SECONDS, check=False, **NO_STREAMS)
     except subprocess.TimeoutExpired:
-        raise RunError.of(f"nothing answers within {ANSWER_SECONDS} seconds", CHECK_NETWORK, origin) from None
+        hint = "check the network and the name of the host"
+        raise RunError.of(f"nothing answers within {ANSWER_SECONDS} seconds", hint, origin) from None
     options = ("--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
     refspec = f"{ref.revision or 'HEAD'}:{PULLED_REF}"
     run_git(origin, work, "fetch", *options, "--", ref.name, refspec, max_bytes=max_bytes + EXTRA_BYTES)
@@ -213,7 +203,7 @@ def list_tree(origin: str, work: Path, commit: str) -> tuple[dict[str, Member], 
         head, _, raw = line.partition(b"\t")
         mode, _, blob, size = head.decode().split()
         name = raw.decode("utf-8", "backslashreplace")
-        members[name] = Member(name, MODES.get(mode, "thing of an unknown kind"), int(size) if size.isdigit() else 0)
+        members[name] = Member(name, int(size) if size.isdigit() else 0, mode in REGULAR_MODES)
         blobs[name] = blob
     return members, blobs
 
@@ -250,7 +240,7 @@ def git_environment() -> dict[str, str]:
 
 
 def git_error(origin: str, status: int, output: str) -> RunError:
-    """Return git's error in words, with a hint."""
+    """Return git's error in its words, with a hint."""
     if status < 0 or "File too large" in output or ("index-pack" in output and "No space" not in output):
         fix = "if you trust it, allow more: `--max-gib N`"
         return RunError.of("this repository is larger than the limit", fix, origin)
@@ -259,11 +249,11 @@ def git_error(origin: str, status: int, output: str) -> RunError:
     if "couldn't find remote ref" in output:
         fix = "write a branch, a tag, or all 40 digits of a commit"
         return RunError.of("no such branch or tag is in the repository", fix, origin)
-    lines = [line.strip() for line in output.splitlines() if line.strip()] or [f"exit {status}"]
-    usual = "check the URL and the revision; a private repository needs a key or a credential helper"
-    known = next(((line, hint) for line in lines for sign, hint in HINTS.items() if sign in line), None)
-    line, hint = known or (next((x for x in lines if x.startswith(("fatal:", "error:"))), lines[-1]), usual)
-    return RunError.of(f"git says: {line.removeprefix('fatal: ')[:MAX_LIBRARY_MESSAGE]}", hint, origin)
+    hint = "check the network, the URL and the revision; a private repository needs a key or a credential helper"
+    if "No space left" in output or "unable to stream" in output:
+        hint = "make room for temporary files, or set TMPDIR to a folder that has it"
+    text = " ".join(output.split()) or f"exit {status}"
+    return RunError.of(f"git says: {text.removeprefix('fatal: ')[:MAX_LIBRARY_MESSAGE]}", hint, origin)
 
 
 def open_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remote:
@@ -287,8 +277,7 @@ def wandb_remote(ref: Reference, origin: str) -> Remote:
     with errors():
         files = dict(wandb.Api(timeout=ANSWER_SECONDS).artifact(ref.name).manifest.entries)
     # a reference's file lies elsewhere: W&B would take it from there, be it this very machine
-    kinds = {name: REGULAR if file.ref is None else "reference to another place" for name, file in files.items()}
-    members = {str(name): Member(str(name), kinds[name], file.size or 0) for name, file in files.items()}
+    members = {str(name): Member(str(name), file.size or 0, file.ref is None) for name, file in files.items()}
 
     def fetch(name: str, target: Path) -> None:
         with tempfile.TemporaryDirectory(prefix=".wandb-", dir=target.parent) as folder, errors():
@@ -306,7 +295,7 @@ def hub_remote(ref: Reference, origin: str) -> Remote:
     revision = ref.revision or None
     with errors():
         info = HfApi().model_info(ref.name, revision=revision, files_metadata=True, timeout=ANSWER_SECONDS)
-    members = {file.rfilename: Member(file.rfilename, REGULAR, file.size or 0) for file in info.siblings or []}
+    members = {file.rfilename: Member(file.rfilename, file.size or 0) for file in info.siblings or []}
     commit = str(info.sha or ref.revision)
 
     def fetch(name: str, target: Path) -> None:

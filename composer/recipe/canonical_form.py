@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from composer.errors import Fault, KeyPath, RecipeError
-from composer.recipe.schema_reader import Schema, dereference, ref_name, select_branch
+from composer.recipe.schema_reader import Schema, dereference, is_block_path, ref_name, select_branch
 from composer.recipe.yaml_reader import MAX_DEPTH, reachable, strings_in
 
 EXCLUDED_KEYS = ("extends", "vars", "description")
@@ -179,7 +179,7 @@ def check_block_count(model: Data, fault: Callable[[str, KeyPath, str, str], Fau
     encoders = {("encoder",): model["encoder"]} | {("encoders", n): s for n, s in (model["encoders"] or {}).items()}
     stacks = {**encoders, ("decoder",): model["decoder"]}
     blocks = {
-        path: max(counter.count(stack, ("model", *path))[0], written_blocks(stack))
+        path: max(counter.count(stack, ("model", *path))[0], sum(1 for _ in block_paths(stack)))
         for path, stack in stacks.items()
         if stack is not None
     }
@@ -187,11 +187,12 @@ def check_block_count(model: Data, fault: Callable[[str, KeyPath, str, str], Fau
     counter.check(sum(blocks.values()), 0, ("model", *largest), "this with the other stacks")
 
 
-def written_blocks(value: Any) -> int:
-    """Return how many blocks are written in a stack, or in anything that contains stacks, each once."""
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    own = sum(isinstance(item, dict) and len(item) == 1 for item in value) if isinstance(value, list) else 0
-    return own + sum(map(written_blocks, inner))
+def block_paths(tree: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
+    """Yield the path of every block of a canonical recipe, or of a part of it, `path`; its end is the block's word."""
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ():
+        if is_block_path((*path, key)):
+            yield (*path, key)
+        yield from block_paths(value, (*path, key))
 
 
 @dataclass

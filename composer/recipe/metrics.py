@@ -89,25 +89,18 @@ def _exact_match(hypotheses: Texts, references: References) -> float:
     return sum(text.strip() in map(str.strip, of) for text, of in lines) / len(lines)
 
 
-def _word_error_rate(hypotheses: Texts, references: References) -> float:
-    import jiwer
+def _error_rate(name: str) -> Callable[[Texts, References], float]:
+    """Return jiwer's error rate of this name; of several references of a line the closest one counts."""
 
-    return float(jiwer.wer(*_closest(hypotheses, references, jiwer.wer)))
+    def compute(hypotheses: Texts, references: References) -> float:
+        import jiwer
 
+        rate = getattr(jiwer, name)
+        lines = lines_with_reference(hypotheses, references)
+        closest = [min(of, key=lambda reference: rate(reference, text)) for text, of in lines]
+        return float(rate(closest, [text for text, _ in lines]))
 
-def _character_error_rate(hypotheses: Texts, references: References) -> float:
-    import jiwer
-
-    return float(jiwer.cer(*_closest(hypotheses, references, jiwer.cer)))
-
-
-def _closest(
-    hypotheses: Texts, references: References, distance: Callable[[str, str], float]
-) -> tuple[list[str], list[str]]:
-    """Return the reference of each line with the smallest distance, and the hypotheses."""
-    lines = lines_with_reference(hypotheses, references)
-    best = [min(of, key=lambda reference: distance(reference, text)) for text, of in lines]
-    return best, [text for text, _ in lines]
+    return compute
 
 
 _Cost = partial(Metric, format=partial(significant, digits=4), lower_is_better=True)
@@ -168,13 +161,13 @@ METRICS: dict[str, Metric] = {
     "word_error_rate": _ErrorRate(
         label="word error rate",
         meaning="edits of words that make the reference, per word of it; lower is better",
-        from_texts=_word_error_rate,
+        from_texts=_error_rate("wer"),
         hub="wer",
     ),
     "character_error_rate": _ErrorRate(
         label="character error rate",
         meaning="edits of characters that make the reference, per character of it; lower is better",
-        from_texts=_character_error_rate,
+        from_texts=_error_rate("cer"),
         hub="cer",
     ),
     "bits_per_sequence": _Cost(

@@ -7,14 +7,14 @@ import hashlib
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from composer.errors import KeyPath, RecipeError, RunError
+from composer.errors import RecipeError, RunError
 from composer.recipe import registry, schema_generator
+from composer.recipe.canonical_form import block_paths
 from composer.recipe.recipe import Recipe
-from composer.recipe.schema_reader import is_block_path
 
 if TYPE_CHECKING:
     from blocks.core.contract import Block
@@ -82,14 +82,6 @@ def describe_class(kind: type[Block]) -> registry.OwnBlock:
     text = textwrap.dedent("".join(lines[node.lineno - 1 : node.end_lineno])).rstrip()
     origin = f"{file if file.is_file() else 'a notebook'}:{kind.__qualname__}"
     return registry.OwnBlock(kind, origin, hashlib.sha256(text.encode()).hexdigest())
-
-
-def block_paths(tree: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Yield the path of every block of a canonical recipe, or of a part of it, `path`; its end is the block's word."""
-    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ():
-        if is_block_path((*path, key)):
-            yield (*path, key)
-        yield from block_paths(value, (*path, key))
 
 
 def refuse_own_blocks(recipe: Recipe, reason: str) -> None:

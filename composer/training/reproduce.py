@@ -31,7 +31,7 @@ from composer.model.builder import build, vocabulary_bounds
 from composer.model.encoder_decoder import training_logits
 from composer.model.weights import describe_difference
 from composer.recipe.cache import SHORT_HASH
-from composer.recipe.own_blocks import block_paths
+from composer.recipe.canonical_form import block_paths
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import OWN, plug_ins
 from composer.run_dir import RUNS, START_FROM, RunDir

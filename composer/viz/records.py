@@ -18,6 +18,7 @@ from composer.data.tokenizer import Tokenizers
 from composer.inference.decode import SourceIds, is_story
 from composer.model.builder import encoder_stacks
 from composer.model.encoder_decoder import EOS, SPECIAL_TOKENS
+from composer.recipe.canonical_form import block_paths
 from composer.recipe.recipe import Recipe, source_path
 
 BLANK = "·"
@@ -231,7 +232,8 @@ def films(sentence: SentenceRecords) -> Iterator[Film]:
         images, labels = torch.stack([frame.image for frame in strip]), [frame.label for frame in strip]
         strip_film = film(sentence, strip[-1].record, side, images, labels, sentence.tokens[side])
         length = len(strip_film.read)
-        in_place = reads_in_place(sentence.recipe.model["decoder"]) and len(sentence.answer) <= length
+        words = (path[-1] for path in block_paths(sentence.recipe.model["decoder"]))
+        in_place = "source_state" in words and len(sentence.answer) <= length  # token t is read at position t
         yield replace(strip_film, output=axis_labels(sentence.answer, length, length) if in_place else [])
     for record, values in sentence.values.items():
         if record.name == "image" and values[0].dim() == 5:
@@ -280,10 +282,3 @@ def evenly_spaced(items: Sequence[int], limit: int) -> list[int]:
     if len(items) <= limit:
         return list(items)
     return [items[round(at * (len(items) - 1) / (limit - 1))] for at in range(limit)]
-
-
-def reads_in_place(stack: Any) -> bool:
-    """Return whether a stack, or one inside it, reads token t of the answer at position t of an encoder."""
-    if isinstance(stack, Mapping):
-        return "source_state" in stack or any(map(reads_in_place, stack.values()))
-    return isinstance(stack, list) and any(map(reads_in_place, stack))

@@ -76,21 +76,11 @@ def test_an_unknown_member_name_is_refused(name: str, folder: Path, tmp_path: Pa
     assert_refused(tmp_path / "bad.tar.gz", tmp_path / "x", NAMES[name])
 
 
-KINDS = {
-    tarfile.SYMTYPE: "symbolic link",
-    tarfile.LNKTYPE: "hard link",
-    tarfile.CHRTYPE: "device",
-    tarfile.BLKTYPE: "device",
-    tarfile.FIFOTYPE: "FIFO",
-    tarfile.GNUTYPE_SPARSE: "sparse",
-    tarfile.XHDTYPE: "pax",
-    tarfile.XGLTYPE: "pax",
-    tarfile.GNUTYPE_LONGNAME: "GNU header",
-    tarfile.GNUTYPE_LONGLINK: "GNU header",
-    tarfile.CONTTYPE: "unknown kind",
-    tarfile.SOLARIS_XHDTYPE: "unknown kind",
-    tarfile.DIRTYPE: "leads to another folder",
-}
+KINDS = (
+    *(tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.GNUTYPE_SPARSE),
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.CONTTYPE),
+    *(tarfile.SOLARIS_XHDTYPE, tarfile.DIRTYPE),
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -99,7 +89,8 @@ def test_a_member_that_is_no_regular_file_is_refused(kind: bytes, at: int, folde
     (tmp_path / "bad.tar.gz").write_bytes(
         with_member(folder, info("untrained/README.md", 0, kind, "/etc/passwd"), at=at)
     )
-    message = KINDS[kind] if at or kind != tarfile.DIRTYPE else "begins with pack.json"
+    of_folder = "leads to another folder" if at else "begins with pack.json"
+    message = of_folder if kind == tarfile.DIRTYPE else "is no regular file"
     assert_refused(tmp_path / "bad.tar.gz", tmp_path / "x", message)
 
 
@@ -268,16 +259,13 @@ def as_socket(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["README.md", MANIFEST])
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [(as_link, "is a symbolic link"), (as_fifo, "is a FIFO"), (as_folder, "is a folder"), (as_socket, "is a device")],
-)
+@pytest.mark.parametrize("change", [as_link, as_fifo, as_folder, as_socket])
 def test_a_folder_with_an_irregular_file_is_refused(
-    change: Callable[[Path], None], message: str, name: str, folder: Path, tmp_path: Path
+    change: Callable[[Path], None], name: str, folder: Path, tmp_path: Path
 ) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
     change(bad / name)
-    assert_refused(bad, tmp_path / "x", message)
+    assert_refused(bad, tmp_path / "x", "is no regular file")
 
 
 @pytest.mark.parametrize("name", ["extra.py", ".hidden", "weights.pkl", "Recipe.yaml", "checkpoints"])
