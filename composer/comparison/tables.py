@@ -237,18 +237,14 @@ def table(title: str, rows: Sequence[tuple[str, str, str, str]], heads: Sequence
 
 def scores_table(one: Scores, other: Scores, tested: Comparison | str) -> Iterator[str]:
     """Yield the lines of a table of the scores that both have, then the tests' results, then an empty line."""
-    rows, p_values = [], {}
-    if isinstance(tested, Comparison):
-        p_values["test/bleu"] = (tested.p_value, "paired bootstrap")
-        p_values["test/exact_match"] = (tested.right_p_value, "sign test")
+    rows = []
     for name, before in one.items():
         if name in other:
-            after, p_value = other[name], p_values.get(name)
+            after = other[name]
             scale, unit = (100, " points") if is_share(name) else (1, "")  # "%" would be relative
             digits = 2 if abs(after - before) * scale >= 0.1 and abs(before) * scale >= 1 else 4
             change = "=" if before == after else f"{(after - before) * scale:+.{digits}f}{unit}"
-            significance = f"  p = {p_value[0]:.2g} ({p_value[1]})" if p_value else ""
-            rows.append((name, format_score(name, before), format_score(name, after), change + significance))
+            rows.append((name, format_score(name, before), format_score(name, after), change))
     if rows:
         yield from table("scores", rows)
     if isinstance(tested, Comparison):

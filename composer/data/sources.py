@@ -365,16 +365,12 @@ def generate_pairs(recipe: Recipe, split: str, epoch: int = 0, **changes: Any) -
 
     changes: settings of the task in place of the recipe's.
     """
-    lines = _run_task(recipe, split, epoch, **changes)
-    return Pairs({side: lines.target if side == TARGET else lines.source for side in side_names(recipe)})
-
-
-def _run_task(recipe: Recipe, split: str, epoch: int = 0, **changes: Any) -> Any:
     from composer.data.tasks import TASKS, TaskError
 
     ((task, settings),) = recipe.dataset["generate"].items()
     try:
-        return TASKS[task](split, epoch, **{**settings, **changes})
+        lines = TASKS[task](split, epoch, **{**settings, **changes})
     except TaskError as error:
         path = ("data", "generate", task, error.setting)
         raise DataError([recipe.fault("task", path, error.message, error.fix)]) from error
+    return Pairs({side: lines.target if side == TARGET else lines.source for side in side_names(recipe)})

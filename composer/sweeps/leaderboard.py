@@ -316,20 +316,18 @@ def comparison_text(comparison: Comparison) -> str:
 
 
 def find_run(board: Leaderboard, word: str) -> Path:
-    """Return the run folder that a word names: a folder, a rank, or the beginning of a trial's fingerprint.
+    """Return the run folder of a trial's first finished seed, by its rank or the beginning of its fingerprint.
 
-    Of a trial it is the first finished seed. Raises RunError if the word names no run or several.
+    Raises RunError if the word names no trial or several.
     """
-    if (Path(word) / "run.json").exists():
-        return Path(word)
     rank = word.removeprefix("#")
     if rank.isdecimal() and len(rank) <= 4:  # all else is the beginning of a fingerprint
         results = [result for result in board.results if result.rank == int(rank)]
     else:
         results = [result for result in board.results if word and result.trial.fingerprint.startswith(word.lower())]
     if len(results) != 1:
-        problem = f"{len(results)} trials are called" if results else "no run folder and no trial is called"
-        hint = "write a run folder, a rank as the table has it, or the beginning of a trial's fingerprint"
+        problem = f"{len(results)} trials are called" if results else "no trial is called"
+        hint = "write a rank as the table has it, or the beginning of a trial's fingerprint"
         raise RunError.of(f"{problem} `{word}`", hint, str(board.folder))
     trial = results[0].trial
     finished = [seed for seed, record in sorted(trial.seeds.items()) if record.get("status") == "finished"]

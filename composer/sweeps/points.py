@@ -6,7 +6,7 @@ import json
 import math
 import os
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -72,9 +72,7 @@ def _distinct(points: Iterable[Point], limit: int | None = None) -> list[Point]:
 
 
 def point_recipe(sweep: Sweep, point: Mapping[str, Value]) -> Recipe:
-    """Return the recipe of a point. Raises RecipeError with its faults, and with what is wrong with the point."""
-    if faults := list(_point_faults(sweep, point)):
-        raise RecipeError(faults)
+    """Return the recipe of a point, whose values its axes have. Raises RecipeError with its faults."""
     root = apply_point(sweep, complete(sweep, point))
     # data files are looked up where the base's are
     recipe = from_node(sweep.base, root, schema_generator.load(), sweep.data_dir, sweep.base_root)
@@ -90,22 +88,6 @@ def point_fingerprint(recipe: Recipe) -> str:
     training = {key: value for key, value in recipe.training.items() if key != "seed"}
     unseeded = replace(recipe, canonical={**recipe.canonical, "training": training})
     return unseeded.fingerprints["run"][:12]
-
-
-def _point_faults(sweep: Sweep, point: Mapping[str, Value]) -> Iterator[Fault]:
-    """Yield unknown axes, values that an axis does not have, and active axes without a value."""
-    names = [axis.name for axis in sweep.axes]
-    for name in point:
-        if name not in names:
-            message, hint = f"there is no axis `{name}`{did_you_mean(name, names)}", f"the axes are {', '.join(names)}"
-            yield Fault(str(sweep.file), 0, 0, "point", name, message, hint)
-    wrong = [axis for axis in sweep.axes if axis.name in point and not axis.accepts(point[axis.name])]
-    messages = [(axis, axis.wrong_value(point[axis.name])) for axis in wrong]
-    if not wrong:
-        missing = sweep.axes_without_value(complete(sweep, point))
-        messages = [(axis, f"the point has no `{axis.name}`") for axis in missing]
-    for axis, message in messages:
-        yield fault_at(axis.node.place, "point", axis.name, message, f"it is {axis.describe_values()}")
 
 
 @dataclass(frozen=True)

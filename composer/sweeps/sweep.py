@@ -342,15 +342,12 @@ def read_log(trial: Trial, seed: int) -> list[dict[str, Any]]:
 
 
 def final_score(trial: Trial, seed: int, metric: str) -> float | None:
-    """Return the result of a seed: a cost of the plan, a score in run.json, or the last one logged."""
+    """Return the result of a seed: a cost of the plan, or a score in run.json."""
     if metric in COSTS:
         return float(getattr(trial, metric))
     record = trial.seeds.get(seed, {})
     scores = record if metric == "minutes" else record.get("scores", {})
-    if isinstance(scores.get(metric), int | float):
-        return float(scores[metric])
-    logged = [row[metric] for row in read_log(trial, seed) if metric in row]
-    return float(logged[-1]) if logged and logged[-1] is not None else None
+    return float(scores[metric]) if isinstance(scores.get(metric), int | float) else None
 
 
 def read_sweep_record(folder: SweepDir) -> dict[str, Any]:
