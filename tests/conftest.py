@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -10,3 +11,6 @@ ROOT = Path(__file__).parents[1]
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest runs as many processes as there are cores
 # commands and scripts that a test starts import this checkout, and `tests` too
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+# nothing is taken from the user's cache, nor left there
+STORE = tempfile.TemporaryDirectory(prefix="seqcomposer-")
+os.environ["SEQCOMPOSER_STORE"] = STORE.name

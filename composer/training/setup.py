@@ -24,6 +24,7 @@ from pytorch_lightning.strategies import DDPStrategy, Strategy
 from composer.atomic_io import atomic_write
 from composer.data.sampler import ResumableBatchSampler
 from composer.data.sources import DataSource, is_endless
+from composer.data.tokenizer_cache import cached_tokenizers
 from composer.errors import RecipeError, RunError
 from composer.fingerprint import check_checkpoint, fingerprint_pairs, initial_weights
 from composer.inference.decode import keep_freed_memory
@@ -105,7 +106,8 @@ def setup(
     recipe = source.recipe
     display.say(f"{recipe.name}: reading the data")
     tokenizers = original.tokenizers(source) if original and not run_dir.tokenizer.exists() else None
-    data = RecipeDataModule(recipe, source, tokenizers or existing_tokenizers(recipe, run_dir, start_from))
+    tokenizers = tokenizers or existing_tokenizers(recipe, run_dir, start_from) or cached_tokenizers(source)
+    data = RecipeDataModule(recipe, source, tokenizers)
     if record and run_dir.tokenizer.exists():
         check_same_data(data.data, record, run_dir)
     checkpoint = latest_checkpoint(run_dir.checkpoints, display.say)

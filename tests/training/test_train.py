@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 
 import composer.fingerprint
 from composer.atomic_io import sha256_of_file
+from composer.data import tokenizer_cache
 from composer.errors import RecipeError, RunError
 from composer.run_dir import checkpoint_weights, list_checkpoints, read_metrics
 from composer.training.module import Seq2SeqModule
@@ -101,6 +102,17 @@ def test_the_same_seed_gives_the_same_weights(tiny: Tiny, tmp_path: Path) -> Non
         train(tiny(*SHORT, f"training.seed={seed}"), tmp_path / name)
     assert same_weights(tmp_path / "one", tmp_path / "other")
     assert not same_weights(tmp_path / "one", tmp_path / "third")
+
+
+def test_a_second_training_takes_its_tokenizer_from_the_cache(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
+    settings = ("data.tokenizer={bpe: {size: 300}}", *SHORT)
+    train(tiny(*settings), tmp_path / "first")
+    monkeypatch.setattr(tokenizer_cache, "train_source_tokenizers", None)
+    train(tiny(*settings), tmp_path / "second")
+    assert same_weights(tmp_path / "first", tmp_path / "second")
 
 
 def test_accumulation_gives_the_same_update(tiny: Tiny, tmp_path: Path) -> None:

@@ -1,0 +1,132 @@
+"""The cache of trained tokenizers: the same text trains once, and whatever is wrong with the cache decides nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from composer.data import tokenizer_cache
+from composer.data.encoding import train_source_tokenizers
+from composer.data.sources import DataSource
+from composer.data.tokenizer import Bpe
+from composer.data.tokenizer_cache import cached_tokenizers
+from tests.data.conftest import Make
+
+TASK = {"reverse": {"train": 50, "val": 5, "test": 5}}
+
+
+@pytest.fixture(autouse=True)
+def trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The texts of all trainings, in order, with a cache of the test's own."""
+    monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
+    texts: list[str] = []
+
+    def train(source: DataSource) -> Any:
+        tokenizers = train_source_tokenizers(source)
+        texts.append(tokenizers.text())
+        return tokenizers
+
+    monkeypatch.setattr(tokenizer_cache, "train_source_tokenizers", train)
+    return texts
+
+
+def source(make: Make, kind: Mapping[str, Any] | str = "bpe", **data: Any) -> DataSource:
+    return DataSource(make({"generate": TASK, "tokenizer": kind, **data}), [])
+
+
+def entries(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "store" / "tokenizers").glob("*"))
+
+
+def test_the_same_text_and_settings_train_once(make: Make, trained: list[str]) -> None:
+    first, again = cached_tokenizers(source(make)), cached_tokenizers(source(make))
+    assert first.text() == again.text() == trained[0]
+    assert again.decode("target", again.encode("target", ["1 2 3"])) == ["1 2 3"]
+    others = ({"bpe": {"size": 301}}, {"bpe": {"joint": False}})
+    changed = [source(make, other) for other in others] + [source(make, lowercase=True)]
+    changed += [source(make, generate={"reverse": TASK["reverse"] | {"seed": 2}})]
+    for number, other in enumerate(changed, start=2):
+        assert cached_tokenizers(other).text() == train_source_tokenizers(other).text()
+        assert len(trained) == number
+
+
+@pytest.mark.parametrize("changed", ["library", "code"])
+def test_another_library_or_code_trains_anew(
+    changed: str, make: Make, trained: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached_tokenizers(source(make))
+    if changed == "library":
+        monkeypatch.setattr(tokenizer_cache, "version", lambda _: "0.1")
+    else:
+        (tmp_path / "stories.py").write_text("")
+        monkeypatch.setattr(tokenizer_cache.stories, "__file__", str(tmp_path / "stories.py"))
+    cached_tokenizers(source(make))
+    assert len(trained) == len(entries(tmp_path)) == 2
+
+
+def test_other_kinds_are_trained_each_time(make: Make, trained: list[str], tmp_path: Path) -> None:
+    for kind in ("unigram", "word", "unigram", "word"):
+        cached_tokenizers(source(make, {kind: {"size": 300}}))
+    assert len(trained) == 4
+    assert not entries(tmp_path)
+
+
+def signed(text: str) -> str:
+    return f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda text: text[:-9],
+        lambda text: text.replace('"1"', '"2"'),
+        lambda text: "",
+        lambda text: "\udcff",
+        lambda text: signed("{}"),
+        lambda text: signed(text.partition("\n")[2].replace('"add_prefix_space": false', '"add_prefix_space": true')),
+    ],
+)
+def test_a_broken_entry_is_trained_anew_and_replaced(
+    spoil: Any, make: Make, trained: list[str], tmp_path: Path
+) -> None:
+    cached_tokenizers(source(make))
+    (entry,) = entries(tmp_path)
+    text = entry.read_text(encoding="utf-8")
+    assert spoil(text) != text
+    entry.write_bytes(spoil(text).encode(errors="surrogateescape"))
+    assert cached_tokenizers(source(make)).text() == trained[0]
+    assert len(trained) == 2
+    assert entry.read_text(encoding="utf-8") == text
+
+
+def test_the_entries_used_last_stay(
+    make: Make, trained: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenizer_cache, "MOST_ENTRIES", 2)
+    for size in (300, 301):
+        cached_tokenizers(source(make, {"bpe": {"size": size}}))
+        for entry in entries(tmp_path):
+            os.utime(entry, (entry.stat().st_atime, entry.stat().st_mtime - 100))
+    cached_tokenizers(source(make, {"bpe": {"size": 300}}))  # used again
+    cached_tokenizers(source(make, {"bpe": {"size": 302}}))
+    assert len(entries(tmp_path)) == 2
+    cached_tokenizers(source(make, {"bpe": {"size": 300}}))
+    assert len(trained) == 3
+
+
+@pytest.mark.parametrize("limit", ["size", "folder"])
+def test_without_a_cache_it_is_trained(
+    limit: str, make: Make, trained: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if limit == "size":
+        monkeypatch.setattr(tokenizer_cache, "MOST_BYTES", 100)
+    else:
+        (tmp_path / "store").write_text("a file")
+    for _ in range(2):
+        assert isinstance(cached_tokenizers(source(make)).kind, Bpe)
+    assert len(trained) == 2
