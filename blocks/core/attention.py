@@ -57,8 +57,11 @@ def attention(
         mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
     if context.records is not None:
         context.record("weights", attention_weights(query, keys, mask, causal=causal, scale=scale).transpose(1, 2))
-    if query.device.type == "cpu" and (dropout or (query.dtype is torch.bfloat16 and query.requires_grad)):
-        # There the fused kernel drops nothing, and its backward in bfloat16 is slower than the plain products.
+    # On a CPU the fused kernel drops nothing, and is slower than the plain products for a single query, and in bfloat16
+    # backwards. Compiled, the plain products would be for several rows alone.
+    is_single = query.shape[-2] == 1 and not torch.compiler.is_compiling()
+    is_slow = is_single or (query.dtype is torch.bfloat16 and query.requires_grad)
+    if query.device.type == "cpu" and (dropout or is_slow):
         weights = attention_weights(query, keys, mask, causal=causal, scale=scale)
         return apply_dropout(weights, dropout, training=True) @ values
     return F.scaled_dot_product_attention(
