@@ -145,7 +145,7 @@ def number_words(
 def spell(number: int, language: str) -> str:
     """Return a number from 0 to 999,999 as num2words spells it."""
     thousands, rest = divmod(number, 1000)
-    # num2words is slow; English and German are composed of cached parts
+    # num2words is slow; English and German are composed of cached parts, and these of those below 100
     if not thousands or language not in ("en", "de"):
         return _words(number, language)
     tail = _words(rest, language) if rest else ""
@@ -157,6 +157,12 @@ def spell(number: int, language: str) -> str:
 
 @cache
 def _words(number: int, language: str) -> str:
+    hundreds, rest = divmod(number, 100)
+    if 0 < hundreds < 10 and language in ("en", "de"):
+        head, tail = _words(hundreds, language), _words(rest, language) if rest else ""
+        if language == "de":
+            return f"{'ein' if hundreds == 1 else head}hundert{tail}"
+        return f"{head} hundred and {tail}" if rest else f"{head} hundred"
     from num2words import num2words  # no other task needs it
 
     return str(num2words(number, lang=language))
