@@ -125,9 +125,7 @@ def is_verifying() -> bool:
 def read_verified(run: RunDir) -> dict[str, Any]:
     """Return run.json of a run whose recipe, tokenizer and weights are those that the training wrote. Raises RunError.
 
-    So are own blocks, whose sources were hashed.
-
-    A file that is not there yet is missed by who reads it.
+    So are own blocks, whose sources were hashed. A file that is not there yet is missed by who reads it.
     """
     record = run.read()
     check_recorded_blocks(record, run.path, is_verifying())

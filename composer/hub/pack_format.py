@@ -1,6 +1,6 @@
 """Format of a pack: six files, the list of their SHA-256 and sizes (`pack.json`), and checks of what each file holds.
 
-A name is checked before anything of its file is read, and a file is read only as far as the manifest says. Commands
+A name is one of seven, or nothing of its file is read, and a file is read only as far as the manifest says. Commands
 trust the files of a run folder, which a training has written. So files from elsewhere are checked once, before they are
 put in place: a hash is a hash, and printed text is one visible line.
 """
@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import distributions
@@ -41,7 +40,7 @@ MAX_BYTES_OF = {
 REPACK = "ask for a pack as `seqcomposer pack RUN` makes it"
 CHUNK = 1 << 20
 """Bytes that are read and hashed at once."""
-WINDOWS_DEVICE = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+UNLISTED = "is not part of a pack, which holds only the files that it lists and no code"
 
 
 class Member(NamedTuple):
@@ -61,9 +60,8 @@ def check_members(members: Iterable[Member], origin: str | Path) -> None:
     """Raise RunError where a member is no file of a pack, or two have one name."""
     seen: set[str] = set()
     for member in members:
-        problem = name_problem(member.name) or ("" if member.is_regular else "is no regular file")
-        if problem:
-            refuse(origin, f"{member.name!a} {problem}")
+        if member.name not in NAMES or not member.is_regular:
+            refuse(origin, f"{member.name!a} {UNLISTED if member.name not in NAMES else 'is no regular file'}")
         if member.name in seen:
             refuse(origin, f"`{member.name}` is listed twice")
         seen.add(member.name)
@@ -74,28 +72,6 @@ def check_size(name: str, size: int, origin: str | Path) -> None:
     limit = MAX_BYTES_OF.get(name, size)
     if size > limit:
         refuse(origin, f"`{name}` has {size:,} bytes, and at most {limit:,} are read")
-
-
-def name_problem(name: str) -> str:
-    """Return what is wrong with a file's name; "" where it is the name of a pack's file."""
-    if name in NAMES:
-        return ""
-    problems = {
-        "has characters that cannot be seen": not name.isprintable() or not name.strip(),
-        "leads to another folder": name in (".", "..") or any(mark in name for mark in "/\\:"),
-        "looks like the name of another file": _fold(name) in map(_fold, NAMES),
-        "has characters that look like others": not name.isascii(),
-        "is hidden": name.startswith("."),
-        "ends with a character that some systems drop": name.endswith((".", " ")),
-        "is a device on some systems": WINDOWS_DEVICE.fullmatch(name),
-    }
-    unlisted = "is not part of a pack, which holds only the files that it lists and no code"
-    return next((problem for problem, applies in problems.items() if applies), unlisted)
-
-
-def _fold(name: str) -> str:
-    """Return a name as a case-insensitive system that normalises Unicode sees it."""
-    return unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
 
 
 FORMAT = "seqcomposer pack"
@@ -148,9 +124,8 @@ def parse_manifest(data: bytes, origin: str | Path) -> Manifest:
     if set(content) != KEYS or not isinstance(files, dict) or not is_named:
         refuse(origin, f"{MANIFEST} must have exactly the keys {', '.join(sorted(KEYS))}")
     for file in files:
-        problem = name_problem(file) or (f"is {MANIFEST} itself" if file == MANIFEST else "")
-        if problem:
-            refuse(origin, f"{MANIFEST} lists {file!a}, which {problem}")
+        if file not in FILES:
+            refuse(origin, f"{MANIFEST} lists {file!a}, which {UNLISTED}")
     missing = [file for file in FILES if file not in files]
     if missing:
         refuse(origin, f"{MANIFEST} does not list {', '.join(f'`{file}`' for file in missing)}")

@@ -305,13 +305,14 @@ def _parse_value(axis: Axis, arg: str) -> Value:
         return int(value)
     if axis.labels is not None and axis.accepts(text):
         return text
-    raise RecipeError([_argument_fault(axis.name, axis.wrong_value(text), _argument_hint(axis), arg)])
+    message = f"`{axis.name}` is never `{text}`{did_you_mean(text, [*map(str, axis.labels or ())])}"
+    raise RecipeError([_argument_fault(axis.name, message, _argument_hint(axis), arg)])
 
 
 def _argument_hint(axis: Axis) -> str:
     if axis.labels is not None:
         return "write one of " + ", ".join(f"`{axis.name}={label}`" for label in axis.labels)
-    return f"write `{axis.name}=` and {axis.describe_values()}"
+    return f"write `{axis.name}=` and a {'whole ' if axis.integer else ''}number from {axis.low} to {axis.high}"
 
 
 def _argument_fault(axis: str, message: str, hint: str, arg: str = "") -> Fault:

@@ -100,16 +100,6 @@ class Axis:
             return False
         return bool(self.low <= value <= self.high)
 
-    def describe_values(self) -> str:
-        """Return the values of this axis in words."""
-        if self.labels is None:
-            return f"a {'whole ' if self.integer else ''}number from {self.low} to {self.high}"
-        return "one of " + ", ".join(map(str, self.labels))
-
-    def wrong_value(self, value: Value) -> str:
-        """Return the message about a value that this axis does not have."""
-        return f"`{self.name}` is never `{value}`{did_you_mean(str(value), [*map(str, self.labels or ())])}"
-
 
 def same_value(one: Value, other: Value) -> bool:
     """Return whether two values are equal and of one kind; `true` is not 1."""

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from composer.errors import RunError
 from composer.fingerprint import read_verified
 from composer.formatting import strip_control_characters
-from composer.model.builder import vocabulary_bounds
 from composer.model.planner import plan
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir, recorded_vocabularies
@@ -90,8 +89,6 @@ def draw(recipe: Recipe | str | Path, vocabularies: Mapping[str, int] | None = N
             path = folder.recipe
             vocabularies = vocabularies or recorded_vocabularies(record)
         recipe = load(path)
-    if vocabularies is not None and vocabularies.keys() != vocabulary_bounds(recipe).keys():
-        vocabularies = None
     return Drawing(build_graph(recipe, plan(recipe, vocabularies)))
 
 
