@@ -10,7 +10,7 @@ Every embedding has `embedding_dim`, its width, and `num_embeddings`, the number
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -363,6 +363,11 @@ def state_leaves(state: State) -> Iterator[Tensor]:
             yield from state_leaves(part)
     else:
         yield state
+
+
+def map_leaves(state: State, change: Callable[[Tensor], Tensor]) -> State:
+    """Return the state with every tensor changed."""
+    return tuple(map_leaves(part, change) for part in state) if isinstance(state, tuple) else change(state)
 
 
 def state_bytes(state: State) -> int:

@@ -19,6 +19,7 @@ from torch import Tensor
 from blocks.core.contract import Block, BlockError, Context, Named, Output, Path, Site, State, Stream
 from blocks.core.scope import Scope
 from composer.model.builder import Builder, output_names, python_name
+from composer.model.encoder_decoder import map_leaves
 from composer.recipe.recipe import Recipe
 
 Place = Literal["decoder", "encoder"]
@@ -337,11 +338,6 @@ def run(block: Block, batch: Batch, state: State = None) -> BlockOutput:
     state = start(block, batch) if state is None else state
     y, after, *_ = block(batch.x, state, context_of(batch))
     return BlockOutput(y, block.mask(batch.mask), after)
-
-
-def map_leaves(state: State, change: Callable[[Tensor], Tensor]) -> State:
-    """Return the state with every leaf changed."""
-    return tuple(map_leaves(part, change) for part in state) if isinstance(state, tuple) else change(state)
 
 
 def max_difference(one: Tensor, other: Tensor) -> float:

@@ -22,7 +22,7 @@ from blocks.core.contract import Count, Output, Positive, State
 from blocks.core.kv_cache import take_rows
 from composer.errors import RunError
 from composer.inference.precision import Precision, in_precision
-from composer.model.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, has_state, state_leaves
+from composer.model.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, has_state, map_leaves, state_leaves
 
 COMPACT_BELOW = 0.85
 """Rows that are done leave the batch when no more than this share is left: each time, every state is copied."""
@@ -132,7 +132,10 @@ def prefill(search: Search) -> tuple[Tensor, DecoderState, Tensor]:
     batch = len(search.prefixes)
     target_mask = None if search.sizes is None else search.sizes.target_mask()
     origins = [model.encode(search.sources, target_mask=target_mask) for model in search.models]
-    starts = tuple(model.start(origin, batch) for model, origin in zip(search.models, origins, strict=True))
+    starts = tuple(
+        map_leaves(model.start(origin, batch), Tensor.contiguous)  # else products copy what they read at every step
+        for model, origin in zip(search.models, origins, strict=True)
+    )
     position = DecoderState(starts, origins, torch.arange(batch, device=search.device), origins, {})
     longest = max(len(prefix) for prefix in search.prefixes)
     rows = [[BOS, *prefix, *[PAD] * (longest - len(prefix))] for prefix in search.prefixes]
