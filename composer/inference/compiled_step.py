@@ -273,7 +273,8 @@ def compile_to(path: Path, module: StepModule) -> None:
     program = export_step(module)
     settings = INDUCTOR | {"aot_inductor.metadata": {"above_one": json.dumps(program.above_one)}}
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder, oblivious_of_ones(), checked_inputs():
+    quiet = warnings.catch_warnings(action="ignore")  # PyTorch's compiler warns of its own code
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder, oblivious_of_ones(), checked_inputs(), quiet:
         file = str(Path(folder, "step.pt2"))
         try:
             torch._inductor.aoti_compile_and_package(program.graph, package_path=file, inductor_configs=settings)
