@@ -22,6 +22,7 @@ from composer.data import text_files
 from composer.errors import DataError, Fault, RunError
 from composer.recipe import schema_generator
 from composer.recipe.metrics import TOKENIZER_PACKAGES, suggest_bleu_tokenizer
+from composer.recipe.yaml_reader import parse_scalar
 
 MIN_PAIRS_TO_SPLIT = 50
 """Fewer pairs than these are all trained on: none can be spared for validation and test."""
@@ -282,7 +283,7 @@ def fill_template(corpus: Corpus, output: Path) -> str:
         source_lines=corpus.sides[0],
         target_lines=corpus.sides[1],
         file=shlex.quote(output.name),
-        name=_clean(output.stem),
+        name=_quoted(_clean(output.stem)),
         hidden=4 * preset.width,
         source=_quoted(_relative_to(corpus.source, output)),
         target=_quoted(_relative_to(corpus.target, output)),
@@ -338,6 +339,7 @@ def _relative_to(path: Path, recipe: Path) -> str:
 
 
 def _quoted(text: str) -> str:
-    if re.fullmatch(r"[A-Za-z0-9_./-]*[A-Za-z_/][A-Za-z0-9_./-]*", text) and not text.startswith("-"):
+    """Return a text as a scalar of YAML: in quotes unless it reads as itself."""
+    if re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./-]*", text) and parse_scalar(text) == text:
         return text
     return "'" + text.replace("'", "''") + "'"

@@ -201,6 +201,12 @@ def test_a_folder_is_no_name_of_a_recipe(tmp_path: Path) -> None:
     assert refused.value.faults[0].hint.endswith(f"`--output {tmp_path / 'en-de.yaml'}`")
 
 
+@pytest.mark.parametrize("name", ["0", "1e3", "true", "null", ".5"])
+def test_a_name_is_a_text_whatever_it_looks_like(tmp_path: Path, name: str) -> None:
+    new(*texts(tmp_path, lines(3), lines(3)), tmp_path / f"{name}.yaml")
+    assert load(tmp_path / f"{name}.yaml").name == name.strip(".")
+
+
 def test_repeated_pairs_are_kept_once_by_the_command_of_the_note(tmp_path: Path) -> None:
     twice = b"".join(b"line %d\n" % (number // 2) for number in range(120))
     source, target = texts(tmp_path, twice, twice)
