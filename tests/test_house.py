@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -16,7 +17,7 @@ from blocks.core.contract import Block
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted([*ROOT.glob("composer/**/*.py"), *ROOT.glob("blocks/**/*.py")])
-MAX_LINES = 400
+MAX_LINES, MAX_BYTES = 400, 1 << 20
 GENERATED = ("composer.recipe.classes",)
 """Modules that nobody writes by hand; they may be longer."""
 
@@ -218,6 +219,15 @@ def test_each_library_is_imported_by_one_module() -> None:
 
 def test_the_root_is_small() -> None:
     assert len(list((ROOT / "composer").glob("*.py"))) <= MAX_ROOT_MODULES
+
+
+def test_nothing_large_is_tracked() -> None:
+    """Downloads and outputs that are committed once stay in every clone."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no clone")
+    tracked = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True).split("\0")
+    sizes = {name: (ROOT / name).stat().st_size for name in tracked if (ROOT / name).is_file()}
+    assert {name for name, size in sizes.items() if size > MAX_BYTES} == set()
 
 
 def test_names_are_terms_of_the_field() -> None:
