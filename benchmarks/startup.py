@@ -101,7 +101,8 @@ def print_medians(rounds: list[Mapping[str, Seconds]]) -> None:
         texts = []
         for kind in Seconds._fields:
             times, above, ratios = (
-                sorted(relate(getattr(each[name], kind), each, kind) for each in rounds) for relate in RELATIONS
+                sorted(relate(getattr(measured[name], kind), measured, kind) for measured in rounds)
+                for relate in RELATIONS
             )
             ratio = f", x {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
             ratio = ratio if name in (TRAIN, TRAIN_AGAIN) else ""

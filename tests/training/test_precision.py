@@ -128,7 +128,7 @@ def test_a_compiled_training_ends_with_the_same_weights(
     tiny: Tiny, tmp_path: Path, graphs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches of two shapes and more are one graph or two, without breaks; nothing is compiled for the validation."""
-    given = (*TRANSFORMER, UNDROPPED, "training.optimizer=sgd", "training.max_steps=6", "training.validate_every=3")
+    overrides = (*TRANSFORMER, UNDROPPED, "training.optimizer=sgd", "training.max_steps=6", "training.validate_every=3")
     shapes: set[tuple[int, ...]] = set()
     before: list[int] = []
     real = Seq2SeqModule.training_step
@@ -139,9 +139,9 @@ def test_a_compiled_training_ends_with_the_same_weights(
 
     monkeypatch.setattr(Seq2SeqModule, "training_step", step)
     monkeypatch.setattr(TrainingLoopCallback, "on_validation_start", lambda *_: before.append(len(graphs)))
-    train(tiny(*given), tmp_path / "eager")
+    train(tiny(*overrides), tmp_path / "eager")
     assert not graphs
-    train(tiny(*given, "training.compile=true"), tmp_path / "compiled")
+    train(tiny(*overrides, "training.compile=true"), tmp_path / "compiled")
     assert len(shapes) > 3
     assert 1 < len(graphs) < 4
     assert before[-1] == len(graphs)  # nor for the test part after it
@@ -159,12 +159,12 @@ def test_a_model_that_recompiles_too_often_trains_without_compilation(
     tiny: Tiny, tmp_path: Path, graphs: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Dynamo would go on in silence: a loop over positions is another program for each length."""
-    given = ("model.encoder=[{rnn: {cell: gru}}]", UNDROPPED, "training.optimizer=sgd", "training.max_steps=6")
-    given = (*given, "training.tokens_per_batch=30")
-    train(tiny(*given), tmp_path / "eager")
+    overrides = ("model.encoder=[{rnn: {cell: gru}}]", UNDROPPED, "training.optimizer=sgd", "training.max_steps=6")
+    overrides = (*overrides, "training.tokens_per_batch=30")
+    train(tiny(*overrides), tmp_path / "eager")
     capsys.readouterr()
     with torch._dynamo.config.patch(recompile_limit=1):
-        train(tiny(*given, "training.compile=true"), tmp_path / "compiled")
+        train(tiny(*overrides, "training.compile=true"), tmp_path / "compiled")
     assert len(graphs) == 1
     assert capsys.readouterr().out.count(module.UNCOMPILED) == 1
     eager, compiled = (load_file(tmp_path / name / "model.safetensors") for name in ("eager", "compiled"))
