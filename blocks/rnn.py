@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.contract import Block, BlockError, Context, Count, Few, InitialState, NoEffect, Rate, Site, State
-from blocks.core.functional import apply_dropout, check_norm_width
+from blocks.core.functional import apply_dropout, apply_locked_dropout, check_norm_width
 from blocks.core.initial_state import StateInitializer
 from blocks.core.recurrence import Cell, OutputActivation, RecurrentLayer, build_layer, build_layer_norm_layer, reverse
 
@@ -35,6 +35,9 @@ class Rnn(Block):
         output_activation: tanh | none: what an lstm with `norm: gates` applies to c' before its output gate.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of an rnn).
         dropout: Probability of dropping a value between two layers, 0 <= dropout < 1.
+        locked: Whether that dropout has one mask for all positions of a row, as the block `dropout` with `locked`.
+        weight_dropout: Probability of dropping a weight between two positions, 0 <= weight_dropout < 1 (Merity et al.
+            2018, section 2): one mask for a batch or a window, and for each position in the loop of `recurrent`.
 
     Shapes: (B, T, D) -> (B, T, width). State: for each layer and direction (h, c) or (h,), each (B, .).
     Raises BlockError where a grid arrives, for an odd bidirectional width, a second direction on a causal site, a
@@ -58,6 +61,8 @@ class Rnn(Block):
         output_activation: OutputActivation = "tanh",
         initial_state: InitialState = "zeros",
         dropout: Rate = 0.0,
+        locked: bool = False,
+        weight_dropout: Rate = 0.0,
     ) -> None:
         super().__init__()
         stream, width = site.sequence("rnn"), site.width if width is None else width
@@ -74,8 +79,10 @@ class Rnn(Block):
         if dropout and layers == 1:
             message = "dropout stands between two layers, and here is one"
             raise NoEffect("dropout", message, fix="write `layers: 2`, or put `- dropout` after this block")
+        if locked and not dropout:
+            raise NoEffect("locked", "nothing is dropped between layers", fix="remove it, or write `dropout: 0.5`")
         self.directions = 2 if bidirectional else 1
-        self.dropout = dropout
+        self.dropout, self.drop = dropout, apply_locked_dropout if locked else apply_dropout
         self.out = stream._replace(width=projection or width)
         direction_width, projected = width // self.directions, projection and projection // self.directions
         arriving = [stream.width] + (layers - 1) * [self.out.width]
@@ -86,6 +93,8 @@ class Rnn(Block):
             return build_layer(cell, reset, arrives, direction_width, projected)
 
         built = [layer(one) for one in arriving for _ in range(self.directions)]
+        for one in built:
+            one.weight_dropout = weight_dropout
         self.layers = nn.ModuleList(built)
         self.state_kind = (
             "rnn",
@@ -103,7 +112,7 @@ class Rnn(Block):
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         after: tuple[State, ...] = ()
         for first in range(0, len(self.layers), self.directions):
-            x = apply_dropout(x, self.dropout, self.training and first > 0)
+            x = self.drop(x, self.dropout, self.training and first > 0)
             x, last = self._layer(first, x, state, context.mask)
             after += last
         return x, after

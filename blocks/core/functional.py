@@ -85,6 +85,17 @@ def apply_dropout(x: Tensor, rate: float, training: bool) -> Tensor:
     return (x * mask).mul_(DROPOUT_LEVELS / (DROPOUT_LEVELS - dropped))
 
 
+def apply_locked_dropout(x: Tensor, rate: float, training: bool) -> Tensor:
+    """Apply dropout with one mask for all positions of a row, and for all columns of a grid. x: (B, T, D), (B, T, W, D)
+
+    Called with some of the positions, as in a loop over them or in windows of a text, it draws one for each call.
+    """
+    if not training or not rate:
+        return x
+    ones = x.new_ones(x.shape[0], *(1,) * (x.ndim - 2), x.shape[-1])
+    return x * apply_dropout(ones, rate, training)
+
+
 def no_positions(mask: Tensor) -> Tensor:
     """Return how many positions there were before the first one: (B, T) -> (B,)"""
     return mask.new_zeros(len(mask), dtype=torch.long)

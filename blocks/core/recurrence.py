@@ -16,6 +16,7 @@ from torch import _VF, Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.contract import State
+from blocks.core.functional import apply_dropout
 
 Cell = Literal["lstm", "gru", "tanh"]
 """lstm (Hochreiter & Schmidhuber 1997) | gru (Cho et al. 2014) | tanh (Elman 1990)."""
@@ -49,9 +50,24 @@ def masked_update(real: Tensor, after: Tensor, before: Tensor) -> Tensor:
 
 
 class RecurrentLayer(nn.Module):
-    """One layer in one direction. `sizes` are the widths of the leaves of its state, the first of them its output's."""
+    """One layer in one direction. `sizes` are the widths of the leaves of its state, the first of them its output's.
+
+    `weight_dropout` is the rate at which weights from h to h are dropped, the same at all positions of a call.
+    """
 
     sizes: tuple[int, ...]
+    weight_dropout = 0.0
+
+    def drop(self, recurrent: Tensor) -> Tensor:
+        """Apply dropout to a matrix from h to h (DropConnect: Merity et al. 2018, section 2)."""
+        return apply_dropout(recurrent, self.weight_dropout, self.training)
+
+    def dropped(self, recurrent: nn.Linear) -> Callable[[Tensor], Tensor]:
+        """Return the map with dropout on its matrix; itself, whose form may be another in decoding, without."""
+        if not (self.training and self.weight_dropout):
+            return recurrent
+        weight = self.drop(recurrent.weight)
+        return lambda h: F.linear(h, weight)
 
     def forward(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
         """Run the layer. x: (B, T, D), state: leaves (B, size), mask: (B, T) -> (B, T, sizes[0]), last state"""
@@ -79,7 +95,7 @@ class FusedLayer(RecurrentLayer):
 
     def weights(self) -> tuple[Tensor, ...]:
         """Return the weights in the kernels' order."""
-        return self.arriving, self.recurrent, self.arriving_bias, self.recurrent_bias
+        return self.arriving, self.drop(self.recurrent), self.arriving_bias, self.recurrent_bias
 
 
 class LSTMLayer(FusedLayer):
@@ -99,8 +115,9 @@ class LSTMLayer(FusedLayer):
         if self.projection is None:
             y, cell = _VF.lstm_cell(x[:, 0], (h, c), *self.weights())
         else:
-            gates = F.linear(x[:, 0], self.arriving, self.arriving_bias)
-            i, f, g, o = (gates + F.linear(h, self.recurrent, self.recurrent_bias)).chunk(4, dim=-1)
+            arriving, recurrent, arriving_bias, recurrent_bias = self.weights()
+            gates = F.linear(x[:, 0], arriving, arriving_bias)
+            i, f, g, o = (gates + F.linear(h, recurrent, recurrent_bias)).chunk(4, dim=-1)
             cell = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
             y = F.linear(torch.sigmoid(o) * torch.tanh(cell), self.projection)
         return y[:, None], (masked_update(mask[:, 0], y, h), masked_update(mask[:, 0], cell, c))
@@ -182,10 +199,11 @@ class GRUResetBefore(RecurrentLayer):
     def forward(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
         (h,) = state
         width, outputs = self.sizes[0], []
+        recur, recur_candidate = self.dropped(self.gates), self.dropped(self.candidate)
         arriving = self.arriving(x.to(self.arriving.weight.dtype)).split((2 * width, width), dim=-1)
         for gates, candidate, real in zip(*(gate.unbind(1) for gate in (*arriving, mask)), strict=True):
-            r, z = torch.sigmoid(gates + self.gates(h)).chunk(2, dim=-1)
-            n = torch.tanh(candidate + self.candidate(r * h))
+            r, z = torch.sigmoid(gates + recur(h)).chunk(2, dim=-1)
+            n = torch.tanh(candidate + recur_candidate(r * h))
             h = masked_update(real, n + z * (h - n), h)
             outputs.append(h)
         return torch.stack(outputs, 1), (h,)
@@ -239,16 +257,16 @@ class LayerNormLayer(RecurrentLayer):
         init_per_gate(self.recurrent, width, nn.init.orthogonal_)
 
     def forward(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
-        outputs = []
+        outputs, recurrent = [], self.drop(self.recurrent)
         arriving = F.linear(x.to(self.arriving.dtype), self.arriving)  # (B, T, gates D)
         for one, real in zip(arriving.unbind(1), mask.unbind(1), strict=True):
-            after = self.step(one, state)
+            after = self.step(one, state, recurrent)
             state = tuple(masked_update(real, new, old) for new, old in zip(after, state, strict=True))
             outputs.append(state[0])
         return torch.stack(outputs, 1), state
 
-    def step(self, arriving: Tensor, state: State) -> tuple[Tensor, ...]:
-        """Return the state after one position. arriving: W x of all gates (B, gates D)"""
+    def step(self, arriving: Tensor, state: State, recurrent: Tensor) -> tuple[Tensor, ...]:
+        """Return the state after one position. arriving: W x of all gates (B, gates D), recurrent: U"""
         raise NotImplementedError
 
     def norm(self, gates: Tensor, first: int = 0) -> tuple[Tensor, ...]:
@@ -267,9 +285,9 @@ class LayerNormLSTM(LayerNormLayer):
         self.sizes, self.output_activation = (width, width), output_activation
         nn.init.ones_(self.bias.detach()[1])  # to forget little before training
 
-    def step(self, arriving: Tensor, state: State) -> tuple[Tensor, ...]:
+    def step(self, arriving: Tensor, state: State, recurrent: Tensor) -> tuple[Tensor, ...]:
         h, c = state
-        i, f, g, o = self.norm(arriving + F.linear(h, self.recurrent))
+        i, f, g, o = self.norm(arriving + F.linear(h, recurrent))
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         return torch.sigmoid(o) * (torch.tanh(c) if self.output_activation == "tanh" else c), c
 
@@ -283,11 +301,11 @@ class LayerNormGRU(LayerNormLayer):
         super().__init__(arriving, width, 3)
         self.after = reset == "after"
 
-    def step(self, arriving: Tensor, state: State) -> tuple[Tensor, ...]:
+    def step(self, arriving: Tensor, state: State, recurrent: Tensor) -> tuple[Tensor, ...]:
         (h,) = state
         width = self.sizes[0]
         gates, candidate = arriving.split((2 * width, width), dim=-1)
-        recurrent, inner = self.recurrent.split((2 * width, width))
+        recurrent, inner = recurrent.split((2 * width, width))
         r, z = (torch.sigmoid(gate) for gate in self.norm(gates + F.linear(h, recurrent)))
         read = r * F.linear(h, inner) if self.after else F.linear(r * h, inner)
         n = torch.tanh(self.norm(candidate + read, 2)[0])
@@ -300,8 +318,8 @@ class LayerNormTanh(LayerNormLayer):
     def __init__(self, arriving: int, width: int) -> None:
         super().__init__(arriving, width, 1)
 
-    def step(self, arriving: Tensor, state: State) -> tuple[Tensor, ...]:
-        return (torch.tanh(self.norm(arriving + F.linear(state[0], self.recurrent))[0]),)
+    def step(self, arriving: Tensor, state: State, recurrent: Tensor) -> tuple[Tensor, ...]:
+        return (torch.tanh(self.norm(arriving + F.linear(state[0], recurrent))[0]),)
 
 
 def build_layer_norm_layer(

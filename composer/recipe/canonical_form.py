@@ -21,6 +21,7 @@ EXCLUDED_KEYS = ("extends", "vars", "description")
 TRAINING_WITHOUT_EFFECT = ("workers", "checkpoints_gib")
 """Keys of `training` that can change without changing the result."""
 ADDED = {"ema": None, "parameter_groups": None, "no_repeat_ngram": None, "precision": "float32"}
+ADDED |= {"locked": False, "weight_dropout": 0.0}
 """Keys that count only where they are not this, so that fingerprints of earlier runs stay true."""
 BUDGET_KEYS = ("max_steps", "max_epochs", "max_minutes")
 """Keys of `training` that limit it, and that may change when a run is resumed."""
@@ -83,7 +84,7 @@ def fingerprints(
     stacks = model["stacks"] or {}
     used = reachable([model[key] for key in ("encoder", "encoders", "decoder")], stacks, strings_in)
     model["stacks"] = {name: stack for name, stack in stacks.items() if name in used}
-    hashes = {"model": _hash(model), "data": data or _hash(canonical["data"])}
+    hashes = {"model": _hash(_without_added(model)), "data": data or _hash(canonical["data"])}
     run = {
         **hashes,
         "training": {
@@ -104,6 +105,8 @@ def fingerprints(
 
 
 def _without_added(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_added(part) for part in value]
     if not isinstance(value, dict):
         return value
     return {key: _without_added(part) for key, part in value.items() if key not in ADDED or part != ADDED[key]}

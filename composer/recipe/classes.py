@@ -329,9 +329,13 @@ class Dropout(Block, word="dropout"):
     """Dropout (Srivastava et al. 2014): each value is zero with probability `rate`, else divided by 1 - rate.
 
     rate: Probability of dropping, 0 <= rate < 1; `model.dropout` unless given; default 0.0.
+    locked: Whether all positions of a row have one mask (Gal & Ghahramani 2016; Merity et al. 2018, section 4.2);
+        each window of a text has a new one, and each position where `recurrent` runs this in its loop; default
+        False.
     as_: The name of the output, for later blocks.
     """
     rate: float | Var | Unset = field(default=UNSET, kw_only=False)
+    locked: bool | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -708,6 +712,11 @@ class Rnn(Block, word="rnn"):
     initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of an rnn);
         default 'zeros'.
     dropout: Probability of dropping a value between two layers, 0 <= dropout < 1; default 0.0.
+    locked: Whether that dropout has one mask for all positions of a row, as the block `dropout` with `locked`;
+        default False.
+    weight_dropout: Probability of dropping a weight between two positions, 0 <= weight_dropout < 1 (Merity et al.
+        2018, section 2): one mask for a batch or a window, and for each position in the loop of `recurrent`;
+        default 0.0.
     as_: The name of the output, for later blocks.
     """
     cell: Literal["lstm", "gru", "tanh"] | Var | Unset = field(default=UNSET, kw_only=False)
@@ -720,6 +729,8 @@ class Rnn(Block, word="rnn"):
     output_activation: Literal["tanh", "none"] | Var | Unset = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
     dropout: float | Var | Unset = UNSET
+    locked: bool | Var | Unset = UNSET
+    weight_dropout: float | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -1250,6 +1261,8 @@ class RnnDefaults(RecipeObject):
     output_activation: Literal["tanh", "none"] | Var | Unset | None = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
     dropout: float | Var | Unset | None = UNSET
+    locked: bool | Var | Unset | None = UNSET
+    weight_dropout: float | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -7,7 +7,7 @@ import torch
 
 from blocks.core.attention import attention
 from blocks.core.contract import Context
-from blocks.core.functional import apply_dropout
+from blocks.core.functional import apply_dropout, apply_locked_dropout
 
 TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 
@@ -56,6 +56,23 @@ def test_nothing_is_drawn_where_nothing_is_dropped() -> None:
     assert apply_dropout(x, 0.5, training=False) is x
     assert apply_dropout(x, 0.0, training=True) is x
     assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("shape", [(50, 7, 40), (50, 7, 3, 40)])
+def test_a_locked_mask_is_that_of_a_row(shape: tuple[int, ...]) -> None:
+    """It is another one for each row and for each call, and it keeps the mean."""
+    x = torch.rand(shape).add_(1).requires_grad_()
+    y = apply_locked_dropout(x, 0.3, training=True)
+    y.sum().backward()
+    factor = (y / x).detach()
+    torch.testing.assert_close(x.grad, factor)
+    row = factor.flatten(1, -2)[:, :1].expand(-1, x.shape[1:-1].numel(), -1).view_as(factor)
+    torch.testing.assert_close(factor, row)
+    assert set(factor.unique().mul(0.7).round(decimals=3).tolist()) == {0.0, 1.0}
+    assert abs((factor == 0).float().mean().item() - 0.3) < 0.05
+    other = apply_locked_dropout(x, 0.3, training=True)
+    assert abs(((other == 0) & (y == 0)).float().mean().item() - 0.09) < 0.03
+    assert apply_locked_dropout(x, 0.3, training=False) is x
 
 
 @TYPES

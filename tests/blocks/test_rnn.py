@@ -22,6 +22,8 @@ VARIANTS = {
         {"cell": "tanh", "layers": 2, "dropout": 0.3},
         {"cell": "gru", "reset": "before", "initial_state": "learned"},
         {"cell": "gru", "reset": "after", "layers": 2, "width": 10},
+        {"layers": 2, "dropout": 0.3, "locked": True},
+        {"cell": "gru", "reset": "before", "weight_dropout": 0.4},
         {"cell": "lstm", "projection": 8, "initial_state": "encoder"},
         {"cell": "tanh", "initial_state": "encoder.grid"},
         {"layers": 2, "initial_state": {"copy": "encoder.same"}},
@@ -94,6 +96,67 @@ def test_equals_torch_over_packed_rows(block: Rnn, module: nn.RNNBase) -> None:
     close(y[mask], expected[mask])
     last = last if isinstance(last, tuple) else (last,)
     close(tuple(leaf for cell in state for leaf in cell), tuple(item[i] for i in range(len(state)) for item in last))
+
+
+def test_a_projection_has_the_gradients_of_torch() -> None:
+    """Two layers, so that what is projected arrives at one too; from a state and with its gradient."""
+    block = Rnn(site_of(3), cell="lstm", width=5, projection=2, layers=2).double()
+    module = nn.LSTM(3, 5, 2, proj_size=2, batch_first=True).double()
+    with_weights_of(block, module)
+    x, h, c = (torch.randn(shape, requires_grad=True) for shape in ((3, 6, 3), (2, 3, 2), (2, 3, 5)))
+    y, state = block(x, tuple(zip(h, c, strict=True)), context_of(mask_of(6, 6, 6)))
+    expected, last = module(x, (h, c))
+    close(y, expected)
+    close(tuple(leaves(state)), tuple(leaf for pair in zip(*last, strict=True) for leaf in pair))
+    mine = [weight for layer in block.layers for weight in (*layer.weights(), layer.projection)]
+    theirs = [weight for layer in module.all_weights for weight in layer]
+    weight = torch.randn_like(y)
+    grads = torch.autograd.grad((y * weight).sum() + state[1][1].sum(), (x, h, c, *mine))
+    close(grads, torch.autograd.grad((expected * weight).sum() + last[1][1].sum(), (x, h, c, *theirs)))
+
+
+WEIGHT_DROPPED: list[dict[str, Any]] = [
+    {"cell": "lstm"},
+    {"cell": "lstm", "projection": 3},
+    {"cell": "tanh"},
+    {"cell": "gru", "reset": "after"},
+    {"cell": "gru", "reset": "before"},
+    {"cell": "lstm", "norm": "gates"},
+    {"cell": "gru", "norm": "gates"},
+    {"cell": "tanh", "norm": "gates"},
+]
+
+
+@pytest.mark.parametrize("settings", WEIGHT_DROPPED, ids=str)
+def test_weight_dropout_drops_weights_between_positions_alike_in_all_positions(settings: dict[str, Any]) -> None:
+    """The rnn is one with fewer weights: its own gradient says which, and without them it computes the same."""
+    block = Rnn(site_of(3, causal="a decoder"), width=4, weight_dropout=0.5, **settings)
+    (layer,), x = block.layers, torch.randn(2, 6, 3)
+    matrices = [layer.gates.weight, layer.candidate.weight] if settings.get("reset") == "before" else None
+    matrices = [layer.recurrent] if matrices is None and hasattr(layer, "recurrent") else matrices or []
+    y, _ = run(block, x)
+    grads = torch.autograd.grad((y * torch.randn_like(y)).sum(), matrices)
+    dropped = [grad == 0 for grad in grads]
+    assert 0.2 < torch.cat([mask.flatten() for mask in dropped]).double().mean() < 0.8
+    with torch.no_grad():
+        for matrix, mask in zip(matrices, dropped, strict=True):
+            matrix.mul_((~mask).double() * 2)
+    close(run(block.eval(), x)[0], y)
+    one, _ = run(block.train(), x[:, :1])  # a single position from zeros reads no weight between positions
+    close(one, run(block.eval(), x[:, :1])[0])
+
+
+def test_locked_dropout_between_layers_has_one_mask_for_a_row() -> None:
+    block = Rnn(site_of(3, causal="a decoder"), width=40, cell="tanh", layers=2, dropout=0.5, locked=True)
+    with torch.no_grad():
+        second = block.layers[1]
+        second.arriving.copy_(torch.eye(40))
+        second.recurrent.zero_()
+    y, _ = run(block, torch.randn(3, 5, 3))
+    dropped = y == 0
+    assert (dropped == dropped[:, :1]).all()
+    assert (dropped[0] != dropped[1]).any()
+    assert 0.3 < dropped.double().mean() < 0.7
 
 
 def test_reset_before_is_the_published_form() -> None:
@@ -204,6 +267,7 @@ def test_a_state_is_copied_from_an_encoder_and_only_from_its_own_kind() -> None:
         ({"cell": "lstm", "reset": "after"}, "reset", "has no reset gate"),
         ({"cell": "gru", "projection": 2}, "projection", "only an lstm"),
         ({"projection": 4}, "projection", "not narrower"),
+        ({"layers": 2, "locked": True}, "locked", "nothing is dropped"),
         ({"initial_state": "encodr"}, "initial_state", "no memory is called `encodr`"),
     ],
 )

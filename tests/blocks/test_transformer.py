@@ -21,7 +21,7 @@ from tests.blocks.single_block import close, mask_of, run, site_of
 pytestmark = pytest.mark.usefixtures("float64")
 
 VARIANTS = {
-    "dropout": ({}, {"rate": 0.3}),
+    "dropout": ({}, {"rate": 0.3}, {"rate": 0.3, "locked": True}),
     "feed_forward": ({}, {"hidden": 5, "activation": "swiglu"}, {"hidden": 5, "dropout": 0.3}),
     "linear": ({}, {"width": 5, "activation": "glu"}, {"bias": False, "weight_norm": True}),
     "norm": ({}, {"kind": "rms"}),

@@ -33,7 +33,7 @@ from tests.laws.test_recipes import RECIPES, name, small, vocabularies
 WORLD = 2
 BATCHES = ((0, 1, 2, 3), (0,))
 """The rows of each global batch: the shares of the first have other lengths, of the second one is idle."""
-CHANCE = {"dropout", "rate", "noise"}
+CHANCE = {"dropout", "rate", "noise", "weight_dropout"}
 """What modules call the rates at which something is drawn."""
 Result = dict[str, Tensor]
 """The loss of the global batch under "loss", and the gradients by their parameters' names."""

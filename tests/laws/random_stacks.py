@@ -160,7 +160,8 @@ def positions(scene: Scene) -> dict[str, Any]:
 
 
 def dropout(scene: Scene) -> dict[str, Any]:
-    return {"rate": scene.one_of(None, 0.5)}
+    rate = scene.one_of(None, 0.5)
+    return {"rate": rate, "locked": scene.one_of(None, True) if rate or scene.mistake() else None}
 
 
 def identity(scene: Scene) -> dict[str, Any]:
@@ -194,6 +195,7 @@ def rnn(scene: Scene) -> dict[str, Any]:
         "cell": cell,
         "layers": scene.one_of(None, 1, 2),
         "reset": scene.one_of("before", "after") if cell == "gru" else None,
+        "weight_dropout": scene.one_of(None, None, 0.5),
         "bidirectional": True if (scene.sometimes() if not scene.causal else scene.mistake()) else None,
         "projection": 4 if cell == "lstm" and scene.sometimes() and not scene.keeps else None,
         "norm": "gates" if scene.sometimes() else None,
