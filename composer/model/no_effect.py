@@ -40,7 +40,9 @@ class Rule(NamedTuple):
 CORPUS = "data.parallel.train.source data.parallel.val.source data.parallel.test.source "
 CORPUS += "data.parallel.test_sets.*.source data.hub.source "
 MARKS = "data.tokenizer.bits.marks data.tokenizer.bits.numbers data.generate.number_words.source"
-VALIDATED = "training.early_stopping training.validation_sample training.schedule.plateau trainer.inference_mode"
+VALIDATED = (
+    "training.early_stopping training.validation_sample training.schedule.plateau training.asgd trainer.inference_mode"
+)
 PROCESSES = "trainer.strategy trainer.timeout_minutes"
 SURE_LENGTH = 51  # tokens that an answer may have whatever `max_ratio` is: `token_limit` of the decoders
 NO_STOPPING = {"patience": None, "metric": "val/loss", "goal": None}  # and the weights of the best loss, as without it
@@ -67,6 +69,7 @@ RULES: tuple[Rule, ...] = (
     Rule("decoding.*.max_length", lambda it: it <= SURE_LENGTH, ".max_ratio", "`max_length` is allowed whatever it is"),
     Rule("training.max_epochs", 1, "data.generate.*.endless", "new pairs would come in a second epoch"),
     Rule("training.schedule.*.final", 1, "training.schedule.*", CONSTANT),
+    Rule("training.schedule.plateau.threshold", 0, ".monitor", "the perplexity falls exactly when the loss does"),
     Rule("training.schedule.staircase.shares", lambda at: min(at, default=1) == 1, "training.schedule.*", CONSTANT),
     Rule("training.scheduled_sampling.rate", 0, ".warmup .choose", "no token is replaced"),
     Rule("training.early_stopping", lambda it: it and it | NO_STOPPING == it, ".early_stopping", "it stops nothing"),

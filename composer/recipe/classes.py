@@ -62,7 +62,7 @@ class Initialization(RecipeObject):
 AnyBlock = Block | Literal["cgru", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool_hierarchical", "positions", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts"] | Var | Mapping[str, Any]
 AnyOptimizer = Optimizer | Literal["adadelta", "adagrad", "adam", "adamw", "rmsprop", "sgd"] | Var | Mapping[str, Any]
 AnyDecoder = Decoder | Literal["beam", "greedy", "mbr", "sample", "viterbi"] | Var | Mapping[str, Any]
-AnySchedule = Schedule | Literal["constant", "cosine", "inverse_sqrt", "linear", "plateau", "staircase"] | Var | Mapping[str, Any]
+AnySchedule = Schedule | Literal["constant", "cosine", "epoch_decay", "inverse_sqrt", "linear", "plateau", "staircase"] | Var | Mapping[str, Any]
 AnyTask = Task | Literal["associative_recall", "bigram_flip", "binary_addition", "binary_multiplication", "copy", "counting", "dialect", "duplicate", "dynamic_ngrams", "increment", "number_words", "parentheses", "priority_sort", "ram_access", "ram_copy", "ram_increment", "repeat_copy", "reverse", "sort", "vector_copy"] | Var | Mapping[str, Any]
 AnyTokenizer = Tokenizer | Literal["bits", "bpe", "char", "integers", "unigram", "word"] | Var | Mapping[str, Any]
 AnyInitialization = Initialization | Literal["default", "orthogonal", "uniform_scaling"] | Var | Mapping[str, Any]
@@ -101,6 +101,18 @@ class Recipe(RecipeObjectRoot):
     evaluation: Evaluation | Mapping[str, Any] | Unset | None = UNSET
     trainer: Trainer | Mapping[str, Any] | Unset | None = UNSET
     logging: Logging | Mapping[str, Any] | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Asgd(RecipeObject):
+    """Averaged SGD, with the trigger of NT-ASGD (Merity et al. 2018): the mean of the weights of all steps since the
+    validation has stalled. Validations, `--checkpoint` and the final weights are of the mean; the training goes on
+    with its own. The paper's optimizer is `sgd`.
+
+    patience: It has stalled when its loss is above the best of those more than so many validations before it;
+        default 5.
+    """
+    patience: int | Var | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1716,6 +1728,19 @@ class CosineSchedule(Schedule, word="cosine"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class EpochDecaySchedule(Schedule, word="epoch_decay"):
+    """The learning rate as it is in the first epochs, then made smaller with every epoch (Zaremba et al. 2014).
+
+    after: epochs with the learning rate as it is; default 4.
+    factor: what the learning rate is multiplied with in each later epoch; default 0.5.
+    warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget; default 0.
+    """
+    after: int | Var | Unset = field(default=UNSET, kw_only=False)
+    factor: float | Var | Unset = UNSET
+    warmup_steps: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class InverseSqrtSchedule(Schedule, word="inverse_sqrt"):
     """Linear warm-up to 1, then the inverse square root of the step (Vaswani et al. 2017, section 5.3).
 
@@ -1741,10 +1766,16 @@ class PlateauSchedule(Schedule, word="plateau"):
 
     factor: what the learning rate is multiplied with; default 0.5.
     patience: validations without a better loss before that; default 2.
+    monitor: what has to fall, the loss or the perplexity of the validation; default 'loss'.
+    threshold: it has to fall by more than this; default 0.0.
+    compare_with: the validation from which it has to fall: the best so far, or the previous one; default 'best'.
     warmup_steps: optimizer steps until the learning rate is reached; below 1, a share of the budget; default 0.
     """
     factor: float | Var | Unset = field(default=UNSET, kw_only=False)
     patience: int | Var | Unset = UNSET
+    monitor: Literal["loss", "perplexity"] | Var | Unset = UNSET
+    threshold: float | Var | Unset = UNSET
+    compare_with: Literal["best", "previous"] | Var | Unset = UNSET
     warmup_steps: float | Var | Unset = UNSET
 
 
@@ -2428,6 +2459,9 @@ class Training(RecipeObject):
     average_checkpoints: How many of the last checkpoints are averaged at the end; 1 keeps the best one; default 1.
     ema: Exponential moving average of the weights of all steps (EMA). Validations, `--checkpoint` and the final
         weights are of the average; the training goes on with its own.
+    asgd: Averaged SGD, with the trigger of NT-ASGD (Merity et al. 2018): the mean of the weights of all steps since
+        the validation has stalled. Validations, `--checkpoint` and the final weights are of the mean; the training
+        goes on with its own. The paper's optimizer is `sgd`.
     checkpoints_gib: Disk space for checkpoints, in GiB. As many as fit are kept, the oldest deleted first, the last
         and the best never; without it, the last two and the best.
     precision: Floating-point precision; default 32.
@@ -2455,6 +2489,7 @@ class Training(RecipeObject):
     curriculum: Curriculum | Mapping[str, Any] | Unset | None = UNSET
     average_checkpoints: int | Var | Unset | None = UNSET
     ema: Ema | Mapping[str, Any] | Unset | None = UNSET
+    asgd: Asgd | Mapping[str, Any] | Unset | None = UNSET
     checkpoints_gib: float | Var | Unset | None = UNSET
     precision: Literal[32, "bf16-mixed", "16-mixed", "bf16-true", 64] | Var | Unset | None = UNSET
     compile: bool | Var | Unset | None = UNSET
@@ -2504,26 +2539,27 @@ def read(path: str | Path) -> Recipe:
 
 
 __all__ = [
-    "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW", "Add", "AddDefaults",
+    "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW", "Add", "AddDefaults", "Asgd",
     "AssociativeRecallTask", "BPETokenizer", "BabiData", "Beam", "BigramFlipTask", "BinaryAdditionTask",
     "BinaryMultiplicationTask", "BitsTokenizer", "Block", "Cgru", "CgruDefaults", "CharTokenizer", "Concat",
     "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask", "CosineSchedule",
     "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Curriculum", "Data", "Decoder",
     "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
-    "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema", "Evaluation",
-    "FeedForward", "FeedForwardDefaults", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway",
-    "HubData", "Identity", "IncrementTask", "Initialization", "IntegersTokenizer", "InverseSqrtSchedule", "Linear",
-    "LinearDefaults", "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit", "MemoryNetwork",
-    "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram",
-    "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "Optimizer", "OrthogonalInitialization", "Output",
-    "Parallel", "ParallelData", "ParallelDefaults", "Parametergroup", "ParenthesesTask", "PlateauSchedule", "Pool",
-    "PoolDefaults", "PoolHierarchical", "PoolHierarchicalDefaults", "Positions", "PositionsDefaults",
-    "PrioritySortTask", "QueueMemory", "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask",
-    "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual",
-    "ResidualDefaults", "Reverse", "ReverseTask", "Rnn", "RnnCell", "RnnCellDefaults", "RnnDefaults", "SGD", "Sample",
-    "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelectColumn", "SelectColumnDefaults", "SelfAttention",
-    "SelfAttentionDefaults", "SortTask", "SourceState", "SourceStateDefaults", "Split", "StackMemory",
-    "StackMemoryDefaults", "StaircaseSchedule", "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Task",
-    "Tokenizer", "Trainer", "Training", "UNSET", "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use",
-    "UseDefaults", "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB", "WordTokenizer", "read",
+    "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema",
+    "EpochDecaySchedule", "Evaluation", "FeedForward", "FeedForwardDefaults", "Flatten", "GradientNoise", "Greedy",
+    "Grid", "GridDefaults", "Highway", "HubData", "Identity", "IncrementTask", "Initialization", "IntegersTokenizer",
+    "InverseSqrtSchedule", "Linear", "LinearDefaults", "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "Mbr",
+    "Measuredsplit", "MemoryNetwork", "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults",
+    "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "Optimizer",
+    "OrthogonalInitialization", "Output", "Parallel", "ParallelData", "ParallelDefaults", "Parametergroup",
+    "ParenthesesTask", "PlateauSchedule", "Pool", "PoolDefaults", "PoolHierarchical", "PoolHierarchicalDefaults",
+    "Positions", "PositionsDefaults", "PrioritySortTask", "QueueMemory", "QueueMemoryDefaults", "RMSprop",
+    "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat", "RepeatCopyTask",
+    "RepeatDefaults", "Residual", "ResidualDefaults", "Reverse", "ReverseTask", "Rnn", "RnnCell", "RnnCellDefaults",
+    "RnnDefaults", "SGD", "Sample", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelectColumn",
+    "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SortTask", "SourceState", "SourceStateDefaults",
+    "Split", "StackMemory", "StackMemoryDefaults", "StaircaseSchedule", "SumColumns", "SupportingFacts",
+    "SupportingFactsDefaults", "Task", "Tokenizer", "Trainer", "Training", "UNSET", "UniformScalingInitialization",
+    "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB",
+    "WordTokenizer", "read",
 ]

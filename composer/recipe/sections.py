@@ -175,6 +175,19 @@ class Ema:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Asgd:
+    """Averaged SGD, with the trigger of NT-ASGD (Merity et al. 2018): the mean of the weights of all steps since the
+    validation has stalled. Validations, `--checkpoint` and the final weights are of the mean; the training goes on with
+    its own. The paper's optimizer is `sgd`.
+
+    Settings:
+        patience: It has stalled when its loss is above the best of those more than so many validations before it.
+    """
+
+    patience: Count = 5
+
+
+@dataclass(frozen=True, kw_only=True)
 class ParameterGroup:
     """Blocks that are trained with a learning rate of their own, or not at all.
 
@@ -213,6 +226,7 @@ class Training:
         curriculum: Which pairs an epoch has, by their length; all of them without it.
         average_checkpoints: How many of the last checkpoints are averaged at the end; 1 keeps the best one.
         ema: A moving average of the weights, in place of the weights of a step.
+        asgd: The mean of the weights since the validation has stalled, in place of the weights of a step.
         checkpoints_gib: Disk space for checkpoints, in GiB. As many as fit are kept, the oldest deleted first, the last
             and the best never; without it, the last two and the best.
         precision: Floating-point precision.
@@ -241,6 +255,7 @@ class Training:
     curriculum: Curriculum | None = None
     average_checkpoints: Count = 1
     ema: Ema | None = None
+    asgd: Asgd | None = None
     checkpoints_gib: Positive | None = None
     precision: Literal[32, "bf16-mixed", "16-mixed", "bf16-true", 64] = 32
     compile: bool = False

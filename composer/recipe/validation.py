@@ -285,10 +285,11 @@ def _curriculum(root: Node) -> Iterator[Fault]:
 
 
 def _averages(root: Node) -> Iterator[Fault]:
-    ema, number = _get(root, "training", "ema"), _get(root, "training", "average_checkpoints")
-    if ema is not None and number is not None and number.value > 1:
-        message, hint = "`ema` averages the weights of all steps already", "remove `average_checkpoints`, or `ema`"
-        yield fault_at(number.place, "conflict", "training.average_checkpoints", message, hint)
+    keys = ("ema", "asgd", "average_checkpoints")
+    averages = [(key, node) for key in keys if (node := _get(root, "training", key)) is not None and node.value != 1]
+    for key, node in averages[1:]:
+        message, hint = f"`{averages[0][0]}` averages the weights already", f"remove `{key}`, or `{averages[0][0]}`"
+        yield fault_at(node.place, "conflict", f"training.{key}", message, hint)
 
 
 def _early_stopping(root: Node) -> Iterator[Fault]:
@@ -299,8 +300,7 @@ def _early_stopping(root: Node) -> Iterator[Fault]:
         message = f"`{metric.value}` is never measured: {reason[0]}"
         yield fault_at(metric.mark, "metric", f"{path}.metric", message, reason[1])
     watched = metric.value if metric is not None else "val/loss"
-    highest = METRICS[metric_name(watched)].highest
-    if goal is not None and highest is not None and goal.value > highest:
+    if goal is not None and (highest := METRICS[metric_name(watched)].highest) is not None and goal.value > highest:
         message = f"`{watched}` is never above {highest:g}, and the goal is {goal.value:g}"
         yield fault_at(goal.mark, "value", f"{path}.goal", message, f"write a number up to {highest:g}")
 

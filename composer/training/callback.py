@@ -179,12 +179,12 @@ class TrainingLoopCallback(Callback):
         """
         step = trainer.global_step
         # devices agree about the time every ten steps alone: it makes each of them wait for the first
-        budget = self.budgets[0]
+        budget, epochs = self.budgets[0], self.sampler.epochs()
         has_time = self.ranks.world == 1 or (budget.max_minutes is not None and (wait or step % ROW_STEPS == 0))
         minutes = self.ranks.gather(self.clock.minutes())[0] if has_time else None
-        spent = budget.spent(step, self.sampler.epochs(), minutes)
+        spent = budget.spent(step, epochs, minutes)
         spent = self.reproduced_pace.get(step, spent if has_time else max(spent, self.progress.spent))
-        self.progress = module.loop_progress = Progress(step, spent, self.progress.losses)
+        self.progress = module.loop_progress = Progress(step, spent, self.progress.losses, epochs)
         self.row_pace[max(0, step - self.row_step) :] = [spent]
 
     def is_over(self) -> bool:

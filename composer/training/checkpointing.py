@@ -19,7 +19,6 @@ from pytorch_lightning.plugins import CheckpointIO
 from pytorch_lightning.trainer.connectors import checkpoint_connector
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from composer.atomic_io import atomic_open, atomic_write
 from composer.errors import ComposerError, RunError, RunFailed
@@ -33,6 +32,7 @@ from composer.run_dir import (
     list_checkpoints,
     read_checkpoint,
 )
+from composer.training.optim import has_stalled
 from composer.training.sharding import full_state, local_part, own_part
 
 History = Sequence[Mapping[str, float]]
@@ -225,13 +225,17 @@ def restore_error(error: BaseException, path: Path) -> RunError | None:
 class WeightAverage(Callback):
     """Callback that averages the weights of all steps, and validates with the average.
 
+    With `decay` the average is exponential. With `patience` it is the weights themselves until the validation loss has
+    stalled, and from then on the mean of those of all steps.
+
     It comes before `TrainingLoopCallback`, which saves a checkpoint at the end of a validation. That holds the weights
     of the training as its `state_dict`, so that a resumed one goes on with them, and the average as the state of this
     callback. Lightning's `WeightAveraging` does not work with sharded models.
     """
 
-    def __init__(self, decay: float) -> None:
-        self.decay, self.step = decay, 0
+    def __init__(self, decay: float | None = None, patience: int = 0) -> None:
+        self.decay, self.patience, self.step = decay, patience, 0
+        self.stalled_at: int | None = None  # the step after which the mean begins
         self.average: dict[str, Tensor] = {}  # by the first name of each parameter, in 32 bits or more
         self.names: dict[str, str] = {}  # the first name of a parameter, by each of its names: weights can be tied
         self.backup: list[Tensor] = []
@@ -249,13 +253,21 @@ class WeightAverage(Callback):
             self.average[name] = loaded.detach().to(parameter.device, dtype, copy=True)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Move the average towards the weights after each step, faster in the first ones."""
+        """Move the average towards the weights after each step."""
         if trainer.global_step == self.step:
             return  # gradients accumulate
         self.step = trainer.global_step
         average = [own_part(value) for value in self.average.values()]
         weights = [own_part(value).to(old.dtype) for value, old in zip(self.parameters.values(), average, strict=True)]
-        get_ema_multi_avg_fn(min(self.decay, (1 + self.step) / (10 + self.step)))(average, weights, self.step)
+        torch._foreach_lerp_(average, weights, self.share(pl_module.progress().losses))
+
+    def share(self, losses: Sequence[float]) -> float:
+        """Return the share of the average that the weights of this step have."""
+        if self.decay is not None:
+            return 1 - min(self.decay, (1 + self.step) / (10 + self.step))
+        if self.stalled_at is None and has_stalled(losses, self.patience):
+            self.stalled_at = self.step - 1
+        return 1.0 if self.stalled_at is None else 1 / (self.step - self.stalled_at)
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Put the average in the place of the weights."""
@@ -277,7 +289,8 @@ class WeightAverage(Callback):
     def state_dict(self) -> dict[str, Any]:
         """Return the average by every name of a parameter, whole; a collective call."""
         full = full_state(self.average)
-        return {"average": {name: full[first] for name, first in self.names.items()}}
+        average = {name: full[first] for name, first in self.names.items()}
+        return {"average": average, "stalled_at": self.stalled_at}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.loaded = state["average"]
+        self.loaded, self.stalled_at = state["average"], state["stalled_at"]

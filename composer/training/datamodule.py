@@ -24,7 +24,11 @@ from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.recipe import Recipe
 from composer.training.module import Seq2SeqModule
 
-COMPOSER_ONLY = {"curriculum": "a curriculum", "ema": "a moving average of the weights"}
+COMPOSER_ONLY = {
+    "curriculum": "a curriculum",
+    "ema": "a moving average of the weights",
+    "asgd": "an average of the weights",
+}
 """Keys of `training` that a Trainer of one's own does not follow, and what they are."""
 
 

@@ -125,7 +125,7 @@ class Seq2SeqModule(LightningModule):
         if self.loop_progress is not None:
             return self.loop_progress
         share = self.global_step / self.trainer.estimated_stepping_batches
-        return Progress(self.global_step, min(1.0, share), tuple(self.val_losses))
+        return Progress(self.global_step, min(1.0, share), tuple(self.val_losses), self.trainer.current_epoch)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return this batch's part of the loss per target token of the global batch, in nats. -> scalar

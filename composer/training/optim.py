@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from torch import optim
@@ -80,12 +80,14 @@ class Clock:
 class Progress(NamedTuple):
     """Progress of a training before its next optimizer step, which a schedule depends on.
 
-    `spent` is the share of the budget used up, 0 to 1; `losses` are the validation losses so far, in order.
+    `spent` is the share of the budget used up, 0 to 1; `losses` are the validation losses so far, in order; `epochs`
+    those trained on, with the fraction of the current one.
     """
 
     step: int
     spent: float
     losses: tuple[float, ...] = ()
+    epochs: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,14 @@ class EarlyStopping:
                 value = as_maximised(self.metric, scores)
                 best, waited = (value, 0) if value > best + self.min_delta else (best, waited + 1)
         return self.patience is not None and waited >= self.patience
+
+
+def has_stalled(losses: Sequence[float], patience: int) -> bool:
+    """Return whether the last validation is worse than the best of those more than `patience` before it.
+
+    The trigger of NT-ASGD (Merity et al. 2018, algorithm 1).
+    """
+    return len(losses) > patience + 1 and losses[-1] > min(losses[: -patience - 1])
 
 
 WARMUP = "optimizer steps until the learning rate is reached; below 1, a share of the budget"
@@ -173,19 +183,46 @@ def constant(at: Progress, *, warmup_steps: WarmupSteps = 0) -> float:
     return warm_up(at, warmup_steps)
 
 
-def plateau(at: Progress, *, factor: DecayFactor = 0.5, patience: Count = 2, warmup_steps: WarmupSteps = 0) -> float:
+def plateau(
+    at: Progress,
+    *,
+    factor: DecayFactor = 0.5,
+    patience: Count = 2,
+    monitor: Literal["loss", "perplexity"] = "loss",
+    threshold: NonNegative = 0.0,
+    compare_with: Literal["best", "previous"] = "best",
+    warmup_steps: WarmupSteps = 0,
+) -> float:
     """Made smaller each time that `patience` validations in a row bring no better loss.
+
+    `{patience: 1, monitor: perplexity, threshold: 1, compare_with: previous}` is the schedule of Kim et al. 2016.
 
     Settings:
         factor: what the learning rate is multiplied with
         patience: validations without a better loss before that
+        monitor: what has to fall, the loss or the perplexity of the validation
+        threshold: it has to fall by more than this
+        compare_with: the validation from which it has to fall: the best so far, or the previous one
     """
     best, waited, cuts = math.inf, 0, 0
     for loss in at.losses:
-        best, waited = (loss, 0) if loss < best else (best, waited + 1)
+        value = math.exp(min(loss, 700.0)) if monitor == "perplexity" else loss  # exp(710) is no float any more
+        is_better = value < best - threshold
+        best = value if is_better or compare_with == "previous" else best
+        waited = 0 if is_better else waited + 1
         if waited == patience:
             cuts, waited = cuts + 1, 0
     return warm_up(at, warmup_steps) * factor**cuts
+
+
+def epoch_decay(at: Progress, *, after: Count = 4, factor: DecayFactor = 0.5, warmup_steps: WarmupSteps = 0) -> float:
+    """The learning rate as it is in the first epochs, then made smaller with every epoch (Zaremba et al. 2014).
+
+    Settings:
+        after: epochs with the learning rate as it is
+        factor: what the learning rate is multiplied with in each later epoch
+    """
+    return warm_up(at, warmup_steps) * factor ** max(0, math.floor(at.epochs) + 1 - after)
 
 
 def staircase(
@@ -205,7 +242,8 @@ def staircase(
 
 
 SCHEDULES: dict[str, Callable[..., float]] = {
-    function.__name__: function for function in (inverse_sqrt, cosine, linear, constant, plateau, staircase)
+    function.__name__: function
+    for function in (inverse_sqrt, cosine, linear, constant, plateau, epoch_decay, staircase)
 }
 """Every schedule by the name under which a recipe chooses it."""
 

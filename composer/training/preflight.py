@@ -119,7 +119,7 @@ def budget_warnings(recipe: Recipe, epoch: EpochSize | None) -> Iterator[Fault]:
     every = training["validate_every"]
     validations = max(0.0, math.ceil(steps / every if every else epochs) - 1.0) if steps < math.inf else math.inf
     yield from draw_warnings(recipe)
-    for path, message, hint in _unreached(recipe, steps, validations):
+    for path, message, hint in _unreached(recipe, steps, epochs, validations):
         yield recipe.fault("budget", ("training", *path), message, f"{hint}, or train longer").as_warning()
     curriculum = training["curriculum"]
     # a shortest length is known where all lengths are
@@ -159,8 +159,8 @@ def draw_warnings(recipe: Recipe) -> Iterator[Fault]:
             yield recipe.fault("budget", ("data", "generate", task, "train"), message, hint).as_warning()
 
 
-def _unreached(recipe: Recipe, steps: float, validations: float) -> Iterator[tuple[KeyPath, str, str]]:
-    """Yield what so many steps and validations at most never reach: paths below `training`, messages and hints."""
+def _unreached(recipe: Recipe, steps: float, epochs: float, validations: float) -> Iterator[tuple[KeyPath, str, str]]:
+    """Yield what a training of at most this length never reaches: paths below `training`, messages and hints."""
     ((name, settings),) = recipe.training["schedule"].items()
     patience, at_most = settings.get("patience", 0), f"and there are {validations:.0f} at most"
     if message := describe_long_warmup(recipe, steps):
@@ -168,6 +168,12 @@ def _unreached(recipe: Recipe, steps: float, validations: float) -> Iterator[tup
     if patience and patience >= validations:
         message = f"the learning rate never falls: that takes {patience + 1} validations before the last one, {at_most}"
         yield ("schedule", name, "patience"), message, "validate more often"
+    if name == "epoch_decay" and settings["after"] >= epochs:
+        message = f"the learning rate never falls: there are {epochs:,.4g} epochs at most"
+        yield ("schedule", name, "after"), message, "write a smaller number"
+    if (asgd := recipe.training["asgd"]) and asgd["patience"] + 2 > validations:
+        message = f"nothing is averaged: that takes {asgd['patience'] + 2} validations before the last one, {at_most}"
+        yield ("asgd", "patience"), message, "lower it, validate more often"
     stopping, averaged = recipe.training["early_stopping"] or {}, recipe.training["average_checkpoints"]
     path, patience = ("early_stopping", "patience"), stopping.get("patience")
     is_explicit = stopping.get("goal") is None or recipe.locate(("training", *path))[2]
@@ -247,7 +253,7 @@ def checkpoint_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
     ((name, settings),) = recipe.training["optimizer"].items()
     states = OPTIMIZER_STATES.get(name, 0) + bool(settings.get("momentum")) + bool(settings.get("centered"))
     size = NUMBER_BYTES.get(str(recipe.training["precision"]), 4)
-    average = max(4, size) if recipe.training["ema"] else 0
+    average = max(4, size) if recipe.training["ema"] or recipe.training["asgd"] else 0
     return parameters * (size + average) + (parameters - frozen) * size * states
 
 

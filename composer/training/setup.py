@@ -149,7 +149,7 @@ def setup(
     loop = TrainingLoopCallback(recipe, data.resumable, run_dir.checkpoints, curriculum, decoder, budgets)
     first = record["reproduces"]["run"] if record.get("reproduces") else original and original.run_dir.path
     loop.reproduced_pace = read_budget_trace(RunDir(Path(first)).metrics) if first else {}
-    averages = [WeightAverage(**training["ema"])] if training["ema"] else []
+    averages = [WeightAverage(**training[key]) for key in ("ema", "asgd") if training[key]]
     trainer = build_trainer(recipe, [*averages, loop, *callbacks], loggers)
     parts = (source, run_dir, record, display, data, module, loop, trainer)
     return TrainingSetup(*parts, start_from, checkpoint, original, budgets, transfer)

@@ -101,6 +101,13 @@ DEAD = [
     Dead("training.early_stopping.min_delta", [0, 5], "training.early_stopping={patience: null, goal: 1}", STOP),
     Dead("training.schedule", ["plateau", "constant"], NO_VAL, "data.parallel.val=3", "files"),
     Dead("training.schedule", ["plateau", "constant"], "trainer.limit_val_batches=0"),
+    Dead("training.asgd", [{"patience": 1}, None], "trainer.limit_val_batches=0"),
+    Dead(
+        "training.schedule.plateau.monitor",
+        ["loss", "perplexity"],
+        "training.schedule={plateau: {patience: 1}}",
+        "training.seed=1",
+    ),
     Dead("training.schedule", [{"linear": {"final": 1}}, {"cosine": {"final": 1}}, "constant"], ""),
     Dead(
         "training.schedule",

@@ -48,6 +48,7 @@ BITS = f"data.generate={VECTORS}; data.tokenizer={{bits: {{size: 3}}}}"
 PAIR = "={source: a.txt, target: b.txt}"
 NGRAMS = "data.generate={dynamic_ngrams: {min_length: 20, max_length: 24, train: 30, val: 5, test: 5}}"
 GROWING = "training.optimizer={sgd: 9}; training.clip_norm=1; training.max_steps=9; training.validate_every=1"
+EPOCHS = "training.max_steps=null; training.max_epochs=3"
 LEARNING = "training.optimizer={adam: 0.03}; training.max_steps=40; training.validate_every=20"
 RISING = f"training.curriculum={{start: 1, error: 1.0, beyond: 0}}; {LEARNING}"
 LONGER = f"data.generate={{duplicate: {FEW}}}; training.curriculum={{start: 4, beyond: 0}}"
@@ -72,6 +73,15 @@ CONTEXTS = {
     "training.schedule.plateau": Around(GROWING),
     "training.schedule.plateau.factor": Around(f"training.schedule={{plateau: {{patience: 1}}}}; {GROWING}"),
     "training.schedule.plateau.patience": Around(GROWING, values=[1, 2]),
+    "training.schedule.plateau.monitor": Around(
+        f"training.schedule={{plateau: {{patience: 1, threshold: 2}}}}; {GROWING}"
+    ),
+    "training.schedule.plateau.threshold": Around(f"training.schedule={{plateau: {{patience: 1}}}}; {GROWING}"),
+    "training.schedule.plateau.compare_with": Around(f"training.schedule={{plateau: {{patience: 1}}}}; {GROWING}"),
+    "training.schedule.epoch_decay": Around(EPOCHS),
+    "training.schedule.epoch_decay.after": Around(EPOCHS, values=[1, 2]),
+    "training.schedule.epoch_decay.factor": Around(f"training.schedule={{epoch_decay: {{after: 1}}}}; {EPOCHS}"),
+    "training.asgd.patience": Around(GROWING, values=[1, 2]),
     "training.max_epochs": Around("training.max_steps=null", values=[1, 2]),
     "training.early_stopping.patience": Around(f"training.early_stopping={{}}; {GROWING}", values=[1, 2]),
     "training.early_stopping.metric": Around(f"training.early_stopping={{patience: 1}}; {GROWING}"),

@@ -129,7 +129,12 @@ def test_the_recipe_s_clip_norm_holds_in_a_user_s_trainer_unless_that_has_its_ow
 
 
 @pytest.mark.parametrize(
-    ("setting", "message"), [("curriculum={start: 2}", "follows a curriculum"), ("ema={}", "follows a moving average")]
+    ("setting", "message"),
+    [
+        ("curriculum={start: 2}", "follows a curriculum"),
+        ("ema={}", "follows a moving average"),
+        ("asgd={}", "follows an av"),
+    ],
 )
 def test_what_only_our_training_follows_is_refused_outside(tiny: Tiny, setting: str, message: str) -> None:
     recipe = tiny(f"training.{setting}")

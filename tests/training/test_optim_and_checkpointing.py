@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import os
 import random
@@ -93,6 +94,31 @@ def test_schedules_equal_values_by_hand() -> None:
         0.25,
         0.125,
     ]
+
+
+def test_the_schedule_of_kim_2016() -> None:
+    """The rule of its train script: halved if the perplexity is not 1.0 below that of the epoch before."""
+    kim = {"patience": 1, "monitor": "perplexity", "threshold": 1.0, "compare_with": "previous"}
+    perplexities = [300.0, 150.0, 120.0, 119.5, 117.0, 118.0, 116.5, 116.2, 115.5, 115.0, 110.0]
+    rate, rates = 1.0, [1.0, 1.0]
+    for before, now in itertools.pairwise(perplexities):
+        rate *= 0.5 if before - now < 1.0 else 1.0
+        rates.append(rate)
+    losses = tuple(map(math.log, perplexities))
+    assert [SCHEDULES["plateau"](Progress(9, 0.5, losses[:n]), **kim) for n in range(len(losses) + 1)] == rates
+    best = SCHEDULES["plateau"](Progress(9, 0.5, losses[:7]), **(kim | {"compare_with": "best"}))
+    assert (best, rates[7]) == (0.125, 0.25)  # 116.5 is 1.5 below the epoch before, and 0.5 below the best
+    assert SCHEDULES["plateau"](Progress(9, 0.5, (1000.0, 999.0)), **kim) == 0.5  # infinite perplexities
+
+
+@pytest.mark.parametrize(("after", "factor", "epochs"), [(4, 0.5, 13), (6, 1 / 1.2, 39), (14, 1 / 1.15, 55)])
+def test_the_schedules_of_zaremba_2014(after: int, factor: float, epochs: int) -> None:
+    rate = 1.0
+    for epoch in range(1, epochs + 1):  # from 1, as the paper counts
+        rate *= factor if epoch > after else 1.0
+        for done in (0.0, 0.5, 0.999):
+            at = Progress(9, 0.5, epochs=epoch - 1 + done)
+            assert SCHEDULES["epoch_decay"](at, after=after, factor=factor) == pytest.approx(rate)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

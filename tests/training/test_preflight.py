@@ -42,6 +42,12 @@ UNREACHED = [
         ["training.schedule={plateau: {patience: 4}}", "training.max_steps=40", "training.validate_every=10"],
         "5 validations before the last one, and there are 3",
     ),
+    (
+        "training.schedule",
+        ["training.schedule={epoch_decay: {after: 4}}", "training.max_epochs=4"],
+        "there are 4 epoch",
+    ),
+    ("training.asgd", ["training.asgd={patience: 2}", "training.max_epochs=4"], "4 validations before the last one"),
     (STOPPING, [f"{STOPPING}={{patience: 3}}", "training.max_epochs=4"], "4 validations before the last one"),
     ("training.average_checkpoints", ["training.average_checkpoints=9", "training.max_epochs=3"], "more than 3 checkp"),
     ("training.curriculum", ["training.curriculum={start: 1}", "training.max_epochs=2"], "raise its level to 1"),

@@ -53,6 +53,7 @@ def values(run: Path) -> list[tuple[int, str, float]]:
         (("training.validate_every=null", "training.max_steps=null", "training.max_epochs=3"), (5, 9)),
         (("training.accumulate=2", "training.average_checkpoints=2"), (13,)),
         (("training.schedule=plateau", "training.validate_every=2", "model.dropout=0.5"), (6,)),
+        (("training.schedule={epoch_decay: {after: 1}}", "training.max_steps=null", "training.max_epochs=3"), (9,)),
     ],
 )
 def test_a_killed_training_resumes_bit_for_bit(

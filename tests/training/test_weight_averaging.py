@@ -1,4 +1,4 @@
-"""`training.ema`: validations and final weights are of a moving average, which resumes to the bit."""
+"""`training.ema`, `training.asgd`: validations and final weights are of an average, which resumes to the bit."""
 
 from __future__ import annotations
 
@@ -12,13 +12,22 @@ from torch import nn
 from composer.errors import RecipeError
 from composer.inference.run import open_run
 from composer.recipe.recipe import load
-from composer.run_dir import checkpoint_path, checkpoint_weights, list_checkpoints, read_checkpoint, read_metrics
+from composer.run_dir import (
+    checkpoint_path,
+    checkpoint_step,
+    checkpoint_weights,
+    list_checkpoints,
+    read_checkpoint,
+    read_metrics,
+)
 from composer.training.callback import TrainingLoopCallback
 from composer.training.checkpointing import WeightAverage
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny, same_weights
 
-EMA = "training.ema={decay: 0.6}"
+EMA = ("training.ema={decay: 0.6}",)
+STALLING = ("training.optimizer={sgd: 9}", "training.validate_every=1", "training.asgd={patience: 1}")
+"""Steps so large that the validation loss rises in between."""
 
 
 class Killed(BaseException):
@@ -29,8 +38,9 @@ def trained_weights(path: Path) -> dict[str, torch.Tensor]:
     return {name.removeprefix("model."): value for name, value in read_checkpoint(path)["state_dict"].items()}
 
 
-def test_the_average_of_all_steps(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compared with one that is computed from the weights after each step."""
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
+    """The weights after each step of what trains in a test."""
     steps: list[dict[str, torch.Tensor]] = []
     real = TrainingLoopCallback.on_train_batch_end
 
@@ -40,6 +50,13 @@ def test_the_average_of_all_steps(tiny: Tiny, tmp_path: Path, monkeypatch: pytes
         real(self, trainer, module, *rest)
 
     monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", record)
+    return steps
+
+
+def test_the_average_of_all_steps(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: list[dict[str, torch.Tensor]]
+) -> None:
+    """Compared with one that is computed from the weights after each step."""
     initial = []
     monkeypatch.setattr(
         TrainingLoopCallback,
@@ -47,7 +64,7 @@ def test_the_average_of_all_steps(tiny: Tiny, tmp_path: Path, monkeypatch: pytes
         lambda _, trainer, module: initial.append({n: v.clone() for n, v in module.model.state_dict().items()}),
         raising=False,
     )
-    train(tiny(EMA, "training.accumulate=2", "training.max_steps=8"), tmp_path / "run")
+    train(tiny(*EMA, "training.accumulate=2", "training.max_steps=8"), tmp_path / "run")
     average = initial[0]
     for number, weights in enumerate(steps, start=1):
         decay = min(0.6, (1 + number) / (10 + number))
@@ -60,9 +77,32 @@ def test_the_average_of_all_steps(tiny: Tiny, tmp_path: Path, monkeypatch: pytes
     assert any(not torch.allclose(value, steps[-1][name], atol=1e-3) for name, value in weights.items())
 
 
+def test_the_mean_since_the_validation_has_stalled(
+    tiny: Tiny, tmp_path: Path, steps: list[dict[str, torch.Tensor]]
+) -> None:
+    """Algorithm 1 of Merity et al. 2018, written down for the losses that were measured."""
+    train(tiny(*STALLING), tmp_path / "run")
+    logs: list[float] = []
+    trigger = None
+    for row in read_metrics(tmp_path / "run" / "metrics.jsonl"):
+        if trigger is None and "val/loss" in row:
+            trigger = row["step"] if len(logs) > 1 and row["val/loss"] > min(logs[:-1]) else None
+            logs.append(row["val/loss"])
+    assert trigger is not None
+    assert 2 < trigger < 10
+    for path in list_checkpoints(tmp_path / "run" / "checkpoints"):
+        step, weights = checkpoint_step(path) or 0, checkpoint_weights(path)
+        averaged = steps[trigger:step] or steps[step - 1 : step]
+        assert len(averaged) == max(1, step - trigger)
+        for name, value in weights.items():
+            torch.testing.assert_close(
+                value, torch.stack([one[name] for one in averaged]).mean(0), rtol=1e-5, atol=1e-6
+            )
+
+
 def test_validations_and_final_weights_are_of_the_average(tiny: Tiny, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    record = train(tiny(EMA), run).record
+    record = train(tiny(*EMA), run).record
     (best,) = record["checkpoints_used"]["checkpoints"]
     final = open_run(run).model.state_dict()
     average = checkpoint_weights(run / "checkpoints" / best)
@@ -79,9 +119,12 @@ def test_validations_and_final_weights_are_of_the_average(tiny: Tiny, tmp_path: 
     assert all(torch.equal(value, own[name]) for name, value in plain.items())  # it changes nothing in the training
 
 
-def test_it_resumes_to_the_bit_and_is_repeated(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train(tiny(EMA), tmp_path / "whole")
-    real, left = TrainingLoopCallback.on_train_batch_end, [6]
+@pytest.mark.parametrize(("overrides", "killed_after"), [(EMA, 6), (STALLING, 3), (STALLING, 9)])
+def test_it_resumes_to_the_bit_and_is_repeated(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: tuple[str, ...], killed_after: int
+) -> None:
+    train(tiny(*overrides), tmp_path / "whole")
+    real, left = TrainingLoopCallback.on_train_batch_end, [killed_after]
 
     def dies(self: TrainingLoopCallback, *rest: Any) -> None:
         left[0] -= 1
@@ -91,8 +134,8 @@ def test_it_resumes_to_the_bit_and_is_repeated(tiny: Tiny, tmp_path: Path, monke
 
     monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", dies)
     with pytest.raises(Killed):
-        train(tiny(EMA), tmp_path / "cut")
-    train(tiny(EMA), tmp_path / "cut", resume=True)
+        train(tiny(*overrides), tmp_path / "cut")
+    train(tiny(*overrides), tmp_path / "cut", resume=True)
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
     names = ("val/loss", "train/loss")
     rows = [
@@ -105,7 +148,7 @@ def test_it_resumes_to_the_bit_and_is_repeated(tiny: Tiny, tmp_path: Path, monke
 
 
 def test_half_precision_is_averaged_in_32_bits(tiny: Tiny, tmp_path: Path) -> None:
-    train(tiny(EMA, "training.precision=bf16-true"), tmp_path / "run")
+    train(tiny(*EMA, "training.precision=bf16-true"), tmp_path / "run")
     (path, *_) = list_checkpoints(tmp_path / "run" / "checkpoints")
     average = read_checkpoint(path)["callbacks"]["WeightAverage"]["average"]
     assert {value.dtype for value in average.values()} == {torch.float32}
@@ -127,9 +170,14 @@ def test_without_a_validation_the_weights_come_back(tiny: Tiny) -> None:
 
 
 def test_two_averages_are_refused(tiny: Tiny) -> None:
-    with pytest.raises(RecipeError, match="`ema` averages the weights of all steps already") as raised:
-        tiny(EMA, "training.average_checkpoints=2")
-    assert raised.value.faults[0].path == "training.average_checkpoints"
+    for settings, path in [
+        (("ema={}", "average_checkpoints=2"), "average_checkpoints"),
+        (("asgd={}", "average_checkpoints=2"), "average_checkpoints"),
+        (("ema={}", "asgd={}"), "asgd"),
+    ]:
+        with pytest.raises(RecipeError, match=f"`{settings[0][:3]}.*` averages the weights already") as raised:
+            tiny(*(f"training.{setting}" for setting in settings))
+        assert [fault.path for fault in raised.value.faults] == [f"training.{path}"]
     tiny("training.ema=null", "training.average_checkpoints=2")
     for decay in (0, 1, 1.5):
         with pytest.raises(RecipeError, match="decay"):
@@ -137,5 +185,5 @@ def test_two_averages_are_refused(tiny: Tiny) -> None:
 
 
 def test_fingerprints_without_it_stay(tiny: Tiny) -> None:
-    assert tiny().fingerprints == tiny("training.ema=null").fingerprints
-    assert tiny().fingerprints["run"] != tiny(EMA).fingerprints["run"]
+    assert tiny().fingerprints == tiny("training.ema=null", "training.asgd=null").fingerprints
+    assert len({tiny(*overrides).fingerprints["run"] for overrides in ((), EMA, ("training.asgd={}",))}) == 3
