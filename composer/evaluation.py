@@ -23,7 +23,8 @@ from composer.fingerprint import sha256_of_lines
 from composer.inference.decode import evaluation_mode
 from composer.inference.lines import teacher_forced_logits
 from composer.inference.run import Run, Translation, decoding_settings, open_run, translate_lines
-from composer.model.encoder_decoder import PAD, EncoderDecoder, SigmoidOutput, target_bits
+from composer.model.encoder_decoder import PAD, EncoderDecoder, target_bits
+from composer.model.output_heads import SigmoidOutput
 from composer.recipe.metrics import (
     TOKENIZER_PACKAGES,
     References,

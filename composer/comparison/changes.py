@@ -12,6 +12,7 @@ from typing import Any, Literal
 from composer.errors import format_path
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.recipe import Recipe
+from composer.recipe.registry import word_and_settings
 from composer.recipe.schema_reader import Schema, dereference
 from composer.recipe.tree import (
     BRANCH,
@@ -119,7 +120,7 @@ def compare_settings(
     rules = dereference(defs, schema)
     table = str(rules.get("x-choice") or "")
     if table and before is not None and after is not None:
-        ((one, settings),), ((other, others),) = before.items(), after.items()
+        (one, settings), (other, others) = word_and_settings(before), word_and_settings(after)
         if one == other:
             inner = defs.get(f"{table}.{one}", {})
             yield from compare_settings(section, settings, others, inner, (*path, one), defs)
@@ -140,7 +141,7 @@ def _choice_text(value: Any, table: str, defs: Schema) -> Any:
     """Return a choice in short, `adam(learning_rate=0.001)`; any other value unchanged."""
     if not table or value is None:
         return value
-    ((word, settings),) = value.items()
+    word, settings = word_and_settings(value)
     schema = defs.get(f"{table}.{word}", {})
     defaults = {key: entry.get("default") for key, entry in schema.get("properties", {}).items()}
     return TreeNode(CHOICE, word, (), settings, (), defaults, schema.get("x-first")).head()

@@ -26,7 +26,8 @@ from composer.atomic_io import atomic_directory, require_absent
 from composer.data.sources import TARGET
 from composer.errors import RunError
 from composer.inference.run import Run, open_run
-from composer.model.encoder_decoder import BOS, EOS, NEVER, PAD, UNK, Embedding, LinearOutput
+from composer.model.encoder_decoder import BOS, EOS, NEVER, PAD, UNK, Embedding
+from composer.model.output_heads import LinearOutput
 from composer.recipe.recipe import Recipe
 
 POSITIONS = 4096

@@ -20,19 +20,17 @@ from composer.errors import Fault, RecipeError, error_of_code
 from composer.model.encoder_decoder import (
     NUM_SPECIAL,
     AnyEmbedding,
-    AnyOutput,
     Embedding,
     Encoder,
     EncoderDecoder,
-    IdentityOutput,
     LinearEmbedding,
-    LinearOutput,
     OneHot,
-    SigmoidOutput,
+    OutputHead,
     bits_features,
 )
+from composer.model.output_heads import OUTPUTS, IdentityOutput, LinearOutput, SigmoidOutput
 from composer.model.weights import NO_MEMORY, ModelSizeGuard, ModelTooLarge, is_out_of_memory, share_parameters
-from composer.recipe.registry import block_class
+from composer.recipe.registry import block_class, word_and_settings
 
 if TYPE_CHECKING:  # an exported model is built without recipe files: from the sections alone
     from composer.recipe.recipe import Recipe
@@ -125,7 +123,7 @@ class Builder:
         output = self._output_head(decoder.out, vocabularies["target"])
         if tied is not None:
             self._check_tie(decoder.out, vocabularies)
-            output.weight = tied.weight
+            output.weight = tied.weight  # of a kind that has a row for each token, or the recipe had been refused
         read |= {"target"} if decoder.reads_stream or "input" in site.names.reads else set()
         for index in (index for index, side in enumerate(tie) if side not in read):
             reason = f"nothing reads the tokens of `{tie[index]}`"
@@ -155,21 +153,25 @@ class Builder:
         columns = int(stories["words"]) if stories and key == "story" else 0
         return Stream(embedding.embedding_dim, grid=columns > 0, columns=columns)
 
-    def _output_head(self, out: Stream, vocabulary: int) -> AnyOutput:
+    def _output_head(self, out: Stream, vocabulary: int) -> OutputHead:
         if out.grid:
             message = "the decoder ends with a grid, and the output reads a sequence"
             self.fault("kind", ("model", "decoder"), message, "end it with `- select_column: 0`")
-        kind = self.recipe.model["output"]["kind"]
-        if kind == "sigmoid":
+        path, (word, settings) = ("model", "output", "kind"), word_and_settings(self.recipe.model["output"]["kind"])
+        if word == "sigmoid":
             return SigmoidOutput(out.width, self.recipe.dataset["tokenizer"]["bits"]["size"])
-        if kind == "linear":
+        if word == "identity":
+            tokens = vocabulary - NUM_SPECIAL
+            if out.width != tokens:
+                message = f"the decoder ends {out.width} wide, and there are {tokens} tokens to choose from"
+                fix = "end it with what makes one logit a token, or write `kind: linear`"
+                self.fault("width", path, message, fix)
+            return IdentityOutput(out.width)
+        try:
+            return OUTPUTS[word](out.width, vocabulary, **settings)
+        except BlockError as error:
+            self.fault(error.code, (*path, word, error.setting), error.message, error.fix)
             return LinearOutput(out.width, vocabulary)
-        tokens = vocabulary - NUM_SPECIAL
-        if out.width != tokens:
-            message = f"the decoder ends {out.width} wide, and there are {tokens} tokens to choose from"
-            fix = "end it with what makes one logit a token, or write `kind: linear`"
-            self.fault("width", ("model", "output", "kind"), message, fix)
-        return IdentityOutput(out.width)
 
     def _outer_stack(
         self, path: Path, stack: list[Any], stream: Stream, memories: Mapping[str, Named], causal: str

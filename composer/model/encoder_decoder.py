@@ -1,4 +1,4 @@
-"""Encoder-decoder model: special tokens, embeddings, output heads, any number of encoders and one decoder.
+"""Encoder-decoder model: special tokens, embeddings, any number of encoders and one decoder.
 
 `forward` trains, on all positions at once; `step` decodes, any number of positions from a state. Both run the same
 blocks, so whatever trains also decodes.
@@ -107,57 +107,23 @@ NEVER = -1e4
 """Logit of an impossible token: its probability is 0 in every precision, and sums of it stay finite."""
 
 
-class LinearOutput(nn.Linear):
-    """Linear map: W y + b."""
+class OutputHead(nn.Module):
+    """Output head: logits of the vocabulary from the decoder's last outputs.
 
-    def __init__(self, width: int, vocabulary: int) -> None:
-        super().__init__(width, vocabulary)
-        nn.init.normal_(self.weight, std=width**-0.5)
-        nn.init.zeros_(self.bias)
-
-
-class SigmoidOutput(nn.Module):
-    """Sigmoid for each bit of the answer's vectors, and one for eos (Graves et al. 2014, section 4).
-
-    p(v) = (1 - s_end) prod_b s_b^(v_b) (1 - s_b)^(1 - v_b) and p(eos) = s_end, as logits over all tokens: v l of the
-    vector v, and l_end + sum_b softplus(l_b) of eos. The vocabulary has the vectors in numeric order, the first digit
-    being the most significant.
+    `trains_on_cost`: it trains on its own `cost`, not on the cross-entropy of all logits, which `draws_samples` or not.
     """
 
-    vectors: Tensor
+    in_features: int
+    out_features: int
+    trains_on_cost = False
+    draws_samples = False
 
-    def __init__(self, width: int, bits: int) -> None:
-        super().__init__()
-        self.in_features, self.out_features = width, NUM_SPECIAL + 2**bits
-        self.map = nn.Linear(width, bits + 1)
-        nn.init.normal_(self.map.weight, std=width**-0.5)
-        nn.init.zeros_(self.map.bias)
-        places = torch.arange(bits - 1, -1, -1)
-        vectors = (torch.arange(2**bits)[:, None] >> places) & 1
-        self.register_buffer("vectors", vectors.to(torch.get_default_dtype()), persistent=False)  # (2^n, n)
-
-    def forward(self, y: Tensor) -> Tensor:
-        logits = self.map(y)  # (B, T, n + 1)
-        bits, end = logits[..., :-1], logits[..., -1:]
-        end = end + F.softplus(bits).sum(-1, keepdim=True)  # (B, T, 1)
-        never = torch.full_like(end, NEVER)
-        special = [end if index == EOS else never for index in range(NUM_SPECIAL)]
-        return torch.cat([*special, F.linear(bits, self.vectors.to(bits.dtype))], -1)  # (B, T, V)
-
-
-class IdentityOutput(nn.Module):
-    """Identity: the decoder ends with the logits of every token but the special ones, which are impossible."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.in_features, self.out_features = width, width + NUM_SPECIAL
-
-    def forward(self, y: Tensor) -> Tensor:
-        return F.pad(y, (NUM_SPECIAL, 0), value=NEVER)  # (B, T, V)
+    def cost(self, y: Tensor, target: Tensor) -> Tensor:
+        """Return the cost of each position of a training in nats. y: (B, T, D), target: ids (B, T) -> (B, T)"""
+        raise NotImplementedError
 
 
 AnyEmbedding = Embedding | LinearEmbedding | OneHot
-AnyOutput = LinearOutput | SigmoidOutput | IdentityOutput
 
 
 class StepInputs(NamedTuple):
@@ -223,7 +189,7 @@ class EncoderDecoder(nn.Module):
         encoders: Mapping[str, Encoder],
         embedding: AnyEmbedding | None,
         decoder: Stack,
-        output: AnyOutput,
+        output: OutputHead,
         width: int,
         length: int | None = None,
     ) -> None:
@@ -271,16 +237,29 @@ class EncoderDecoder(nn.Module):
         """Decode any number of positions from a state. ids: (B, T), padded on the right -> logits (B, T, V), state."""
         return self._decode(ids, state, Context(ids != PAD, {}, memories, memo={}))
 
-    def forward(self, sources: Mapping[str, Tensor], target: Tensor, inputs: StepInputs = NOTHING) -> Tensor:
-        """Return the logits of all positions at once, as in training. target: bos and answer, (B, T) -> (B, T, V)."""
+    def forward(
+        self,
+        sources: Mapping[str, Tensor],
+        target: Tensor,
+        inputs: StepInputs = NOTHING,
+        answer: Tensor | None = None,
+    ) -> Tensor:
+        """Return the logits of all positions at once, as in training. target: bos and answer, (B, T) -> (B, T, V).
+
+        answer: what follows each token, (B, T); with it, a head that trains on its own cost returns that, (B, T).
+        """
         memories = self.encode(sources, inputs, target != PAD)
         context = Context(target != PAD, {}, memories, *inputs, memo={})
-        return self._decode(target, self.start(memories, target.shape[0]), context)[0]
+        return self._decode(target, self.start(memories, target.shape[0]), context, answer)[0]
 
-    def _decode(self, ids: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+    def _decode(
+        self, ids: Tensor, state: State, context: Context, answer: Tensor | None = None
+    ) -> tuple[Tensor, State]:
         x = self._zeros(*ids.shape, self.width) if self.embedding is None else self.embedding(ids)  # (B, T, D)
         inner = state if self.length is None else state[0]
         x, inner, _ = self.decoder(x, inner, context.with_outputs({"input": Output(x, context.mask)}))
+        if answer is not None and self.output.trains_on_cost:
+            return self.output.cost(x, answer), inner
         logits = self.output(x)  # (B, T, V)
         if self.length is None:
             return logits, inner

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from composer.errors import Fault, KeyPath, RecipeError
+from composer.recipe.registry import CHOICES
 from composer.recipe.schema_reader import Schema, dereference, is_block_path, ref_name, select_branch
 from composer.recipe.yaml_reader import MAX_DEPTH, reachable, strings_in
 
 EXCLUDED_KEYS = ("extends", "vars", "description")
 TRAINING_WITHOUT_EFFECT = ("workers", "checkpoints_gib")
 """Keys of `training` that can change without changing the result."""
-ADDED = {"ema": None, "parameter_groups": None, "no_repeat_ngram": None, "precision": "float32"}
+ADDED: dict[str, Any] = {"ema": None, "parameter_groups": None, "no_repeat_ngram": None, "precision": "float32"}
 ADDED |= {"locked": False, "weight_dropout": 0.0, "asgd": None}
 ADDED |= {"monitor": "loss", "threshold": 0.0, "compare_with": "best"}
 """Keys that count only where they are not this, so that fingerprints of earlier runs stay true."""
@@ -155,10 +156,12 @@ class DefaultFiller(NamedTuple):
         more = sorted(key for key in explicit if key not in keys)
         return section | {key: self.value(explicit[key], schema["additionalProperties"]) for key in more}
 
-    def choice(self, value: Any, table: str) -> Data:
-        """Return a single-key mapping: the name and all its settings."""
+    def choice(self, value: Any, table: str) -> Any:
+        """Return a single-key mapping, the name and all its settings; of some choices a bare name that has none."""
         name, settings = (value, {}) if isinstance(value, str) else next(iter(value.items()))
         entry = self.defs[f"{table}.{name}"]
+        if table != "block" and CHOICES[table].stays_bare and not entry["properties"]:
+            return name
         settings = _as_mapping(settings, entry)
         if table == "block":  # `model.NAME` comes before `model.dropout`
             key = "rate" if name == "dropout" else "dropout"

@@ -59,6 +59,10 @@ class Initialization(RecipeObject):
     """One of the initializations: its name, or its name with settings."""
 
 
+class OutputHead(RecipeObject):
+    """One of the outputs: its name, or its name with settings."""
+
+
 AnyBlock = Block | Literal["cgru", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool_hierarchical", "positions", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts"] | Var | Mapping[str, Any]
 AnyOptimizer = Optimizer | Literal["adadelta", "adagrad", "adam", "adamw", "rmsprop", "sgd"] | Var | Mapping[str, Any]
 AnyDecoder = Decoder | Literal["beam", "greedy", "mbr", "sample", "viterbi"] | Var | Mapping[str, Any]
@@ -66,6 +70,7 @@ AnySchedule = Schedule | Literal["constant", "cosine", "epoch_decay", "inverse_s
 AnyTask = Task | Literal["associative_recall", "bigram_flip", "binary_addition", "binary_multiplication", "copy", "counting", "dialect", "duplicate", "dynamic_ngrams", "increment", "number_words", "parentheses", "priority_sort", "ram_access", "ram_copy", "ram_increment", "repeat_copy", "reverse", "sort", "vector_copy"] | Var | Mapping[str, Any]
 AnyTokenizer = Tokenizer | Literal["bits", "bpe", "char", "integers", "unigram", "word"] | Var | Mapping[str, Any]
 AnyInitialization = Initialization | Literal["default", "orthogonal", "uniform_scaling"] | Var | Mapping[str, Any]
+AnyOutputHead = OutputHead | Literal["identity", "linear", "sigmoid"] | Var | Mapping[str, Any]
 Stack = Sequence[AnyBlock]
 """Blocks, the first one first."""
 
@@ -1653,14 +1658,48 @@ class Output(RecipeObject):
     """From the decoder's last output to the vocabulary.
 
     tie: Whose embeddings share one matrix with the output: `source`, `target`, or an encoder's name.
-    kind: linear | sigmoid | identity: a linear map to a logit for each token, a sigmoid for each bit of the
-        tokenizer `bits`, or the decoder's last output as it is, one logit for each token but the special ones;
-        default 'linear'.
+    kind: Output head: what makes the logits, and what it trains on; default 'linear'.
     length: How many tokens every target has, where all have as many; its end then costs nothing.
     """
     tie: Sequence[str | Var] | Var | Unset | None = UNSET
-    kind: Literal["linear", "sigmoid", "identity"] | Var | Unset | None = UNSET
+    kind: AnyOutputHead | Unset | None = UNSET
     length: int | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AdaptiveOutputHead(OutputHead, word="adaptive"):
+    """Adaptive softmax (Grave et al. 2017): a softmax over the first ids and a token for each cluster of later ones.
+
+    cutoffs: The first id of each cluster, ascending.
+    div_value: By what the width of a cluster is divided, d, from one to the next; default 4.0.
+    """
+    cutoffs: Sequence[int | Var] | Var = field(kw_only=False)
+    div_value: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class IdentityOutputHead(OutputHead, word="identity"):
+    """The decoder's last output as it is: a logit for each token but the special ones, which are impossible."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LinearOutputHead(OutputHead, word="linear"):
+    """Linear map to a logit for each token: W y + b."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SampledOutputHead(OutputHead, word="sampled"):
+    """Linear map to a logit for each token that trains on a few of them (Jean et al. 2015; Jozefowicz et al. 2016).
+
+    samples: How many tokens are drawn for a batch, fewer than there are.
+    """
+    samples: int | Var = field(kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SigmoidOutputHead(OutputHead, word="sigmoid"):
+    """Sigmoid for each bit of the answer's vectors (tokenizer `bits`), and one for eos (Graves et al. 2014, section
+    4)."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2539,27 +2578,27 @@ def read(path: str | Path) -> Recipe:
 
 
 __all__ = [
-    "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW", "Add", "AddDefaults", "Asgd",
-    "AssociativeRecallTask", "BPETokenizer", "BabiData", "Beam", "BigramFlipTask", "BinaryAdditionTask",
-    "BinaryMultiplicationTask", "BitsTokenizer", "Block", "Cgru", "CgruDefaults", "CharTokenizer", "Concat",
-    "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask", "CosineSchedule",
+    "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW", "AdaptiveOutputHead", "Add",
+    "AddDefaults", "Asgd", "AssociativeRecallTask", "BPETokenizer", "BabiData", "Beam", "BigramFlipTask",
+    "BinaryAdditionTask", "BinaryMultiplicationTask", "BitsTokenizer", "Block", "Cgru", "CgruDefaults", "CharTokenizer",
+    "Concat", "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask", "CosineSchedule",
     "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Curriculum", "Data", "Decoder",
     "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
     "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema",
     "EpochDecaySchedule", "Evaluation", "FeedForward", "FeedForwardDefaults", "Flatten", "GradientNoise", "Greedy",
-    "Grid", "GridDefaults", "Highway", "HubData", "Identity", "IncrementTask", "Initialization", "IntegersTokenizer",
-    "InverseSqrtSchedule", "Linear", "LinearDefaults", "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "Mbr",
-    "Measuredsplit", "MemoryNetwork", "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults",
-    "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "Optimizer",
-    "OrthogonalInitialization", "Output", "Parallel", "ParallelData", "ParallelDefaults", "Parametergroup",
-    "ParenthesesTask", "PlateauSchedule", "Pool", "PoolDefaults", "PoolHierarchical", "PoolHierarchicalDefaults",
-    "Positions", "PositionsDefaults", "PrioritySortTask", "QueueMemory", "QueueMemoryDefaults", "RMSprop",
-    "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat", "RepeatCopyTask",
-    "RepeatDefaults", "Residual", "ResidualDefaults", "Reverse", "ReverseTask", "Rnn", "RnnCell", "RnnCellDefaults",
-    "RnnDefaults", "SGD", "Sample", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelectColumn",
-    "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SortTask", "SourceState", "SourceStateDefaults",
-    "Split", "StackMemory", "StackMemoryDefaults", "StaircaseSchedule", "SumColumns", "SupportingFacts",
-    "SupportingFactsDefaults", "Task", "Tokenizer", "Trainer", "Training", "UNSET", "UniformScalingInitialization",
-    "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB",
-    "WordTokenizer", "read",
+    "Grid", "GridDefaults", "Highway", "HubData", "Identity", "IdentityOutputHead", "IncrementTask", "Initialization",
+    "IntegersTokenizer", "InverseSqrtSchedule", "Linear", "LinearDefaults", "LinearOutputHead", "LinearSchedule",
+    "Logging", "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit", "MemoryNetwork", "MemoryNetworkDefaults", "Model",
+    "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm", "NtmDefaults",
+    "NumberWordsTask", "Optimizer", "OrthogonalInitialization", "Output", "OutputHead", "Parallel", "ParallelData",
+    "ParallelDefaults", "Parametergroup", "ParenthesesTask", "PlateauSchedule", "Pool", "PoolDefaults",
+    "PoolHierarchical", "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "QueueMemory",
+    "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent",
+    "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Reverse", "ReverseTask", "Rnn",
+    "RnnCell", "RnnCellDefaults", "RnnDefaults", "SGD", "Sample", "SampledOutputHead", "Scale", "ScaleDefaults",
+    "Schedule", "ScheduledSampling", "SelectColumn", "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults",
+    "SigmoidOutputHead", "SortTask", "SourceState", "SourceStateDefaults", "Split", "StackMemory",
+    "StackMemoryDefaults", "StaircaseSchedule", "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Task",
+    "Tokenizer", "Trainer", "Training", "UNSET", "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use",
+    "UseDefaults", "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB", "WordTokenizer", "read",
 ]

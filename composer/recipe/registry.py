@@ -26,7 +26,7 @@ class Choice(NamedTuple):
 
     noun: str
     """What one of them is called in messages."""
-    key: tuple[str, str] | tuple[str]
+    key: tuple[str, ...]
     """Where it stands in a recipe."""
     entries: str
     """`module:TABLE`, a mapping of names to constructors; its module is imported only to generate the schema."""
@@ -34,6 +34,8 @@ class Choice(NamedTuple):
     """The base of their classes in `composer.recipe.classes`."""
     has_suffix: bool = True
     """Whether the base is added to their class names, as where a bare name is an adjective or a block's."""
+    stays_bare: bool = False
+    """Whether a name without settings is a bare name in canonical form, too."""
 
     def constructors(self) -> Mapping[str, Callable[..., Any]]:
         """Import the table of names and constructors. Imports torch."""
@@ -41,6 +43,7 @@ class Choice(NamedTuple):
         return constructors
 
 
+_OUTPUTS = "composer.model.output_heads:OUTPUTS"
 _INITIALIZATIONS = "composer.model.weights:INITIALIZATIONS"
 CHOICES = {
     "optimizers": Choice(
@@ -51,8 +54,15 @@ CHOICES = {
     "tasks": Choice("task", ("data", "generate"), "composer.data.tasks:TASKS", "Task"),
     "tokenizers": Choice("tokenizer", ("data", "tokenizer"), "composer.data.tokenizer:TOKENIZERS", "Tokenizer"),
     "initializations": Choice("initialization", ("training", "initialization"), _INITIALIZATIONS, "Initialization"),
+    "outputs": Choice("output head", ("model", "output", "kind"), _OUTPUTS, "OutputHead", stays_bare=True),
 }
 """The kinds of choice besides blocks. Schema, defaults, messages, overrides and Python classes all derive from this."""
+
+
+def word_and_settings(choice: str | Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Return the name that is chosen in a canonical recipe, and its settings; none of a bare name."""
+    return (choice, {}) if isinstance(choice, str) else next(iter(choice.items()))
+
 
 RENAMED = {
     "block.aligned": "source_state",

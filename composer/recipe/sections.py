@@ -44,13 +44,12 @@ class Output:
 
     Settings:
         tie: Whose embeddings share one matrix with the output: `source`, `target`, or an encoder's name.
-        kind: linear | sigmoid | identity: a linear map to a logit for each token, a sigmoid for each bit of the
-            tokenizer `bits`, or the decoder's last output as it is, one logit for each token but the special ones.
+        kind: Output head: what makes the logits, and what it trains on.
         length: How many tokens every target has, where all have as many; its end then costs nothing.
     """
 
     tie: Names = EMPTY
-    kind: Literal["linear", "sigmoid", "identity"] = "linear"
+    kind: Annotated[Any, Kind("choice:outputs")] = "linear"
     length: Count | None = None
 
 

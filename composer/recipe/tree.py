@@ -72,7 +72,7 @@ class TreeNode:
         return f"{self.word}({', '.join(settings)})" if settings else self.word
 
     def notation(self) -> str:
-        """Return the whole subtree in short: `residual(norm=pre)[self_attention(heads=8), dropout(0.1)]`."""
+        """Return the whole subtree in short: `residual(norm=pre)[self_attention(heads=8), dropout(rate=0.1)]`."""
         if self.kind == BRANCH:
             return f"{self.word}: {format_stack(self.children)}"
         if any(child.kind == BRANCH for child in self.children):

@@ -21,6 +21,8 @@ from composer.errors import MAX_FAULTS, Fault, KeyPath, RecipeError, closest_mat
 from composer.recipe.extends_and_overrides import MEANINGFUL_NULLS, REPLACED_WHOLE
 from composer.recipe.messages import SchemaError, explain
 from composer.recipe.metrics import METRICS, SAMPLE, SUITABLE, decodes_all, metric_name, metric_of, text_metrics
+from composer.recipe.output_checks import chosen_word, output_faults
+from composer.recipe.output_checks import get as _get
 from composer.recipe.registry import CPU_REFUSES_16
 from composer.recipe.schema_reader import (
     BOUNDS,
@@ -49,7 +51,7 @@ STORIES = ("question", "story")
 def validate(root: Node, schema: Schema) -> None:
     """Raise RecipeError with everything that can be found wrong without a model: the schema's faults, else others."""
     data_keys = partial(_data_keys, schema=schema)
-    of_model = (_empty, _encoder_names, _tied_embeddings, _bit_vectors, _answers, _stories)
+    of_model = (_empty, _encoder_names, _outputs, _stories)
     of_training = (data_keys, _early_stopping, _curriculum, _averages, _machine)
     if not (faults := schema_faults(root, schema)):
         faults = [fault for check in (*of_model, *of_training) for fault in check(root)]
@@ -198,13 +200,6 @@ _VIOLATIONS: dict[str, tuple[type, Violations]] = {
 # ------------------------------------------------------------------------------------------- across sections
 
 
-def _get(node: Node | None, *keys: str) -> Node | None:
-    """Return the node under the keys, or None if nothing is written there."""
-    for key in keys:
-        node = node.value.get(key) if node is not None and isinstance(node.value, dict) else None
-    return None if node is None or node.value is None else node
-
-
 def _sources(root: Node) -> list[str]:
     """Return the keys of the data that the encoders read."""
     encoders = _get(root, "model", "encoders")
@@ -262,14 +257,8 @@ def _keys_of(node: Node, path: tuple[str, ...], own: Iterable[str], sources: lis
             yield fault_at(node.place, "missing", format_path(path), f"`{path[-1]}` needs `{name}`", hint)
 
 
-def _tied_embeddings(root: Node) -> Iterator[Fault]:
-    tie = _get(root, "model", "output", "tie")
-    allowed = ["target", *_sources(root)]
-    for index, node in enumerate(tie.value if tie is not None else ()):
-        if node.value not in allowed:
-            message = f"there is no embedding called `{node.value}`{did_you_mean(node.value, allowed)}"
-            hint = f"the embeddings are {quote_all(allowed)}"
-            yield fault_at(node.mark, "unknown", f"model.output.tie[{index}]", message, hint)
+def _outputs(root: Node) -> Iterator[Fault]:
+    return output_faults(root, _sources(root))
 
 
 def _curriculum(root: Node) -> Iterator[Fault]:
@@ -324,42 +313,6 @@ def unavailable_metric(root: Node, key: str) -> tuple[str, str] | None:
     return None
 
 
-def _chosen_word(node: Node | None) -> str:
-    """Return the name in a choice, with settings or without; "" if nothing is written."""
-    return "" if node is None else next(iter(node.value)) if isinstance(node.value, dict) else str(node.value)
-
-
-def _bit_vectors(root: Node) -> Iterator[Fault]:
-    """Check that bits are read and written where the tokenizer gives vectors of them, and tokens where it does not."""
-    tokenizer = _chosen_word(_get(root, "data", "tokenizer")) or "word"
-    tie = _get(root, "model", "output", "tie")
-    words = ((("embedding",), "linear", "learned"), (("output", "kind"), "sigmoid", "linear"))
-    for keys, for_bits, for_tokens in words:
-        node, path = _get(root, "model", *keys), format_path(("model", *keys))
-        if node is not None and node.value == for_bits and tokenizer != "bits":
-            message = f"`{for_bits}` works on vectors of bits, and the tokenizer `{tokenizer}` gives words"
-            yield fault_at(node.mark, "vectors", path, message, f"write `{for_tokens}`, or `data: {{tokenizer: bits}}`")
-        if node is not None and node.value != for_tokens and tie is not None and tie.value:
-            message = f"`{node.value}` has no matrix with a row for each token, and `tie` shares one"
-            yield fault_at(node.mark, "tie", path, message, f"write `{for_tokens}`, or remove `tie`")
-
-
-def _answers(root: Node) -> Iterator[Fault]:
-    """Check what needs answers of one length, and what cannot go with them."""
-    length, kind = _get(root, "model", "output", "length"), _get(root, "model", "output", "kind")
-    if kind is not None and kind.value == "identity" and length is None:
-        message = "`identity` has no logit for the end of an answer"
-        hint = "add `length:`, or `kind: linear`"
-        yield fault_at(kind.mark, "missing", "model.output.kind", message, hint)
-    smoothing = _get(root, "training", "label_smoothing")
-    if smoothing is None or not smoothing.value:
-        return
-    for node, path in ((length, "model.output.length"), (kind, "model.output.kind")):
-        if node is not None and node.value != "linear":
-            message = "label smoothing gives every token some probability, and here some tokens are impossible"
-            yield fault_at(node.mark, "value", path, message, "write `label_smoothing: 0`")
-
-
 def _stories(root: Node) -> Iterator[Fault]:
     """Check that stories have their encoders, and a tokenizer that makes a token of a word."""
     stories = _get(root, "data", "babi")
@@ -383,7 +336,7 @@ def _stories(root: Node) -> Iterator[Fault]:
 
 def _machine(root: Node) -> Iterator[Fault]:
     """Check that the devices exist, and that accelerator and strategy train in the precision."""
-    accelerator, strategy = _chosen_word(_get(root, "trainer", "accelerator")), _get(root, "trainer", "strategy")
+    accelerator, strategy = chosen_word(_get(root, "trainer", "accelerator")), _get(root, "trainer", "strategy")
     devices, precision = _get(root, "trainer", "devices"), _get(root, "training", "precision")
     if devices is not None and isinstance(devices.value, list):
         message = "CPUs have no numbers" if accelerator == "cpu" and devices.value else "`devices` is an empty list"

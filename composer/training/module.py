@@ -18,7 +18,8 @@ from blocks.core.contract import Block
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunFailed
 from composer.model.builder import build
-from composer.model.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, SigmoidOutput, StepInputs, target_bits
+from composer.model.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, StepInputs, target_bits
+from composer.model.output_heads import SigmoidOutput
 from composer.model.parameter_paths import learning_rate_factors
 from composer.model.weights import initialize
 from composer.recipe.metrics import token_scores
@@ -92,10 +93,12 @@ class Seq2SeqModule(LightningModule):
         model = self.model
         compiled = torch.compile(lambda *inputs: model(*inputs))
 
-        def forward(sources: Mapping[str, Tensor], target: Tensor, inputs: StepInputs) -> Tensor:
+        def forward(
+            sources: Mapping[str, Tensor], target: Tensor, inputs: StepInputs, answer: Tensor | None = None
+        ) -> Tensor:
             try:
                 with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
-                    return compiled(sources, target, inputs)
+                    return compiled(sources, target, inputs, answer)
             except FailOnRecompileLimitHit:
                 self.train_forward = model.__call__
                 say(UNCOMPILED)
@@ -107,7 +110,7 @@ class Seq2SeqModule(LightningModule):
                 raise RunFailed.of(message, fix) from error
             if inputs.penalties:
                 inputs.penalties.clear()  # the part that had run has added its own
-            return model(sources, target, inputs)
+            return model(sources, target, inputs, answer)
 
         self.train_forward = forward
 
@@ -140,11 +143,15 @@ class Seq2SeqModule(LightningModule):
             block.set_progress(spent)
         penalties: dict[str, list[Tensor]] = {}
         inputs = StepInputs(None, penalties, self.spent, batch["facts"])
-        logits = self.train_forward(batch["sources"], self.decoder_input(batch, spent), inputs)  # (B, T, V)
-        loss = sum_loss(logits, batch["target_out"], training["label_smoothing"])
+        target = batch["target_out"]
+        outputs = self.train_forward(batch["sources"], self.decoder_input(batch, spent), inputs, target)
+        if self.model.output.trains_on_cost:  # (B, T)
+            loss = outputs.float().masked_fill(target == PAD, 0.0).sum()
+        else:  # logits (B, T, V)
+            loss = sum_loss(outputs, target, training["label_smoothing"])
         if training["curriculum"]:
-            self.train_sums.add(**count_wrong_rows(logits, batch["target_out"], batch["graded"]))
-        del logits  # the largest tensor by far: the backward pass needs its memory
+            self.train_sums.add(**count_wrong_rows(outputs, target, batch["graded"]))
+        del outputs  # the largest tensor by far: the backward pass needs its memory
         parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
         loss = loss * (parts / batch["tokens"])
         for values in penalties.values():

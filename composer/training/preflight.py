@@ -90,7 +90,7 @@ def check_model_and_data(
         elif source.faults:
             raise DataError(source.faults)
         model = source.recipe.model
-        depends_on_sizes = model["embedding"] == "one_hot" or model["output"]["kind"] == "identity"
+        depends_on_sizes = model["embedding"] == "one_hot" or model["output"]["kind"] != "linear"
         if planned and sample and sample.is_all and depends_on_sizes:
             plan(source.recipe, sample.data.tokenizers.sizes)
     except ComposerError as error:

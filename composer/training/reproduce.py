@@ -190,7 +190,7 @@ def draws_random_numbers(recipe: Recipe) -> bool:
         model = build(recipe, vocabulary_bounds(recipe))
     with RandomNumberDetector() as detector:
         training_logits(model, {})
-    return detector.detected or bool(recipe.training["scheduled_sampling"])
+    return detector.detected or model.output.draws_samples or bool(recipe.training["scheduled_sampling"])
 
 
 def environment_record(recipe: Recipe, trainer: Trainer) -> dict[str, Any]:

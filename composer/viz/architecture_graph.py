@@ -10,6 +10,7 @@ from typing import Any, Literal
 from composer.formatting import format_bound, si
 from composer.model.planner import Plan, PlanRow
 from composer.recipe.recipe import Recipe
+from composer.recipe.registry import word_and_settings
 from composer.recipe.schema_reader import is_stack, scalar_text
 
 RecipePath = tuple[str | int, ...]
@@ -352,8 +353,10 @@ def embedding_lines(recipe: Recipe, row: PlanRow, plan: Plan) -> tuple[str, ...]
 def output_lines(recipe: Recipe, plan: Plan) -> tuple[str, ...]:
     """Return what the output predicts, of what kind it is, and whether its matrix is tied."""
     settings = recipe.model["output"]
-    kind = {"linear": "", "sigmoid": "a sigmoid for each bit", "identity": "the logits as they arrive"}
+    kinds = {"linear": "", "sigmoid": "a sigmoid for each bit", "identity": "the logits as they arrive"}
+    word, chosen = word_and_settings(settings["kind"])
+    kind = kinds.get(word, ", ".join([word, *(format_setting(key, value, False) for key, value in chosen.items())]))
     tied = f"shares its matrix with {', '.join(settings['tie'])}" if settings["tie"] else ""
     length = f"outputs of length {settings['length']}" if settings["length"] else ""
     tokens = format_bound(f"{plan.vocabularies['target']:,} tokens", plan.at_most)
-    return tuple(filter(None, (f"target, {tokens}", kind[settings["kind"]], tied, length)))
+    return tuple(filter(None, (f"target, {tokens}", kind, tied, length)))

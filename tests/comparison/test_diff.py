@@ -51,7 +51,7 @@ PAIRS = {
     "what is inserted changes nothing after it": (
         "decoder: [rnn, {linear: 8}, norm]",
         "decoder: [{dropout: 0.5}, rnn, {linear: 8}, norm]",
-        ["decoder[0]: inserted dropout(0.5)"],
+        ["decoder[0]: inserted dropout(rate=0.5)"],
     ),
     "a stack that goes": (
         "decoder: [rnn, {residual: [{linear: 16}, norm]}, norm]",

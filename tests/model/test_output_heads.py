@@ -13,15 +13,14 @@ from composer.model.encoder_decoder import (
     NEVER,
     NUM_SPECIAL,
     PAD,
-    IdentityOutput,
     LinearEmbedding,
     OneHot,
-    SigmoidOutput,
     bits_features,
     bits_vocabulary,
     force_length,
     target_bits,
 )
+from composer.model.output_heads import IdentityOutput, SigmoidOutput
 from composer.recipe.recipe import load_text
 
 BITS = 3

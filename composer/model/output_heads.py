@@ -1,0 +1,181 @@
+"""Output heads: from the decoder's last outputs to logits of the vocabulary, and cheaper costs to train some with."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from blocks.core.contract import BlockError, Bounds, Count
+from composer.model.encoder_decoder import EOS, NEVER, NUM_SPECIAL, OutputHead
+
+Divisor = Annotated[float, Bounds(minimum=1.0)]
+"""What the width of each cluster is divided by."""
+
+
+class LinearOutput(nn.Linear, OutputHead):
+    """Linear map to a logit for each token: W y + b."""
+
+    def __init__(self, width: int, vocabulary: int) -> None:
+        super().__init__(width, vocabulary)
+        nn.init.normal_(self.weight, std=width**-0.5)
+        nn.init.zeros_(self.bias)
+
+
+class SigmoidOutput(OutputHead):
+    """Sigmoid for each bit of the answer's vectors (tokenizer `bits`), and one for eos (Graves et al. 2014, section 4).
+
+    p(v) = (1 - s_end) prod_b s_b^(v_b) (1 - s_b)^(1 - v_b) and p(eos) = s_end, as logits over all tokens: v l of the
+    vector v, and l_end + sum_b softplus(l_b) of eos. The vocabulary has the vectors in numeric order, the first digit
+    being the most significant.
+    """
+
+    vectors: Tensor
+
+    def __init__(self, width: int, bits: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = width, NUM_SPECIAL + 2**bits
+        self.map = nn.Linear(width, bits + 1)
+        nn.init.normal_(self.map.weight, std=width**-0.5)
+        nn.init.zeros_(self.map.bias)
+        places = torch.arange(bits - 1, -1, -1)
+        vectors = (torch.arange(2**bits)[:, None] >> places) & 1
+        self.register_buffer("vectors", vectors.to(torch.get_default_dtype()), persistent=False)  # (2^n, n)
+
+    def forward(self, y: Tensor) -> Tensor:
+        logits = self.map(y)  # (B, T, n + 1)
+        bits, end = logits[..., :-1], logits[..., -1:]
+        end = end + F.softplus(bits).sum(-1, keepdim=True)  # (B, T, 1)
+        never = torch.full_like(end, NEVER)
+        special = [end if index == EOS else never for index in range(NUM_SPECIAL)]
+        return torch.cat([*special, F.linear(bits, self.vectors.to(bits.dtype))], -1)  # (B, T, V)
+
+
+class IdentityOutput(OutputHead):
+    """The decoder's last output as it is: a logit for each token but the special ones, which are impossible."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = width, width + NUM_SPECIAL
+
+    def forward(self, y: Tensor) -> Tensor:
+        return F.pad(y, (NUM_SPECIAL, 0), value=NEVER)  # (B, T, V)
+
+
+class AdaptiveOutput(OutputHead):
+    """Adaptive softmax (Grave et al. 2017): a softmax over the first ids and a token for each cluster of later ones.
+
+    p(w) = p(w | y) for w below the first cutoff, else p(cluster | y) p(w | cluster, y), with the logits W_i V_i y of
+    cluster i = 1, 2, ... of the width D / d^i: torch.nn.AdaptiveLogSoftmaxWithLoss. It is exact, and quick where the
+    ids of rare tokens are large, as those of the tokenizer `word` are.
+
+    Settings:
+        cutoffs: The first id of each cluster, ascending.
+        div_value: By what the width of a cluster is divided, d, from one to the next.
+
+    Raises BlockError where the cutoffs do not ascend within the vocabulary, or a cluster would have no width.
+    """
+
+    trains_on_cost = True
+
+    def __init__(self, width: int, vocabulary: int, *, cutoffs: Sequence[Count], div_value: Divisor = 4.0) -> None:
+        super().__init__()
+        ends = [0, *cutoffs, vocabulary]
+        if not cutoffs or any(one >= other for one, other in itertools.pairwise(ends)):
+            message = f"these are no numbers that ascend between 0 and {vocabulary:,}, the size of the vocabulary"
+            raise BlockError("cutoffs", message, fix=f"write `cutoffs: [{max(1, vocabulary // 5)}]`")
+        if width < div_value ** len(cutoffs):
+            message = f"cluster {len(cutoffs)} would have no width: {width} / {div_value:g}^{len(cutoffs)} is below 1"
+            raise BlockError("div_value", message, fix="divide by less, or write fewer cutoffs")
+        self.in_features, self.out_features = width, vocabulary
+        self.softmax = nn.AdaptiveLogSoftmaxWithLoss(width, vocabulary, cutoffs, div_value)
+
+    def forward(self, y: Tensor) -> Tensor:
+        log_p: Tensor = self.softmax.log_prob(y.flatten(0, -2))  # (B T, V)
+        return log_p.view(*y.shape[:-1], -1)
+
+    def cost(self, y: Tensor, target: Tensor) -> Tensor:
+        log_p: Tensor = self.softmax(y.flatten(0, -2), target.flatten()).output  # (B T,)
+        return -log_p.view_as(target)
+
+
+class SampledOutput(LinearOutput):
+    """Linear map to a logit for each token that trains on a few of them (Jean et al. 2015; Jozefowicz et al. 2016).
+
+    The cost of a token t is -log softmax over t and the other samples of l_w - log q_w, with l = W y + b and q_w the
+    probability that w is among the samples. They are distinct, of the distribution p(w) ~ log(1 + 1 / (w + 1)) over the
+    ids from 0, and those of all positions of a batch: rare tokens should have large ids, as those of the tokenizer
+    `word` are. Validation, evaluation and decoding compute all logits.
+
+    Settings:
+        samples: How many tokens are drawn for a batch, fewer than there are.
+
+    Raises BlockError where there are no more tokens than samples.
+    """
+
+    trains_on_cost = True
+    draws_samples = True
+
+    def __init__(self, width: int, vocabulary: int, *, samples: Count) -> None:
+        check_samples(samples, vocabulary)
+        super().__init__(width, vocabulary)
+        self.samples = samples
+
+    def cost(self, y: Tensor, target: Tensor) -> Tensor:
+        samples, tau = sample_ids(self.samples, self.out_features, y.device)
+        logits = F.linear(y, self.weight[samples], self.bias[samples])  # (B, T, S)
+        true = (y * self.weight[target]).sum(-1) + self.bias[target]  # (B, T)
+        return sampled_cost(logits, true, samples, target, tau, self.out_features)
+
+
+def check_samples(samples: int, vocabulary: int) -> None:
+    """Raise BlockError where nothing is saved by sampling."""
+    if samples >= vocabulary:
+        message = f"{samples:,} samples are no fewer than the {vocabulary:,} tokens"
+        raise BlockError("samples", message, fix=f"write `samples: {max(1, vocabulary // 10)}`, or another `kind`")
+
+
+def log_uniform(ids: Tensor, vocabulary: int) -> Tensor:
+    """Return the probability of each id in one draw: log((w + 2) / (w + 1)) / log(V + 1)."""
+    return torch.log1p(1.0 / (ids + 1.0)) / math.log(vocabulary + 1)
+
+
+def sample_ids(samples: int, vocabulary: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Draw distinct ids, and return the time tau by which these had come, of all ids at rates p(w). -> (S,), ()
+
+    Id w comes first after a time of Exp(p(w)), and those are taken that come first. So w is among them with
+    probability 1 - exp(-p(w) tau), if tau is when the next one comes (Kool et al. 2019, section 3.3).
+    """
+    ids = torch.arange(vocabulary, device=device)
+    times = torch.empty(vocabulary, device=device).exponential_() / log_uniform(ids, vocabulary)  # (V,)
+    first = times.topk(samples + 1, largest=False)
+    return first.indices[:-1], first.values[-1]
+
+
+def sampled_cost(logits: Tensor, true: Tensor, samples: Tensor, target: Tensor, tau: Tensor, vocabulary: int) -> Tensor:
+    """Return -log softmax of the target among the samples, each logit less the logarithm of its inclusion probability.
+
+    logits: of the samples (B, T, S), true: of the target (B, T), samples: (S,), target: ids (B, T) -> (B, T)
+    """
+
+    def log_q(ids: Tensor) -> Tensor:
+        return torch.log(-torch.expm1(-log_uniform(ids, vocabulary) * tau))
+
+    others = (logits.float() - log_q(samples)).masked_fill(samples == target[..., None], -torch.inf)  # (B, T, S)
+    true = true.float() - log_q(target)
+    return torch.logaddexp(true, others.logsumexp(-1)) - true
+
+
+OUTPUTS: dict[str, Callable[..., OutputHead]] = {
+    "linear": LinearOutput,
+    "sigmoid": SigmoidOutput,
+    "identity": IdentityOutput,
+    "adaptive": AdaptiveOutput,
+    "sampled": SampledOutput,
+}
+"""Every output head by its word in a recipe."""

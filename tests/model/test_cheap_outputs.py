@@ -1,0 +1,209 @@
+"""Output heads that train on a cost of their own: against loops over their equations, in recipes, and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from composer.errors import RecipeError
+from composer.inference.run import open_run
+from composer.model.builder import build
+from composer.model.encoder_decoder import PAD
+from composer.model.output_heads import AdaptiveOutput, SampledOutput, log_uniform, sample_ids, sampled_cost
+from composer.recipe.recipe import load_text
+from composer.testing import check_model
+from composer.training.reproduce import draws_random_numbers
+from composer.training.train import train
+from tests.laws.section_cases import recipe_of
+
+LANGUAGE = """recipe: 1
+data: {parallel: {train: {target: a.txt}}}
+model: {width: 32, decoder: [rnn]}
+"""
+WORDS, WIDTH = 20, 6
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(1)
+
+
+def inputs() -> tuple[Tensor, Tensor]:
+    y = torch.randn(2, 5, WIDTH, dtype=torch.float64, requires_grad=True)
+    return y, torch.tensor([[4, 2, 19, 7, 11], [3, 12, 8, 1, 0]])
+
+
+def test_adaptive_is_a_softmax_over_the_first_words_and_clusters_and_one_in_each_cluster() -> None:
+    head = AdaptiveOutput(WIDTH, WORDS, cutoffs=[4, 12], div_value=2.0).double()
+    (y, target), expected = inputs(), []
+    for row, word in zip(y.flatten(0, 1), target.flatten().tolist(), strict=True):
+        first = (head.softmax.head.weight @ row).log_softmax(0)  # of 4 words and 2 clusters
+        log_p = first[word] if word < 4 else torch.zeros(())
+        for cluster, (begin, end) in enumerate(((4, 12), (12, 20))):
+            down, up = head.softmax.tail[cluster]
+            assert down.weight.shape == (WIDTH // 2 ** (cluster + 1), WIDTH)
+            if begin <= word < end:
+                log_p = first[4 + cluster] + (up.weight @ (down.weight @ row)).log_softmax(0)[word - begin]
+        expected.append(-log_p)
+    costs = head.cost(y, target)
+    compare(costs, torch.stack(expected).view_as(target), (y, *head.parameters()))
+    torch.testing.assert_close(-head(y).gather(-1, target[..., None])[..., 0], costs)
+    torch.testing.assert_close(head(y).exp().sum(-1), torch.ones_like(costs))
+
+
+def test_sampled_is_a_softmax_over_the_target_and_the_other_samples_corrected_by_their_probabilities() -> None:
+    head = SampledOutput(WIDTH, WORDS, samples=8).double()
+    (y, target), expected = inputs(), []
+    torch.manual_seed(3)
+    costs = head.cost(y, target)
+    torch.manual_seed(3)
+    samples, tau = sample_ids(8, WORDS, y.device)
+    assert len(set(samples.tolist())) == 8
+    q = [1 - (1 - p).pow(tau) if p == 1 else -torch.expm1(-p * tau) for p in log_uniform(torch.arange(WORDS), WORDS)]
+    for row, word in zip(y.flatten(0, 1), target.flatten().tolist(), strict=True):
+        others = [other for other in samples.tolist() if other != word]
+        logits = torch.stack([head.weight[w] @ row + head.bias[w] - q[w].double().log() for w in (word, *others)])
+        expected.append(-logits.log_softmax(0)[0])
+    compare(costs, torch.stack(expected).view_as(target), (y, head.weight, head.bias), 1e-5)
+    everything = torch.arange(WORDS)
+    true = head(y).gather(-1, target[..., None])[..., 0]
+    all_sampled = sampled_cost(head(y), true, everything, target, torch.tensor(torch.inf), WORDS)
+    torch.testing.assert_close(all_sampled, F.cross_entropy(head(y).mT, target, reduction="none"), check_dtype=False)
+
+
+def compare(result: Tensor, expected: Tensor, inputs: tuple[Tensor, ...], tolerance: float = 1e-9) -> None:
+    weight = torch.randn_like(expected)
+    close = {"rtol": tolerance, "atol": tolerance, "check_dtype": False}
+    torch.testing.assert_close(result, expected, **close)
+    grads = torch.autograd.grad((result * weight).sum(), inputs, retain_graph=True)
+    others = torch.autograd.grad((expected * weight).sum(), inputs, retain_graph=True)
+    torch.testing.assert_close(grads, others, **close)
+
+
+def test_draws_are_log_uniform_and_their_probabilities_estimate_any_sum() -> None:
+    """The mean over draws of sum f / q over the samples is the sum over all words (Horvitz & Thompson)."""
+    p = log_uniform(torch.arange(WORDS), WORDS)
+    torch.testing.assert_close(p.sum(), torch.tensor(1.0))
+    ones = torch.zeros(WORDS)
+    values, draws, total = torch.rand(WORDS) + 1, 4000, 0.0
+    for _ in range(draws):
+        samples, tau = sample_ids(1, WORDS, p.device)
+        ones[samples] += 1 / draws
+        samples, tau = sample_ids(6, WORDS, p.device)
+        total += (values / -torch.expm1(-p * tau))[samples].sum().item() / draws
+    torch.testing.assert_close(ones, p, atol=0.03, rtol=0)
+    assert abs(total / values.sum().item() - 1) < 0.03
+
+
+def test_the_true_probabilities_are_where_the_sampled_cost_has_no_slope() -> None:
+    """Its expectation over words and samples, so that what is learned are the probabilities of the full softmax."""
+    log_p = torch.randn(WORDS).log_softmax(0).requires_grad_()
+    slope, draws = torch.zeros(WORDS), 300
+    for _ in range(draws):
+        target = torch.multinomial(log_p.detach().exp(), 200, replacement=True)[None]
+        samples, tau = sample_ids(7, WORDS, log_p.device)
+        costs = sampled_cost(log_p[samples].expand(1, 200, -1), log_p[target], samples, target, tau, WORDS)
+        slope += torch.autograd.grad(costs.mean(), log_p)[0] / draws
+    full = torch.autograd.grad(F.cross_entropy(log_p[None].expand(20, -1) * 0.5, torch.arange(WORDS)), log_p)[0]
+    assert slope.abs().max() < 0.01 < full.abs().max()
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "adaptive": {"cutoffs": [5, 8], "div_value": 2.0},
+    "sampled": {"samples": 4},
+}
+CHEAP = pytest.mark.parametrize("kind", KINDS)
+
+
+def kind_of(kind: str) -> str:
+    settings = ", ".join(f"{key}: {value}" for key, value in KINDS[kind].items())
+    return f"model.output.kind={{{kind}: {{{settings}}}}}"
+
+
+def language_model(kind: str) -> Any:
+    return load_text(LANGUAGE, overrides=[kind_of(kind)])
+
+
+@CHEAP
+def test_the_model_keeps_the_laws(kind: str) -> None:
+    check_model(build(language_model(kind), {"target": 11}))
+
+
+@CHEAP
+def test_a_recipe_trains_and_decodes(kind: str, tmp_path: Path) -> None:
+    """It is planned, its loss falls, and its validations are of the full softmax."""
+    settings = ("training.max_steps=30", "training.validate_every=15", "training.optimizer={adam: 0.03}")
+    recipe = recipe_of(tmp_path, "pairs", kind_of(kind), *settings)
+    assert recipe.plan().parameters > 0
+    result = train(recipe, tmp_path / "run", data=tmp_path)
+    run = open_run(tmp_path / "run")
+    scores = run.evaluate("test", tmp_path)
+    assert scores["test/loss"] < 2.5, result
+    assert run.translate(["a b c"])[0] is not None
+    assert draws_random_numbers(recipe) == (kind == "sampled")
+
+
+@CHEAP
+def test_training_costs_are_those_of_the_logits_or_of_samples(kind: str) -> None:
+    model = build(language_model(kind), {"target": 11})
+    target = torch.tensor([[1, 4, 5, 9], [1, 10, 0, 0]])
+    answer = torch.tensor([[4, 5, 9, 2], [10, 2, 0, 0]])
+    costs = model({}, target, answer=answer)
+    full = F.cross_entropy(model({}, target).mT, answer, reduction="none")
+    assert costs.shape == full.shape
+    real = answer != PAD
+    if kind == "sampled":
+        assert (costs != full)[real].all()
+    else:
+        torch.testing.assert_close(costs[real], full[real])
+
+
+REFUSED = {
+    "{adaptive: {cutoffs: [8, 8]}}": ("model.output.kind.adaptive.cutoffs", "ascend"),
+    "{adaptive: {cutoffs: []}}": ("model.output.kind.adaptive.cutoffs", "ascend"),
+    "{adaptive: {cutoffs: [20000]}}": ("model.output.kind.adaptive.cutoffs", "between 0 and 10,000"),
+    "{adaptive: {cutoffs: [10, 20, 30]}}": ("model.output.kind.adaptive", "no width"),
+    "{sampled: 10000}": ("model.output.kind.sampled", "no fewer"),
+    "adaptive": ("model.output.kind", "`adaptive` needs `cutoffs`"),
+    "{adaptive: 10}; tie": ("model.output.kind", "no matrix"),
+    "{sampled: 100}; smoothing": ("training.label_smoothing", "needs the logits of all tokens"),
+    "{adaptive: {cutoffs: [10]}}; length": ("model.output.length", "needs the logits of all tokens"),
+    "{adaptive: {cutoffs: [10]}}; curriculum": ("training.curriculum", "needs the logits of all tokens"),
+}
+BESIDE = {
+    "tie": "model.output.tie=[target]",
+    "smoothing": "training.label_smoothing=0.1",
+    "length": "model.output.length=3",
+    "curriculum": "training.curriculum={start: 3}",
+}
+
+
+@pytest.mark.parametrize("written", REFUSED)
+def test_what_cannot_be_is_refused_at_its_line(written: str) -> None:
+    path, message = REFUSED[written]
+    kind, _, beside = written.replace("{adaptive: 10}", "{adaptive: {cutoffs: [10]}}").partition("; ")
+    overrides = [f"model.output.kind={kind}", *([BESIDE[beside]] if beside else [])]
+    with pytest.raises(RecipeError, match=message) as error:
+        load_text(LANGUAGE, overrides=overrides).plan()
+    assert [fault.path for fault in error.value.faults] == [path]
+    assert error.value.faults[0].hint
+
+
+def test_a_bare_kind_stays_bare_and_its_settings_can_be_overridden() -> None:
+    assert load_text(LANGUAGE).model["output"]["kind"] == "linear"
+    recipe = load_text(LANGUAGE, overrides=["model.output.kind.sampled=50"])
+    assert recipe.model["output"]["kind"] == {"sampled": {"samples": 50}}
+    again = load_text(recipe.dump())
+    assert again.fingerprints == recipe.fingerprints
+
+
+def test_sampled_shares_the_matrix_of_an_embedding() -> None:
+    recipe = load_text(LANGUAGE, overrides=["model.output={tie: [target], kind: {sampled: 5}}"])
+    model = build(recipe, {"target": 11})
+    assert model.embedding is not None
+    assert model.output.weight is model.embedding.weight
