@@ -17,15 +17,16 @@ from blocks.core.contract import Block, BlockError, Context, Named, NoEffect, Pa
 from blocks.core.scope import Scope
 from blocks.core.stack import Stack
 from composer.errors import Fault, RecipeError, error_of_code
+from composer.model.characters import EMBEDDINGS
 from composer.model.encoder_decoder import (
     NUM_SPECIAL,
-    AnyEmbedding,
     Embedding,
     Encoder,
     EncoderDecoder,
     LinearEmbedding,
     OneHot,
     OutputHead,
+    TokenEmbedding,
     bits_features,
 )
 from composer.model.output_heads import OUTPUTS, IdentityOutput, LinearOutput, SigmoidOutput
@@ -139,15 +140,22 @@ class Builder:
                 self.fault("name", path, message, "choose another name")
         self.finish()
 
-    def _embedding(self, key: str, vocabulary: int) -> AnyEmbedding:
-        kind, width = self.recipe.model["embedding"], self.recipe.model["width"]
-        if kind == "one_hot":
+    def _embedding(self, key: str, vocabulary: int) -> TokenEmbedding:
+        word, settings = word_and_settings(self.recipe.model["embedding"])
+        width = self.recipe.model["width"]
+        if word == "one_hot":
             return OneHot(vocabulary)
-        if kind == "linear":
+        if word == "linear":
             return LinearEmbedding(bits_features(self.recipe.dataset["tokenizer"]["bits"], key == "target"), width)
-        return Embedding(vocabulary, width)
+        if word == "learned":
+            return Embedding(vocabulary, width)
+        try:
+            return EMBEDDINGS[word](vocabulary, **settings)
+        except BlockError as error:
+            self.fault(error.code, ("model", "embedding", word, error.setting), error.message, error.fix)
+            return Embedding(vocabulary, width)
 
-    def _input_stream(self, key: str, embedding: AnyEmbedding) -> Stream:
+    def _input_stream(self, key: str, embedding: TokenEmbedding) -> Stream:
         """Return the stream that a stack begins with: a sequence, or of a story the grid of its sentences."""
         stories = self.recipe.dataset.get("babi")
         columns = int(stories["words"]) if stories and key == "story" else 0

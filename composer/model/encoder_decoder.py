@@ -58,9 +58,18 @@ def bits_features(settings: Mapping[str, Any], target: bool) -> Tensor:
     return features if settings["numbers"] and not target else features[:, :-1]
 
 
-class Embedding(nn.Embedding):
-    """Learned vector for each token, with entries of variance 1 (Vaswani et al. 2017, section 3.4): sqrt(D) E,
-    E ~ N(0, 1/D)."""
+class TokenEmbedding(nn.Module):
+    """Vectors of tokens, from ids (B, T) to (B, T, D), or those of a story's grid of words."""
+
+    num_embeddings: int
+    embedding_dim: int
+
+
+class Embedding(nn.Embedding, TokenEmbedding):
+    """Learned vector for each token, as wide as `model.width`, with entries of variance 1: sqrt(D) E, E ~ N(0, 1/D).
+
+    So Vaswani et al. 2017, section 3.4.
+    """
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=self.embedding_dim**-0.5)
@@ -69,8 +78,8 @@ class Embedding(nn.Embedding):
         return super().forward(ids) * math.sqrt(self.embedding_dim)  # (B, T, D)
 
 
-class LinearEmbedding(nn.Module):
-    """Linear map of the features of a token, such as its bits: W f(id), W ~ N(0, 1/F).
+class LinearEmbedding(TokenEmbedding):
+    """Linear map of the bits of a token of the tokenizer `bits`, or other features: W f(id), W ~ N(0, 1/F).
 
     features: (V, F), fixed, of each id in order.
     """
@@ -88,8 +97,11 @@ class LinearEmbedding(nn.Module):
         return self.map(self.features[ids].to(self.map.weight.dtype))  # (B, T, D)
 
 
-class OneHot(nn.Module):
-    """Unit vector for each token, zeros for the special ones: their sum is a bag of words. Learns nothing."""
+class OneHot(TokenEmbedding):
+    """Unit vector for each token, zeros for the special ones: their sum is a bag of words. Learns nothing.
+
+    It is as wide as there are tokens.
+    """
 
     table: Tensor
 
@@ -123,9 +135,6 @@ class OutputHead(nn.Module):
         raise NotImplementedError
 
 
-AnyEmbedding = Embedding | LinearEmbedding | OneHot
-
-
 class StepInputs(NamedTuple):
     """Optional inputs and outputs of a step beside tokens and logits: the fields of these names of `Context`."""
 
@@ -145,7 +154,7 @@ class Encoder(nn.Module):
     `columns` is how many words each sentence of a story has room for, 0 where the source is no story.
     """
 
-    def __init__(self, memory: str, embedding: AnyEmbedding, stack: Stack, columns: int = 0) -> None:
+    def __init__(self, memory: str, embedding: TokenEmbedding, stack: Stack, columns: int = 0) -> None:
         super().__init__()
         self.memory, self.embedding, self.stack, self.columns = memory, embedding, stack, columns
         blocks = (block for block in stack.modules() if isinstance(block, Block))
@@ -187,7 +196,7 @@ class EncoderDecoder(nn.Module):
     def __init__(
         self,
         encoders: Mapping[str, Encoder],
-        embedding: AnyEmbedding | None,
+        embedding: TokenEmbedding | None,
         decoder: Stack,
         output: OutputHead,
         width: int,

@@ -59,6 +59,10 @@ class Initialization(RecipeObject):
     """One of the initializations: its name, or its name with settings."""
 
 
+class Embedding(RecipeObject):
+    """One of the embeddings: its name, or its name with settings."""
+
+
 class OutputHead(RecipeObject):
     """One of the outputs: its name, or its name with settings."""
 
@@ -70,6 +74,7 @@ AnySchedule = Schedule | Literal["constant", "cosine", "epoch_decay", "inverse_s
 AnyTask = Task | Literal["associative_recall", "bigram_flip", "binary_addition", "binary_multiplication", "copy", "counting", "dialect", "duplicate", "dynamic_ngrams", "increment", "number_words", "parentheses", "priority_sort", "ram_access", "ram_copy", "ram_increment", "repeat_copy", "reverse", "sort", "vector_copy"] | Var | Mapping[str, Any]
 AnyTokenizer = Tokenizer | Literal["bits", "bpe", "char", "integers", "unigram", "word"] | Var | Mapping[str, Any]
 AnyInitialization = Initialization | Literal["default", "orthogonal", "uniform_scaling"] | Var | Mapping[str, Any]
+AnyEmbedding = Embedding | Literal["characters", "learned", "linear", "one_hot"] | Var | Mapping[str, Any]
 AnyOutputHead = OutputHead | Literal["identity", "linear", "sigmoid"] | Var | Mapping[str, Any]
 Stack = Sequence[AnyBlock]
 """Blocks, the first one first."""
@@ -1373,6 +1378,38 @@ class Ema(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class CharactersEmbedding(Embedding, word="characters"):
+    """Convolution over the characters of a token, and highway layers (Kim et al. 2016): as wide as its features.
+
+    width: The width of a character's vector; default 15.
+    kernels: How many characters each kernel spans; default [1, 2, 3, 4, 5, 6].
+    features: How many features each kernel has; default [25, 50, 75, 100, 125, 150].
+    highway: How many highway layers, 0 or more; default 1.
+    max_length: How many bytes of a token count, the two marks included; default 50.
+    """
+    width: int | Var | Unset = field(default=UNSET, kw_only=False)
+    kernels: Sequence[int | Var] | Var | Unset = UNSET
+    features: Sequence[int | Var] | Var | Unset = UNSET
+    highway: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LearnedEmbedding(Embedding, word="learned"):
+    """Learned vector for each token, as wide as `model.width`, with entries of variance 1: sqrt(D) E, E ~ N(0, 1/D)."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LinearEmbedding(Embedding, word="linear"):
+    """Linear map of the bits of a token of the tokenizer `bits`, or other features: W f(id), W ~ N(0, 1/F)."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class OneHotEmbedding(Embedding, word="one_hot"):
+    """Unit vector for each token, zeros for the special ones: their sum is a bag of words. Learns nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Evaluation(RecipeObject):
     """How outputs are compared with their references.
 
@@ -1471,9 +1508,8 @@ class Model(RecipeObject):
     """The model: an encoder, several or none, and a decoder, each a stack of blocks. A block's name holds its
     defaults.
 
-    width: The width of the stream; token embeddings have it, and blocks with a `width` default to it.
-    embedding: learned | linear | one_hot: a learned vector for each token, a linear map of its bits (tokenizer
-        `bits`), or a unit vector for each token, as wide as there are tokens; default 'learned'.
+    width: The width of the stream; learned token embeddings have it, and blocks with a `width` default to it.
+    embedding: What makes a vector of each token; default 'learned'.
     dropout: The default of every setting called `dropout`, and of the block `dropout`; default 0.0.
     encoder: The stack that reads the source. Without an encoder the model is a language model over the target.
     encoders: Several encoders by name, each a stack; the data then has one key per encoder.
@@ -1515,7 +1551,7 @@ class Model(RecipeObject):
     use: use.
     """
     width: int | Var | Unset | None = UNSET
-    embedding: Literal["learned", "linear", "one_hot"] | Var | Unset | None = UNSET
+    embedding: AnyEmbedding | Unset | None = UNSET
     dropout: float | Var | Unset | None = UNSET
     encoder: Stack | Unset | None = UNSET
     encoders: Mapping[str, Stack] | Unset | None = UNSET
@@ -2581,18 +2617,19 @@ __all__ = [
     "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW", "AdaptiveOutputHead", "Add",
     "AddDefaults", "Asgd", "AssociativeRecallTask", "BPETokenizer", "BabiData", "Beam", "BigramFlipTask",
     "BinaryAdditionTask", "BinaryMultiplicationTask", "BitsTokenizer", "Block", "Cgru", "CgruDefaults", "CharTokenizer",
-    "Concat", "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask", "CosineSchedule",
-    "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Curriculum", "Data", "Decoder",
+    "CharactersEmbedding", "Concat", "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask",
+    "CosineSchedule", "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Curriculum", "Data", "Decoder",
     "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
-    "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema",
+    "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding",
     "EpochDecaySchedule", "Evaluation", "FeedForward", "FeedForwardDefaults", "Flatten", "GradientNoise", "Greedy",
     "Grid", "GridDefaults", "Highway", "HubData", "Identity", "IdentityOutputHead", "IncrementTask", "Initialization",
-    "IntegersTokenizer", "InverseSqrtSchedule", "Linear", "LinearDefaults", "LinearOutputHead", "LinearSchedule",
-    "Logging", "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit", "MemoryNetwork", "MemoryNetworkDefaults", "Model",
-    "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm", "NtmDefaults",
-    "NumberWordsTask", "Optimizer", "OrthogonalInitialization", "Output", "OutputHead", "Parallel", "ParallelData",
-    "ParallelDefaults", "Parametergroup", "ParenthesesTask", "PlateauSchedule", "Pool", "PoolDefaults",
-    "PoolHierarchical", "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "QueueMemory",
+    "IntegersTokenizer", "InverseSqrtSchedule", "LearnedEmbedding", "Linear", "LinearDefaults", "LinearEmbedding",
+    "LinearOutputHead", "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit",
+    "MemoryNetwork", "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults",
+    "Nram", "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding", "Optimizer",
+    "OrthogonalInitialization", "Output", "OutputHead", "Parallel", "ParallelData", "ParallelDefaults",
+    "Parametergroup", "ParenthesesTask", "PlateauSchedule", "Pool", "PoolDefaults", "PoolHierarchical",
+    "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "QueueMemory",
     "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent",
     "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Reverse", "ReverseTask", "Rnn",
     "RnnCell", "RnnCellDefaults", "RnnDefaults", "SGD", "Sample", "SampledOutputHead", "Scale", "ScaleDefaults",

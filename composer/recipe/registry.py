@@ -43,6 +43,7 @@ class Choice(NamedTuple):
         return constructors
 
 
+_EMBEDDINGS = "composer.model.characters:EMBEDDINGS"
 _OUTPUTS = "composer.model.output_heads:OUTPUTS"
 _INITIALIZATIONS = "composer.model.weights:INITIALIZATIONS"
 CHOICES = {
@@ -54,6 +55,7 @@ CHOICES = {
     "tasks": Choice("task", ("data", "generate"), "composer.data.tasks:TASKS", "Task"),
     "tokenizers": Choice("tokenizer", ("data", "tokenizer"), "composer.data.tokenizer:TOKENIZERS", "Tokenizer"),
     "initializations": Choice("initialization", ("training", "initialization"), _INITIALIZATIONS, "Initialization"),
+    "embeddings": Choice("embedding", ("model", "embedding"), _EMBEDDINGS, "Embedding", stays_bare=True),
     "outputs": Choice("output head", ("model", "output", "kind"), _OUTPUTS, "OutputHead", stays_bare=True),
 }
 """The kinds of choice besides blocks. Schema, defaults, messages, overrides and Python classes all derive from this."""

@@ -58,9 +58,8 @@ class Model:
     """The model: an encoder, several or none, and a decoder, each a stack of blocks. A block's name holds its defaults.
 
     Settings:
-        width: The width of the stream; token embeddings have it, and blocks with a `width` default to it.
-        embedding: learned | linear | one_hot: a learned vector for each token, a linear map of its bits (tokenizer
-            `bits`), or a unit vector for each token, as wide as there are tokens.
+        width: The width of the stream; learned token embeddings have it, and blocks with a `width` default to it.
+        embedding: What makes a vector of each token.
         dropout: The default of every setting called `dropout`, and of the block `dropout`.
         encoder: The stack that reads the source. Without an encoder the model is a language model over the target.
         encoders: Several encoders by name, each a stack; the data then has one key per encoder.
@@ -70,7 +69,7 @@ class Model:
     """
 
     width: Count
-    embedding: Literal["learned", "linear", "one_hot"] = "learned"
+    embedding: Annotated[Any, Kind("choice:embeddings")] = "learned"
     dropout: Rate = 0.0
     encoder: Blocks | None = None
     encoders: dict[Identifier, Blocks] | None = None

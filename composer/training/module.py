@@ -18,6 +18,7 @@ from blocks.core.contract import Block
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunFailed
 from composer.model.builder import build
+from composer.model.characters import write_characters
 from composer.model.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, StepInputs, target_bits
 from composer.model.output_heads import SigmoidOutput
 from composer.model.parameter_paths import learning_rate_factors
@@ -75,7 +76,9 @@ class Seq2SeqModule(LightningModule):
 
     def build_model(self) -> EncoderDecoder:
         """Return a new model of the recipe, for the vocabularies of the tokenizers."""
-        return build(self.recipe, self.tokenizers.sizes)
+        model = build(self.recipe, self.tokenizers.sizes)
+        write_characters(model, lambda side: self.tokenizers.vocabulary(side))
+        return model
 
     def configure_model(self) -> None:
         """Convert and shard the model; Lightning calls this once the devices have met, before loading a checkpoint."""

@@ -343,19 +343,24 @@ def format_size(row: PlanRow) -> str:
 def embedding_lines(recipe: Recipe, row: PlanRow, plan: Plan) -> tuple[str, ...]:
     """Return what an embedding embeds, of what kind it is, and whether its matrix is tied."""
     key = {"encoder": "source", "decoder": "target"}.get(str(row.place[-1]), str(row.place[-1]))
-    kind = {"learned": "", "linear": "linear", "one_hot": "one-hot"}[recipe.model["embedding"]]
+    kind = format_kind(recipe.model["embedding"], {"learned": "", "one_hot": "one-hot"})
     tokens = f"{plan.vocabularies[key]:,} tokens"
     unread = "nothing reads these tokens" if not row.parameters and kind != "one-hot" else ""
     tied = "shares its matrix with the output" if key in recipe.model["output"]["tie"] else ""
     return tuple(filter(None, (f"{key}, {format_bound(tokens, plan.at_most)}", kind, unread, tied)))
 
 
+def format_kind(choice: str | Mapping[str, Any], texts: Mapping[str, str]) -> str:
+    """Return a kind of embedding or output head: its text, or else its name and settings."""
+    word, settings = word_and_settings(choice)
+    return texts.get(word, ", ".join([word, *(format_setting(key, value, False) for key, value in settings.items())]))
+
+
 def output_lines(recipe: Recipe, plan: Plan) -> tuple[str, ...]:
     """Return what the output predicts, of what kind it is, and whether its matrix is tied."""
     settings = recipe.model["output"]
     kinds = {"linear": "", "sigmoid": "a sigmoid for each bit", "identity": "the logits as they arrive"}
-    word, chosen = word_and_settings(settings["kind"])
-    kind = kinds.get(word, ", ".join([word, *(format_setting(key, value, False) for key, value in chosen.items())]))
+    kind = format_kind(settings["kind"], kinds)
     tied = f"shares its matrix with {', '.join(settings['tie'])}" if settings["tie"] else ""
     length = f"outputs of length {settings['length']}" if settings["length"] else ""
     tokens = format_bound(f"{plan.vocabularies['target']:,} tokens", plan.at_most)

@@ -1,0 +1,170 @@
+"""Words by their characters: the bytes of each token's text, a convolution over them, an embedding made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from blocks.core.contract import BlockError, Bounds, Few
+from composer.model.encoder_decoder import Embedding, EncoderDecoder, LinearEmbedding, OneHot, TokenEmbedding
+
+NONE, END, BEGIN = 253, 254, 255
+"""Bytes that no text in UTF-8 has: after a word, and its marks."""
+MaxLength = Annotated[int, Bounds(minimum=3, maximum=1000)]
+"""How many bytes of a word count, the two marks included."""
+NumLayers = Annotated[int, Bounds(minimum=0, maximum=100)]
+"""How many layers, or none."""
+
+
+class CharacterTable(nn.Module):
+    """Bytes of each token's text in UTF-8 between a begin and an end mark: a buffer (V, L), saved with the weights.
+
+    Before `write`, the text of a token is its id in digits.
+    """
+
+    characters: Tensor
+
+    def __init__(self, vocabulary: int, max_length: int) -> None:
+        super().__init__()
+        self.register_buffer("characters", torch.empty(vocabulary, max_length, dtype=torch.uint8))
+        if not self.characters.is_meta:
+            self.write(list(map(str, range(vocabulary))))
+
+    def write(self, texts: Sequence[str]) -> None:
+        """Take the texts of all tokens, by id; of a longer one its first bytes."""
+        length = self.characters.shape[1]
+        marks = bytes([BEGIN]), bytes([END])
+        rows = (text.encode()[: length - 2].join(marks).ljust(length, bytes([NONE])) for text in texts)
+        self.characters.copy_(torch.frombuffer(bytearray(b"".join(rows)), dtype=torch.uint8).view(-1, length))
+
+
+class CharacterCnn(CharacterTable):
+    """Convolution over the characters of a token, and highway layers (Kim et al. 2016, sections 2.2 and 2.3).
+
+    With c the vectors of its characters: y_k = max_t tanh(W_k c_(t .. t + k) + b_k) for each kernel, over the places
+    inside the word; a word that is shorter than a kernel has one, with zeros after it. Then, for each layer,
+    y' = g relu(W y + b) + (1 - g) y with g = sigmoid(W_g y + b_g), and b_g is -2 at first.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int,
+        kernels: Sequence[int],
+        features: Sequence[int],
+        highway: int,
+        max_length: int,
+    ) -> None:
+        if len(kernels) != len(features) or not kernels:
+            message = f"there are {len(kernels)} kernels, and features of {len(features)}"
+            raise BlockError("features", message, fix="write one number of features for each kernel")
+        if max(kernels) > max_length:
+            message = f"a kernel of {max(kernels)} is longer than a word, of which {max_length} bytes count"
+            raise BlockError("kernels", message, fix="write narrower kernels, or raise `max_length`")
+        super().__init__(vocabulary, max_length)
+        self.kernels, self.features, self.out_features = list(kernels), list(features), sum(features)
+        self.embedding = nn.Embedding(256, width)
+        nn.init.normal_(self.embedding.weight, std=width**-0.5)
+        shapes = zip(features, kernels, strict=True)
+        self.weights = nn.ParameterList([torch.empty(feature, kernel, width) for feature, kernel in shapes])
+        self.bias = nn.Parameter(torch.zeros(self.out_features))
+        for weight in self.weights:
+            bound = weight[0].numel() ** -0.5
+            nn.init.uniform_(weight, -bound, bound)
+        layers = [nn.Linear(self.out_features, 2 * self.out_features) for _ in range(highway)]
+        for layer in layers:
+            nn.init.constant_(layer.bias[self.out_features :], -2.0)
+        self.highway = nn.ModuleList(layers)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return the vector of each token, (...,) -> (..., features). On a CPU, that of each word is computed once."""
+        if ids.device.type != "cpu" or torch.compiler.is_compiling():
+            return self.vectors(self.characters[ids.flatten()]).view(*ids.shape, -1)
+        distinct, place = ids.unique(return_inverse=True)
+        characters = self.characters[distinct]
+        longest = int((characters != NONE).sum(1).max())
+        return F.embedding(place, self.vectors(characters[:, :longest]))
+
+    def vectors(self, characters: Tensor) -> Tensor:
+        """Return the vectors of words from their characters. (N, L) -> (N, features)"""
+        length, widest = characters.shape[1], max(self.kernels)
+        real = characters != NONE  # (N, L)
+        c = self.embedding(characters.int()) * real[..., None]  # (N, L, C)
+        windows = F.pad(c, (0, 0, 0, widest - 1)).unfold(1, widest, 1).transpose(2, 3)  # (N, L, K, C)
+        # one product for all kernels, each filled up with zeros, takes less time than the kernels one by one
+        kernels = torch.cat([F.pad(weight, (0, 0, 0, widest - weight.shape[1])) for weight in self.weights])
+        y = F.linear(windows.flatten(2), kernels.flatten(1))  # (N, L, features)
+        places = torch.arange(length, device=real.device)
+        ends = real.sum(1)[:, None] - torch.tensor(self.kernels, device=real.device)  # (N, kernels): the last window
+        outside = places[:, None] > ends.clamp(min=0)[:, None]  # (N, L, kernels)
+        repeats = torch.tensor(self.features, device=real.device)
+        outside = outside.repeat_interleave(repeats, -1, output_size=self.out_features)  # (N, L, features)
+        # the largest sum has the largest tanh
+        y = torch.tanh(y.masked_fill(outside, -torch.inf).amax(1) + self.bias)  # (N, features)
+        for layer in self.highway:
+            made, gate = layer(y).chunk(2, -1)
+            y = y + torch.sigmoid(gate) * (F.relu(made) - y)
+        return y
+
+
+class CharacterEmbedding(TokenEmbedding):
+    """Convolution over the characters of a token, and highway layers (Kim et al. 2016): as wide as its features.
+
+    Its characters are the bytes of its text in UTF-8 between two marks. y_k = max_t tanh(W_k c_(t .. t + k) + b_k) for
+    each kernel, then y' = g relu(W y + b) + (1 - g) y with g = sigmoid(W_g y + b_g) for each layer.
+
+    Settings:
+        width: The width of a character's vector.
+        kernels: How many characters each kernel spans.
+        features: How many features each kernel has.
+        highway: How many highway layers, 0 or more.
+        max_length: How many bytes of a token count, the two marks included.
+
+    Raises BlockError where there are not as many kernels as features, or a kernel is longer than a word.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        width: Few = 15,
+        kernels: Sequence[Few] = (1, 2, 3, 4, 5, 6),
+        features: Sequence[Few] = (25, 50, 75, 100, 125, 150),
+        highway: NumLayers = 1,
+        max_length: MaxLength = 50,
+    ) -> None:
+        super().__init__()
+        self.map = CharacterCnn(vocabulary, width, kernels, features, highway, max_length)
+        self.num_embeddings, self.embedding_dim = vocabulary, self.map.out_features
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.map(ids)  # (B, T, features)
+
+
+EMBEDDINGS: dict[str, type[TokenEmbedding]] = {
+    "learned": Embedding,
+    "linear": LinearEmbedding,
+    "one_hot": OneHot,
+    "characters": CharacterEmbedding,
+}
+"""Every embedding by its word in a recipe."""
+
+
+def write_characters(model: EncoderDecoder, texts: Callable[[str], Sequence[str]]) -> None:
+    """Give all parts of a model that know words by their characters the texts of a side's tokens, by id."""
+    for side, part in sided_parts(model):
+        for module in part.modules():
+            if isinstance(module, CharacterTable):
+                module.write(texts(side))
+
+
+def sided_parts(model: EncoderDecoder) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the embeddings and the output with the side whose tokens they are of."""
+    yield from ((key, encoder.embedding) for key, encoder in model.readers().items())
+    yield "target", model.output
+    if model.embedding is not None:
+        yield "target", model.embedding
