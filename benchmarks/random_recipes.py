@@ -81,6 +81,8 @@ VALUES: Mapping[str, Sequence[Any]] = {
     "samples": (2, 4),
     "top_k": (1, 3),
     "top_p": (0.5, 1.0),
+    "min_p": (0.1, 1.0),
+    "repetition_penalty": (1.0, 1.3),
     # sections of the training
     "scale": (0.01, 1.0),
     "rate": (0.2, 1.0),

@@ -51,7 +51,8 @@ class Positions(Block):
             message = "`max_length` applies to `learned` positions only"
             raise NoEffect("max_length", message, fix="remove it, or write `kind: learned`")
         self.width, self.per_iteration = stream.width, per_iteration
-        self.table = nn.Embedding(max_length or 512, self.width) if kind == "learned" else None
+        self.max_positions = (max_length or 512) if kind == "learned" else None
+        self.table = nn.Embedding(self.max_positions, self.width) if self.max_positions else None
         self.out = stream
         if self.table is not None:
             nn.init.normal_(self.table.weight, std=0.1)

@@ -24,8 +24,10 @@ from composer.errors import RunError as RunError
 from composer.evaluation import evaluate as evaluate
 from composer.hub.pack import pack as pack
 from composer.hub.pull import pull as pull
+from composer.inference.generate import generate as generate
 from composer.inference.run import Run as Run
 from composer.inference.run import open_run as open_run
+from composer.inference.score import score as score
 from composer.recipe.own_blocks import block as block
 from composer.recipe.recipe import Recipe as Recipe
 from composer.recipe.recipe import load as load

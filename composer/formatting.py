@@ -112,9 +112,11 @@ class UnfailingStream:
             os.close(nowhere)
 
 
-def to_json(data: Any) -> str:
-    """Return data as JSON, NaN and infinities, which JSON lacks, as null, and CONTROL_CHARACTERS escaped."""
-    text = json.dumps(null_where_not_finite(data), ensure_ascii=False, indent=1)
+def to_json(data: Any, indent: int | None = 1) -> str:
+    """Return data as JSON, on one line without `indent`. CONTROL_CHARACTERS are escaped; NaN and infinities, which JSON
+    lacks, are null.
+    """
+    text = json.dumps(null_where_not_finite(data), ensure_ascii=False, indent=indent)
     return CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

@@ -365,6 +365,7 @@ class Block(nn.Module):
     state_kind: tuple[Any, ...] = ()
     loops: str = ""  # why a `recurrent` runs it position by position, if it does
     max_target_ratio: float = 0.0  # how many times as long as the source an answer may be, if it has to fit in here
+    max_positions: int | None = None  # how many positions of a sequence it can tell apart, if not all
     family: str = "other"  # the heading under which `seqcomposer blocks` lists it
     reads_stream: bool = True  # whether anything depends on the stream that arrives
 

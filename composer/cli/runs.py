@@ -1,8 +1,9 @@
-"""The commands `translate`, `evaluate`, `report`, `export`, `pack` and `pull`."""
+"""The commands `translate`, `generate`, `score`, `evaluate`, `report`, `export`, `pack` and `pull`."""
 
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,11 +14,14 @@ import typer
 from composer.cli import options
 from composer.cli.options import argument, complete_any, complete_run, option
 from composer.errors import RunError
+from composer.formatting import to_json
 from composer.hub.remotes import DEFAULT_MAX_GIB
 from composer.recipe.metrics import METRICS_BY_LENGTH, format_score, metric_of
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+BETWEEN_TEXTS = "---------------"
 
 commands = typer.Typer()
 command = partial(options.with_examples, commands)
@@ -54,6 +58,103 @@ def translate(
         from composer.inference.translate import translate as translate_text
     files = {"prefix": prefix, "source": source, "output": output}
     translate_text(folders, overrides, beam=beam, n_best=n_best, scores=scores, checkpoint=checkpoint, **files)
+
+
+@command(
+    "seqcomposer generate runs/shakespeare --prompt 'ROMEO:' --temperature 0.8 --top-k 200",
+    "seqcomposer generate runs/shakespeare --samples 5 --min-p 0.1 --seed 2 --json",
+    "seqcomposer generate runs/shakespeare --prompt 'To be' --prompt 'Not to be' --beam 4 --max-length 50",
+)
+def generate(
+    run: options.Run,
+    overrides: options.Overrides = None,
+    prompts: Annotated[list[str] | None, option("--prompt TEXT", "How a text begins; repeatable.")] = None,
+    samples: Annotated[int, option("--samples N", "Texts of each prompt.", min=1)] = 1,
+    temperature: Annotated[float | None, option("--temperature T", "Divide the logits by T.")] = None,
+    top_k: Annotated[int | None, option("--top-k K", "Draw among the K most probable tokens.")] = None,
+    top_p: Annotated[float | None, option("--top-p P", "Draw among the fewest tokens with probability P.")] = None,
+    min_p: Annotated[float | None, option("--min-p P", "Draw among tokens with P of the highest probability.")] = None,
+    repetition_penalty: Annotated[
+        float | None, option("--repetition-penalty R", "Divide logits of tokens that the text has already by R.")
+    ] = None,
+    seed: Annotated[int | None, option("--seed N", "Seed of what is drawn.")] = None,
+    beam: Annotated[int | None, option("--beam N", "Beam size, in place of drawing.", min=1)] = None,
+    max_length: Annotated[int | None, option("--max-length N", "Tokens after the prompt at most.")] = None,
+    checkpoint: options.Checkpoint = None,
+    as_json: Annotated[bool, option("--json", "Print one JSON object a text.")] = False,
+) -> None:
+    """Write text with a language model.
+
+    The text continues the prompt, or begins as the model likes. It is decoded as the recipe says; a setting of
+    sampling, or several samples, replaces that by sampling. On a terminal the words are shown as they come.
+    """
+    with options.show_loading():
+        from composer.inference.generate import generate as generate_texts
+    drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
+    more = {"repetition_penalty": repetition_penalty, "beam": beam, "max_length": max_length, "checkpoint": checkpoint}
+    beginnings, shown = prompts or [], list[int]()
+
+    def show(number: int, piece: str) -> None:
+        if number not in shown:
+            options.echo(f"\n{BETWEEN_TEXTS}\n" if shown else "", nl=False)
+            shown.append(number)
+        options.echo(piece, nl=False)
+
+    is_watched = sys.stdout.isatty() and not as_json
+    settings: dict[str, Any] = {**drawing, **more, "scores": True, "on_text": show if is_watched else None}
+    results = generate_texts(run, beginnings, overrides or (), samples=samples, **settings)
+    texts = [text for row in results for text in row] if samples > 1 else results
+    if is_watched:
+        options.echo("")
+    elif as_json:
+        for at, text in enumerate(texts):
+            row = {
+                "prompt": beginnings[at // samples] if beginnings else "",
+                "text": text.text,
+                "log_probability": text.score,
+            }
+            typer.echo(to_json({**row, "ended": text.ended}, indent=None))
+    else:
+        typer.echo(f"\n{BETWEEN_TEXTS}\n".join(text.text for text in texts))
+
+
+@command(
+    "seqcomposer score runs/shakespeare lines.txt",
+    "seqcomposer score runs/mine --source test.en --target test.de --json",
+    "printf 'a man sleeps\\tein Mann schläft\\n' | seqcomposer score runs/mine",
+    "seqcomposer score runs/shakespeare --minimal-pairs blimp/*.jsonl",
+)
+def score(
+    run: options.Run,
+    files: Annotated[
+        list[Path] | None, argument("FILE", "Lines of text, or pairs with tabs.  [default: stdin]")
+    ] = None,
+    sources: Annotated[list[Path] | None, option("--source F", "Sources; a file per encoder.")] = None,
+    target: Annotated[Path | None, option("--target F", "Their targets.")] = None,
+    minimal_pairs: Annotated[
+        bool, option("--minimal-pairs", "JSON lines with sentence_good and sentence_bad.")
+    ] = False,
+    checkpoint: options.Checkpoint = None,
+    as_json: Annotated[bool, option("--json", "Print one JSON object a line.")] = False,
+) -> None:
+    """Print how probable given lines are.
+
+    One row for each line: the log-probability in nats, the tokens (eos counts), the perplexity per token and the text,
+    with tabs between; then one of all lines. A line is a text of a language model, or a source, a tab and a target.
+    Minimal pairs, as BLiMP has them, give the share in which the good sentence is the more probable; ties are wrong.
+    """
+    with options.show_loading():
+        from composer.inference.run import open_run
+        from composer.inference.score import minimal_pairs as compare_pairs
+        from composer.inference.score import read_pairs, score_files
+    if minimal_pairs:
+        result = compare_pairs(open_run(run, checkpoint=checkpoint), read_pairs(files or ()))
+        print_minimal_pairs(result, as_json)
+        return
+    for row in score_files(run, files or (), sources or (), target, checkpoint):
+        text = row["text"] if "text" in row else f"all {row['lines']:,} lines"
+        figures = f"{row['log_probability']:.4f}\t{row['tokens']}\t{row['perplexity']:.4f}\t{text}"
+        options.echo(to_json(row, indent=None) if as_json else figures)
 
 
 @command(
@@ -214,6 +315,18 @@ def pull(
     pulled = pull_reference(ref, output, sha256, max_gib)
     options.echo(pulled.text(), err=True)
     options.echo(pulled.extends())
+
+
+def print_minimal_pairs(result: Mapping[str, Any], as_json: bool) -> None:
+    """Print the accuracy in minimal pairs, of all and of each paradigm."""
+    if as_json:
+        options.print_json(result)
+        return
+    table = options.make_table(["minimal pairs", "pairs", "accuracy"], right=2)
+    groups = [value for key, value in result.items() if key.startswith("by_")]
+    for name, share in [("all", result), *(row for group in groups for row in group.items())]:
+        table.add_row(name, f"{share['pairs']:,}", f"{share['accuracy']:.1%}")
+    options.table_console().print(table)
 
 
 def length_table(rows: Sequence[Mapping[str, Any]]) -> Table:

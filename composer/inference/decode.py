@@ -47,6 +47,7 @@ def decode_all(
     numbers: Sequence[int] | None = None,
     to_texts: decoders.ToTexts = decoders.join_ids,
     on_batch: Callable[[float], None] = lambda share: None,
+    on_token: Callable[[int], None] | None = None,
 ) -> list[list[decoders.Hypothesis]]:
     """Return the n best hypotheses of each sequence, best first. Decode in batches of similar length.
 
@@ -60,6 +61,7 @@ def decode_all(
         n_best: Hypotheses of each sequence.
         numbers: Each sequence's number, which the random numbers of sampling depend on.
         on_batch: Called after each batch with the share of the sequences that is decoded.
+        on_token: Called with each token of a single sequence as it comes; `greedy` and `sample` do.
         to_texts: From the ids of answers to their texts, which `mbr` compares; without it, ids as words.
 
     Raises:
@@ -83,7 +85,7 @@ def decode_all(
             begun = [prefixes[query.row] for query in part]
             sizes = decoders.length_constraint(part, begun, device)
             places_of = [numbers[query.row] for query in part]
-            search = decoders.Search(models, batch, begun, n_best, places_of, sizes, to_texts)
+            search = decoders.Search(models, batch, begun, n_best, places_of, sizes, to_texts, on_token=on_token)
             for at, answers in zip(places, decoder(search, **settings), strict=True):
                 results[at] = answers
             done += len(places)

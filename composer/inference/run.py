@@ -113,6 +113,12 @@ class Run:
         rows = [list(row) if scores else [translation.text for translation in row] for row in results]
         return rows if n_best > 1 else [row[0] for row in rows]
 
+    def generate(self, prompts: Sequence[str] = (), samples: int = 1, **settings: Any) -> list[Any]:
+        """Return what this language model writes after each prompt, or from its beginning: see `composer.generate`."""
+        from composer.inference.generate import generate
+
+        return generate(self, prompts, samples=samples, **settings)
+
     def batch(self, lines: Sequence[str], targets: Sequence[str] | None = None) -> Batch:
         """Return the ids of pairs as one padded batch on the model's device, with bos and eos, as training has it.
 
@@ -139,6 +145,15 @@ class Run:
         """Return the log-probabilities of given targets, token by token and summed; see `batch`."""
         encoded = encode_targets(self.recipe, self.tokenizers, lines, targets)
         return score_targets(self.model, encoded, self.tokenizers)
+
+    def minimal_pairs(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return in which share of pairs this language model prefers `sentence_good` to `sentence_bad`, as BLiMP does.
+
+        `accuracy` is of all `pairs`; `by_UID` and so on are of each paradigm. Ties are wrong. Raises RunError.
+        """
+        from composer.inference.score import minimal_pairs
+
+        return minimal_pairs(self, rows)
 
     def evaluate(self, split: str | None = None, data: str | Path | None = None) -> dict[str, Any]:
         """Return all scores on a split (default `test`), by the names under which they are logged: `test/loss` etc.

@@ -214,6 +214,12 @@ class EncoderDecoder(nn.Module):
         return self.output.out_features
 
     @property
+    def max_positions(self) -> int | None:
+        """Number of positions that the decoder can tell apart; None where there is no limit."""
+        blocks = (block for block in self.decoder.modules() if isinstance(block, Block))
+        return min((block.max_positions for block in blocks if block.max_positions is not None), default=None)
+
+    @property
     def device(self) -> torch.device:
         """Device of the parameters."""
         return next(self.parameters()).device

@@ -88,7 +88,7 @@ RULES: tuple[Rule, ...] = (
     Rule("evaluation.has_bleu", False, ".bleu_tokenizer", "BLEU is not among the metrics"),
     Rule("decoding.*.precision", "int8", ".compile", "a step in int8 is not compiled"),
     Rule("decoding.beam.only", 1, ".length_penalty", "a beam of one has nothing to rank"),
-    Rule("decoding.sample.top_k", 1, ".temperature .top_p .seed", "the most probable token is always taken"),
+    Rule("decoding.sample.top_k", 1, ".temperature .top_p .min_p .seed", "the most probable token is always taken"),
 )
 SAMPLE = "training.validation_sample"
 RULES += tuple(rule._replace(cause=f"{SAMPLE}.{rule.cause}") for rule in RULES if rule.cause.startswith("decoding."))

@@ -1015,6 +1015,9 @@ class Sample(Decoder, word="sample"):
     temperature: what the logits are divided by, above 0; the lower, the more probable the tokens; default 1.0.
     top_k: draw among this many most probable tokens only (Fan et al. 2018).
     top_p: draw among the fewest most probable tokens that have this much together (Holtzman et al. 2020).
+    min_p: draw among the tokens with at least this share of the highest probability (Nguyen et al. 2024).
+    repetition_penalty: what the logit of a token that the answer has already is divided by where it is positive,
+        and multiplied with where it is negative (Keskar et al. 2019, section 4.1); default 1.0.
     seed: where the random numbers start; default 1.
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
     precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
@@ -1028,6 +1031,8 @@ class Sample(Decoder, word="sample"):
     temperature: float | Var | Unset = field(default=UNSET, kw_only=False)
     top_k: int | Var | Unset | None = UNSET
     top_p: float | Var | Unset | None = UNSET
+    min_p: float | Var | Unset | None = UNSET
+    repetition_penalty: float | Var | Unset = UNSET
     seed: int | Var | Unset = UNSET
     no_repeat_ngram: int | Var | Unset | None = UNSET
     precision: Literal["float32", "bfloat16", "int8"] | Var | Unset = UNSET

@@ -335,7 +335,10 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
     if any(word in OWN for word in record["plug_ins"]):  # a command is a process without these blocks
         say(f"    composer.open_run({str(training.run_dir.path)!r})     # .translate(lines), .evaluate(), .report()")
         return
-    say(f"    seqcomposer translate {folder}     # a line in, a line out; --input F --output F for files")
+    if source_names(training.recipe):
+        say(f"    seqcomposer translate {folder}     # a line in, a line out; --input F --output F for files")
+    else:
+        say(f"    seqcomposer generate {folder}      # text as it comes; --prompt TEXT, --temperature T, --samples N")
     say(f"    seqcomposer report {folder}        # curves, translations, alignments: one page for the browser")
 
 

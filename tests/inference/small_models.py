@@ -81,7 +81,7 @@ class Written(nn.Module):
         self.table = table
         self.output, self.vocabulary, self.device = nn.Linear(1, vocabulary), vocabulary, torch.device("cpu")
         self.encoders = nn.ModuleDict()
-        self.max_target_ratio = 0.0
+        self.max_target_ratio, self.max_positions = 0.0, None
         self.steps = 0
 
     def encode(self, sources: Mapping[str, Tensor], target_mask: Tensor | None = None) -> dict[str, Any]:

@@ -205,7 +205,7 @@ def test_neither_order_nor_batch_changes_an_answer(how: dict[str, Any], monkeypa
         assert texts(answers(model, how, sources=SOURCES[::-1])) == texts(together)[::-1]
     searches: list[Search] = []
     monkeypatch.setattr(
-        decoding.decoders, "Search", lambda *arguments: searches.append(Search(*arguments)) or searches[-1]
+        decoding.decoders, "Search", lambda *fields, **more: searches.append(Search(*fields, **more)) or searches[-1]
     )
     monkeypatch.setattr(decoding, "MAX_TOKENS", 24)
     assert texts(answers(model, how)) == texts(together)

@@ -173,7 +173,12 @@ DEAD = [
     ),
     *(
         Dead(f"decoding.sample.{name}", values, "decoding={sample: {top_k: 1}}", "decoding=sample")
-        for name, values in {"temperature": [0.1, 9.0], "top_p": [0.1, 1.0], "seed": [1, 2]}.items()
+        for name, values in {
+            "temperature": [0.1, 9.0],
+            "top_p": [0.1, 1.0],
+            "min_p": [0.1, 1.0],
+            "seed": [1, 2],
+        }.items()
     ),
     Dead(
         "training.scheduled_sampling",

@@ -63,6 +63,8 @@ class Search(NamedTuple):
     sizes: LengthConstraint | None = None  # of models that make room for their answer
     to_texts: ToTexts = join_ids
     no_repeat_ngram: int | None = None  # length of n-grams that an answer has once at most
+    on_token: Callable[[int], None] | None = None  # given each token of the first row, greedy or sampled, as it comes
+    keeps_history: bool = False  # whether the tokens so far and the logits are part of the decoder's state
     steps: Sequence[Step] = ()  # of one token, of each model
 
     @property
@@ -85,6 +87,9 @@ class Search(NamedTuple):
         if self.sources:
             source = torch.stack([(ids != PAD).flatten(1).sum(1) for ids in self.sources.values()]).amax(0).tolist()
         limits = torch.tensor([token_limit(length, max_length, max_ratio) for length in source], device=self.device)
+        positions = [model.max_positions for model in self.models if model.max_positions is not None]
+        if positions and not self.sources:  # each token but the last is read, after bos and the prefix
+            limits = torch.minimum(limits, (min(positions) - self.prefix_lengths()).clamp(min=1))
         return limits if self.sizes is None else torch.minimum(limits, self.sizes.left)
 
     def is_check_due(self, step: int) -> bool:
@@ -109,7 +114,8 @@ class DecoderState(NamedTuple):
     memories: Sequence[Mapping[str, Output]]  # of R rows
     unchanged: Unchanged
     length: int = 0  # tokens after the forced prefix
-    history: Tensor | None = None  # (R, t) the tokens so far, padded on the left; where n-grams may not repeat
+    history: Tensor | None = None  # (R, t) the tokens so far, padded on the left; where repetitions matter
+    logits: Tensor | None = None  # (R, V - EOS) of the next token; where repetitions are penalised
 
     def reorder(self, rows: Tensor) -> DecoderState:
         """Reorder the states: row i becomes a copy of row `rows[i]` of the same sequence."""
@@ -123,8 +129,8 @@ class DecoderState(NamedTuple):
         memories = [LazyRows(origin, sequences) for origin in self.origins]
         pairs = zip(state_leaves(self.states), state_leaves(states), strict=True)
         unchanged = {id(new): new for old, new in pairs if id(old) in self.unchanged}
-        history = None if self.history is None else self.history[rows]
-        return DecoderState(states, self.origins, sequences, memories, unchanged, self.length, history)
+        history, logits = (None if it is None else it[rows] for it in (self.history, self.logits))
+        return DecoderState(states, self.origins, sequences, memories, unchanged, self.length, history, logits)
 
 
 def prefill(search: Search) -> tuple[Tensor, DecoderState, Tensor]:
@@ -144,9 +150,10 @@ def prefill(search: Search) -> tuple[Tensor, DecoderState, Tensor]:
     prefix_log_p = (logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0] * (ids[:, 1:] != PAD)).sum(1)
     last = logits[torch.arange(batch, device=search.device), search.prefix_lengths()]  # (B, V)
     position = position._replace(unchanged={id(leaf): leaf for leaf in state_leaves(position.states)})
-    if search.no_repeat_ngram:
+    if search.no_repeat_ngram or search.keeps_history:
         padded = [[*[PAD] * (longest - len(prefix)), *prefix] for prefix in search.prefixes]
         position = position._replace(history=torch.tensor(padded, dtype=torch.long, device=search.device))  # (B, P)
+    position = position._replace(logits=last[:, EOS:] if search.keeps_history else None)
     return token_log_probs(search, last, position), position, prefix_log_p
 
 
@@ -155,6 +162,7 @@ def advance(search: Search, tokens: Tensor, position: DecoderState) -> tuple[Ten
     history = None if position.history is None else torch.cat((position.history, tokens[:, None]), 1)
     position = position._replace(length=position.length + 1, history=history)
     logits, position = run_step(search.steps, tokens[:, None], position)
+    position = position._replace(logits=logits[:, -1, EOS:] if search.keeps_history else None)
     return token_log_probs(search, logits[:, -1], position), position
 
 

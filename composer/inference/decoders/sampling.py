@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple
@@ -15,6 +16,7 @@ from composer.errors import RunError
 from composer.inference.decoders import (
     COMPACT_BELOW,
     Compile,
+    DecoderState,
     DecodingPrecision,
     Hypothesis,
     MaxLength,
@@ -33,9 +35,11 @@ from composer.recipe.metrics import METRICS
 Temperature = Annotated[Positive, "what the logits are divided by, above 0; the lower, the more probable the tokens"]
 TOP_P = "draw among the fewest most probable tokens that have this much together (Holtzman et al. 2020)"
 TopP = Annotated[PositiveProportion | None, TOP_P]
+MIN_P = "draw among the tokens with at least this share of the highest probability (Nguyen et al. 2024)"
+MinP = Annotated[PositiveProportion | None, MIN_P]
 Seed = Annotated[int, Bounds(minimum=0, maximum=2**31 - 1), "where the random numbers start"]
-Choose = Callable[[Tensor, int, Tensor], Tensor]
-"""log p of the tokens (R, V), how many have been chosen, each row's place among all (R,) -> columns of log p (R,)."""
+Choose = Callable[[Tensor, DecoderState, Tensor], Tensor]
+"""log p of the tokens (R, V), the state behind it, each row's place among all (R,) -> columns of log p (R,)."""
 
 
 @decoder(one_answer=True)
@@ -60,6 +64,8 @@ def sample(
     temperature: Temperature = 1.0,
     top_k: Count | None = None,
     top_p: TopP = None,
+    min_p: MinP = None,
+    repetition_penalty: Annotated[float, Bounds(minimum=1.0)] = 1.0,
     seed: Seed = 1,
     no_repeat_ngram: NoRepeatNgram = None,
     precision: DecodingPrecision = "float32",
@@ -71,13 +77,17 @@ def sample(
 
     Settings:
         top_k: draw among this many most probable tokens only (Fan et al. 2018)
+        repetition_penalty: what the logit of a token that the answer has already is divided by where it is positive,
+            and multiplied with where it is negative (Keskar et al. 2019, section 4.1)
     """
+    search = search._replace(keeps_history=repetition_penalty > 1.0)
     search, limits = search.using(precision, compile, no_repeat_ngram), search.limits(max_length, max_ratio)
     uniforms = uniform_draws(search, seed, int(limits.max()))  # (B N, L)
 
-    def choose(log_p: Tensor, step: int, places: Tensor) -> Tensor:
-        values = (log_p - log_p.amax(-1, keepdim=True)) / temperature  # (R, V)
-        return sample_from_cdf(filter_top_k_top_p(values, top_k, top_p), uniforms[places, step])
+    def choose(log_p: Tensor, position: DecoderState, places: Tensor) -> Tensor:
+        scores = penalise_repetitions(log_p, position, repetition_penalty) if repetition_penalty > 1.0 else log_p
+        values = (scores - scores.amax(-1, keepdim=True)) / temperature  # (R, V)
+        return sample_from_cdf(truncate(values, top_k, top_p, min_p), uniforms[places, position.length])
 
     finished = decode_single(search, choose, limits, search.n_best)
     return [
@@ -117,8 +127,10 @@ def decode_single(search: Search, choose: Choose, limits: Tensor, copies: int) -
     state = Hypotheses(places, limits[position.sequences], empty, none, score, none.bool())
     finished: dict[int, Hypothesis] = {}
     for step in range(int(limits.max())):
-        chosen = choose(log_p, step, state.place)  # (R,)
+        chosen = choose(log_p, position, state.place)  # (R,)
         state = state.extended(chosen + EOS, log_p.gather(1, chosen[:, None])[:, 0])
+        if search.on_token:
+            search.on_token(int(chosen[0]) + EOS)
         if search.is_check_due(step + 1):
             alive = (~state.done).nonzero()[:, 0]  # rows of the new R
             if len(alive) == 0:
@@ -162,8 +174,20 @@ def sample_from_cdf(values: Tensor, uniforms: Tensor) -> Tensor:
     return torch.searchsorted(sums, below[:, None], right=True)[:, 0].clamp(max=values.shape[1] - 1)
 
 
-def filter_top_k_top_p(values: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
-    """Set the scores of tokens outside top-k and top-p to -inf. (R, V) -> (R, V)"""
+def penalise_repetitions(log_p: Tensor, position: DecoderState, penalty: float) -> Tensor:
+    """Return the logits in which tokens of the history are less probable; impossible ones stay it. -> (R, V)"""
+    assert position.logits is not None
+    assert position.history is not None
+    seen = torch.zeros_like(log_p, dtype=torch.bool)  # (R, V)
+    columns = (position.history - EOS).clamp(min=0)  # (R, t) padding is eos, of which no history has any
+    seen = seen.scatter(1, columns, True) & (torch.arange(log_p.shape[1], device=log_p.device) > 0)
+    logits = position.logits
+    penalised = torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
+    return penalised.masked_fill(log_p.isneginf(), -torch.inf)
+
+
+def truncate(values: Tensor, top_k: int | None, top_p: float | None, min_p: float | None) -> Tensor:
+    """Set the scores of tokens outside top-k, top-p and min-p to -inf. (R, V), their maximum 0 -> (R, V)"""
     if top_k is not None and top_k < values.shape[1]:
         values = values.masked_fill(values < values.topk(top_k).values[:, -1:], -torch.inf)
     if top_p is not None and top_p < 1.0:
@@ -171,7 +195,7 @@ def filter_top_k_top_p(values: Tensor, top_k: int | None, top_p: float | None) -
         probabilities = ordered.softmax(-1)  # (R, V)
         outside = probabilities.cumsum(-1) - probabilities >= top_p  # the first token that reaches it is inside
         values = values.masked_fill(outside.scatter(1, tokens, outside), -torch.inf)
-    return values
+    return values if min_p is None else values.masked_fill(values < math.log(min_p), -torch.inf)
 
 
 @decoder(hypotheses=lambda models, settings: settings["samples"])

@@ -1,0 +1,160 @@
+"""`generate`: texts that a language model writes, from their beginning or from a prompt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from composer.data.encoding import MAX_TOKENS
+from composer.data.sources import TARGET, source_names
+from composer.data.tokenizer import Tokenizers
+from composer.errors import RunError
+from composer.inference.decode import Decoding, decode_all
+from composer.inference.decoders.sampling import sample
+from composer.inference.run import Run, Translation, decoding_settings, oom_as_run_failed, open_run
+from composer.model.encoder_decoder import UNK
+from composer.recipe.recipe import Recipe, load_text
+
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"
+"""How bytes decode that are the beginning of a character."""
+
+
+def generate(
+    run: Run | str | Path,
+    prompts: Sequence[str] = (),
+    overrides: Sequence[str] = (),
+    *,
+    samples: int = 1,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float | None = None,
+    seed: int | None = None,
+    beam: int | None = None,
+    max_length: int | None = None,
+    scores: bool = False,
+    checkpoint: str | int | None = None,
+    on_text: Callable[[int, str], None] | None = None,
+) -> list[Any]:
+    """Return the text that a language model writes after each prompt, with the prompt; without any, from its beginning.
+
+    It decodes as its recipe does, or samples where one of the settings of `sample` is given, or several samples are.
+
+    Args:
+        run: A run or its folder.
+        prompts: How the texts begin.
+        overrides: `decoding...=value`, for a run that is a folder.
+        samples: Texts of each prompt, which then has a list of them.
+        temperature, top_k, top_p, min_p, repetition_penalty, seed: Settings of `sample`.
+        beam: The size of a beam, in place of sampling.
+        max_length: Tokens after the prompt at most.
+        scores: Whether to return `Translation`s in place of texts.
+        checkpoint: `last`, `best` or a step, in place of the final weights.
+        on_text: Called with the number of a text and what is new of it, as it is written; one text follows the other.
+
+    Raises RunError, also for a model with an encoder, and RecipeError for a setting that is not possible.
+    """
+    opened = open_run(run, [overrides] if isinstance(overrides, str) else overrides, checkpoint)
+    if isinstance(prompts, str):
+        raise TypeError("prompts are a list of texts: write `[prompt]`")
+    if samples < 1:
+        raise RunError.of(f"there are no {samples} samples", "write `samples=1` or more")
+    sampling: dict[str, Any] = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "seed": seed,
+    }
+    sampling = {name: value for name, value in sampling.items() if value is not None}
+    decoding = generation_settings(opened.recipe, sampling, samples, beam, max_length)
+    begun = [ids for ids in encode_prompts(opened, prompts) for _ in range(samples)]
+    texts = [text if scores else text.text for text in write_texts(opened, begun, decoding, on_text)]
+    return texts if samples == 1 else [texts[at : at + samples] for at in range(0, len(texts), samples)]
+
+
+def generation_settings(
+    recipe: Recipe, sampling: dict[str, Any], samples: int = 1, beam: int | None = None, max_length: int | None = None
+) -> Decoding:
+    """Return how a recipe decodes with these settings of `sample`, a beam, or several samples."""
+    if beam is not None and (sampling or samples > 1):
+        name = next(iter(sampling), "samples").replace("_", "-")
+        message = f"`--{name}` is a setting of sampling, and a beam search draws nothing"
+        raise RunError.of(message, f"remove `--beam`, or `--{name}`")
+    ((name, settings),) = decoding_settings(recipe, beam).items()
+    if sampling or samples > 1:
+        settings = {key: value for key, value in settings.items() if key in sample.defaults} | sampling
+        name = sample.name
+    if max_length is not None:
+        settings = {**settings, "max_length": max_length}
+    # the recipe's own checks say which values are possible
+    return load_text(recipe.dump(), overrides=[f"decoding={json.dumps({name: settings})}"]).decoding
+
+
+def encode_prompts(run: Run, prompts: Sequence[str]) -> list[list[int]]:
+    """Return the ids of each prompt; without any, one that is empty. Raises RunError."""
+    if source_names(run.recipe):
+        fix = f"use `seqcomposer translate {run.run_dir.path}`"
+        raise RunError.of("this model has an encoder: it answers a source", fix, str(run.run_dir.path))
+    most = (run.model.max_positions or MAX_TOKENS) - 1
+    rows = run.tokenizers.encode(TARGET, prompts)
+    for prompt, ids in zip(prompts, rows, strict=True):
+        if not ids:
+            raise RunError.of(f"the prompt `{prompt}` is empty", "leave it out: a text then begins as the model likes")
+        if len(ids) > most:
+            message = f"the prompt `{prompt[:30]}...` has {len(ids):,} tokens, and this model reads {most:,} at most"
+            raise RunError.of(message, "give it the end of the prompt alone")
+    return rows if prompts else [[]]
+
+
+def write_texts(
+    run: Run, begun: Sequence[list[int]], decoding: Decoding, on_text: Callable[[int, str], None] | None = None
+) -> list[Translation]:
+    """Return the texts that begin with these ids: all side by side, or one after the other if somebody watches.
+
+    The numbers that sampling draws depend on a text's place alone.
+    """
+    decode = partial(decode_all, [run.model], {}, decoding, to_texts=partial(run.tokenizers.decode, TARGET))
+    with oom_as_run_failed({TARGET: begun}):
+        if on_text is None:
+            results = decode(begun, numbers=range(len(begun)))
+        else:
+            results = []
+            for number, ids in enumerate(begun):
+                stream = TextStream(run.tokenizers, partial(on_text, number))
+                stream.add(*ids)
+                results += decode([ids], numbers=[number], on_token=stream.add)
+                stream.end(results[-1][0].ids)
+    best = [row[0] for row in results]
+    texts = run.tokenizers.decode(TARGET, [hypothesis.ids for hypothesis in best])
+    return [Translation(text, one.score, one.ended) for text, one in zip(texts, best, strict=True)]
+
+
+class TextStream:
+    """The text of ids that come one after the other, in pieces; a character of several bytes comes as a whole.
+
+    Each piece is decoded behind the one before, since the space before a word depends on that.
+    """
+
+    def __init__(self, tokenizers: Tokenizers, write: Callable[[str], None]) -> None:
+        self.tokenizers, self.write = tokenizers, write
+        self.ids: list[int] = []
+        self.first = self.written = 0  # where the last piece began, and where it ended
+
+    def add(self, *ids: int, is_last: bool = False) -> None:
+        """Write what is new of the text with these ids."""
+        self.ids += [token for token in ids if token >= UNK]
+        pieces = [self.ids[self.first : self.written], self.ids[self.first :]]
+        before, after = self.tokenizers.decode(TARGET, pieces)
+        if len(after) > len(before) and (is_last or not after.endswith(UNFINISHED)):
+            self.write(after[len(before) :])
+            self.first, self.written = self.written, len(self.ids)
+
+    def end(self, ids: Sequence[int]) -> None:
+        """Write the rest of a text with all these ids; a search that is not greedy gives none before its end."""
+        self.add(*ids[len(self.ids) :], is_last=True)

@@ -1,0 +1,154 @@
+"""`score`: how probable given lines are to a model, and which of two sentences it prefers."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from composer.data.encoding import MAX_TOKENS
+from composer.data.sources import TARGET, source_names
+from composer.errors import DataError, Fault, RunError
+from composer.inference.lines import Score, split_columns
+from composer.inference.run import Run, open_run, write_note
+from composer.inference.translate import (
+    BATCH_LINES,
+    decode_utf8,
+    line_count_error,
+    open_input,
+    read_chunks,
+    read_prefixes,
+)
+
+STDIN: Sequence[Path | None] = (None,)
+GOOD, BAD = "sentence_good", "sentence_bad"
+PARADIGMS = ("field", "linguistics_term", "UID")
+"""What BLiMP says of a pair besides its sentences (Warstadt et al. 2020)."""
+TIE = 1e-6
+"""Relative difference up to which two log-probabilities are the same: sums of float32 are as inexact."""
+
+
+def score(
+    run: Run | str | Path,
+    lines: Sequence[str],
+    targets: Sequence[str] | None = None,
+    checkpoint: str | int | None = None,
+) -> list[Score]:
+    """Return the log-probabilities of lines, of a language model, or of the targets of lines: see `Run.score`.
+
+    Raises RunError and DataError.
+    """
+    return open_run(run, checkpoint=checkpoint).score(lines, targets)
+
+
+def score_files(
+    run: Run | str | Path,
+    files: Sequence[Path] = (),
+    sources: Sequence[Path] = (),
+    target: Path | None = None,
+    checkpoint: str | int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each line of files, or of stdin, and at the end one of all lines.
+
+    A line is a text of a language model, or a source, a tab and its target; `sources` and `target` have each side in a
+    file of its own. Raises RunError and DataError; what is before a line at fault has been scored.
+    """
+    opened = open_run(run, checkpoint=checkpoint)
+    sides = source_names(opened.recipe)
+    if (target or sources) and (files or target is None or len(sources) != len(sides)):
+        needed = f"a `--source` for each encoder, {', '.join(sides)}, and " if sides else "no `--source`, and "
+        message = f"texts in files of their own are {needed}a `--target`"
+        raise RunError.of(message, "write, for example, `--source news.en --target news.de`, and no other file")
+    groups = [[*sources, target]] if target else [[file] for file in files or STDIN]
+    longest = max(MAX_TOKENS, opened.recipe.dataset.get("max_length") or 0)
+    lines, tokens, total = 0, 0, 0.0
+    for place, columns in (row for group in groups for row in read_rows(group, [*sides, TARGET])):
+        targets, own = columns[-1], ["\t".join(row) for row in zip(*columns[:-1], strict=True)]
+        for text, result in zip(targets, opened.score(own, targets) if sides else opened.score(targets), strict=True):
+            lines, tokens, total = lines + 1, tokens + len(result.tokens), total + result.total
+            if len(result.tokens) > longest:
+                write_note(f"{place}: only the first {longest:,} tokens of `{text[:30]}...` are scored")
+            yield {**summarise(result.total, len(result.tokens)), "text": text}
+    yield {**summarise(total, tokens), "lines": lines}
+
+
+def summarise(total: float, tokens: int) -> dict[str, float]:
+    """Return what is printed of some tokens with the total of their log-probabilities."""
+    perplexity = math.exp(min(-total / max(1, tokens), 700.0))  # exp(710) is no float any more
+    return {"log_probability": total, "tokens": tokens, "perplexity": perplexity}
+
+
+def read_rows(group: Sequence[Path | None], sides: Sequence[str]) -> Iterator[tuple[str, list[list[str]]]]:
+    """Yield the columns of some lines at a time, with their file: of one file with tabs, or of one for each side.
+
+    None is stdin, whose lines are taken as they come. Raises RunError and DataError.
+    """
+    names = [str(file or "<stdin>") for file in group]
+    with ExitStack() as files:
+        first, *others = [files.enter_context(open_input(file)) if file else sys.stdin.buffer for file in group]
+        count = 0
+        for chunk in read_chunks(first, BATCH_LINES):
+            texts, fault = decode_utf8(chunk, names[0], count)
+            columns = [
+                texts,
+                *(read_prefixes(other, name, len(texts), count) for other, name in zip(others, names[1:], strict=True)),
+            ]
+            if not others:
+                rows = [split_columns(line, sides, count + at, names[0]) for at, line in enumerate(texts, start=1)]
+                columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in sides]
+            yield names[0], columns
+            if fault:
+                raise DataError([fault])
+            count += len(chunk)
+        for other, name in zip(others, names[1:], strict=True):
+            if other.readline():
+                raise line_count_error(name, f"this file has more lines than the {count:,} of {names[0]}", count + 1)
+
+
+def minimal_pairs(run: Run, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return in how many pairs of sentences the good one is the more probable: `accuracy`, and by each paradigm.
+
+    A row has `sentence_good` and `sentence_bad`, as of BLiMP, and perhaps its `field`, `linguistics_term` and `UID`.
+    Two that are equally probable, such as those that differ in unknown words alone, count as wrong. Raises RunError.
+    """
+    if source_names(run.recipe):
+        raise RunError.of("minimal pairs are for language models, and this model has an encoder", "score translations")
+    texts = list(dict.fromkeys(row[key] for row in rows for key in (GOOD, BAD)))
+    ids = [tuple(row) for row in run.tokenizers.encode(TARGET, texts)]
+    known = dict(zip(ids, texts, strict=True))  # what has the same ids has the same score, to the last bit
+    totals = dict(zip(known, (result.total for result in run.score([*known.values()])), strict=True))
+    of_text = {text: totals[row] for text, row in zip(texts, ids, strict=True)}
+    counts: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    for row in rows:
+        good, bad = of_text[row[GOOD]], of_text[row[BAD]]
+        is_right = good > bad and not math.isclose(good, bad, rel_tol=TIE)
+        for key in ("", *(key for key in PARADIGMS if key in row)):
+            counts[key, str(row[key]) if key else ""].append(is_right)
+    shares = {key: {"pairs": len(of), "accuracy": sum(of) / len(of)} for key, of in counts.items()}
+    names = [key for key in PARADIGMS if any(of == key for of, _ in shares)]
+    by_name = {f"by_{name}": {value: share for (of, value), share in shares.items() if of == name} for name in names}
+    return {**shares.get(("", ""), {"pairs": 0, "accuracy": math.nan}), **by_name}
+
+
+def read_pairs(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """Return the pairs of files of JSON lines, or of stdin. Raises DataError with every line that is none."""
+    pairs: list[dict[str, Any]] = []
+    faults: list[Fault] = []
+    for group in [[file] for file in files or STDIN]:
+        lines = [(name, line) for name, (chunk,) in read_rows(group, [TARGET]) for line in chunk]
+        for number, (name, line) in enumerate(lines, start=1):
+            try:
+                row = json.loads(line)
+                pairs.append({**row, GOOD: str(row[GOOD]), BAD: str(row[BAD])})
+            except (ValueError, KeyError, TypeError):
+                message = f"this line is no JSON object with `{GOOD}` and `{BAD}`"
+                fix = f'write `{{"{GOOD}": "...", "{BAD}": "..."}}`, as BLiMP has it'
+                faults.append(Fault(name, number, 1, "pair", "", message, fix, line[:200]))
+    if faults:
+        raise DataError(faults)
+    return pairs
