@@ -20,6 +20,11 @@ NumLayers = Annotated[int, Bounds(minimum=0, maximum=100)]
 """How many layers, or none."""
 
 
+def has_numbers(tensor: Tensor) -> bool:
+    """Return whether a tensor is no stand-in for one, on the meta device or a fake one of a compiler's."""
+    return type(tensor) is Tensor and not tensor.is_meta
+
+
 class CharacterTable(nn.Module):
     """Bytes of each token's text in UTF-8 between a begin and an end mark: a buffer (V, L), saved with the weights.
 
@@ -31,7 +36,7 @@ class CharacterTable(nn.Module):
     def __init__(self, vocabulary: int, max_length: int) -> None:
         super().__init__()
         self.register_buffer("characters", torch.empty(vocabulary, max_length, dtype=torch.uint8))
-        if not self.characters.is_meta:
+        if has_numbers(self.characters):
             self.write(list(map(str, range(vocabulary))))
 
     def write(self, texts: Sequence[str]) -> None:
@@ -82,7 +87,7 @@ class CharacterCnn(CharacterTable):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the vector of each token, (...,) -> (..., features). On a CPU, that of each word is computed once."""
-        if ids.device.type != "cpu" or torch.compiler.is_compiling():
+        if ids.device.type != "cpu" or not has_numbers(ids) or torch.compiler.is_compiling():
             return self.vectors(self.characters[ids.flatten()]).view(*ids.shape, -1)
         distinct, place = ids.unique(return_inverse=True)
         characters = self.characters[distinct]

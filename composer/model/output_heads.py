@@ -5,17 +5,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import BlockError, Bounds, Count
+from blocks.core.contract import BlockError, Bounds, Count, Few, NonNegativeInt
+from composer.model.characters import CharacterCnn, MaxLength, NumLayers
 from composer.model.encoder_decoder import EOS, NEVER, NUM_SPECIAL, OutputHead
 
 Divisor = Annotated[float, Bounds(minimum=1.0)]
 """What the width of each cluster is divided by."""
+ROWS_AT_ONCE = 1024
+"""Words whose characters are convolved at once where no gradient is needed: few enough not to fill the memory."""
 
 
 class LinearOutput(nn.Linear, OutputHead):
@@ -100,8 +103,11 @@ class AdaptiveOutput(OutputHead):
         return log_p.view(*y.shape[:-1], -1)
 
     def cost(self, y: Tensor, target: Tensor) -> Tensor:
-        log_p: Tensor = self.softmax(y.flatten(0, -2), target.flatten()).output  # (B T,)
-        return -log_p.view_as(target)
+        rows = y.flatten(0, -2)
+        log_p: Tensor = self.softmax(rows, target.flatten()).output  # (B T,)
+        # several processes wait for the gradient of every parameter, of a cluster without a target here too
+        unread = torch.stack([tail(rows[:1]).sum() for tail in self.softmax.tail]).sum() * 0.0
+        return unread - log_p.view_as(target)
 
 
 class SampledOutput(LinearOutput):
@@ -131,6 +137,82 @@ class SampledOutput(LinearOutput):
         logits = F.linear(y, self.weight[samples], self.bias[samples])  # (B, T, S)
         true = (y * self.weight[target]).sum(-1) + self.bias[target]  # (B, T)
         return sampled_cost(logits, true, samples, target, tau, self.out_features)
+
+
+class CnnOutput(OutputHead):
+    """Scalar products with vectors made of each word's characters (CNN softmax: Jozefowicz et al. 2016, section 3.2).
+
+    l_w = y . (P f(w) + M c_w), with f the convolution and highway layers of the embedding `characters`, P and M linear
+    and c_w a short vector learned for each word: what its characters do not tell. With `samples` it trains on few of
+    the words, as `sampled` does; else each step makes the vectors of all.
+
+    Settings:
+        width: The width of a character's vector.
+        kernels: How many characters each kernel spans.
+        features: How many features each kernel has.
+        highway: How many highway layers, 0 or more.
+        max_length: How many bytes of a token count, the two marks included.
+        correction: The width of c_w; 0 for none.
+        samples: How many tokens are drawn for a batch; all without it.
+
+    Raises BlockError as `characters` and `sampled` do.
+    """
+
+    def __init__(
+        self,
+        out_width: int,
+        vocabulary: int,
+        *,
+        width: Few = 15,
+        kernels: Sequence[Few] = (1, 2, 3, 4, 5, 6),
+        features: Sequence[Few] = (25, 50, 75, 100, 125, 150),
+        highway: NumLayers = 1,
+        max_length: MaxLength = 50,
+        correction: NonNegativeInt = 128,
+        samples: Count | None = None,
+    ) -> None:
+        super().__init__()
+        if samples is not None:
+            check_samples(samples, vocabulary)
+        self.in_features, self.out_features, self.samples = out_width, vocabulary, samples
+        self.trains_on_cost = self.draws_samples = samples is not None
+        self.characters = CharacterCnn(vocabulary, width, kernels, features, highway, max_length)
+        self.map = nn.Linear(self.characters.out_features, out_width, bias=False)
+        self.correction = nn.Embedding(vocabulary, correction) if correction else None
+        self.mix = nn.Linear(correction, out_width, bias=False) if correction else None
+        if self.correction is not None:
+            nn.init.zeros_(self.correction.weight)
+        self.memo: tuple[Any, Tensor] | None = None
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Return the vectors with which the products of these words are. (N,) -> (N, D)"""
+        rows: Tensor = self.map(self.characters(ids))
+        return rows if self.correction is None or self.mix is None else rows + self.mix(self.correction(ids))
+
+    def all_rows(self) -> Tensor:
+        """Return those of all words, (V, D); without gradients, once for as long as the weights stay what they are."""
+        ids = torch.arange(self.out_features, device=self.map.weight.device)
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return self.rows(ids)
+        tensors = [(id(tensor), tensor._version, tensor.dtype) for tensor in (*self.parameters(), *self.buffers())]
+        key = ids.device, torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda"), tensors
+        if self.memo is None or self.memo[0] != key:
+            self.memo = key, torch.cat([self.rows(some) for some in ids.split(ROWS_AT_ONCE)])
+        return self.memo[1]
+
+    def train(self, mode: bool = True) -> CnnOutput:
+        self.memo = None
+        return super().train(mode)
+
+    def forward(self, y: Tensor) -> Tensor:
+        return F.linear(y, self.all_rows().to(y.dtype))  # (B, T, V)
+
+    def cost(self, y: Tensor, target: Tensor) -> Tensor:
+        assert self.samples is not None
+        samples, tau = sample_ids(self.samples, self.out_features, y.device)
+        rows = self.rows(torch.cat((samples, target.flatten())))  # (S + B T, D)
+        true = (y * rows[len(samples) :].view_as(y)).sum(-1)  # (B, T)
+        return sampled_cost(F.linear(y, rows[: len(samples)]), true, samples, target, tau, self.out_features)
 
 
 def check_samples(samples: int, vocabulary: int) -> None:
@@ -177,5 +259,6 @@ OUTPUTS: dict[str, Callable[..., OutputHead]] = {
     "identity": IdentityOutput,
     "adaptive": AdaptiveOutput,
     "sampled": SampledOutput,
+    "cnn": CnnOutput,
 }
 """Every output head by its word in a recipe."""

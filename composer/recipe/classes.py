@@ -75,7 +75,7 @@ AnyTask = Task | Literal["associative_recall", "bigram_flip", "binary_addition",
 AnyTokenizer = Tokenizer | Literal["bits", "bpe", "char", "integers", "unigram", "word"] | Var | Mapping[str, Any]
 AnyInitialization = Initialization | Literal["default", "orthogonal", "uniform_scaling"] | Var | Mapping[str, Any]
 AnyEmbedding = Embedding | Literal["characters", "learned", "linear", "one_hot"] | Var | Mapping[str, Any]
-AnyOutputHead = OutputHead | Literal["identity", "linear", "sigmoid"] | Var | Mapping[str, Any]
+AnyOutputHead = OutputHead | Literal["cnn", "identity", "linear", "sigmoid"] | Var | Mapping[str, Any]
 Stack = Sequence[AnyBlock]
 """Blocks, the first one first."""
 
@@ -1719,6 +1719,27 @@ class AdaptiveOutputHead(OutputHead, word="adaptive"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class CnnOutputHead(OutputHead, word="cnn"):
+    """Scalar products with vectors made of each word's characters (CNN softmax: Jozefowicz et al. 2016, section 3.2).
+
+    width: The width of a character's vector; default 15.
+    kernels: How many characters each kernel spans; default [1, 2, 3, 4, 5, 6].
+    features: How many features each kernel has; default [25, 50, 75, 100, 125, 150].
+    highway: How many highway layers, 0 or more; default 1.
+    max_length: How many bytes of a token count, the two marks included; default 50.
+    correction: The width of c_w; 0 for none; default 128.
+    samples: How many tokens are drawn for a batch; all without it.
+    """
+    width: int | Var | Unset = field(default=UNSET, kw_only=False)
+    kernels: Sequence[int | Var] | Var | Unset = UNSET
+    features: Sequence[int | Var] | Var | Unset = UNSET
+    highway: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    correction: int | Var | Unset = UNSET
+    samples: int | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class IdentityOutputHead(OutputHead, word="identity"):
     """The decoder's last output as it is: a logit for each token but the special ones, which are impossible."""
 
@@ -2622,17 +2643,17 @@ __all__ = [
     "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW", "AdaptiveOutputHead", "Add",
     "AddDefaults", "Asgd", "AssociativeRecallTask", "BPETokenizer", "BabiData", "Beam", "BigramFlipTask",
     "BinaryAdditionTask", "BinaryMultiplicationTask", "BitsTokenizer", "Block", "Cgru", "CgruDefaults", "CharTokenizer",
-    "CharactersEmbedding", "Concat", "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask",
-    "CosineSchedule", "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Curriculum", "Data", "Decoder",
-    "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
-    "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding",
-    "EpochDecaySchedule", "Evaluation", "FeedForward", "FeedForwardDefaults", "Flatten", "GradientNoise", "Greedy",
-    "Grid", "GridDefaults", "Highway", "HubData", "Identity", "IdentityOutputHead", "IncrementTask", "Initialization",
-    "IntegersTokenizer", "InverseSqrtSchedule", "LearnedEmbedding", "Linear", "LinearDefaults", "LinearEmbedding",
-    "LinearOutputHead", "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit",
-    "MemoryNetwork", "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults",
-    "Nram", "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding", "Optimizer",
-    "OrthogonalInitialization", "Output", "OutputHead", "Parallel", "ParallelData", "ParallelDefaults",
+    "CharactersEmbedding", "CnnOutputHead", "Concat", "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults",
+    "ConvDefaults", "CopyTask", "CosineSchedule", "CountingTask", "CrossAttention", "CrossAttentionDefaults",
+    "Curriculum", "Data", "Decoder", "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask",
+    "DiscreteStacks", "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema",
+    "Embedding", "EpochDecaySchedule", "Evaluation", "FeedForward", "FeedForwardDefaults", "Flatten", "GradientNoise",
+    "Greedy", "Grid", "GridDefaults", "Highway", "HubData", "Identity", "IdentityOutputHead", "IncrementTask",
+    "Initialization", "IntegersTokenizer", "InverseSqrtSchedule", "LearnedEmbedding", "Linear", "LinearDefaults",
+    "LinearEmbedding", "LinearOutputHead", "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "Mbr",
+    "Measuredsplit", "MemoryNetwork", "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults",
+    "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding",
+    "Optimizer", "OrthogonalInitialization", "Output", "OutputHead", "Parallel", "ParallelData", "ParallelDefaults",
     "Parametergroup", "ParenthesesTask", "PlateauSchedule", "Pool", "PoolDefaults", "PoolHierarchical",
     "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "QueueMemory",
     "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent",

@@ -72,7 +72,7 @@ def _answers(root: Node) -> Iterator[Fault]:
     if smoothing is None or not smoothing.value:
         return
     for node, path in ((length, "model.output.length"), (kind, "model.output.kind")):
-        if node is not None and chosen_word(node) not in ("linear", *OWN_COSTS):
+        if node is not None and (node is length or chosen_word(node) in ("sigmoid", "identity")):
             message = "label smoothing gives every token some probability, and here some tokens are impossible"
             yield fault_at(node.mark, "value", path, message, "write `label_smoothing: 0`")
 
@@ -80,7 +80,8 @@ def _answers(root: Node) -> Iterator[Fault]:
 def _own_costs(root: Node) -> Iterator[Fault]:
     """Check that nothing needs the logits of all tokens where a head trains without them."""
     kind = chosen_word(get(root, "model", "output", "kind"))
-    for path in NEEDS_LOGITS if kind in OWN_COSTS else ():
+    has_own = kind in OWN_COSTS or get(root, "model", "output", "kind", "cnn", "samples") is not None
+    for path in NEEDS_LOGITS if has_own else ():
         node = get(root, *path)
         if node is not None and node.value:
             message = f"`{path[-1]}` needs the logits of all tokens, and `{kind}` trains without them"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from composer.errors import RecipeError
 from composer.inference.run import open_run
 from composer.model.builder import build
 from composer.model.encoder_decoder import PAD
-from composer.model.output_heads import AdaptiveOutput, SampledOutput, log_uniform, sample_ids, sampled_cost
+from composer.model.output_heads import AdaptiveOutput, CnnOutput, SampledOutput, log_uniform, sample_ids, sampled_cost
 from composer.recipe.recipe import load_text
 from composer.testing import check_model
 from composer.training.reproduce import draws_random_numbers
@@ -113,7 +114,70 @@ def test_the_true_probabilities_are_where_the_sampled_cost_has_no_slope() -> Non
     assert slope.abs().max() < 0.01 < full.abs().max()
 
 
+CNN = {"width": 3, "kernels": [1, 3], "features": [5, 4], "max_length": 8, "correction": 2}
+
+
+def cnn_head(**settings: Any) -> CnnOutput:
+    head = CnnOutput(WIDTH, WORDS, **CNN | settings).double()
+    if head.correction is not None:
+        torch.nn.init.normal_(head.correction.weight)
+    return head
+
+
+def test_cnn_is_a_product_with_what_the_characters_and_a_correction_say() -> None:
+    head = cnn_head()
+    (y, _), weights = inputs(), []
+    for word in range(WORDS):
+        of_characters = head.map.weight @ head.characters(torch.tensor([word]))[0]
+        weights.append(of_characters + head.mix.weight @ head.correction.weight[word])
+    expected = (y[..., None, :] * torch.stack(weights)).sum(-1)
+    compare(head(y), expected, (y, *head.parameters()))
+    assert not head.trains_on_cost
+    plain = cnn_head(correction=0)
+    assert [name.partition(".")[0] for name, _ in plain.named_parameters()][-1] == "map"
+
+
+def test_cnn_with_samples_is_sampled_of_its_vectors() -> None:
+    head, (y, target) = cnn_head(samples=8), inputs()
+    torch.manual_seed(3)
+    costs = head.cost(y, target)
+    torch.manual_seed(3)
+    samples, tau = sample_ids(8, WORDS, y.device)
+    logits = head(y)
+    true = logits.gather(-1, target[..., None])[..., 0]
+    expected = sampled_cost(logits[..., samples], true, samples, target, tau, WORDS)
+    compare(costs, expected, (y, *head.parameters()), 1e-5)
+
+
+def test_without_gradients_the_vectors_of_all_words_are_made_once_for_the_same_weights() -> None:
+    head, (y, _) = cnn_head().eval(), inputs()
+    expected = head(y)
+    with torch.inference_mode():
+        torch.testing.assert_close(head(y), expected)
+        rows = head.all_rows()
+        assert head.all_rows() is rows
+    with torch.no_grad():
+        head.map.weight.mul_(2.0)
+        doubled = head(y)
+        head.characters.write([chr(97 + word) for word in range(WORDS)])
+        torch.testing.assert_close(head(y), F.linear(y, head.rows(torch.arange(WORDS))))
+        assert not torch.allclose(doubled, head(y))
+        copied = copy.deepcopy(head).float()
+        torch.testing.assert_close(copied(y.float()), head(y).float())
+    head.train()
+    assert head.memo is None
+
+
+def test_a_cluster_without_a_target_has_a_gradient_of_zeros() -> None:
+    """Several processes would wait for it else."""
+    head, (y, _) = AdaptiveOutput(WIDTH, WORDS, cutoffs=[4, 12], div_value=2.0).double(), inputs()
+    head.cost(y, torch.zeros(2, 5, dtype=torch.long)).sum().backward()
+    for tail in head.softmax.tail:
+        assert all(weight.grad is not None and not weight.grad.any() for weight in tail.parameters())
+
+
 KINDS: dict[str, dict[str, Any]] = {
+    "cnn": {**CNN, "samples": 4},
     "adaptive": {"cutoffs": [5, 8], "div_value": 2.0},
     "sampled": {"samples": 4},
 }
@@ -145,7 +209,7 @@ def test_a_recipe_trains_and_decodes(kind: str, tmp_path: Path) -> None:
     scores = run.evaluate("test", tmp_path)
     assert scores["test/loss"] < 2.5, result
     assert run.translate(["a b c"])[0] is not None
-    assert draws_random_numbers(recipe) == (kind == "sampled")
+    assert draws_random_numbers(recipe) == (kind != "adaptive")
 
 
 @CHEAP
@@ -157,7 +221,7 @@ def test_training_costs_are_those_of_the_logits_or_of_samples(kind: str) -> None
     full = F.cross_entropy(model({}, target).mT, answer, reduction="none")
     assert costs.shape == full.shape
     real = answer != PAD
-    if kind == "sampled":
+    if kind != "adaptive":
         assert (costs != full)[real].all()
     else:
         torch.testing.assert_close(costs[real], full[real])
@@ -173,6 +237,10 @@ REFUSED = {
     "{adaptive: 10}; tie": ("model.output.kind", "no matrix"),
     "{sampled: 100}; smoothing": ("training.label_smoothing", "needs the logits of all tokens"),
     "{adaptive: {cutoffs: [10]}}; length": ("model.output.length", "needs the logits of all tokens"),
+    "{cnn: {kernels: [2]}}": ("model.output.kind.cnn", "1 kernels, and features of 6"),
+    "{cnn: {samples: 10000}}": ("model.output.kind.cnn.samples", "no fewer"),
+    "{cnn: {}}; tie": ("model.output.kind", "no matrix"),
+    "{cnn: {samples: 5}}; smoothing": ("training.label_smoothing", "`cnn` trains without them"),
     "{adaptive: {cutoffs: [10]}}; curriculum": ("training.curriculum", "needs the logits of all tokens"),
 }
 BESIDE = {
@@ -200,6 +268,13 @@ def test_a_bare_kind_stays_bare_and_its_settings_can_be_overridden() -> None:
     assert recipe.model["output"]["kind"] == {"sampled": {"samples": 50}}
     again = load_text(recipe.dump())
     assert again.fingerprints == recipe.fingerprints
+
+
+def test_cnn_without_samples_trains_on_the_logits_of_all_words() -> None:
+    overrides = ["model.output.kind={cnn: {kernels: [2], features: [8]}}", "training.label_smoothing=0.1"]
+    recipe = load_text(LANGUAGE, overrides=overrides)
+    assert recipe.plan().parameters > 0
+    check_model(build(recipe, {"target": 11}))
 
 
 def test_sampled_shares_the_matrix_of_an_embedding() -> None:
