@@ -162,12 +162,12 @@ def score_cells(run: Path, record: dict[str, Any], translated: Translated | None
 def perplexity(run: Path, data: Path | None) -> float:
     """Return the perplexity per token on the test set, with teacher forcing."""
     from composer.data.encoding import load_data
-    from composer.evaluation import teacher_forced
+    from composer.inference.perplexity import teacher_forced
     from composer.inference.run import open_run
 
     opened = open_run(run)
     encoded = load_data(opened.recipe, opened.folders(data), opened.tokenizers, ["test"]).split("test")
-    return teacher_forced(opened.model, encoded)[0]["perplexity"]
+    return teacher_forced(opened.recipe, opened.model, encoded)[0]["perplexity"]
 
 
 def format_row(name: str, published: Published | None, scores: Sequence[str]) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from composer.data.encoding import Encoded, load_data
+from composer.data.encoding import load_data
+from composer.data.ids import Encoded
 from composer.data.sampler import TrainBatchSampler
 from composer.recipe.recipe import load
 

@@ -12,19 +12,17 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, TypeVar
 
-from torch.nn import functional as F
-
 from composer.atomic_io import atomic_open, parse_json, read_text
-from composer.data.encoding import Encoded, encode_pairs, load_data, split_faults
+from composer.data.corpora import CorpusFile, Documents
+from composer.data.encoding import encode_pairs, load_data, split_faults
+from composer.data.ids import Encoded
 from composer.data.sources import TARGET, Pairs, available_splits, source_names
 from composer.data.text_files import open_texts
+from composer.data.token_cache import encode_documents
 from composer.errors import DataError, Fault, RecipeError, RunError, one_line_error
 from composer.fingerprint import sha256_of_lines
-from composer.inference.decode import evaluation_mode
-from composer.inference.lines import teacher_forced_logits
+from composer.inference.perplexity import teacher_forced
 from composer.inference.run import Run, Translation, decoding_settings, open_run, translate_lines
-from composer.model.encoder_decoder import PAD, EncoderDecoder, target_bits
-from composer.model.output_heads import SigmoidOutput
 from composer.recipe.metrics import (
     TOKENIZER_PACKAGES,
     References,
@@ -34,7 +32,6 @@ from composer.recipe.metrics import (
     metric_name,
     suggest_bleu_tokenizer,
     text_metrics,
-    token_scores,
 )
 from composer.recipe.recipe import Recipe
 from composer.recipe.schema_reader import SPLITS
@@ -108,7 +105,7 @@ def evaluate_pairs(
     run: Run, name: str, pairs: Pairs, encoded: Encoded, hypotheses: str | Path | None = None, say: Say | None = None
 ) -> dict[str, Any]:
     """Return all scores of a run on pairs and their ids, by names that begin with `name`; see `evaluate`."""
-    scores, bits = teacher_forced(run.model, encoded)
+    scores, bits = teacher_forced(run.recipe, run.model, encoded)
     decoded: dict[str, Any] = {}
     if encoders := source_names(run.recipe):
         references = [encoded.lines, *pairs.references]
@@ -130,12 +127,21 @@ def _encode_files(
         needed = f"a `--source` for each encoder, {', '.join(encoders)}, " if encoders else "no `--source` "
         message = f"`{name}` is the name of a split" if is_split else f"files need {needed}and a `--target`"
         raise RunError.of(message, "write, for example, `--source news.en --target news.de --name news`")
+    if run.recipe.dataset.get("text"):
+        return _encode_text(run, targets)
     names = [*encoders, TARGET, *(f"{TARGET}-{number + 2}" for number in range(len(targets) - 1))]
     pairs = Pairs.of_columns(open_texts(dict(zip(names, map(Path, (*sources, *targets)), strict=True))))
     encoded = encode_pairs(run.recipe, pairs, run.tokenizers)
     if faults := split_faults(run.recipe, name, encoded, pairs):
         raise DataError(faults)
     return pairs, encoded
+
+
+def _encode_text(run: Run, files: Sequence[str | Path]) -> tuple[Pairs, Encoded]:
+    """Return files as one text, read as the recipe's own, and its ids."""
+    text = run.recipe.dataset["text"]
+    documents = Documents([CorpusFile(Path(file), ()) for file in files], text["unit"], text["column"])
+    return Pairs({TARGET: documents}), encode_documents(documents, run.tokenizers)
 
 
 def write_hypotheses(file: Path, sources: Sequence[str], outputs: Sequence[str], references: References) -> None:
@@ -173,9 +179,9 @@ def recipe_metrics(recipe: Recipe, references: Sequence[str]) -> TextMetrics:
     if faults := tokenizer_faults(recipe):
         raise RecipeError(faults)
     try:
-        metrics = choose_metrics(references, **recipe.evaluation, by_characters="char" in recipe.dataset["tokenizer"])
+        chosen, word = recipe.evaluation["metrics"], recipe.evaluation["bleu_tokenizer"]
+        metrics = choose_metrics(references, chosen, word, by_characters="char" in recipe.dataset["tokenizer"])
     except OSError as error:  # flores200 is downloaded once
-        word = recipe.evaluation["bleu_tokenizer"]
         message = f"BLEU's tokenizer `{word}` cannot be downloaded: {one_line_error(error)}"
         raise RunError.of(message, "connect to the network once, or write `bleu_tokenizer: char`") from error
     stopping = recipe.training["early_stopping"]
@@ -189,26 +195,6 @@ def missing_split(recipe: Recipe, split: str) -> RunError:
     names = ", ".join(f"`{name}`" for name in available_splits(recipe))
     hint = f"choose one of {names} with `--split`" if split not in SPLITS else f"the recipe's data has only {names}"
     return RunError.of(f"this run has no data called `{split}`", hint, str(recipe.file))
-
-
-def teacher_forced(model: EncoderDecoder, encoded: Encoded) -> tuple[dict[str, float], list[float]]:
-    """Return the scores that need no decoding, and the bits of each answer if answers are vectors of bits, else []."""
-    sums = {"loss": 0.0, "right": 0.0, "tokens": 0.0}
-    has_bits = isinstance(model.output, SigmoidOutput)
-    row_bits = [0.0] * len(encoded) if has_bits else []
-    with evaluation_mode([model]):
-        for batch, all_logits in teacher_forced_logits(model, encoded):
-            target = batch["target_out"]  # (B, T)
-            real = target != PAD  # (B, T)
-            logits = all_logits[real].float()  # (N, V)
-            sums["loss"] += float(F.cross_entropy(logits, target[real], reduction="sum"))
-            sums["right"] += float((logits.argmax(-1) == target[real]).sum())
-            sums["tokens"] += len(logits)
-            if has_bits:
-                costs = target_bits(all_logits, target).sum(1)  # (B,)
-                for row, cost in zip(batch["rows"].tolist(), costs.tolist(), strict=True):
-                    row_bits[row] = cost
-    return token_scores(sums | ({"bits": sum(row_bits), "rows": len(row_bits)} if has_bits else {})), row_bits
 
 
 def _decoded_scores(

@@ -19,6 +19,7 @@ from textwrap import shorten
 from typing import Any
 
 from composer.atomic_io import sha256_of_file
+from composer.data.corpora import Documents
 from composer.data.sources import DataSource, Pairs, is_endless
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError, first_few, os_error_reason
@@ -85,7 +86,7 @@ def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
     for split in sorted(pairs):
         for side, lines in pairs[split].columns().items():
             digest.update(f"\n{split} {side} {len(lines)}\n".encode())
-            hash_lines(digest, lines)
+            digest.update(lines.sha256.encode()) if isinstance(lines, Documents) else hash_lines(digest, lines)
         digest.update(json.dumps([list(map(int, facts)) for facts in pairs[split].facts or ()]).encode())
     return digest.hexdigest()
 
@@ -98,7 +99,9 @@ def hash_lines(digest: hashlib._Hash, lines: Sequence[str]) -> None:
 
 
 def sha256_of_lines(lines: Sequence[str]) -> str:
-    """Return the SHA-256 of lines: that of a text file with them, however its own lines end."""
+    """Return the SHA-256 of lines: that of a text file with them, however its own lines end; of a corpus, its own."""
+    if isinstance(lines, Documents):
+        return lines.sha256
     digest = hashlib.sha256()
     hash_lines(digest, lines)
     return digest.hexdigest()

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from composer.data.encoding import Corpus, Ids
+from composer.data.ids import Corpus
 from composer.data.sampler import BatchSlice
 from composer.data.tokenizer import Tokenizers
-from composer.model.encoder_decoder import BOS, EOS, PAD
+from composer.model.encoder_decoder import PAD
 
 
 class Batch(TypedDict):
@@ -31,6 +31,8 @@ class Batch(TypedDict):
     part: float
     rows: Tensor  # (B,)
     graded: Tensor  # (B,) bool, whether a curriculum counts the row's mistakes
+    window: int  # of rows that go on from a state, how many windows came before; -1 where none is carried
+    turn: int  # of the accumulation
     facts: Tensor  # (B, F) the indices of the sentences that support the answer, -1 for none; F = 0 without stories
 
 
@@ -42,41 +44,21 @@ class BatchDataset(Dataset[Batch]):
 
     def __getitem__(self, index: BatchSlice) -> Batch:
         encoded, rows = self.corpus.of_epoch(index.epoch), index.rows
-        out = pad_rows(encoded.target, rows, last=EOS)
+        out = torch.from_numpy(encoded.target.outputs(rows))
         is_graded = index.graded is not None and index.part > 0.0
         facts = np.zeros((len(rows), 0), dtype=np.int64) if encoded.facts is None else encoded.facts[rows]
         return {
-            "sources": {side: pad_rows(ids, rows, last=EOS) for side, ids in encoded.sources.items()},
-            "target_in": pad_rows(encoded.target, rows, first=BOS),
+            "sources": {side: torch.from_numpy(ids.outputs(rows)) for side, ids in encoded.sources.items()},
+            "target_in": torch.from_numpy(encoded.target.inputs(rows)),
             "target_out": out if index.part else torch.full_like(out, PAD),
             "tokens": float(index.tokens),
             "part": index.part,
             "rows": torch.from_numpy(rows.astype(np.int64)) if index.part else torch.full((1,), -1),
             "graded": torch.from_numpy(index.graded) if is_graded else torch.zeros(len(rows), dtype=torch.bool),
+            "window": index.window,
+            "turn": index.turn,
             "facts": torch.from_numpy(facts),
         }
-
-
-def pad_rows(ids: Ids, rows: np.ndarray, first: int | None = None, last: int | None = None) -> Tensor:
-    """Return the ids of these rows with `first` before and `last` after each, padded on the right. -> (B, T) int64
-
-    Stories have neither, and get whole sentences of padding. -> (B, N, W)
-    """
-    if ids.is_story:
-        first = last = None
-    starts, counts = ids.starts[rows], ids.lengths()[rows]  # (B,) each
-    before = int(first is not None)
-    longest = before + int(counts.max(initial=0)) + int(last is not None)
-    out = np.full((len(rows), longest, *ids.values.shape[1:]), PAD, dtype=np.int64)  # (B, T), or (B, N, W)
-    # one scatter for all rows: their positions one after another, and of each the row that it belongs to
-    positions = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)  # (ids,)
-    row_of = np.repeat(np.arange(len(rows)), counts)  # (ids,)
-    out[row_of, positions + before] = ids.values[np.repeat(starts, counts) + positions]
-    if first is not None:
-        out[:, 0] = first
-    if last is not None:
-        out[np.arange(len(rows)), before + counts] = last
-    return torch.from_numpy(out)
 
 
 class BatchLoader(DataLoader[Batch]):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from composer.data.corpora import Documents
+from composer.data.ids import Corpus, Encoded, Ids, TextCounts
 from composer.data.sources import (
     TARGET,
     DataSource,
@@ -23,10 +24,11 @@ from composer.data.sources import (
     split_path,
 )
 from composer.data.stories import NO_FACT, encode_side, story_shape, tokenizer_lines
+from composer.data.token_cache import encode_documents
 from composer.data.tokenizer import CHUNK_LINES, Tokenizers, tokenizer_kind
 from composer.errors import DataError, Fault
 from composer.formatting import training_text
-from composer.model.encoder_decoder import PAD, ROUNDING, UNK
+from composer.model.encoder_decoder import UNK
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
@@ -38,112 +40,6 @@ MAX_TOKENS = 10_000
 OF_REFERENCES = "exact match and error rates are of those with a reference"
 MAX_UNK_RATE = 0.1
 """Share of unknown tokens above which a note says so."""
-
-
-@dataclass(frozen=True)
-class Ids:
-    """Ragged array of ids: row r is values[starts[r] : starts[r + 1]].
-
-    Of stories the values are (sentences, words), padded on the right, and a row is a story.
-    """
-
-    values: np.ndarray
-    starts: np.ndarray
-
-    @classmethod
-    def of(cls, chunks: Iterable[Sequence[Sequence[Any]]], vocabulary: int, words: int | None = None) -> Ids:
-        """Pack rows, of stories with so many words a sentence, into the smallest type that holds the vocabulary."""
-        dtype = np.uint16 if vocabulary <= 1 << 16 else np.uint32
-        shape = (-1,) if words is None else (-1, words)
-        values, lengths = [], [0]
-        for rows in chunks:
-            values.append(np.concatenate([np.asarray(row, dtype).reshape(shape) for row in rows]))
-            lengths += map(len, rows)
-        return cls(np.concatenate(values or [np.zeros(0, dtype)]), np.cumsum(lengths))
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def __getitem__(self, row: int) -> list[int] | np.ndarray:
-        """Return a row; of a story an array (sentences, words)."""
-        row = range(len(self))[row]
-        values = self.values[self.starts[row] : self.starts[row + 1]]
-        return values.astype(np.int64) if self.is_story else values.tolist()
-
-    @property
-    def is_story(self) -> bool:
-        return self.values.ndim == 2
-
-    def lengths(self) -> np.ndarray:
-        """Return the number of ids of each row; of a story the number of sentences."""
-        return np.diff(self.starts)
-
-    def positions(self) -> np.ndarray:
-        """Return the positions of each row without padding, eos included; of a story sentences times words."""
-        return self.lengths() * self.values.shape[1] if self.is_story else self.lengths() + 1
-
-    def keep(self, rows: np.ndarray) -> Ids:
-        """Return only these rows (bool, one per row), in their order."""
-        counts = self.lengths()
-        return Ids(self.values[np.repeat(rows, counts)], np.concatenate([[0], np.cumsum(counts[rows])]))
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """Ids of every side of a split, without bos and eos; `sources` by what the encoders read.
-
-    `lines` are the target's lines as the files have them, for BLEU; `originals` the number of each row's line. `facts`:
-    (rows, F), the indices in each row's story of the sentences that support the answer, -1 for none; None without
-    stories.
-    """
-
-    sources: dict[str, Ids]
-    target: Ids
-    lines: Sequence[str]
-    originals: np.ndarray
-    facts: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return len(self.target)
-
-    @property
-    def sides(self) -> dict[str, Ids]:
-        """Sources and target by name."""
-        return {**self.sources, TARGET: self.target}
-
-    def keep(self, rows: np.ndarray) -> Encoded:
-        """Return only these rows (bool, one per row)."""
-        sources = {side: ids.keep(rows) for side, ids in self.sources.items()}
-        facts = None if self.facts is None else self.facts[rows]
-        return Encoded(sources, self.target.keep(rows), self.lines, self.originals[rows], facts)
-
-    def of_epoch(self, epoch: int) -> Encoded:
-        """Return the pairs of an epoch: the same in every one."""
-        return self
-
-    def lengths(self, by: str | None = None) -> np.ndarray:
-        """Return the tokens of every pair without eos, (rows,): of the side `by`, else its longest source or target."""
-        sides = [by] if by else [*self.sources] or [TARGET]
-        return np.asarray(np.max([self.sides[side].lengths() for side in sides], axis=0))
-
-    def answerable(self, max_ratios: Mapping[str, float]) -> np.ndarray:
-        """Return which pairs have a target short enough for the model's grid; all without one. -> (rows,) bool
-
-        max_ratios: how many times as long as the source an answer may be, by the encoders' keys; 0 where it may be any.
-        """
-        ratios = {key: ratio for key, ratio in max_ratios.items() if ratio}
-        limits = [np.ceil(ratio * (self.sources[key].lengths() + 1) - ROUNDING) for key, ratio in ratios.items()]
-        return self.target.lengths() + 1 <= np.max(limits, axis=0) if limits else np.ones(len(self), dtype=bool)
-
-    @property
-    def sha256(self) -> str:
-        """Hash of all ids, which shows whether the data of a resumed run have changed."""
-        digest = hashlib.sha256()
-        for ids in self.sides.values():
-            digest.update(ids.starts.tobytes() + ids.values.astype(np.uint32).tobytes())
-        if self.facts is not None:
-            digest.update(self.facts.tobytes())
-        return digest.hexdigest()
 
 
 class EndlessCorpus:
@@ -158,10 +54,6 @@ class EndlessCorpus:
     def of_epoch(self, epoch: int) -> Encoded:
         """Return the pairs of an epoch; those of epoch 0 are there from the start."""
         return self.generate(epoch) if epoch else self.first
-
-
-Corpus = Encoded | EndlessCorpus
-"""The pairs of every epoch as a function of its number."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +96,8 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
     """
     recipe = source.recipe
     wanted = [split for split in available_splits(recipe) if wanted is None or split in wanted]
+    if recipe.dataset.get("text"):
+        return encode_corpora(source, tokenizers, wanted)
     opened = wanted if tokenizers is not None or "train" in wanted else ["train", *wanted]
     pairs = {split: source.pairs(split) for split in opened}
     tokenizers = tokenizers or train_source_tokenizers(source)
@@ -221,11 +115,47 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
             notes.append(f"of {cut:,} of {len(ids):,} {split} pairs only the first {longest:,} tokens are measured")
         faults += split_faults(recipe, split, ids, pairs[split])
         for side, column in ids.sides.items():
-            rate = float((column.values == UNK).sum()) / max(1, int((column.values != PAD).sum()))
+            rate = column.count(UNK) / max(1, column.num_tokens())
             if rate > MAX_UNK_RATE:
                 notes.append(f"{rate:.0%} of the tokens of {split} {side} are unknown to the tokenizer")
         if split != "train" and (blank := int((~nonempty(pairs[split])).sum())):
             notes.append(f"{blank:,} of {len(pairs[split]):,} {split} pairs have an empty side; {OF_REFERENCES}")
+    if faults:
+        raise DataError(faults)
+    return Data(tokenizers, encoded, pairs, notes)
+
+
+def encode_corpora(source: DataSource, tokenizers: Tokenizers | None, wanted: Sequence[str]) -> Data:
+    """Encode splits of a text, through the cache, but for those of a sample. See `encode_data`."""
+    recipe, notes, faults = source.recipe, [], []
+    tokenizers = tokenizers or train_source_tokenizers(source)
+    pairs = {split: source.pairs(split) for split in wanted}
+    encoded: dict[str, Encoded] = {}
+    for split, part in pairs.items():
+        documents = part.sides[TARGET]
+        if isinstance(documents, Documents):
+            encoded[split] = encode_documents(documents, tokenizers)
+        else:
+            sample = encode_pairs(recipe, part, tokenizers)
+            counts = TextCounts.of(documents, sample.target, sample.target.count(UNK))
+            encoded[split] = replace(sample, counts=counts)
+    for split, text in encoded.items():
+        assert text.counts is not None
+        if text.counts.unknown > MAX_UNK_RATE * text.counts.tokens:
+            notes.append(f"{text.counts.unknown / text.counts.tokens:.0%} of the tokens of {split} are unknown")
+        if not recipe.tokenizer.is_trained and text.counts.unknown:
+            faults += [*_unknown_faults(recipe, split, text, pairs[split])]
+    if "train" in encoded and not recipe.training["window"]:
+        longest = recipe.dataset["max_length"]
+        fits = encoded["train"].target.positions() <= longest
+        if not fits.any():
+            shortest = encoded["train"].target.positions().min()
+            message = f"none of the {len(fits):,} documents is left: all are longer than {longest} tokens"
+            hint = f"write `max_length: {shortest}` or more, or `training: {{window: {longest}}}`"
+            faults.append(recipe.fault("empty", ("data", "max_length"), message, hint))
+        elif not fits.all():
+            notes.append(f"left out {int((~fits).sum()):,} of {len(fits):,} documents longer than {longest} tokens")
+            encoded["train"] = encoded["train"].keep(fits)
     if faults:
         raise DataError(faults)
     return Data(tokenizers, encoded, pairs, notes)
@@ -237,6 +167,8 @@ def train_source_tokenizers(source: DataSource) -> Tokenizers:
     Raises DataError with all faults of the files, or if no pair has text on every side: then there is nothing to learn.
     """
     recipe, pairs = source.recipe, source.pairs("train")
+    if isinstance(documents := pairs.sides[TARGET], Documents):
+        return train_tokenizers(recipe.dataset, {TARGET: (piece.text for piece in documents.pieces())})
     if not any(all(map(str.strip, row)) for row in zip(*pairs.sides.values(), strict=True)):
         raise DataError([_nothing_left(recipe, pairs)])
     lines = {side: tokenizer_lines(recipe, side, pairs.sides[side]) for side in side_names(recipe)}
@@ -376,16 +308,14 @@ def _unknown_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) 
     whose training part nothing is known, so that nothing can be learned."""
     tokenizer, (word,) = recipe.tokenizer, recipe.dataset["tokenizer"]
     for side, ids in encoded.sides.items():
-        unknown = ids.values == UNK
-        real = int((ids.values != PAD).sum())
-        if not tokenizer.is_trained and unknown.any():
-            at = int(np.flatnonzero(unknown)[0])
-            row = int(np.searchsorted(ids.starts, at, side="right")) - 1
+        unknown, real = ids.count(UNK), ids.num_tokens()
+        if not tokenizer.is_trained and unknown:
+            row, at = ids.first(UNK)
             line = int(encoded.originals[row])
             text = pairs.sides[side][line]
-            token = [*text.split(), text][at - int(ids.starts[row])]
+            token = [*text.split(), text][at]
             message = f"the tokenizer `{word}` does not know `{token}` in line {line + 1:,} of {split} {side}: `{text}`"
-        elif split == "train" and real and int(unknown.sum()) == real:
+        elif split == "train" and real and unknown == real:
             token, message = "", f"the tokenizer `{word}` knows no token of train {side}"
         else:
             continue

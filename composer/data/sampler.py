@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch.utils.data import Sampler
 
-from composer.data.encoding import CACHED_EPOCHS, Corpus, Encoded
+from composer.data.encoding import CACHED_EPOCHS
+from composer.data.ids import Corpus, Encoded
 
 BATCH_COST = 0.15  # share of the budget: one batch more is worth it if it saves more padding than this
 MAX_TARGET_LENGTHS = 10  # neighbouring target lengths that one target bucket can join
@@ -30,7 +31,9 @@ class BatchSlice(NamedTuple):
     """Row numbers of one device's part of a global batch, among the pairs of `epoch`.
 
     `tokens`: target tokens of the whole global batch. `part`: share of its rows that are here, 0 if the row only keeps
-    the device busy. `graded`: which rows' mistakes a curriculum counts, None without one.
+    the device busy. `graded`: which rows' mistakes a curriculum counts, None without one. `window`: of rows that go on
+    from the state before, how many windows of the text came before; -1 where no state is carried. `turn`: of the
+    accumulation, which has states of its own.
     """
 
     rows: np.ndarray
@@ -38,6 +41,8 @@ class BatchSlice(NamedTuple):
     part: float = 1.0
     epoch: int = 0
     graded: np.ndarray | None = None
+    window: int = -1
+    turn: int = 0
 
 
 class EpochRows(NamedTuple):
@@ -80,32 +85,19 @@ def deal_rows(rows: np.ndarray, parts: int, target: np.ndarray, source: np.ndarr
     return [dealt[part::parts] for part in range(parts)]
 
 
-class TrainBatchSampler(Sampler[BatchSlice]):
+class EpochSampler(Sampler[BatchSlice]):
     """Yield one device's slices of the batches of an epoch: a pure function of (seed, epoch, skip).
 
     Its length is that of the whole present epoch. Lightning calls `set_epoch`; a resumed run calls `set_position`
     first. `skip` counts this device's slices, `accumulate` of them to an update.
     """
 
-    def __init__(
-        self,
-        corpus: Corpus,
-        *,
-        tokens_per_batch: int,
-        seed: int,
-        accumulate: int = 1,
-        rank: int = 0,
-        world: int = 1,
-        choose: SelectRows | None = None,
-    ) -> None:
-        self.corpus, self.choose, self.tokens_per_batch = corpus, choose, tokens_per_batch
-        self.seed, self.accumulate, self.rank, self.world = seed, accumulate, rank, world
+    def __init__(self, corpus: Corpus, *, seed: int, accumulate: int = 1, rank: int = 0, world: int = 1) -> None:
+        self.corpus, self.seed, self.accumulate, self.rank, self.world = corpus, seed, accumulate, rank, world
         self.epoch, self.skip = 0, 0
-        self.last_plan: EpochPlan | None = None
-        self.plan = lru_cache(CACHED_EPOCHS)(self._plan)
 
     @property
-    def sampler(self) -> TrainBatchSampler:
+    def sampler(self) -> EpochSampler:
         """Itself: Lightning looks for `set_epoch` on a batch sampler's sampler."""
         return self
 
@@ -122,17 +114,43 @@ class TrainBatchSampler(Sampler[BatchSlice]):
 
     def slices_in(self, epoch: int) -> int:
         """Return how many slices an epoch has; the same on every device."""
-        return int(self.plan(epoch).buckets.batches.sum()) * self.accumulate
+        raise NotImplementedError(f"{type(self).__name__} does not define slices_in")
 
     def batches(self) -> list[np.ndarray]:
         """Return the row numbers of all global batches of this epoch."""
+        raise NotImplementedError(f"{type(self).__name__} does not define batches")
+
+    def __len__(self) -> int:
+        return self.slices_in(self.epoch)
+
+
+class TrainBatchSampler(EpochSampler):
+    """Yield batches of rows of similar lengths, up to `tokens_per_batch` padded target positions each."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        *,
+        tokens_per_batch: int,
+        seed: int,
+        accumulate: int = 1,
+        rank: int = 0,
+        world: int = 1,
+        choose: SelectRows | None = None,
+    ) -> None:
+        super().__init__(corpus, seed=seed, accumulate=accumulate, rank=rank, world=world)
+        self.choose, self.tokens_per_batch = choose, tokens_per_batch
+        self.last_plan: EpochPlan | None = None
+        self.plan = lru_cache(CACHED_EPOCHS)(self._plan)
+
+    def slices_in(self, epoch: int) -> int:
+        return int(self.plan(epoch).buckets.batches.sum()) * self.accumulate
+
+    def batches(self) -> list[np.ndarray]:
         plan = self.plan(self.epoch)
         rows = plan.selected.rows
         batches = global_batches(plan.buckets, plan.target[rows], plan.source[rows], self.seed, self.epoch)
         return [rows[batch] for batch in batches]
-
-    def __len__(self) -> int:
-        return self.slices_in(self.epoch)
 
     def __iter__(self) -> Iterator[BatchSlice]:
         epoch, plan = self.epoch, self.plan(self.epoch)
@@ -165,7 +183,7 @@ class ResumableBatchSampler(Sampler[BatchSlice]):
     fetched ahead, so that the slices may be of the next epoch already while `epoch` is this one.
     """
 
-    def __init__(self, order: TrainBatchSampler, by_epoch: bool = False) -> None:
+    def __init__(self, order: EpochSampler, by_epoch: bool = False) -> None:
         self.order, self.by_epoch, self.epoch, self.done = order, by_epoch, 0, 0
 
     def __iter__(self) -> Iterator[BatchSlice]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from composer.data import stories, tables, text_files
+from composer.data.corpora import Documents, check_corpora, open_corpus
 from composer.data.text_files import Problem, RowSubset, TextColumn, count_shared, keep_once, row_hashes, split_rows
 from composer.errors import DataError, Fault
 from composer.recipe.schema_reader import DATA_SOURCES, SPLITS
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
 TARGET = "target"
+SAMPLED = 1 << 18
+"""Characters of a corpus that are read for a sample of it."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,10 @@ class Pairs:
         return cls(sides, references=[*references.values()])
 
     def sample(self, count: int) -> Pairs:
-        """Return at most `count` pairs, in memory: the first ones, and as many spread over the rest."""
+        """Return at most `count` pairs, in memory: the first ones, and as many spread over the rest; of a corpus the
+        first documents."""
+        if isinstance(text := self.sides[TARGET], Documents):
+            return Pairs({TARGET: text.head(SAMPLED)})
         first, pairs = count // 2, self
         if len(self) > count:
             rest = np.linspace(first, len(self) - 1, count - first, dtype=np.int64)
@@ -156,7 +162,7 @@ def available_splits(recipe: Recipe) -> list[str]:
         return list(SPLITS)
     if data.get("babi"):
         return [split for split in SPLITS if split != "val" or data["babi"]["val"]]
-    settings = data.get("parallel") or data.get("hub") or {}
+    settings = data.get("parallel") or data.get("text") or data.get("hub") or {}
     return [*(split for split in SPLITS if settings.get(split)), *(settings.get("test_sets") or {})]
 
 
@@ -171,6 +177,8 @@ def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
             pairs = generate_pairs(recipe, split)
         elif data.get("hub"):
             pairs = _from_hub(recipe, split, folders)
+        elif data.get("text"):
+            pairs = Pairs({TARGET: open_corpus(recipe, split, folders)})
         elif data.get("babi"):
             pairs = Pairs(*stories.open_babi(recipe, split, folders))
         else:
@@ -202,6 +210,8 @@ def check_files(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs
         problem = tables.missing_package("id", "the hub is")
         return [_fault(recipe, ("data", "hub"), problem)] if problem else []
     try:
+        if data.get("text"):
+            return check_corpora(recipe, folders)
         return stories.check_babi(recipe, folders) if data.get("babi") else _check_parallel(recipe, folders)
     except OSError as error:
         return [_read_fault(recipe, error)]
@@ -210,7 +220,7 @@ def check_files(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs
 def split_path(recipe: Recipe, split: str) -> tuple[str, ...]:
     """Return the path in the recipe of what a split is read from."""
     kind = next(kind for kind in DATA_SOURCES if recipe.dataset.get(kind))
-    if kind not in ("parallel", "hub"):
+    if kind not in ("parallel", "text", "hub"):
         return ("data", kind)
     return ("data", kind, split) if split in SPLITS else ("data", kind, "test_sets", split)
 

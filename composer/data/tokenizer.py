@@ -101,6 +101,10 @@ class TokenizerKind:
         """Return the text that the library is to encode."""
         return line
 
+    def continuation(self, text: str) -> str:
+        """Return what to encode of a text from the space before one of its words on, apart from what is before."""
+        return text
+
     def restore(self, text: str) -> str:
         """Return the line of a text that the library has decoded."""
         return text
@@ -179,6 +183,9 @@ class BytePieces(TokenizerKind):
         part.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         part.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
         return part
+
+    def continuation(self, text: str) -> str:
+        return text.removeprefix(" ")  # which `Prepend` puts back
 
 
 class Bpe(BytePieces):

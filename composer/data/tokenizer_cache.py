@@ -15,6 +15,7 @@ from pathlib import Path
 from composer import formatting
 from composer.atomic_io import atomic_write, read_text
 from composer.data import stories, tokenizer
+from composer.data.corpora import Documents
 from composer.data.encoding import train_source_tokenizers
 from composer.data.sources import DataSource
 from composer.data.tokenizer import Bpe, Tokenizers
@@ -49,6 +50,9 @@ def fingerprint(source: DataSource) -> str:
         digest.update(Path(str(module.__file__)).read_bytes())
     for side, lines in source.pairs("train").sides.items():
         digest.update(f"\n\n{side}\n".encode())
+        if isinstance(lines, Documents):
+            digest.update(lines.sha256.encode())
+            continue
         for line in lines:
             digest.update(f"{line}\n".encode())
     return digest.hexdigest()

@@ -7,10 +7,13 @@ from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
+from torch.utils.data import Sampler
 
+from blocks.core.contract import State
 from composer.data.collate import Batch, BatchLoader
-from composer.data.encoding import Encoded, encode_pairs
-from composer.data.sampler import EvalBatchSampler
+from composer.data.encoding import encode_pairs
+from composer.data.ids import Encoded
+from composer.data.sampler import BatchSlice, EvalBatchSampler
 from composer.data.sources import TARGET, Pairs, source_names
 from composer.data.stories import encode_side, story_fault, story_shape
 from composer.data.tokenizer import Tokenizers
@@ -45,11 +48,21 @@ def score_targets(model: EncoderDecoder, encoded: Encoded, tokenizers: Tokenizer
     return [scores[row] for row in range(len(encoded))]
 
 
-def teacher_forced_logits(model: EncoderDecoder, encoded: Encoded) -> Iterator[tuple[Batch, Tensor]]:
-    """Yield the batches of all pairs, on the model's device, and the logits of each, (B, T, V)."""
-    for batch in BatchLoader(encoded, EvalBatchSampler(encoded, tokens_per_batch=POSITIONS)):
+def teacher_forced_logits(
+    model: EncoderDecoder, encoded: Encoded, order: Sampler[BatchSlice] | None = None
+) -> Iterator[tuple[Batch, Tensor]]:
+    """Yield the batches of all pairs, on the model's device, and the logits of each, (B, T, V).
+
+    order: That of the batches, which may carry a state from one to the next; by default batches of similar lengths.
+    """
+    state: State | None = None
+    for batch in BatchLoader(encoded, order or EvalBatchSampler(encoded, tokens_per_batch=POSITIONS)):
         moved = to_device(batch, model.device)
-        yield moved, model(moved["sources"], moved["target_in"])
+        if batch["window"] < 0:
+            yield moved, model(moved["sources"], moved["target_in"])
+        else:
+            logits, state = model.step(moved["target_in"], state if batch["window"] else None, {})
+            yield moved, logits
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

@@ -248,9 +248,20 @@ class EncoderDecoder(nn.Module):
         state = self.decoder.start(x, Context(mask, {}, memories, memo={}))
         return state if self.length is None else (state, mask.new_zeros(batch, dtype=torch.long))
 
-    def step(self, ids: Tensor, state: State, memories: Mapping[str, Output]) -> tuple[Tensor, State]:
-        """Decode any number of positions from a state. ids: (B, T), padded on the right -> logits (B, T, V), state."""
-        return self._decode(ids, state, Context(ids != PAD, {}, memories, memo={}))
+    def step(
+        self,
+        ids: Tensor,
+        state: State | None,
+        memories: Mapping[str, Output],
+        inputs: StepInputs = NOTHING,
+        answer: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Decode any number of positions from a state, None at the start; `answer` as in `forward`.
+
+        ids: (B, T), padded on the right -> logits (B, T, V), the state after them.
+        """
+        state = self.start(memories, len(ids)) if state is None else state
+        return self._decode(ids, state, Context(ids != PAD, {}, memories, *inputs, memo={}), answer)
 
     def forward(
         self,

@@ -43,6 +43,7 @@ MARKS = "data.tokenizer.bits.marks data.tokenizer.bits.numbers data.generate.num
 VALIDATED = (
     "training.early_stopping training.validation_sample training.schedule.plateau training.asgd trainer.inference_mode"
 )
+DECODED = "training.validation_sample evaluation.metrics evaluation.bleu_tokenizer"
 PROCESSES = "trainer.strategy trainer.timeout_minutes"
 SURE_LENGTH = 51  # tokens that an answer may have whatever `max_ratio` is: `token_limit` of the decoders
 NO_STOPPING = {"patience": None, "metric": "val/loss", "goal": None}  # and the weights of the best loss, as without it
@@ -54,9 +55,19 @@ RULES: tuple[Rule, ...] = (
     Rule("data.tokenizer", lambda kind: kind.keys() & {"bits", "integers"}, ".lowercase", "its tokens have no letters"),
     Rule("data.generate.dialect", lambda it: it["every"] > it["longest"], ".dialect.dialects", "no symbol is marked"),
     Rule("data.generate.priority_sort.longest", 1, ".share", "of one vector, one is given back"),
+    Rule("data.text", None, "training.window training.carry", "pairs are trained on whole, not in windows"),
+    Rule("training.window", None, "evaluation.stride", "the text is not measured in windows"),
+    Rule("training.carry", True, "evaluation.stride", "the state is carried, so all of the text is read before"),
+    Rule("training.window", bool, "data.max_length", "windows have their own length"),
+    Rule("training.window", bool, "training.curriculum", "all windows are equally long"),
     Rule("data.has_val", False, f"{VALIDATED} trainer.limit_val_batches", "the data have no `val`"),
     Rule("model.reads_source", False, CORPUS + MARKS, "a model without encoders reads no source"),
-    Rule("model.reads_source", False, "training.validation_sample evaluation", "without encoders, nothing is decoded"),
+    Rule(
+        "model.reads_source",
+        False,
+        "training.validation_sample evaluation.metrics evaluation.bleu_tokenizer",
+        "without encoders, nothing is decoded",
+    ),
     Rule("model.reads_source", False, "data.tokenizer.*.joint training.curriculum.by", "the target is the only side"),
     Rule("model.reads_source", False, "decoding.*.max_ratio", "without encoders, there is no source to compare with"),
     Rule("model.reads_tokens", False, "training.scheduled_sampling", "the decoder reads no tokens to be replaced"),
@@ -98,7 +109,7 @@ def facts(builder: RecordingBuilder, model: EncoderDecoder) -> dict[str, Any]:
     """Return the canonical recipe with what else the rules ask for, as further keys of its sections."""
     sections: dict[str, Any] = deepcopy(builder.recipe.canonical)
     data, trainer, length = sections["data"], sections["trainer"], sections["model"]["output"]["length"] or 0
-    data["has_val"] = all(data[name]["val"] for name in ("parallel", "hub", "babi") if data.get(name))
+    data["has_val"] = all(data[name]["val"] for name in ("parallel", "text", "hub", "babi") if data.get(name))
     for task in (data.get("generate") or {}).values():
         task["longest"] = max([task.get("max_length", 0), *(task.get("test_lengths") or ())])
     sections["model"] |= {

@@ -22,6 +22,7 @@ from blocks.core.recurrence import RecurrentLayer
 from composer.errors import Fault, RecipeError, error_of_code
 from composer.model.builder import AUTHOR, BlockFailed, Builder, RecordingBuilder, encoder_stacks, vocabulary_bounds
 from composer.model.encoder_decoder import (
+    FEW,
     EncoderDecoder,
     OneHot,
     example_ids,
@@ -125,6 +126,7 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
         with wrap_blocks(model, attribute_failures), MetaCache():
             check_gradients(builder, model)
             check_decoder(builder, model)
+        check_carried_state(builder, model)
     except BlockFailed as failed:
         builder.fault(failed.code, failed.block.path or ("model",), failed.message, failed.fix)
         raise RecipeError(builder.faults) from failed.__cause__
@@ -318,6 +320,39 @@ def check_decoder(builder: Builder, model: EncoderDecoder) -> None:
     if not builder.faults and (message := decoder.model_problem([model])):
         fix = "write `decoding: {beam: {size: 5}}`; recurrence, self-attention, convolution and memories have a state"
         builder.fault("markov", ("decoding",), message, fix)
+
+
+def check_carried_state(builder: Builder, model: EncoderDecoder) -> None:
+    """Add a fault of each block whose state grows with the text, where it is carried from window to window."""
+    if builder.faults or not builder.recipe.training["carry"]:
+        return
+    growing: list[Block] = []
+
+    def watched(block: Block, name: str) -> Callable[..., Any]:
+        call = getattr(block, name)
+
+        def run(*args: Any) -> Any:
+            result = call(*args)
+            inner = any(other.path[: len(block.path)] == block.path for other in growing)
+            if name == "forward" and block.path and not inner and state_bytes(result[1]) > state_bytes(args[1]):
+                growing.append(block)
+            return result
+
+        return run
+
+    with torch.no_grad():
+        ids = example_ids(model, FEW)
+        state = model.step(ids, None, {})[1]
+        with wrap_blocks(model, watched), MetaCache():
+            model.step(ids, state, {})
+    for block in growing:
+        message = "its state grows with the text, and `training.carry` hands it from window to window"
+        fix = "write how far it sees, `window: 128`, or remove `carry`"
+        fix = (
+            fix if block.path[-1] == "self_attention" else "remove `carry`, or put a block of fixed state in its place"
+        )
+        builder.fault("conflict", block.path, message, fix)
+    builder.finish()
 
 
 def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, costs: Costs) -> Iterator[PlanRow]:

@@ -154,8 +154,17 @@ def uniform_scaling(matrix: Tensor, *, gain: Positive = 1.8) -> Tensor:
     return torch.empty_like(matrix).uniform_(-bound, bound)
 
 
+def uniform(matrix: Tensor, *, bound: Positive = 0.1) -> Tensor:
+    """Uniform between two bounds, whatever the size of the matrix (Zaremba et al. 2014, section 4.1).
+
+    Settings:
+        bound: the largest number; its negative is the smallest
+    """
+    return torch.empty_like(matrix).uniform_(-bound, bound)
+
+
 INITIALIZATIONS: dict[str, Callable[..., Tensor]] = {
-    function.__name__: function for function in (default, orthogonal, uniform_scaling)
+    function.__name__: function for function in (default, orthogonal, uniform, uniform_scaling)
 }
 """Every initialization by its word in a recipe: from a matrix, in the form (outputs, inputs), to a new one."""
 

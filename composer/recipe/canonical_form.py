@@ -25,6 +25,8 @@ ADDED: dict[str, Any] = {"ema": None, "parameter_groups": None, "no_repeat_ngram
 ADDED |= {"locked": False, "weight_dropout": 0.0, "asgd": None}
 ADDED |= {"monitor": "loss", "threshold": 0.0, "compare_with": "best", "min_p": None, "repetition_penalty": 1.0}
 """Keys that count only where they are not this, so that fingerprints of earlier runs stay true."""
+ADDED_TO_SECTIONS = {"text": None, "window": None, "carry": False, "stride": None}
+"""Such keys of sections, some of which are settings of blocks, too."""
 BUDGET_KEYS = ("max_steps", "max_epochs", "max_minutes")
 """Keys of `training` that limit it, and that may change when a run is resumed."""
 DEFAULT_EPOCHS = 10
@@ -85,17 +87,18 @@ def fingerprints(
     model["output"] = {**model["output"], "tie": sorted(model["output"]["tie"])}
     stacks = model["stacks"] or {}
     used = reachable([model[key] for key in ("encoder", "encoders", "decoder")], stacks, strings_in)
+    added = {**ADDED, **ADDED_TO_SECTIONS}
     model["stacks"] = {name: stack for name, stack in stacks.items() if name in used}
-    hashes = {"model": _hash(_without_added(model)), "data": data or _hash(canonical["data"])}
+    hashes = {"model": _hash(_without(model, ADDED)), "data": data or _hash(_without(canonical["data"], added))}
     run = {
         **hashes,
         "training": {
             key: value
-            for key, value in _without_added(canonical["training"]).items()
+            for key, value in _without(canonical["training"], added).items()
             if key not in TRAINING_WITHOUT_EFFECT
         },
-        "decoding": _without_added(canonical["decoding"]),
-        "evaluation": canonical["evaluation"],
+        "decoding": _without(canonical["decoding"], ADDED),
+        "evaluation": _without(canonical["evaluation"], added),
         "trainer": {key: canonical["trainer"][key] for key in TRAINER_WITH_EFFECT},
         "began": began,
     }
@@ -106,12 +109,12 @@ def fingerprints(
     return {**hashes, "run": _hash(run)}
 
 
-def _without_added(value: Any) -> Any:
+def _without(value: Any, added: Mapping[str, Any]) -> Any:
     if isinstance(value, list):
-        return [_without_added(part) for part in value]
+        return [_without(part, added) for part in value]
     if not isinstance(value, dict):
         return value
-    return {key: _without_added(part) for key, part in value.items() if key not in ADDED or part != ADDED[key]}
+    return {key: _without(part, added) for key, part in value.items() if key not in added or part != added[key]}
 
 
 def _hash(data: Any) -> str:

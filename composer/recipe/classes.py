@@ -73,7 +73,7 @@ AnyDecoder = Decoder | Literal["beam", "greedy", "mbr", "sample", "viterbi"] | V
 AnySchedule = Schedule | Literal["constant", "cosine", "epoch_decay", "inverse_sqrt", "linear", "plateau", "staircase"] | Var | Mapping[str, Any]
 AnyTask = Task | Literal["associative_recall", "bigram_flip", "binary_addition", "binary_multiplication", "copy", "counting", "dialect", "duplicate", "dynamic_ngrams", "increment", "number_words", "parentheses", "priority_sort", "ram_access", "ram_copy", "ram_increment", "repeat_copy", "reverse", "sort", "vector_copy"] | Var | Mapping[str, Any]
 AnyTokenizer = Tokenizer | Literal["bits", "bpe", "char", "integers", "unigram", "word"] | Var | Mapping[str, Any]
-AnyInitialization = Initialization | Literal["default", "orthogonal", "uniform_scaling"] | Var | Mapping[str, Any]
+AnyInitialization = Initialization | Literal["default", "orthogonal", "uniform", "uniform_scaling"] | Var | Mapping[str, Any]
 AnyEmbedding = Embedding | Literal["characters", "learned", "linear", "one_hot"] | Var | Mapping[str, Any]
 AnyOutputHead = OutputHead | Literal["cnn", "identity", "linear", "sigmoid"] | Var | Mapping[str, Any]
 Stack = Sequence[AnyBlock]
@@ -891,6 +891,24 @@ class Use(Block, word="use"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class TextData(RecipeObject):
+    """Text without a source, for language models: files looked up under `--data`, then beside the recipe.
+
+    train: Training text.
+    val: Text for validation scores and the choice of the checkpoint.
+    test: Text for `evaluate`.
+    unit: line | paragraph | file: what a document is; its end is a token. Blank lines stand between paragraphs.
+        Every line of JSON lines and every row of Parquet is a document, whatever stands here; default 'line'.
+    column: The key of JSON lines, or the column of Parquet, with the text; default 'text'.
+    """
+    train: str | Sequence[str | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | Var
+    val: str | Sequence[str | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | Var | Unset | None = UNSET
+    test: str | Sequence[str | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | Var | Unset | None = UNSET
+    unit: Literal["line", "paragraph", "file"] | Var | Unset = UNSET
+    column: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Curriculum(RecipeObject):
     """Short pairs first: an epoch has those of at most so many tokens, its level, which rises as they are mastered.
 
@@ -910,9 +928,10 @@ class Curriculum(RecipeObject):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Data(RecipeObject):
-    """What is trained on: exactly one of `parallel`, `hub`, `generate` and `babi`, and how it becomes ids.
+    """What is trained on: exactly one of `parallel`, `text`, `hub`, `generate` and `babi`, and how it becomes ids.
 
     parallel: Pairs of texts from files, looked up under `--data`, then beside the recipe.
+    text: Text without a source, for language models: files looked up under `--data`, then beside the recipe.
     hub: Pairs of texts from a data set of the Hugging Face hub, or a folder in its form.
     generate: A generated task; needs no files.
     babi: Stories with questions, in the files of the bAbI tasks (Weston et al. 2015).
@@ -923,6 +942,7 @@ class Data(RecipeObject):
     lowercase: Whether all text is made lower case first; default False.
     """
     parallel: ParallelData | Mapping[str, Any] | Unset | None = UNSET
+    text: TextData | Mapping[str, Any] | Unset | None = UNSET
     hub: HubData | Mapping[str, Any] | Unset | None = UNSET
     generate: AnyTask | Unset | None = UNSET
     babi: BabiData | Mapping[str, Any] | Unset | None = UNSET
@@ -1366,7 +1386,7 @@ class EarlyStopping(RecipeObject):
     goal: The training ends as soon as the metric is at least as good as this.
     """
     patience: int | Var | Unset | None = UNSET
-    metric: Literal["val/loss", "val/perplexity", "val/token_accuracy", "val/exact_match", "val/bleu", "val/chrf", "val/ter", "val/word_error_rate", "val/character_error_rate", "val/bits_per_sequence", "val_sample/exact_match", "val_sample/bleu", "val_sample/chrf", "val_sample/ter", "val_sample/word_error_rate", "val_sample/character_error_rate"] | Var | Unset = UNSET
+    metric: Literal["val/loss", "val/perplexity", "val/word_perplexity", "val/bits_per_byte", "val/bits_per_character", "val/token_accuracy", "val/exact_match", "val/bleu", "val/chrf", "val/ter", "val/word_error_rate", "val/character_error_rate", "val/bits_per_sequence", "val_sample/exact_match", "val_sample/bleu", "val_sample/chrf", "val_sample/ter", "val_sample/word_error_rate", "val_sample/character_error_rate"] | Var | Unset = UNSET
     min_delta: float | Var | Unset = UNSET
     goal: float | Var | Unset | None = UNSET
 
@@ -1422,9 +1442,12 @@ class Evaluation(RecipeObject):
         exact match, an error rate and chrF.
     bleu_tokenizer: How BLEU reads words: 13a, at spaces and punctuation; char, each character; zh, Chinese
         characters; ja-mecab, Japanese words; flores200, pieces of SentencePiece for 200 languages; default '13a'.
+    stride: Of a text in windows whose state is not carried, how many tokens of each window are measured, the last
+        ones; those before are read. By default all of a window, so that its first tokens are read after nothing.
     """
     metrics: Sequence[Literal["exact_match", "bleu", "chrf", "ter", "word_error_rate", "character_error_rate"]] | Unset | None = UNSET
     bleu_tokenizer: Literal["13a", "char", "zh", "ja-mecab", "flores200"] | Var | Unset = UNSET
+    stride: int | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1473,6 +1496,15 @@ class OrthogonalInitialization(Initialization, word="orthogonal"):
     gain: the norm of each row; 1.44 in Kaiser & Bengio's code; default 1.0.
     """
     gain: float | Var | Unset = field(default=UNSET, kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class UniformInitialization(Initialization, word="uniform"):
+    """Uniform between two bounds, whatever the size of the matrix (Zaremba et al. 2014, section 4.1).
+
+    bound: the largest number; its negative is the smallest; default 0.1.
+    """
+    bound: float | Var | Unset = field(default=UNSET, kw_only=False)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2544,6 +2576,10 @@ class Training(RecipeObject):
     max_epochs: Passes over the training data.
     max_minutes: Minutes of training; on a CPU, of the process's own time over its threads.
     tokens_per_batch: Padded target positions of one update, over all devices and accumulation; default 4096.
+    window: Of `data.text`, how many tokens of the text one row has, whatever its documents are; without it, a row
+        is a document.
+    carry: Whether the state goes from one window to the next (truncated back-propagation through time): the text is
+        cut into as many streams as there are rows in a batch, `tokens_per_batch` / `window`; default False.
     label_smoothing: The share of the probability that is spread over the whole vocabulary; default 0.0.
     clip_norm: The gradient is scaled down to this norm if it is larger.
     gradient_noise: Normal noise on every gradient, after clipping (Neelakantan et al. 2015, section 3).
@@ -2578,6 +2614,8 @@ class Training(RecipeObject):
     max_epochs: int | Var | Unset | None = UNSET
     max_minutes: float | Var | Unset | None = UNSET
     tokens_per_batch: int | Var | Unset | None = UNSET
+    window: int | Var | Unset | None = UNSET
+    carry: bool | Var | Unset | None = UNSET
     label_smoothing: float | Var | Unset | None = UNSET
     clip_norm: float | Var | Unset | None = UNSET
     gradient_noise: GradientNoise | Mapping[str, Any] | Unset | None = UNSET
@@ -2629,6 +2667,18 @@ class WandB(RecipeObject):
     mode: Literal["online", "offline", "disabled"] | Var | Unset | None = UNSET
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
+class WeightedFile(RecipeObject):
+    """A file of a corpus with its weight.
+
+    file: A file, or a pattern with `*`, as in a list.
+    weight: How often an epoch has its documents or windows: 2 is twice each, 0.5 half of them, drawn anew; default
+        1.0.
+    """
+    file: str | Var
+    weight: float | Var | Unset = UNSET
+
+
 def read(path: str | Path) -> Recipe:
     """Read a recipe's file as objects, as it is written: with `vars` and `extends`, without comments.
 
@@ -2662,6 +2712,7 @@ __all__ = [
     "Schedule", "ScheduledSampling", "SelectColumn", "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults",
     "SigmoidOutputHead", "SortTask", "SourceState", "SourceStateDefaults", "Split", "StackMemory",
     "StackMemoryDefaults", "StaircaseSchedule", "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Task",
-    "Tokenizer", "Trainer", "Training", "UNSET", "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use",
-    "UseDefaults", "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB", "WordTokenizer", "read",
+    "TextData", "Tokenizer", "Trainer", "Training", "UNSET", "UniformInitialization", "UniformScalingInitialization",
+    "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB",
+    "WeightedFile", "WordTokenizer", "read",
 ]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from blocks.core.contract import Bounds, Count, Distinct, Kind, Rate
+from blocks.core.contract import Bounds, Count, Distinct, Kind, Positive, Rate
 
 Text = Annotated[str, Kind("text")]
+Identifier = Annotated[str, Kind("identifier")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,11 +106,52 @@ class Babi:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WeightedFile:
+    """A file of a corpus with its weight.
+
+    Settings:
+        file: A file, or a pattern with `*`, as in a list.
+        weight: How often an epoch has its documents or windows: 2 is twice each, 0.5 half of them, drawn anew.
+    """
+
+    file: Text
+    weight: Positive = 1.0
+
+
+Files = Text | Sequence[Text] | dict[Identifier, Text | WeightedFile]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """Text without a source, for language models: files looked up under `--data`, then beside the recipe.
+
+    A part is a file, a list of files, a pattern such as `news/*.txt.gz`, or files by name, with weights. They may be
+    plain text, JSON lines (`.jsonl`) or Parquet, the first two packed (`.gz`, `.zst`), too. They are tokenised once,
+    into a cache that the training maps into memory.
+
+    Settings:
+        train: Training text.
+        val: Text for validation scores and the choice of the checkpoint.
+        test: Text for `evaluate`.
+        unit: line | paragraph | file: what a document is; its end is a token. Blank lines stand between paragraphs.
+            Every line of JSON lines and every row of Parquet is a document, whatever stands here.
+        column: The key of JSON lines, or the column of Parquet, with the text.
+    """
+
+    train: Files
+    val: Files | None = None
+    test: Files | None = None
+    unit: Literal["line", "paragraph", "file"] = "line"
+    column: Text = "text"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Data:
-    """What is trained on: exactly one of `parallel`, `hub`, `generate` and `babi`, and how it becomes ids.
+    """What is trained on: exactly one of `parallel`, `text`, `hub`, `generate` and `babi`, and how it becomes ids.
 
     Settings:
         parallel: Pairs of texts from files.
+        text: Text without a source, for language models.
         hub: Pairs of texts from a data set of the Hugging Face hub.
         generate: A generated task; needs no files.
         babi: Stories with questions, from files.
@@ -120,6 +162,7 @@ class Data:
     """
 
     parallel: Parallel | None = None
+    text: Corpus | None = None
     hub: Hub | None = None
     generate: Annotated[Any, Kind("choice:tasks")] | None = None
     babi: Babi | None = None

@@ -18,7 +18,8 @@ from composer.formatting import significant
 
 Sums = Mapping[str, float]
 """Sums over a split with teacher forcing: `loss` (nats), `right` and `tokens` over target tokens; where answers are
-vectors of bits, also their cost in `bits` and the number of answers, `rows`."""
+vectors of bits, also their cost in `bits` and the number of answers, `rows`; of texts without a source also `words`,
+`characters` and `bytes`, each with one for the end of every document."""
 Texts = Sequence[str]
 References = Sequence[Texts]
 """One or more references of each line: sequences of lines, each as long as the others."""
@@ -38,7 +39,7 @@ class Metric:
     from_texts: Computes it from decoded texts and their references.
     sacrebleu: Names a class of `sacrebleu.metrics`.
     by_tokenizer: Whether that class reads words by `evaluation.bleu_tokenizer`.
-    needs: The output that it is defined on: any tokens, translations of a source, or vectors of bits.
+    needs: What it is defined on: any tokens, translations of a source, vectors of bits, or texts without a source.
     lower_is_better: Its direction.
     highest: Its largest possible value, if it has one.
     chart: The learning-curve chart that it is drawn on; its own, by default.
@@ -54,7 +55,7 @@ class Metric:
     from_texts: Callable[[Texts, References], float] | None = None
     sacrebleu: str = ""
     by_tokenizer: bool = False
-    needs: Literal["tokens", "translations", "bits"] = "tokens"
+    needs: Literal["tokens", "translations", "bits", "texts"] = "tokens"
     lower_is_better: bool = False
     highest: float | None = None
     chart: str = ""
@@ -109,6 +110,14 @@ _OfCorpus = partial(Metric, unit="0 to 100", format="{:.2f}".format, needs="tran
 _ErrorRate = partial(
     _Share, unit="0 to 1, or more", highest=None, needs="translations", lower_is_better=True, chart="Error rates"
 )
+
+
+def _bits_per(unit: str) -> Metric:
+    meaning = f"negative log2-likelihood per {unit}, ends counted; lower is better"
+    bits = lambda sums: sums["loss"] / sums[f"{unit}s"] / math.log(2)  # noqa: E731
+    return _Cost(label=f"bits per {unit}", meaning=meaning, unit="bits", from_sums=bits, needs="texts", chart="Bits")
+
+
 METRICS: dict[str, Metric] = {
     "loss": _Cost(
         label="loss", meaning="cross-entropy per target token; lower is better", unit="nats per token", from_sums=_loss
@@ -121,6 +130,16 @@ METRICS: dict[str, Metric] = {
         logarithmic=True,
         hub="perplexity",
     ),
+    "word_perplexity": _Cost(
+        label="word perplexity",
+        meaning="exp of the loss per word between spaces, ends counted, whatever the tokens are; lower is better",
+        unit="per word",
+        from_sums=lambda sums: math.exp(min(sums["loss"] / sums["words"], 700.0)),
+        needs="texts",
+        logarithmic=True,
+    ),
+    "bits_per_byte": _bits_per("byte"),
+    "bits_per_character": _bits_per("character"),
     "token_accuracy": _Share(
         label="token accuracy",
         meaning="next-token accuracy with teacher forcing",
@@ -255,11 +274,9 @@ def best_validation(key: str, validations: Sequence[Mapping[str, float]]) -> Map
 
 def token_scores(sums: Sums) -> dict[str, float]:
     """Return every metric that is computed from these sums."""
-    return {
-        name: metric.from_sums(sums)
-        for name, metric in METRICS.items()
-        if metric.from_sums is not None and (metric.needs != "bits" or "bits" in sums)
-    }
+    needed = {"bits": "bits", "texts": "words"}  # the sum without which such a metric is not computed
+    metrics = {name: metric for name, metric in METRICS.items() if needed.get(metric.needs, "loss") in sums}
+    return {name: metric.from_sums(sums) for name, metric in metrics.items() if metric.from_sums}
 
 
 SUITABLE = ("bleu", "chrf", "exact_match", "word_error_rate", "character_error_rate")

@@ -21,6 +21,8 @@ SPELLINGS = {
     "parallel": "ParallelData",
     "hub": "HubData",
     "babi": "BabiData",
+    "corpus": "TextData",
+    "weightedfile": "WeightedFile",
 }
 """Sections and words whose class is not simply their words put together."""
 MERGED = ("recipe", "data", "model", "training", "trainer", "logging", "output", "wandb")

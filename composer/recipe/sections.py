@@ -25,11 +25,10 @@ from blocks.core.contract import (
     Proportion,
     Rate,
 )
-from composer.recipe.data_sections import Data, Text
+from composer.recipe.data_sections import Data, Identifier, Text
 
 Machines = Annotated[int, Bounds(minimum=1, maximum=10_000)]
 Number = Annotated[int, Bounds(minimum=0, maximum=10_000)]
-Identifier = Annotated[str, Kind("identifier")]
 RecipeName = Annotated[str, Kind("recipe_name")]
 Seed = Annotated[int, Bounds(minimum=0, maximum=4_294_967_295)]
 Names = Annotated[Sequence[str], Kind("texts")]
@@ -212,6 +211,10 @@ class Training:
         max_epochs: Passes over the training data.
         max_minutes: Minutes of training; on a CPU, of the process's own time over its threads.
         tokens_per_batch: Padded target positions of one update, over all devices and accumulation.
+        window: Of `data.text`, how many tokens of the text one row has, whatever its documents are; without it, a row
+            is a document.
+        carry: Whether the state goes from one window to the next (truncated back-propagation through time): the text is
+            cut into as many streams as there are rows in a batch, `tokens_per_batch` / `window`.
         label_smoothing: The share of the probability that is spread over the whole vocabulary.
         clip_norm: The gradient is scaled down to this norm if it is larger.
         gradient_noise: Normal noise that is added to the gradient, ever less of it.
@@ -241,6 +244,8 @@ class Training:
     max_epochs: Count | None = None
     max_minutes: Positive | None = None
     tokens_per_batch: LargeCount = 4096
+    window: Count | None = None
+    carry: bool = False
     label_smoothing: Rate = 0.0
     clip_norm: Positive | None = None
     gradient_noise: GradientNoise | None = None
@@ -270,10 +275,13 @@ class Evaluation:
             exact match, an error rate and chrF.
         bleu_tokenizer: How BLEU reads words: 13a, at spaces and punctuation; char, each character; zh, Chinese
             characters; ja-mecab, Japanese words; flores200, pieces of SentencePiece for 200 languages.
+        stride: Of a text in windows whose state is not carried, how many tokens of each window are measured, the last
+            ones; those before are read. By default all of a window, so that its first tokens are read after nothing.
     """
 
     metrics: Annotated[Sequence[str], Kind("text_metrics")] | None = None
     bleu_tokenizer: Literal["13a", "char", "zh", "ja-mecab", "flores200"] = "13a"
+    stride: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
 from composer.errors import MAX_FAULTS, Fault, KeyPath, RecipeError, closest_match, did_you_mean, fault_at, format_path
+from composer.recipe.data_checks import check_stories, check_text
 from composer.recipe.extends_and_overrides import MEANINGFUL_NULLS, REPLACED_WHOLE
 from composer.recipe.messages import SchemaError, explain
 from composer.recipe.metrics import METRICS, SAMPLE, SUITABLE, decodes_all, metric_name, metric_of, text_metrics
@@ -44,14 +45,12 @@ Violations = Callable[[Any, Any, Schema], Iterable[Any]]
 
 VALUE_KEYWORDS = {"type", "enum", "pattern", "minLength", "minItems", "maxItems", *BOUNDS}
 NOT_FOR_ENCODERS = ("input", "prev", "tape", "zeros", "learned", "target", "file")
-STORIES = ("question", "story")
-"""The encoders that read the stories of `data.babi`."""
 
 
 def validate(root: Node, schema: Schema) -> None:
     """Raise RecipeError with everything that can be found wrong without a model: the schema's faults, else others."""
     data_keys = partial(_data_keys, schema=schema)
-    of_model = (_empty, _encoder_names, _outputs, _stories)
+    of_model = (_empty, _encoder_names, _outputs, check_stories, check_text)
     of_training = (data_keys, _early_stopping, _curriculum, _averages, _machine)
     if not (faults := schema_faults(root, schema)):
         faults = [fault for check in (*of_model, *of_training) for fault in check(root)]
@@ -304,6 +303,8 @@ def unavailable_metric(root: Node, key: str) -> tuple[str, str] | None:
     kind = _get(root, "model", "output", "kind")
     if needs == "bits" and (kind is None or kind.value != "sigmoid"):
         return "the answers are of words, not of bits", "write `val/loss`, or `model: {output: {kind: sigmoid}}`"
+    if needs == "texts" and _get(root, "data", "text") is None:
+        return "it is measured of texts without a source", "write `val/loss`, or give `data: {text: ...}`"
     lines, metrics = _get(root, "training", "validation_sample", "lines"), _get(root, "evaluation", "metrics")
     if key.startswith(SAMPLE) and lines is not None and lines.value == 0 and not decodes_all(watched):
         return "no validation lines are decoded", "write `val/loss`, or `training: {validation_sample: {lines: 200}}`"
@@ -311,27 +312,6 @@ def unavailable_metric(root: Node, key: str) -> tuple[str, str] | None:
     if name in text_metrics() and name not in (*names, metric_name(watched)):
         return "it is not among the metrics", f"write `evaluation: {{metrics: [{name}, ...]}}`"
     return None
-
-
-def _stories(root: Node) -> Iterator[Fault]:
-    """Check that stories have their encoders, and a tokenizer that makes a token of a word."""
-    stories = _get(root, "data", "babi")
-    if stories is None:
-        return
-    encoders = _get(root, "model", "encoders")
-    if (names := sorted(encoders.value) if encoders is not None else []) != list(STORIES):
-        mark = (encoders or _get(root, "model", "encoder") or root.value["model"]).place
-        actual = quote_all(names) if names else "other encoders, or none"
-        message = f"the data of `babi` are read by the encoders {quote_all(STORIES)}, and the model has {actual}"
-        yield fault_at(mark, "encoders", "model.encoders", message, "write `encoders: {question: [...], story: [...]}`")
-    split = _get(root, "data", "tokenizer", "word", "split")
-    if split is None or split.value != "spaces":
-        mark = (_get(root, "data", "tokenizer") or stories).place
-        message = "a story is made of words between spaces, and its answer is one of them"
-        hint = "write `tokenizer: {word: {split: spaces, joint: true}}`"
-        yield fault_at(mark, "tokenizer", "data.tokenizer", message, hint)
-    if not (tasks := stories.value["tasks"]).value:
-        yield fault_at(tasks.place, "empty", "data.babi.tasks", "`tasks` is empty", "write `tasks: [1]`")
 
 
 def _machine(root: Node) -> Iterator[Fault]:

@@ -19,8 +19,10 @@ from blocks.core.contract import Block
 from composer.data.sampler import ResumableBatchSampler
 from composer.errors import KeyPath, RunFailed
 from composer.inference.run import Sample
+from composer.model.encoder_decoder import map_leaves
 from composer.recipe.metrics import selection_metric
 from composer.recipe.recipe import Recipe
+from composer.training.carried_state import deal_streams, join_streams
 from composer.training.checkpointing import (
     CheckpointManager,
     capture_rng_state,
@@ -266,6 +268,9 @@ class TrainingLoopCallback(Callback):
         self.update_progress(trainer, pl_module, wait=True)
         if state:
             self.restore_streams(trainer, state["random"], state["sums"])
+            if state["carried"] is not None:
+                where = self.ranks.rank, self.ranks.world, trainer.strategy.root_device
+                pl_module.carried = deal_streams(state["carried"], trainer.accumulate_grad_batches, *where)
         elif self.ranks.rank:
             seed_all(self.sampler.order.seed, self.progress.step, self.ranks.rank)
         self.row_time = self.asked_time = time.monotonic()
@@ -309,6 +314,7 @@ class TrainingLoopCallback(Callback):
     def state_dict(self) -> dict[str, Any]:
         """Return all that a resumed training needs besides weights and optimizer; a collective call."""
         sums = self.ranks.gather(self.module.train_sums.state_dict())
+        carried = {turn: map_leaves(state, Tensor.cpu) for turn, state in self.module.carried.items() if turn >= 0}
         return {
             "epoch": self.sampler.epoch,
             "batch": self.sampler.done,
@@ -317,11 +323,13 @@ class TrainingLoopCallback(Callback):
             "random": self.ranks.gather(capture_rng_state()),
             "row": {"since": self.row_step, "sums": sums, "budget_spent": list(self.row_pace)},
             "curriculum": self.curriculum.state_dict() if self.curriculum else None,
+            "carried": join_streams(self.ranks.gather(carried)),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take up the position in the data, so that the loader starts there; `on_train_start` does the rest."""
         self.resumed = {"minutes": state["minutes"], "random": state["random"], "sums": state["row"]["sums"]}
+        self.resumed["carried"] = state["carried"]
         self.sampler.epoch, self.sampler.done = state["epoch"], state["batch"]
         self.history = list(state["history"])
         self.row_step, self.row_pace = state["row"]["since"], list(state["row"]["budget_spent"])

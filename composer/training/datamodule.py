@@ -13,10 +13,17 @@ from pytorch_lightning import LightningDataModule
 from torch.utils.data import DataLoader
 
 from composer.data.collate import Batch, BatchLoader
-from composer.data.encoding import Encoded, answerable_rows, encode_data, training_corpus
-from composer.data.sampler import EpochRows, EvalBatchSampler, ResumableBatchSampler, TrainBatchSampler
+from composer.data.encoding import answerable_rows, encode_data, training_corpus
+from composer.data.ids import Encoded
+from composer.data.sampler import (
+    EpochRows,
+    EpochSampler,
+    ResumableBatchSampler,
+    TrainBatchSampler,
+)
 from composer.data.sources import DataSource, available_splits
 from composer.data.tokenizer import Tokenizers
+from composer.data.windows import ShuffledWindows, Streams, StreamSampler, evaluation_order, file_weights
 from composer.errors import RecipeError
 from composer.evaluation import missing_split
 from composer.model.builder import build
@@ -55,7 +62,7 @@ class RecipeDataModule(LightningDataModule):
         self.tokenizers = self.data.tokenizers
         assert self.data.train is not None  # it encodes every split, and each recipe has this one
         self.train = self.data.train
-        self.batches: TrainBatchSampler | None = None
+        self.batches: EpochSampler | None = None
         self.resumable: ResumableBatchSampler | None = None
 
     def plan_batches(self, model: EncoderDecoder, accumulate: int, curriculum: Curriculum | None = None) -> None:
@@ -71,12 +78,19 @@ class RecipeDataModule(LightningDataModule):
             self.data.notes.append(f"left out {dropped} {reason}: decoding could never write it")
             self.train = self.train.keep(answerable)
         training = self.recipe.training
+        if training["carry"]:
+            streams = Streams(self.train, training["tokens_per_batch"] // training["window"], training["window"])
+            self.batches = StreamSampler(streams, seed=training["seed"], accumulate=accumulate)
+            return
+        corpus = training_corpus(self.recipe, self.train, self.tokenizers, lambda pairs: pairs.answerable(max_ratios))
+        if training["window"]:
+            corpus = ShuffledWindows(self.train, training["window"], training["seed"])
         self.batches = TrainBatchSampler(
-            training_corpus(self.recipe, self.train, self.tokenizers, lambda pairs: pairs.answerable(max_ratios)),
+            corpus,
             tokens_per_batch=training["tokens_per_batch"],
             seed=training["seed"],
             accumulate=accumulate,
-            choose=curriculum.choose if curriculum else None,
+            choose=curriculum.choose if curriculum else file_weights(self.recipe, self.data),
         )
 
     def setup(self, stage: str) -> None:
@@ -106,8 +120,8 @@ class RecipeDataModule(LightningDataModule):
             raise missing_split(self.recipe, split)
         encoded, workers = self.data.splits[split], self.recipe.training["workers"]
         if split != "train":
-            budget = self.recipe.training["tokens_per_batch"]
-            return BatchLoader(encoded, EvalBatchSampler(encoded, tokens_per_batch=budget), workers, self.tokenizers)
+            order = evaluation_order(self.recipe, encoded, self.recipe.training["tokens_per_batch"])
+            return BatchLoader(*order, workers, self.tokenizers)
         with torch.device("meta"):
             self.plan_batches(build(self.recipe, self.tokenizers.sizes), accumulate=1)
         assert self.batches is not None  # planned
@@ -117,10 +131,9 @@ class RecipeDataModule(LightningDataModule):
         """Return the loader of this device's parts of the validation batches; an empty list without any."""
         if not self.data.val or self.trainer is None:
             return []
-        budget = self.recipe.training["tokens_per_batch"]
-        rank, world = self.trainer.global_rank, self.trainer.world_size
-        sampler = EvalBatchSampler(self.data.val, tokens_per_batch=budget, rank=rank, world=world)
-        loader = BatchLoader(self.data.val, sampler)
+        where = self.trainer.global_rank, self.trainer.world_size
+        order = evaluation_order(self.recipe, self.data.val, self.recipe.training["tokens_per_batch"], *where)
+        loader = BatchLoader(*order)
         share = self.trainer.limit_val_batches
         if isinstance(share, float) and 0 < share * len(loader) < 1:
             self.trainer.limit_val_batches = 1  # Lightning refuses a share of less than one batch

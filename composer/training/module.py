@@ -14,12 +14,21 @@ from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from blocks.core.contract import Block
+from blocks.core.contract import Block, State
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunFailed
 from composer.model.builder import build
 from composer.model.characters import write_characters
-from composer.model.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, StepInputs, target_bits
+from composer.model.encoder_decoder import (
+    BOS,
+    EOS,
+    NOTHING,
+    PAD,
+    EncoderDecoder,
+    StepInputs,
+    map_leaves,
+    target_bits,
+)
 from composer.model.output_heads import SigmoidOutput
 from composer.model.parameter_paths import learning_rate_factors
 from composer.model.weights import initialize
@@ -30,6 +39,8 @@ from composer.training.sharding import full_state, is_sharded, local_part, shard
 
 Batch = Mapping[str, Any]
 """A batch as `composer.data.collate` makes it."""
+VALIDATION = -1
+"""The number of the streams of the validation text, whose state is not that of any training."""
 UNCOMPILED = (
     "`training.compile`: this model is compiled anew for every length, as loops over positions are; the training "
     "continues uncompiled, and would have been faster without this setting"
@@ -57,6 +68,7 @@ class Seq2SeqModule(LightningModule):
         for name, factor in self.rate_factors.items():
             self.model.get_parameter(name).requires_grad_(factor > 0)
         self.train_forward: Callable[..., Tensor] = self.model.__call__
+        self.carried: dict[int, State] = {}
         blocks = (module for module in self.model.modules() if isinstance(module, Block))
         self.progress_blocks = [block for block in blocks if type(block).set_progress is not Block.set_progress]
         self.loop_progress: Progress | None = None
@@ -146,8 +158,11 @@ class Seq2SeqModule(LightningModule):
             block.set_progress(spent)
         penalties: dict[str, list[Tensor]] = {}
         inputs = StepInputs(None, penalties, self.spent, batch["facts"])
-        target = batch["target_out"]
-        outputs = self.train_forward(batch["sources"], self.decoder_input(batch, spent), inputs, target)
+        target, read = batch["target_out"], self.decoder_input(batch, spent)  # (B, T) each
+        if batch["window"] < 0:
+            outputs = self.train_forward(batch["sources"], read, inputs, target)
+        else:
+            outputs = self.carry_on(read, batch["window"], batch["turn"], inputs, target)
         if self.model.output.trains_on_cost:  # (B, T)
             loss = outputs.float().masked_fill(target == PAD, 0.0).sum()
         else:  # logits (B, T, V)
@@ -163,6 +178,23 @@ class Seq2SeqModule(LightningModule):
         if self.loop_progress is None:
             self.log("train/loss", loss.detach(), prog_bar=True)
         return loss
+
+    def carry_on(
+        self,
+        read: Tensor,
+        window: int,
+        streams: int,
+        inputs: StepInputs = NOTHING,
+        answer: Tensor | None = None,
+    ) -> Tensor:
+        """Return what `EncoderDecoder.step` does of the next window of some streams, and keep the state after it.
+
+        streams: Which set of streams it is: a number of its own for each turn of an accumulation, and for validation.
+        """
+        before = self.carried[streams] if window else None
+        outputs, state = self.model.step(read, before, {}, inputs, answer)
+        self.carried[streams] = map_leaves(state, Tensor.detach)
+        return outputs
 
     def decoder_input(self, batch: Batch, spent: float) -> Tensor:
         """Return what the decoder reads: bos and the target, or with scheduled sampling partly its own. -> (B, T)"""
@@ -212,7 +244,10 @@ class Seq2SeqModule(LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Add a batch to the sums of the validation."""
-        logits = self.model(batch["sources"], batch["target_in"])  # (B, T, V)
+        if batch["window"] < 0:
+            logits = self.model(batch["sources"], batch["target_in"])  # (B, T, V)
+        else:
+            logits = self.carry_on(batch["target_in"], batch["window"], VALIDATION)
         target = batch["target_out"]
         real = target != PAD
         correct = ((logits.argmax(-1) == target) & real).sum()

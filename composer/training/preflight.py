@@ -10,9 +10,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from composer.data.encoding import Data, Encoded, answerable_rows, encode_data, encode_trainable, split_faults
+from composer.data.corpora import Documents
+from composer.data.encoding import Data, answerable_rows, encode_data, encode_trainable, split_faults
+from composer.data.ids import Encoded
 from composer.data.sampler import TrainBatchSampler
-from composer.data.sources import DataSource, find_hub_folder, generate_pairs, is_endless, source_names, task_settings
+from composer.data.sources import (
+    TARGET,
+    DataSource,
+    find_hub_folder,
+    generate_pairs,
+    is_endless,
+    source_names,
+    task_settings,
+)
 from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
 from composer.evaluation import tokenizer_faults
 from composer.model.builder import RecordingBuilder, build, vocabulary_bounds
@@ -320,10 +330,13 @@ class DryRun:
     is_all: bool
     train_pairs: int
     later: Encoded | None = None  # pairs of a later epoch of an endless task
+    share: float | None = None  # of the training text that is in the sample; None of pairs
 
     def steps_per_epoch(self, tokens_per_batch: int) -> float:
         """Return the updates of an epoch; an estimate where the sample is not all."""
         assert self.data.train is not None
+        if self.share is not None:  # of a text, whose documents are of any length, or rows of one
+            return float(self.data.train.target.positions().sum()) / self.share / tokens_per_batch
         batches = TrainBatchSampler(self.data.train, tokens_per_batch=tokens_per_batch, seed=0)
         return len(batches) * self.train_pairs / len(self.data.pairs["train"])
 
@@ -350,7 +363,11 @@ def dry_run(source: DataSource, max_ratios: Mapping[str, float], any_data: bool 
             raise
         data, is_all = _encode(source, max_ratios), True
     task, later = task_settings(recipe), _later_pairs(source, data) if is_endless(recipe) else None
-    return DryRun(data, is_all, task["train"] if task else len(source.pairs("train")), later)
+    documents, share = source.pairs("train").sides[TARGET], None
+    if isinstance(documents, Documents):
+        read, total = sum(map(len, data.pairs["train"].sides[TARGET])), sum(it.characters for it in documents.facts)
+        is_all, share = read == total, read / total
+    return DryRun(data, is_all, task["train"] if task else len(documents), later, share)
 
 
 def _encode(source: DataSource, max_ratios: Mapping[str, float]) -> Data:

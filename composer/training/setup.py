@@ -23,7 +23,7 @@ from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from composer.atomic_io import atomic_write
 from composer.data.sampler import ResumableBatchSampler
-from composer.data.sources import DataSource, is_endless
+from composer.data.sources import DataSource, is_endless, source_names
 from composer.data.tokenizer_cache import cached_tokenizers
 from composer.errors import RecipeError, RunError
 from composer.fingerprint import check_checkpoint, fingerprint_pairs, initial_weights
@@ -142,7 +142,7 @@ def setup(
     assert data.batches is not None
     # without `validate_every` Lightning validates where an iteration of the sampler ends: after every epoch
     data.resumable = ResumableBatchSampler(data.batches, by_epoch=not training["validate_every"])
-    val = data.data.val
+    val = data.data.val if source_names(recipe) else None  # without a source, nothing is decoded
     decoder = validation_decoder(recipe, val, data.data.pairs["val"], data.tokenizers) if val else None
     if decoder and decoder.metrics.left_out:
         display.say(decoder.metrics.left_out)

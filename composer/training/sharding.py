@@ -32,6 +32,7 @@ def shard(model: EncoderDecoder, mesh: DeviceMesh) -> None:
         for method in ("start", "initial_output", "initial_outputs"):  # what may read parameters besides forward
             register_fsdp_forward_method(unit, method)
     shard_unit(model, mesh)
+    register_fsdp_forward_method(model, "step")
 
 
 def is_sharded(model: nn.Module) -> bool:

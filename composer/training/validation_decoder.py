@@ -7,7 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from composer.data.encoding import Encoded, nonempty
+from composer.data.encoding import nonempty
+from composer.data.ids import Encoded
 from composer.data.sources import TARGET, Pairs
 from composer.data.tokenizer import Tokenizers
 from composer.evaluation import recipe_metrics

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.padding import fill_ratio
-from composer.data.collate import BatchLoader, pad_rows
-from composer.data.encoding import Encoded, Ids
+from composer.data.collate import BatchLoader
+from composer.data.ids import Encoded, Ids
 from composer.data.sampler import (
     EvalBatchSampler,
     TrainBatchSampler,
@@ -209,9 +209,9 @@ def test_workers_give_the_same_batches():
 
 def test_rows_are_padded_on_the_right_with_marks():
     ids = Ids.of([[[], [7, 8], [9]]], 10)
-    assert pad_rows(ids, np.array([0, 1, 2]), last=EOS).tolist() == [[2, 0, 0], [7, 8, 2], [9, 2, 0]]
-    assert pad_rows(ids, np.array([0]), first=BOS).tolist() == [[1]]
-    assert pad_rows(ids, np.array([2, 1]), first=BOS).tolist() == [[1, 9, 0], [1, 7, 8]]
+    assert ids.outputs(np.array([0, 1, 2])).tolist() == [[2, 0, 0], [7, 8, 2], [9, 2, 0]]
+    assert ids.inputs(np.array([0])).tolist() == [[1]]
+    assert ids.inputs(np.array([2, 1])).tolist() == [[1, 9, 0], [1, 7, 8]]
     assert ids.keep(np.array([True, False, True]))[1] == [9]
     assert ids.values.dtype == np.uint16
     assert Ids.of([[[70_000]]], 80_000)[0] == [70_000]

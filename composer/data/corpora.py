@@ -1,0 +1,362 @@
+"""Corpora: files of text, plain or packed, JSON lines or Parquet, read as documents, one after another.
+
+Nothing is held in memory but a piece of a document. A file is inspected once: what is known of it is remembered in the
+user's cache, by its path, size and times.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import hashlib
+import io
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+from composer.atomic_io import atomic_write, parse_json, read_text
+from composer.data import tables, text_files
+from composer.data.text_files import Problem
+from composer.errors import DataError, Fault, KeyPath, RunError
+from composer.recipe.cache import cache_dir
+from composer.recipe.schema_reader import SPLITS
+
+if TYPE_CHECKING:
+    from composer.recipe.recipe import Recipe
+
+PIECE = 1 << 16
+"""Characters of a document that are read at once, about; a longer document is cut where a word begins."""
+WORD_START = re.compile(r"(?<=\S) (?=\S)")
+PACKED = {".gz": "gzip", ".zst": "zstd"}
+PARQUET, JSON = ".parquet", (".jsonl", ".json")
+SUFFIXES = f"plain text, {', '.join(JSON)}, {PARQUET}, and {', '.join(PACKED)} behind the first two"
+
+
+class Piece(NamedTuple):
+    """Part of a document; `ends` is True of its last one."""
+
+    text: str
+    ends: bool
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What is known of an inspected file: the SHA-256 of its bytes, and what its documents have together.
+
+    Words stand between spaces; neither they nor characters and UTF-8 bytes count what ends a document.
+    """
+
+    sha256: str
+    documents: int
+    words: int
+    characters: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class CorpusFile:
+    """A file of a corpus: where the recipe names it, and how often an epoch has its documents."""
+
+    path: Path
+    key: KeyPath
+    weight: float = 1.0
+
+
+class Documents(Sequence[str]):
+    """The documents of files, in their order, read from the start whenever they are asked for."""
+
+    def __init__(self, files: Sequence[CorpusFile], unit: str, column: str) -> None:
+        self.files, self.unit, self.column = tuple(files), unit, column
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the pieces of all documents. Raises DataError if a file has changed since it was inspected."""
+        for file in self.files:
+            yield from read_pieces(file.path, self.unit, self.column)
+
+    @cached_property
+    def facts(self) -> list[FileFacts]:
+        """What is known of each file. Raises DataError."""
+        return [inspect(file.path, self.unit, self.column) for file in self.files]
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the bytes of all files, and of what a document is."""
+        hashes = [facts.sha256 for facts in self.facts]
+        return hashlib.sha256(json.dumps([hashes, self.unit, self.column]).encode()).hexdigest()
+
+    def __len__(self) -> int:
+        return sum(facts.documents for facts in self.facts)
+
+    def __iter__(self) -> Iterator[str]:
+        parts: list[str] = []
+        for text, ends in self.pieces():
+            parts.append(text)
+            if ends:
+                yield "".join(parts)
+                parts = []
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        if isinstance(at, slice):
+            return [*islice(self, *at.indices(len(self)))]
+        return next(islice(self, range(len(self))[at], None))
+
+    def head(self, characters: int) -> list[str]:
+        """Return the first documents, of so many characters together, about; the first one may be cut."""
+        texts, parts = [], []
+        for text, ends in self.pieces():
+            parts.append(text)
+            characters -= len(text) + 1
+            if ends or characters <= 0:
+                texts.append("".join(parts))
+                parts = []
+            if characters <= 0:
+                break
+        return texts
+
+
+def open_corpus(recipe: Recipe, split: str, folders: Sequence[Path]) -> Documents:
+    """Return the documents of a split of the recipe's text. Raises DataError if a file is not there."""
+    text = recipe.dataset["text"]
+    files, faults = find_files(recipe, split, folders)
+    if faults:
+        raise DataError(faults)
+    return Documents(files, text["unit"], text["column"])
+
+
+def check_corpora(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
+    """Return all faults of the files of the recipe's text."""
+    text, faults = recipe.dataset["text"], []
+    for split in (split for split in SPLITS if text[split] is not None):
+        files, missing = find_files(recipe, split, folders)
+        faults += missing
+        for file in files:
+            try:
+                facts = inspect(file.path, text["unit"], text["column"])
+            except DataError as error:
+                faults += [recipe.fault(fault.code, file.key, fault.message, fault.hint) for fault in error.faults]
+                continue
+            if not facts.words:
+                message = f"`{file.path}` has no words"
+                faults.append(recipe.fault("empty", file.key, message, "give it a document with text"))
+    return faults
+
+
+def find_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> tuple[list[CorpusFile], list[Fault]]:
+    """Return the files of a split, those of a pattern in the order of their names, and the faults of their names."""
+    key: KeyPath = ("data", "text", split)
+    files: list[CorpusFile] = []
+    faults: list[Fault] = []
+    for place, name, weight in _named_files(recipe.dataset["text"][split], key):
+        if weight != 1 and (split != "train" or recipe.training["carry"]):
+            reason = "a text that is measured is read once" if split != "train" else "a text in streams is read once"
+            faults.append(recipe.fault("unused", place, f"{reason}, whatever it weighs", "remove `weight`"))
+        paths = _matches(name, folders)
+        problem = None if paths else text_files.missing_file("", name, folders)
+        problem = problem or next(filter(None, map(_kind_problem, paths)), None)
+        if problem:
+            faults.append(recipe.fault(problem.code, place, problem.message, problem.hint))
+        else:
+            files += [CorpusFile(path, place, weight) for path in paths]
+    if not files and not faults:
+        faults.append(recipe.fault("empty", key, "there is no file", f"write `{split}: FILE`"))
+    return files, faults
+
+
+def _named_files(value: Any, key: KeyPath) -> Iterator[tuple[KeyPath, str, float]]:
+    """Yield the path in the recipe, the name and the weight of everything that names files."""
+    if isinstance(value, str):
+        yield key, value, 1.0
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            if isinstance(part, str):
+                yield (*key, name), part, 1.0
+            else:
+                yield (*key, name, "file"), part["file"], part["weight"]
+    else:
+        for at, name in enumerate(value):
+            yield (*key, at), name, 1.0
+
+
+def _matches(name: str, folders: Sequence[Path]) -> list[Path]:
+    """Return the file of a name, or those of a pattern, in the first folder that has any."""
+    if (path := text_files.find_file(name, folders)) is not None:
+        return [path]
+    if not glob.has_magic(name):
+        return []
+    matches = ([folder / path for path in glob.glob(name, root_dir=folder, recursive=True)] for folder in folders)
+    return sorted(next(filter(None, matches), []))
+
+
+def _kind_problem(path: Path) -> Problem | None:
+    """Return why a file cannot be read at all; None where only its content can be at fault."""
+    if problem := text_files.check_readable("", path):
+        return problem
+    suffix, packed = suffix_of(path)
+    if suffix == PARQUET and (packed or (missing := tables.missing_package("", "Parquet is"))):
+        return missing if not packed else Problem("", "file", f"`{path}` is Parquet, packed", "unpack it")
+    return None
+
+
+def suffix_of(path: Path) -> tuple[str, str]:
+    """Return the suffix of a file, that of what is packed in it, and `gzip`, `zstd` or ""."""
+    packed = PACKED.get(path.suffix.lower(), "")
+    return (Path(path.stem) if packed else path).suffix.lower(), packed
+
+
+# ------------------------------------------------------------------------------------------- reading
+
+
+def read_pieces(path: Path, unit: str, column: str) -> Iterator[Piece]:
+    """Yield the pieces of a file's documents. Raises DataError where it cannot be read, with the line."""
+    suffix, packed = suffix_of(path)
+    number = 0
+    try:
+        if suffix == PARQUET:
+            for text in _parquet_rows(path, column):
+                number += 1
+                yield from cut(text)
+            return
+        with _open_text(path, packed) as file:
+            if suffix in JSON:
+                for number, line in enumerate(file, start=1):  # noqa: B007 (the fault names it)
+                    yield from cut(_json_text(line, column))
+            elif unit == "line":
+                for number, line in enumerate(file, start=1):  # noqa: B007
+                    yield from cut(line.removesuffix("\n").removesuffix("\r"))
+            elif unit == "file":
+                yield from _join(iter(lambda: file.read(PIECE), ""))
+            else:
+                yield from _paragraphs(file)
+    except (OSError, ValueError, EOFError, KeyError, TypeError, zlib.error) as error:
+        raise DataError([_reading_fault(path, packed, number, column, error)]) from error
+
+
+def _open_text(path: Path, packed: str) -> io.TextIOWrapper:
+    """Open a file as UTF-8, unpacked. Only a line feed ends a line."""
+    binary: Any
+    if packed == "gzip":
+        binary = gzip.open(path)  # noqa: SIM115
+    elif packed:
+        import pyarrow  # late: it takes long to import, and has the only decoder of zstd
+
+        binary = io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd"))
+    else:
+        binary = path.open("rb")
+    return io.TextIOWrapper(binary, encoding="utf-8-sig", newline="\n")
+
+
+def _json_text(line: str, column: str) -> str:
+    """Return the text of an object of JSON lines; a null is an empty document."""
+    text = tables.get_nested(parse_json(line), column)
+    if not isinstance(text, str | None):
+        raise TypeError(f"`{column}` is {text!r}, and no text")
+    if text and tables.SURROGATE.search(text):
+        raise ValueError(f"`{column}` has half a surrogate pair")
+    return text or ""
+
+
+def _parquet_rows(path: Path, column: str) -> Iterator[str]:
+    import pyarrow.parquet  # late: it takes long to import
+
+    for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=1024, columns=[column]):
+        for text in batch[column].to_pylist():
+            if not isinstance(text, str | None):
+                raise TypeError(f"`{column}` is {text!r}, and no text")
+            yield text or ""
+
+
+def cut(text: str) -> Iterator[Piece]:
+    """Yield the pieces of a document."""
+    return iter((Piece(text, True),)) if len(text) <= PIECE else _join(iter((text,)))
+
+
+def _join(blocks: Iterable[str]) -> Iterator[Piece]:
+    """Yield the pieces of a document that comes in blocks; each but the first begins with the space before a word."""
+    rest = ""
+    for block in blocks:
+        rest += block
+        while len(rest) > PIECE:
+            start = WORD_START.search(rest, PIECE)
+            if start is None and len(rest) < 2 * PIECE:
+                break
+            at = start.start() if start else PIECE
+            yield Piece(rest[:at], False)
+            rest = rest[at:]
+    yield Piece(rest, True)
+
+
+def _paragraphs(file: Iterable[str]) -> Iterator[Piece]:
+    """Yield the paragraphs of a file: lines between blank ones."""
+    lines: list[str] = []
+    for line in file:
+        if line.strip():
+            lines.append(line)
+        elif lines:
+            yield from cut("".join(lines).removesuffix("\n"))
+            lines = []
+    if lines:
+        yield from cut("".join(lines).removesuffix("\n"))
+
+
+def _reading_fault(path: Path, packed: str, number: int, column: str, error: Exception) -> Fault:
+    """Return the fault of a file that could not be read up to the document after the `number`th."""
+    where = f" after line {number:,}" if number else ""
+    if isinstance(error, UnicodeDecodeError):
+        problem = None if packed else text_files.check_utf8("", path)
+        problem = problem or Problem("", "encoding", f"`{path}` is not UTF-8{where}", "convert it, with `iconv`")
+        return Fault(str(path), 0, 0, problem.code, "", problem.message, problem.hint)
+    if packed and isinstance(error, (OSError, EOFError, zlib.error)):
+        message = f"`{path}` is damaged{where}: it cannot be unpacked to its end"
+        return Fault(str(path), 0, 0, "file", "", message, "get the file again")
+    if isinstance(error, OSError) and error.errno:
+        message = f"`{path}` cannot be read: {error.strerror}"
+        return Fault(str(path), 0, 0, "file", "", message, "make it readable, and do not change it while it is read")
+    message = f"line {number:,} of `{path}` has no text called `{column}`: {error}"
+    fix = "write `column:` with the key of the text, or repair the line"
+    if suffix_of(path)[0] == PARQUET:
+        message, fix = f"`{path}` has no column of texts called `{column}`: {error}", "write `column:` with its name"
+    return Fault(str(path), number, 0, "column", "", message, fix)
+
+
+# ------------------------------------------------------------------------------------------- what is known of a file
+
+
+def inspect(path: Path, unit: str, column: str) -> FileFacts:
+    """Return what is known of a file. It is read where that is not remembered. Raises DataError with its first fault.
+
+    A file counts as unchanged while its inode, size and times are the same, as it does for git.
+    """
+    stamp = _stamp(path)
+    key = hashlib.sha256(json.dumps([str(path.resolve()), *stamp, unit, column]).encode()).hexdigest()
+    with suppress(OSError, ValueError, TypeError, RunError):
+        return FileFacts(**parse_json(read_text(cache_dir() / "files" / key)))
+    documents = words = characters = size = 0
+    for text, ends in read_pieces(path, unit, column):
+        documents, words = documents + ends, words + len(text.split())
+        characters, size = characters + len(text), size + len(text.encode("utf-8", "surrogatepass"))
+    with path.open("rb") as file:
+        facts = FileFacts(hashlib.file_digest(file, "sha256").hexdigest(), documents, words, characters, size)
+    if _stamp(path) != stamp:
+        message, fix = f"`{path}` has been changed while it was read", "wait until it is complete"
+        raise DataError([Fault(str(path), 0, 0, "changed", "", message, fix)])
+    with suppress(OSError, RunError):  # without a cache the next inspection takes as long
+        (cache_dir() / "files").mkdir(parents=True, exist_ok=True)
+        atomic_write(cache_dir() / "files" / key, json.dumps(asdict(facts)).encode())
+    return facts
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    status = os.stat(path)
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

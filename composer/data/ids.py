@@ -1,0 +1,220 @@
+"""Ids of texts in flat arrays, in memory or mapped from a file: the sides of a split, and what each epoch trains on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from composer.data.sources import TARGET
+from composer.model.encoder_decoder import BOS, EOS, PAD, ROUNDING
+
+HASHED_ROWS = 100_000
+"""Rows whose ids are hashed at once."""
+
+
+def smallest_type(vocabulary: int) -> type[np.unsignedinteger[Any]]:
+    """Return the smallest type that holds every id of a vocabulary."""
+    return np.uint16 if vocabulary <= 1 << 16 else np.uint32
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Ragged array of ids: row r is values[starts[r] : ends[r]].
+
+    Of stories the values are (sentences, words), padded on the right, and a row is a story.
+    """
+
+    values: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+    @classmethod
+    def of(cls, chunks: Iterable[Sequence[Sequence[Any]]], vocabulary: int, words: int | None = None) -> Ids:
+        """Pack rows, of stories with so many words a sentence, into the smallest type that holds the vocabulary."""
+        dtype = smallest_type(vocabulary)
+        shape = (-1,) if words is None else (-1, words)
+        values, lengths = [], [0]
+        for rows in chunks:
+            values.append(np.concatenate([np.asarray(row, dtype).reshape(shape) for row in rows]))
+            lengths += map(len, rows)
+        edges = np.cumsum(lengths)
+        return cls(np.concatenate(values or [np.zeros(0, dtype)]), edges[:-1], edges[1:])
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, row: int) -> list[int] | np.ndarray:
+        """Return a row; of a story an array (sentences, words)."""
+        row = range(len(self))[row]
+        values = self.values[self.starts[row] : self.ends[row]]
+        return values.astype(np.int64) if self.is_story else values.tolist()
+
+    @property
+    def is_story(self) -> bool:
+        return self.values.ndim == 2
+
+    def lengths(self) -> np.ndarray:
+        """Return the number of ids of each row; of a story the number of sentences."""
+        return self.ends - self.starts
+
+    def positions(self) -> np.ndarray:
+        """Return the positions of each row without padding, eos included; of a story sentences times words."""
+        return self.lengths() * self.values.shape[1] if self.is_story else self.lengths() + 1
+
+    def keep(self, rows: np.ndarray) -> Ids:
+        """Return only these rows (bool, one per row), in their order. The values stay where they are."""
+        return replace(self, starts=self.starts[rows], ends=self.ends[rows])
+
+    def inputs(self, rows: np.ndarray) -> np.ndarray:
+        """Return what a decoder reads of these rows: bos, then the ids, padded on the right. -> (B, T) int64"""
+        return self.padded(rows, first=BOS)
+
+    def outputs(self, rows: np.ndarray) -> np.ndarray:
+        """Return what a decoder writes of these rows: the ids, then eos, padded on the right. -> (B, T) int64
+
+        Stories have no eos, and get whole sentences of padding. -> (B, N, W)
+        """
+        return self.padded(rows, last=None if self.is_story else EOS)
+
+    def padded(self, rows: np.ndarray, first: int | None = None, last: int | None = None) -> np.ndarray:
+        """Return the ids of these rows with `first` before and `last` after each, padded on the right."""
+        starts, counts = self.starts[rows], self.ends[rows] - self.starts[rows]  # (B,) each
+        before = int(first is not None)
+        longest = before + int(counts.max(initial=0)) + int(last is not None)
+        out = np.full((len(rows), longest, *self.values.shape[1:]), PAD, dtype=np.int64)  # (B, T), or (B, N, W)
+        # one scatter for all rows: their positions one after another, and of each the row that it belongs to
+        positions, row_of = ragged_positions(counts)  # (ids,) each
+        out[row_of, positions + before] = self.values[np.repeat(starts, counts) + positions]
+        if first is not None:
+            out[:, 0] = first
+        if last is not None:
+            out[np.arange(len(rows)), before + counts] = last
+        return out
+
+    def flat(self) -> Iterator[np.ndarray]:
+        """Yield the values of all rows, one after another, a part of them at a time."""
+        for at in range(0, len(self), HASHED_ROWS):
+            starts, ends = self.starts[at : at + HASHED_ROWS], self.ends[at : at + HASHED_ROWS]
+            if (starts[1:] == ends[:-1]).all():
+                yield self.values[starts[0] : ends[-1]]
+            else:
+                counts = ends - starts
+                yield self.values[np.repeat(starts, counts) + ragged_positions(counts)[0]]
+
+    def count(self, token: int) -> int:
+        """Return how often a token stands in all rows."""
+        return sum(int((values == token).sum()) for values in self.flat())
+
+    def num_tokens(self) -> int:
+        """Return how many ids all rows have; of stories, without their padding."""
+        return sum(values.size for values in self.flat()) - (self.count(PAD) if self.is_story else 0)
+
+    def first(self, token: int) -> tuple[int, int]:
+        """Return the first row that has a token, and the token's place in it. Raises StopIteration if none has."""
+        rows = ((row, np.flatnonzero(np.asarray(self[row]) == token)) for row in range(len(self)))
+        return next((row, int(places[0])) for row, places in rows if len(places))
+
+
+def ragged_positions(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return each id's position in its row, and its row, for rows of so many ids. (B,) -> (ids,) each"""
+    positions = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return positions, np.repeat(np.arange(len(counts)), counts)
+
+
+@dataclass(frozen=True)
+class TextCounts:
+    """What a text has: tokens with the end of each document, words, characters and UTF-8 bytes.
+
+    The end of a document counts as a word, a character and a byte, as a line feed does in a file of lines.
+    """
+
+    documents: int
+    tokens: int
+    words: int
+    characters: int
+    bytes: int
+    unknown: int
+
+    @classmethod
+    def of(cls, texts: Iterable[str], target: Ids, unknown: int) -> TextCounts:
+        """Count documents and their ids."""
+        documents = words = characters = size = 0
+        for text in texts:
+            documents, words = documents + 1, words + len(text.split()) + 1
+            characters, size = characters + len(text) + 1, size + len(text.encode("utf-8", "surrogatepass")) + 1
+        return cls(documents, int(target.lengths().sum()) + len(target), words, characters, size, unknown)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Ids of every side of a split, without bos and eos; `sources` by what the encoders read.
+
+    `lines` are the target's lines as the files have them, for BLEU; `originals` the number of each row's line. `facts`:
+    (rows, F), the indices in each row's story of the sentences that support the answer, -1 for none; None without
+    stories. `counts` and `digest`, of a text from the token cache: what it has, and the SHA-256 of its ids.
+    """
+
+    sources: dict[str, Ids]
+    target: Ids
+    lines: Sequence[str]
+    originals: np.ndarray
+    facts: np.ndarray | None = None
+    counts: TextCounts | None = None
+    digest: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    @property
+    def sides(self) -> dict[str, Ids]:
+        """Sources and target by name."""
+        return {**self.sources, TARGET: self.target}
+
+    def keep(self, rows: np.ndarray) -> Encoded:
+        """Return only these rows (bool, one per row)."""
+        sources = {side: ids.keep(rows) for side, ids in self.sources.items()}
+        facts = None if self.facts is None else self.facts[rows]
+        return Encoded(sources, self.target.keep(rows), self.lines, self.originals[rows], facts)
+
+    def of_epoch(self, epoch: int) -> Encoded:
+        """Return the pairs of an epoch: the same in every one."""
+        return self
+
+    def lengths(self, by: str | None = None) -> np.ndarray:
+        """Return the tokens of every pair without eos, (rows,): of the side `by`, else its longest source or target."""
+        sides = [by] if by else [*self.sources] or [TARGET]
+        return np.asarray(np.max([self.sides[side].lengths() for side in sides], axis=0))
+
+    def answerable(self, max_ratios: Mapping[str, float]) -> np.ndarray:
+        """Return which pairs have a target short enough for the model's grid; all without one. -> (rows,) bool
+
+        max_ratios: how many times as long as the source an answer may be, by the encoders' keys; 0 where it may be any.
+        """
+        ratios = {key: ratio for key, ratio in max_ratios.items() if ratio}
+        limits = [np.ceil(ratio * (self.sources[key].lengths() + 1) - ROUNDING) for key, ratio in ratios.items()]
+        return self.target.lengths() + 1 <= np.max(limits, axis=0) if limits else np.ones(len(self), dtype=bool)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of all ids, which shows whether the data of a resumed run have changed."""
+        if self.digest is not None:
+            return self.digest
+        digest = hashlib.sha256()
+        for ids in self.sides.values():
+            digest.update(np.concatenate([[0], np.cumsum(ids.lengths())]).tobytes())
+            for values in ids.flat():
+                digest.update(values.astype(np.uint32).tobytes())
+        if self.facts is not None:
+            digest.update(self.facts.tobytes())
+        return digest.hexdigest()
+
+
+class Corpus(Protocol):
+    """The rows of every epoch as a function of its number."""
+
+    def of_epoch(self, epoch: int) -> Encoded:
+        """Return the rows of an epoch."""

@@ -1,0 +1,186 @@
+"""Texts that were tokenised before: ids in files of the user's cache, which a training maps into memory.
+
+An entry is a folder named by all that its ids depend on: `ids.bin`, the ids of all documents, each with its end; and
+`ends.bin`, where each ends; `entry.json` says what they have. One process makes it, the others wait.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from composer import formatting
+from composer.atomic_io import atomic_directory, atomic_write, parse_json, read_text
+from composer.data import corpora, tokenizer
+from composer.data.corpora import Documents, Piece
+from composer.data.ids import Encoded, Ids, TextCounts, smallest_type
+from composer.data.sources import TARGET
+from composer.data.tokenizer import Tokenizers
+from composer.errors import DataError, Fault
+from composer.model.encoder_decoder import EOS, UNK
+from composer.recipe.cache import cache_dir
+
+CHUNK = 1 << 21
+"""Characters that are tokenised at once, about."""
+DAYS = 30
+"""Days after which an entry is removed that nobody has used."""
+SHOWN_SECONDS = 2.0
+"""Seconds after which a terminal shows how far the tokenising is."""
+ENTRY = "entry.json"
+
+
+def encode_documents(documents: Documents, tokenizers: Tokenizers) -> Encoded:
+    """Return the ids of documents, from the cache; they are put there first where it has none.
+
+    Raises DataError where a file cannot be read, RunError where the cache cannot be written.
+    """
+    facts = documents.facts
+    modules = (tokenizer, corpora, formatting)
+    code = [hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest() for module in modules]
+    parts = [version("tokenizers"), code, tokenizers.sha256, documents.sha256]
+    folder = cache_dir() / "corpora" / hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    if not (folder / ENTRY).exists():
+        with _alone(folder):
+            if not (folder / ENTRY).exists():  # nor has the process that was waited for made it
+                remove_unused(folder.parent)
+                shutil.rmtree(folder, ignore_errors=True)
+                with atomic_directory(folder) as temporary:
+                    write_entry(temporary, documents, tokenizers)
+    entry = parse_json(read_text(folder / ENTRY))
+    os.utime(folder / ENTRY)
+    values = np.memmap(folder / "ids.bin", dtype=entry["dtype"], mode="r")
+    ends = np.memmap(folder / "ends.bin", dtype=np.int64, mode="r")
+    if len(ends) != entry["documents"] or len(values) != entry["tokens"]:
+        message, fix = "this entry of the cache is damaged", "remove it: it is made anew"
+        raise DataError([Fault(str(folder), 0, 0, "file", "", message, fix)])
+    starts = np.concatenate([[0], ends[:-1]])
+    ids = Ids(values, starts, ends - 1)  # without the end of each document, as everywhere
+    count = len(ends)
+    counts = TextCounts(
+        documents=count,
+        tokens=len(values),
+        words=sum(file.words for file in facts) + count,
+        characters=sum(file.characters for file in facts) + count,
+        bytes=sum(file.bytes for file in facts) + count,
+        unknown=entry["unknown"],
+    )
+    return Encoded({}, ids, documents, np.arange(count), counts=counts, digest=entry["sha256"])
+
+
+def write_entry(folder: Path, documents: Documents, tokenizers: Tokenizers) -> None:
+    """Tokenise documents into the files of an entry."""
+    dtype = smallest_type(tokenizers.sizes[TARGET])
+    digest, unknown, total, count = hashlib.sha256(), 0, 0, 0
+    with (folder / "ids.bin").open("wb") as ids_file, (folder / "ends.bin").open("wb") as ends_file:
+        for ids, lengths in _encoded_chunks(documents, tokenizers, dtype):
+            ends = total + np.cumsum(lengths, dtype=np.int64)
+            unknown += int((ids == UNK).sum())
+            total, count = total + len(ids), count + len(ends)
+            digest.update(ids.tobytes())
+            digest.update(ends.tobytes())
+            ids.tofile(ids_file)
+            ends.tofile(ends_file)
+        for file in (ids_file, ends_file):
+            file.flush()
+            os.fsync(file.fileno())
+    entry = {"documents": count, "tokens": total, "unknown": unknown, "dtype": np.dtype(dtype).name}
+    atomic_write(folder / ENTRY, json.dumps({**entry, "sha256": digest.hexdigest()}).encode())
+
+
+def _encoded_chunks(
+    documents: Documents, tokenizers: Tokenizers, dtype: type[np.unsignedinteger[Any]]
+) -> Iterator[tuple[np.ndarray, list[int]]]:
+    """Yield the ids of some pieces together, and how many each document has that ends in them, its end included."""
+    begun = 0
+    with _progress(sum(facts.characters for facts in documents.facts)) as advance:
+        for pieces, rows in _ahead(documents, tokenizers):
+            lengths: list[int] = []
+            for row, piece in zip(rows, pieces, strict=True):
+                begun += len(row) + piece.ends
+                if piece.ends:
+                    row.append(EOS)
+                    lengths.append(begun)
+                    begun = 0
+            yield np.fromiter(chain.from_iterable(rows), dtype, sum(map(len, rows))), lengths
+            advance(sum(len(piece.text) for piece in pieces))
+
+
+def _ahead(documents: Documents, tokenizers: Tokenizers) -> Iterator[tuple[list[Piece], list[list[int]]]]:
+    """Yield lists of pieces with their ids; the library's threads tokenise the next list while one is used."""
+    continues, waiting = False, None
+    with ThreadPoolExecutor(1) as pool:
+        for pieces in _chunks(documents.pieces()):
+            follows = [continues, *(not piece.ends for piece in pieces)]
+            continues = follows.pop()
+            parts = zip(pieces, follows, strict=True)
+            texts = [tokenizers.kind.continuation(text) if later else text for (text, _), later in parts]
+            encoding = pool.submit(tokenizers.encode, TARGET, texts)
+            if waiting:
+                yield waiting[0], waiting[1].result()
+            waiting = pieces, encoding
+        if waiting:
+            yield waiting[0], waiting[1].result()
+
+
+def _chunks(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
+    """Yield pieces in lists of about CHUNK characters."""
+    chunk: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        chunk.append(piece)
+        size += len(piece.text) + 1
+        if size >= CHUNK:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    """Yield a function that shows on a terminal how many more characters are tokenised, where it takes long."""
+    from rich.progress import Progress  # late: most texts are in the cache
+
+    began = time.monotonic()
+    with Progress(console=formatting.make_console(stderr=True), transient=True, auto_refresh=False) as bar:
+        task = bar.add_task("tokenising", total=total)
+
+        def advance(characters: int) -> None:
+            bar.advance(task, characters)
+            if time.monotonic() - began > SHOWN_SECONDS and bar.console.is_terminal:
+                bar.refresh()
+
+        yield advance
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the lock of an entry; wait for another process that holds it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as file:
+        with suppress(ImportError, OSError):  # of Windows, and of a file system without locks
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def remove_unused(folder: Path) -> None:
+    """Remove entries that nobody has used for DAYS, and what was left behind by processes that were killed."""
+    for path in folder.iterdir():
+        used = path / ENTRY if (path / ENTRY).exists() else path
+        with suppress(OSError):
+            if time.time() - used.stat().st_mtime > DAYS * 86_400:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()

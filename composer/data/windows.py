@@ -1,0 +1,196 @@
+"""Windows of a text: rows of so many tokens, whatever its documents are; shuffled, or with state carried between them.
+
+The text is one stream of tokens, documents one after another, each with its end. A window reads the token before it,
+bos at the beginning of the text, and all its own but the last; it writes all its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch.utils.data import Sampler
+
+from composer.data.corpora import Documents
+from composer.data.encoding import CACHED_EPOCHS, Data
+from composer.data.ids import Encoded, Ids
+from composer.data.sampler import BatchSlice, EpochRows, EpochSampler, EvalBatchSampler
+from composer.data.sources import TARGET
+from composer.model.encoder_decoder import BOS, PAD
+
+if TYPE_CHECKING:
+    from composer.recipe.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Windows(Ids):
+    """Rows of a stream of tokens, whose ends of documents are tokens like others. A row may have none.
+
+    `context` tokens before each window are read, and not written.
+    """
+
+    context: int = 0
+
+    def positions(self) -> np.ndarray:
+        """Return the tokens that are read for each window."""
+        return self.ends - np.maximum(self.starts - self.context, 0)
+
+    def inputs(self, rows: np.ndarray) -> np.ndarray:
+        """Return the token before each window and all its own but the last, padded on the right. -> (B, T) int64"""
+        starts, tokens = self._read(rows)
+        first = np.where(starts > 0, self.values[np.maximum(starts, 1) - 1], BOS).astype(np.int64)
+        return np.where(tokens == PAD, PAD, np.concatenate([first[:, None], tokens[:, :-1]], 1))
+
+    def outputs(self, rows: np.ndarray) -> np.ndarray:
+        """Return the tokens of each window, padded on the right, and on the left for context. -> (B, T) int64"""
+        starts, tokens = self._read(rows)
+        return np.where(np.arange(tokens.shape[1]) < (self.starts[rows] - starts)[:, None], PAD, tokens)
+
+    def _read(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        starts = np.maximum(self.starts[rows] - self.context, 0)
+        tokens = Ids(self.values, starts, self.ends[rows]).padded(np.arange(len(rows)))
+        return starts, tokens if tokens.shape[1] else np.full((len(rows), 1), PAD, dtype=np.int64)
+
+
+def cut_windows(text: Encoded, size: int, start: int = 0, context: int = 0) -> Encoded:
+    """Return the text in windows of `size` tokens from `start` on; the first has those before it, where it is not 0."""
+    total = len(text.target.values)
+    edges = np.arange(start, total, size)
+    edges = edges if start == 0 else np.concatenate([[0], edges])
+    return _windows(text, edges, np.append(edges[1:], total), context)
+
+
+def _windows(text: Encoded, starts: np.ndarray, ends: np.ndarray, context: int = 0) -> Encoded:
+    target = Windows(text.target.values, starts, ends, context)
+    return replace(text, target=target, originals=np.arange(len(starts)))
+
+
+READ_TOKENS = 1024
+"""Tokens of a text that are measured at once where the state is carried; the scores do not depend on it."""
+
+
+def evaluation_order(
+    recipe: Recipe, text: Encoded, tokens_per_batch: int, rank: int = 0, world: int = 1
+) -> tuple[Encoded, Sampler[BatchSlice]]:
+    """Return the rows in which pairs or a text are measured, and a device's part of them, in batches.
+
+    A text whose state is carried is read from its start to its end; in windows, each is read after `window - stride`
+    tokens of context; else documents are rows.
+    """
+    window, stride = recipe.training["window"], recipe.evaluation["stride"]
+    if recipe.training["carry"]:
+        rows = cut_windows(text, READ_TOKENS)
+        return rows, WholeText(rows, rank)
+    if window:
+        text = cut_windows(text, stride or window, context=window - (stride or window))
+    return text, EvalBatchSampler(text, tokens_per_batch=tokens_per_batch, rank=rank, world=world)
+
+
+class ShuffledWindows:
+    """Corpus whose epochs are the windows of a text, each epoch's cut from another place on."""
+
+    def __init__(self, text: Encoded, size: int, seed: int) -> None:
+        self.text, self.size, self.seed = text, size, seed
+        self.of_epoch = lru_cache(CACHED_EPOCHS)(self._of_epoch)
+
+    def _of_epoch(self, epoch: int) -> Encoded:
+        start = int(np.random.default_rng([self.seed, epoch, 2]).integers(self.size))
+        return cut_windows(self.text, self.size, min(start, len(self.text.target.values)))
+
+
+def file_weights(recipe: Recipe, data: Data) -> Callable[[Encoded, int], EpochRows] | None:
+    """Return what chooses the rows of an epoch where files of the training text have weights; None where none has.
+
+    A row is there as often as the file weighs in which it begins; of a fraction of a weight, an epoch draws as many.
+    """
+    documents = data.pairs["train"].sides[TARGET]
+    if not isinstance(documents, Documents) or all(file.weight == 1 for file in documents.files):
+        return None
+    weights = np.array([file.weight for file in documents.files])
+    text = data.splits["train"]
+    after = np.searchsorted(text.originals, np.cumsum([facts.documents for facts in documents.facts]))  # (F,) rows
+    bounds = np.where(after > 0, text.target.ends[after - 1], -1)  # (F,) tokens
+    seed = recipe.training["seed"]
+
+    def choose(rows: Encoded, epoch: int) -> EpochRows:
+        weight = weights[np.searchsorted(bounds, rows.target.starts)]  # (rows,)
+        times = np.floor(weight + np.random.default_rng([seed, epoch, 3]).random(len(weight))).astype(np.int64)
+        return EpochRows(np.repeat(np.arange(len(weight)), times), None)
+
+    return choose
+
+
+@dataclass(frozen=True)
+class Streams:
+    """A text cut into streams of equal length, to be read side by side, each in windows; the last may be shorter."""
+
+    text: Encoded
+    count: int
+    size: int
+
+    @property
+    def num_windows(self) -> int:
+        """Number of windows of each stream."""
+        return -(-self._length // self.size)
+
+    @property
+    def _length(self) -> int:
+        return -(-len(self.text.target.values) // self.count)
+
+    def rows(self) -> Encoded:
+        """Return the windows of all streams: row s `num_windows` + t is window t of stream s."""
+        total, length = len(self.text.target.values), self._length
+        first = np.arange(self.count)[:, None] * length  # (S, 1)
+        within = np.arange(self.num_windows) * self.size  # (W,)
+        starts = np.minimum(first + within, total).ravel()
+        ends = np.minimum(first + np.minimum(within + self.size, length), total).ravel()
+        return _windows(self.text, starts, ends)
+
+
+class StreamSampler(EpochSampler):
+    """Yield one device's slices of a text whose state is carried: batch t has window t of every stream.
+
+    Every epoch is the same. A device has the same streams in all batches, whose states it keeps; with accumulation, as
+    many sets of them.
+    """
+
+    def __init__(self, streams: Streams, *, seed: int, accumulate: int = 1, rank: int = 0, world: int = 1) -> None:
+        super().__init__(streams.rows(), seed=seed, accumulate=accumulate, rank=rank, world=world)
+        self.streams = streams
+
+    def slices_in(self, epoch: int) -> int:
+        """Return how many slices an epoch has; the same on every device."""
+        return self.streams.num_windows * self.accumulate
+
+    def batches(self) -> list[np.ndarray]:
+        """Return the row numbers of all global batches of an epoch."""
+        count = self.streams.num_windows
+        return [np.arange(self.streams.count) * count + window for window in range(count)]
+
+    def __iter__(self) -> Iterator[BatchSlice]:
+        lengths, parts = self.corpus.of_epoch(0).target.lengths(), self.world * self.accumulate
+        epoch, done = self.epoch, self.skip
+        for number in range(done, self.slices_in(epoch)):
+            window, turn = divmod(number, self.accumulate)
+            rows = np.arange(self.streams.count) * self.streams.num_windows + window  # (S,)
+            part = rows[turn * self.world + self.rank :: parts]
+            tokens = int(lengths[rows].sum())
+            yield BatchSlice(part, tokens, len(part) / len(rows), epoch, window=window, turn=turn)
+
+
+class WholeText(Sampler[BatchSlice]):
+    """Yield the windows of a text one after another, as one row each, for the first device; for others as padding."""
+
+    def __init__(self, windows: Encoded, rank: int = 0) -> None:
+        self.lengths, self.rank = windows.target.lengths(), rank
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[BatchSlice]:
+        part = float(self.rank == 0)
+        for window, tokens in enumerate(self.lengths.tolist()):
+            yield BatchSlice(np.array([window]), tokens, part, window=window)

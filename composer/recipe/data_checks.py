@@ -1,0 +1,60 @@
+"""What the data of a recipe need of its other sections: stories and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from composer.errors import Fault, fault_at
+from composer.recipe.output_checks import get
+from composer.recipe.schema_reader import quote_all
+from composer.recipe.yaml_reader import Node
+
+STORIES = ("question", "story")
+"""The encoders that read the stories of `data.babi`."""
+
+
+def check_stories(root: Node) -> Iterator[Fault]:
+    """Check that stories have their encoders, and a tokenizer that makes a token of a word."""
+    stories = get(root, "data", "babi")
+    if stories is None:
+        return
+    encoders = get(root, "model", "encoders")
+    if (names := sorted(encoders.value) if encoders is not None else []) != list(STORIES):
+        mark = (encoders or get(root, "model", "encoder") or root.value["model"]).place
+        actual = quote_all(names) if names else "other encoders, or none"
+        message = f"the data of `babi` are read by the encoders {quote_all(STORIES)}, and the model has {actual}"
+        yield fault_at(mark, "encoders", "model.encoders", message, "write `encoders: {question: [...], story: [...]}`")
+    split = get(root, "data", "tokenizer", "word", "split")
+    if split is None or split.value != "spaces":
+        mark = (get(root, "data", "tokenizer") or stories).place
+        message = "a story is made of words between spaces, and its answer is one of them"
+        hint = "write `tokenizer: {word: {split: spaces, joint: true}}`"
+        yield fault_at(mark, "tokenizer", "data.tokenizer", message, hint)
+    if not (tasks := stories.value["tasks"]).value:
+        yield fault_at(tasks.place, "empty", "data.babi.tasks", "`tasks` is empty", "write `tasks: [1]`")
+
+
+def check_text(root: Node) -> Iterator[Fault]:
+    """Check that a text has no encoder beside it, and that there are windows for what is written of them."""
+    text = get(root, "data", "text")
+    encoder = get(root, "model", "encoder") or get(root, "model", "encoders")
+    if text is not None and encoder is not None:
+        message = "a text has no source that an encoder could read"
+        hint = "remove the encoder, or give pairs in place of `text`: `parallel: {train: {source: F, target: F}}`"
+        yield fault_at(encoder.place, "encoders", "model.encoder", message, hint)
+    window, carry = get(root, "training", "window"), get(root, "training", "carry")
+    stride = get(root, "evaluation", "stride")
+    if window is not None and stride is not None and stride.value > window.value:
+        message = f"of a window of {window.value:,} tokens no more than those are measured"
+        yield fault_at(stride.mark, "value", "evaluation.stride", message, f"write `stride: {window.value}` or less")
+    if carry is None or not carry.value:
+        return
+    if window is None or not window.value:
+        hint = "add `window:`, the tokens of a window, 35 or so"
+        yield fault_at(carry.mark, "missing", "training.carry", "a state is carried from window to window", hint)
+        return
+    tokens = get(root, "training", "tokens_per_batch")
+    if window.value > (size := tokens.value if tokens is not None else 4096):
+        message = f"a batch of {size:,} tokens has no window of {window.value:,}"
+        hint = f"write `tokens_per_batch: {20 * window.value}`, for 20 streams of text"
+        yield fault_at((tokens or window).mark, "value", "training.window", message, hint)

@@ -1,0 +1,138 @@
+"""Corpora: documents of files in every form, and one clear answer to every file that is none."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from composer.data import corpora
+from composer.data.corpora import CorpusFile, Documents, check_corpora, open_corpus
+from composer.data.encoding import train_tokenizers
+from composer.data.sources import TARGET
+from composer.errors import DataError
+from tests.data.conftest import Make
+
+LM = {"decoder": ["rnn"]}
+TEXT = "the first line\n\nthe third one\r\nthe last"
+
+
+def read(path: Path, unit: str = "line", column: str = "text") -> list[str]:
+    return list(Documents([CorpusFile(path, ())], unit, column))
+
+
+@pytest.mark.parametrize(
+    ("unit", "documents"),
+    [
+        ("line", ["the first line", "", "the third one", "the last"]),
+        ("paragraph", ["the first line", "the third one\r\nthe last"]),
+        ("file", [TEXT]),
+    ],
+)
+def test_a_document_is_a_line_a_paragraph_or_a_file(tmp_path: Path, unit: str, documents: list[str]) -> None:
+    (tmp_path / "a.txt").write_bytes(TEXT.encode())
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(TEXT.encode()))
+    with pa.CompressedOutputStream(str(tmp_path / "c.txt.zst"), "zstd") as file:
+        file.write(TEXT.encode())
+    for name in ("a.txt", "b.txt.gz", "c.txt.zst"):
+        assert read(tmp_path / name, unit) == documents
+
+
+def test_rows_of_json_lines_and_parquet_are_documents(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"d": {"text": "one\ntwo"}}, {"d": {"text": None}}, {"d": {"text": "three"}}]
+    lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    assert read(tmp_path / "a.jsonl.gz", column="d.text") == ["one\ntwo", "", "three"]
+    pyarrow.parquet.write_table(pa.table({"body": ["one\ntwo", None, "three"]}), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet", column="body") == ["one\ntwo", "", "three"]
+
+
+@pytest.mark.parametrize("kind", ["word", "char", {"word": {"split": "spaces"}}, {"bpe": {"size": 300}}])
+def test_a_long_document_is_tokenised_in_pieces_as_in_one(monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
+    monkeypatch.setattr(corpora, "PIECE", 40)
+    text = " ".join(f"word{n % 7}, and\n  more {n}" for n in range(40))
+    pieces = list(corpora.cut(text))
+    assert len(pieces) > 5
+    assert "".join(piece.text for piece in pieces) == text
+    assert [piece.ends for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+    section = {"tokenizer": kind if isinstance(kind, dict) else {kind: {}}}
+    tokenizers = train_tokenizers(section, {TARGET: [text]})
+    later = [tokenizers.kind.continuation(piece.text) for piece in pieces[1:]]
+    rows = tokenizers.encode(TARGET, [pieces[0].text, *later])
+    assert [token for row in rows for token in row] == tokenizers.encode(TARGET, [text])[0]
+
+
+def test_what_is_known_of_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("one two\nthrée\n", encoding="utf-8")
+    facts = corpora.inspect(tmp_path / "a.txt", "line", "text")
+    assert (facts.documents, facts.words, facts.characters, facts.bytes) == (2, 3, 12, 13)
+    monkeypatch.setattr(corpora, "read_pieces", lambda *given: pytest.fail("this file is known"))
+    assert corpora.inspect(tmp_path / "a.txt", "line", "text") == facts
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, real = tmp_path / "a.txt", corpora.read_pieces
+    path.write_text("one\n")
+
+    def growing(*given: Any) -> Any:
+        path.write_text("one\ntwo\n")
+        return real(*given)
+
+    monkeypatch.setattr(corpora, "read_pieces", growing)
+    with pytest.raises(DataError, match="changed while it was read"):
+        corpora.inspect(path, "line", "text")
+
+
+def test_files_of_a_part_are_a_name_a_list_a_pattern_or_names_with_weights(make: Make, tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt", "c.md"):
+        (tmp_path / name).write_text(f"from {name}\n")
+
+    def files(train: Any) -> list[tuple[str, float]]:
+        recipe = make({"text": {"train": train}}, LM)
+        return [(file.path.name, file.weight) for file in open_corpus(recipe, "train", [tmp_path]).files]
+
+    assert files("c.md") == [("c.md", 1.0)]
+    assert files("*.txt") == [("a.txt", 1.0), ("b.txt", 1.0)]
+    assert files(["b.txt", "c.md"]) == [("b.txt", 1.0), ("c.md", 1.0)]
+    assert files({"one": "a.txt", "two": {"file": "*.md", "weight": 2}}) == [("a.txt", 1.0), ("c.md", 2.0)]
+
+
+FAULTS = {
+    "nothing.txt": (b"", "empty", "is empty"),
+    "blank.txt": (b"\n \n", "empty", "has no words"),
+    "latin.txt": (b"one\ncaf\xe9\n", "encoding", "not UTF-8 at line 2"),
+    "cut.txt.gz": (gzip.compress(b"one two three " * 99)[:40], "file", "is damaged"),
+    "no.txt.gz": (b"plain text\n", "file", "is damaged"),
+    "no.txt.zst": (b"plain text\n", "file", "is damaged"),
+    "keys.jsonl": (b'{"text": "one"}\n{"txt": "two"}\n', "column", "line 2 of"),
+    "number.jsonl": (b'{"text": 3}\n', "column", "and no text"),
+    "no.jsonl": (b'{"text": "one"\n', "column", "line 1 of"),
+    "half.jsonl": (b'{"text": "\\ud800"}\n', "column", "surrogate"),
+    "no.parquet": (b"plain text\n", "column", "no column of texts"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_file_that_is_none_is_one_error_where_the_recipe_names_it(make: Make, tmp_path: Path, name: str) -> None:
+    content, code, message = FAULTS[name]
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "a.txt").write_text("some text\n")
+    faults = check_corpora(make({"text": {"train": "a.txt", "val": [name]}}, LM), [tmp_path])
+    assert [(fault.code, fault.path) for fault in faults] == [(code, "data.text.val[0]")]
+    assert message in faults[0].message
+    assert faults[0].hint
+    assert faults[0].line
+
+
+def test_files_that_are_not_there_and_weights_without_effect_are_errors(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "news.txt").write_text("some text\n")
+    text = {"train": "nws.txt", "val": {"a": {"file": "news.txt", "weight": 2}}, "test": []}
+    faults = check_corpora(make({"text": text}, LM), [tmp_path])
+    assert [fault.path for fault in faults] == ["data.text.train", "data.text.val.a.file", "data.text.test"]
+    assert "did you mean `news.txt`" in faults[0].message
+    assert "read once" in faults[1].message

@@ -1,0 +1,109 @@
+"""The cache of tokenised texts: made once, by one process, whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from composer.data import token_cache
+from composer.data.corpora import CorpusFile, Documents
+from composer.data.encoding import train_tokenizers
+from composer.data.sources import TARGET
+from composer.data.token_cache import encode_documents
+from composer.data.tokenizer import Tokenizers
+from composer.errors import DataError, RunError
+from composer.model.encoder_decoder import EOS
+
+LINES = ["the cat sat", "", "on the mat"]
+
+
+@pytest.fixture
+def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Documents:
+    monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
+    (tmp_path / "a.txt").write_text("".join(f"{line}\n" for line in LINES))
+    return Documents([CorpusFile(tmp_path / "a.txt", ())], "line", "text")
+
+
+@pytest.fixture
+def tokenizers() -> Tokenizers:
+    return train_tokenizers({"tokenizer": {"word": {}}}, {TARGET: LINES[:1]})
+
+
+def entries(tmp_path: Path) -> list[str]:
+    return [path.name for path in (tmp_path / "store" / "corpora").iterdir() if not path.name.endswith(".lock")]
+
+
+def test_ids_are_those_of_the_lines_with_their_ends(documents: Documents, tokenizers: Tokenizers) -> None:
+    encoded = encode_documents(documents, tokenizers)
+    rows = tokenizers.encode(TARGET, LINES)
+    assert [encoded.target[row] for row in range(3)] == rows
+    assert encoded.target.values.tolist() == [token for row in rows for token in [*row, EOS]]
+    assert isinstance(encoded.target.values, np.memmap)
+    counts = encoded.counts
+    assert counts is not None
+    assert (counts.documents, counts.tokens, counts.words, counts.unknown) == (3, 9, 9, 2)
+    assert counts.bytes == counts.characters == sum(map(len, LINES)) + 3
+
+
+def test_a_text_is_tokenised_once(
+    documents: Documents, tokenizers: Tokenizers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = encode_documents(documents, tokenizers)
+    monkeypatch.setattr(token_cache, "write_entry", lambda *given: pytest.fail("this text is in the cache"))
+    again = encode_documents(documents, tokenizers)
+    assert again.sha256 == first.sha256
+    assert again.target.values.tolist() == first.target.values.tolist()
+
+
+def test_another_tokenizer_or_text_is_another_entry(
+    documents: Documents, tokenizers: Tokenizers, tmp_path: Path
+) -> None:
+    encode_documents(documents, tokenizers)
+    encode_documents(documents, train_tokenizers({"tokenizer": {"char": {}}}, {TARGET: LINES}))
+    (tmp_path / "a.txt").write_text("another text\n")
+    encode_documents(Documents(documents.files, "line", "text"), tokenizers)
+    assert len(entries(tmp_path)) == 3
+
+
+def test_a_full_disk_leaves_nothing(
+    documents: Documents, tokenizers: Tokenizers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(token_cache, "atomic_write", full)
+    with pytest.raises(RunError, match="no space left on device"):
+        encode_documents(documents, tokenizers)
+    assert entries(tmp_path) == []
+
+
+def test_a_damaged_entry_is_one_error(documents: Documents, tokenizers: Tokenizers, tmp_path: Path) -> None:
+    encode_documents(documents, tokenizers)
+    (name,) = entries(tmp_path)
+    (tmp_path / "store" / "corpora" / name / "ids.bin").write_bytes(b"1234")
+    with pytest.raises(DataError, match="damaged"):
+        encode_documents(documents, tokenizers)
+
+
+def make_entry(documents: Documents, text: str, queue: Any) -> None:
+    queue.put(encode_documents(documents, Tokenizers.from_text(text)).target.values.tolist())
+
+
+def test_two_processes_that_make_an_entry_at_once_both_have_it(
+    documents: Documents, tokenizers: Tokenizers, tmp_path: Path
+) -> None:
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    processes = [context.Process(target=make_entry, args=(documents, tokenizers.text(), queue)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    one, two = queue.get(timeout=120), queue.get(timeout=120)
+    for process in processes:
+        process.join()
+    assert one == two
+    assert len(entries(tmp_path)) == 1

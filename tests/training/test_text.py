@@ -1,0 +1,224 @@
+"""Language models trained on a text: states that go from window to window, and what they are measured by."""
+
+from __future__ import annotations
+
+import copy
+import math
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import composer.data.windows
+from composer.data.encoding import load_data
+from composer.errors import ComposerError
+from composer.evaluation import evaluate
+from composer.inference.run import open_run
+from composer.model.encoder_decoder import PAD
+from composer.recipe.recipe import Recipe, load
+from composer.run_dir import read_checkpoint, read_metrics
+from composer.training.callback import TrainingLoopCallback
+from composer.training.carried_state import deal_streams, join_streams
+from composer.training.datamodule import RecipeDataModule
+from composer.training.preflight import check_recipe
+from composer.training.train import train
+from tests.training.tiny_recipes import same_weights
+
+RECIPE: dict[str, Any] = {
+    "recipe": 1,
+    "name": "text",
+    "data": {"text": {"train": "train.txt", "val": "val.txt", "test": "val.txt"}, "tokenizer": {"word": {}}},
+    "model": {"width": 8, "dropout": 0.1, "decoder": ["rnn", "dropout"]},
+    "training": {"window": 5, "carry": True, "tokens_per_batch": 30, "max_steps": 12, "validate_every": 6},
+}
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Any:
+    """Writes a recipe on lines of two words, each of which stays with probability 0.9; returns it with overrides."""
+    draw = np.random.default_rng(1)
+    for name, lines in (("train", 60), ("val", 20)):
+        changes = draw.random((lines, 8)) > 0.9
+        words = np.cumsum(changes, axis=1) % 2
+        (tmp_path / f"{name}.txt").write_text("".join(" ".join("ab"[word] for word in row) + "\n" for row in words))
+    (tmp_path / "text.yaml").write_text(yaml.safe_dump(RECIPE, sort_keys=False))
+
+    def make(*overrides: str) -> Recipe:
+        return load(tmp_path / "text.yaml", overrides)
+
+    return make
+
+
+class Killed(BaseException):
+    """What a kill is to the code that is running."""
+
+
+@pytest.mark.parametrize("overrides", [(), ("training.accumulate=2",), ("training.carry=false",)])
+def test_a_killed_training_on_a_text_resumes_bit_for_bit(
+    text: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: tuple[str, ...]
+) -> None:
+    recipe = text(*overrides)
+    train(recipe, tmp_path / "one")
+    real = TrainingLoopCallback.on_train_batch_end
+
+    def dies(self: TrainingLoopCallback, trainer: Any, *given: Any) -> None:
+        if trainer.global_step == 9:
+            raise Killed
+        real(self, trainer, *given)
+
+    monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", dies)
+    with pytest.raises(Killed):
+        train(recipe, tmp_path / "two")
+    monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", real)
+    train(recipe, tmp_path / "two", resume=True)
+    assert same_weights(tmp_path / "one", tmp_path / "two")
+
+
+def test_a_checkpoint_has_the_states_of_all_streams(text: Any, tmp_path: Path) -> None:
+    train(text(), tmp_path / "run")
+    checkpoint = read_checkpoint(next((tmp_path / "run" / "checkpoints").glob("step-*6.ckpt")))
+    ((((hidden, cell),), _),) = [part["carried"] for part in checkpoint["callbacks"].values() if "carried" in part]
+    assert hidden.shape == cell.shape == (6, 8)
+
+
+@pytest.mark.parametrize(("world", "turns"), [(1, 1), (2, 1), (1, 3), (2, 2)])
+def test_streams_are_dealt_and_joined_for_any_number_of_processes(world: int, turns: int) -> None:
+    state = torch.arange(7.0)[:, None], (torch.arange(14.0).view(7, 2),)
+    dealt = [deal_streams(state, turns, rank, world, torch.device("cpu")) for rank in range(world)]
+    assert sorted(part[0].shape[0] for of_rank in dealt for part in of_rank.values())[-1] <= -(-7 // (world * turns))
+    joined = join_streams(dealt)
+    assert joined is not None
+    assert torch.equal(joined[0], state[0])
+    assert torch.equal(joined[1][0], state[1][0])
+    assert join_streams([{} for _ in range(world)]) is None
+
+
+def test_the_scores_of_a_carried_text_are_those_of_the_text_in_one_piece(
+    text: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(text(), tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    data = load_data(run.recipe, run.folders(None), run.tokenizers, ["val"])
+    tokens = torch.from_numpy(data.splits["val"].target.values.astype(np.int64))
+    with torch.no_grad():
+        run.model.eval()
+        logits = run.model({}, torch.cat([torch.tensor([1]), tokens[:-1]])[None])[0]
+    loss = float(torch.nn.functional.cross_entropy(logits, tokens))
+    for size in (1, 7, 1000):
+        monkeypatch.setattr(composer.data.windows, "READ_TOKENS", size)
+        assert evaluate(run, "val")["val/loss"] == pytest.approx(loss, rel=1e-5)
+    validated = [row["val/loss"] for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row]
+    assert any(value == pytest.approx(loss, rel=1e-5) for value in validated)
+
+
+def test_words_bytes_and_characters_are_measured_whatever_the_tokens_are(text: Any, tmp_path: Path) -> None:
+    lines = (tmp_path / "val.txt").read_text().splitlines()
+    for name, kind in (("words", "word"), ("characters", "char")):
+        train(text(f"data.tokenizer={kind}"), tmp_path / name)
+        scores = evaluate(tmp_path / name, "val")
+        tokens = sum(len(line.split()) if kind == "word" else len(line) for line in lines) + len(lines)
+        nats = scores["val/loss"] * tokens
+        words, characters = sum(len(line.split()) + 1 for line in lines), sum(len(line) + 1 for line in lines)
+        assert scores["val/word_perplexity"] == pytest.approx(math.exp(nats / words))
+        assert scores["val/bits_per_byte"] == pytest.approx(nats / characters / math.log(2))
+        assert scores["val/bits_per_character"] == scores["val/bits_per_byte"]
+        assert scores["val/perplexity_low"] < scores["val/perplexity"] < scores["val/perplexity_high"]
+        assert scores["val/unknown_share"] == 0
+
+
+def test_a_model_comes_near_the_entropy_of_a_bigram_text(text: Any, tmp_path: Path) -> None:
+    draw = np.random.default_rng(2)
+    for name, count in (("train", 4000), ("val", 1000)):
+        words = np.cumsum(draw.random(count) > 0.9) % 2
+        (tmp_path / f"{name}.txt").write_text(" ".join("ab"[word] for word in words))
+    sizes = ("training.window=20", "training.tokens_per_batch=200", "training.max_steps=200", "data.text.unit=file")
+    train(text(*sizes, "model.dropout=0", "training.optimizer={adam: {learning_rate: 0.02}}"), tmp_path / "run")
+    stays = words[1:] == words[:-1]
+    best = -np.where(stays, math.log(0.9), math.log(0.1)).mean()  # of the model that has drawn the text
+    scores = evaluate(tmp_path / "run", "val")
+    assert scores["val/loss"] == pytest.approx(best, rel=0.08)
+    assert "val/perplexity_low" not in scores  # of one document
+
+
+def test_windows_with_a_stride_read_what_is_before(text: Any, tmp_path: Path) -> None:
+    train(text("training.carry=false"), tmp_path / "run")
+    scores = {
+        stride: evaluate(tmp_path / "run", "val", overrides=[f"evaluation.stride={stride}"])["val/loss"]
+        for stride in (1, 5)
+    }
+    assert scores[5] == evaluate(tmp_path / "run", "val")["val/loss"]
+    run = open_run(tmp_path / "run")
+    tokens = load_data(run.recipe, run.folders(None), run.tokenizers, ["val"]).splits["val"].target.values
+    read, losses = [1, *tokens.tolist()], []
+    with torch.no_grad():
+        run.model.eval()
+        for at, token in enumerate(tokens.tolist()):
+            logits = run.model({}, torch.tensor([read[max(0, at - 4) : at + 1]]))[0, -1]
+            losses.append(float(-logits.log_softmax(-1)[token]))
+    assert scores[1] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+
+
+def test_files_of_a_text_are_there_as_often_as_they_weigh(text: Any, tmp_path: Path) -> None:
+    (tmp_path / "other.txt").write_text("c c c\n" * 30)
+    train_files = "{a: train.txt, b: {file: other.txt, weight: 3}}"
+    for window, documents in (("null", "data.max_length=256"), ("5", "name=text")):
+        settings = ("training.carry=false", f"training.window={window}", documents)
+        recipe = text(f"data.text.train={train_files}", *settings)
+        data = RecipeDataModule(recipe)
+        counts = {"a": 0, "c": 0}
+        for batch in data.split_loader("train"):
+            words = data.tokenizers.decode("target", [[token] for token in batch["target_out"].flatten().tolist()])
+            counts = {word: count + words.count(word) for word, count in counts.items()}
+        assert counts["c"] == pytest.approx(270, abs=15)
+        assert counts["a"] > 100
+
+
+FAULTS = [
+    ({"model.encoder": ["rnn"]}, "encoders", "model.encoder", "no source"),
+    ({"training.window": None}, "missing", "training.carry", "from window to window"),
+    ({"training.window": 50}, "value", "training.window", "no window of 50"),
+    ({"model.decoder": ["self_attention"]}, "conflict", "model.decoder[0]", "grows with the text"),
+    (
+        {"model.decoder": [{"residual": ["norm", "self_attention"]}]},
+        "conflict",
+        "model.decoder[0].residual[1]",
+        "grows with",
+    ),
+    ({"training.carry": False, "evaluation": {"stride": 6}}, "value", "evaluation.stride", "no more than those"),
+    ({"evaluation": {"stride": 2}}, "unused", "evaluation.stride", "carried"),
+    ({"data.max_length": 9}, "unused", "data.max_length", "their own length"),
+    ({"training.curriculum": {}}, "unused", "training.curriculum", "equally long"),
+    ({"data.text.train": {"a": {"file": "train.txt", "weight": 2}}}, "unused", "data.text.train.a.file", "read once"),
+]
+
+
+@pytest.mark.parametrize(("changes", "code", "path", "message"), FAULTS)
+def test_what_does_not_go_with_a_text_is_refused_at_its_place(
+    text: Any, tmp_path: Path, changes: dict[str, Any], code: str, path: str, message: str
+) -> None:
+    sections = copy.deepcopy(RECIPE)
+    for key, value in changes.items():
+        *above, last = key.split(".")
+        reduce(dict.__getitem__, above, sections)[last] = value
+    (tmp_path / "text.yaml").write_text(yaml.safe_dump(sections, sort_keys=False))
+    with pytest.raises(ComposerError) as raised:
+        check_recipe(text())
+    assert [(fault.code, fault.path) for fault in raised.value.faults] == [(code, path)]
+    assert message in raised.value.faults[0].message
+
+
+def test_self_attention_that_sees_a_window_is_carried(text: Any, tmp_path: Path) -> None:
+    train(text("model.decoder=[{residual: [{self_attention: {heads: 2, window: 6}}]}]"), tmp_path / "run")
+    assert evaluate(tmp_path / "run")["test/perplexity"] < 10
+
+
+def test_a_text_without_windows_is_trained_on_by_documents(text: Any, tmp_path: Path) -> None:
+    recipe = text("training.window=null", "training.carry=false")
+    assert not check_recipe(recipe).warnings
+    train(recipe, tmp_path / "run")
+    data = load_data(recipe, recipe.folders(None), wanted=["train"])
+    assert data.splits["train"].target.outputs(np.arange(3)).tolist()[0][-1] != PAD
