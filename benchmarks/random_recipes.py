@@ -70,6 +70,8 @@ VALUES: Mapping[str, Sequence[Any]] = {
     "final": (0.0, 0.1),
     "factor": (0.5,),
     "patience": (1, 2),
+    "threshold": (0.0, 1.0),
+    "after": (1, 2),
     "shares": ([0.5], [0.3, 0.6]),
     "gain": (1.0, 1.4),
     # decoding

@@ -259,13 +259,13 @@ class WeightAverage(Callback):
         self.step = trainer.global_step
         average = [own_part(value) for value in self.average.values()]
         weights = [own_part(value).to(old.dtype) for value, old in zip(self.parameters.values(), average, strict=True)]
-        torch._foreach_lerp_(average, weights, self.share(pl_module.progress().losses))
+        torch._foreach_lerp_(average, weights, self.share(pl_module))
 
-    def share(self, losses: Sequence[float]) -> float:
+    def share(self, module: Any) -> float:
         """Return the share of the average that the weights of this step have."""
         if self.decay is not None:
             return 1 - min(self.decay, (1 + self.step) / (10 + self.step))
-        if self.stalled_at is None and has_stalled(losses, self.patience):
+        if self.stalled_at is None and has_stalled(module.progress().losses, self.patience):
             self.stalled_at = self.step - 1
         return 1.0 if self.stalled_at is None else 1 / (self.step - self.stalled_at)
 

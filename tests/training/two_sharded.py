@@ -141,7 +141,7 @@ def of_average(plain: Seq2SeqModule, sharded: Seq2SeqModule) -> dict[str, Any]:
     validated = {name: value for name, value in full_state(sharded.model.state_dict()).items() if name in one}
     averages[1].on_validation_end(trainer, sharded)
     resumed = WeightAverage(0.5)
-    resumed.load_state_dict({"average": one})
+    resumed.load_state_dict({"average": one, "stalled_at": None})
     resumed.on_train_start(trainer, sharded)
     return {
         "average": apart(one, other),
