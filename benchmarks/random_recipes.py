@@ -72,6 +72,7 @@ VALUES: Mapping[str, Sequence[Any]] = {
     "patience": (1, 2),
     "threshold": (0.0, 1.0),
     "after": (1, 2),
+    "bound": (0.05, 0.1),
     "shares": ([0.5], [0.3, 0.6]),
     "gain": (1.0, 1.4),
     # decoding
