@@ -316,7 +316,7 @@ class Context(NamedTuple):
 
         For what needs no gradient and is alike in all layers: masks, positions, angles.
         """
-        if self.memo is None or torch.compiler.is_compiling():  # the compiler finds what is computed twice
+        if torch.compiler.is_compiling() or self.memo is None:  # the compiler finds what is computed twice
             return function(*arguments)
         key = (function, *(id(value) if isinstance(value, Tensor) else value for value in arguments))
         if key not in self.memo:

@@ -159,7 +159,7 @@ def find_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> tuple[lis
     files: list[CorpusFile] = []
     faults: list[Fault] = []
     for place, name, weight in _named_files(recipe.dataset["text"][split], key):
-        if weight != 1 and (split != "train" or recipe.training["carry"]):
+        if weight != 1 and (split != "train" or recipe.carries_state):
             reason = "a text that is measured is read once" if split != "train" else "a text in streams is read once"
             faults.append(recipe.fault("unused", place, f"{reason}, whatever it weighs", "remove `weight`"))
         paths = _matches(name, folders)
@@ -324,9 +324,9 @@ def _reading_fault(path: Path, packed: str, number: int, column: str, error: Exc
         message = f"`{path}` cannot be read: {error.strerror}"
         return Fault(str(path), 0, 0, "file", "", message, "make it readable, and do not change it while it is read")
     message = f"line {number:,} of `{path}` has no text called `{column}`: {error}"
-    fix = "write `column:` with the key of the text, or repair the line"
+    fix = "name the key of the text in `data.text.column`, or repair the line"
     if suffix_of(path)[0] == PARQUET:
-        message, fix = f"`{path}` has no column of texts called `{column}`: {error}", "write `column:` with its name"
+        message, fix = f"`{path}` has no column of texts called `{column}`: {error}", "name it in `data.text.column`"
     return Fault(str(path), number, 0, "column", "", message, fix)
 
 

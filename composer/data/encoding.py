@@ -145,7 +145,7 @@ def encode_corpora(source: DataSource, tokenizers: Tokenizers | None, wanted: Se
             notes.append(f"{text.counts.unknown / text.counts.tokens:.0%} of the tokens of {split} are unknown")
         if not recipe.tokenizer.is_trained and text.counts.unknown:
             faults += [*_unknown_faults(recipe, split, text, pairs[split])]
-    if "train" in encoded and not recipe.training["window"]:
+    if "train" in encoded and not recipe.window:
         longest = recipe.dataset["max_length"]
         fits = encoded["train"].target.positions() <= longest
         if not fits.any():

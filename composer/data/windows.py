@@ -80,8 +80,8 @@ def evaluation_order(
     A text whose state is carried is read from its start to its end; in windows, each is read after `window - stride`
     tokens of context; else documents are rows.
     """
-    window, stride = recipe.training["window"], recipe.evaluation["stride"]
-    if recipe.training["carry"]:
+    window, stride = recipe.window, recipe.evaluation["stride"]
+    if recipe.carries_state:
         rows = cut_windows(text, READ_TOKENS)
         return rows, WholeText(rows, rank)
     if window:

@@ -24,7 +24,6 @@ from composer.model.encoder_decoder import (
     Encoder,
     EncoderDecoder,
     LinearEmbedding,
-    OneHot,
     OutputHead,
     TokenEmbedding,
     bits_features,
@@ -141,10 +140,12 @@ class Builder:
         self.finish()
 
     def _embedding(self, key: str, vocabulary: int) -> TokenEmbedding:
-        word, settings = word_and_settings(self.recipe.model["embedding"])
-        width = self.recipe.model["width"]
-        if word == "one_hot":
-            return OneHot(vocabulary)
+        embedding = self._embedding_of_kind(key, vocabulary)
+        embedding.dropout = self.recipe.model["embedding_dropout"]
+        return embedding
+
+    def _embedding_of_kind(self, key: str, vocabulary: int) -> TokenEmbedding:
+        (word, settings), width = word_and_settings(self.recipe.model["embedding"]), self.recipe.model["width"]
         if word == "linear":
             return LinearEmbedding(bits_features(self.recipe.dataset["tokenizer"]["bits"], key == "target"), width)
         if word == "learned":

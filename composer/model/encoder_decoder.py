@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.contract import Block, Context, Output, Records, State
+from blocks.core.functional import apply_dropout
 from blocks.core.stack import Stack
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
@@ -63,6 +64,15 @@ class TokenEmbedding(nn.Module):
 
     num_embeddings: int
     embedding_dim: int
+    dropout = 0.0
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return the vectors of tokens; in training some words have zeros wherever they stand in the batch."""
+        x: Tensor = self(ids)  # (B, T, D)
+        if not self.training or not self.dropout:
+            return x
+        factors = apply_dropout(x.new_ones(self.num_embeddings), self.dropout, training=True)  # (V,)
+        return x * factors[ids][..., None]
 
 
 class Embedding(nn.Embedding, TokenEmbedding):
@@ -167,7 +177,7 @@ class Encoder(nn.Module):
 
         target_mask: (B, T) bool; a stack that makes room for the answer reads blanks up to its end.
         """
-        x = self.embedding(ids)  # (B, S, D) or (B, N, W, D)
+        x = self.embedding.embed(ids)  # (B, S, D) or (B, N, W, D)
         if self.max_target_ratio and target_mask is not None:
             x, mask = pad_with_blanks(x, context.mask, target_mask)
             context = context._replace(mask=mask)
@@ -281,7 +291,7 @@ class EncoderDecoder(nn.Module):
     def _decode(
         self, ids: Tensor, state: State, context: Context, answer: Tensor | None = None
     ) -> tuple[Tensor, State]:
-        x = self._zeros(*ids.shape, self.width) if self.embedding is None else self.embedding(ids)  # (B, T, D)
+        x = self._zeros(*ids.shape, self.width) if self.embedding is None else self.embedding.embed(ids)  # (B, T, D)
         inner = state if self.length is None else state[0]
         x, inner, _ = self.decoder(x, inner, context.with_outputs({"input": Output(x, context.mask)}))
         if answer is not None and self.output.trains_on_cost:

@@ -324,7 +324,7 @@ def check_decoder(builder: Builder, model: EncoderDecoder) -> None:
 
 def check_carried_state(builder: Builder, model: EncoderDecoder) -> None:
     """Add a fault of each block whose state grows with the text, where it is carried from window to window."""
-    if builder.faults or not builder.recipe.training["carry"]:
+    if builder.faults or not builder.recipe.carries_state:
         return
     growing: list[Block] = []
 

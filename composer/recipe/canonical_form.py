@@ -22,7 +22,7 @@ EXCLUDED_KEYS = ("extends", "vars", "description")
 TRAINING_WITHOUT_EFFECT = ("workers", "checkpoints_gib")
 """Keys of `training` that can change without changing the result."""
 ADDED: dict[str, Any] = {"ema": None, "parameter_groups": None, "no_repeat_ngram": None, "precision": "float32"}
-ADDED |= {"locked": False, "weight_dropout": 0.0, "asgd": None}
+ADDED |= {"locked": False, "weight_dropout": 0.0, "embedding_dropout": 0.0, "asgd": None}
 ADDED |= {"monitor": "loss", "threshold": 0.0, "compare_with": "best", "min_p": None, "repetition_penalty": 1.0}
 """Keys that count only where they are not this, so that fingerprints of earlier runs stay true."""
 ADDED_TO_SECTIONS = {"text": None, "window": None, "carry": False, "stride": None}

@@ -1547,6 +1547,8 @@ class Model(RecipeObject):
 
     width: The width of the stream; learned token embeddings have it, and blocks with a `width` default to it.
     embedding: What makes a vector of each token; default 'learned'.
+    embedding_dropout: Probability of dropping a word, 0 <= embedding_dropout < 1: its vector is zero wherever it
+        stands in a batch (Gal & Ghahramani 2016, section 4; Merity et al. 2018, section 4.3); default 0.0.
     dropout: The default of every setting called `dropout`, and of the block `dropout`; default 0.0.
     encoder: The stack that reads the source. Without an encoder the model is a language model over the target.
     encoders: Several encoders by name, each a stack; the data then has one key per encoder.
@@ -1589,6 +1591,7 @@ class Model(RecipeObject):
     """
     width: int | Var | Unset | None = UNSET
     embedding: AnyEmbedding | Unset | None = UNSET
+    embedding_dropout: float | Var | Unset | None = UNSET
     dropout: float | Var | Unset | None = UNSET
     encoder: Stack | Unset | None = UNSET
     encoders: Mapping[str, Stack] | Unset | None = UNSET

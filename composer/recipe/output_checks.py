@@ -87,3 +87,7 @@ def _own_costs(root: Node) -> Iterator[Fault]:
             message = f"`{path[-1]}` needs the logits of all tokens, and `{kind}` trains without them"
             hint = f"remove `{path[-1]}`, or write `kind: linear`"
             yield fault_at(node.place, "conflict", format_path(path), message, hint)
+    compiled = get(root, "training", "compile")
+    if kind == "adaptive" and compiled is not None and compiled.value:
+        message = "`adaptive` sorts the tokens of a batch into clusters of any size, each of which is compiled anew"
+        yield fault_at(compiled.mark, "conflict", "training.compile", message, "remove `compile`")

@@ -242,6 +242,16 @@ class Recipe:
         is_all = (sample["lines"], sample["decoding"]) == (None, self.decoding)
         return decodes_all(watched) or (is_all and not watched.startswith(SAMPLE))
 
+    @property
+    def window(self) -> int | None:
+        """Tokens of the windows in which a text is trained on; None where rows are its documents, or pairs."""
+        return self.training["window"] if self.dataset["text"] else None
+
+    @property
+    def carries_state(self) -> bool:
+        """Whether the state goes from one window of the text to the next."""
+        return self.window is not None and self.training["carry"]
+
     def locate(self, path: KeyPath) -> tuple[Node, KeyPath, bool]:
         """Return the node that a path of `canonical` comes from, its path as written, and whether it is that value."""
         node: Node = self.root

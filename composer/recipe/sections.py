@@ -59,6 +59,8 @@ class Model:
     Settings:
         width: The width of the stream; learned token embeddings have it, and blocks with a `width` default to it.
         embedding: What makes a vector of each token.
+        embedding_dropout: Probability of dropping a word, 0 <= embedding_dropout < 1: its vector is zero wherever it
+            stands in a batch (Gal & Ghahramani 2016, section 4; Merity et al. 2018, section 4.3).
         dropout: The default of every setting called `dropout`, and of the block `dropout`.
         encoder: The stack that reads the source. Without an encoder the model is a language model over the target.
         encoders: Several encoders by name, each a stack; the data then has one key per encoder.
@@ -69,6 +71,7 @@ class Model:
 
     width: Count
     embedding: Annotated[Any, Kind("choice:embeddings")] = "learned"
+    embedding_dropout: Rate = 0.0
     dropout: Rate = 0.0
     encoder: Blocks | None = None
     encoders: dict[Identifier, Blocks] | None = None

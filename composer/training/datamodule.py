@@ -78,12 +78,12 @@ class RecipeDataModule(LightningDataModule):
             self.data.notes.append(f"left out {dropped} {reason}: decoding could never write it")
             self.train = self.train.keep(answerable)
         training = self.recipe.training
-        if training["carry"]:
+        if self.recipe.carries_state:
             streams = Streams(self.train, training["tokens_per_batch"] // training["window"], training["window"])
             self.batches = StreamSampler(streams, seed=training["seed"], accumulate=accumulate)
             return
         corpus = training_corpus(self.recipe, self.train, self.tokenizers, lambda pairs: pairs.answerable(max_ratios))
-        if training["window"]:
+        if self.recipe.window:
             corpus = ShuffledWindows(self.train, training["window"], training["seed"])
         self.batches = TrainBatchSampler(
             corpus,

@@ -136,7 +136,7 @@ def setup(
     if training["compile"]:
         module.compile_model(display.say)
 
-    settings = training["curriculum"]
+    settings = None if recipe.window else training["curriculum"]  # all windows are equally long
     curriculum = Curriculum(**settings, seed=training["seed"]) if settings else None
     data.plan_batches(module.model, training["accumulate"], curriculum)
     assert data.batches is not None

@@ -61,6 +61,7 @@ def built(encoder: list[Any] | None, decoder: list[Any], seed: int, target: int,
     settings = {
         "width": 8,
         "embedding": "learned",
+        "embedding_dropout": 0.0,
         "encoder": encoder,
         "decoder": decoder,
         "output": output,

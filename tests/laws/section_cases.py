@@ -46,6 +46,10 @@ RECIPES = {
         f"{STORIES}{TRAINING}"
     ),
     "files": f"recipe: 1\ndata: {{parallel: {FILES}}}\n{MODEL}{TRAINING}",
+    "text": (
+        "recipe: 1\ndata: {text: {train: a.txt, val: b.txt, test: b.txt}}\n"
+        f"model: {{width: 8, decoder: [rnn]}}\n{TRAINING}"
+    ),
 }
 NOT_COMPARED = ("minutes", "train/tokens_per_second", "budget_spent", "train/level", "train/sequence_error")
 

@@ -106,7 +106,7 @@ DEAD = [
         "training.schedule.plateau.monitor",
         ["loss", "perplexity"],
         "training.schedule={plateau: {patience: 1}}",
-        "training.seed=1",
+        "training.schedule={plateau: {threshold: 2}}",
     ),
     Dead("training.schedule", [{"linear": {"final": 1}}, {"cosine": {"final": 1}}, "constant"], ""),
     Dead(
@@ -207,6 +207,11 @@ DEAD = [
         alive="training.seed=1",
     ),
     Dead("training.curriculum", [{"beyond": 1, "start": 1}, {"beyond": 1, "start": 4}], "", "training.seed=1", live={}),
+    Dead("training.window", [3, 5], ""),
+    Dead("evaluation.stride", [1, 2], "", "training.window=5", kind="text"),
+    Dead("evaluation.stride", [1, 2], "training.window=5; training.carry=true", "training.window=5", kind="text"),
+    Dead("data.max_length", [20, 50], "training.window=5", "training.seed=1", kind="text"),
+    Dead("training.curriculum", [{"start": 1}, {"start": 4}], "training.window=5", "training.seed=1", kind="text"),
     Dead(
         "data.generate.copy.endless",
         [True, False],

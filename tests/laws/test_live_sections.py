@@ -60,6 +60,12 @@ HUB = "data.parallel=null; data.hub={id: set_t, val: null, test: null, source: a
 CONTEXTS = {
     "data.parallel": Around(kind="files"),
     "data.parallel.test_sets": Around(kind="files", values=[{"news": {**SIDES, "target": name}} for name in TEXTS]),
+    "data.text": Around(kind="text", values=["a.txt", "c.txt"]),
+    "data.text.unit": Around(kind="text"),
+    "data.text.column": Around("data.text.train=e.jsonl", "text", ["a", "b"]),
+    "training.window": Around(kind="text", values=[3, 5]),
+    "training.carry": Around("training.window=3", "text"),
+    "evaluation.stride": Around("training.window=5", "text", [1, 5]),
     "data.tokenizer.bits": Around(BITS),
     "data.tokenizer.bits.marks": Around(BITS, values=[[";"], [";", "?"]]),
     "data.tokenizer.integers": Around("data.parallel.train={source: c.txt, target: c.txt}", "files"),
@@ -110,7 +116,13 @@ CONTEXTS = {
     "model.stacks": Around("model.decoder=[{use: a}, cross_attention]", values=[{"a": ["rnn"]}, {"a": ["linear"]}]),
     "model.output.tie": Around("data.tokenizer={word: {joint: true}}", values=[["source"], ["target"]]),
     "model.output.kind": Around(BITS),
+    "model.output.kind.adaptive.cutoffs": Around(values=[[5], [6]]),
+    "model.output.kind.adaptive.div_value": Around("model.output.kind={adaptive: {cutoffs: [5]}}"),
+    "model.output.kind.cnn.kernels": Around("model.output.kind={cnn: {features: [3]}}", values=[[1], [2]]),
+    "model.output.kind.cnn.features": Around("model.output.kind={cnn: {kernels: [3]}}", values=[[1], [2]]),
     "model.embedding": Around(BITS),
+    "model.embedding.characters.kernels": Around("model.embedding={characters: {features: [3]}}", values=[[1], [2]]),
+    "model.embedding.characters.features": Around("model.embedding={characters: {kernels: [3]}}", values=[[1], [2]]),
     "logging.wandb": Around(values=["one", "two"]),
     "logging.wandb.tags": Around(values=[["one"], ["two"]]),
     "logging.wandb.mode": Around("logging.wandb={}"),
@@ -246,6 +258,8 @@ def write_files(folder: Path) -> None:
         for split, size in (("train", last), ("validation", 9)):
             table = arrow.table({key: column[:size] for key, column in columns.items()})
             parquet.write_table(table, folder / f"set_{name}" / f"{split}.parquet")
+    objects = [json.dumps({"a": line, "b": line[::-1]}) for line in lines]
+    (folder / "e.jsonl").write_text("".join(f"{line}\n" for line in objects))
     (folder / "more").mkdir()
     for file in list(folder.glob("qa1_*.txt")):
         text = file.read_text().replace("Bill", "Sue")
@@ -263,12 +277,13 @@ def data_of(recipe: Recipe, folder: Path) -> Any:
 
 
 def model_of(recipe: Recipe, folder: Path) -> Any:
-    """The weights that a model starts with, and its logits."""
+    """The weights that a model starts with, and its logits or costs."""
     torch.manual_seed(1)
     model = build(recipe, vocabulary_bounds(recipe))
     with torch.no_grad():
-        logits = model(example_sources(model, 3), example_ids(model, 3))  # in training, so that dropout shows
-    return {**model.state_dict(), "logits": logits}
+        ids = example_ids(model, 3)
+        outputs = model(example_sources(model, 3), ids, answer=ids)  # in training, so that dropout shows
+    return {**model.state_dict(), "outputs": outputs}
 
 
 def trainer_of(recipe: Recipe, folder: Path) -> Any:

@@ -84,6 +84,19 @@ def test_a_linear_embedding_is_linear_in_the_bits(target: bool) -> None:
         assert torch.allclose(at["110@0.50"] - at["110"], (at["000@1.00"] - at["000"]) / 2, atol=1e-6)
 
 
+def test_embedding_dropout_drops_words_wherever_they_stand_in_a_batch() -> None:
+    text = SEVERAL.replace("width: 4", "width: 4\n  embedding_dropout: 0.4")
+    model = build(load_text(text), dict.fromkeys(SIDES, 500))
+    ids = torch.randint(500, (40, 30))
+    for embedding in (model.embedding, model.readers()["left"].embedding):
+        factors = embedding.embed(ids) / embedding(ids)  # (B, T, D)
+        of_words = torch.zeros(500, 4).index_put((ids,), factors)
+        torch.testing.assert_close(factors, of_words[ids])
+        assert abs((of_words[:, 0] == 0).float().mean().item() - 0.4) < 0.1
+        assert of_words.max().item() == pytest.approx(1 / 0.6, rel=1e-4)
+        assert torch.equal(embedding.eval().embed(ids), embedding(ids))
+
+
 SIDES = ("left", "right", "target")
 SEVERAL = """recipe: 1
 data:

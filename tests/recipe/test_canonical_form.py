@@ -79,6 +79,7 @@ def test_every_default_is_filled_in(tmp_path: Path) -> None:
     assert canonical["model"] == {
         "width": 64,
         "embedding": "learned",
+        "embedding_dropout": 0.0,
         "dropout": 0.1,
         "encoder": None,
         "encoders": None,
