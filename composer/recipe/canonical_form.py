@@ -163,7 +163,7 @@ class DefaultFiller(NamedTuple):
         """Return a single-key mapping, the name and all its settings; of some choices a bare name that has none."""
         name, settings = (value, {}) if isinstance(value, str) else next(iter(value.items()))
         entry = self.defs[f"{table}.{name}"]
-        if table != "block" and CHOICES[table].stays_bare and not entry["properties"]:
+        if table in CHOICES and CHOICES[table].stays_bare and not entry["properties"]:
             return name
         settings = _as_mapping(settings, entry)
         if table == "block":  # `model.NAME` comes before `model.dropout`

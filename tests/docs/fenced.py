@@ -309,6 +309,7 @@ def check_options(command: list[str]) -> None:
             "cat",
             "sbatch",
             "head",
+            "tail",
             "mkdir",
             "curl",
             "gunzip",
