@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -219,7 +220,7 @@ def apply_edit(dice: random.Random, here: list[Any], kind: str) -> bool:
         here.insert(at, copy.deepcopy(OTHER))
     elif kind == "removed" and len(here) > 1:
         del here[at]
-    elif kind == "replaced" and "linear" not in here[at]:
+    elif kind == "replaced" and "linear" not in json.dumps(here[at]):  # which could have been taken out of it
         here[at] = copy.deepcopy(OTHER)
     elif kind == "wrapped":
         here[at] = {"residual": {"stack": [here[at]], "scale": 0.123}}
