@@ -36,7 +36,8 @@ def name(path: Path) -> str:
 
 def small(path: Path) -> Recipe:
     """Return the recipe with small sizes: its variables, or else the settings of the same names."""
-    return load(path, size_overrides(path, SMALL))
+    features = ["vars.features=[2, 3, 4, 3, 4, 5]"] if "$features" in path.read_text() else []
+    return load(path, [*size_overrides(path, SMALL), *features])
 
 
 def vocabularies(recipe: Recipe) -> dict[str, int]:
