@@ -159,7 +159,7 @@ class Seq2SeqModule(LightningModule):
         penalties: dict[str, list[Tensor]] = {}
         inputs = StepInputs(None, penalties, self.spent, batch["facts"])
         target, read = batch["target_out"], self.decoder_input(batch, spent)  # (B, T) each
-        if batch["window"] < 0:
+        if batch.get("window", -1) < 0:
             outputs = self.train_forward(batch["sources"], read, inputs, target)
         else:
             outputs = self.carry_on(read, batch["window"], batch["turn"], inputs, target)
@@ -244,7 +244,7 @@ class Seq2SeqModule(LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Add a batch to the sums of the validation."""
-        if batch["window"] < 0:
+        if batch.get("window", -1) < 0:
             logits = self.model(batch["sources"], batch["target_in"])  # (B, T, V)
         else:
             logits = self.carry_on(batch["target_in"], batch["window"], VALIDATION)

@@ -116,7 +116,7 @@ def test_a_model_whose_loop_is_built_twice_to_find_its_widths(tmp_path: Path) ->
 def test_random_recipes_are_the_same_models(tmp_path: Path) -> None:
     tally = {"same": 0}
 
-    @settings(max_examples=12, deadline=None, database=None, derandomize=True, phases=[Phase.generate])
+    @settings(max_examples=20, deadline=None, database=None, derandomize=True, phases=[Phase.generate])
     @given(recipes())
     def holds(stacks: dict[str, Any]) -> None:
         (tmp_path / "random.yaml").write_text(json.dumps(stacks), encoding="utf-8")

@@ -54,7 +54,7 @@ def module_of(path: Path) -> Seq2SeqModule:
     """The recipe's module at a small size, without dropout."""
     recipe = small(path)
     sizes = vocabularies(recipe)
-    sides = SimpleNamespace(sides=list(sizes), sizes=sizes)
+    sides = SimpleNamespace(sides=list(sizes), sizes=sizes, vocabulary=lambda side: [*map(str, range(sizes[side]))])
     torch.manual_seed(1)
     module = Seq2SeqModule("", "", (recipe, cast("Tokenizers", sides)))
     for inner in module.modules():

@@ -80,9 +80,11 @@ CONTEXTS = {
     "training.schedule.plateau.factor": Around(f"training.schedule={{plateau: {{patience: 1}}}}; {GROWING}"),
     "training.schedule.plateau.patience": Around(GROWING, values=[1, 2]),
     "training.schedule.plateau.monitor": Around(
-        f"training.schedule={{plateau: {{patience: 1, threshold: 2}}}}; {GROWING}"
+        f"training.schedule={{plateau: {{patience: 1, threshold: 0.3}}}}; {LEARNING}; training.validate_every=4"
     ),
-    "training.schedule.plateau.threshold": Around(f"training.schedule={{plateau: {{patience: 1}}}}; {GROWING}"),
+    "training.schedule.plateau.threshold": Around(
+        f"training.schedule={{plateau: {{patience: 1}}}}; {LEARNING}; training.validate_every=4", values=[0, 64]
+    ),
     "training.schedule.plateau.compare_with": Around(f"training.schedule={{plateau: {{patience: 1}}}}; {GROWING}"),
     "training.schedule.epoch_decay": Around(EPOCHS),
     "training.schedule.epoch_decay.after": Around(EPOCHS, values=[1, 2]),
