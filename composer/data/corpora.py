@@ -20,11 +20,11 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.data import tables, text_files
-from composer.data.text_files import Problem
+from composer.data.text_files import Column, Problem
 from composer.errors import DataError, Fault, KeyPath, RunError
 from composer.recipe.cache import cache_dir
 from composer.recipe.schema_reader import SPLITS
@@ -70,7 +70,7 @@ class CorpusFile:
     weight: float = 1.0
 
 
-class Documents(Sequence[str]):
+class Documents(Column):
     """The documents of files, in their order, read from the start whenever they are asked for."""
 
     def __init__(self, files: Sequence[CorpusFile], unit: str, column: str) -> None:
@@ -103,14 +103,12 @@ class Documents(Sequence[str]):
                 yield "".join(parts)
                 parts = []
 
-    @overload
-    def __getitem__(self, at: int) -> str: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[str]: ...
-    def __getitem__(self, at: int | slice) -> str | list[str]:
-        if isinstance(at, slice):
-            return [*islice(self, *at.indices(len(self)))]
-        return next(islice(self, range(len(self))[at], None))
+    def read(self, rows: Sequence[int]) -> list[str]:
+        """Return the documents with these numbers; all up to the last of them are read."""
+        wanted = set(rows)
+        first = islice(self, max(wanted, default=-1) + 1)
+        texts = {number: text for number, text in enumerate(first) if number in wanted}
+        return [texts[row] for row in rows]
 
     def head(self, characters: int) -> list[str]:
         """Return the first documents, of so many characters together, about; the first one may be cut."""

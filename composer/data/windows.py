@@ -125,7 +125,7 @@ def file_weights(recipe: Recipe, data: Data) -> Callable[[Encoded, int], EpochRo
 
 @dataclass(frozen=True)
 class Streams:
-    """A text cut into streams of equal length, to be read side by side, each in windows; the last may be shorter."""
+    """A text cut into streams of equal length, which are read side by side in windows; the last may be shorter."""
 
     text: Encoded
     count: int

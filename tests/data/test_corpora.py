@@ -43,6 +43,15 @@ def test_a_document_is_a_line_a_paragraph_or_a_file(tmp_path: Path, unit: str, d
         assert read(tmp_path / name, unit) == documents
 
 
+def test_documents_are_read_by_their_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\nb\nc\nd\n")
+    documents = Documents([CorpusFile(tmp_path / "a.txt", ())], "line", "text")
+    assert (documents[1], documents[-1], documents[1:3], documents[3:3]) == ("b", "d", ["b", "c"], [])
+    assert documents.read([3, 0]) == ["d", "a"]
+    with pytest.raises(IndexError):
+        documents[4]
+
+
 def test_rows_of_json_lines_and_parquet_are_documents(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"d": {"text": "one\ntwo"}}, {"d": {"text": None}}, {"d": {"text": "three"}}]
     lines = "".join(f"{json.dumps(row)}\n" for row in rows)

@@ -73,8 +73,8 @@ def test_a_device_has_the_same_streams_in_every_batch(world: int, accumulate: in
             part = batch["turn"] * world + rank
             parts.setdefault(part, []).append(batch["target_out"])
     for part, batches in parts.items():
-        for whole, mine in zip(alone, batches, strict=True):
-            assert torch.equal(whole[part :: world * accumulate, : mine.shape[1]], mine)
+        for all_streams, own in zip(alone, batches, strict=True):
+            assert torch.equal(all_streams[part :: world * accumulate, : own.shape[1]], own)
 
 
 def test_a_sampler_goes_on_from_any_position() -> None:

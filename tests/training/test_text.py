@@ -216,6 +216,16 @@ def test_self_attention_that_sees_a_window_is_carried(text: Any, tmp_path: Path)
     assert evaluate(tmp_path / "run")["test/perplexity"] < 10
 
 
+HEADS = ("sampled: {samples: 2}", "adaptive: {cutoffs: [4], div_value: 2}", "cnn: {samples: 2}")
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_head_trains_on_its_own_cost_in_carried_windows(text: Any, tmp_path: Path, kind: str) -> None:
+    longer = ("training.optimizer={adam: {learning_rate: 0.02}}", "training.max_steps=90", "training.validate_every=90")
+    train(text(f"model.output.kind={{{kind}}}", *longer), tmp_path / "run")
+    assert evaluate(tmp_path / "run")["test/perplexity"] < 3  # of three tokens that are equally probable
+
+
 def test_a_text_without_windows_is_trained_on_by_documents(text: Any, tmp_path: Path) -> None:
     recipe = text("training.window=null", "training.carry=false")
     assert not check_recipe(recipe).warnings
