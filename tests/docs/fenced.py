@@ -255,6 +255,7 @@ def _run_part(words: list[str], text: str) -> tuple[str, int]:
     if words[0] == "seqcomposer":
         printed, status = _run_in_process(shorten(words[1:]), text, only_out=output is not None)
     else:
+        words = [sys.executable, *words[1:]] if words[0] == "python" else words
         process = subprocess.run(words, input=text, capture_output=True, text=True, check=False)
         printed, status = process.stdout + process.stderr, process.returncode
     if output is not None:
