@@ -180,7 +180,8 @@ def recipe_metrics(recipe: Recipe, references: Sequence[str]) -> TextMetrics:
         raise RecipeError(faults)
     try:
         chosen, word = recipe.evaluation["metrics"], recipe.evaluation["bleu_tokenizer"]
-        metrics = choose_metrics(references, chosen, word, by_characters="char" in recipe.dataset["tokenizer"])
+        by_characters = not {"char", "byte"}.isdisjoint(recipe.dataset["tokenizer"])
+        metrics = choose_metrics(references, chosen, word, by_characters)
     except OSError as error:  # flores200 is downloaded once
         message = f"BLEU's tokenizer `{word}` cannot be downloaded: {one_line_error(error)}"
         raise RunError.of(message, "connect to the network once, or write `bleu_tokenizer: char`") from error

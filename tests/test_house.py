@@ -63,7 +63,7 @@ DOORS = {
     "yaml": {"recipe.yaml_reader"},
     "jsonschema": {"recipe.validation"},
     "sacrebleu": {"recipe.metrics"},
-    "tokenizers": {"data.tokenizer"},
+    "tokenizers": {"data.tokenizer", "data.tokenizer_kinds"},
     "datasets": {"data.tables"},
     "num2words": {"data.tasks.numbers"},
     "wandb": {"training.loggers", "hub.remotes"},

@@ -23,7 +23,7 @@ import numpy as np
 
 from composer import formatting
 from composer.atomic_io import atomic_directory, atomic_write, parse_json, read_text
-from composer.data import corpora, tokenizer
+from composer.data import corpora, tokenizer, tokenizer_kinds
 from composer.data.corpora import Documents, Piece
 from composer.data.ids import Encoded, Ids, TextCounts, smallest_type
 from composer.data.sources import TARGET
@@ -47,7 +47,7 @@ def encode_documents(documents: Documents, tokenizers: Tokenizers) -> Encoded:
     Raises DataError where a file cannot be read, RunError where the cache cannot be written.
     """
     facts = documents.facts
-    modules = (tokenizer, corpora, formatting)
+    modules = (tokenizer, tokenizer_kinds, corpora, formatting)
     code = [hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest() for module in modules]
     parts = [version("tokenizers"), code, tokenizers.sha256, documents.sha256]
     folder = cache_dir() / "corpora" / hashlib.sha256(json.dumps(parts).encode()).hexdigest()

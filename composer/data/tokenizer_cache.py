@@ -14,11 +14,12 @@ from pathlib import Path
 
 from composer import formatting
 from composer.atomic_io import atomic_write, read_text
-from composer.data import stories, tokenizer
+from composer.data import stories, tokenizer, tokenizer_kinds
 from composer.data.corpora import Documents
 from composer.data.encoding import train_source_tokenizers
 from composer.data.sources import DataSource
-from composer.data.tokenizer import Bpe, Tokenizers
+from composer.data.tokenizer import Tokenizers
+from composer.data.tokenizer_kinds import Bpe
 from composer.errors import RunError
 from composer.recipe.cache import cache_dir
 
@@ -46,7 +47,7 @@ def fingerprint(source: DataSource) -> str:
     """Return the SHA-256 of all that a tokenizer depends on: settings, text, the library and our own code."""
     settings = {key: source.recipe.dataset.get(key) for key in ("tokenizer", "lowercase", "babi")}
     digest = hashlib.sha256(json.dumps([version("tokenizers"), settings]).encode())
-    for module in (tokenizer, stories, formatting):
+    for module in (tokenizer, tokenizer_kinds, stories, formatting):
         digest.update(Path(str(module.__file__)).read_bytes())
     for side, lines in source.pairs("train").sides.items():
         digest.update(f"\n\n{side}\n".encode())

@@ -72,7 +72,7 @@ AnyOptimizer = Optimizer | Literal["adadelta", "adagrad", "adam", "adamw", "rmsp
 AnyDecoder = Decoder | Literal["beam", "greedy", "mbr", "sample", "viterbi"] | Var | Mapping[str, Any]
 AnySchedule = Schedule | Literal["constant", "cosine", "epoch_decay", "inverse_sqrt", "linear", "plateau", "staircase"] | Var | Mapping[str, Any]
 AnyTask = Task | Literal["associative_recall", "bigram_flip", "binary_addition", "binary_multiplication", "copy", "counting", "dialect", "duplicate", "dynamic_ngrams", "increment", "number_words", "parentheses", "priority_sort", "ram_access", "ram_copy", "ram_increment", "repeat_copy", "reverse", "sort", "vector_copy"] | Var | Mapping[str, Any]
-AnyTokenizer = Tokenizer | Literal["bits", "bpe", "char", "integers", "unigram", "word"] | Var | Mapping[str, Any]
+AnyTokenizer = Tokenizer | Literal["bits", "bpe", "byte", "char", "integers", "unigram", "word"] | Var | Mapping[str, Any]
 AnyInitialization = Initialization | Literal["default", "orthogonal", "uniform", "uniform_scaling"] | Var | Mapping[str, Any]
 AnyEmbedding = Embedding | Literal["characters", "learned", "linear", "one_hot"] | Var | Mapping[str, Any]
 AnyOutputHead = OutputHead | Literal["cnn", "identity", "linear", "sigmoid"] | Var | Mapping[str, Any]
@@ -2482,6 +2482,11 @@ class BPETokenizer(Tokenizer, word="bpe"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class ByteTokenizer(Tokenizer, word="byte"):
+    """Read the bytes of a text in UTF-8, all of which have ids: nothing is learned, and a text is decoded exactly."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class CharTokenizer(Tokenizer, word="char"):
     """Split text into characters, spaces included; the most frequent ones have ids, the others are `unk`.
 
@@ -2695,20 +2700,20 @@ def read(path: str | Path) -> Recipe:
 __all__ = [
     "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW", "AdaptiveOutputHead", "Add",
     "AddDefaults", "Asgd", "AssociativeRecallTask", "BPETokenizer", "BabiData", "Beam", "BigramFlipTask",
-    "BinaryAdditionTask", "BinaryMultiplicationTask", "BitsTokenizer", "Block", "Cgru", "CgruDefaults", "CharTokenizer",
-    "CharactersEmbedding", "CnnOutputHead", "Concat", "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults",
-    "ConvDefaults", "CopyTask", "CosineSchedule", "CountingTask", "CrossAttention", "CrossAttentionDefaults",
-    "Curriculum", "Data", "Decoder", "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask",
-    "DiscreteStacks", "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema",
-    "Embedding", "EpochDecaySchedule", "Evaluation", "FeedForward", "FeedForwardDefaults", "Flatten", "GradientNoise",
-    "Greedy", "Grid", "GridDefaults", "Highway", "HubData", "Identity", "IdentityOutputHead", "IncrementTask",
-    "Initialization", "IntegersTokenizer", "InverseSqrtSchedule", "LearnedEmbedding", "Linear", "LinearDefaults",
-    "LinearEmbedding", "LinearOutputHead", "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "Mbr",
-    "Measuredsplit", "MemoryNetwork", "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults",
-    "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding",
-    "Optimizer", "OrthogonalInitialization", "Output", "OutputHead", "Parallel", "ParallelData", "ParallelDefaults",
-    "Parametergroup", "ParenthesesTask", "PlateauSchedule", "Pool", "PoolDefaults", "PoolHierarchical",
-    "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "QueueMemory",
+    "BinaryAdditionTask", "BinaryMultiplicationTask", "BitsTokenizer", "Block", "ByteTokenizer", "Cgru", "CgruDefaults",
+    "CharTokenizer", "CharactersEmbedding", "CnnOutputHead", "Concat", "ConstantSchedule", "Conv", "Conv2d",
+    "Conv2dDefaults", "ConvDefaults", "CopyTask", "CosineSchedule", "CountingTask", "CrossAttention",
+    "CrossAttentionDefaults", "Curriculum", "Data", "Decoder", "DefaultInitialization", "DequeMemory",
+    "DequeMemoryDefaults", "DialectTask", "DiscreteStacks", "DiscreteStacksDefaults", "Dropout", "DuplicateTask",
+    "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding", "EpochDecaySchedule", "Evaluation", "FeedForward",
+    "FeedForwardDefaults", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway", "HubData",
+    "Identity", "IdentityOutputHead", "IncrementTask", "Initialization", "IntegersTokenizer", "InverseSqrtSchedule",
+    "LearnedEmbedding", "Linear", "LinearDefaults", "LinearEmbedding", "LinearOutputHead", "LinearSchedule", "Logging",
+    "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit", "MemoryNetwork", "MemoryNetworkDefaults", "Model", "Multiply",
+    "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm", "NtmDefaults",
+    "NumberWordsTask", "OneHotEmbedding", "Optimizer", "OrthogonalInitialization", "Output", "OutputHead", "Parallel",
+    "ParallelData", "ParallelDefaults", "Parametergroup", "ParenthesesTask", "PlateauSchedule", "Pool", "PoolDefaults",
+    "PoolHierarchical", "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "QueueMemory",
     "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent",
     "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Reverse", "ReverseTask", "Rnn",
     "RnnCell", "RnnCellDefaults", "RnnDefaults", "SGD", "Sample", "SampledOutputHead", "Scale", "ScaleDefaults",

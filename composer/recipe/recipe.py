@@ -19,7 +19,7 @@ from composer.recipe.schema_reader import Schema, first_setting, is_block_path
 from composer.recipe.yaml_reader import Node, dump, parse, to_data
 
 if TYPE_CHECKING:
-    from composer.data.tokenizer import TokenizerKind
+    from composer.data.tokenizer_kinds import TokenizerKind
     from composer.model.encoder_decoder import EncoderDecoder
     from composer.model.planner import Plan
 

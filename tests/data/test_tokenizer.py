@@ -25,6 +25,7 @@ KINDS = [
     {"unigram": {"size": 310}},
     {"bpe": {"size": 300, "joint": False}},
     {"word": {"split": "spaces"}},
+    {"byte": {}},
 ]
 
 
@@ -40,7 +41,7 @@ def trained(kind: dict, **data) -> Tokenizers:
 
 @pytest.fixture(scope="module")
 def on_bytes() -> list[Tokenizers]:
-    return [trained({"bpe": {"size": 400}}), trained({"unigram": {"size": 310}})]
+    return [trained({"bpe": {"size": 400}}), trained({"unigram": {"size": 310}}), trained({"byte": {}})]
 
 
 @given(text=st.text(max_size=40) | st.text(alphabet="aAä \t'\"￭▁Ġ⟨⟩<>pad", max_size=20))
@@ -142,6 +143,18 @@ def test_a_token_that_looks_special_is_unknown():
     assert tokenizers.sizes["target"] == 6
 
 
+@given(text=st.text(max_size=20), cut=st.data())
+@settings(max_examples=80, deadline=None)
+def test_bytes_have_their_ids_and_half_a_character_is_replaced(text, cut):
+    tokenizers = trained({"byte": {}})
+    (ids,) = tokenizers.encode("source", [text])
+    assert ids == [byte + 4 for byte in text.encode()] == tokenizers.parts[0].encode(text).ids
+    assert tokenizers.sizes == {"source": 260, "target": 260}
+    start, end = sorted(cut.draw(st.tuples(*[st.integers(0, len(ids))] * 2)))
+    decoded = tokenizers.decode("target", [ids[start:end]])
+    assert decoded == [text.encode()[start:end].decode(errors="replace")]
+
+
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
 def test_a_word_without_end_is_not_trained_on_to_its_end(kind):
     started = time.process_time()
@@ -184,6 +197,14 @@ CORRUPTIONS: dict[str, tuple[str, str, object]] = {
     "text for text": ("", "normalizer", {"type": "Replace", "pattern": {"Regex": "(a*)*b"}, "content": "c"}),
     "padding": ("", "truncation", {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 0}),
 }
+
+
+def test_bytes_with_other_ids_are_refused() -> None:
+    content = json.loads(trained({"byte": {}}).text())
+    vocabulary = content["parts"][0]["model"]["vocab"]
+    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+    with pytest.raises(RunError, match="the ids of the bytes are others"):
+        Tokenizers.from_text(json.dumps(content))
 
 
 @pytest.mark.parametrize("case", CORRUPTIONS)

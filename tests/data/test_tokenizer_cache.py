@@ -13,8 +13,8 @@ import pytest
 from composer.data import tokenizer_cache
 from composer.data.encoding import train_source_tokenizers
 from composer.data.sources import DataSource
-from composer.data.tokenizer import Bpe
 from composer.data.tokenizer_cache import cached_tokenizers
+from composer.data.tokenizer_kinds import Bpe
 from tests.data.conftest import Make
 
 TASK = {"reverse": {"train": 50, "val": 5, "test": 5}}

@@ -1,0 +1,321 @@
+"""The kinds of tokenizer: what a text is made of, how it is learned, and what is done to text before and after.
+
+No text is parsed for special tokens: `<pad>` in the input is only a text. To add a kind, write a subclass of
+`TokenizerKind` here, and name it in `composer.data.tokenizer.TOKENIZERS`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from blocks.core.contract import Bounds, Count, Distinct
+from composer.model.encoder_decoder import NUM_SPECIAL, SPECIAL_TOKENS, UNK, bits_vocabulary
+
+UNK_TOKEN = SPECIAL_TOKENS[UNK]
+JOINER = "\N{HALFWIDTH BLACK SQUARE}"
+"""In `word`, on the side of a punctuation mark that has no space in the text."""
+ZERO = re.compile(r"(?<=[01])@0\.00(?!\S)")
+"""A channel of 0.00 behind a vector of `bits`: the vector alone is the same token."""
+BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
+"""The characters that stand for bytes in `bpe` and `unigram`."""
+MARK = re.compile(r"(?<=(\S))?([^\w\s])(?=(\w))?")
+"""A punctuation mark, with the characters next to it."""
+
+Vocabulary = Annotated[int, Bounds(minimum=5, maximum=1_000_000), "ids at most, the four special ones included"]
+PIECES = "ids at most, the four special ones and 256 bytes included; 300 or more"
+Pieces = Annotated[int, Bounds(minimum=300, maximum=1_000_000), PIECES]
+Joint = Annotated[bool, "whether all sides share one vocabulary"]
+NumBits = Annotated[int, Bounds(minimum=1, maximum=12)]
+"""Binary digits of a vector."""
+Mark = Literal[";", "?", ":", ",", "!", "|", "/", "#"]
+Marks = Annotated[Sequence[Mark], Distinct()]
+"""What can stand between vectors, each once."""
+NumIntegers = Annotated[int, Bounds(minimum=3, maximum=100_000)]
+"""Number of integers, from 0."""
+
+
+class TokenizerKind:
+    """Kind of tokenizer with its settings: how it is trained, what it does to text, which limits it has."""
+
+    model: ClassVar[type[models.Model]] = models.WordLevel
+    is_trained: ClassVar[bool] = True
+    """Whether the text decides which tokens have ids."""
+    is_extendable: ClassVar[bool] = False
+    """Whether a run may start from the weights of one whose tokenizer has other settings, and so fewer ids."""
+    size: int
+    joint: bool
+
+    def max_size(self, target: bool) -> int:
+        """Return the most ids that a side can have, the special ones included."""
+        return self.size
+
+    def train(self, sides: Mapping[str, Iterable[str]]) -> list[Tokenizer]:
+        """Return a tokenizer for all sides if they are joint, else one for each, trained on their lines."""
+        trainer = self.trainer(vocab_size=self.size, show_progress=False, special_tokens=SPECIAL_TOKENS)
+        parts = []
+        for lines in [itertools.chain.from_iterable(sides.values())] if self.joint else sides.values():
+            part = self.untrained()
+            part.train_from_iterator(map(self.training_text, lines), trainer)
+            # the library looks for `added tokens` in every text, so a text could contain a special token
+            parts.append(Tokenizer.from_str(json.dumps({**json.loads(part.to_str()), "added_tokens": []})))
+        return parts
+
+    def untrained(self) -> Tokenizer:
+        """Return a tokenizer of the library that is to be trained."""
+        return _word_level()
+
+    def load(self, content: dict[str, Any]) -> Tokenizer:
+        """Return a trained tokenizer of the library from its JSON. Raises ValueError if training does not write such.
+
+        The library can do more: pad every text, replace short texts by long ones, search in exponential time, panic.
+        """
+        expected, model = json.loads(self.untrained().to_str()), content["model"]
+        expected["model"] |= {key: model[key] for key in ("vocab", "merges", "unk_id") if key in model}
+        if {**expected, **content, "model": {**expected["model"], **model}} != expected:
+            raise ValueError("no training writes such settings")
+        return Tokenizer.from_str(json.dumps(content))
+
+    def trainer(self, **options: Any) -> trainers.Trainer:
+        """Return the library's trainer with the options that all of them have."""
+        return trainers.WordLevelTrainer(**options)
+
+    def training_text(self, line: str) -> str:
+        """Return what of a line the library is trained on."""
+        return line
+
+    def prepare(self, line: str) -> str:
+        """Return the text that the library is to encode."""
+        return line
+
+    def encode(self, part: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of some prepared texts."""
+        return [encoding.ids for encoding in part.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def continuation(self, text: str) -> str:
+        """Return what to encode of a text from the space before one of its words on, apart from what is before."""
+        return text
+
+    def restore(self, text: str) -> str:
+        """Return the line of a text that the library has decoded."""
+        return text
+
+    def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str:
+        """Return what to write in a recipe so that a token of a side is known, and every other token of these texts."""
+        if self.is_trained:
+            return "raise its `size`, or train its tokenizer on this text"
+        return "write `tokenizer: word`, or correct the text"
+
+
+class Word(TokenizerKind):
+    """Split text into words and punctuation marks; the most frequent ones have ids, the others are `unk`.
+
+    A mark keeps a joiner on each side where the text has no space, so that decoding puts it where it was.
+    Several spaces in a row become one.
+
+    Settings:
+        min_count: a rarer word is `unk`
+        split: marks | spaces; with `spaces` the text is tokenised already, and a token is what stands between spaces
+    """
+
+    def __init__(
+        self,
+        *,
+        size: Vocabulary = 10_000,
+        joint: Joint = False,
+        min_count: Count = 1,
+        split: Literal["marks", "spaces"] = "marks",
+    ) -> None:
+        self.size, self.joint, self.min_count, self.has_joiners = size, joint, min_count, split == "marks"
+
+    def trainer(self, **options: Any) -> trainers.Trainer:
+        return trainers.WordLevelTrainer(min_frequency=self.min_count, **options)
+
+    def training_text(self, line: str) -> str:
+        # a word that looks like a special token would take its id away, so it is not learned
+        words = (word for word in line.split() if word not in SPECIAL_TOKENS)
+        return split_marks(line) if self.has_joiners else " ".join(words)
+
+    def prepare(self, line: str) -> str:
+        return split_marks(line) if self.has_joiners else mask_special(line)
+
+    def restore(self, text: str) -> str:
+        if not self.has_joiners:
+            return text
+        return text.replace(f"{JOINER} ", "").replace(f" {JOINER}", "").strip(JOINER)
+
+    def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str:
+        return "lower its `min_count`" if self.min_count > 1 else super().unknown_fix(token, target, texts)
+
+
+class Char(TokenizerKind):
+    """Split text into characters, spaces included; the most frequent ones have ids, the others are `unk`."""
+
+    def __init__(self, *, size: Vocabulary = 10_000, joint: Joint = False) -> None:
+        self.size, self.joint = size, joint
+
+    def untrained(self) -> Tokenizer:
+        part = _word_level()
+        part.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+        part.decoder = decoders.Fuse()
+        return part
+
+
+class Byte(TokenizerKind):
+    """Read the bytes of a text in UTF-8, all of which have ids: nothing is learned, and a text is decoded exactly."""
+
+    is_trained = False
+    joint = True
+    size = NUM_SPECIAL + 256
+
+    def train(self, sides: Mapping[str, Iterable[str]]) -> list[Tokenizer]:
+        return [self.untrained()]
+
+    def untrained(self) -> Tokenizer:
+        others = (char for char in BYTES if ord(char) > 255)  # which stand, in their order, for bytes that do not print
+        chars = [chr(byte) if chr(byte) in BYTES else next(others) for byte in range(256)]
+        ids = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *chars])}
+        part = Tokenizer(models.BPE(ids, []))
+        part.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        part.decoder = decoders.ByteLevel()
+        return part
+
+    def load(self, content: dict[str, Any]) -> Tokenizer:
+        if content["model"]["vocab"] != self.untrained().get_vocab():
+            raise ValueError("the ids of the bytes are others")
+        return super().load(content)
+
+    def encode(self, part: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+        return [
+            [byte + NUM_SPECIAL for byte in text.encode()] for text in texts
+        ]  # several times as fast as the library
+
+
+class BytePieces(TokenizerKind):
+    """Kind whose tokens are pieces of the text's bytes (as in GPT-2): every text is encoded, and decoded exactly."""
+
+    def __init__(self, *, size: Pieces = 8_000, joint: Joint = True) -> None:
+        self.size, self.joint = size, joint
+
+    def untrained(self) -> Tokenizer:
+        part = Tokenizer(self.model())
+        # a word has the same pieces at the start of a line as after a space; the decoder takes the space away again
+        part.normalizer = normalizers.Prepend(" ")
+        part.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        part.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+        return part
+
+    def continuation(self, text: str) -> str:
+        return text.removeprefix(" ")  # which `Prepend` puts back
+
+
+class Bpe(BytePieces):
+    """Merge byte pairs (BPE, Sennrich et al. 2016): frequent words whole, rare ones in pieces, never `unk`."""
+
+    model = models.BPE
+
+    def trainer(self, **options: Any) -> trainers.Trainer:
+        return trainers.BpeTrainer(initial_alphabet=BYTES, **options)
+
+
+class Unigram(BytePieces):
+    """Split text into the pieces of a unigram language model on bytes (Kudo 2018); never `unk`. Trainings differ."""
+
+    model = models.Unigram
+
+    def trainer(self, **options: Any) -> trainers.Trainer:
+        return trainers.UnigramTrainer(initial_alphabet=BYTES, unk_token=UNK_TOKEN, **options)
+
+
+class Bits(TokenizerKind):
+    """Encode vectors of binary digits, each a word of so many 0 and 1, all of which have ids: nothing is learned.
+
+    Between the vectors of a source marks can stand, and behind each of them a number, `01101001@-0.37`, of two
+    decimals, from -1.00 to 1.00; a vector without one has 0.00. A target is of vectors alone. All else is `unk`.
+
+    Settings:
+        size: digits of a vector, 1 to 12
+        marks: what else can stand in a source, a list of some of ; ? : , ! | / #
+        numbers: whether a source's vectors can have numbers
+    """
+
+    is_trained = False
+    joint = False
+
+    def __init__(self, *, size: NumBits = 8, marks: Marks = (";",), numbers: bool = False) -> None:
+        self.size, self.marks, self.numbers = size, marks, numbers
+
+    def vocabulary(self, target: bool) -> list[str]:
+        return bits_vocabulary({"size": self.size, "marks": self.marks, "numbers": self.numbers}, target)
+
+    def max_size(self, target: bool) -> int:
+        return NUM_SPECIAL + len(self.vocabulary(target))
+
+    def train(self, sides: Mapping[str, Iterable[str]]) -> list[Tokenizer]:
+        return [_word_level(self.vocabulary(side == "target")) for side in sides]
+
+    def prepare(self, line: str) -> str:
+        return mask_special(ZERO.sub("", line))
+
+    def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str:
+        parts = {other.partition("@")[0] for text in texts for other in text.split()} - {*get_args(Mark)}
+        sizes = {0 if part.strip("01") else len(part) for part in parts}
+        if len(sizes) == 1 and min(sizes) in get_args(NumBits)[1]:  # else they are not vectors of one size
+            if not target and token in get_args(Mark):
+                return f"add `marks: {json.dumps([*self.marks, token])}` to `bits`"
+            if sizes != {self.size}:
+                return f"write `bits: {{size: {min(sizes)}}}`"
+            if "@" in token and not target and not self.numbers:
+                return "add `numbers: true` to `bits`"
+        return super().unknown_fix(token, target, texts)
+
+
+class Integers(TokenizerKind):
+    """Encode whole numbers from 0 in decimal digits, each a word with an id: nothing is learned. Others are `unk`.
+
+    Settings:
+        below: how many integers there are: 0 to one less
+    """
+
+    is_trained = False
+    is_extendable = True
+    joint = True
+
+    def __init__(self, *, below: NumIntegers = 10) -> None:
+        self.below, self.size = below, NUM_SPECIAL + below
+
+    def train(self, sides: Mapping[str, Iterable[str]]) -> list[Tokenizer]:
+        return [_word_level([str(value) for value in range(self.below)])]
+
+    def prepare(self, line: str) -> str:
+        return mask_special(line)
+
+    def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str:
+        tokens = {other for text in texts for other in text.split()}
+        numbers = [int(one) if one.isdecimal() and len(one) < 9 and str(int(one)) == one else -1 for one in tokens]
+        if min(numbers) >= 0 and max(numbers) + 1 in get_args(NumIntegers)[1]:
+            return f"write `integers: {{below: {max(numbers) + 1}}}` or more, or `tokenizer: word`"
+        return super().unknown_fix(token, target, texts)
+
+
+def _word_level(words: Sequence[str] | None = None) -> Tokenizer:
+    """Return a tokenizer of text between spaces: of just these words, or one that is to learn them."""
+    ids = {} if words is None else {word: index for index, word in enumerate([*SPECIAL_TOKENS, *words])}
+    part = Tokenizer(models.WordLevel(ids, UNK_TOKEN))
+    part.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return part
+
+
+def split_marks(line: str) -> str:
+    """Return words and marks with spaces between: `it's "so"` becomes `it ￭'￭ s "￭ so ￭"`."""
+    return MARK.sub(lambda at: f"{f' {JOINER}' if at[1] else ''}{at[2]}{f'{JOINER} ' if at[3] else ''}", line)
+
+
+def mask_special(line: str) -> str:
+    """Return the words of a line with single spaces between; one that looks like a special token becomes `unk`."""
+    return " ".join(UNK_TOKEN if word in SPECIAL_TOKENS else word for word in line.split())
