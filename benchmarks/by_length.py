@@ -43,7 +43,7 @@ class Bucket(NamedTuple):
 def translate_test_set(run: Path, data: Path | None, overrides: Sequence[str] = ()) -> Translated:
     """Translate a run's test set."""
     from composer.data.encoding import load_data
-    from composer.data.sources import TARGET, source_names
+    from composer.data.pairs import TARGET, source_names
     from composer.inference.run import open_run
 
     opened = open_run(run, overrides)

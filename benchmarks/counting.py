@@ -46,7 +46,7 @@ def certain_words(words: Sequence[str], pattern: str) -> list[bool]:
 def measure_run(run: Path, lengths: Sequence[int], lines: int) -> list[CountingAccuracy]:
     """Measure how far a run counts."""
     from composer.data.encoding import load_data
-    from composer.data.sources import TARGET
+    from composer.data.pairs import TARGET
     from composer.inference.run import open_run
 
     overrides = [f"data.generate.counting.test_lengths={list(lengths)}", f"data.generate.counting.test={lines}"]
@@ -63,7 +63,7 @@ def predict_next(opened, line: Sequence[str]) -> list[str]:
     """Return the run's prediction after each word of a line, "" for the end."""
     import torch
 
-    from composer.data.sources import TARGET
+    from composer.data.pairs import TARGET
     from composer.model.encoder_decoder import BOS
 
     ids = [BOS, *opened.tokenizers.encode(TARGET, [" ".join(line)])[0]]

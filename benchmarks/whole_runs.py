@@ -212,7 +212,8 @@ def translate(file: Path) -> None:
 
 def source_lines(file: Path) -> list[str]:
     """Return the first lines of the data as `translate` reads them."""
-    from composer.data.sources import TARGET, DataSource, source_names
+    from composer.data.pairs import TARGET, source_names
+    from composer.data.sources import DataSource
     from composer.recipe.recipe import load
 
     recipe = load(file)
@@ -224,7 +225,7 @@ def source_lines(file: Path) -> list[str]:
 
 def evaluate(file: Path) -> None:
     """Evaluate every split; the scores are JSON, and numbers."""
-    from composer.data.sources import available_splits
+    from composer.data.pairs import available_splits
     from composer.recipe.recipe import load
 
     for split in available_splits(load(file)):

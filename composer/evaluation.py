@@ -13,11 +13,11 @@ from statistics import mean
 from typing import Any, TypeVar
 
 from composer.atomic_io import atomic_open, parse_json, read_text
+from composer.data.columns import open_texts
 from composer.data.corpora import CorpusFile, Documents
 from composer.data.encoding import encode_pairs, load_data, split_faults
 from composer.data.ids import Encoded
-from composer.data.sources import TARGET, Pairs, available_splits, source_names
-from composer.data.text_files import open_texts
+from composer.data.pairs import TARGET, Pairs, available_splits, source_names
 from composer.data.token_cache import encode_documents
 from composer.errors import DataError, Fault, RecipeError, RunError, one_line_error
 from composer.fingerprint import sha256_of_lines

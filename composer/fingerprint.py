@@ -19,8 +19,11 @@ from textwrap import shorten
 from typing import Any
 
 from composer.atomic_io import sha256_of_file
+from composer.data.columns import chunks_of
 from composer.data.corpora import Documents
-from composer.data.sources import DataSource, Pairs, is_endless
+from composer.data.line_hashes import sha256_of_hashes
+from composer.data.pairs import Pairs
+from composer.data.sources import DataSource, is_endless
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError, first_few, os_error_reason
 from composer.recipe import canonical_form
@@ -30,7 +33,6 @@ from composer.run_dir import HASHED, RESUME, RunDir, invalid_checkpoint, read_ch
 
 PACKAGES = "seqcomposer torch pytorch-lightning numpy tokenizers datasets num2words safetensors sacrebleu wandb"
 """Packages that affect a run's result."""
-HASHED_LINES = 10_000  # lines that are hashed at once
 
 InitialWeights = dict[str, str]
 """SHA-256 of the `weights` and the `tokenizer` that a training starts from."""
@@ -86,16 +88,10 @@ def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
     for split in sorted(pairs):
         for side, lines in pairs[split].columns().items():
             digest.update(f"\n{split} {side} {len(lines)}\n".encode())
-            digest.update(lines.sha256.encode()) if isinstance(lines, Documents) else hash_lines(digest, lines)
+            own = lines.sha256 if isinstance(lines, Documents) else sha256_of_hashes(lines)
+            digest.update(own.encode())
         digest.update(json.dumps([list(map(int, facts)) for facts in pairs[split].facts or ()]).encode())
     return digest.hexdigest()
-
-
-def hash_lines(digest: hashlib._Hash, lines: Sequence[str]) -> None:
-    """Update a digest with lines, each with a line break at its end."""
-    for at in range(0, len(lines), HASHED_LINES):
-        text = "".join(f"{line}\n" for line in lines[at : at + HASHED_LINES])
-        digest.update(text.encode("utf-8", "surrogatepass"))  # JSON can hold lone surrogates, UTF-8 cannot
 
 
 def sha256_of_lines(lines: Sequence[str]) -> str:
@@ -103,7 +99,9 @@ def sha256_of_lines(lines: Sequence[str]) -> str:
     if isinstance(lines, Documents):
         return lines.sha256
     digest = hashlib.sha256()
-    hash_lines(digest, lines)
+    for chunk in chunks_of(lines):
+        text = "".join(f"{line}\n" for line in chunk)
+        digest.update(text.encode("utf-8", "surrogatepass"))  # JSON can hold lone surrogates, UTF-8 cannot
     return digest.hexdigest()
 
 

@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from composer.atomic_io import atomic_new_file
-from composer.data import text_files
+from composer.data.columns import RowSubset, open_texts, split_rows
+from composer.data.line_hashes import count_shared, line_hashes
 from composer.errors import DataError, Fault, RunError
 from composer.recipe import schema_generator
 from composer.recipe.metrics import TOKENIZER_PACKAGES, suggest_bleu_tokenizer
@@ -113,8 +114,8 @@ class Side(NamedTuple):
 class Corpus(NamedTuple):
     """Two line-aligned texts: their sizes, what their lines look like, and what a user should know of them.
 
-    Each of val and test gets `held_out` pairs. `empty` pairs have a side without text, `repeated` ones were there
-    before; `trained_tests` is how many test lines have a source that is trained on, too, see `count_shared`.
+    Each of val and test gets `held_out` pairs. `empty` pairs have a side without text;
+    `trained_tests` is how many test lines have a source that is trained on, too, see `count_shared`.
     """
 
     source: Path
@@ -123,7 +124,6 @@ class Corpus(NamedTuple):
     held_out: int
     sides: tuple[Side, Side]
     empty: int
-    repeated: int
     trained_tests: int
 
     @property
@@ -179,10 +179,8 @@ def _notes(corpus: Corpus, recipe: Path) -> list[str]:
     if corpus.empty:
         notes.append(f"{corpus.empty:,} pairs have an empty side; they are left out of training")
     if corpus.trained_tests:
-        command = text_files.keep_once([str(corpus.source), str(corpus.target)])
-        repeated = f"; {corpus.repeated:,} pairs are repeated: `{command}` keeps one of each; use `new` with its files"
         share = f"{corpus.trained_tests:,} of {corpus.held_out:,} test lines have a source that is trained on, too"
-        notes.append(f"{share}, which flatters the scores{repeated if corpus.repeated else ''}")
+        notes.append(f"{share}, which flatters the scores: `decontaminate: true` under `parallel` leaves it out")
     if corpus.pairs < MIN_PAIRS_TO_TRANSLATE and "bpe" in choose_tokenizer(corpus)["tokenizer"]:
         notes.append("so few pairs are enough to try everything; usable translations need tens of thousands")
     if any(_relative_to(path, recipe).startswith("..") for path in (corpus.source, corpus.target)):
@@ -197,15 +195,15 @@ def held_out_of(pairs: int) -> int:
 
 def inspect(source: Path, target: Path) -> Corpus:
     """Return what two line-aligned texts look like. Raise DataError with everything wrong with the files."""
-    columns = [*text_files.open_texts({"source": source, "target": target}).values()]
+    columns = [*open_texts({"source": source, "target": target}).values()]
     pairs = len(columns[0])
-    sources, targets = map(text_files.row_hashes, columns)
+    sources, targets = map(line_hashes, columns)
     is_empty = (sources == 0) | (targets == 0)
     if is_empty.all():
         message, fix = f"no line has text both here and in `{source}`", "give every line its translation"
         raise DataError([Fault(str(target), 1, 1, "empty", "", message, fix)])
     held_out = held_out_of(pairs) if pairs >= MIN_PAIRS_TO_SPLIT else 0
-    rows = text_files.split_rows(pairs, {"val": held_out, "test": held_out})
+    rows = split_rows(pairs, {"val": held_out, "test": held_out})
     return Corpus(
         source,
         target,
@@ -213,8 +211,7 @@ def inspect(source: Path, target: Path) -> Corpus:
         held_out,
         (look_at(columns[0]), look_at(columns[1])),
         empty=int(is_empty.sum()),
-        repeated=pairs - len(np.unique(sources * 31 + targets)),
-        trained_tests=text_files.count_shared(sources[rows["test"]], sources[rows["train"]]),
+        trained_tests=count_shared(sources[rows["test"]], sources[rows["train"]]),
     )
 
 
@@ -222,7 +219,7 @@ def look_at(column: Sequence[str]) -> Side:
     """Return what the lines of a text look like."""
     # not every n-th line: the parity of a line can say what it is like
     sampled = np.sort(np.random.default_rng(0).choice(len(column), min(SAMPLE, len(column)), replace=False))
-    lines = [line for line in text_files.RowSubset(column, sampled) if line.strip()] or [""]
+    lines = [line for line in RowSubset(column, sampled) if line.strip()] or [""]
     words, characters = sorted(len(line.split()) for line in lines), sorted(map(len, lines))
     letters = Counter(letter for line in lines for letter in line.lower() if letter.isalpha())
     scripts = Counter[str]()

@@ -7,11 +7,8 @@ user's cache, by its path, size and times.
 from __future__ import annotations
 
 import glob
-import gzip
 import hashlib
-import io
 import json
-import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.data import tables, text_files
-from composer.data.text_files import Column, Problem
+from composer.data.columns import Column
+from composer.data.text_files import PACKED, Problem, file_stamp, open_text, suffix_of
 from composer.errors import DataError, Fault, KeyPath, RunError
 from composer.recipe.cache import cache_dir
 from composer.recipe.schema_reader import SPLITS
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
 PIECE = 1 << 16
 """Characters of a document that are read at once, about; a longer document is cut where a word begins."""
 WORD_START = re.compile(r"(?<=\S) (?=\S)")
-PACKED = {".gz": "gzip", ".zst": "zstd"}
 PARQUET, JSON = ".parquet", (".jsonl", ".json")
 SUFFIXES = f"plain text, {', '.join(JSON)}, {PARQUET}, and {', '.join(PACKED)} behind the first two"
 
@@ -207,12 +204,6 @@ def _kind_problem(path: Path) -> Problem | None:
     return None
 
 
-def suffix_of(path: Path) -> tuple[str, str]:
-    """Return the suffix of a file, that of what is packed in it, and `gzip`, `zstd` or ""."""
-    packed = PACKED.get(path.suffix.lower(), "")
-    return (Path(path.stem) if packed else path).suffix.lower(), packed
-
-
 # ------------------------------------------------------------------------------------------- reading
 
 
@@ -226,7 +217,7 @@ def read_pieces(path: Path, unit: str, column: str) -> Iterator[Piece]:
                 number += 1
                 yield from cut(text)
             return
-        with _open_text(path, packed) as file:
+        with open_text(path) as file:
             if suffix in JSON:
                 for number, line in enumerate(file, start=1):  # noqa: B007 (the fault names it)
                     yield from cut(_json_text(line, column))
@@ -239,20 +230,6 @@ def read_pieces(path: Path, unit: str, column: str) -> Iterator[Piece]:
                 yield from _paragraphs(file)
     except (OSError, ValueError, EOFError, KeyError, TypeError, zlib.error) as error:
         raise DataError([_reading_fault(path, packed, number, column, error)]) from error
-
-
-def _open_text(path: Path, packed: str) -> io.TextIOWrapper:
-    """Open a file as UTF-8, unpacked. Only a line feed ends a line."""
-    binary: Any
-    if packed == "gzip":
-        binary = gzip.open(path)  # noqa: SIM115
-    elif packed:
-        import pyarrow  # late: it takes long to import, and has the only decoder of zstd
-
-        binary = io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd"))
-    else:
-        binary = path.open("rb")
-    return io.TextIOWrapper(binary, encoding="utf-8-sig", newline="\n")
 
 
 def _json_text(line: str, column: str) -> str:
@@ -336,7 +313,7 @@ def inspect(path: Path, unit: str, column: str) -> FileFacts:
 
     A file counts as unchanged while its inode, size and times are the same, as it does for git.
     """
-    stamp = _stamp(path)
+    stamp = file_stamp(path)
     key = hashlib.sha256(json.dumps([str(path.resolve()), *stamp, unit, column]).encode()).hexdigest()
     with suppress(OSError, ValueError, TypeError, RunError):
         return FileFacts(**parse_json(read_text(cache_dir() / "files" / key)))
@@ -346,15 +323,10 @@ def inspect(path: Path, unit: str, column: str) -> FileFacts:
         characters, size = characters + len(text), size + len(text.encode("utf-8", "surrogatepass"))
     with path.open("rb") as file:
         facts = FileFacts(hashlib.file_digest(file, "sha256").hexdigest(), documents, words, characters, size)
-    if _stamp(path) != stamp:
+    if file_stamp(path) != stamp:
         message, fix = f"`{path}` has been changed while it was read", "wait until it is complete"
         raise DataError([Fault(str(path), 0, 0, "changed", "", message, fix)])
     with suppress(OSError, RunError):  # without a cache the next inspection takes as long
         (cache_dir() / "files").mkdir(parents=True, exist_ok=True)
         atomic_write(cache_dir() / "files" / key, json.dumps(asdict(facts)).encode())
     return facts
-
-
-def _stamp(path: Path) -> tuple[int, ...]:
-    status = os.stat(path)
-    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

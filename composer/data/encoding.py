@@ -11,21 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from composer.data.columns import chunks_of
 from composer.data.corpora import Documents
 from composer.data.ids import Corpus, Encoded, Ids, TextCounts
-from composer.data.sources import (
-    TARGET,
-    DataSource,
-    Pairs,
-    available_splits,
-    generate_pairs,
-    is_endless,
-    side_names,
-    split_path,
-)
+from composer.data.line_hashes import line_hashes, row_hashes
+from composer.data.pairs import TARGET, Pairs, available_splits, side_names, split_path
+from composer.data.sources import DataSource, generate_pairs, is_endless
 from composer.data.stories import NO_FACT, encode_side, story_shape, tokenizer_lines
-from composer.data.token_cache import encode_documents
-from composer.data.tokenizer import CHUNK_LINES, Tokenizers, tokenizer_kind
+from composer.data.token_cache import encode_column, encode_documents
+from composer.data.tokenizer import Tokenizers, tokenizer_kind
 from composer.errors import DataError, Fault
 from composer.formatting import training_text
 from composer.model.encoder_decoder import UNK
@@ -38,6 +32,7 @@ CACHED_EPOCHS = 3
 MAX_TOKENS = 10_000
 """Tokens of a line that are measured or translated at most: a line of a million would take hours, or all the memory."""
 OF_REFERENCES = "exact match and error rates are of those with a reference"
+NEEDS_TEXT = "give a pair text on every side"
 MAX_UNK_RATE = 0.1
 """Share of unknown tokens above which a note says so."""
 
@@ -105,8 +100,8 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
     notes = [note for split in wanted for note in pairs[split].notes]
     faults: list[Fault] = []
     if "train" in encoded:
-        rows = trainable_rows(recipe, encoded["train"], pairs["train"], notes)
-        faults += [] if rows.any() else [_nothing_left(recipe, pairs["train"], encoded["train"])]
+        rows = trainable_rows(recipe, encoded["train"], notes, pair_filters(source, encoded["train"]))
+        faults += [] if rows.any() else [_nothing_left(recipe, encoded["train"])]
         encoded["train"] = encoded["train"] if rows.all() else encoded["train"].keep(rows)
     longest = max(MAX_TOKENS, recipe.dataset["max_length"])
     for split, ids in encoded.items():
@@ -118,7 +113,7 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
             rate = column.count(UNK) / max(1, column.num_tokens())
             if rate > MAX_UNK_RATE:
                 notes.append(f"{rate:.0%} of the tokens of {split} {side} are unknown to the tokenizer")
-        if split != "train" and (blank := int((~nonempty(pairs[split])).sum())):
+        if split != "train" and (blank := int((~nonempty(ids)).sum())):
             notes.append(f"{blank:,} of {len(pairs[split]):,} {split} pairs have an empty side; {OF_REFERENCES}")
     if faults:
         raise DataError(faults)
@@ -170,7 +165,8 @@ def train_source_tokenizers(source: DataSource) -> Tokenizers:
     if isinstance(documents := pairs.sides[TARGET], Documents):
         return train_tokenizers(recipe.dataset, {TARGET: (piece.text for piece in documents.pieces())})
     if not any(all(map(str.strip, row)) for row in zip(*pairs.sides.values(), strict=True)):
-        raise DataError([_nothing_left(recipe, pairs)])
+        message = f"none of the {len(pairs):,} training pairs has text on every side"
+        raise DataError([recipe.fault("empty", split_path(recipe, "train"), message, NEEDS_TEXT)])
     lines = {side: tokenizer_lines(recipe, side, pairs.sides[side]) for side in side_names(recipe)}
     return train_tokenizers(recipe.dataset, lines)
 
@@ -210,18 +206,20 @@ def training_corpus(
 def encode_trainable(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encoded:
     """Encode those of some training pairs that are trained on."""
     encoded = encode_pairs(recipe, pairs, tokenizers)
-    return encoded.keep(trainable_rows(recipe, encoded, pairs, []))
+    return encoded.keep(trainable_rows(recipe, encoded, []))
 
 
 def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encoded:
     """Encode the pairs of a split, without bos and eos."""
     sides: dict[str, Ids] = {}
     for side, lines in pairs.sides.items():
-        chunks = (lines[at : at + CHUNK_LINES] for at in range(0, len(lines), CHUNK_LINES))
-        shape = story_shape(recipe, side)
-        encoded = (encode_side(recipe, tokenizers, side, chunk) for chunk in chunks)
-        rows = ([ids[: max(MAX_TOKENS, recipe.dataset["max_length"])] for ids in chunk] for chunk in encoded)
-        sides[side] = Ids.of(rows, tokenizers.sizes[side], shape.words if shape else None)
+        if recipe.dataset.get("babi"):
+            shape = story_shape(recipe, side)
+            chunks = (encode_side(recipe, tokenizers, side, chunk) for chunk in chunks_of(lines))
+            sides[side] = Ids.of(chunks, tokenizers.sizes[side], shape.words if shape else None)
+        else:
+            ids, longest = encode_column(lines, side, tokenizers), max(MAX_TOKENS, recipe.dataset["max_length"])
+            sides[side] = replace(ids, ends=np.minimum(ids.ends, ids.starts + longest))
     facts = None
     if pairs.facts is not None:
         most = max(map(len, pairs.facts), default=0)
@@ -231,24 +229,51 @@ def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encode
     return Encoded(sides, target, pairs.sides[TARGET], np.arange(len(target)), facts)
 
 
-def nonempty(pairs: Pairs) -> np.ndarray:
+def nonempty(encoded: Encoded) -> np.ndarray:
     """Return which pairs have text on every side. -> (pairs,) bool"""
-    sides = [np.fromiter((bool(line.strip()) for line in lines), bool, len(lines)) for lines in pairs.sides.values()]
-    return np.asarray(np.logical_and.reduce(sides))
+    return np.asarray(np.min([ids.lengths() for ids in encoded.sides.values()], axis=0) > 0)
 
 
-def trainable_rows(recipe: Recipe, encoded: Encoded, pairs: Pairs, notes: list[str]) -> np.ndarray:
-    """Return which pairs have text on every side and, with their eos, fit into `max_length`. -> (pairs,) bool
+def trainable_rows(
+    recipe: Recipe, encoded: Encoded, notes: list[str], filters: Iterable[tuple[str, np.ndarray]] = ()
+) -> np.ndarray:
+    """Return which pairs have text on every side, fit into `max_length` with their eos, and pass the filters.
 
-    Stories are cut already. What is left out is added to `notes`.
+    Stories are cut already. What is left out is added to `notes`. filters: which pairs, (pairs,) bool, have a reason to
+    be left out. -> (pairs,) bool
     """
     longest = recipe.dataset.get("max_length") or np.inf
-    full, fits = nonempty(pairs), _positions(encoded) <= longest
-    if blank := int((~full).sum()):
-        notes.append(f"left out {blank:,} of {len(full):,} training pairs with an empty side")
-    if over := int((full & ~fits).sum()):
-        notes.append(f"left out {over:,} of {len(full):,} training pairs longer than {longest} tokens")
-    return full & fits
+    rows = np.ones(len(encoded), dtype=bool)
+    reasons = (
+        ("with an empty side", ~nonempty(encoded)),
+        (f"longer than {longest} tokens", _positions(encoded) > longest),
+    )
+    for reason, without in (*reasons, *filters):
+        if count := int((rows & without).sum()):
+            notes.append(f"left out {count:,} of {len(rows):,} training pairs {reason}")
+        rows &= ~without
+    return rows
+
+
+def pair_filters(source: DataSource, encoded: Encoded) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the reasons for which `parallel` leaves out training pairs, each with those that have it, (pairs,) bool."""
+    parallel = source.recipe.dataset.get("parallel") or {}
+    if ratio := parallel.get("max_ratio"):
+        lengths = [ids.lengths() for ids in encoded.sides.values()]
+        yield (
+            f"of which a side is more than {ratio:g} times as long as another",
+            np.max(lengths, 0) > ratio * np.min(lengths, 0),
+        )
+    sides = source.pairs("train").sides
+    if parallel.get("decontaminate"):
+        held_out = [source.pairs(split).sides for split in available_splits(source.recipe) if split != "train"]
+        for side, lines in sides.items():
+            measured = np.concatenate([line_hashes(part[side]) for part in held_out])
+            yield f"whose {side} is measured", np.isin(line_hashes(lines), measured)
+    if parallel.get("deduplicate"):
+        is_repeated = np.ones(len(encoded), dtype=bool)
+        is_repeated[np.unique(row_hashes(*sides.values()), return_index=True)[1]] = False
+        yield "that are repeated", is_repeated
 
 
 def _positions(encoded: Encoded) -> np.ndarray:
@@ -256,14 +281,17 @@ def _positions(encoded: Encoded) -> np.ndarray:
     return np.asarray(np.max([ids.positions() for ids in encoded.sides.values() if not ids.is_story], axis=0))
 
 
-def _nothing_left(recipe: Recipe, pairs: Pairs, encoded: Encoded | None = None) -> Fault:
-    full = nonempty(pairs)
-    blank = int((~full).sum())
-    message = f"none of the {len(full):,} training pairs is left: {blank:,} are empty, {len(full) - blank:,} too long"
-    if encoded is None or blank == len(full):
-        return recipe.fault("empty", split_path(recipe, "train"), message, "give a pair text on every side")
-    hint = f"write `max_length: {_positions(encoded)[full].min()}` or more: eos counts"
-    return recipe.fault("empty", ("data", "max_length"), message, hint)
+def _nothing_left(recipe: Recipe, encoded: Encoded) -> Fault:
+    full, fits = nonempty(encoded), _positions(encoded) <= recipe.dataset["max_length"]
+    blank, over = int((~full).sum()), int((full & ~fits).sum())
+    message = f"none of the {len(full):,} training pairs is left: {blank:,} are empty, {over:,} too long"
+    if blank == len(full):
+        return recipe.fault("empty", split_path(recipe, "train"), message, NEEDS_TEXT)
+    if blank + over == len(full):
+        hint = f"write `max_length: {_positions(encoded)[full].min()}` or more: eos counts"
+        return recipe.fault("empty", ("data", "max_length"), message, hint)
+    message = f"{message}, {len(full) - blank - over:,} are left out by the filters of `parallel`"
+    return recipe.fault("empty", ("data", "parallel"), message, "raise `max_ratio`, or remove the filters")
 
 
 def answerable_rows(recipe: Recipe, encoded: Encoded, max_ratios: Mapping[str, float]) -> np.ndarray:
@@ -281,13 +309,12 @@ def split_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> 
     """Return the faults of a split: no text, answers of another length than the output's, tokens that are unknown."""
     own = [*length_faults(recipe, split, encoded), *_unknown_faults(recipe, split, encoded, pairs)]
     # of training pairs more are left out than those without text, which has a fault of its own
-    if split == "train" or not len(pairs) or nonempty(pairs).any():
+    if split == "train" or not len(pairs) or nonempty(encoded).any():
         return own
     message = f"none of the {len(pairs):,} pairs of {split} has text on every side, so no score would mean anything"
-    hint = "give a pair text on every side"
     if split not in available_splits(recipe):  # files that are evaluated
-        return [*own, Fault(split, 0, 0, "empty", "", message, hint)]
-    return [*own, recipe.fault("empty", split_path(recipe, split), message, hint)]
+        return [*own, Fault(split, 0, 0, "empty", "", message, NEEDS_TEXT)]
+    return [*own, recipe.fault("empty", split_path(recipe, split), message, NEEDS_TEXT)]
 
 
 def length_faults(recipe: Recipe, split: str, encoded: Encoded) -> Iterator[Fault]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from composer.data.sources import TARGET
+from composer.data.pairs import TARGET
 from composer.model.encoder_decoder import BOS, EOS, PAD, ROUNDING
 
 HASHED_ROWS = 100_000

@@ -17,7 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from composer.data.text_files import Column, Problem, TextColumn, one_line
+from composer.data.columns import Column, FileColumn, one_line, open_column
+from composer.data.text_files import Problem, open_text, suffix_of
 from composer.errors import DataError, Fault, closest_match, did_you_mean
 
 KINDS = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
@@ -68,7 +69,7 @@ class DatasetColumn(Column):
 
 def open_columns(path: Path, names: Mapping[str, str]) -> dict[str, Column]:
     """Open the columns `names`, by side, of a checked file. `datasets` raises errors without a common class."""
-    kind = KINDS[path.suffix.lower()]
+    kind = KINDS[suffix_of(path)[0]]
     if kind in READ_IN_PLACE:
         return {side: _text_column(kind, path, name) for side, name in names.items()}
     datasets = import_datasets()
@@ -85,12 +86,19 @@ def open_columns(path: Path, names: Mapping[str, str]) -> dict[str, Column]:
     return {side: DatasetColumn(dataset, name, str(path)) for side, name in names.items()}
 
 
-def _text_column(kind: str, path: Path, name: str) -> TextColumn:
+def _text_column(kind: str, path: Path, name: str) -> FileColumn:
     if kind == "json":
-        return TextColumn(path, pick=lambda line: get_nested(json.loads(line), name))
-    with path.open(encoding="utf-8-sig", newline="\n") as file:
+        return open_column(path, 0, name, lambda line: get_nested(json.loads(line), name))
+    with open_text(path) as file:
         field = file.readline().rstrip("\r\n").split("\t").index(name)
-    return TextColumn(path, skip=1, pick=lambda line: line.split("\t")[field])
+    return open_column(path, 1, name, lambda line: line.split("\t")[field])
+
+
+def root_cause(error: BaseException) -> str:
+    """Return what went wrong first: `datasets` wraps the error that says it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error) or type(error).__name__
 
 
 def import_datasets() -> Any:
@@ -113,11 +121,11 @@ def get_nested(row: Mapping[str, Any], name: str) -> Any:
 
 def check_table(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
     """Yield the problems of a UTF-8 (or Parquet) file from which `columns` are to be read, by the keys naming them."""
-    kind = KINDS[path.suffix.lower()]
+    kind = KINDS[suffix_of(path)[0]]
     if kind == "parquet":
         yield from _check_parquet(path, columns)
         return
-    with path.open(encoding="utf-8-sig", newline="" if kind == "csv" else "\n") as file:
+    with path.open(encoding="utf-8-sig", newline="") if kind == "csv" else open_text(path) as file:
         if kind == "json":
             problems = (list(_check_object(number, line, columns)) for number, line in enumerate(file, start=1))
             yield from next(filter(None, problems), [])

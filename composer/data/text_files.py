@@ -1,28 +1,28 @@
-"""Text files: lookup, checks of their encoding, and columns of lines that are read from disk on demand."""
+"""Text files, plain or packed: lookup, opening, and checks of their encoding."""
 
 from __future__ import annotations
 
 import codecs
 import difflib
+import gzip
+import io
 import os
 import shlex
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
+from composer.errors import Fault, KeyPath
 
-from composer.errors import DataError, Fault
+if TYPE_CHECKING:
+    from composer.recipe.recipe import Recipe
 
 READ_BYTES = 1 << 22
 """Bytes that are read at once."""
-CHUNK_LINES = 10_000
-"""Lines that are read at once when a whole column is iterated."""
-USUAL_SHARE = 0.01
-"""Share of lines that are trained on, too, in any text: short sentences repeat."""
+PACKED = {".gz": "gzip", ".zst": "zstd"}
+UNPACKING_ERRORS = (OSError, EOFError, zlib.error)
+"""What is raised while a damaged file is unpacked."""
 BOM = b"\xef\xbb\xbf"
 MAGIC = {
     b"\x1f\x8b": ("it looks like gzip", "unpack it with `gunzip`"),
@@ -43,6 +43,12 @@ class Problem(NamedTuple):
     code: str
     message: str
     hint: str
+
+    def at(self, recipe: Recipe, path: KeyPath) -> Fault:
+        """Return the fault at a recipe's path to the split."""
+        key, _, number = self.key.partition("-")  # target-2 is the second of a list
+        keys = (key, int(number) - 1) if number else (key,) if key else ()
+        return recipe.fault(self.code, (*path, *keys), self.message, self.hint)
 
 
 def find_file(name: str, folders: Sequence[Path]) -> Path | None:
@@ -77,6 +83,36 @@ def suggest_file(name: str, folder: Path) -> str | None:
     return Path(*parts).as_posix() if path.is_file() else None
 
 
+def suffix_of(path: Path) -> tuple[str, str]:
+    """Return the suffix of a file, that of what is packed in it, and `gzip`, `zstd` or ""."""
+    packed = PACKED.get(path.suffix.lower(), "")
+    return (Path(path.stem) if packed else path).suffix.lower(), packed
+
+
+def open_bytes(path: Path) -> Any:
+    """Open a file for reading, unpacked."""
+    _, packed = suffix_of(path)
+    if packed == "gzip":
+        return gzip.open(path)
+    if packed:
+        import pyarrow  # late: it takes long to import, and has the only decoder of zstd
+
+        raw: Any = pyarrow.input_stream(str(path), compression="zstd")
+        return io.BufferedReader(raw)
+    return path.open("rb")
+
+
+def open_text(path: Path) -> io.TextIOWrapper:
+    """Open a file as UTF-8, unpacked. Only a line feed ends a line."""
+    return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline="\n")
+
+
+def file_stamp(path: Path) -> tuple[int, ...]:
+    """Return a file's inode, size and times: while they are the same it counts as unchanged, as it does for git."""
+    status = os.stat(path)
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 def check_readable(key: str, path: Path) -> Problem | None:
     """Return why a file cannot be read at all: a directory, a pipe, no permission, no content."""
     if path.is_dir():
@@ -96,7 +132,7 @@ def check_utf8(key: str, path: Path) -> Problem | None:
     # decoding by large blocks is many times faster than by lines, which are only needed to place a fault
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        with path.open("rb") as file:
+        with open_bytes(path) as file:
             while block := file.read(READ_BYTES):
                 decoder.decode(block)
         decoder.decode(b"", final=True)
@@ -105,9 +141,19 @@ def check_utf8(key: str, path: Path) -> Problem | None:
     return None
 
 
+def check_text(key: str, path: Path) -> Problem | None:
+    """Return why a readable file is no text in lines: it cannot be unpacked, or is not UTF-8, or has no line feeds."""
+    try:
+        return check_utf8(key, path) or _check_breaks(key, path)
+    except UNPACKING_ERRORS as error:
+        if not suffix_of(path)[1]:
+            raise
+        return Problem(key, "file", f"`{path}` cannot be unpacked to its end: {error}", "get the file again")
+
+
 def _locate_bad_byte(key: str, path: Path) -> Problem | None:
     offset = 0
-    with path.open("rb") as file:
+    with open_bytes(path) as file:
         start = file.read(1024)
         file.seek(0)
         for number, line in enumerate(file, start=1):
@@ -127,7 +173,7 @@ def _locate_bad_byte(key: str, path: Path) -> Problem | None:
 
 def _check_breaks(key: str, path: Path) -> Problem | None:
     """Return the problem of a file whose lines end with CR alone: all of it would be one line."""
-    with path.open("rb") as file:
+    with open_bytes(path) as file:
         start = file.read(READ_BYTES)
     if b"\n" in start or start.count(b"\r") < 2:
         return None
@@ -142,7 +188,7 @@ def check_texts(names: Mapping[str, str], folders: Sequence[Path]) -> list[Probl
         path = find_file(name, folders)
         if path is None:
             problems.append(missing_file(side, name, folders))
-        elif problem := check_readable(side, path) or check_utf8(side, path) or _check_breaks(side, path):
+        elif problem := check_readable(side, path) or check_text(side, path):
             problems.append(problem)
         else:
             counts[side] = count_lines(path)
@@ -157,182 +203,10 @@ def check_texts(names: Mapping[str, str], folders: Sequence[Path]) -> list[Probl
     ]
 
 
-def open_texts(files: Mapping[str, Path]) -> dict[str, TextColumn]:
-    """Open line-aligned files that a user names, by side. Raises DataError with all faults: a source as target, too."""
-    problems = check_texts({side: str(path) for side, path in files.items()}, [Path()])
-    if not problems and any(path.samefile(files["target"]) for side, path in files.items() if side != "target"):
-        columns = f"{{file: {files['target'].name}, source: COLUMN, target: COLUMN}}"
-        fix = f"name two files; one with columns goes into a recipe: `train: {columns}`"
-        problems = [Problem("target", "file", "this file is the source and the target", fix)]
-    if problems:
-        raise DataError([Fault(str(files[it.key]), 1, 1, it.code, "", it.message, it.hint) for it in problems])
-    return {side: TextColumn(path) for side, path in files.items()}
-
-
 def count_lines(path: Path) -> int:
     """Return the number of lines; the last one may lack its line feed."""
     count, last = 0, b"\n"
-    with path.open("rb") as file:
+    with open_bytes(path) as file:
         while block := file.read(READ_BYTES):
             count, last = count + block.count(b"\n"), block[-1:]
     return count + (last != b"\n")
-
-
-class Column(Sequence[str]):
-    """Sequence of lines that stays on disk: an index reads a line, a slice a list of lines, and `len` is fast."""
-
-    def read(self, rows: Sequence[int]) -> list[str]:
-        """Return the lines with these numbers, each in [0, len)."""
-        raise NotImplementedError
-
-    @overload
-    def __getitem__(self, at: int) -> str: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[str]: ...
-    def __getitem__(self, at: int | slice) -> str | list[str]:
-        if isinstance(at, slice):
-            return self.read(range(*at.indices(len(self))))
-        return self.read([range(len(self))[at]])[0]
-
-    def __iter__(self) -> Iterator[str]:
-        for start in range(0, len(self), CHUNK_LINES):
-            yield from self[start : start + CHUNK_LINES]
-
-
-class TextColumn(Column):
-    """Lines of a UTF-8 file, through an index of where each line starts.
-
-    Only `\\n` ends a line, with or without `\\r` before it; the last line may have none. `skip` lines at the start are
-    left out; `pick` takes a field out of a line.
-    """
-
-    def __init__(self, path: Path, skip: int = 0, pick: Callable[[str], str] | None = None) -> None:
-        self.bytes = StableFile(path)
-        self.starts = _line_starts(self.bytes.blocks())
-        self.skip, self.pick = skip, pick
-
-    def __len__(self) -> int:
-        return max(0, len(self.starts) - 1 - self.skip)
-
-    def read(self, rows: Sequence[int]) -> list[str]:
-        # neighbouring lines are one read
-        spans = [rows] if isinstance(rows, range) and rows.step == 1 else [range(row, row + 1) for row in rows]
-        lines: list[str] = []
-        for span in filter(len, spans):
-            first, *ends = self.starts[span.start + self.skip : span.stop + self.skip + 1].tolist()
-            block = self.bytes.read(first, ends[-1])
-            parts = (block[start - first : end - first] for start, end in pairwise([first, *ends]))
-            lines += (part.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8") for part in parts)
-        return [one_line(self.pick(line)) for line in lines] if self.pick else lines
-
-
-class StableFile:
-    """An open file whose bytes must not change while it is in use, which every read verifies.
-
-    The file is not memory-mapped: if another process truncates a mapped file, this process dies by SIGBUS.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.file = path, path.open("rb")
-        self.stamp, self.crc = self._stamp(), self._crc()
-
-    def blocks(self) -> Iterator[bytes]:
-        """Yield all bytes, block by block."""
-        at = 0
-        while block := os.pread(self.file.fileno(), READ_BYTES, at):
-            yield block
-            at += len(block)
-
-    def read(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` to `end`. Raises DataError if the file has changed since it was opened."""
-        data, stamp = os.pread(self.file.fileno(), end - start, start), self._stamp()
-        is_same = stamp == self.stamp or self._crc() == self.crc
-        if is_same and stamp != self.stamp:  # touched, or rewritten with the same content
-            self.stamp, data = stamp, os.pread(self.file.fileno(), end - start, start)
-        if not is_same or len(data) != end - start:
-            message = "this file has been changed while it was in use"
-            fix = "restore it, and do not change it while it is in use"
-            raise DataError([Fault(str(self.path), 0, 0, "changed", "", message, fix)])
-        return data
-
-    def _stamp(self) -> tuple[int, int]:
-        status = os.fstat(self.file.fileno())
-        return status.st_mtime_ns, status.st_size
-
-    def _crc(self) -> int:
-        return reduce(lambda crc, block: zlib.crc32(block, crc), self.blocks(), 0)
-
-
-class RowSubset(Column):
-    """Some lines of a column, in their order."""
-
-    def __init__(self, column: Sequence[str], rows: np.ndarray) -> None:
-        self.column, self.rows = column, rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def read(self, rows: Sequence[int]) -> list[str]:
-        numbers = self.rows[np.asarray(rows, dtype=np.int64)]
-        if not len(numbers):
-            return []
-        first, last = int(numbers.min()), int(numbers.max())
-        if last - first > 2 * len(numbers):
-            return [self.column[int(number)] for number in numbers]
-        lines = self.column[first : last + 1]  # one read of neighbours, the others dropped
-        return [lines[number - first] for number in numbers]
-
-
-def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Return the row numbers of train, val and test among `count` pairs; those held out are spread evenly.
-
-    A function of the numbers alone, whatever the text is: a line that is added at the end moves few others.
-    """
-    held_out = sum(sizes.values())
-    rows = (np.arange(held_out) * 2 + 1) * count // (2 * max(held_out, 1))
-    tests = sizes.get("test", 0)
-    is_test = np.zeros(held_out, dtype=bool)
-    is_test[(np.arange(tests) * 2 + 1) * held_out // (2 * max(tests, 1))] = True
-    is_train = np.ones(count, dtype=bool)
-    is_train[rows] = False
-    return {"train": np.flatnonzero(is_train), "val": rows[~is_test], "test": rows[is_test]}
-
-
-def row_hashes(*columns: Sequence[str]) -> np.ndarray:
-    """Return a hash of each row of line-aligned columns, the same within this process; 0 without text. -> (rows,)"""
-    rows = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        rows = rows * 31 + np.fromiter((hash(line.strip()) for line in column), np.int64, len(column))
-    return rows
-
-
-def count_shared(rows: np.ndarray, train_rows: np.ndarray) -> int:
-    """Return how many rows with text, by their hashes, are among those of training; 0 if that is a usual share."""
-    shared = int((np.isin(rows, train_rows) & (rows != 0)).sum())
-    return shared if shared > USUAL_SHARE * len(rows) else 0
-
-
-def keep_once(files: Iterable[str]) -> str:
-    """Return the shell command that writes a file, or line-aligned files, as `FILE.once` with each row once."""
-    names = [shlex.quote(name) for name in files]
-    if len(names) == 1:
-        return f"awk '!seen[$0]++' {names[0]} > {names[0]}.once"
-    columns = [f"cut -f{number} once.tsv > {name}.once" for number, name in enumerate(names, start=1)]
-    return " && ".join([f"paste {' '.join(names)} | awk '!seen[$0]++' > once.tsv", *columns])
-
-
-def one_line(text: str | None) -> str:
-    """Return a text as one line, with spaces for line breaks; None is an empty line."""
-    return (text or "").replace("\r\n", " ").replace("\n", " ")
-
-
-def _line_starts(blocks: Iterator[bytes]) -> np.ndarray:
-    """Return the offset of each line's first byte, and of the file's end."""
-    head, at, breaks = b"", 0, []
-    for block in blocks:
-        head = head if len(head) >= len(BOM) else head + block[: len(BOM)]
-        breaks.append(np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + (at + 1))
-        at += len(block)
-    first = len(BOM) if head.startswith(BOM) else 0
-    starts = np.concatenate([np.array([first], dtype=np.int64), *breaks])
-    return starts if starts[-1] == at else np.append(starts, at)

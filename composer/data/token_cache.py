@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
@@ -24,9 +24,11 @@ import numpy as np
 from composer import formatting
 from composer.atomic_io import atomic_directory, atomic_write, parse_json, read_text
 from composer.data import corpora, tokenizer, tokenizer_kinds
+from composer.data.columns import Column, RowSubset, chunks_of
 from composer.data.corpora import Documents, Piece
 from composer.data.ids import Encoded, Ids, TextCounts, smallest_type
-from composer.data.sources import TARGET
+from composer.data.line_hashes import CACHED_LINES, sha256_of_hashes
+from composer.data.pairs import TARGET
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError, Fault
 from composer.model.encoder_decoder import EOS, UNK
@@ -39,6 +41,7 @@ DAYS = 30
 SHOWN_SECONDS = 2.0
 """Seconds after which a terminal shows how far the tokenising is."""
 ENTRY = "entry.json"
+IdType = type[np.unsignedinteger[Any]]
 
 
 def encode_documents(documents: Documents, tokenizers: Tokenizers) -> Encoded:
@@ -47,17 +50,64 @@ def encode_documents(documents: Documents, tokenizers: Tokenizers) -> Encoded:
     Raises DataError where a file cannot be read, RunError where the cache cannot be written.
     """
     facts = documents.facts
+    characters = sum(file.characters for file in facts)
+    entry, ids = cached_ids(documents.sha256, documents.pieces, characters, TARGET, tokenizers)
+    count = len(ids)
+    counts = TextCounts(
+        documents=count,
+        tokens=len(ids.values),
+        words=sum(file.words for file in facts) + count,
+        characters=characters + count,
+        bytes=sum(file.bytes for file in facts) + count,
+        unknown=entry["unknown"],
+    )
+    return Encoded({}, ids, documents, np.arange(count), counts=counts, digest=entry["sha256"])
+
+
+def encode_column(lines: Sequence[str], side: str, tokenizers: Tokenizers) -> Ids:
+    """Return the ids of a side's lines, those without text as empty ones, through the cache where they are many files'.
+
+    Raises as `encode_documents`.
+    """
+    if isinstance(lines, RowSubset):
+        return encode_column(lines.column, side, tokenizers).keep(lines.rows)
+    if not isinstance(lines, Column) or len(lines) < CACHED_LINES:
+        chunks = ([empty_if_blank(line) for line in chunk] for chunk in chunks_of(lines))
+        return Ids.of((tokenizers.encode(side, chunk) for chunk in chunks), tokenizers.sizes[side])
+    first = lines[:CACHED_LINES]
+    characters = len(lines) * sum(map(len, first)) // len(first)
+    return cached_ids(sha256_of_hashes(lines), lambda: map(as_piece, lines), characters, side, tokenizers)[1]
+
+
+def empty_if_blank(line: str) -> str:
+    """Return a line, and "" of one without text."""
+    return line if line.strip() else ""
+
+
+def as_piece(line: str) -> Piece:
+    """Return a line as a piece that is all of its document."""
+    return Piece(empty_if_blank(line), True)
+
+
+def cached_ids(
+    sha256: str, read: Callable[[], Iterator[Piece]], characters: int, side: str, tokenizers: Tokenizers
+) -> tuple[dict[str, Any], Ids]:
+    """Return what an entry says of itself, and its ids; it is made first where the cache has none.
+
+    sha256: of the text, which `read` yields the pieces of; it has so many characters, about.
+    """
     modules = (tokenizer, tokenizer_kinds, corpora, formatting)
     code = [hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest() for module in modules]
-    parts = [version("tokenizers"), code, tokenizers.sha256, documents.sha256]
+    parts = [version("tokenizers"), code, tokenizers.sha256, tokenizers.sides[side], sha256]
     folder = cache_dir() / "corpora" / hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     if not (folder / ENTRY).exists():
         with _alone(folder):
             if not (folder / ENTRY).exists():  # nor has the process that was waited for made it
                 remove_unused(folder.parent)
                 shutil.rmtree(folder, ignore_errors=True)
-                with atomic_directory(folder) as temporary:
-                    write_entry(temporary, documents, tokenizers)
+                with atomic_directory(folder) as temporary, _progress(characters) as advance:
+                    chunks = encoded_chunks(read(), side, tokenizers, advance)
+                    write_entry(temporary, chunks, smallest_type(tokenizers.sizes[side]))
     entry = parse_json(read_text(folder / ENTRY))
     os.utime(folder / ENTRY)
     values = np.memmap(folder / "ids.bin", dtype=entry["dtype"], mode="r")
@@ -66,25 +116,15 @@ def encode_documents(documents: Documents, tokenizers: Tokenizers) -> Encoded:
         message, fix = "this entry of the cache is damaged", "remove it: it is made anew"
         raise DataError([Fault(str(folder), 0, 0, "file", "", message, fix)])
     starts = np.concatenate([[0], ends[:-1]])
-    ids = Ids(values, starts, ends - 1)  # without the end of each document, as everywhere
-    count = len(ends)
-    counts = TextCounts(
-        documents=count,
-        tokens=len(values),
-        words=sum(file.words for file in facts) + count,
-        characters=sum(file.characters for file in facts) + count,
-        bytes=sum(file.bytes for file in facts) + count,
-        unknown=entry["unknown"],
-    )
-    return Encoded({}, ids, documents, np.arange(count), counts=counts, digest=entry["sha256"])
+    return entry, Ids(values, starts, ends - 1)  # without the end of each document, as everywhere
 
 
-def write_entry(folder: Path, documents: Documents, tokenizers: Tokenizers) -> None:
-    """Tokenise documents into the files of an entry."""
-    dtype = smallest_type(tokenizers.sizes[TARGET])
+def write_entry(folder: Path, chunks: Iterable[tuple[list[list[int]], list[int]]], dtype: IdType) -> None:
+    """Write the files of an entry: the ids of some pieces at a time, and how many each document has that ends there."""
     digest, unknown, total, count = hashlib.sha256(), 0, 0, 0
     with (folder / "ids.bin").open("wb") as ids_file, (folder / "ends.bin").open("wb") as ends_file:
-        for ids, lengths in _encoded_chunks(documents, tokenizers, dtype):
+        for rows, lengths in chunks:
+            ids = np.fromiter(chain.from_iterable(rows), dtype, sum(map(len, rows)))
             ends = total + np.cumsum(lengths, dtype=np.int64)
             unknown += int((ids == UNK).sum())
             total, count = total + len(ids), count + len(ends)
@@ -99,37 +139,36 @@ def write_entry(folder: Path, documents: Documents, tokenizers: Tokenizers) -> N
     atomic_write(folder / ENTRY, json.dumps({**entry, "sha256": digest.hexdigest()}).encode())
 
 
-def _encoded_chunks(
-    documents: Documents, tokenizers: Tokenizers, dtype: type[np.unsignedinteger[Any]]
-) -> Iterator[tuple[np.ndarray, list[int]]]:
-    """Yield the ids of some pieces together, and how many each document has that ends in them, its end included."""
+def encoded_chunks(
+    pieces: Iterator[Piece], side: str, tokenizers: Tokenizers, advance: Callable[[int], None]
+) -> Iterator[tuple[list[list[int]], list[int]]]:
+    """Yield the ids of some pieces at a time, and how many each document has that ends there, its end included."""
     begun = 0
-    with _progress(sum(facts.characters for facts in documents.facts)) as advance:
-        for pieces, rows in _ahead(documents, tokenizers):
-            lengths: list[int] = []
-            for row, piece in zip(rows, pieces, strict=True):
-                begun += len(row) + piece.ends
-                if piece.ends:
-                    row.append(EOS)
-                    lengths.append(begun)
-                    begun = 0
-            yield np.fromiter(chain.from_iterable(rows), dtype, sum(map(len, rows))), lengths
-            advance(sum(len(piece.text) for piece in pieces))
+    for chunk, rows in _ahead(pieces, side, tokenizers):
+        lengths: list[int] = []
+        for row, piece in zip(rows, chunk, strict=True):
+            begun += len(row) + piece.ends
+            if piece.ends:
+                row.append(EOS)
+                lengths.append(begun)
+                begun = 0
+        yield rows, lengths
+        advance(sum(len(piece.text) for piece in chunk))
 
 
-def _ahead(documents: Documents, tokenizers: Tokenizers) -> Iterator[tuple[list[Piece], list[list[int]]]]:
+def _ahead(pieces: Iterator[Piece], side: str, tokenizers: Tokenizers) -> Iterator[tuple[list[Piece], list[list[int]]]]:
     """Yield lists of pieces with their ids; the library's threads tokenise the next list while one is used."""
     continues, waiting = False, None
     with ThreadPoolExecutor(1) as pool:
-        for pieces in _chunks(documents.pieces()):
-            follows = [continues, *(not piece.ends for piece in pieces)]
+        for chunk in _chunks(pieces):
+            follows = [continues, *(not piece.ends for piece in chunk)]
             continues = follows.pop()
-            parts = zip(pieces, follows, strict=True)
+            parts = zip(chunk, follows, strict=True)
             texts = [tokenizers.kind.continuation(text) if later else text for (text, _), later in parts]
-            encoding = pool.submit(tokenizers.encode, TARGET, texts)
+            encoding = pool.submit(tokenizers.encode, side, texts)
             if waiting:
                 yield waiting[0], waiting[1].result()
-            waiting = pieces, encoding
+            waiting = chunk, encoding
         if waiting:
             yield waiting[0], waiting[1].result()
 

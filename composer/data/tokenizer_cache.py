@@ -1,6 +1,6 @@
 """Tokenizers that were trained before, in the user's cache: the next training on the same text reads its own.
 
-Of `bpe` alone: other kinds are trained in a moment, or, `unigram`, not twice alike, and a cache must decide nothing.
+But for `unigram`, which is not trained twice alike: a cache must decide nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from composer.atomic_io import atomic_write, read_text
 from composer.data import stories, tokenizer, tokenizer_kinds
 from composer.data.corpora import Documents
 from composer.data.encoding import train_source_tokenizers
+from composer.data.line_hashes import sha256_of_hashes
 from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
-from composer.data.tokenizer_kinds import Bpe
+from composer.data.tokenizer_kinds import Unigram
 from composer.errors import RunError
 from composer.recipe.cache import cache_dir
 
@@ -32,7 +33,8 @@ def cached_tokenizers(source: DataSource) -> Tokenizers:
 
     Raises DataError as `train_source_tokenizers`.
     """
-    if not isinstance(source.recipe.tokenizer, Bpe):
+    kind = source.recipe.tokenizer
+    if isinstance(kind, Unigram) or not kind.is_trained:
         return train_source_tokenizers(source)
     key = fingerprint(source)
     with suppress(OSError, ValueError, RunError):
@@ -50,12 +52,8 @@ def fingerprint(source: DataSource) -> str:
     for module in (tokenizer, tokenizer_kinds, stories, formatting):
         digest.update(Path(str(module.__file__)).read_bytes())
     for side, lines in source.pairs("train").sides.items():
-        digest.update(f"\n\n{side}\n".encode())
-        if isinstance(lines, Documents):
-            digest.update(lines.sha256.encode())
-            continue
-        for line in lines:
-            digest.update(f"{line}\n".encode())
+        own = lines.sha256 if isinstance(lines, Documents) else sha256_of_hashes(lines)
+        digest.update(f"\n{side} {own}".encode())
     return digest.hexdigest()
 
 

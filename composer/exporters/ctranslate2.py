@@ -23,7 +23,7 @@ from blocks.repeat import Repeat
 from blocks.residual import Residual
 from blocks.self_attention import SelfAttention
 from composer.atomic_io import atomic_directory, require_absent
-from composer.data.sources import TARGET
+from composer.data.pairs import TARGET
 from composer.errors import RunError
 from composer.inference.run import Run, open_run
 from composer.model.encoder_decoder import BOS, EOS, NEVER, PAD, UNK, Embedding

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from composer.data.sources import available_splits, source_names
+from composer.data.pairs import available_splits, source_names
+from composer.data.parallel import split_places
 from composer.hub.pack_format import basename
 from composer.recipe.canonical_form import block_paths
 from composer.recipe.metrics import METRICS
@@ -109,7 +110,8 @@ def finite_scores(recipe: Recipe, record: Record) -> Iterator[tuple[str, str, fl
 
 def languages(recipe: Recipe) -> list[str]:
     """Return the languages of sources and target, where columns, endings of files or settings name them."""
-    data = recipe.dataset.get("hub") or (recipe.dataset.get("parallel") or {}).get("train") or {}
+    parallel = recipe.dataset.get("parallel")
+    data = recipe.dataset.get("hub") or (split_places(recipe, "train")[0][1] if parallel else {})
     task = next(iter((recipe.dataset.get("generate") or {}).values()), None) or {}
     names = [str(section.get(side, "")) for section in (data, task) for side in (*source_names(recipe), "target")]
     endings = [PurePosixPath(name).suffix.lstrip(".") or name for name in names]
@@ -137,7 +139,7 @@ def dataset_name(recipe: Recipe) -> str:
         return str(next(iter(task)))
     if recipe.dataset.get("babi"):
         return "babi"
-    train = recipe.dataset["parallel"]["train"]
+    _, train = split_places(recipe, "train")[0]
     return basename(train.get("file") or train["target"])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from composer.data.encoding import MAX_TOKENS
-from composer.data.sources import TARGET, source_names
+from composer.data.pairs import TARGET, source_names
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
 from composer.inference.decode import Decoding, decode_all

@@ -13,8 +13,8 @@ from blocks.core.contract import State
 from composer.data.collate import Batch, BatchLoader
 from composer.data.encoding import encode_pairs
 from composer.data.ids import Encoded
+from composer.data.pairs import TARGET, Pairs, source_names
 from composer.data.sampler import BatchSlice, EvalBatchSampler
-from composer.data.sources import TARGET, Pairs, source_names
 from composer.data.stories import encode_side, story_fault, story_shape
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError, Fault, RunError

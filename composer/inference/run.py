@@ -18,8 +18,8 @@ from torch import Tensor
 from blocks.core.contract import Output
 from composer.data.collate import Batch, BatchDataset
 from composer.data.encoding import MAX_TOKENS
+from composer.data.pairs import TARGET, source_names
 from composer.data.sampler import BatchSlice
-from composer.data.sources import TARGET, source_names
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError, RunFailed
 from composer.fingerprint import check_checkpoint, read_verified

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from composer.data.encoding import MAX_TOKENS
-from composer.data.sources import TARGET, source_names
+from composer.data.pairs import TARGET, source_names
 from composer.errors import DataError, Fault, RunError
 from composer.inference.lines import Score, split_columns
 from composer.inference.run import Run, open_run, write_note

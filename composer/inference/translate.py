@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from composer.data.sources import TARGET, source_names
+from composer.data.pairs import TARGET, source_names
 from composer.data.text_files import count_lines
 from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reason
 from composer.formatting import format_duration, strip_control_characters

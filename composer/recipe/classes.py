@@ -1803,17 +1803,25 @@ class SigmoidOutputHead(OutputHead, word="sigmoid"):
 class ParallelData(RecipeObject):
     """Pairs of texts from files, looked up under `--data`, then beside the recipe.
 
-    train: Training split.
+    train: One part of the data: two line-aligned text files, or one file with columns (TSV, CSV, JSON lines,
+        Parquet).
     val: A part of the data that is measured: as a part that is trained on, and with several references if there
         are.
     test: A part of the data that is measured: as a part that is trained on, and with several references if there
         are.
     test_sets: Further test sets by name, measured as `test` is; their scores are called `NAME/bleu` and so on.
+    max_ratio: Training pairs are left out of which a side has more than so many times the tokens of another.
+    deduplicate: Whether of training pairs that are repeated only the first is used; default False.
+    decontaminate: Whether training pairs are left out of which a side is a line of `val`, `test` or a test set;
+        default False.
     """
-    train: Split | Mapping[str, Any]
+    train: Split | Mapping[str, Any] | Sequence[Split | Mapping[str, Any]] | Var
     val: Measuredsplit | Mapping[str, Any] | int | Var | Unset | None = UNSET
     test: Measuredsplit | Mapping[str, Any] | int | Var | Unset | None = UNSET
     test_sets: Mapping[str, Measuredsplit | Mapping[str, Any]] | Unset | None = UNSET
+    max_ratio: float | Var | Unset | None = UNSET
+    deduplicate: bool | Var | Unset = UNSET
+    decontaminate: bool | Var | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1935,11 +1943,13 @@ class Split(RecipeObject, others="encoders"):
     file: A file with columns; `source` and `target` then name its columns.
     source: The file, or the column, with the source text. With several encoders, one key per encoder in its place.
     target: The file, or the column, with the target text.
+    weight: How often an epoch has these pairs: 2 is twice each, 0.5 half of them, drawn anew; default 1.0.
     encoders: With several encoders, the text of each by its name, in place of `source`.
     """
     file: str | Var | Unset | None = UNSET
     source: str | Var | Unset | None = UNSET
     target: str | Var
+    weight: float | Var | Unset = UNSET
     encoders: Mapping[str, str] | Unset = UNSET
 
 

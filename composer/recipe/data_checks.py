@@ -1,10 +1,10 @@
-"""What the data of a recipe need of its other sections: stories and texts."""
+"""What the data of a recipe need of its other sections: stories, texts and weights of files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from composer.errors import Fault, fault_at
+from composer.errors import Fault, KeyPath, fault_at, format_path
 from composer.recipe.output_checks import get
 from composer.recipe.schema_reader import quote_all
 from composer.recipe.yaml_reader import Node
@@ -58,3 +58,28 @@ def check_text(root: Node) -> Iterator[Fault]:
         message = f"a batch of {size:,} tokens has no window of {window.value:,}"
         hint = f"write `tokens_per_batch: {20 * window.value}`, for 20 streams of text"
         yield fault_at((tokens or window).mark, "value", "training.window", message, hint)
+
+
+def check_weights(root: Node) -> Iterator[Fault]:
+    """Check that no curriculum chooses the pairs of an epoch where the weights of their files do."""
+    if (curriculum := get(root, "training", "curriculum")) is None or curriculum.value is None:
+        return
+    for path in (("data", "parallel", "train"), ("data", "text", "train")):
+        if (train := get(root, *path)) is not None:
+            yield from _weight_faults(train, path)
+
+
+def _weight_faults(node: Node, path: KeyPath) -> Iterator[Fault]:
+    parts = (
+        node.value
+        if isinstance(node.value, dict)
+        else dict(enumerate(node.value))
+        if isinstance(node.value, list)
+        else {}
+    )
+    for key, part in parts.items():
+        if key == "weight" and part.value not in (1, None) and not isinstance(part.value, (str, dict)):
+            message = "a curriculum chooses the pairs of an epoch, whatever their files weigh"
+            hint = "remove it, or `training.curriculum`"
+            yield fault_at(part.place, "unused", format_path((*path, key)), message, hint)
+        yield from _weight_faults(part, (*path, key))

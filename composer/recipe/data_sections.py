@@ -16,15 +16,19 @@ Identifier = Annotated[str, Kind("identifier")]
 class Split:
     """One part of the data: two line-aligned text files, or one file with columns (TSV, CSV, JSON lines, Parquet).
 
+    Text, TSV and JSON lines may be packed (`.gz`, `.zst`).
+
     Settings:
         file: A file with columns; `source` and `target` then name its columns.
         source: The file, or the column, with the source text. With several encoders, one key per encoder in its place.
         target: The file, or the column, with the target text.
+        weight: How often an epoch has these pairs: 2 is twice each, 0.5 half of them, drawn anew.
     """
 
     file: Text | None = None
     source: Text | None = None
     target: Text
+    weight: Positive = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,17 +51,23 @@ class Parallel:
     """Pairs of texts from files, looked up under `--data`, then beside the recipe.
 
     Settings:
-        train: Training split.
+        train: Training split; a list of such where the pairs come from several places.
         val: Validation split, for validation scores and the choice of the checkpoint. An integer holds out that many
             training pairs, evenly spaced.
         test: Test split, for `evaluate`; an integer as for `val`.
         test_sets: Further test sets by name, measured as `test` is; their scores are called `NAME/bleu` and so on.
+        max_ratio: Training pairs are left out of which a side has more than so many times the tokens of another.
+        deduplicate: Whether of training pairs that are repeated only the first is used.
+        decontaminate: Whether training pairs are left out of which a side is a line of `val`, `test` or a test set.
     """
 
-    train: Split
+    train: Split | Sequence[Split]
     val: MeasuredSplit | Count | None = None
     test: MeasuredSplit | Count | None = None
     test_sets: dict[str, MeasuredSplit] | None = None
+    max_ratio: Annotated[float, Bounds(minimum=1.0)] | None = None
+    deduplicate: bool = False
+    decontaminate: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

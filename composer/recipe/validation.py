@@ -18,7 +18,7 @@ from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
 from composer.errors import MAX_FAULTS, Fault, KeyPath, RecipeError, closest_match, did_you_mean, fault_at, format_path
-from composer.recipe.data_checks import check_stories, check_text
+from composer.recipe.data_checks import check_stories, check_text, check_weights
 from composer.recipe.extends_and_overrides import MEANINGFUL_NULLS, REPLACED_WHOLE
 from composer.recipe.messages import SchemaError, explain
 from composer.recipe.metrics import METRICS, SAMPLE, SUITABLE, decodes_all, metric_name, metric_of, text_metrics
@@ -50,7 +50,7 @@ NOT_FOR_ENCODERS = ("input", "prev", "tape", "zeros", "learned", "target", "file
 def validate(root: Node, schema: Schema) -> None:
     """Raise RecipeError with everything that can be found wrong without a model: the schema's faults, else others."""
     data_keys = partial(_data_keys, schema=schema)
-    of_model = (_empty, _encoder_names, _outputs, check_stories, check_text)
+    of_model = (_empty, _encoder_names, _outputs, check_stories, check_text, check_weights)
     of_training = (data_keys, _early_stopping, _curriculum, _averages, _machine)
     if not (faults := schema_faults(root, schema)):
         faults = [fault for check in (*of_model, *of_training) for fault in check(root)]
@@ -237,15 +237,20 @@ def _data_keys(root: Node, schema: Schema) -> Iterator[Fault]:
         if node is not None and path[-2] == "test_sets" and path[-1] in (*SPLITS, SAMPLE):
             message = f"`{path[-1]}` is reserved and cannot be the name of a test set"
             yield fault_at(node.place, "name", format_path(path), message, "choose another name")
-        if node is not None and isinstance(node.value, dict):  # else a number of pairs
-            yield from _keys_of(node, path, schema["$defs"][section]["properties"], _sources(root))
+        parts: dict[KeyPath, Node] = {} if node is None else {path: node}
+        if node is not None and isinstance(node.value, list):
+            parts = {(*path, at): part for at, part in enumerate(node.value)}
+        for place, part in parts.items():
+            if isinstance(part.value, dict):  # else a number of pairs
+                yield from _keys_of(part, place, schema["$defs"][section]["properties"], _sources(root))
 
 
-def _keys_of(node: Node, path: tuple[str, ...], own: Iterable[str], sources: list[str]) -> Iterator[Fault]:
+def _keys_of(node: Node, path: KeyPath, own: Iterable[str], sources: list[str]) -> Iterator[Fault]:
     allowed = [*(key for key in own if key != "source"), *(sources or ["source"])]
     unknown = [name for name in node.value if name not in allowed]
+    section = next(key for key in reversed(path) if isinstance(key, str))
     for name in unknown:
-        message = f"`{path[-1]}` has no key `{name}`{did_you_mean(name, allowed)}"
+        message = f"`{section}` has no key `{name}`{did_you_mean(name, allowed)}"
         hint = f"allowed here: {quote_all(allowed)}"
         yield fault_at(node.value[name].place, "unknown", format_path((*path, name)), message, hint)
     misspelt = {closest_match(name, allowed) for name in unknown}
@@ -253,7 +258,7 @@ def _keys_of(node: Node, path: tuple[str, ...], own: Iterable[str], sources: lis
         if _get(node, name) is None and name not in misspelt:
             reader = "the encoder" if name == "source" else f"the encoder `{name}`"
             hint = f"add `{name}:` the file or column that {reader} reads"
-            yield fault_at(node.place, "missing", format_path(path), f"`{path[-1]}` needs `{name}`", hint)
+            yield fault_at(node.place, "missing", format_path(path), f"`{section}` needs `{name}`", hint)
 
 
 def _outputs(root: Node) -> Iterator[Fault]:

@@ -268,7 +268,8 @@ def compare_trials(one: str | Path, other: str | Path, data: str | Path | None =
 
 def read_test_part(run: Run, data: str | Path | None) -> tuple[list[str], list[str]]:
     """Return the test lines of a run, as `translate` takes them, and their references. Raises RunError."""
-    from composer.data.sources import TARGET, DataSource, available_splits, source_names
+    from composer.data.pairs import TARGET, available_splits, source_names
+    from composer.data.sources import DataSource
 
     names = source_names(run.recipe)
     if not names or "test" not in available_splits(run.recipe):

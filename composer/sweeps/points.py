@@ -149,7 +149,8 @@ class CostPlanner:
     def trained_vocabularies(self, recipe: Recipe) -> dict[str, int] | None:
         """Return the sizes of a recipe's vocabularies, or None without the data on which its tokenizer is trained."""
         from composer.data.encoding import train_source_tokenizers
-        from composer.data.sources import DataSource, find_hub_folder, side_names
+        from composer.data.pairs import side_names
+        from composer.data.sources import DataSource, find_hub_folder
 
         settings = {key: value for key, value in recipe.dataset.items() if key != "max_length"}
         folders, sides = recipe.folders(), side_names(recipe)

@@ -15,13 +15,14 @@ from torch.utils.data import DataLoader
 from composer.data.collate import Batch, BatchLoader
 from composer.data.encoding import answerable_rows, encode_data, training_corpus
 from composer.data.ids import Encoded
+from composer.data.pairs import available_splits
 from composer.data.sampler import (
     EpochRows,
     EpochSampler,
     ResumableBatchSampler,
     TrainBatchSampler,
 )
-from composer.data.sources import DataSource, available_splits
+from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
 from composer.data.windows import ShuffledWindows, Streams, StreamSampler, evaluation_order, file_weights
 from composer.errors import RecipeError

@@ -13,16 +13,9 @@ from torch import Tensor
 from composer.data.corpora import Documents
 from composer.data.encoding import Data, answerable_rows, encode_data, encode_trainable, split_faults
 from composer.data.ids import Encoded
+from composer.data.pairs import TARGET, source_names
 from composer.data.sampler import TrainBatchSampler
-from composer.data.sources import (
-    TARGET,
-    DataSource,
-    find_hub_folder,
-    generate_pairs,
-    is_endless,
-    source_names,
-    task_settings,
-)
+from composer.data.sources import DataSource, find_hub_folder, generate_pairs, is_endless, task_settings
 from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
 from composer.evaluation import tokenizer_faults
 from composer.model.builder import RecordingBuilder, build, vocabulary_bounds

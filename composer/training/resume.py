@@ -15,7 +15,7 @@ from torch import Tensor
 
 from blocks.core.contract import Path as BlockPath
 from composer.data.encoding import Data
-from composer.data.sources import side_names
+from composer.data.pairs import side_names
 from composer.data.tokenizer import Tokenizers
 from composer.errors import MAX_LISTED, RunError
 from composer.fingerprint import (

@@ -22,8 +22,9 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from composer.atomic_io import atomic_write
+from composer.data.pairs import source_names
 from composer.data.sampler import ResumableBatchSampler
-from composer.data.sources import DataSource, is_endless, source_names
+from composer.data.sources import DataSource, is_endless
 from composer.data.tokenizer_cache import cached_tokenizers
 from composer.errors import RecipeError, RunError
 from composer.fingerprint import check_checkpoint, fingerprint_pairs, initial_weights

@@ -15,7 +15,8 @@ from pytorch_lightning import Callback
 from pytorch_lightning.loggers import Logger
 
 from composer.atomic_io import sha256_of_file
-from composer.data.sources import TARGET, DataSource, available_splits, is_endless, source_names
+from composer.data.pairs import TARGET, available_splits, source_names
+from composer.data.sources import DataSource, is_endless
 from composer.errors import RecipeError, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
 from composer.evaluation import evaluate_pairs, training_hints
 from composer.fingerprint import read_verified

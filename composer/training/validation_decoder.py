@@ -9,7 +9,7 @@ import numpy as np
 
 from composer.data.encoding import nonempty
 from composer.data.ids import Encoded
-from composer.data.sources import TARGET, Pairs
+from composer.data.pairs import TARGET, Pairs
 from composer.data.tokenizer import Tokenizers
 from composer.evaluation import recipe_metrics
 from composer.inference.decode import Decoding, decode_all, length_queries, num_positions
@@ -75,6 +75,6 @@ def validation_decoder(recipe: Recipe, val: Encoded, pairs: Pairs, tokenizers: T
     sample, is_full = recipe.training["validation_sample"], recipe.validates_by_search
     lines, decoding = (None, recipe.decoding) if is_full else (sample["lines"], sample["decoding"])
     metrics = recipe_metrics(recipe, val.lines)
-    if not is_full and not (rows := nonempty(pairs)).all():  # the first lines might all be blank
+    if not is_full and not (rows := nonempty(val)).all():  # the first lines might all be blank
         val, pairs = val.keep(rows), pairs.keep(np.flatnonzero(rows))
     return ValidationDecoder(val, pairs, tokenizers, "val" if is_full else SAMPLE, lines, decoding, metrics)

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from torch import Tensor
 
 from blocks.core.contract import Record
-from composer.data.sources import TARGET
+from composer.data.pairs import TARGET
 from composer.inference.decode import SourceIds, decode_all, evaluation_mode, source_tensor
 from composer.inference.lines import encode_lines, encode_targets
 from composer.inference.run import Run, oom_as_run_failed

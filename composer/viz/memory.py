@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.contract import Record
-from composer.data.sources import TARGET
+from composer.data.pairs import TARGET
 from composer.model.builder import encoder_stacks
 from composer.viz.records import SentenceRecords, axis_labels
 

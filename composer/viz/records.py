@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.contract import Path, Record
-from composer.data.sources import TARGET
+from composer.data.pairs import TARGET
 from composer.data.tokenizer import Tokenizers
 from composer.inference.decode import SourceIds, is_story
 from composer.model.builder import encoder_stacks

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from composer.atomic_io import parse_json, read_text
-from composer.data.sources import TARGET, DataSource, Pairs, available_splits, generate_pairs, source_names
+from composer.data.pairs import TARGET, Pairs, available_splits, source_names
+from composer.data.sources import DataSource, generate_pairs
 from composer.errors import DataError, RecipeError, RunError, one_line_error
 from composer.evaluation import (
     decode_lines,

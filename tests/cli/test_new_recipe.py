@@ -13,7 +13,7 @@ import torch
 import composer
 from composer.cli import new_recipe
 from composer.cli.new_recipe import MIN_PAIRS_TO_SPLIT, held_out_of, inspect, new, next_steps
-from composer.data.text_files import split_rows
+from composer.data.columns import split_rows
 from composer.errors import DataError, RunError
 from composer.recipe.metrics import TOKENIZER_PACKAGES
 from composer.recipe.recipe import load
@@ -161,7 +161,7 @@ def test_test_lines_that_are_trained_on_are_counted(tmp_path: Path) -> None:
     pairs = [(f"line {n % 97} of text", f"zeile {n % 97} im text") for n in range(300)]
     _, output = recipe_of(tmp_path, pairs)
     assert re.search(r"note: \d\d of 30 test lines have a source that is trained on", output)
-    assert "203 pairs are repeated" in output
+    assert "`decontaminate: true` under `parallel`" in output
     (tmp_path / "mine.yaml").unlink()
     _, output = recipe_of(tmp_path, pairs[:97])
     assert "trained on" not in output
@@ -205,15 +205,6 @@ def test_a_folder_is_no_name_of_a_recipe(tmp_path: Path) -> None:
 def test_a_name_is_a_text_whatever_it_looks_like(tmp_path: Path, name: str) -> None:
     new(*texts(tmp_path, lines(3), lines(3)), tmp_path / f"{name}.yaml")
     assert load(tmp_path / f"{name}.yaml").name == name.strip(".")
-
-
-def test_repeated_pairs_are_kept_once_by_the_command_of_the_note(tmp_path: Path) -> None:
-    twice = b"".join(b"line %d\n" % (number // 2) for number in range(120))
-    source, target = texts(tmp_path, twice, twice)
-    (note,) = (
-        line for line in next_steps(inspect(source, target), tmp_path / "a.yaml") if "pairs are repeated" in line
-    )
-    assert re.search(r"`paste \S*my.en \S*my.de .*cut -f2 once.tsv > \S*my.de.once` keeps one of each", note)
 
 
 def test_what_is_no_text_is_not_to_be_converted(tmp_path: Path) -> None:

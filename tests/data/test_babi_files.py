@@ -14,8 +14,9 @@ from benchmarks.padding import fill_ratio
 from composer.data.collate import Batch, BatchLoader
 from composer.data.encoding import Data, load_data
 from composer.data.ids import Encoded, Ids
+from composer.data.pairs import available_splits
 from composer.data.sampler import TrainBatchSampler
-from composer.data.sources import available_splits, check_files, open_pairs
+from composer.data.sources import check_files, open_pairs
 from composer.data.stories import NO_FACT, Question, StoryShape, parse_file, split_sentences, story_fault
 from composer.errors import DataError
 from composer.model.encoder_decoder import EOS, PAD

@@ -119,7 +119,7 @@ def test_text_of_blank_lines_alone_is_refused(make, texts):
     blank = texts(source=["", " \t", "\u3000"], target=["a", "b", ""])
     code, _, message = fault_of(make({"parallel": {"train": blank}}))
     assert code == "empty"
-    assert "none of the 3 training pairs is left: 3 are empty" in message
+    assert "none of the 3 training pairs has text on every side" in message
 
 
 def test_a_side_of_unknown_tokens_alone_is_refused(make, texts):

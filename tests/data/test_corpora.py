@@ -14,7 +14,7 @@ import pytest
 from composer.data import corpora
 from composer.data.corpora import CorpusFile, Documents, check_corpora, open_corpus
 from composer.data.encoding import train_tokenizers
-from composer.data.sources import TARGET
+from composer.data.pairs import TARGET
 from composer.errors import DataError
 from tests.data.conftest import Make
 

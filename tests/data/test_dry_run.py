@@ -123,7 +123,7 @@ def test_lines_that_are_all_blank(make: Make, texts: Callable[..., dict[str, str
     train = {**texts(source=["a", "b"]), **texts(target=["a", "b"]), **texts(**{side: LINES["blank"][:2]})}
     (fault,) = check(make({"parallel": {"train": train}}, MODEL))
     assert (fault.path, fault.code) == ("data.parallel.train", "empty")
-    assert "2 are empty, 0 too long" in fault.message
+    assert "none of the 2 training pairs has text on every side" in fault.message
 
 
 @pytest.mark.parametrize("tokenizer", ["word", "char", "bpe", "unigram"])
@@ -136,7 +136,7 @@ def test_a_tokenizer_of_no_text_at_all(make: Make, texts: Callable[..., dict[str
 
 
 HUB_FAULTS = [
-    (["", " "], {}, {}, "empty", "2 are empty, 0 too long"),
+    (["", " "], {}, {}, "empty", "none of the 2 training pairs has text on every side"),
     (["a b", "c"], {"target": "answr"}, {}, "column", "did you mean `answer`"),
     (["a b", "c d"], {"train": "trian"}, {}, "hub", "`trian`"),
     (["a b c", "d e f"], {}, {"max_length": 2}, "empty", "0 are empty, 2 too long"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from composer.data import sources
+from composer.data.columns import TextColumn
 from composer.data.encoding import MAX_TOKENS, OF_REFERENCES, load_data
 from composer.data.sources import DataSource
-from composer.data.text_files import TextColumn
 from composer.errors import DataError
 from composer.recipe.recipe import load
 from composer.training.preflight import dry_run

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from composer.data import text_files
+from composer.data.line_hashes import row_hashes
 from composer.errors import DataError
 from composer.recipe.recipe import Recipe, load
 from composer.training.preflight import check_recipe
@@ -44,7 +43,7 @@ def test_check_and_train_count_test_pairs_that_are_trained_on(
     ((path, message, hint),) = overlaps(recipe)
     assert path == "data.parallel.test"
     assert message == "5 of 10 pairs of test are trained on, too, which flatters the scores"
-    assert hint.startswith("remove them from the training pairs")
+    assert hint == "write `decontaminate: true` under `parallel`"
     recipe.file.write_text(recipe.file.read_text() + "training: {max_steps: 1}\nlogging: {wandb: false}\n")
     train(load(recipe.file), run=tmp_path / "run")
     assert "5 of 10 pairs of test are trained on" in capsys.readouterr().out
@@ -98,29 +97,16 @@ def test_a_source_that_is_the_target_is_a_warning(make: Make, texts: Texts) -> N
     assert "source and target of train are the same lines" in message
 
 
-@pytest.mark.parametrize("kind", ["texts", "table"])
-def test_of_files_with_repeated_pairs_the_fix_keeps_one_of_each(
-    kind: str, make: Make, texts: Texts, tmp_path: Path
-) -> None:
+def test_the_fix_of_repeated_pairs_leaves_them_out_of_training(make: Make, texts: Texts) -> None:
     rows = [row // 2 for row in range(60)]
-    files: dict[str, str] = texts("my text", source=numbered(*rows), target=upper(*rows))
-    if kind == "table":
-        lines = ["a\tb", *(f"{one}\t{two}" for one, two in zip(numbered(*rows), upper(*rows), strict=True))]
-        (tmp_path / "all.tsv").write_text("".join(f"{line}\n" for line in lines))
-        files = {"file": "all.tsv", "source": "a", "target": "b"}
-    ((_, message, hint),) = overlaps(make({"parallel": {"train": files, "test": 10}}, MODEL))
+    parallel = {"train": texts("my text", source=numbered(*rows), target=upper(*rows)), "test": 10}
+    ((_, message, hint),) = overlaps(make({"parallel": parallel}, MODEL))
     assert "of 10 pairs of test are trained on" in message
-    subprocess.run(hint.split("`")[1], shell=True, check=True, cwd=tmp_path)
-    if kind == "table":
-        files["file"] += ".once"
-        assert (tmp_path / files["file"]).read_text().splitlines() == [lines[0], *lines[1::2]]
-    else:
-        once = {side: f"{name}.once" for side, name in files.items()}
-        assert (tmp_path / once["target"]).read_text().splitlines() == upper(*range(30))
-        assert overlaps(make({"parallel": {"train": once, "test": 10}}, MODEL)) == []
+    assert hint == "write `decontaminate: true` under `parallel`"
+    assert overlaps(make({"parallel": {**parallel, "decontaminate": True}}, MODEL)) == []
 
 
 def test_hashes_of_rows_tell_the_sides_apart() -> None:
-    rows = text_files.row_hashes(["a", "b", "", " "], ["b", "a", "", ""])
+    rows = row_hashes(["a", "b", "", " "], ["b", "a", "", ""])
     assert rows[0] != rows[1]
     assert rows[2] == rows[3] == 0

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from composer.data.columns import RowSubset, split_rows
 from composer.data.encoding import load_data
-from composer.data.text_files import RowSubset, split_rows
 from composer.errors import ComposerError
 from composer.recipe.recipe import load
 from composer.training.preflight import check_recipe

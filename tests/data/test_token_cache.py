@@ -13,7 +13,7 @@ import pytest
 from composer.data import token_cache
 from composer.data.corpora import CorpusFile, Documents
 from composer.data.encoding import train_tokenizers
-from composer.data.sources import TARGET
+from composer.data.pairs import TARGET
 from composer.data.token_cache import encode_documents
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError, RunError

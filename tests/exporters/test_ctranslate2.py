@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from composer.cli import main
-from composer.data.sources import TARGET
+from composer.data.pairs import TARGET
 from composer.errors import RunError
 from composer.exporters.ctranslate2 import export_ctranslate2
 from composer.inference.run import Run, open_run, translate_lines

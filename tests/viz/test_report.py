@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from composer.cli import main
-from composer.data.sources import Pairs, open_pairs
+from composer.data.pairs import Pairs
+from composer.data.sources import open_pairs
 from composer.errors import DataError, RecipeError, RunError
 from composer.evaluation import evaluate, write_hypotheses
 from composer.inference.run import Translation, open_run

@@ -1,0 +1,255 @@
+"""Columns of lines that stay in their files, and are read on demand."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import chain, compress, islice, pairwise
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+
+from composer.data.text_files import (
+    BOM,
+    READ_BYTES,
+    Problem,
+    check_texts,
+    count_lines,
+    file_stamp,
+    open_text,
+    suffix_of,
+)
+from composer.errors import DataError, Fault
+
+CHUNK_LINES = 10_000
+"""Lines that are read at once when a whole column is iterated."""
+FEW = 16
+"""Of fewer than one line in so many, a subset reads them alone; else it reads the column through."""
+
+
+def chunks_of(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Yield lines in lists of CHUNK_LINES."""
+    rest = iter(lines)
+    while chunk := list(islice(rest, CHUNK_LINES)):
+        yield chunk
+
+
+class Column(Sequence[str]):
+    """Sequence of lines that stays on disk: an index reads a line, a slice a list of lines, and `len` is fast."""
+
+    def read(self, rows: Sequence[int]) -> list[str]:
+        """Return the lines with these numbers, each in [0, len)."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[str]: ...
+    def __getitem__(self, at: int | slice) -> str | list[str]:
+        if isinstance(at, slice):
+            return self.read(range(*at.indices(len(self))))
+        return self.read([range(len(self))[at]])[0]
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), CHUNK_LINES):
+            yield from self[start : start + CHUNK_LINES]
+
+
+class FileColumn(Column):
+    """Lines of a UTF-8 file.
+
+    Only `\\n` ends a line, with or without `\\r` before it; the last line may have none. `skip` lines at the start are
+    left out; `pick` takes the field `name` out of a line.
+    """
+
+    def __init__(self, path: Path, skip: int = 0, name: str = "", pick: Callable[[str], str] | None = None) -> None:
+        self.skip, self.pick = skip, pick
+        self.identity = [str(path.resolve()), *file_stamp(path), skip, name]
+        """What the lines depend on."""
+
+
+class TextColumn(FileColumn):
+    """Lines of a plain file, through an index of where each line starts."""
+
+    def __init__(self, path: Path, skip: int = 0, name: str = "", pick: Callable[[str], str] | None = None) -> None:
+        super().__init__(path, skip, name, pick)
+        self.bytes = StableFile(path)
+        self.starts = _line_starts(self.bytes.blocks())
+
+    def __len__(self) -> int:
+        return max(0, len(self.starts) - 1 - self.skip)
+
+    def read(self, rows: Sequence[int]) -> list[str]:
+        # neighbouring lines are one read
+        spans = [rows] if isinstance(rows, range) and rows.step == 1 else [range(row, row + 1) for row in rows]
+        lines: list[str] = []
+        for span in filter(len, spans):
+            first, *ends = self.starts[span.start + self.skip : span.stop + self.skip + 1].tolist()
+            block = self.bytes.read(first, ends[-1])
+            parts = (block[start - first : end - first] for start, end in pairwise([first, *ends]))
+            lines += (part.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8") for part in parts)
+        return [one_line(self.pick(line)) for line in lines] if self.pick else lines
+
+
+class PackedColumn(FileColumn):
+    """Lines of a packed file, which is unpacked from its start whenever lines are read."""
+
+    def __init__(self, path: Path, skip: int = 0, name: str = "", pick: Callable[[str], str] | None = None) -> None:
+        super().__init__(path, skip, name, pick)
+        self.path, self.length = path, max(0, count_lines(path) - skip)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[str]:
+        with open_text(self.path) as file:
+            for line in islice(file, self.skip, None):
+                line = line.removesuffix("\n").removesuffix("\r")
+                yield one_line(self.pick(line)) if self.pick else line
+
+    def read(self, rows: Sequence[int]) -> list[str]:
+        wanted, first = set(rows), islice(self, max(rows, default=-1) + 1)
+        lines = {number: line for number, line in enumerate(first) if number in wanted}
+        return [lines[row] for row in rows]
+
+
+def open_column(path: Path, skip: int = 0, name: str = "", pick: Callable[[str], str] | None = None) -> FileColumn:
+    """Open the lines of a text file, plain or packed."""
+    kind = PackedColumn if suffix_of(path)[1] else TextColumn
+    return kind(path, skip, name, pick)
+
+
+class Concatenation(Column):
+    """Lines of several columns, one after another."""
+
+    def __init__(self, columns: Sequence[Sequence[str]]) -> None:
+        self.columns, self.ends = columns, np.cumsum([len(column) for column in columns])
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(self.columns)
+
+    def read(self, rows: Sequence[int]) -> list[str]:
+        numbers = np.asarray(rows, dtype=np.int64)
+        column_of, lines = np.searchsorted(self.ends, numbers, side="right"), [""] * len(numbers)
+        for at in np.unique(column_of).tolist():
+            places = np.flatnonzero(column_of == at)
+            own = RowSubset(self.columns[at], numbers[places] - int(self.ends[at]) + len(self.columns[at]))
+            for place, line in zip(places, own[:], strict=True):
+                lines[place] = line
+        return lines
+
+
+class StableFile:
+    """An open file whose bytes must not change while it is in use, which every read verifies.
+
+    The file is not memory-mapped: if another process truncates a mapped file, this process dies by SIGBUS.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.file = path, path.open("rb")
+        self.stamp, self.crc = self._stamp(), self._crc()
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield all bytes, block by block."""
+        at = 0
+        while block := os.pread(self.file.fileno(), READ_BYTES, at):
+            yield block
+            at += len(block)
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return the bytes from `start` to `end`. Raises DataError if the file has changed since it was opened."""
+        data, stamp = os.pread(self.file.fileno(), end - start, start), self._stamp()
+        is_same = stamp == self.stamp or self._crc() == self.crc
+        if is_same and stamp != self.stamp:  # touched, or rewritten with the same content
+            self.stamp, data = stamp, os.pread(self.file.fileno(), end - start, start)
+        if not is_same or len(data) != end - start:
+            message = "this file has been changed while it was in use"
+            fix = "restore it, and do not change it while it is in use"
+            raise DataError([Fault(str(self.path), 0, 0, "changed", "", message, fix)])
+        return data
+
+    def _stamp(self) -> tuple[int, int]:
+        status = os.fstat(self.file.fileno())
+        return status.st_mtime_ns, status.st_size
+
+    def _crc(self) -> int:
+        return reduce(lambda crc, block: zlib.crc32(block, crc), self.blocks(), 0)
+
+
+class RowSubset(Column):
+    """Some lines of a column, by their numbers, which rise."""
+
+    def __init__(self, column: Sequence[str], rows: np.ndarray) -> None:
+        self.column, self.rows = column, rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[str]:
+        if len(self.rows) < len(self.column) // FEW:
+            return iter(self.read(range(len(self.rows))))
+        is_wanted = np.zeros(len(self.column), dtype=bool)
+        is_wanted[self.rows] = True
+        return compress(self.column, is_wanted)
+
+    def read(self, rows: Sequence[int]) -> list[str]:
+        numbers = self.rows[np.asarray(rows, dtype=np.int64)]
+        if not len(numbers):
+            return []
+        first, last = int(numbers.min()), int(numbers.max())
+        if last - first <= 2 * len(numbers):  # one read of neighbours, the others dropped
+            lines = self.column[first : last + 1]
+            return [lines[number - first] for number in numbers]
+        if isinstance(self.column, Column):
+            return self.column.read(numbers.tolist())
+        return [self.column[number] for number in numbers.tolist()]
+
+
+def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Return the row numbers of train, val and test among `count` pairs; those held out are spread evenly.
+
+    A function of the numbers alone, whatever the text is: a line that is added at the end moves few others.
+    """
+    held_out = sum(sizes.values())
+    rows = (np.arange(held_out) * 2 + 1) * count // (2 * max(held_out, 1))
+    tests = sizes.get("test", 0)
+    is_test = np.zeros(held_out, dtype=bool)
+    is_test[(np.arange(tests) * 2 + 1) * held_out // (2 * max(tests, 1))] = True
+    is_train = np.ones(count, dtype=bool)
+    is_train[rows] = False
+    return {"train": np.flatnonzero(is_train), "val": rows[~is_test], "test": rows[is_test]}
+
+
+def one_line(text: str | None) -> str:
+    """Return a text as one line, with spaces for line breaks; None is an empty line."""
+    return (text or "").replace("\r\n", " ").replace("\n", " ")
+
+
+def _line_starts(blocks: Iterator[bytes]) -> np.ndarray:
+    """Return the offset of each line's first byte, and of the file's end."""
+    head, at, breaks = b"", 0, []
+    for block in blocks:
+        head = head if len(head) >= len(BOM) else head + block[: len(BOM)]
+        breaks.append(np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + (at + 1))
+        at += len(block)
+    first = len(BOM) if head.startswith(BOM) else 0
+    starts = np.concatenate([np.array([first], dtype=np.int64), *breaks])
+    return starts if starts[-1] == at else np.append(starts, at)
+
+
+def open_texts(files: Mapping[str, Path]) -> dict[str, FileColumn]:
+    """Open line-aligned files that a user names, by side. Raises DataError with all faults: a source as target, too."""
+    problems = check_texts({side: str(path) for side, path in files.items()}, [Path()])
+    if not problems and any(path.samefile(files["target"]) for side, path in files.items() if side != "target"):
+        columns = f"{{file: {files['target'].name}, source: COLUMN, target: COLUMN}}"
+        fix = f"name two files; one with columns goes into a recipe: `train: {columns}`"
+        problems = [Problem("target", "file", "this file is the source and the target", fix)]
+    if problems:
+        raise DataError([Fault(str(files[it.key]), 1, 1, it.code, "", it.message, it.hint) for it in problems])
+    return {side: open_column(path) for side, path in files.items()}

@@ -1,0 +1,104 @@
+"""Pairs of text: the lines of every side of a split, and which sides and splits a recipe has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from composer.data.columns import RowSubset
+from composer.data.corpora import Documents
+from composer.errors import KeyPath
+from composer.recipe.schema_reader import DATA_SOURCES, SPLITS
+
+if TYPE_CHECKING:
+    from composer.recipe.recipe import Recipe
+
+TARGET = "target"
+SAMPLED = 1 << 18
+"""Characters of a corpus that are read for a sample of it."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Lines of every side of one split, by side. A side is read when it is indexed; files stay on disk.
+
+    `facts` are, for each pair, the indices of the sentences of its story that support the answer; None without stories.
+    `notes` are lines for the user. `references` are columns of further references of each line, beside the target.
+    `weights` are how often an epoch has each pair, (pairs,); None where that is once.
+    """
+
+    sides: Mapping[str, Sequence[str]]
+    facts: Sequence[Sequence[int]] | None = None
+    notes: Sequence[str] = ()
+    references: Sequence[Sequence[str]] = ()
+    weights: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.sides[TARGET])
+
+    def __getitem__(self, at: int) -> dict[str, str]:
+        return {side: lines[at] for side, lines in self.sides.items()}
+
+    def keep(self, rows: np.ndarray) -> Pairs:
+        """Return the pairs with these row numbers, in their order."""
+        facts = None if self.facts is None else [self.facts[row] for row in rows]
+        sides = {side: RowSubset(lines, rows) for side, lines in self.sides.items()}
+        references = [RowSubset(lines, rows) for lines in self.references]
+        return Pairs(sides, facts, (), references, None if self.weights is None else self.weights[rows])
+
+    def columns(self) -> dict[str, Sequence[str]]:
+        """Return the lines of every side, and those of further references as `target-2` and so on."""
+        return {**self.sides, **{f"{TARGET}-{number}": lines for number, lines in enumerate(self.references, start=2)}}
+
+    @classmethod
+    def of_columns(cls, columns: Mapping[str, Sequence[str]]) -> Pairs:
+        """Return the pairs of named columns, see `columns`."""
+        references = {name: lines for name, lines in columns.items() if name.startswith(f"{TARGET}-")}
+        sides = {name: lines for name, lines in columns.items() if name not in references}
+        return cls(sides, references=[*references.values()])
+
+    def sample(self, count: int) -> Pairs:
+        """Return at most `count` pairs, in memory: the first ones, and as many spread over the rest; of a corpus the
+        first documents."""
+        if isinstance(text := self.sides[TARGET], Documents):
+            return Pairs({TARGET: text.head(SAMPLED)})
+        first, pairs = count // 2, self
+        if len(self) > count:
+            rest = np.linspace(first, len(self) - 1, count - first, dtype=np.int64)
+            pairs = self.keep(np.concatenate([np.arange(first), rest]))
+        references = [[*lines] for lines in pairs.references]
+        return Pairs({side: [*lines] for side, lines in pairs.sides.items()}, pairs.facts, pairs.notes, references)
+
+
+def side_names(recipe: Recipe) -> list[str]:
+    """Return the sides of a pair: what the encoders read, then `target`."""
+    return [*source_names(recipe), TARGET]
+
+
+def source_names(recipe: Recipe) -> list[str]:
+    """Return what the encoders read: `source`, the encoders' names, or nothing."""
+    if recipe.model.get("encoders"):
+        return list(recipe.model["encoders"])
+    return ["source"] if recipe.model.get("encoder") is not None else []
+
+
+def available_splits(recipe: Recipe) -> list[str]:
+    """Return those of train, val and test that the recipe's data has, and the names of its further test sets."""
+    data = recipe.dataset
+    if data.get("generate"):
+        return list(SPLITS)
+    if data.get("babi"):
+        return [split for split in SPLITS if split != "val" or data["babi"]["val"]]
+    settings = data.get("parallel") or data.get("text") or data.get("hub") or {}
+    return [*(split for split in SPLITS if settings.get(split)), *(settings.get("test_sets") or {})]
+
+
+def split_path(recipe: Recipe, split: str) -> KeyPath:
+    """Return the path in the recipe of what a split is read from."""
+    kind = next(kind for kind in DATA_SOURCES if recipe.dataset.get(kind))
+    if kind not in ("parallel", "text", "hub"):
+        return ("data", kind)
+    return ("data", kind, split) if split in SPLITS else ("data", kind, "test_sets", split)

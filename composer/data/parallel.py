@@ -1,0 +1,121 @@
+"""The files of `data.parallel`: pairs of line-aligned texts or of a table's columns, plain or packed."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from composer.data import tables, text_files
+from composer.data.columns import Concatenation, open_column, split_rows
+from composer.data.pairs import TARGET, Pairs, available_splits, source_names, split_path
+from composer.data.text_files import Problem, suffix_of
+from composer.errors import DataError, Fault, KeyPath
+from composer.recipe.schema_reader import SPLITS
+
+if TYPE_CHECKING:
+    from composer.recipe.recipe import Recipe
+
+
+def open_parallel(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
+    """Open the pairs of a split whose files have no fault, without those that are held out of it."""
+    sizes = held_out_sizes(recipe.dataset["parallel"])
+    if not sizes or split not in ("train", *sizes):
+        return _open_split(recipe, split, folders)
+    pairs = _open_split(recipe, "train", folders)
+    return pairs.keep(split_rows(len(pairs), sizes)[split])
+
+
+def _open_split(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
+    places = split_places(recipe, split)
+    parts = [_open_files(recipe, path, settings, folders) for path, settings in places]
+    weights = [settings.get("weight", 1.0) for _, settings in places]
+    if len(parts) == 1 and weights == [1.0]:
+        return parts[0]
+    sides = {side: Concatenation([part.sides[side] for part in parts]) for side in parts[0].sides}
+    is_weighted = any(weight != 1 for weight in weights)
+    return Pairs(sides, weights=np.repeat(np.array(weights, np.float32), [*map(len, parts)]) if is_weighted else None)
+
+
+def _open_files(recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], folders: Sequence[Path]) -> Pairs:
+    names = column_names(recipe, settings)
+    if not settings.get("file"):
+        return Pairs.of_columns({side: open_column(_require_file(name, folders)) for side, name in names.items()})
+    path = _require_file(settings["file"], folders)
+    try:
+        return Pairs.of_columns(tables.open_columns(path, names))
+    except Exception as error:  # pandas, Arrow and `datasets` have no common class of errors
+        if tables.KINDS[suffix_of(path)[0]] in tables.READ_IN_PLACE:
+            raise
+        message = f"`{path}` cannot be read: {tables.root_cause(error)}"
+        problem = Problem("file", "table", message, "repair it, or save it as TSV")
+        raise DataError([problem.at(recipe, key)]) from error
+
+
+def _require_file(name: str, folders: Sequence[Path]) -> Path:
+    path = text_files.find_file(name, folders)
+    if path is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+    return path
+
+
+def check_parallel(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
+    """Return all faults of the files, and of more pairs held out than there are."""
+    parallel = recipe.dataset["parallel"]
+    sizes = held_out_sizes(parallel)
+    faults: list[Fault] = []
+    for split in available_splits(recipe):
+        for key, settings in split_places(recipe, split) if split not in sizes else ():
+            names, file = column_names(recipe, settings), settings.get("file")
+            problems = _check_columns(file, names, folders) if file else text_files.check_texts(names, folders)
+            faults += [problem.at(recipe, key) for problem in problems]
+    if faults or not sizes:
+        return faults
+    count, held_out = len(_open_split(recipe, "train", folders)), sum(sizes.values())
+    if held_out < count:
+        return []
+    split = max(sizes, key=lambda name: sizes[name])
+    message = f"{' and '.join(sizes)} take {held_out:,} pairs, and the training files have {count:,}"
+    example = f"write, for example, `{split}: {max(1, count // 20)}`"
+    return [recipe.fault("empty", ("data", "parallel", split), message, example)]
+
+
+def _check_columns(name: str, columns: Mapping[str, str], folders: Sequence[Path]) -> list[Problem]:
+    suffix, packed = suffix_of(Path(name))
+    kind = tables.KINDS.get(suffix)
+    if kind is None:
+        message = f"`{name}` ends in none of {', '.join(tables.KINDS)}"
+        return [Problem("file", "file", message, "give it the suffix of its format")]
+    path = text_files.find_file(name, folders)
+    if path is None:
+        return [text_files.missing_file("file", name, folders)]
+    problem = tables.missing_package("file", f"{kind} is") if kind in ("csv", "parquet") else None
+    problem = problem or text_files.check_readable("file", path)
+    if not problem and packed and kind not in tables.READ_IN_PLACE:
+        problem = Problem("file", "file", f"`{path}` is {kind}, packed", "unpack it")
+    if not problem and kind != "parquet":
+        problem = text_files.check_text("file", path)
+    return [problem] if problem else [*tables.check_table(path, columns)]
+
+
+def held_out_sizes(parallel: Mapping[str, object]) -> dict[str, int]:
+    """Return how many pairs of the training files each of val and test takes, where it has no files of its own."""
+    return {split: size for split in ("val", "test") if isinstance(size := parallel.get(split), int)}
+
+
+def split_places(recipe: Recipe, split: str) -> list[tuple[KeyPath, Mapping[str, Any]]]:
+    """Return what the section `parallel` says of the files of a split that has its own, each with its path."""
+    parallel, key = recipe.dataset["parallel"], split_path(recipe, split)
+    settings = parallel[split] if split in SPLITS else parallel["test_sets"][split]
+    return [((*key, at), part) for at, part in enumerate(settings)] if isinstance(settings, list) else [(key, settings)]
+
+
+def column_names(recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the file, or the column, of every side and of further references, see `Pairs.columns`."""
+    target, *references = [settings[TARGET]] if isinstance(settings[TARGET], str) else settings[TARGET]
+    sides = {side: str(settings[side]) for side in source_names(recipe)}
+    return {**sides, TARGET: target, **{f"{TARGET}-{number}": name for number, name in enumerate(references, start=2)}}

@@ -1,0 +1,221 @@
+"""Pairs from several files, packed or not: lists, weights, filters, and ids from the cache."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pytest
+
+from composer.data import line_hashes, token_cache
+from composer.data.columns import Concatenation, PackedColumn, RowSubset, TextColumn
+from composer.data.encoding import Data, load_data, train_tokenizers
+from composer.data.pairs import TARGET
+from composer.data.sampler import TrainBatchSampler
+from composer.data.token_cache import encode_column
+from composer.data.windows import file_weights
+from composer.errors import ComposerError
+from composer.fingerprint import fingerprints
+from composer.recipe.recipe import Recipe
+from composer.training.preflight import check_recipe
+from tests.data.conftest import Make
+
+LINES = ["the cat sat", "on the mat", " ", "it purred", "a b c"]
+READ = {"encoder": ["rnn"], "decoder": ["rnn", "cross_attention"]}
+Texts = Callable[..., dict[str, str]]
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
+    return tmp_path / "store"
+
+
+def load(recipe: Recipe) -> Data:
+    return load_data(recipe, recipe.folders())
+
+
+def write(path: Path, lines: Sequence[str]) -> Path:
+    """Write lines, packed as the name says."""
+    text = "".join(f"{line}\n" for line in lines).encode()
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text))
+    elif path.suffix == ".zst":
+        with pyarrow.output_stream(str(path), compression="zstd") as stream:
+            stream.write(text)
+    else:
+        path.write_bytes(text)
+    return path
+
+
+COLUMNS: dict[str, Callable[[Path], Sequence[str]]] = {
+    "plain": lambda folder: TextColumn(write(folder / "a.txt", LINES)),
+    "gzip": lambda folder: PackedColumn(write(folder / "a.gz", LINES)),
+    "zstd": lambda folder: PackedColumn(write(folder / "a.zst", LINES)),
+    "several": lambda folder: Concatenation(
+        [TextColumn(write(folder / "a", LINES[:2])), PackedColumn(write(folder / "b.gz", LINES[2:]))]
+    ),
+    "a part": lambda folder: RowSubset(
+        PackedColumn(write(folder / "a.gz", ["x", *LINES, "y"])), np.arange(1, 1 + len(LINES))
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_the_cache_has_the_ids_of_the_lines(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = COLUMNS[kind](tmp_path)
+    assert [*lines] == LINES
+    assert [lines[row] for row in range(5)] == LINES
+    assert lines[1:4] == LINES[1:4]
+    tokenizers = train_tokenizers({"tokenizer": {"word": {}}}, {TARGET: LINES})
+    expected = [*encode_column(LINES, TARGET, tokenizers)]
+    assert expected[2] == []  # nothing can be learned from a line of spaces
+    monkeypatch.setattr(token_cache, "CACHED_LINES", 2)
+    ids = encode_column(lines, TARGET, tokenizers)
+    assert isinstance(ids.values, np.memmap)
+    assert [*ids] == expected
+    monkeypatch.setattr(token_cache, "write_entry", lambda *given: pytest.fail("these lines are in the cache"))
+    assert [*encode_column(COLUMNS[kind](tmp_path), TARGET, tokenizers)] == expected
+
+
+def test_hashes_of_a_file_are_remembered_until_it_changes(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, expected = write(tmp_path / "a.txt", LINES), line_hashes.line_hashes(LINES)
+    assert np.flatnonzero(expected == 0).tolist() == [2]
+    assert len(set(expected.tolist())) == 5
+    monkeypatch.setattr(line_hashes, "CACHED_LINES", 2)
+    assert line_hashes.line_hashes(TextColumn(path)).tolist() == expected.tolist()
+    assert len([*(store / "lines").iterdir()]) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(line_hashes, "hash_chunk", lambda lines: pytest.fail("they are remembered"))
+        assert line_hashes.line_hashes(TextColumn(path)).tolist() == expected.tolist()
+    write(path, LINES[::-1])
+    assert line_hashes.line_hashes(TextColumn(path)).tolist() == expected[::-1].tolist()
+
+
+@pytest.mark.parametrize("name", ["p.tsv", "p.tsv.gz", "p.jsonl", "p.jsonl.zst"])
+def test_packed_tables_are_read_as_others(name: str, make: Make, tmp_path: Path) -> None:
+    rows = [(f"a {row}", f"b {row}") for row in range(6)]
+    lines = ["s\tt", *("\t".join(row) for row in rows)]
+    if "json" in name:
+        lines = [json.dumps({"s": one, "t": two}) for one, two in rows]
+    write(tmp_path / name, lines)
+    recipe = make({"parallel": {"train": {"file": name, "source": "s", "target": "t"}, "val": 2}}, READ)
+    check_recipe(recipe)
+    pairs = load(recipe).pairs
+    assert [*pairs["train"].sides["source"], *pairs["val"].sides["source"]] == [
+        "a 0",
+        "a 2",
+        "a 3",
+        "a 5",
+        "a 1",
+        "a 4",
+    ]
+
+
+def test_files_in_a_list_are_one_text_however_they_are_packed(make: Make, tmp_path: Path, texts: Texts) -> None:
+    one = make({"parallel": {"train": texts("all", source=LINES, target=LINES[::-1]), "val": 1}})
+    expected = fingerprints(one)["data"]
+    for side, lines in (("source", LINES), ("target", LINES[::-1])):
+        write(tmp_path / f"x.{side}.gz", lines[:3])
+        write(tmp_path / f"y.{side}", lines[3:])
+    parts = [{"source": "x.source.gz", "target": "x.target.gz"}, {"source": "y.source", "target": "y.target"}]
+    assert fingerprints(make({"parallel": {"train": parts, "val": 1}}))["data"] == expected
+
+
+FAULTS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "not there": ({"source": "y.sorce", "target": "y.target"}, "data.parallel.train[1].source", "mean `y.source`"),
+    "another number": ({"source": "y.source", "target": "x.target"}, "data.parallel.train[1].target", "has 3"),
+    "damaged": ({"source": "z.gz", "target": "y.target"}, "data.parallel.train[1].source", "cannot be unpacked"),
+    "not utf-8": ({"source": "l.gz", "target": "y.target"}, "data.parallel.train[1].source", "not UTF-8 at line 2"),
+    "no such key": ({"source": "y.source", "target": "y.target", "w": "2"}, "data.parallel.train[1].w", "no key `w`"),
+    "no target": ({"source": "y.source"}, "data.parallel.train[1]", "target"),
+    "packed csv": ({"file": "t.csv.gz", "source": "a", "target": "b"}, "data.parallel.train[1].file", "is csv, packed"),
+    "no weight": ({"source": "y.source", "target": "y.target", "weight": 0}, "data.parallel.train[1].weight", "0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_a_fault_of_a_file_is_at_its_place_in_the_list(case: str, make: Make, tmp_path: Path, texts: Texts) -> None:
+    part, path, message = FAULTS[case]
+    texts("x", source=LINES[:3], target=LINES[:3])
+    texts("y", source=LINES[:2], target=LINES[:2])
+    (tmp_path / "z.gz").write_bytes(gzip.compress(b"a\nb\n" * 1000)[:-20])
+    (tmp_path / "l.gz").write_bytes(gzip.compress(b"a\nb\xff\n"))
+    write(tmp_path / "t.csv.gz", ["a,b", "1,2"])
+    with pytest.raises(ComposerError) as refused:
+        check_recipe(make({"parallel": {"train": [{"source": "x.source", "target": "x.target"}, part]}}, READ))
+    (fault,) = refused.value.faults
+    assert fault.path == path
+    assert fault.line > 1
+    assert message in fault.message
+
+
+def test_pairs_are_there_as_often_as_their_files_weigh(make: Make, texts: Texts) -> None:
+    parts: list[dict[str, Any]] = [
+        {**texts(name, source=[f"{name} {row}" for row in range(40)], target=["x"] * 40), "weight": weight}
+        for name, weight in (("once", 1), ("twice", 2), ("half", 0.5))
+    ]
+    recipe = make({"parallel": {"train": parts, "val": 6}})
+    data = load(recipe)
+    assert data.train is not None
+    choose = file_weights(recipe, data)
+    sampler = TrainBatchSampler(data.train, tokens_per_batch=64, seed=1, choose=choose)
+    names = [line.split()[0] for line in data.pairs["train"].sides["source"]]
+    epochs = []
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        epochs.append(Counter(names[row] for rows in sampler.batches() for row in rows))
+    assert {counts["once"] for counts in epochs} == {38}
+    assert {counts["twice"] for counts in epochs} == {76}
+    halves = {counts["half"] for counts in epochs}
+    assert len(halves) > 1
+    assert all(10 < half < 28 for half in halves)
+
+
+def test_weights_beside_a_curriculum_are_refused(make: Make, texts: Texts) -> None:
+    part = {**texts("a", source=LINES, target=LINES), "weight": 2}
+    recipe = make({"parallel": {"train": [part]}})
+    recipe.file.write_text(recipe.file.read_text() + "training: {curriculum: {}}\n")
+    from composer.recipe.recipe import load as load_recipe
+
+    with pytest.raises(ComposerError) as refused:
+        load_recipe(recipe.file)
+    (fault,) = refused.value.faults
+    assert fault.path == "data.parallel.train[0].weight"
+
+
+def test_filters_leave_out_what_they_say(make: Make, texts: Texts) -> None:
+    source = ["a b", "a b", "c d e f", "g", "tested", "h i", " "]
+    target = ["1 2", "1 2", "1", "2", "3 3", "4 4", "5"]
+    parallel = {
+        "train": texts("train", source=source, target=target),
+        "val": texts("val", source=["tested"], target=["9"]),
+        "test": texts("test", source=["new"], target=["4 4"]),
+        "max_ratio": 3,
+        "deduplicate": True,
+        "decontaminate": True,
+    }
+    data = load(make({"parallel": parallel}))
+    assert data.train is not None
+    assert data.train.originals.tolist() == [0, 3]
+    assert data.notes[:5] == [
+        "left out 1 of 7 training pairs with an empty side",
+        "left out 1 of 7 training pairs of which a side is more than 3 times as long as another",
+        "left out 1 of 7 training pairs whose source is measured",
+        "left out 1 of 7 training pairs whose target is measured",
+        "left out 1 of 7 training pairs that are repeated",
+    ]
+
+
+def test_filters_that_leave_nothing_are_refused(make: Make, texts: Texts) -> None:
+    train = texts("train", source=["a b c d"], target=["x"])
+    with pytest.raises(ComposerError, match="1 are left out by the filters"):
+        load(make({"parallel": {"train": train, "max_ratio": 2}}))
