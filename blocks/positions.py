@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from blocks.core.contract import Block, Context, Count, NoEffect, Site, State
-from blocks.core.functional import count_positions, no_positions
+from blocks.core.functional import count_positions, no_positions, sinusoidal
 
 
 class Positions(Block):
@@ -70,11 +69,3 @@ class Positions(Block):
             iteration = context.iterations[-1] if context.iterations else 0
             added = added + sinusoidal(where.new_full((1, 1), iteration), self.width).to(x.dtype)
         return x + added, context.once(count_positions, state, context.mask)
-
-
-def sinusoidal(where: Tensor, width: int) -> Tensor:
-    """Return the sinusoidal embedding of positions: (B, T) -> (B, T, width), float32."""
-    half = (width + 1) // 2
-    rates = torch.exp(torch.arange(half, device=where.device) * (-math.log(10_000.0) / half))
-    angles = where[..., None] * rates  # (B, T, width/2)
-    return torch.cat((angles.sin(), angles.cos()), -1)[..., :width]

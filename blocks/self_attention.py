@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from blocks.core.attention import (
     RelativeAttention,
+    TransformerXlAttention,
     apply_rotary,
     attention,
     check_heads,
@@ -28,20 +29,22 @@ class SelfAttention(Block):
 
     y = W_o concat_h softmax(q_h k_h^T / sqrt(D/H)) v_h, with q, k, v linear in x.
     relative: k_j + a_ij and v_j + b_ij in place of k_j and v_j, learned for each i - j (Shaw et al. 2018, equations 3
-    and 4); rotary: q_i and k_j turned by angles that grow with i and j (Su et al. 2021, equation 34).
+    and 4); rotary: q_i and k_j turned by angles that grow with i and j (Su et al. 2021, equation 34); transformer_xl:
+    (q_i + u) k_j + (q_i + v) W_r R_(i-j) in place of q_i k_j, with the sinusoids R of a distance, and u and v learned
+    for each head of each layer (Dai et al. 2019, section 3.3).
 
     Settings:
         heads: How many heads; they divide the width that arrives.
         dropout: Probability of dropping an attention weight, 0 <= dropout < 1.
         window: How far it sees: the position itself and the window - 1 before it (in an encoder, after it too).
             Without it, everything; with it, decoding keeps a state of fixed size.
-        positions: What it knows of distances: none | relative | rotary.
-        max_distance: Of relative positions, from where on all distances are one, 1 or more; 16 by default.
+        positions: What it knows of distances: none | relative | rotary | transformer_xl.
+        max_distance: Of `relative` positions, from where on all distances are one, 1 or more; 16 by default.
 
     Shapes: (B, T, D) -> (B, T, D). State: keys and values (B, 2, H, N, D/H), their mask (B, N); with rotary
     positions, how many there were (B,).
     Raises BlockError where a grid arrives, where heads do not divide D, for rotary positions of heads that are not of
-    even width, and for a `max_distance` of other positions than relative ones.
+    even width, and for a `max_distance` of other positions than `relative` ones.
     """
 
     family = "attention"
@@ -53,14 +56,14 @@ class SelfAttention(Block):
         heads: Count = HEADS,
         dropout: Rate = 0.0,
         window: Count | None = None,
-        positions: Literal["none", "relative", "rotary"] = "none",
+        positions: Literal["none", "relative", "rotary", "transformer_xl"] = "none",
         max_distance: Count | None = None,
     ) -> None:
         super().__init__()
         stream = site.sequence("self_attention")
         width = stream.width
         check_heads(heads, width)
-        if window == 1 and positions == "rotary":
+        if window == 1 and positions in ("rotary", "transformer_xl"):
             message = "the position itself is all that is seen, and its distance is 0"
             raise NoEffect("positions", message, fix="remove `positions`, or write `window: 2` or more")
         if window is not None and max_distance is not None and max_distance >= window:
@@ -70,7 +73,8 @@ class SelfAttention(Block):
         if window == 1 and positions == "none" and heads != HEADS and not dropout and width % HEADS == 0:
             raise NoEffect("heads", "in a window of 1 all heads see the position itself, and nothing to choose from")
         self.heads, self.dropout, self.window, self.causal = heads, dropout, window, bool(site.causal)
-        self.rotary, self.relative = positions == "rotary", None
+        self.rotary = positions == "rotary"
+        self.relative: RelativeAttention | TransformerXlAttention | None = None
         self.project = nn.Linear(width, 3 * width)
         self.merge = nn.Linear(width, width)
         self.out = stream
@@ -82,8 +86,10 @@ class SelfAttention(Block):
             furthest = max_distance or 16 if window is None else min(max_distance or 16, window - 1)
             self.relative = RelativeAttention(width // heads, furthest, future=not self.causal)
         elif max_distance is not None:
-            message = "only relative positions have a largest distance"
+            message = "only `relative` positions have a largest distance"
             raise NoEffect("max_distance", message, fix="remove it, or write `positions: relative`")
+        if positions == "transformer_xl":
+            self.relative = TransformerXlAttention(width, heads, window, future=not self.causal)
         if self.rotary:
             _check_rotary(heads, width)
 

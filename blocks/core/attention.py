@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from blocks.core.contract import BlockError, Context
-from blocks.core.functional import apply_dropout
+from blocks.core.functional import apply_dropout, sinusoidal
 
 
 def check_heads(heads: int, width: int) -> None:
@@ -152,3 +152,48 @@ class RelativeAttention(nn.Module):
         context.record("weights", mixture.transpose(1, 2))
         mixture = apply_dropout(mixture, dropout, training=True)
         return mixture @ values + torch.einsum("bhtn,btnd->bhtd", mixture, F.embedding(index, self.values))
+
+
+class TransformerXlAttention(nn.Module):
+    """Attention with a map of each distance's sinusoids, and biases (Dai et al. 2019, section 3.3).
+
+    e_ij = ((q_i + u) k_j + (q_i + v) r_(i-j)) / sqrt(d) with r = W R of the sinusoids R of the distance i - j, and u, v
+    of each head; `future` says whether a position may be before another.
+    """
+
+    def __init__(self, width: int, heads: int, window: int | None, future: bool) -> None:
+        super().__init__()
+        self.width, self.window, self.future = width, window, future
+        self.project = nn.Linear(width, width, bias=False)
+        self.content = nn.Parameter(torch.zeros(heads, 1, width // heads))
+        self.position = nn.Parameter(torch.zeros(heads, 1, width // heads))
+        nn.init.xavier_uniform_(self.project.weight)
+
+    def forward(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor,
+        distance: Tensor,
+        context: Context,
+        dropout: float,
+    ) -> Tensor:
+        """Attend as `attention` does, which has the letters. distance: i - j of each query and slot, (B or 1, T, N)"""
+        furthest = min(keys.shape[2], self.window or keys.shape[2]) - 1
+        nearest = -furthest if self.future else 0
+        sinusoids = context.once(distance_sinusoids, mask, nearest, furthest, self.width).to(query.dtype)  # (R, D)
+        weight = self.project.weight.unflatten(0, (len(self.position), -1))  # (H, d, D)
+        query_at = query + self.position  # (B, H, T, d)
+        if query.shape[2] == 1:  # a step of decoding: one query costs less to map than all distances
+            scores = query_at @ weight @ sinusoids.T  # (B, H, 1, R)
+        else:
+            scores = query_at @ (weight @ sinusoids.T)  # (B, H, T, R)
+        index = (distance.clamp(nearest, furthest) - nearest)[:, None].expand(*scores.shape[:3], -1)  # (B, H, T, N)
+        bias = scores.gather(-1, index) * query.shape[-1] ** -0.5
+        return attention(query + self.content, keys, values, mask, context, dropout=dropout, bias=bias)
+
+
+def distance_sinusoids(like: Tensor, nearest: int, furthest: int, width: int) -> Tensor:
+    """Return the sinusoids of the distances from `nearest` to `furthest`: (R, width), on the device of `like`"""
+    return sinusoidal(torch.arange(nearest, furthest + 1, device=like.device), width)

@@ -1,7 +1,8 @@
-"""Functions shared by blocks: activations, weight normalisation, last positions, masked grids, padding."""
+"""Functions shared by blocks: activations, weight normalisation, sinusoids, last positions, masked grids, padding."""
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -94,6 +95,14 @@ def apply_locked_dropout(x: Tensor, rate: float, training: bool) -> Tensor:
         return x
     ones = x.new_ones(x.shape[0], *(1,) * (x.ndim - 2), x.shape[-1])
     return x * apply_dropout(ones, rate, training)
+
+
+def sinusoidal(where: Tensor, width: int) -> Tensor:
+    """Return the sinusoidal embedding of positions: (...) -> (..., width), float32."""
+    half = (width + 1) // 2
+    rates = torch.exp(torch.arange(half, device=where.device) * (-math.log(10_000.0) / half))
+    angles = where[..., None] * rates  # (B, T, width/2)
+    return torch.cat((angles.sin(), angles.cos()), -1)[..., :width]
 
 
 def no_positions(mask: Tensor) -> Tensor:

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.contract import Block
+from blocks.core.functional import sinusoidal
 from blocks.core.stack import Stack
 from blocks.cross_attention import CrossAttention
 from blocks.dropout import Dropout
 from blocks.feed_forward import FeedForward
 from blocks.norm import Norm
-from blocks.positions import Positions, sinusoidal
+from blocks.positions import Positions
 from blocks.repeat import Repeat
 from blocks.residual import Residual
 from blocks.self_attention import SelfAttention

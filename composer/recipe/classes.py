@@ -809,14 +809,14 @@ class SelfAttention(Block, word="self_attention"):
     dropout: Probability of dropping an attention weight, 0 <= dropout < 1; default 0.0.
     window: How far it sees: the position itself and the window - 1 before it (in an encoder, after it too). Without
         it, everything; with it, decoding keeps a state of fixed size.
-    positions: What it knows of distances: none | relative | rotary; default 'none'.
-    max_distance: Of relative positions, from where on all distances are one, 1 or more; 16 by default.
+    positions: What it knows of distances: none | relative | rotary | transformer_xl; default 'none'.
+    max_distance: Of `relative` positions, from where on all distances are one, 1 or more; 16 by default.
     as_: The name of the output, for later blocks.
     """
     heads: int | Var | Unset = field(default=UNSET, kw_only=False)
     dropout: float | Var | Unset = UNSET
     window: int | Var | Unset | None = UNSET
-    positions: Literal["none", "relative", "rotary"] | Var | Unset = UNSET
+    positions: Literal["none", "relative", "rotary", "transformer_xl"] | Var | Unset = UNSET
     max_distance: int | Var | Unset | None = UNSET
     as_: str | Var | Unset = UNSET
 
@@ -1340,7 +1340,7 @@ class SelfAttentionDefaults(RecipeObject):
     heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
     dropout: float | Var | Unset | None = UNSET
     window: int | Var | Unset | None = UNSET
-    positions: Literal["none", "relative", "rotary"] | Var | Unset | None = UNSET
+    positions: Literal["none", "relative", "rotary", "transformer_xl"] | Var | Unset | None = UNSET
     max_distance: int | Var | Unset | None = UNSET
 
 

@@ -195,7 +195,7 @@ def test_dilated_convolutions_have_the_expected_receptive_field() -> None:
     assert torch.equal(reads(stacked("", blocks[2])), (distance % 4 == 0) & band(4, 4))
 
 
-@pytest.mark.parametrize("positions", ["none", "relative", "rotary"])
+@pytest.mark.parametrize("positions", ["none", "relative", "rotary", "transformer_xl"])
 def test_self_attention_windows_have_the_expected_receptive_field(positions: str) -> None:
     blocks = [{"block": SelfAttention, "heads": 2, "window": window, "positions": positions} for window in (3, 4)]
     assert torch.equal(reads(stacked("", *blocks)), band(5, 5))

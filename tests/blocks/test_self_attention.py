@@ -25,6 +25,8 @@ VARIANTS = {
         {"heads": 2, "positions": "rotary"},
         {"heads": 3, "positions": "relative", "window": 3, "dropout": 0.3},
         {"heads": 3, "positions": "rotary", "window": 3},
+        {"heads": 2, "positions": "transformer_xl"},
+        {"heads": 3, "positions": "transformer_xl", "window": 3, "dropout": 0.3},
     ),
 }
 """Settings with which the laws are checked, by block."""
@@ -32,7 +34,8 @@ VARIANTS = {
 LENGTHS = (6, 4)
 X = torch.randn(2, 6, 8, dtype=torch.float64)
 PLACES = ["", "a decoder"]
-KINDS: list[dict[str, Any]] = [{}, {"positions": "relative", "max_distance": 3}, {"positions": "rotary"}]
+RELATIVE: list[dict[str, Any]] = [{"positions": "relative", "max_distance": 3}, {"positions": "transformer_xl"}]
+KINDS: list[dict[str, Any]] = [{}, {"positions": "rotary"}, *RELATIVE]
 
 
 def built(causal: str, **settings: Any) -> SelfAttention:
@@ -91,6 +94,42 @@ def turned(x: Tensor, at: int) -> Tensor:
     rates = torch.tensor([10_000 ** (-2 * i / len(x)) for i in range(len(x) // 2)])
     factors = torch.polar(torch.ones(len(x) // 2), at * rates)
     return torch.view_as_real(torch.view_as_complex(x.view(-1, 2)) * factors).flatten()
+
+
+@pytest.mark.parametrize("causal", PLACES)
+@pytest.mark.parametrize("window", [None, 3])
+def test_positions_of_transformer_xl_equal_their_equation_and_its_gradients(causal: str, window: int | None) -> None:
+    block = built(causal, positions="transformer_xl", window=window)
+    for parameter in block.parameters():
+        torch.nn.init.normal_(parameter)
+    (u, v), w = ((block.relative.content, block.relative.position), block.relative.project.weight.unflatten(0, (2, 4)))
+    mask, expected = mask_of(*LENGTHS), []
+    for row, length in enumerate(LENGTHS):
+        query, keys, values = (item.unflatten(-1, (2, 4)) for item in block.project(X[row]).chunk(3, -1))  # (T, H, d)
+        for at in range(length):
+            seen, heads = seen_from(at, length, causal, window), []
+            for head in range(2):
+                q, scores = query[at, head], []
+                for j in seen:
+                    r = w[head] @ sinusoids(at - j)
+                    scores.append(q @ keys[j, head] + q @ r + u[head, 0] @ keys[j, head] + v[head, 0] @ r)
+                heads.append((torch.stack(scores) / math.sqrt(4)).softmax(0) @ values[seen, head])
+            expected.append(block.merge(torch.cat(heads)))
+    y = run(block, X, mask)[0][mask]
+    close(y, torch.stack(expected))
+    factors = torch.randn_like(y)
+    mine, theirs = (
+        torch.autograd.grad((one * factors).sum(), [*block.parameters()]) for one in (y, torch.stack(expected))
+    )
+    for one, other in zip(mine, theirs, strict=True):
+        close(one, other)
+    assert all(gradient.abs().max() > 1e-3 for gradient in mine)
+
+
+def sinusoids(distance: int) -> Tensor:
+    """R of a distance: sines of the four rates of a width of 8, then cosines."""
+    angles = [distance / 10_000 ** (i / 4) for i in range(4)]
+    return torch.tensor([*map(math.sin, angles), *map(math.cos, angles)])
 
 
 def test_rotary_scores_depend_on_the_distance_alone() -> None:

@@ -241,7 +241,7 @@ def self_attention(scene: Scene) -> dict[str, Any]:
     window = scene.one_of(None, None, 1, 2, 3)
     has_distances = window != 1 or scene.mistake()
     rotary = "rotary" if (heads != 2 and has_distances) or scene.mistake() else "relative"
-    positions = scene.one_of(None, "relative", rotary)
+    positions = scene.one_of(None, "relative", rotary, "transformer_xl" if has_distances else None)
     limits = [limit for limit in (1, 2) if window is None or limit < max(window, 2) or scene.mistake()]
     return {
         "heads": heads,
