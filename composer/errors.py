@@ -176,7 +176,7 @@ def first_few(items: Sequence[str]) -> str:
     return "; ".join(items[:MAX_LISTED]) + more
 
 
-def one_line_error(error: Exception) -> str:
+def one_line_error(error: BaseException) -> str:
     """Return the message of a library's error on one line, cut where it is long."""
     return (" ".join(str(error).split()) or type(error).__name__)[:MAX_LIBRARY_MESSAGE]
 

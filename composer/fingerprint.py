@@ -14,6 +14,7 @@ import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -57,6 +58,7 @@ def fingerprint_data(recipe: Recipe, folders: Sequence[Path], weights: InitialWe
 
     Raises DataError with every fault of the files.
     """
+    recipe = replace(recipe, data_dir=folders[0])
     return fingerprint_pairs(recipe, DataSource(recipe, folders).all_pairs(), weights)
 
 
@@ -78,7 +80,8 @@ def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
     """Return the SHA-256 of every line of every split, and of the settings by which lines become ids."""
     data = recipe.dataset
     settings = {
-        **{key: data[key] for key in ("tokenizer", "max_length", "lowercase")},
+        **{key: data[key] for key in ("max_length", "lowercase")},
+        "tokenizer": recipe.tokenizer.identity() or data["tokenizer"],
         # how much of a story is read matters, what else `babi` says does not once the lines are known
         "stories": {key: data["babi"][key] for key in ("words", "sentences")} if data.get("babi") else None,
         # the lines are those of the first epoch alone

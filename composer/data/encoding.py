@@ -20,6 +20,7 @@ from composer.data.sources import DataSource, generate_pairs, is_endless
 from composer.data.stories import NO_FACT, encode_side, story_shape, tokenizer_lines
 from composer.data.token_cache import encode_column, encode_documents
 from composer.data.tokenizer import Tokenizers, tokenizer_kind
+from composer.data.tokenizer_kinds import TokenizerKind
 from composer.errors import DataError, Fault
 from composer.formatting import training_text
 from composer.model.encoder_decoder import UNK
@@ -138,7 +139,7 @@ def encode_corpora(source: DataSource, tokenizers: Tokenizers | None, wanted: Se
         assert text.counts is not None
         if text.counts.unknown > MAX_UNK_RATE * text.counts.tokens:
             notes.append(f"{text.counts.unknown / text.counts.tokens:.0%} of the tokens of {split} are unknown")
-        if not recipe.tokenizer.is_trained and text.counts.unknown:
+        if recipe.tokenizer.is_closed and text.counts.unknown:
             faults += [*_unknown_faults(recipe, split, text, pairs[split])]
     if "train" in encoded and not recipe.window:
         longest = recipe.dataset["max_length"]
@@ -163,20 +164,23 @@ def train_source_tokenizers(source: DataSource) -> Tokenizers:
     """
     recipe, pairs = source.recipe, source.pairs("train")
     if isinstance(documents := pairs.sides[TARGET], Documents):
-        return train_tokenizers(recipe.dataset, {TARGET: (piece.text for piece in documents.pieces())})
+        pieces = (piece.text for piece in documents.pieces())
+        return train_tokenizers(recipe.dataset, {TARGET: pieces}, recipe.tokenizer)
     if not any(all(map(str.strip, row)) for row in zip(*pairs.sides.values(), strict=True)):
         message = f"none of the {len(pairs):,} training pairs has text on every side"
         raise DataError([recipe.fault("empty", split_path(recipe, "train"), message, NEEDS_TEXT)])
     lines = {side: tokenizer_lines(recipe, side, pairs.sides[side]) for side in side_names(recipe)}
-    return train_tokenizers(recipe.dataset, lines)
+    return train_tokenizers(recipe.dataset, lines, recipe.tokenizer)
 
 
-def train_tokenizers(section: Mapping[str, Any], sides: Mapping[str, Iterable[str]]) -> Tokenizers:
+def train_tokenizers(
+    section: Mapping[str, Any], sides: Mapping[str, Iterable[str]], kind: TokenizerKind | None = None
+) -> Tokenizers:
     """Train the tokenizer of a canonical recipe's section `data` on the lines of every side.
 
     `unigram` is not deterministic: with several processes one trains and the others load what it saved.
     """
-    kind, lowercase = tokenizer_kind(section["tokenizer"]), bool(section.get("lowercase"))
+    kind, lowercase = kind or tokenizer_kind(section["tokenizer"]), bool(section.get("lowercase"))
     parts = kind.train({side: (training_text(line, lowercase) for line in lines) for side, lines in sides.items()})
     indices = {side: 0 if len(parts) == 1 else at for at, side in enumerate(sides)}
     return Tokenizers(kind, dict(section["tokenizer"]), lowercase, indices, tuple(parts))
@@ -336,7 +340,7 @@ def _unknown_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) 
     tokenizer, (word,) = recipe.tokenizer, recipe.dataset["tokenizer"]
     for side, ids in encoded.sides.items():
         unknown, real = ids.count(UNK), ids.num_tokens()
-        if not tokenizer.is_trained and unknown:
+        if tokenizer.is_closed and unknown:
             row, at = ids.first(UNK)
             line = int(encoded.originals[row])
             text = pairs.sides[side][line]

@@ -34,7 +34,7 @@ class DataSource:
     @cached_property
     def faults(self) -> list[Fault]:
         """All faults of the data that the recipe names."""
-        return check_files(self.recipe, self.folders, self._opened)
+        return [*self.recipe.tokenizer_faults(), *check_files(self.recipe, self.folders, self._opened)]
 
     def pairs(self, split: str) -> Pairs:
         """Return the pairs of a split. Raises DataError with every fault of the data."""

@@ -23,7 +23,7 @@ import numpy as np
 
 from composer import formatting
 from composer.atomic_io import atomic_directory, atomic_write, parse_json, read_text
-from composer.data import corpora, tokenizer, tokenizer_kinds
+from composer.data import corpora, tokenizer, tokenizer_files, tokenizer_kinds
 from composer.data.columns import Column, RowSubset, chunks_of
 from composer.data.corpora import Documents, Piece
 from composer.data.ids import Encoded, Ids, TextCounts, smallest_type
@@ -96,7 +96,7 @@ def cached_ids(
 
     sha256: of the text, which `read` yields the pieces of; it has so many characters, about.
     """
-    modules = (tokenizer, tokenizer_kinds, corpora, formatting)
+    modules = (tokenizer, tokenizer_kinds, tokenizer_files, corpora, formatting)
     code = [hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest() for module in modules]
     parts = [version("tokenizers"), code, tokenizers.sha256, tokenizers.sides[side], sha256]
     folder = cache_dir() / "corpora" / hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from composer.atomic_io import atomic_write, read_text
-from composer.data.tokenizer_kinds import Bits, Bpe, Byte, Char, Integers, TokenizerKind, Unigram, Word
+from composer.data.tokenizer_files import File
+from composer.data.tokenizer_kinds import Bits, Bpe, Byte, Char, Integers, Part, TokenizerKind, Unigram, Word
 from composer.errors import RunError, one_line_error
 from composer.formatting import MAX_LINE
 from composer.model.encoder_decoder import NUM_SPECIAL, UNK
@@ -21,7 +20,7 @@ from composer.model.encoder_decoder import NUM_SPECIAL, UNK
 FORMAT = "seqcomposer tokenizer 1"
 CHUNK_LINES = 10_000  # lines that are encoded at once: enough to be fast, few enough not to fill the memory
 TOKENIZERS: dict[str, type[TokenizerKind]] = {
-    kind.__name__.lower(): kind for kind in (Word, Char, Byte, Bpe, Unigram, Bits, Integers)
+    kind.__name__.lower(): kind for kind in (Word, Char, Byte, Bpe, Unigram, Bits, Integers, File)
 }
 """Every kind of tokenizer by its word in a recipe."""
 
@@ -44,7 +43,7 @@ class Tokenizers:
     settings: dict[str, Any]
     lowercase: bool
     sides: dict[str, int]
-    parts: tuple[Tokenizer, ...]
+    parts: tuple[Part, ...]
 
     def encode(self, side: str, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each line, without bos and eos."""
@@ -54,10 +53,7 @@ class Tokenizers:
 
     def unknown_tokens(self, side: str, line: str) -> list[str]:
         """Return the tokens of a line that have no id, and are read as `unk`."""
-        text = self._prepare(line)
-        encoding = self._part(side).encode(text, add_special_tokens=False)
-        spans = [span for index, span in zip(encoding.ids, encoding.offsets, strict=True) if index == UNK]
-        return [self.kind.restore(text[start:end]) for start, end in spans]
+        return self.kind.unknown(self._part(side), self._prepare(line))
 
     def decode(self, side: str, rows: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of each row of ids. pad, bos and eos are left out; unk shows as `⟨unk⟩`."""
@@ -109,13 +105,15 @@ class Tokenizers:
             if not all(sizes) or not {*data["sides"].values()} <= {*range(len(parts))} or not data["sides"]:
                 raise ValueError("it has no vocabulary, or ids beyond it")
             return cls(kind, data["settings"], data["lowercase"], data["sides"], parts)
+        except RunError:
+            raise
         except Exception as error:  # tokenizers raises bare Exceptions
             raise _unreadable(error, origin) from error
 
     def _prepare(self, line: str) -> str:
         return self.kind.prepare((line.lower() if self.lowercase else line)[:MAX_LINE])
 
-    def _part(self, side: str) -> Tokenizer:
+    def _part(self, side: str) -> Part:
         return self.parts[self.sides[side]]
 
 

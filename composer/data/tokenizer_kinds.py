@@ -10,6 +10,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
@@ -17,6 +18,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from blocks.core.contract import Bounds, Count, Distinct
 from composer.model.encoder_decoder import NUM_SPECIAL, SPECIAL_TOKENS, UNK, bits_vocabulary
 
+Part = Tokenizer
+"""A tokenizer of the library, or what has those of its methods that are used."""
 UNK_TOKEN = SPECIAL_TOKENS[UNK]
 JOINER = "\N{HALFWIDTH BLACK SQUARE}"
 """In `word`, on the side of a punctuation mark that has no space in the text."""
@@ -46,10 +49,18 @@ class TokenizerKind:
     model: ClassVar[type[models.Model]] = models.WordLevel
     is_trained: ClassVar[bool] = True
     """Whether the text decides which tokens have ids."""
+    is_closed: ClassVar[bool] = False
+    """Whether all tokens that a text can have are known, and so another one is a fault."""
     is_extendable: ClassVar[bool] = False
     """Whether a run may start from the weights of one whose tokenizer has other settings, and so fewer ids."""
     size: int
     joint: bool
+    folders: Sequence[Path] = ()
+    """Where files are looked up, that of the recipe last."""
+
+    def identity(self) -> str | None:
+        """Return what else than its settings decides about an id before it is trained."""
+        return None
 
     def max_size(self, target: bool) -> int:
         """Return the most ids that a side can have, the special ones included."""
@@ -104,6 +115,12 @@ class TokenizerKind:
     def restore(self, text: str) -> str:
         """Return the line of a text that the library has decoded."""
         return text
+
+    def unknown(self, part: Tokenizer, text: str) -> list[str]:
+        """Return the tokens of a prepared text that have no id."""
+        encoding = part.encode(text, add_special_tokens=False)
+        spans = [span for index, span in zip(encoding.ids, encoding.offsets, strict=True) if index == UNK]
+        return [self.restore(text[start:end]) for start, end in spans]
 
     def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str:
         """Return what to write in a recipe so that a token of a side is known, and every other token of these texts."""
@@ -245,6 +262,7 @@ class Bits(TokenizerKind):
     """
 
     is_trained = False
+    is_closed = True
     joint = False
 
     def __init__(self, *, size: NumBits = 8, marks: Marks = (";",), numbers: bool = False) -> None:
@@ -283,6 +301,7 @@ class Integers(TokenizerKind):
     """
 
     is_trained = False
+    is_closed = True
     is_extendable = True
     joint = True
 

@@ -201,7 +201,7 @@ def is_local_path(text: str) -> bool:
 
 def local_paths_in(dataset: Mapping[str, Any]) -> list[str]:
     """Return the local paths in the section `data` of a recipe, sorted."""
-    data = {key: value for key, value in dataset.items() if key != "tokenizer"}  # there `/` is a mark
+    data = {key: value for key, value in dataset.items() if key != "tokenizer" or "file" in value}  # a mark can be `/`
     return sorted(set(filter(is_local_path, strings_in(data))))
 
 

@@ -377,7 +377,9 @@ def encoder_stacks(model: Mapping[str, Any]) -> Iterator[tuple[str, str, Path, l
 
 
 def vocabulary_bounds(recipe: Recipe) -> dict[str, int]:
-    """Return an upper bound of each vocabulary, by data key, from the settings of the tokenizer."""
+    """Return an upper bound of each vocabulary, by data key, from the tokenizer's settings or file."""
+    if faults := recipe.tokenizer_faults():
+        raise RecipeError(faults)
     keys = [key for key, _, _, _ in encoder_stacks(recipe.model)]
     return {key: recipe.tokenizer.max_size(key == "target") for key in (*keys, "target")}
 

@@ -2508,6 +2508,16 @@ class CharTokenizer(Tokenizer, word="char"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class FileTokenizer(Tokenizer, word="file"):
+    """Take the tokenizer of another model: `{file: tokenizer.json}` of the library tokenizers, or `{file: x.model}` of
+    SentencePiece. A run has a copy of it. The file's special tokens have no ids, and text is never read as one.
+
+    path: the file, looked up under `--data`, then beside the recipe.
+    """
+    path: str | Var = field(kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class IntegersTokenizer(Tokenizer, word="integers"):
     """Encode whole numbers from 0 in decimal digits, each a word with an id: nothing is learned. Others are `unk`.
 
@@ -2716,21 +2726,21 @@ __all__ = [
     "CrossAttentionDefaults", "Curriculum", "Data", "Decoder", "DefaultInitialization", "DequeMemory",
     "DequeMemoryDefaults", "DialectTask", "DiscreteStacks", "DiscreteStacksDefaults", "Dropout", "DuplicateTask",
     "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding", "EpochDecaySchedule", "Evaluation", "FeedForward",
-    "FeedForwardDefaults", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway", "HubData",
-    "Identity", "IdentityOutputHead", "IncrementTask", "Initialization", "IntegersTokenizer", "InverseSqrtSchedule",
-    "LearnedEmbedding", "Linear", "LinearDefaults", "LinearEmbedding", "LinearOutputHead", "LinearSchedule", "Logging",
-    "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit", "MemoryNetwork", "MemoryNetworkDefaults", "Model", "Multiply",
-    "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm", "NtmDefaults",
-    "NumberWordsTask", "OneHotEmbedding", "Optimizer", "OrthogonalInitialization", "Output", "OutputHead", "Parallel",
-    "ParallelData", "ParallelDefaults", "Parametergroup", "ParenthesesTask", "PlateauSchedule", "Pool", "PoolDefaults",
-    "PoolHierarchical", "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "QueueMemory",
-    "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent",
-    "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Reverse", "ReverseTask", "Rnn",
-    "RnnCell", "RnnCellDefaults", "RnnDefaults", "SGD", "Sample", "SampledOutputHead", "Scale", "ScaleDefaults",
-    "Schedule", "ScheduledSampling", "SelectColumn", "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults",
-    "SigmoidOutputHead", "SortTask", "SourceState", "SourceStateDefaults", "Split", "StackMemory",
-    "StackMemoryDefaults", "StaircaseSchedule", "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Task",
-    "TextData", "Tokenizer", "Trainer", "Training", "UNSET", "UniformInitialization", "UniformScalingInitialization",
-    "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB",
-    "WeightedFile", "WordTokenizer", "read",
+    "FeedForwardDefaults", "FileTokenizer", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway",
+    "HubData", "Identity", "IdentityOutputHead", "IncrementTask", "Initialization", "IntegersTokenizer",
+    "InverseSqrtSchedule", "LearnedEmbedding", "Linear", "LinearDefaults", "LinearEmbedding", "LinearOutputHead",
+    "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit", "MemoryNetwork",
+    "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram",
+    "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding", "Optimizer", "OrthogonalInitialization",
+    "Output", "OutputHead", "Parallel", "ParallelData", "ParallelDefaults", "Parametergroup", "ParenthesesTask",
+    "PlateauSchedule", "Pool", "PoolDefaults", "PoolHierarchical", "PoolHierarchicalDefaults", "Positions",
+    "PositionsDefaults", "PrioritySortTask", "QueueMemory", "QueueMemoryDefaults", "RMSprop", "RamAccessTask",
+    "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat", "RepeatCopyTask", "RepeatDefaults",
+    "Residual", "ResidualDefaults", "Reverse", "ReverseTask", "Rnn", "RnnCell", "RnnCellDefaults", "RnnDefaults", "SGD",
+    "Sample", "SampledOutputHead", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelectColumn",
+    "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SigmoidOutputHead", "SortTask", "SourceState",
+    "SourceStateDefaults", "Split", "StackMemory", "StackMemoryDefaults", "StaircaseSchedule", "SumColumns",
+    "SupportingFacts", "SupportingFactsDefaults", "Task", "TextData", "Tokenizer", "Trainer", "Training", "UNSET",
+    "UniformInitialization", "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use", "UseDefaults",
+    "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB", "WeightedFile", "WordTokenizer", "read",
 ]

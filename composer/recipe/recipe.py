@@ -129,7 +129,17 @@ class Recipe:
         """The kind of its tokenizers, with their settings."""
         ((word, settings),) = self.dataset["tokenizer"].items()
         kind: TokenizerKind = CHOICES["tokenizers"].constructors()[word](**settings)
+        kind.folders = self.folders()
         return kind
+
+    def tokenizer_faults(self) -> list[Fault]:
+        """Return the faults of the file of its tokenizer, if it is in one."""
+        try:
+            self.tokenizer.max_size(target=True)
+        except RunError as error:
+            path = ("data", "tokenizer", *self.dataset["tokenizer"], "path")
+            return [self.fault(fault.code, path, fault.message, fault.hint) for fault in error.faults]
+        return []
 
     @property
     def joint(self) -> bool:

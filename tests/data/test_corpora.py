@@ -15,6 +15,7 @@ from composer.data import corpora
 from composer.data.corpora import CorpusFile, Documents, check_corpora, open_corpus
 from composer.data.encoding import train_tokenizers
 from composer.data.pairs import TARGET
+from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError
 from tests.data.conftest import Make
 
@@ -61,7 +62,7 @@ def test_rows_of_json_lines_and_parquet_are_documents(tmp_path: Path) -> None:
     assert read(tmp_path / "a.parquet", column="body") == ["one\ntwo", "", "three"]
 
 
-@pytest.mark.parametrize("kind", ["word", "char", {"word": {"split": "spaces"}}, {"bpe": {"size": 300}}])
+@pytest.mark.parametrize("kind", ["word", "char", "byte", {"word": {"split": "spaces"}}, {"bpe": {"size": 300}}])
 def test_a_long_document_is_tokenised_in_pieces_as_in_one(monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
     monkeypatch.setattr(corpora, "PIECE", 40)
     text = " ".join(f"word{n % 7}, and\n  more {n}" for n in range(40))
@@ -70,7 +71,11 @@ def test_a_long_document_is_tokenised_in_pieces_as_in_one(monkeypatch: pytest.Mo
     assert "".join(piece.text for piece in pieces) == text
     assert [piece.ends for piece in pieces] == [False] * (len(pieces) - 1) + [True]
     section = {"tokenizer": kind if isinstance(kind, dict) else {kind: {}}}
-    tokenizers = train_tokenizers(section, {TARGET: [text]})
+    check_pieces(train_tokenizers(section, {TARGET: [text]}), pieces, text)
+
+
+def check_pieces(tokenizers: Tokenizers, pieces: list[corpora.Piece], text: str) -> None:
+    """Check that pieces of a text have the tokens of the text."""
     later = [tokenizers.kind.continuation(piece.text) for piece in pieces[1:]]
     rows = tokenizers.encode(TARGET, [pieces[0].text, *later])
     assert [token for row in rows for token in row] == tokenizers.encode(TARGET, [text])[0]

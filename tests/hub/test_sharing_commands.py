@@ -47,6 +47,7 @@ def test_pack_notes_local_paths_in_a_recipe(run: Path, tmp_path: Path, capsys: p
 def test_local_paths_are_found_in_the_data_section() -> None:
     data = {"parallel": {"train": {"source": "/srv/a", "target": "b"}}, "tokenizer": {"bits": {"marks": ["/"]}}}
     assert local_paths_in(data) == ["/srv/a"]
+    assert local_paths_in({**data, "tokenizer": {"file": {"path": "/srv/x.model"}}}) == ["/srv/a", "/srv/x.model"]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from pyarrow import parquet
 
 from composer.data.encoding import load_data
 from composer.data.sources import generate_pairs
+from composer.data.tokenizer_kinds import Bpe
 from composer.errors import ComposerError
 from composer.model.builder import build, vocabulary_bounds
 from composer.model.encoder_decoder import example_ids, example_sources
@@ -72,6 +73,7 @@ CONTEXTS = {
     "data.tokenizer.word": Around(kind="files"),
     "data.tokenizer.word.min_count": Around(WORDS, "files"),
     "data.tokenizer.word.split": Around(WORDS, "files"),
+    "data.tokenizer.file": Around("data.tokenizer={file: a.json}", values=["a.json", "b.json"]),
     "data.tokenizer.bpe.size": Around(values=[270, 300]),
     "data.tokenizer.unigram.size": Around(values=[270, 300]),
     "data.generate.dynamic_ngrams.max_length": Around(NGRAMS, values=[24, 30]),
@@ -262,6 +264,9 @@ def write_files(folder: Path) -> None:
             parquet.write_table(table, folder / f"set_{name}" / f"{split}.parquet")
     objects = [json.dumps({"a": line, "b": line[::-1]}) for line in lines]
     (folder / "e.jsonl").write_text("".join(f"{line}\n" for line in objects))
+    for name, size in (("a", 300), ("b", 310)):
+        tokenizer = Bpe(size=size).train({"target": lines})[0]
+        (folder / f"{name}.json").write_text(tokenizer.to_str())
     (folder / "more").mkdir()
     for file in list(folder.glob("qa1_*.txt")):
         text = file.read_text().replace("Bill", "Sue")

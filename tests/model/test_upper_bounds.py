@@ -38,8 +38,8 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_every_tokenizer_but_two_learns_how_many_ids_it_has(tmp_path: Path) -> None:
-    names = CHOICES["tokenizers"].constructors()
+def test_most_tokenizers_learn_how_many_ids_it_has(tmp_path: Path) -> None:
+    names = CHOICES["tokenizers"].constructors().keys() - {"file"}
     learning = {name for name in names if load(write(tmp_path, name)).tokenizer.is_trained}
     assert learning == {"word", "char", "bpe", "unigram"}
 

@@ -1,0 +1,195 @@
+"""Tokenizers of other models, from files: a `tokenizer.json` of the library tokenizers, or a SentencePiece model.
+
+The ids are ours: the special ones, then the pieces of the file in their order, but for its own special tokens.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+from tokenizers import Tokenizer
+
+from blocks.core.contract import Kind
+from composer.atomic_io import open_regular, parse_json, read_text
+from composer.data.tokenizer_kinds import UNK_TOKEN, TokenizerKind
+from composer.errors import Fault, RunError, one_line_error
+from composer.model.encoder_decoder import NUM_SPECIAL, SPECIAL_TOKENS, UNK
+
+NO_CHARACTER = "\U0010ffff"
+"""A code point that no text has: with it our special tokens are pieces of no text."""
+SPECIAL = [f"{NO_CHARACTER}{token}" for token in SPECIAL_TOKENS]
+MAX_BYTES = 1 << 27
+MAX_GROWTH = 1000
+ATOM = re.compile(r"\\.|\[(?:\\.|[^\]])*\]|(?<=\()\?[^:=!>()]*[:=!>]", re.DOTALL)
+NESTED = re.compile(r"(?:[*+?|]|,\d*\})[^(]*\)[*+{]")
+"""In a regular expression without escapes and classes: what varies in a group that is repeated."""
+
+
+class File(TokenizerKind):
+    """Take the tokenizer of another model: `{file: tokenizer.json}` of the library tokenizers, or `{file: x.model}` of
+    SentencePiece. A run has a copy of it. The file's special tokens have no ids, and text is never read as one.
+
+    Settings:
+        path: the file, looked up under `--data`, then beside the recipe
+    """
+
+    is_trained = False
+    joint = True
+
+    def __init__(self, *, path: Annotated[str, Kind("text")]) -> None:
+        self.path, self.strips_space = path, False
+
+    def identity(self) -> str:
+        return str(self.part.to_str())
+
+    def max_size(self, target: bool) -> int:
+        return int(self.part.get_vocab_size())
+
+    def train(self, sides: Mapping[str, Iterable[str]]) -> list[Tokenizer]:
+        return [self.part]
+
+    @cached_property
+    def part(self) -> Tokenizer:
+        """Return the tokenizer of the file, or the copy in the run whose recipe this is. Raises RunError."""
+        from composer.data.text_files import check_readable, find_file, missing_file  # late: a script has no numpy
+
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            stored = parse_json(read_text(self.folders[-1] / "tokenizer.json"))
+            if stored["settings"] == {"file": {"path": self.path}}:
+                return self.load(stored["parts"][0])
+        path = find_file(self.path, self.folders)
+        if problem := check_readable("", path) if path else missing_file("", self.path, self.folders):
+            raise RunError([Fault(self.path, 0, 0, problem.code, "", problem.message, problem.hint)])
+        try:
+            with open_regular(Path(path or "")) as file:
+                data = file.read(MAX_BYTES)
+            if self.path.endswith(".model"):
+                return self.load({SentencePiece.KEY: base64.b64encode(data).decode()})
+            return self.load(json.loads(Tokenizer.from_str(json.dumps(adapt(parse_json(data)))).to_str()))
+        except (KeyboardInterrupt, SystemExit, RunError):
+            raise
+        except BaseException as error:  # the library panics with what is no Exception
+            reason = f"it has no {error}" if isinstance(error, KeyError) else one_line_error(error)
+            message = f"`{path}` is no tokenizer that can be read: {reason}"
+            hint = "name a tokenizer.json as the library tokenizers saves it, or a SentencePiece `.model`"
+            raise RunError([Fault(self.path, 0, 0, "tokenizer", "", message, hint)]) from error
+
+    def load(self, content: dict[str, Any]) -> Tokenizer:
+        if SentencePiece.KEY in content:
+            part: Any = SentencePiece(content[SentencePiece.KEY])
+        elif adapt(content) != content:
+            raise ValueError("no training writes such settings")
+        else:
+            part = Tokenizer.from_str(json.dumps(content))
+        both, first, second = self.encode(part, ["a a", "a", " a"])
+        self.strips_space = both != first + second
+        return cast(Tokenizer, part)
+
+    def encode(self, part: Any, texts: Sequence[str]) -> list[list[int]]:
+        return part.encode(texts) if isinstance(part, SentencePiece) else super().encode(part, texts)
+
+    def unknown(self, part: Any, text: str) -> list[str]:
+        return part.unknown(text) if isinstance(part, SentencePiece) else super().unknown(part, text)
+
+    def prepare(self, line: str) -> str:
+        return line.replace(NO_CHARACTER, "\N{REPLACEMENT CHARACTER}")
+
+    def restore(self, text: str) -> str:
+        return text.replace(NO_CHARACTER, "")
+
+    def continuation(self, text: str) -> str:
+        return text.removeprefix(" ") if self.strips_space else text
+
+    def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str:
+        return "name the tokenizer of a model of such text, or write `tokenizer: bpe`"
+
+
+class SentencePiece:
+    """A SentencePiece model in base64, with those methods of the library's Tokenizer that are used."""
+
+    KEY = "sentencepiece"
+
+    def __init__(self, model: str) -> None:
+        try:
+            from sentencepiece import SentencePieceProcessor
+        except ImportError as error:
+            message = "this tokenizer is read by the library SentencePiece, which is not installed"
+            hint = 'run `pip install "seqcomposer[sentencepiece]"`'
+            raise RunError([Fault("", 0, 0, "package", "", message, hint)]) from error
+        own = self.own = SentencePieceProcessor(model_proto=base64.b64decode(model, validate=True))
+        self.model, everything = model, range(len(own))
+        special = {at for at in everything if own.is_unknown(at) or own.is_control(at) or own.is_unused(at)}
+        self.theirs = [own.unk_id()] * NUM_SPECIAL + [at for at in everything if at not in special]
+        ours = {at: index for index, at in enumerate(self.theirs) if index > UNK}
+        self.ours = [ours.get(at, UNK) for at in everything]
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[self.ours[at] for at in row] for row in self.own.encode(list(texts))]
+
+    def unknown(self, text: str) -> list[str]:
+        own = self.own
+        return [
+            piece.strip("\u2581") for piece in own.encode(text, out_type=str) if own.piece_to_id(piece) == own.unk_id()
+        ]
+
+    def decode_batch(self, rows: Sequence[Sequence[int]], skip_special_tokens: bool) -> list[str]:
+        texts = self.own.decode([[self.theirs[index] for index in row] for row in rows])
+        return [text.replace(" \u2047 ", UNK_TOKEN) for text in texts]
+
+    def id_to_token(self, index: int) -> str:
+        return SPECIAL_TOKENS[index] if index <= UNK else str(self.own.id_to_piece(self.theirs[index]))
+
+    def get_vocab_size(self) -> int:
+        return len(self.theirs)
+
+    def get_vocab(self) -> dict[str, int]:
+        return {self.id_to_token(index): index for index in range(len(self.theirs))}
+
+    def to_str(self) -> str:
+        return json.dumps({self.KEY: self.model})
+
+
+def adapt(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON of a tokenizer with our special tokens in place of its own; what is adapted stays as it is.
+
+    Raises ValueError, LookupError or TypeError where it is none, or could stall or crash the library.
+    """
+    model, steps = content["model"], {key: content.get(key) for key in ("normalizer", "pre_tokenizer", "decoder")}
+    parts: list[dict[str, Any]] = []
+    json.loads(json.dumps(steps), object_hook=parts.append)
+    if any("Regex" in part and is_exponential(part["Regex"]) for part in parts):
+        raise ValueError("one of its patterns could take exponential time")
+    if math.prod(len(part.get("content", "")) + 1 for part in parts) > MAX_GROWTH:
+        raise ValueError("its replacements could make a text far longer")
+    if model["type"] == "BPE" and model.get("continuing_subword_prefix"):
+        raise ValueError("its merges are of pieces with a prefix, which can crash the library")
+    unknown = model["vocab"][model["unk_id"]][0] if model.get("unk_id") is not None else model.get("unk_token")
+    added = sorted(content.get("added_tokens") or [], key=lambda token: int(token["id"]))
+    own = {unknown, *SPECIAL, *(token["content"] for token in added if token["special"])}
+    if model["type"] == "Unigram":
+        pieces = [[token, 0.0] for token in SPECIAL] + [piece for piece in model["vocab"] if piece[0] not in own]
+        model, tokens = {**model, "vocab": pieces, "unk_id": UNK}, [token for token, _ in pieces]
+    else:
+        tokens = [*SPECIAL, *(token for token in sorted(model["vocab"], key=model["vocab"].get) if token not in own)]
+        model = {**model, "vocab": {token: at for at, token in enumerate(tokens)}, "unk_token": SPECIAL[UNK]}
+    model |= {"dropout": None} if "dropout" in model else {}
+    ids = {token: at for at, token in enumerate(tokens)}
+    added = [
+        {**token, "id": ids.setdefault(token["content"], len(ids))} for token in added if token["content"] not in own
+    ]
+    unused = {"truncation": None, "padding": None, "post_processor": None}
+    added.sort(key=lambda token: token["id"])
+    return {"version": content.get("version"), **steps, **unused, "added_tokens": added, "model": model}
+
+
+def is_exponential(regex: str) -> bool:
+    """Return whether a regular expression repeats a group in which something varies."""
+    return NESTED.search(ATOM.sub("", regex)) is not None
