@@ -14,7 +14,7 @@ from composer.data import stories, tables
 from composer.data.corpora import check_corpora, open_corpus
 from composer.data.line_hashes import count_shared, row_hashes
 from composer.data.pairs import TARGET, Pairs, available_splits, side_names, source_names, split_path
-from composer.data.parallel import check_parallel, open_parallel
+from composer.data.parallel_files import check_parallel, open_parallel
 from composer.data.text_files import Problem
 from composer.errors import DataError, Fault
 from composer.recipe.schema_reader import SPLITS

@@ -51,7 +51,7 @@ def encode_documents(documents: Documents, tokenizers: Tokenizers) -> Encoded:
     """
     facts = documents.facts
     characters = sum(file.characters for file in facts)
-    entry, ids = cached_ids(documents.sha256, documents.pieces, characters, TARGET, tokenizers)
+    entry, ids = cached_ids(documents.sha256, documents.pieces(), characters, TARGET, tokenizers)
     count = len(ids)
     counts = TextCounts(
         documents=count,
@@ -76,7 +76,8 @@ def encode_column(lines: Sequence[str], side: str, tokenizers: Tokenizers) -> Id
         return Ids.of((tokenizers.encode(side, chunk) for chunk in chunks), tokenizers.sizes[side])
     first = lines[:CACHED_LINES]
     characters = len(lines) * sum(map(len, first)) // len(first)
-    return cached_ids(sha256_of_hashes(lines), lambda: map(as_piece, lines), characters, side, tokenizers)[1]
+    pieces = (Piece(empty_if_blank(line), True) for line in lines)  # read only if they are not in the cache
+    return cached_ids(sha256_of_hashes(lines), pieces, characters, side, tokenizers)[1]
 
 
 def empty_if_blank(line: str) -> str:
@@ -84,17 +85,12 @@ def empty_if_blank(line: str) -> str:
     return line if line.strip() else ""
 
 
-def as_piece(line: str) -> Piece:
-    """Return a line as a piece that is all of its document."""
-    return Piece(empty_if_blank(line), True)
-
-
 def cached_ids(
-    sha256: str, read: Callable[[], Iterator[Piece]], characters: int, side: str, tokenizers: Tokenizers
+    sha256: str, pieces: Iterator[Piece], characters: int, side: str, tokenizers: Tokenizers
 ) -> tuple[dict[str, Any], Ids]:
     """Return what an entry says of itself, and its ids; it is made first where the cache has none.
 
-    sha256: of the text, which `read` yields the pieces of; it has so many characters, about.
+    sha256: of the text in these pieces, which has so many characters, about.
     """
     modules = (tokenizer, tokenizer_kinds, tokenizer_files, corpora, formatting)
     code = [hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest() for module in modules]
@@ -106,7 +102,7 @@ def cached_ids(
                 remove_unused(folder.parent)
                 shutil.rmtree(folder, ignore_errors=True)
                 with atomic_directory(folder) as temporary, _progress(characters) as advance:
-                    chunks = encoded_chunks(read(), side, tokenizers, advance)
+                    chunks = encoded_chunks(pieces, side, tokenizers, advance)
                     write_entry(temporary, chunks, smallest_type(tokenizers.sizes[side]))
     entry = parse_json(read_text(folder / ENTRY))
     os.utime(folder / ENTRY)

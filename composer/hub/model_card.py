@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from composer.data.pairs import available_splits, source_names
-from composer.data.parallel import split_places
+from composer.data.parallel_files import split_places
 from composer.hub.pack_format import basename
 from composer.recipe.canonical_form import block_paths
 from composer.recipe.metrics import METRICS
