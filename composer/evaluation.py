@@ -127,7 +127,7 @@ def _encode_files(
         needed = f"a `--source` for each encoder, {', '.join(encoders)}, " if encoders else "no `--source` "
         message = f"`{name}` is the name of a split" if is_split else f"files need {needed}and a `--target`"
         raise RunError.of(message, "write, for example, `--source news.en --target news.de --name news`")
-    if run.recipe.dataset.get("text"):
+    if run.recipe.reads_text:
         return _encode_text(run, targets)
     names = [*encoders, TARGET, *(f"{TARGET}-{number + 2}" for number in range(len(targets) - 1))]
     pairs = Pairs.of_columns(open_texts(dict(zip(names, map(Path, (*sources, *targets)), strict=True))))
@@ -139,7 +139,7 @@ def _encode_files(
 
 def _encode_text(run: Run, files: Sequence[str | Path]) -> tuple[Pairs, Encoded]:
     """Return files as one text, read as the recipe's own, and its ids."""
-    text = run.recipe.dataset["text"]
+    text = run.recipe.dataset["text"] or {"unit": "line", "column": run.recipe.dataset["hub"]["target"]}
     documents = Documents([CorpusFile(Path(file), ()) for file in files], text["unit"], text["column"])
     return Pairs({TARGET: documents}), encode_documents(documents, run.tokenizers)
 

@@ -11,9 +11,9 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 16
 """Characters of a document that are read at once, about; a longer document is cut where a word begins."""
+ROWS = 256
+"""Rows of a data set of the hub that are read at once."""
 WORD_START = re.compile(r"(?<=\S) (?=\S)")
 PARQUET, JSON = ".parquet", (".jsonl", ".json")
 SUFFIXES = f"plain text, {', '.join(JSON)}, {PARQUET}, and {', '.join(PACKED)} behind the first two"
@@ -46,7 +48,8 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What is known of an inspected file: the SHA-256 of its bytes, and what its documents have together.
+    """What is known of an inspected file: the SHA-256 of its bytes, and what its documents have together; of a data set
+    of the hub the SHA-256 is of its texts.
 
     Words stand between spaces; neither they nor characters and UTF-8 bytes count what ends a document.
     """
@@ -119,6 +122,27 @@ class Documents(Column):
             if characters <= 0:
                 break
         return texts
+
+
+class HubDocuments(Documents):
+    """The texts of a column of a data set of the hub, which `datasets` keeps on this machine."""
+
+    def __init__(self, dataset: Any, column: str, origin: str) -> None:
+        super().__init__((), "row", column)
+        self.texts = tables.DatasetColumn(dataset, column, origin, as_line=lambda text: text or "")
+
+    def pieces(self) -> Iterator[Piece]:
+        for at in range(0, len(self.texts), ROWS):
+            for text in self.texts[at : at + ROWS]:
+                yield from cut(text)
+
+    @cached_property
+    def facts(self) -> list[FileFacts]:
+        key = [
+            self.texts.dataset._fingerprint,
+            self.column,
+        ]  # which changes with the files that the data set is made of
+        return [remembered(key, lambda: count(self.pieces()))]
 
 
 def open_corpus(recipe: Recipe, split: str, folders: Sequence[Path]) -> Documents:
@@ -314,18 +338,37 @@ def inspect(path: Path, unit: str, column: str) -> FileFacts:
     A file counts as unchanged while its inode, size and times are the same, as it does for git.
     """
     stamp = file_stamp(path)
-    key = hashlib.sha256(json.dumps([str(path.resolve()), *stamp, unit, column]).encode()).hexdigest()
+
+    def read() -> FileFacts:
+        facts = count(read_pieces(path, unit, column))
+        with path.open("rb") as file:
+            facts = replace(facts, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+        if file_stamp(path) != stamp:
+            message, fix = f"`{path}` has been changed while it was read", "wait until it is complete"
+            raise DataError([Fault(str(path), 0, 0, "changed", "", message, fix)])
+        return facts
+
+    return remembered([str(path.resolve()), *stamp, unit, column], read)
+
+
+def count(pieces: Iterable[Piece]) -> FileFacts:
+    """Return what is known of documents, with the SHA-256 of their texts."""
+    documents = words = characters = size = 0
+    digest = hashlib.sha256()
+    for text, ends in pieces:
+        data = text.encode("utf-8", "surrogatepass")
+        digest.update(data + b"\xff" * ends)
+        documents, words = documents + ends, words + len(text.split())
+        characters, size = characters + len(text), size + len(data)
+    return FileFacts(digest.hexdigest(), documents, words, characters, size)
+
+
+def remembered(parts: list[Any], read: Callable[[], FileFacts]) -> FileFacts:
+    """Return facts from the cache, under all that they depend on; they are read where it has none."""
+    key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     with suppress(OSError, ValueError, TypeError, RunError):
         return FileFacts(**parse_json(read_text(cache_dir() / "files" / key)))
-    documents = words = characters = size = 0
-    for text, ends in read_pieces(path, unit, column):
-        documents, words = documents + ends, words + len(text.split())
-        characters, size = characters + len(text), size + len(text.encode("utf-8", "surrogatepass"))
-    with path.open("rb") as file:
-        facts = FileFacts(hashlib.file_digest(file, "sha256").hexdigest(), documents, words, characters, size)
-    if file_stamp(path) != stamp:
-        message, fix = f"`{path}` has been changed while it was read", "wait until it is complete"
-        raise DataError([Fault(str(path), 0, 0, "changed", "", message, fix)])
+    facts = read()
     with suppress(OSError, RunError):  # without a cache the next inspection takes as long
         (cache_dir() / "files").mkdir(parents=True, exist_ok=True)
         atomic_write(cache_dir() / "files" / key, json.dumps(asdict(facts)).encode())

@@ -92,7 +92,7 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
     """
     recipe = source.recipe
     wanted = [split for split in available_splits(recipe) if wanted is None or split in wanted]
-    if recipe.dataset.get("text"):
+    if recipe.reads_text:
         return encode_corpora(source, tokenizers, wanted)
     opened = wanted if tokenizers is not None or "train" in wanted else ["train", *wanted]
     pairs = {split: source.pairs(split) for split in opened}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from composer.data import stories, tables
-from composer.data.corpora import check_corpora, open_corpus
+from composer.data.corpora import HubDocuments, check_corpora, open_corpus
 from composer.data.line_hashes import count_shared, row_hashes
 from composer.data.pairs import TARGET, Pairs, available_splits, side_names, source_names, split_path
 from composer.data.parallel_files import check_parallel, open_parallel
@@ -68,7 +68,7 @@ class DataSource:
         pairs: All, or a sample of each split if not `is_all`. Raises DataError if the test is the training part.
         """
         recipe, parallel = self.recipe, self.recipe.dataset.get("parallel") or {}
-        if not (parallel or recipe.dataset.get("hub")):
+        if recipe.reads_text or not (parallel or recipe.dataset.get("hub")):
             return
         trained = row_hashes(*pairs["train"].sides.values())
         for split, part in pairs.items():
@@ -175,6 +175,8 @@ def _from_hub(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
     problems = tables.check_arrow_schema(dataset.features.arrow_schema, columns)
     if faults := [problem.at(recipe, ("data", "hub")) for problem in problems]:
         raise DataError(faults)
+    if recipe.reads_text:
+        return Pairs({TARGET: HubDocuments(dataset, hub["target"], hub["id"])})
     return Pairs({side: tables.DatasetColumn(dataset, name, hub["id"]) for side, name in columns.items()})
 
 

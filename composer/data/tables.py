@@ -12,7 +12,7 @@ import importlib.util
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,13 @@ def missing_package(key: str, what: str) -> Problem | None:
 class DatasetColumn(Column):
     """Column of a `datasets.Dataset`, which is memory-mapped; `a.b` reaches into a structure. A null is an empty line.
 
-    `origin` is what the data set is called in a fault.
+    `origin` is what the data set is called in a fault; `as_line` makes a line of a text of several.
     """
 
-    def __init__(self, dataset: Any, name: str, origin: str) -> None:
+    def __init__(self, dataset: Any, name: str, origin: str, as_line: Callable[[str | None], str] = one_line) -> None:
         head = name if name in dataset.column_names else name.split(".")[0]
         self.dataset, self.head, self.name, self.origin = dataset.select_columns([head]), head, name, origin
+        self.as_line = as_line
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -63,7 +64,7 @@ class DatasetColumn(Column):
 
     def _line(self, value: Any) -> str:
         with suppress(KeyError):  # the schema has the name, so a structure on the way is null
-            return one_line(get_nested({self.head: value}, self.name))
+            return self.as_line(get_nested({self.head: value}, self.name))
         return ""
 
 

@@ -55,7 +55,7 @@ RULES: tuple[Rule, ...] = (
     Rule("data.tokenizer", lambda kind: kind.keys() & {"bits", "integers"}, ".lowercase", "its tokens have no letters"),
     Rule("data.generate.dialect", lambda it: it["every"] > it["longest"], ".dialect.dialects", "no symbol is marked"),
     Rule("data.generate.priority_sort.longest", 1, ".share", "of one vector, one is given back"),
-    Rule("data.text", None, "training.window training.carry", "pairs are trained on whole, not in windows"),
+    Rule("data.reads_text", False, "training.window training.carry", "pairs are trained on whole, not in windows"),
     Rule("training.window", None, "evaluation.stride", "the text is not measured in windows"),
     Rule("training.carry", True, "evaluation.stride", "the state is carried, so all of the text is read before"),
     Rule("training.window", bool, "data.max_length", "windows have their own length"),
@@ -109,6 +109,7 @@ def facts(builder: RecordingBuilder, model: EncoderDecoder) -> dict[str, Any]:
     """Return the canonical recipe with what else the rules ask for, as further keys of its sections."""
     sections: dict[str, Any] = deepcopy(builder.recipe.canonical)
     data, trainer, length = sections["data"], sections["trainer"], sections["model"]["output"]["length"] or 0
+    data["reads_text"] = builder.recipe.reads_text
     data["has_val"] = all(data[name]["val"] for name in ("parallel", "text", "hub", "babi") if data.get(name))
     for task in (data.get("generate") or {}).values():
         task["longest"] = max([task.get("max_length", 0), *(task.get("test_lengths") or ())])

@@ -74,6 +74,8 @@ class Parallel:
 class Hub:
     """Pairs of texts from a data set of the Hugging Face hub, or a folder in its form.
 
+    Without encoders, the rows of `target` are documents of a text, as those of `data.text` are.
+
     Settings:
         id: The data set's id, such as `bentrevett/multi30k`.
         config: The configuration of a data set that has several.

@@ -253,9 +253,15 @@ class Recipe:
         return decodes_all(watched) or (is_all and not watched.startswith(SAMPLE))
 
     @property
+    def reads_text(self) -> bool:
+        """Whether its data are a text: `data.text`, or a column of the hub that no encoder has a source for."""
+        is_alone = not (self.model["encoder"] or self.model["encoders"])
+        return bool(self.dataset["text"] or (self.dataset["hub"] and is_alone))
+
+    @property
     def window(self) -> int | None:
         """Tokens of the windows in which a text is trained on; None where rows are its documents, or pairs."""
-        return self.training["window"] if self.dataset["text"] else None
+        return self.training["window"] if self.reads_text else None
 
     @property
     def carries_state(self) -> bool:

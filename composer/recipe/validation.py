@@ -308,7 +308,7 @@ def unavailable_metric(root: Node, key: str) -> tuple[str, str] | None:
     kind = _get(root, "model", "output", "kind")
     if needs == "bits" and (kind is None or kind.value != "sigmoid"):
         return "the answers are of words, not of bits", "write `val/loss`, or `model: {output: {kind: sigmoid}}`"
-    if needs == "texts" and _get(root, "data", "text") is None:
+    if needs == "texts" and (_sources(root) or not (_get(root, "data", "text") or _get(root, "data", "hub"))):
         return "it is measured of texts without a source", "write `val/loss`, or give `data: {text: ...}`"
     lines, metrics = _get(root, "training", "validation_sample", "lines"), _get(root, "evaluation", "metrics")
     if key.startswith(SAMPLE) and lines is not None and lines.value == 0 and not decodes_all(watched):
