@@ -17,6 +17,7 @@ class FeedForward(Block):
         hidden: Inner width, after a gate; 4 times the width that arrives unless given.
         activation: What stands between the two maps.
         dropout: Probability of dropping an inner unit, 0 <= dropout < 1.
+        bias: Whether there are b_1 and b_2.
 
     Shapes: (B, T, D) -> (B, T, D), or so for each cell of a grid.
     """
@@ -24,18 +25,25 @@ class FeedForward(Block):
     family = "position-wise"
 
     def __init__(
-        self, site: Site, *, hidden: Count | None = None, activation: Activation = "relu", dropout: Rate = 0.0
+        self,
+        site: Site,
+        *,
+        hidden: Count | None = None,
+        activation: Activation = "relu",
+        dropout: Rate = 0.0,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         width = site.stream.width
         hidden = 4 * width if hidden is None else hidden
         self.activation, self.dropout = activation, dropout
-        self.expand = nn.Linear(width, hidden * gate_factor(activation))
-        self.contract = nn.Linear(hidden, width)
+        self.expand = nn.Linear(width, hidden * gate_factor(activation), bias=bias)
+        self.contract = nn.Linear(hidden, width, bias=bias)
         self.out = site.stream
         for linear in (self.expand, self.contract):
             nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
+            if bias:
+                nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         hidden = apply_dropout(activate(self.activation, self.expand(x)), self.dropout, self.training)

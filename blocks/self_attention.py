@@ -40,6 +40,7 @@ class SelfAttention(Block):
             Without it, everything; with it, decoding keeps a state of fixed size.
         positions: What it knows of distances: none | relative | rotary | transformer_xl.
         max_distance: Of `relative` positions, from where on all distances are one, 1 or more; 16 by default.
+        bias: Whether q, k, v and y have biases.
 
     Shapes: (B, T, D) -> (B, T, D). State: keys and values (B, 2, H, N, D/H), their mask (B, N); with rotary
     positions, how many there were (B,).
@@ -58,6 +59,7 @@ class SelfAttention(Block):
         window: Count | None = None,
         positions: Literal["none", "relative", "rotary", "transformer_xl"] = "none",
         max_distance: Count | None = None,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         stream = site.sequence("self_attention")
@@ -75,13 +77,14 @@ class SelfAttention(Block):
         self.heads, self.dropout, self.window, self.causal = heads, dropout, window, bool(site.causal)
         self.rotary = positions == "rotary"
         self.relative: RelativeAttention | TransformerXlAttention | None = None
-        self.project = nn.Linear(width, 3 * width)
-        self.merge = nn.Linear(width, width)
+        self.project = nn.Linear(width, 3 * width, bias=bias)
+        self.merge = nn.Linear(width, width, bias=bias)
         self.out = stream
         nn.init.xavier_uniform_(self.project.weight, gain=0.5**0.5)
         nn.init.xavier_uniform_(self.merge.weight)
-        nn.init.zeros_(self.project.bias)
-        nn.init.zeros_(self.merge.bias)
+        if bias:
+            nn.init.zeros_(self.project.bias)
+            nn.init.zeros_(self.merge.bias)
         if positions == "relative":
             furthest = max_distance or 16 if window is None else min(max_distance or 16, window - 1)
             self.relative = RelativeAttention(width // heads, furthest, future=not self.causal)

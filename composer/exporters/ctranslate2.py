@@ -39,7 +39,8 @@ ACTIVATIONS |= {"glu": "Sigmoid", "swiglu": "SWISH"}
 GATE_FIRST = {"glu": False, "swiglu": True}
 """Of gated activations, whether the gate is the first half of the projection."""
 DEFAULTS: dict[type[Block], dict[str, Any]] = {
-    SelfAttention: {"window": None, "positions": "none"},
+    SelfAttention: {"window": None, "positions": "none", "bias": True},
+    FeedForward: {"bias": True},
     CrossAttention: {"score": "scaled_dot", "local": "none", "merge": "concat", "sqrt_length": False}
     | dict.fromkeys(("query", "keys", "values")),
     Positions: {"per_iteration": False},

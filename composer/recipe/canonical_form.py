@@ -24,7 +24,8 @@ TRAINING_WITHOUT_EFFECT = ("workers", "checkpoints_gib")
 ADDED: dict[str, Any] = {"ema": None, "parameter_groups": None, "no_repeat_ngram": None, "precision": "float32"}
 ADDED |= {"locked": False, "weight_dropout": 0.0, "embedding_dropout": 0.0, "asgd": None}
 ADDED |= {"monitor": "loss", "threshold": 0.0, "compare_with": "best", "min_p": None, "repetition_penalty": 1.0}
-"""Keys that count only where they are not this, so that fingerprints of earlier runs stay true."""
+ADDED |= {"self_attention.bias": True, "feed_forward.bias": True}
+"""Keys, of all or of one block, that count only where they are not this, so that fingerprints of earlier runs stay."""
 ADDED_TO_SECTIONS = {"text": None, "window": None, "carry": False, "stride": None}
 """Such keys of sections, some of which are settings of blocks, too."""
 BUDGET_KEYS = ("max_steps", "max_epochs", "max_minutes")
@@ -109,12 +110,13 @@ def fingerprints(
     return {**hashes, "run": _hash(run)}
 
 
-def _without(value: Any, added: Mapping[str, Any]) -> Any:
+def _without(value: Any, added: Mapping[str, Any], of: str = "") -> Any:
     if isinstance(value, list):
         return [_without(part, added) for part in value]
     if not isinstance(value, dict):
         return value
-    return {key: _without(part, added) for key, part in value.items() if key not in added or part != added[key]}
+    same = {key for key, part in value.items() if part == added.get(f"{of}.{key}", added.get(key, ...))}
+    return {key: _without(part, added, key) for key, part in value.items() if key not in same}
 
 
 def _hash(data: Any) -> str:

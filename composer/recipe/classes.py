@@ -368,11 +368,13 @@ class FeedForward(Block, word="feed_forward"):
     hidden: Inner width, after a gate; 4 times the width that arrives unless given.
     activation: What stands between the two maps; default 'relu'.
     dropout: Probability of dropping an inner unit, 0 <= dropout < 1; default 0.0.
+    bias: Whether there are b_1 and b_2; default True.
     as_: The name of the output, for later blocks.
     """
     hidden: int | Var | Unset | None = field(default=UNSET, kw_only=False)
     activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset = UNSET
     dropout: float | Var | Unset = UNSET
+    bias: bool | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -811,6 +813,7 @@ class SelfAttention(Block, word="self_attention"):
         it, everything; with it, decoding keeps a state of fixed size.
     positions: What it knows of distances: none | relative | rotary | transformer_xl; default 'none'.
     max_distance: Of `relative` positions, from where on all distances are one, 1 or more; 16 by default.
+    bias: Whether q, k, v and y have biases; default True.
     as_: The name of the output, for later blocks.
     """
     heads: int | Var | Unset = field(default=UNSET, kw_only=False)
@@ -818,6 +821,7 @@ class SelfAttention(Block, word="self_attention"):
     window: int | Var | Unset | None = UNSET
     positions: Literal["none", "relative", "rotary", "transformer_xl"] | Var | Unset = UNSET
     max_distance: int | Var | Unset | None = UNSET
+    bias: bool | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -1168,6 +1172,7 @@ class FeedForwardDefaults(RecipeObject):
     hidden: int | Var | Unset | None = field(default=UNSET, kw_only=False)
     activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset | None = UNSET
     dropout: float | Var | Unset | None = UNSET
+    bias: bool | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1342,6 +1347,7 @@ class SelfAttentionDefaults(RecipeObject):
     window: int | Var | Unset | None = UNSET
     positions: Literal["none", "relative", "rotary", "transformer_xl"] | Var | Unset | None = UNSET
     max_distance: int | Var | Unset | None = UNSET
+    bias: bool | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

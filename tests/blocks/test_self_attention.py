@@ -26,6 +26,7 @@ VARIANTS = {
         {"heads": 3, "positions": "relative", "window": 3, "dropout": 0.3},
         {"heads": 3, "positions": "rotary", "window": 3},
         {"heads": 2, "positions": "transformer_xl"},
+        {"heads": 2, "bias": False},
         {"heads": 3, "positions": "transformer_xl", "window": 3, "dropout": 0.3},
     ),
 }

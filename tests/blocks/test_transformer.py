@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 VARIANTS = {
     "dropout": ({}, {"rate": 0.3}, {"rate": 0.3, "locked": True}),
-    "feed_forward": ({}, {"hidden": 5, "activation": "swiglu"}, {"hidden": 5, "dropout": 0.3}),
+    "feed_forward": ({}, {"hidden": 5, "activation": "swiglu"}, {"hidden": 5, "dropout": 0.3}, {"bias": False}),
     "linear": ({}, {"width": 5, "activation": "glu"}, {"bias": False, "weight_norm": True}),
     "norm": ({}, {"kind": "rms"}),
     "positions": ({}, {"kind": "learned"}, {"kind": "learned", "max_length": 3, "per_iteration": True}),

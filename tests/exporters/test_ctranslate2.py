@@ -121,6 +121,7 @@ FORWARD = ", {residual: [feed_forward]}"
         (transformer(norm="post"), "a norm comes after"),
         (transformer(more=", window: 4"), "`window` of `model.encoder.1.repeat.stack.0.residual.stack.0."),
         (transformer(more=", positions: rotary"), "`positions` of"),
+        (transformer(more=", bias: false"), "`bias` of"),
         (transformer(scale=0.7), "`scale` of"),
         (transformer(last="norm: rms"), "`kind` of"),
         (transformer().replace(CROSS, f"{CROSS}, score: dot"), "`score` of"),

@@ -139,7 +139,8 @@ def linear(scene: Scene) -> dict[str, Any]:
 
 
 def feed_forward(scene: Scene) -> dict[str, Any]:
-    return {"hidden": scene.one_of(None, 5), "activation": scene.one_of(*ACTIVATIONS)}
+    settings = {"hidden": scene.one_of(None, 5), "activation": scene.one_of(*ACTIVATIONS)}
+    return {**settings, "bias": scene.one_of(None, False)}
 
 
 def maxout(scene: Scene) -> dict[str, Any]:
@@ -247,6 +248,7 @@ def self_attention(scene: Scene) -> dict[str, Any]:
         "heads": heads,
         "window": window,
         "dropout": scene.one_of(None, 0.1),
+        "bias": scene.one_of(None, False),
         "positions": positions,
         "max_distance": scene.one_of(None, *limits) if positions == "relative" or scene.mistake() else None,
     }

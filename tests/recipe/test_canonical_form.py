@@ -117,6 +117,19 @@ def test_settings_of_later_versions_count_where_they_are_not_the_default(tmp_pat
     assert len({other.fingerprints["model"] for other in (recipe, *others)}) == 4
 
 
+def test_a_bias_counts_in_attention_where_there_is_none(tmp_path: Path) -> None:
+    text = "recipe: 1\ndata: {generate: {copy: {train: 10}}}\nmodel: {width: 8, decoder: [BLOCK]}\n"
+    models = {}
+    for word in ("self_attention", "feed_forward", "linear"):
+        with_bias, without = (
+            loaded(tmp_path, text.replace("BLOCK", f"{{{word}: {{{bias}}}}}")) for bias in ("", "bias: false")
+        )
+        before = copy.deepcopy(with_bias.canonical)
+        del before["model"]["decoder"][0][word]["bias"]
+        models[word] = (fingerprints(before)["model"], *(one.fingerprints["model"] for one in (with_bias, without)))
+    assert [len({*of_word}) for of_word in models.values()] == [2, 2, 3]
+
+
 STACKED = """recipe: 1
 name: one
 data: {generate: {copy: {train: 10}}}
