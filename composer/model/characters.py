@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import BlockError, Bounds, Few
+from blocks.core.contract import BlockError, Bounds, Count, Few
 from composer.model.encoder_decoder import Embedding, EncoderDecoder, LinearEmbedding, OneHot, TokenEmbedding
 
 NONE, END, BEGIN = 253, 254, 255
@@ -138,7 +138,7 @@ class CharacterEmbedding(TokenEmbedding):
         *,
         width: Few = 15,
         kernels: Sequence[Few] = (1, 2, 3, 4, 5, 6),
-        features: Sequence[Few] = (25, 50, 75, 100, 125, 150),
+        features: Sequence[Count] = (25, 50, 75, 100, 125, 150),
         highway: NumLayers = 1,
         max_length: MaxLength = 50,
     ) -> None:

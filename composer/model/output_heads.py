@@ -165,7 +165,7 @@ class CnnOutput(OutputHead):
         *,
         width: Few = 15,
         kernels: Sequence[Few] = (1, 2, 3, 4, 5, 6),
-        features: Sequence[Few] = (25, 50, 75, 100, 125, 150),
+        features: Sequence[Count] = (25, 50, 75, 100, 125, 150),
         highway: NumLayers = 1,
         max_length: MaxLength = 50,
         correction: NonNegativeInt = 128,
