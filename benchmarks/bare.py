@@ -104,7 +104,13 @@ class Layer(nn.Module):
     """Pre-norm Transformer layer: self-attention, cross-attention in a decoder, feed-forward."""
 
     def __init__(
-        self, width: int, heads: int, hidden: int, dropout: float, cross: Attention | None, attention: type[Attention]
+        self,
+        width: int,
+        heads: int,
+        hidden: int,
+        dropout: float,
+        cross: Attention | None,
+        attention: type[Attention] = Attention,
     ) -> None:
         super().__init__()
         self.attention, self.norm = attention(width, heads), nn.LayerNorm(width)
@@ -127,14 +133,17 @@ class Layer(nn.Module):
             x = x + self.dropout(self.cross(self.cross_norm(x), *memory, memory_mask))
         return x + self.dropout(self.feed_forward(x))
 
-    def step(self, x: Tensor, cache: Pair | None, memory: Pair, memory_mask: Tensor) -> tuple[Tensor, Pair]:
-        """Run one position: x (B, 1, D), with the keys and values of the positions before it."""
+    def step(
+        self, x: Tensor, cache: Pair | None, memory: Pair | None = None, memory_mask: Tensor | None = None
+    ) -> tuple[Tensor, Pair]:
+        """Run one position x (B, 1, D), with the keys and values of those before it, or the first ones together."""
         y = self.norm(x)
         keys, values = self.attention.read(y)
         if cache is not None:
             keys, values = torch.cat((cache[0], keys), 2), torch.cat((cache[1], values), 2)
-        x = x + self.attention(y, keys, values)
-        x = x + self.cross(self.cross_norm(x), *memory, memory_mask)  # type: ignore[misc]
+        x = x + self.attention(y, keys, values, causal=x.shape[1] > 1)
+        if self.cross is not None and memory is not None:
+            x = x + self.cross(self.cross_norm(x), *memory, memory_mask)
         return x + self.feed_forward(x), (keys, values)
 
 

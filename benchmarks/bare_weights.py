@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from bare import GRU, Attention, Transformer
+from bare import GRU, Attention, Layer, Transformer
 from torch import Tensor, nn
 
 from blocks.core.contract import Block
@@ -31,19 +31,24 @@ def copy_transformer(run: Run) -> Transformer:
     bare = Transformer(*sizes_of(run), heads_of(run, attention), hidden, len(repeats["encoder"]))
     for side, layers in (("encoder", bare.encoder), ("decoder", bare.decoder)):
         for layer, stack in zip(layers, repeats[side], strict=True):
-            residuals, inner = list(stack.blocks), inner_blocks(stack)
-            layer.norm.load_state_dict(residuals[0].norm.state_dict())
-            copy_attention(layer.attention, inner[0].project.weight, inner[0].project.bias, inner[0].merge)
-            if layer.cross is not None:
-                layer.cross_norm.load_state_dict(residuals[1].norm.state_dict())
-                copy_cross_attention(layer.cross, inner[1])
-            norm, expand, _, contract = layer.feed_forward
-            norm.load_state_dict(residuals[-1].norm.state_dict())
-            expand.load_state_dict(inner[-1].expand.state_dict())
-            contract.load_state_dict(inner[-1].contract.state_dict())
+            copy_layer(layer, stack)
     for side, norm in (("encoder", bare.encoder_norm), ("decoder", bare.decoder_norm)):
         norm.load_state_dict(stacks[side].blocks[-1].normalise.state_dict())
     return bare
+
+
+def copy_layer(into: Layer, stack: Stack) -> None:
+    """Copy the weights of a layer, with cross-attention or without."""
+    residuals, inner = list(stack.blocks), inner_blocks(stack)
+    into.norm.load_state_dict(residuals[0].norm.state_dict())
+    copy_attention(into.attention, inner[0].project.weight, inner[0].project.bias, inner[0].merge)
+    if into.cross is not None:
+        into.cross_norm.load_state_dict(residuals[1].norm.state_dict())
+        copy_cross_attention(into.cross, inner[1])
+    norm, expand, _, contract = into.feed_forward
+    norm.load_state_dict(residuals[-1].norm.state_dict())
+    expand.load_state_dict(inner[-1].expand.state_dict())
+    contract.load_state_dict(inner[-1].contract.state_dict())
 
 
 def copy_gru(run: Run) -> GRU:
