@@ -14,8 +14,11 @@ from blocks.core.attention import (
     attention,
     check_heads,
     join_heads,
-    open_empty_rows,
+    last_slots,
+    no_slots,
     rotary_angles,
+    slot_distances,
+    visible_slots,
 )
 from blocks.core.contract import Block, BlockError, Context, Count, NoEffect, Rate, Site, State
 from blocks.core.functional import count_positions, last_positions, no_positions
@@ -141,41 +144,6 @@ class SelfAttention(Block):
             return attention(query, keys, values, mask, context, dropout=dropout)
         distance = context.once(slot_distances, seen, length, self.window is not None)  # (B or 1, T, N)
         return self.relative(query, keys, values, mask, distance, context, dropout)
-
-
-def no_slots(mask: Tensor, count: int) -> Tensor:
-    """Return the mask of `count` slots in which nothing is. mask: (B, T) -> (B, count)"""
-    return mask.new_zeros(len(mask), count)
-
-
-def last_slots(seen: Tensor, mask: Tensor, count: int) -> Tensor:
-    """Return the mask of the last `count` slots that are real. seen: (B, count + T), mask: (B, T) -> (B, count)"""
-    return last_positions(seen, mask.sum(1), count)
-
-
-def visible_slots(seen: Tensor, length: int, window: int | None, causal: bool) -> Tensor:
-    """Return which slots each of the last `length` positions may see. seen: (B, N) -> (B, 1, T or 1, N)"""
-    mask = seen[:, None, None]  # (B, 1, 1, N)
-    if window is not None or (causal and length > 1):
-        slots = torch.arange(seen.shape[1], device=seen.device)
-        distance = slots[-length:, None] - slots  # (T, N)
-        if window is not None:
-            mask = mask & (distance.abs() < window)
-        if causal:
-            mask = mask & (distance >= 0)
-    return open_empty_rows(mask)
-
-
-def slot_distances(seen: Tensor, length: int, has_window: bool) -> Tensor:
-    """Return how many real positions each slot is before each of the last `length`. (B, N) -> (B or 1, T, N)
-
-    Where a chunk was ragged, its padding stands between the slots, unless a window has kept the real ones alone.
-    """
-    if has_window or seen.shape[1] == length:
-        where = torch.arange(seen.shape[1], device=seen.device)[None]  # (1, N)
-    else:
-        where = seen.cumsum(1)  # (B, N)
-    return where[:, -length:, None] - where[:, None, :]
 
 
 def _check_rotary(heads: int, width: int) -> None:

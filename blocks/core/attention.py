@@ -1,4 +1,4 @@
-"""Scaled dot-product attention (the only place that calls the fused kernel), rotary and relative positions."""
+"""Scaled dot-product attention (the only place that calls the fused kernel), what it sees, and positions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from blocks.core.contract import BlockError, Context
-from blocks.core.functional import apply_dropout, sinusoidal
+from blocks.core.functional import apply_dropout, last_positions, sinusoidal
 
 
 def check_heads(heads: int, width: int) -> None:
@@ -90,6 +90,41 @@ def causal_mask(query: Tensor) -> Tensor:
     """Return the mask of a position that sees itself and those before it: (T, T)"""
     length = query.shape[-2]
     return torch.ones(length, length, dtype=torch.bool, device=query.device).tril()
+
+
+def no_slots(mask: Tensor, count: int) -> Tensor:
+    """Return the mask of `count` slots in which nothing is. mask: (B, T) -> (B, count)"""
+    return mask.new_zeros(len(mask), count)
+
+
+def last_slots(seen: Tensor, mask: Tensor, count: int) -> Tensor:
+    """Return the mask of the last `count` slots that are real. seen: (B, count + T), mask: (B, T) -> (B, count)"""
+    return last_positions(seen, mask.sum(1), count)
+
+
+def visible_slots(seen: Tensor, length: int, window: int | None, causal: bool) -> Tensor:
+    """Return which slots each of the last `length` positions may see. seen: (B, N) -> (B, 1, T or 1, N)"""
+    mask = seen[:, None, None]  # (B, 1, 1, N)
+    if window is not None or (causal and length > 1):
+        slots = torch.arange(seen.shape[1], device=seen.device)
+        distance = slots[-length:, None] - slots  # (T, N)
+        if window is not None:
+            mask = mask & (distance.abs() < window)
+        if causal:
+            mask = mask & (distance >= 0)
+    return open_empty_rows(mask)
+
+
+def slot_distances(seen: Tensor, length: int, has_window: bool) -> Tensor:
+    """Return how many real positions each slot is before each of the last `length`. (B, N) -> (B or 1, T, N)
+
+    Where a chunk was ragged, its padding stands between the slots, unless a window has kept the real ones alone.
+    """
+    if has_window or seen.shape[1] == length:
+        where = torch.arange(seen.shape[1], device=seen.device)[None]  # (1, N)
+    else:
+        where = seen.cumsum(1)  # (B, N)
+    return where[:, -length:, None] - where[:, None, :]
 
 
 ROTARY_BASE = 10_000.0

@@ -67,7 +67,7 @@ class OutputHead(RecipeObject):
     """One of the outputs: its name, or its name with settings."""
 
 
-AnyBlock = Block | Literal["cgru", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool_hierarchical", "positions", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts"] | Var | Mapping[str, Any]
+AnyBlock = Block | Literal["cgru", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool_hierarchical", "positions", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts", "window_memory"] | Var | Mapping[str, Any]
 AnyOptimizer = Optimizer | Literal["adadelta", "adagrad", "adam", "adamw", "rmsprop", "sgd"] | Var | Mapping[str, Any]
 AnyDecoder = Decoder | Literal["beam", "greedy", "mbr", "sample", "viterbi"] | Var | Mapping[str, Any]
 AnySchedule = Schedule | Literal["constant", "cosine", "epoch_decay", "inverse_sqrt", "linear", "plateau", "staircase"] | Var | Mapping[str, Any]
@@ -895,6 +895,23 @@ class Use(Block, word="use"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class WindowMemory(Block, word="window_memory"):
+    """End-to-end memory network as a language model (Sukhbaatar et al. 2015, section 5), tied layer-wise.
+
+    hops: How often the memory is read, 1 or more; default 6.
+    window: How many positions it has: the position itself and the window - 1 before it, 2 or more; default 100.
+    width: Features of u; `model.width` by default.
+    relu: The share of the features that are rectified, 0 to 1; default 0.5.
+    as_: The name of the output, for later blocks.
+    """
+    hops: int | Var | Unset = field(default=UNSET, kw_only=False)
+    window: int | Var | Unset = UNSET
+    width: int | Var | Unset | None = UNSET
+    relu: float | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TextData(RecipeObject):
     """Text without a source, for language models: files looked up under `--data`, then beside the recipe.
 
@@ -1381,6 +1398,15 @@ class UseDefaults(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class WindowMemoryDefaults(RecipeObject):
+    """The defaults of every `window_memory`."""
+    hops: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    window: int | Var | Unset | None = UNSET
+    width: int | Var | Unset | None = UNSET
+    relu: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class EarlyStopping(RecipeObject):
     """Ends the training when a metric has stopped getting better, or is good enough.
 
@@ -1594,6 +1620,7 @@ class Model(RecipeObject):
     stack_memory: stack_memory.
     supporting_facts: supporting_facts.
     use: use.
+    window_memory: window_memory.
     """
     width: int | Var | Unset | None = UNSET
     embedding: AnyEmbedding | Unset | None = UNSET
@@ -1637,6 +1664,7 @@ class Model(RecipeObject):
     stack_memory: StackMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
     supporting_facts: SupportingFactsDefaults | Mapping[str, Any] | Unset | None = UNSET
     use: UseDefaults | Mapping[str, Any] | Unset | None = UNSET
+    window_memory: WindowMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2748,5 +2776,6 @@ __all__ = [
     "SourceStateDefaults", "Split", "StackMemory", "StackMemoryDefaults", "StaircaseSchedule", "SumColumns",
     "SupportingFacts", "SupportingFactsDefaults", "Task", "TextData", "Tokenizer", "Trainer", "Training", "UNSET",
     "UniformInitialization", "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use", "UseDefaults",
-    "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB", "WeightedFile", "WordTokenizer", "read",
+    "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB", "WeightedFile", "WindowMemory",
+    "WindowMemoryDefaults", "WordTokenizer", "read",
 ]

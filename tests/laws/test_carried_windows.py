@@ -40,7 +40,7 @@ SHARE_ACCEPTED = 0.4
 STAND_ALONE = {
     *("add", "concat", "conv", "discrete_stacks", "dropout", "feed_forward", "highway", "identity", "linear", "maxout"),
     *("multiply", "norm", "ntm", "parallel", "positions", "recurrent", "repeat", "residual", "rnn", "rnn_cell"),
-    *("scale", "self_attention", "use"),
+    *("scale", "self_attention", "use", "window_memory"),
 }
 """Blocks of a decoder without an encoder that have a bounded state, or none, with some of their settings."""
 

@@ -31,6 +31,7 @@ SMALL = {
     "cells": 20,
     "projection": 6,
     "samples": 5,
+    "hops": 2,
 }
 SMALL_ENOUGH = 100_000
 
