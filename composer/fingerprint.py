@@ -35,6 +35,9 @@ from composer.run_dir import HASHED, RESUME, RunDir, invalid_checkpoint, read_ch
 PACKAGES = "seqcomposer torch pytorch-lightning numpy tokenizers datasets num2words safetensors sacrebleu wandb"
 """Packages that affect a run's result."""
 
+FILTERS = ("max_ratio", "deduplicate", "decontaminate")
+"""Settings of `parallel` that decide which of its pairs are trained on."""
+
 InitialWeights = dict[str, str]
 """SHA-256 of the `weights` and the `tokenizer` that a training starts from."""
 
@@ -86,6 +89,7 @@ def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
         "stories": {key: data["babi"][key] for key in ("words", "sentences")} if data.get("babi") else None,
         # the lines are those of the first epoch alone
         "endless": data["generate"] if is_endless(recipe) else None,
+        "filters": {key: value for key, value in (data.get("parallel") or {}).items() if value and key in FILTERS},
     }
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for split in sorted(pairs):
@@ -94,6 +98,8 @@ def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
             own = lines.sha256 if isinstance(lines, Documents) else sha256_of_hashes(lines)
             digest.update(own.encode())
         digest.update(json.dumps([list(map(int, facts)) for facts in pairs[split].facts or ()]).encode())
+        if (weights := pairs[split].weights) is not None:
+            digest.update(weights.data)
     return digest.hexdigest()
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from composer.data.text_files import (
     BOM,
     READ_BYTES,
+    UNPACKING_ERRORS,
     Problem,
     check_texts,
     count_lines,
@@ -39,6 +40,10 @@ def chunks_of(lines: Iterable[str]) -> Iterator[list[str]]:
 
 class Column(Sequence[str]):
     """Sequence of lines that stays on disk: an index reads a line, a slice a list of lines, and `len` is fast."""
+
+    def place(self, row: int, origin: str) -> str:
+        """Return which line of which file a row is, or of `origin` where there is no file."""
+        return f"line {row + 1:,} of {origin}"
 
     def read(self, rows: Sequence[int]) -> list[str]:
         """Return the lines with these numbers, each in [0, len)."""
@@ -66,9 +71,12 @@ class FileColumn(Column):
     """
 
     def __init__(self, path: Path, skip: int = 0, name: str = "", pick: Callable[[str], str] | None = None) -> None:
-        self.skip, self.pick = skip, pick
-        self.identity = [str(path.resolve()), *file_stamp(path), skip, name]
+        self.path, self.skip, self.pick, self.stamp = path, skip, pick, file_stamp(path)
+        self.identity = [str(path.resolve()), *self.stamp, skip, name]
         """What the lines depend on."""
+
+    def place(self, row: int, origin: str) -> str:
+        return f"line {row + self.skip + 1:,} of `{self.path}`"
 
 
 class TextColumn(FileColumn):
@@ -77,6 +85,7 @@ class TextColumn(FileColumn):
     def __init__(self, path: Path, skip: int = 0, name: str = "", pick: Callable[[str], str] | None = None) -> None:
         super().__init__(path, skip, name, pick)
         self.bytes = StableFile(path)
+        self.identity.append(self.bytes.crc)
         self.starts = _line_starts(self.bytes.blocks())
 
     def __len__(self) -> int:
@@ -99,21 +108,37 @@ class PackedColumn(FileColumn):
 
     def __init__(self, path: Path, skip: int = 0, name: str = "", pick: Callable[[str], str] | None = None) -> None:
         super().__init__(path, skip, name, pick)
-        self.path, self.length = path, max(0, count_lines(path) - skip)
+        self.length = max(0, count_lines(path) - skip)
 
     def __len__(self) -> int:
         return self.length
 
     def __iter__(self) -> Iterator[str]:
-        with open_text(self.path) as file:
-            for line in islice(file, self.skip, None):
-                line = line.removesuffix("\n").removesuffix("\r")
-                yield one_line(self.pick(line)) if self.pick else line
+        try:
+            with open_text(self.path) as file:
+                for line in islice(file, self.skip, None):
+                    line = line.removesuffix("\n").removesuffix("\r")
+                    yield one_line(self.pick(line)) if self.pick else line
+        except UNPACKING_ERRORS:
+            raise changed(self.path) from None
+        if file_stamp(self.path) != self.stamp:
+            raise changed(self.path)
 
     def read(self, rows: Sequence[int]) -> list[str]:
+        if file_stamp(self.path) != self.stamp:
+            raise changed(self.path)
         wanted, first = set(rows), islice(self, max(rows, default=-1) + 1)
         lines = {number: line for number, line in enumerate(first) if number in wanted}
         return [lines[row] for row in rows]
+
+
+def changed(path: Path) -> DataError:
+    """Return the error of a file that is not what it was when it was opened."""
+    message, fix = (
+        "this file has been changed while it was in use",
+        "restore it, and do not change it while it is in use",
+    )
+    return DataError([Fault(str(path), 0, 0, "changed", "", message, fix)])
 
 
 def open_column(path: Path, skip: int = 0, name: str = "", pick: Callable[[str], str] | None = None) -> FileColumn:
@@ -133,6 +158,10 @@ class Concatenation(Column):
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(self.columns)
+
+    def place(self, row: int, origin: str) -> str:
+        at = int(np.searchsorted(self.ends, row, side="right"))
+        return place_of(self.columns[at], row - int(self.ends[at]) + len(self.columns[at]), origin)
 
     def read(self, rows: Sequence[int]) -> list[str]:
         numbers = np.asarray(rows, dtype=np.int64)
@@ -169,9 +198,7 @@ class StableFile:
         if is_same and stamp != self.stamp:  # touched, or rewritten with the same content
             self.stamp, data = stamp, os.pread(self.file.fileno(), end - start, start)
         if not is_same or len(data) != end - start:
-            message = "this file has been changed while it was in use"
-            fix = "restore it, and do not change it while it is in use"
-            raise DataError([Fault(str(self.path), 0, 0, "changed", "", message, fix)])
+            raise changed(self.path)
         return data
 
     def _stamp(self) -> tuple[int, int]:
@@ -183,7 +210,7 @@ class StableFile:
 
 
 class RowSubset(Column):
-    """Some lines of a column, by their numbers, which rise."""
+    """Some lines of a column, by their numbers; those that are iterated over rise."""
 
     def __init__(self, column: Sequence[str], rows: np.ndarray) -> None:
         self.column, self.rows = column, rows
@@ -191,9 +218,12 @@ class RowSubset(Column):
     def __len__(self) -> int:
         return len(self.rows)
 
+    def place(self, row: int, origin: str) -> str:
+        return place_of(self.column, int(self.rows[row]), origin)
+
     def __iter__(self) -> Iterator[str]:
         if len(self.rows) < len(self.column) // FEW:
-            return iter(self.read(range(len(self.rows))))
+            return super().__iter__()
         is_wanted = np.zeros(len(self.column), dtype=bool)
         is_wanted[self.rows] = True
         return compress(self.column, is_wanted)
@@ -209,6 +239,11 @@ class RowSubset(Column):
         if isinstance(self.column, Column):
             return self.column.read(numbers.tolist())
         return [self.column[number] for number in numbers.tolist()]
+
+
+def place_of(lines: Sequence[str], row: int, origin: str) -> str:
+    """Return which line of which file a row is, or of `origin` where there is no file."""
+    return lines.place(row, origin) if isinstance(lines, Column) else f"line {row + 1:,} of {origin}"
 
 
 def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:

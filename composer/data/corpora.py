@@ -19,6 +19,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.data import tables, text_files
 from composer.data.columns import Column
@@ -88,9 +90,17 @@ class Documents(Column):
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the bytes of all files, and of what a document is."""
-        hashes = [facts.sha256 for facts in self.facts]
-        return hashlib.sha256(json.dumps([hashes, self.unit, self.column]).encode()).hexdigest()
+        """SHA-256 of the bytes of all files, and of how documents are read from them."""
+        kinds = [suffix_of(file.path) for file in self.files]
+        parts = [facts.sha256 for facts in self.facts], kinds, self.unit, self.column
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def weights(self) -> np.ndarray | None:
+        """Return how often an epoch has each document, (documents,) float32; None where that is once."""
+        if all(file.weight == 1 for file in self.files):
+            return None
+        counts = [facts.documents for facts in self.facts]
+        return np.repeat(np.array([file.weight for file in self.files], np.float32), counts)
 
     def __len__(self) -> int:
         return sum(facts.documents for facts in self.facts)
@@ -138,10 +148,7 @@ class HubDocuments(Documents):
 
     @cached_property
     def facts(self) -> list[FileFacts]:
-        key = [
-            self.texts.dataset._fingerprint,
-            self.column,
-        ]  # which changes with the files that the data set is made of
+        key = [self.texts.dataset._fingerprint, self.column]  # another one where the files of the data set change
         return [remembered(key, lambda: count(self.pieces()))]
 
 

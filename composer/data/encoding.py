@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from composer.data.columns import chunks_of
+from composer.data.columns import chunks_of, place_of
 from composer.data.corpora import Documents
 from composer.data.ids import Corpus, Encoded, Ids, TextCounts
 from composer.data.line_hashes import line_hashes, row_hashes
@@ -181,7 +181,8 @@ def train_tokenizers(
     `unigram` is not deterministic: with several processes one trains and the others load what it saved.
     """
     kind, lowercase = kind or tokenizer_kind(section["tokenizer"]), bool(section.get("lowercase"))
-    parts = kind.train({side: (training_text(line, lowercase) for line in lines) for side, lines in sides.items()})
+    texts = {side: (training_text(line, lowercase) for line in lines if line.strip()) for side, lines in sides.items()}
+    parts = kind.train(texts)
     indices = {side: 0 if len(parts) == 1 else at for at, side in enumerate(sides)}
     return Tokenizers(kind, dict(section["tokenizer"]), lowercase, indices, tuple(parts))
 
@@ -270,10 +271,11 @@ def pair_filters(source: DataSource, encoded: Encoded) -> Iterator[tuple[str, np
         )
     sides = source.pairs("train").sides
     if parallel.get("decontaminate"):
-        held_out = [source.pairs(split).sides for split in available_splits(source.recipe) if split != "train"]
-        for side, lines in sides.items():
-            measured = np.concatenate([line_hashes(part[side]) for part in held_out])
-            yield f"whose {side} is measured", np.isin(line_hashes(lines), measured)
+        held_out = [source.pairs(split) for split in available_splits(source.recipe) if split != "train"]
+        for side, lines in sides.items() if held_out else ():
+            columns = [part.sides[side] for part in held_out]
+            columns += [lines for part in held_out for lines in part.references] if side == TARGET else []
+            yield f"whose {side} is measured", np.isin(line_hashes(lines), np.concatenate([*map(line_hashes, columns)]))
     if parallel.get("deduplicate"):
         is_repeated = np.ones(len(encoded), dtype=bool)
         is_repeated[np.unique(row_hashes(*sides.values()), return_index=True)[1]] = False
@@ -327,8 +329,8 @@ def length_faults(recipe: Recipe, split: str, encoded: Encoded) -> Iterator[Faul
     if length is not None and (lengths != length).any():
         row = int(np.flatnonzero(lengths != length)[0])
         line = int(encoded.originals[row])
-        message = f"answers have {length} tokens here, and that of line {line + 1:,} of {split} has {lengths[row]}: "
-        message += f"`{encoded.lines[line]}`"
+        message = f"answers have {length} tokens here, and that of {place_of(encoded.lines, line, split)} has "
+        message += f"{lengths[row]}: `{encoded.lines[line]}`"
         alike = (lengths == lengths[row]).all()
         hint = f"write `length: {lengths[row]}`" if alike else "remove it: the answers have several lengths"
         yield recipe.fault("length", ("model", "output", "length"), message, hint)
@@ -345,7 +347,8 @@ def _unknown_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) 
             line = int(encoded.originals[row])
             text = pairs.sides[side][line]
             token = [*text.split(), text][at]
-            message = f"the tokenizer `{word}` does not know `{token}` in line {line + 1:,} of {split} {side}: `{text}`"
+            place = place_of(pairs.sides[side], line, f"{split} {side}")
+            message = f"the tokenizer `{word}` does not know `{token}` in {place}: `{text}`"
         elif split == "train" and real and unknown == real:
             token, message = "", f"the tokenizer `{word}` knows no token of train {side}"
         else:

@@ -66,7 +66,7 @@ class Ids:
         return self.lengths() * self.values.shape[1] if self.is_story else self.lengths() + 1
 
     def keep(self, rows: np.ndarray) -> Ids:
-        """Return only these rows (bool, one per row), in their order. The values stay where they are."""
+        """Return only these rows, by a bool of each or by number. The values stay where they are."""
         return replace(self, starts=self.starts[rows], ends=self.ends[rows])
 
     def inputs(self, rows: np.ndarray) -> np.ndarray:
@@ -111,7 +111,8 @@ class Ids:
 
     def num_tokens(self) -> int:
         """Return how many ids all rows have; of stories, without their padding."""
-        return sum(values.size for values in self.flat()) - (self.count(PAD) if self.is_story else 0)
+        count = int(self.lengths().sum())
+        return count * self.values.shape[1] - self.count(PAD) if self.is_story else count
 
     def first(self, token: int) -> tuple[int, int]:
         """Return the first row that has a token, and the token's place in it. Raises StopIteration if none has."""

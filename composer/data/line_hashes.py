@@ -7,11 +7,11 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 
 from composer.atomic_io import atomic_open
+from composer.data.cache_entries import locked_entry
 from composer.data.columns import Concatenation, FileColumn, RowSubset, chunks_of
 from composer.errors import RunError
 from composer.recipe.cache import cache_dir
@@ -21,6 +21,8 @@ CACHED_LINES = 10_000
 USUAL_SHARE = 0.01
 """Share of lines that are trained on, too, in any text: short sentences repeat."""
 DTYPE = np.dtype("<u8")
+FORMAT = 1
+"""Of what is cached: another one where lines are read or hashed in another way."""
 BLANK = bytes(DTYPE.itemsize)
 
 
@@ -33,23 +35,24 @@ def line_hashes(lines: Sequence[str]) -> np.ndarray:
         return line_hashes(lines.column)[lines.rows]
     if isinstance(lines, Concatenation):
         return np.concatenate([line_hashes(column) for column in lines.columns])
-    if not isinstance(lines, FileColumn) or len(lines) < CACHED_LINES:
-        return np.frombuffer(b"".join(hash_chunk(chunk) for chunk in chunks_of(lines)), DTYPE)
-    with suppress(OSError, RunError, ValueError):
-        path = cache_dir() / "lines" / hashlib.sha256(json.dumps(lines.identity).encode()).hexdigest()
-        if not path.exists():
-            write_hashes(path, lines)
+    if isinstance(lines, FileColumn) and len(lines) >= CACHED_LINES:
+        with suppress(OSError, RunError):  # without a cache they are made anew
+            return cached_hashes(lines)
+    return np.frombuffer(b"".join(map(hash_chunk, chunks_of(lines))), DTYPE)
+
+
+def cached_hashes(lines: FileColumn) -> np.ndarray:
+    """Return the hashes of a file's lines, from the cache. Raises OSError or RunError where that cannot be written."""
+    path = cache_dir() / "lines" / hashlib.sha256(json.dumps([FORMAT, *lines.identity]).encode()).hexdigest()
+    size = len(lines) * DTYPE.itemsize
+    if not path.exists() or path.stat().st_size != size:
+        with locked_entry(path):
+            if not path.exists() or path.stat().st_size != size:  # nor has the process that was waited for made it
+                with atomic_open(path) as file:
+                    file.writelines(map(hash_chunk, chunks_of(lines)))
+    with suppress(OSError):  # of a cache that others made
         os.utime(path)
-        return np.memmap(path, DTYPE, "r", shape=(len(lines),))
-    return np.frombuffer(b"".join(hash_chunk(chunk) for chunk in chunks_of(lines)), DTYPE)
-
-
-def write_hashes(path: Path, lines: Sequence[str]) -> None:
-    """Write the hashes of lines into a file. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_open(path) as file:
-        for chunk in chunks_of(lines):
-            file.write(hash_chunk(chunk))
+    return np.memmap(path, DTYPE, "r", shape=(len(lines),))
 
 
 def hash_chunk(lines: Sequence[str]) -> bytes:

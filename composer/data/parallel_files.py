@@ -20,14 +20,21 @@ from composer.recipe.schema_reader import SPLITS
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
+UNDIVIDED = "train, undivided"
+"""Among splits that are open, the training files with the pairs that are held out for val and test."""
 
-def open_parallel(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
-    """Open the pairs of a split whose files have no fault, without those that are held out of it."""
+
+def open_parallel(recipe: Recipe, split: str, folders: Sequence[Path], opened: dict[str, Pairs]) -> Pairs:
+    """Open the pairs of a split whose files have no fault, without those that are held out of it.
+
+    opened: takes the training files with what is held out, so that every split reads them from there.
+    """
     sizes = held_out_sizes(recipe.dataset["parallel"])
     if not sizes or split not in ("train", *sizes):
         return _open_split(recipe, split, folders)
-    pairs = _open_split(recipe, "train", folders)
-    return pairs.keep(split_rows(len(pairs), sizes)[split])
+    if UNDIVIDED not in opened:
+        opened[UNDIVIDED] = _open_split(recipe, "train", folders)
+    return opened[UNDIVIDED].keep(split_rows(len(opened[UNDIVIDED]), sizes)[split])
 
 
 def _open_split(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
@@ -63,8 +70,8 @@ def _require_file(name: str, folders: Sequence[Path]) -> Path:
     return path
 
 
-def check_parallel(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
-    """Return all faults of the files, and of more pairs held out than there are."""
+def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs]) -> list[Fault]:
+    """Return all faults of the files, and of more pairs held out than there are. opened: see `open_parallel`."""
     parallel = recipe.dataset["parallel"]
     sizes = held_out_sizes(parallel)
     faults: list[Fault] = []
@@ -75,7 +82,8 @@ def check_parallel(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
             faults += [problem.at(recipe, key) for problem in problems]
     if faults or not sizes:
         return faults
-    count, held_out = len(_open_split(recipe, "train", folders)), sum(sizes.values())
+    opened[UNDIVIDED] = _open_split(recipe, "train", folders)
+    count, held_out = len(opened[UNDIVIDED]), sum(sizes.values())
     if held_out < count:
         return []
     split = max(sizes, key=lambda name: sizes[name])

@@ -41,7 +41,7 @@ class DataSource:
         if split not in self._opened and self.faults:
             raise DataError(self.faults)
         if split not in self._opened:  # nor has the check generated it
-            self._opened[split] = open_pairs(self.recipe, split, self.folders)
+            self._opened[split] = open_pairs(self.recipe, split, self.folders, self._opened)
         return self._opened[split]
 
     def sample(self, count: int) -> DataSource:
@@ -89,7 +89,7 @@ class DataSource:
                 yield recipe.fault("overlap", path, message, fix).as_warning()
 
 
-def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
+def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path], opened: dict[str, Pairs] | None = None) -> Pairs:
     """Open the pairs of one split, from files that have no fault (`check_files`).
 
     Raises DataError if a file has gone or changed since the check, or the hub does not give its data.
@@ -101,11 +101,12 @@ def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
         elif data.get("hub"):
             pairs = _from_hub(recipe, split, folders)
         elif data.get("text"):
-            pairs = Pairs({TARGET: open_corpus(recipe, split, folders)})
+            documents = open_corpus(recipe, split, folders)
+            pairs = Pairs({TARGET: documents}, weights=documents.weights())
         elif data.get("babi"):
             pairs = Pairs(*stories.open_babi(recipe, split, folders))
         else:
-            pairs = open_parallel(recipe, split, folders)
+            pairs = open_parallel(recipe, split, folders, {} if opened is None else opened)
     except OSError as error:
         raise DataError([_read_fault(recipe, error)]) from error
     if faults := _size_faults(recipe, split, pairs):
@@ -116,9 +117,9 @@ def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
 def check_files(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs] | None = None) -> list[Fault]:
     """Return all faults of the data that the recipe names. Fast on large files; asks no network.
 
-    opened: takes the pairs of splits that are generated anyway, so that it is not done twice.
+    opened: takes what is generated or opened anyway, so that it is not done twice.
     """
-    data = recipe.dataset
+    data, opened = recipe.dataset, {} if opened is None else opened
     if data.get("generate"):
         faults: set[Fault] = set()
         for split in SPLITS:
@@ -127,7 +128,8 @@ def check_files(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs
             except DataError as error:
                 faults.update(error.faults)
             else:
-                (opened if split != "train" and opened is not None else {})[split] = pairs
+                if split != "train":
+                    opened[split] = pairs
         return sorted(faults)
     if data.get("hub"):
         problem = tables.missing_package("id", "the hub is")
@@ -135,7 +137,7 @@ def check_files(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs
     try:
         if data.get("text"):
             return check_corpora(recipe, folders)
-        return stories.check_babi(recipe, folders) if data.get("babi") else check_parallel(recipe, folders)
+        return stories.check_babi(recipe, folders) if data.get("babi") else check_parallel(recipe, folders, opened)
     except OSError as error:
         return [_read_fault(recipe, error)]
 

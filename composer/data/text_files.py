@@ -155,7 +155,7 @@ def _locate_bad_byte(key: str, path: Path) -> Problem | None:
     offset = 0
     with open_bytes(path) as file:
         start = file.read(1024)
-        file.seek(0)
+    with open_bytes(path) as file:
         for number, line in enumerate(file, start=1):
             try:
                 line.decode("utf-8")

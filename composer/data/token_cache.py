@@ -7,9 +7,11 @@ An entry is a folder named by all that its ids depend on: `ids.bin`, the ids of 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,20 +26,21 @@ import numpy as np
 from composer import formatting
 from composer.atomic_io import atomic_directory, atomic_write, parse_json, read_text
 from composer.data import corpora, tokenizer, tokenizer_files, tokenizer_kinds
+from composer.data.cache_entries import locked_entry
 from composer.data.columns import Column, RowSubset, chunks_of
 from composer.data.corpora import Documents, Piece
 from composer.data.ids import Encoded, Ids, TextCounts, smallest_type
 from composer.data.line_hashes import CACHED_LINES, sha256_of_hashes
 from composer.data.pairs import TARGET
 from composer.data.tokenizer import Tokenizers
-from composer.errors import DataError, Fault
+from composer.errors import RunError
 from composer.model.encoder_decoder import EOS, UNK
 from composer.recipe.cache import cache_dir
 
 CHUNK = 1 << 21
 """Characters that are tokenised at once, about."""
-DAYS = 30
-"""Days after which an entry is removed that nobody has used."""
+MEASURED_LINES = 100
+"""Lines from whose lengths those of a column are estimated."""
 SHOWN_SECONDS = 2.0
 """Seconds after which a terminal shows how far the tokenising is."""
 ENTRY = "entry.json"
@@ -47,7 +50,7 @@ IdType = type[np.unsignedinteger[Any]]
 def encode_documents(documents: Documents, tokenizers: Tokenizers) -> Encoded:
     """Return the ids of documents, from the cache; they are put there first where it has none.
 
-    Raises DataError where a file cannot be read, RunError where the cache cannot be written.
+    Raises DataError where a file cannot be read, RunError where the cache cannot be written or read.
     """
     facts = documents.facts
     characters = sum(file.characters for file in facts)
@@ -65,7 +68,7 @@ def encode_documents(documents: Documents, tokenizers: Tokenizers) -> Encoded:
 
 
 def encode_column(lines: Sequence[str], side: str, tokenizers: Tokenizers) -> Ids:
-    """Return the ids of a side's lines, those without text as empty ones, through the cache where they are many files'.
+    """Return the ids of a side's lines, those without text as empty ones, through the cache where a file has many.
 
     Raises as `encode_documents`.
     """
@@ -74,7 +77,7 @@ def encode_column(lines: Sequence[str], side: str, tokenizers: Tokenizers) -> Id
     if not isinstance(lines, Column) or len(lines) < CACHED_LINES:
         chunks = ([empty_if_blank(line) for line in chunk] for chunk in chunks_of(lines))
         return Ids.of((tokenizers.encode(side, chunk) for chunk in chunks), tokenizers.sizes[side])
-    first = lines[:CACHED_LINES]
+    first = lines[:MEASURED_LINES]
     characters = len(lines) * sum(map(len, first)) // len(first)
     pieces = (Piece(empty_if_blank(line), True) for line in lines)  # read only if they are not in the cache
     return cached_ids(sha256_of_hashes(lines), pieces, characters, side, tokenizers)[1]
@@ -92,27 +95,47 @@ def cached_ids(
 
     sha256: of the text in these pieces, which has so many characters, about.
     """
-    modules = (tokenizer, tokenizer_kinds, tokenizer_files, corpora, formatting)
+    modules = (tokenizer, tokenizer_kinds, tokenizer_files, corpora, formatting, sys.modules[__name__])
     code = [hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest() for module in modules]
-    parts = [version("tokenizers"), code, tokenizers.sha256, tokenizers.sides[side], sha256]
+    parts = [versions_of("tokenizers", "sentencepiece"), code, tokenizers.sha256, tokenizers.sides[side], sha256]
     folder = cache_dir() / "corpora" / hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    if not (folder / ENTRY).exists():
-        with _alone(folder):
-            if not (folder / ENTRY).exists():  # nor has the process that was waited for made it
-                remove_unused(folder.parent)
+    if (entry := open_entry(folder)) is None:
+        with locked_entry(folder):
+            if (entry := open_entry(folder)) is None:  # nor has the process that was waited for made it
                 shutil.rmtree(folder, ignore_errors=True)
-                with atomic_directory(folder) as temporary, _progress(characters) as advance:
-                    chunks = encoded_chunks(pieces, side, tokenizers, advance)
-                    write_entry(temporary, chunks, smallest_type(tokenizers.sizes[side]))
-    entry = parse_json(read_text(folder / ENTRY))
-    os.utime(folder / ENTRY)
-    values = np.memmap(folder / "ids.bin", dtype=entry["dtype"], mode="r")
-    ends = np.memmap(folder / "ends.bin", dtype=np.int64, mode="r")
+                try:
+                    with atomic_directory(folder) as temporary, _progress(characters) as advance:
+                        chunks = encoded_chunks(pieces, side, tokenizers, advance)
+                        write_entry(temporary, chunks, smallest_type(tokenizers.sizes[side]))
+                except RunError:
+                    if not folder.exists():  # without locks another process can be quicker
+                        raise
+                entry = open_entry(folder)
+    if entry is None:
+        message, fix = "this entry of the cache cannot be read", "set SEQCOMPOSER_STORE to another folder"
+        raise RunError.of(message, fix, str(folder))
+    return entry
+
+
+def open_entry(folder: Path) -> tuple[dict[str, Any], Ids] | None:
+    """Return what an entry says of itself, and its ids; None where it is not there, or not as it was written."""
+    try:
+        entry = parse_json(read_text(folder / ENTRY))
+        values = np.memmap(folder / "ids.bin", dtype=entry["dtype"], mode="r")
+        ends = np.memmap(folder / "ends.bin", dtype=np.int64, mode="r")
+    except (OSError, RunError, ValueError, KeyError, TypeError):
+        return None
     if len(ends) != entry["documents"] or len(values) != entry["tokens"]:
-        message, fix = "this entry of the cache is damaged", "remove it: it is made anew"
-        raise DataError([Fault(str(folder), 0, 0, "file", "", message, fix)])
+        return None
+    with suppress(OSError):  # of a cache that others made
+        os.utime(folder)
     starts = np.concatenate([[0], ends[:-1]])
     return entry, Ids(values, starts, ends - 1)  # without the end of each document, as everywhere
+
+
+def versions_of(*packages: str) -> list[str]:
+    """Return the versions of packages, "" of one that is not installed."""
+    return [version(package) if importlib.util.find_spec(package) else "" for package in packages]
 
 
 def write_entry(folder: Path, chunks: Iterable[tuple[list[list[int]], list[int]]], dtype: IdType) -> None:
@@ -198,24 +221,3 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
                 bar.refresh()
 
         yield advance
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the lock of an entry; wait for another process that holds it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(f"{folder.name}.lock").open("w") as file:
-        with suppress(ImportError, OSError):  # of Windows, and of a file system without locks
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def remove_unused(folder: Path) -> None:
-    """Remove entries that nobody has used for DAYS, and what was left behind by processes that were killed."""
-    for path in folder.iterdir():
-        used = path / ENTRY if (path / ENTRY).exists() else path
-        with suppress(OSError):
-            if time.time() - used.stat().st_mtime > DAYS * 86_400:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch.utils.data import Sampler
 
-from composer.data.corpora import Documents
 from composer.data.encoding import CACHED_EPOCHS, Data
 from composer.data.ids import Encoded, Ids
-from composer.data.pairs import TARGET
 from composer.data.sampler import BatchSlice, EpochRows, EpochSampler, EvalBatchSampler
 from composer.model.encoder_decoder import BOS, PAD
 
@@ -104,25 +102,20 @@ class ShuffledWindows:
 def file_weights(recipe: Recipe, data: Data) -> Callable[[Encoded, int], EpochRows] | None:
     """Return what chooses the rows of an epoch where training files have weights; None where none has.
 
-    A row is there as often as the file weighs in which it begins; of a fraction of a weight, an epoch draws as many.
+    A row is there as often as the file weighs in which it begins; of a fraction of a weight an epoch draws as many
+    rows, one at least.
     """
-    pairs, documents = data.pairs["train"], data.pairs["train"].sides[TARGET]
-    if isinstance(documents, Documents) and any(file.weight != 1 for file in documents.files):
-        weights = np.array([file.weight for file in documents.files])
-        text = data.splits["train"]
-        after = np.searchsorted(text.originals, np.cumsum([facts.documents for facts in documents.facts]))  # (F,) rows
-        bounds = np.where(after > 0, text.target.ends[after - 1], -1)  # (F,) tokens
-    elif pairs.weights is None:
+    weights, text, seed = data.pairs["train"].weights, data.splits["train"].target, recipe.training["seed"]
+    if weights is None:
         return None
-    seed = recipe.training["seed"]
 
     def choose(rows: Encoded, epoch: int) -> EpochRows:
-        weight = (
-            weights[np.searchsorted(bounds, rows.target.starts)]
-            if pairs.weights is None
-            else pairs.weights[rows.originals]
-        )
-        times = np.floor(weight + np.random.default_rng([seed, epoch, 3]).random(len(weight))).astype(np.int64)
+        random = np.random.default_rng([seed, epoch, 3])
+        weight = weights[np.searchsorted(text.ends, rows.target.starts) if recipe.window else rows.originals]  # (rows,)
+        times = np.floor(weight).astype(np.int64)
+        for share in np.unique(weight - times):
+            rest = np.flatnonzero(weight - times == share) if share else ()
+            times[random.choice(rest, max(1, round(float(share) * len(rest))), replace=False) if share else []] += 1
         return EpochRows(np.repeat(np.arange(len(weight)), times), None)
 
     return choose

@@ -240,6 +240,9 @@ def _data_keys(root: Node, schema: Schema) -> Iterator[Fault]:
         parts: dict[KeyPath, Node] = {} if node is None else {path: node}
         if node is not None and isinstance(node.value, list):
             parts = {(*path, at): part for at, part in enumerate(node.value)}
+        if node is not None and not parts:
+            message = f"`{path[-1]}` is an empty list"
+            yield fault_at(node.place, "empty", format_path(path), message, "name a file of pairs in it")
         for place, part in parts.items():
             if isinstance(part.value, dict):  # else a number of pairs
                 yield from _keys_of(part, place, schema["$defs"][section]["properties"], _sources(root))

@@ -324,14 +324,15 @@ class DryRun:
     train_pairs: int
     later: Encoded | None = None  # pairs of a later epoch of an endless task
     share: float | None = None  # of the training text that is in the sample; None of pairs
+    weight: float = 1.0  # of the training files, their mean
 
     def steps_per_epoch(self, tokens_per_batch: int) -> float:
         """Return the updates of an epoch; an estimate where the sample is not all."""
         assert self.data.train is not None
         if self.share is not None:  # of a text, whose documents are of any length, or rows of one
-            return float(self.data.train.target.positions().sum()) / self.share / tokens_per_batch
+            return self.weight * float(self.data.train.target.positions().sum()) / self.share / tokens_per_batch
         batches = TrainBatchSampler(self.data.train, tokens_per_batch=tokens_per_batch, seed=0)
-        return len(batches) * self.train_pairs / len(self.data.pairs["train"])
+        return self.weight * len(batches) * self.train_pairs / len(self.data.pairs["train"])
 
 
 def dry_run(source: DataSource, max_ratios: Mapping[str, float], any_data: bool = False) -> DryRun | None:
@@ -356,11 +357,18 @@ def dry_run(source: DataSource, max_ratios: Mapping[str, float], any_data: bool 
             raise
         data, is_all = _encode(source, max_ratios), True
     task, later = task_settings(recipe), _later_pairs(source, data) if is_endless(recipe) else None
-    documents, share = source.pairs("train").sides[TARGET], None
+    documents, share, weights = source.pairs("train").sides[TARGET], None, source.pairs("train").weights
     if isinstance(documents, Documents):
         read, total = sum(map(len, data.pairs["train"].sides[TARGET])), sum(it.characters for it in documents.facts)
         is_all, share = read == total, read / total
-    return DryRun(data, is_all, task["train"] if task else len(documents), later, share)
+    return DryRun(
+        data,
+        is_all,
+        task["train"] if task else len(documents),
+        later,
+        share,
+        1.0 if weights is None else float(weights.mean()),
+    )
 
 
 def _encode(source: DataSource, max_ratios: Mapping[str, float]) -> Data:

@@ -72,14 +72,14 @@ def test_max_length_counts_eos(make, texts):
 def test_a_target_of_another_length_than_the_output_is_refused(make, texts):
     train = texts(source=["a", "b"], target=["x", "x y"])
     recipe = make({"parallel": {"train": train}}, {"encoder": ["rnn"], "decoder": ["rnn"], "output": {"length": 1}})
-    with pytest.raises(DataError, match="answers have 1 tokens here, and that of line 2 of train has 2: `x y`"):
+    with pytest.raises(DataError, match=r"answers have 1 tokens here, and that of line 2 of .* has 2: `x y`"):
         load_data(recipe, recipe.folders())
 
 
 def test_an_unknown_token_under_a_fixed_vocabulary_is_refused(make, texts):
     train = texts(source=["01 10", "01 ; 11"], target=["01", "11"])
     recipe = make({"parallel": {"train": train}, "tokenizer": {"bits": {"size": 2, "marks": []}}})
-    with pytest.raises(DataError, match="the tokenizer `bits` does not know `;` in line 2 of train source: `01 ; 11`"):
+    with pytest.raises(DataError, match=r"`bits` does not know `;` in line 2 of .*: `01 ; 11`"):
         load_data(recipe, recipe.folders())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import multiprocessing
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from composer.data import token_cache
 from composer.data.corpora import CorpusFile, Documents
 from composer.data.encoding import train_tokenizers
 from composer.data.pairs import TARGET
-from composer.data.token_cache import encode_documents
+from composer.data.token_cache import encode_documents, write_entry
 from composer.data.tokenizer import Tokenizers
-from composer.errors import DataError, RunError
+from composer.errors import RunError
 from composer.model.encoder_decoder import EOS
 
 LINES = ["the cat sat", "", "on the mat"]
@@ -82,12 +83,34 @@ def test_a_full_disk_leaves_nothing(
     assert entries(tmp_path) == []
 
 
-def test_a_damaged_entry_is_one_error(documents: Documents, tokenizers: Tokenizers, tmp_path: Path) -> None:
-    encode_documents(documents, tokenizers)
+@pytest.mark.parametrize("file", ["ids.bin", "ends.bin", "entry.json"])
+def test_a_damaged_entry_is_made_anew(file: str, documents: Documents, tokenizers: Tokenizers, tmp_path: Path) -> None:
+    expected = encode_documents(documents, tokenizers).target.values.tolist()
     (name,) = entries(tmp_path)
-    (tmp_path / "store" / "corpora" / name / "ids.bin").write_bytes(b"1234")
-    with pytest.raises(DataError, match="damaged"):
+    (tmp_path / "store" / "corpora" / name / file).write_bytes(b"12345")
+    assert encode_documents(documents, tokenizers).target.values.tolist() == expected
+
+
+def test_a_cache_that_cannot_be_written_is_one_error(
+    documents: Documents, tokenizers: Tokenizers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "store").write_text("a file")
+    with pytest.raises(RunError, match="SEQCOMPOSER_STORE"):
         encode_documents(documents, tokenizers)
+
+
+def test_without_locks_the_entry_of_a_quicker_process_is_used(
+    documents: Documents, tokenizers: Tokenizers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def quicker(*arguments: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(token_cache, "write_entry", write_entry)
+            encode_documents(documents, tokenizers)
+        write_entry(*arguments)
+
+    monkeypatch.setattr(token_cache, "locked_entry", lambda path: nullcontext())
+    monkeypatch.setattr(token_cache, "write_entry", quicker)
+    assert len(encode_documents(documents, tokenizers).target) == 3
 
 
 def make_entry(documents: Documents, text: str, queue: Any) -> None:
