@@ -70,16 +70,20 @@ def generate(
     overrides: options.Overrides = None,
     prompts: Annotated[list[str] | None, option("--prompt TEXT", "How a text begins; repeatable.")] = None,
     samples: Annotated[int, option("--samples N", "Texts of each prompt.", min=1)] = 1,
-    temperature: Annotated[float | None, option("--temperature T", "Divide the logits by T.")] = None,
-    top_k: Annotated[int | None, option("--top-k K", "Draw among the K most probable tokens.")] = None,
-    top_p: Annotated[float | None, option("--top-p P", "Draw among the fewest tokens with probability P.")] = None,
-    min_p: Annotated[float | None, option("--min-p P", "Draw among tokens with P of the highest probability.")] = None,
+    temperature: Annotated[float | None, option("--temperature T", "Divide the logits by T.", min=0.01)] = None,
+    top_k: Annotated[int | None, option("--top-k K", "Draw among the K most probable tokens.", min=1)] = None,
+    top_p: Annotated[
+        float | None, option("--top-p P", "Draw among the fewest tokens with probability P.", min=0.0, max=1.0)
+    ] = None,
+    min_p: Annotated[
+        float | None, option("--min-p P", "Draw among tokens with P of the highest probability.", min=0.0, max=1.0)
+    ] = None,
     repetition_penalty: Annotated[
         float | None, option("--repetition-penalty R", "Divide logits of tokens that the text has already by R.")
     ] = None,
     seed: Annotated[int | None, option("--seed N", "Seed of what is drawn.")] = None,
     beam: Annotated[int | None, option("--beam N", "Beam size, in place of drawing.", min=1)] = None,
-    max_length: Annotated[int | None, option("--max-length N", "Tokens after the prompt at most.")] = None,
+    max_length: Annotated[int | None, option("--max-length N", "Tokens after the prompt at most.", min=1)] = None,
     checkpoint: options.Checkpoint = None,
     as_json: Annotated[bool, option("--json", "Print one JSON object a text.")] = False,
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from composer.errors import Fault, KeyPath, fault_at, format_path
 from composer.recipe.output_checks import get
-from composer.recipe.schema_reader import quote_all
+from composer.recipe.schema_reader import SPLITS, quote_all
 from composer.recipe.yaml_reader import Node
 
 STORIES = ("question", "story")
@@ -42,6 +42,12 @@ def check_text(root: Node) -> Iterator[Fault]:
         message = "a text has no source that an encoder could read"
         hint = "remove the encoder, or give pairs in place of `text`: `parallel: {train: {source: F, target: F}}`"
         yield fault_at(encoder.place, "encoders", "model.encoder", message, hint)
+    for split in SPLITS:
+        files = get(root, "data", "text", split)
+        if files is not None and isinstance(files.value, dict) and {"source", "target"} <= files.value.keys():
+            message = "`source` and `target` would be two files of one text"
+            hint = "write `parallel` in place of `text` for pairs, or give the files other names"
+            yield fault_at(files.place, "pairs", f"data.text.{split}", message, hint)
     window, carry = get(root, "training", "window"), get(root, "training", "carry")
     stride = get(root, "evaluation", "stride")
     if window is not None and stride is not None and stride.value > window.value:

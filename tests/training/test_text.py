@@ -192,6 +192,7 @@ FAULTS = [
     ({"evaluation": {"stride": 2}}, "unused", "evaluation.stride", "carried"),
     ({"data.max_length": 9}, "unused", "data.max_length", "their own length"),
     ({"training.curriculum": {}}, "unused", "training.curriculum", "equally long"),
+    ({"data.text.train": {"source": "train.txt", "target": "train.txt"}}, "pairs", "data.text.train", "one text"),
     ({"data.text.train": {"a": {"file": "train.txt", "weight": 2}}}, "unused", "data.text.train.a.file", "read once"),
 ]
 
