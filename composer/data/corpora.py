@@ -204,15 +204,12 @@ def _named_files(value: Any, key: KeyPath) -> Iterator[tuple[KeyPath, str, float
     """Yield the path in the recipe, the name and the weight of everything that names files."""
     if isinstance(value, str):
         yield key, value, 1.0
-    elif isinstance(value, Mapping):
-        for name, part in value.items():
-            if isinstance(part, str):
-                yield (*key, name), part, 1.0
-            else:
-                yield (*key, name, "file"), part["file"], part["weight"]
-    else:
-        for at, name in enumerate(value):
-            yield (*key, at), name, 1.0
+        return
+    for at, part in value.items() if isinstance(value, Mapping) else enumerate(value):
+        if isinstance(part, str):
+            yield (*key, at), part, 1.0
+        else:
+            yield (*key, at, "file"), part["file"], part["weight"]
 
 
 def _matches(name: str, folders: Sequence[Path]) -> list[Path]:

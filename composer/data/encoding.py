@@ -14,7 +14,7 @@ import numpy as np
 from composer.data.columns import chunks_of, place_of
 from composer.data.corpora import Documents
 from composer.data.ids import Corpus, Encoded, Ids, TextCounts
-from composer.data.line_hashes import line_hashes, row_hashes
+from composer.data.line_hashes import are_among, line_hashes, row_hashes
 from composer.data.pairs import TARGET, Pairs, available_splits, side_names, split_path
 from composer.data.sources import DataSource, generate_pairs, is_endless
 from composer.data.stories import NO_FACT, encode_side, story_shape, tokenizer_lines
@@ -275,7 +275,8 @@ def pair_filters(source: DataSource, encoded: Encoded) -> Iterator[tuple[str, np
         for side, lines in sides.items() if held_out else ():
             columns = [part.sides[side] for part in held_out]
             columns += [lines for part in held_out for lines in part.references] if side == TARGET else []
-            yield f"whose {side} is measured", np.isin(line_hashes(lines), np.concatenate([*map(line_hashes, columns)]))
+            measured = np.concatenate([*map(line_hashes, columns)])
+            yield f"whose {side} is measured", are_among(line_hashes(lines), measured)
     if parallel.get("deduplicate"):
         is_repeated = np.ones(len(encoded), dtype=bool)
         is_repeated[np.unique(row_hashes(*sides.values()), return_index=True)[1]] = False

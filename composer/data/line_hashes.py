@@ -74,7 +74,15 @@ def row_hashes(*columns: Sequence[str]) -> np.ndarray:
     return rows
 
 
+def are_among(hashes: np.ndarray, few: np.ndarray) -> np.ndarray:
+    """Return which hashes are among a few others, without sorting them all. (N,), (M,) -> (N,) bool"""
+    if not len(few):
+        return np.zeros(len(hashes), dtype=bool)
+    few = np.unique(few)
+    return np.asarray(few[np.searchsorted(few[:-1], hashes)] == hashes)
+
+
 def count_shared(rows: np.ndarray, train_rows: np.ndarray) -> int:
     """Return how many rows with text, by their hashes, are among those of training; 0 if that is a usual share."""
-    shared = int((np.isin(rows, train_rows) & (rows != 0)).sum())
+    shared = int((np.isin(rows, train_rows[are_among(train_rows, rows)]) & (rows != 0)).sum())
     return shared if shared > USUAL_SHARE * len(rows) else 0

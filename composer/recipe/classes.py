@@ -922,9 +922,9 @@ class TextData(RecipeObject):
         Every line of JSON lines and every row of Parquet is a document, whatever stands here; default 'line'.
     column: The key of JSON lines, or the column of Parquet, with the text; default 'text'.
     """
-    train: str | Sequence[str | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | Var
-    val: str | Sequence[str | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | Var | Unset | None = UNSET
-    test: str | Sequence[str | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | Var | Unset | None = UNSET
+    train: str | Sequence[str | WeightedFile | Mapping[str, Any] | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | Var
+    val: str | Sequence[str | WeightedFile | Mapping[str, Any] | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | Var | Unset | None = UNSET
+    test: str | Sequence[str | WeightedFile | Mapping[str, Any] | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | Var | Unset | None = UNSET
     unit: Literal["line", "paragraph", "file"] | Var | Unset = UNSET
     column: str | Var | Unset = UNSET
 
@@ -2733,7 +2733,7 @@ class WandB(RecipeObject):
 class WeightedFile(RecipeObject):
     """A file of a corpus with its weight.
 
-    file: A file, or a pattern with `*`, as in a list.
+    file: A file, or a pattern with `*`.
     weight: How often an epoch has its documents or windows: 2 is twice each, 0.5 half of them, drawn anew; default
         1.0.
     """

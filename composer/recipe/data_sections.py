@@ -122,7 +122,7 @@ class WeightedFile:
     """A file of a corpus with its weight.
 
     Settings:
-        file: A file, or a pattern with `*`, as in a list.
+        file: A file, or a pattern with `*`.
         weight: How often an epoch has its documents or windows: 2 is twice each, 0.5 half of them, drawn anew.
     """
 
@@ -130,16 +130,16 @@ class WeightedFile:
     weight: Positive = 1.0
 
 
-Files = Text | Sequence[Text] | dict[Identifier, Text | WeightedFile]
+Files = Text | Sequence[Text | WeightedFile] | dict[Identifier, Text | WeightedFile]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
     """Text without a source, for language models: files looked up under `--data`, then beside the recipe.
 
-    A part is a file, a list of files, a pattern such as `news/*.txt.gz`, or files by name, with weights. They may be
-    plain text, JSON lines (`.jsonl`) or Parquet, the first two packed (`.gz`, `.zst`), too. They are tokenised once,
-    into a cache that the training maps into memory.
+    A part is a file, a pattern such as `news/*.txt.gz`, or several of them in a list or by name, with weights. They
+    may be plain text, JSON lines (`.jsonl`) or Parquet, the first two packed (`.gz`, `.zst`), too. They are tokenised
+    once, into a cache that the training maps into memory.
 
     Settings:
         train: Training text.

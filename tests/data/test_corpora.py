@@ -114,6 +114,7 @@ def test_files_of_a_part_are_a_name_a_list_a_pattern_or_names_with_weights(make:
     assert files("*.txt") == [("a.txt", 1.0), ("b.txt", 1.0)]
     assert files(["b.txt", "c.md"]) == [("b.txt", 1.0), ("c.md", 1.0)]
     assert files({"one": "a.txt", "two": {"file": "*.md", "weight": 2}}) == [("a.txt", 1.0), ("c.md", 2.0)]
+    assert files(["a.txt", {"file": "*.md", "weight": 2}]) == [("a.txt", 1.0), ("c.md", 2.0)]
 
 
 FAULTS = {

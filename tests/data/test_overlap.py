@@ -6,9 +6,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from composer.data.line_hashes import row_hashes
+from composer.data.line_hashes import are_among, row_hashes
 from composer.errors import DataError
 from composer.recipe.recipe import Recipe, load
 from composer.training.preflight import check_recipe
@@ -104,6 +105,13 @@ def test_the_fix_of_repeated_pairs_leaves_them_out_of_training(make: Make, texts
     assert "of 10 pairs of test are trained on" in message
     assert hint == "write `decontaminate: true` under `parallel`"
     assert overlaps(make({"parallel": {**parallel, "decontaminate": True}}, MODEL)) == []
+
+
+def test_hashes_among_others_are_those_that_numpy_finds() -> None:
+    random = np.random.default_rng(0)
+    for count, few in ((1000, 50), (10, 1), (0, 3), (5, 0), (1000, 1000)):
+        hashes, others = (random.integers(0, 300, size, np.uint64) for size in (count, few))
+        assert (are_among(hashes, others) == np.isin(hashes, others)).all()
 
 
 def test_hashes_of_rows_tell_the_sides_apart() -> None:
