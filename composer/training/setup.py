@@ -197,7 +197,8 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
         for difference in reproduces["differs"]:
             say(f"differs from it: {difference}")
     sizes = ", ".join(f"{side} {size:,}" for side, size in record["vocabularies"].items())
-    pairs = f"{len(data.train):,} training pairs{', new ones in every epoch' if is_endless(recipe) else ''}"
+    noun = "pairs" if source_names(recipe) else "texts"
+    pairs = f"{len(data.train):,} training {noun}{', new ones in every epoch' if is_endless(recipe) else ''}"
     frozen = f", {count:,} of them frozen" if (count := count_frozen(recipe, training.module.model)) else ""
     say(f"{record['parameters']:,} parameters{frozen}; {pairs}; vocabulary: {sizes}")
     last_step = checkpoint_step(training.checkpoint) if training.checkpoint else 0

@@ -325,7 +325,8 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
     outputs = run.translate([line for line, _ in pairs]) if pairs else []
     training.display.show([Sample(*pair, output) for pair, output in zip(pairs, outputs, strict=True)])
     if not training.recipe.dataset.get("generate"):
-        for hint in training_hints(read_metrics(training.run_dir.metrics), record["data"]["pairs"], record["epochs"]):
+        sizes = record["data"]["pairs"] if source_names(training.recipe) else {}  # one text can be long
+        for hint in training_hints(read_metrics(training.run_dir.metrics), sizes, record["epochs"]):
             say(f"note: {hint}")
     # how many steps there are in a budget in minutes is known only now
     minutes = training.recipe.training["max_minutes"]
@@ -340,7 +341,7 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
         say(f"    seqcomposer translate {folder}     # a line in, a line out; --input F --output F for files")
     else:
         say(f"    seqcomposer generate {folder}      # text as it comes; --prompt TEXT, --temperature T, --samples N")
-    say(f"    seqcomposer report {folder}        # curves, translations, alignments: one page for the browser")
+    say(f"    seqcomposer report {folder}        # curves, outputs, attention: one page for the browser")
 
 
 def describe_weights(used: Mapping[str, Any], metric: str) -> str:

@@ -280,7 +280,8 @@ def hints(source: Source) -> list[str]:
     record = source.record
     if record.get("status") != "finished" or source.recipe.dataset.get("generate"):
         return []
-    return training_hints(source.rows, record.get("data", {}).get("pairs", {}), record.get("epochs", 0))
+    sizes = record.get("data", {}).get("pairs", {}) if source_names(source.recipe) else {}
+    return training_hints(source.rows, sizes, record.get("epochs", 0))
 
 
 def facts(source: Source) -> dict[str, str]:
