@@ -25,7 +25,7 @@ from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.data import tables, text_files
 from composer.data.columns import Column
 from composer.data.text_files import PACKED, Problem, file_stamp, open_text, suffix_of
-from composer.errors import DataError, Fault, KeyPath, RunError
+from composer.errors import DataError, Fault, KeyPath, RunError, one_line_error
 from composer.recipe.cache import cache_dir
 from composer.recipe.schema_reader import SPLITS
 
@@ -326,9 +326,14 @@ def _reading_fault(path: Path, packed: str, number: int, column: str, error: Exc
     if isinstance(error, OSError) and error.errno:
         message = f"`{path}` cannot be read: {error.strerror}"
         return Fault(str(path), 0, 0, "file", "", message, "make it readable, and do not change it while it is read")
+    is_parquet = suffix_of(path)[0] == PARQUET
+    if not isinstance(error, KeyError | TypeError):
+        place = f"`{path}`" if is_parquet else f"line {number:,} of `{path}`"
+        message, fix = f"{place} cannot be read: {one_line_error(error)}", "repair it, or get the file again"
+        return Fault(str(path), number, 0, "file", "", message, fix)
     message = f"line {number:,} of `{path}` has no text called `{column}`: {error}"
     fix = "name the key of the text in `data.text.column`, or repair the line"
-    if suffix_of(path)[0] == PARQUET:
+    if is_parquet:
         message, fix = f"`{path}` has no column of texts called `{column}`: {error}", "name it in `data.text.column`"
     return Fault(str(path), number, 0, "column", "", message, fix)
 

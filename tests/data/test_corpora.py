@@ -126,9 +126,9 @@ FAULTS = {
     "no.txt.zst": (b"plain text\n", "file", "is damaged"),
     "keys.jsonl": (b'{"text": "one"}\n{"txt": "two"}\n', "column", "line 2 of"),
     "number.jsonl": (b'{"text": 3}\n', "column", "and no text"),
-    "no.jsonl": (b'{"text": "one"\n', "column", "line 1 of"),
-    "half.jsonl": (b'{"text": "\\ud800"}\n', "column", "surrogate"),
-    "no.parquet": (b"plain text\n", "column", "no column of texts"),
+    "no.jsonl": (b'{"text": "one"\n', "file", "line 1 of"),
+    "half.jsonl": (b'{"text": "\\ud800"}\n', "file", "surrogate"),
+    "no.parquet": (b"plain text\n", "file", "cannot be read"),
 }
 
 
