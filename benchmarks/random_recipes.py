@@ -60,6 +60,7 @@ VALUES: Mapping[str, Sequence[Any]] = {
     "marks": ([], [";"], [";", "?"]),
     "below": CELLS,
     "min_count": (1, 2),
+    "path": ("tokenizer.json",),  # which is not there
     # optimizers, schedules and initializations
     "learning_rate": (1e-3, 1e-2),
     "weight_decay": (0.0, 0.01),

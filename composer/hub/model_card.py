@@ -14,7 +14,7 @@ from composer.hub.pack_format import basename
 from composer.recipe.canonical_form import block_paths
 from composer.recipe.metrics import METRICS
 from composer.recipe.recipe import Recipe
-from composer.recipe.yaml_reader import dump
+from composer.recipe.yaml_reader import dump, strings_in
 from composer.run_dir import recorded_vocabularies
 from composer.viz.architecture import draw
 
@@ -139,6 +139,8 @@ def dataset_name(recipe: Recipe) -> str:
         return str(next(iter(task)))
     if recipe.dataset.get("babi"):
         return "babi"
+    if text := recipe.dataset.get("text"):
+        return basename(next(strings_in(text["train"])))
     _, train = split_places(recipe, "train")[0]
     return basename(train.get("file") or train["target"])
 

@@ -44,7 +44,7 @@ Violations = Callable[[Any, Any, Schema], Iterable[Any]]
 """Returns the details of what violates a keyword, by the keyword's rule, the value and the schema around the rule."""
 
 VALUE_KEYWORDS = {"type", "enum", "pattern", "minLength", "minItems", "maxItems", *BOUNDS}
-NOT_FOR_ENCODERS = ("input", "prev", "tape", "zeros", "learned", "target", "file")
+NOT_FOR_ENCODERS = ("input", "prev", "tape", "zeros", "learned", "target", "file", "weight")
 
 
 def validate(root: Node, schema: Schema) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as arrow
 import pytest
 import torch
@@ -60,6 +61,12 @@ TABLE = "={file: t.csv, source: a, target: b}"
 HUB = "data.parallel=null; data.hub={id: set_t, val: null, test: null, source: a, target: b}"
 CONTEXTS = {
     "data.parallel": Around(kind="files"),
+    "data.parallel.train.weight": Around(f"data.parallel.train{PAIR}", "files", [1, 2]),
+    "data.parallel.max_ratio": Around("data.parallel.train={source: a.txt, target: d.txt}", "files", [1.5, 9]),
+    "data.parallel.deduplicate": Around("data.parallel.train={source: g.txt, target: g.txt}", "files"),
+    "data.parallel.decontaminate": Around(
+        "data.parallel.val={file: u.csv, source: a, target: b}; data.parallel.test=null", "files"
+    ),
     "data.parallel.test_sets": Around(kind="files", values=[{"news": {**SIDES, "target": name}} for name in TEXTS]),
     "data.text": Around(kind="text", values=["a.txt", "c.txt"]),
     "data.text.unit": Around(kind="text"),
@@ -253,6 +260,7 @@ def cases(key: str) -> Iterator[list[str]]:
 def write_files(folder: Path) -> None:
     """Write more files into a folder: tables, a data set in the hub's form, other stories."""
     lines = (folder / "a.txt").read_text().split("\n")
+    (folder / "g.txt").write_text("\n".join([*lines[:20], *lines[:9]]))
     (folder / "d.txt").write_text("\n".join(f"A-b {line}" for line in lines))
     for name, last in (("t", 30), ("u", 20)):
         columns = {"a": lines[:last], "b": [line[::-1] for line in lines[:last]]}
@@ -275,12 +283,13 @@ def write_files(folder: Path) -> None:
 
 
 def data_of(recipe: Recipe, folder: Path) -> Any:
-    """The pairs of two epochs and every split, or the ids that they are encoded as."""
+    """The pairs of two epochs and every split, or the ids that they are encoded as and the weights of files."""
     if recipe.dataset.get("generate") and not recipe.explicit["data"].get("tokenizer"):
         splits = (("train", 0), ("train", 1), ("val", 0), ("test", 0))
         return [[list(side) for side in generate_pairs(recipe, *split).sides.values()] for split in splits]
     data = load_data(recipe, [folder])
-    return [data.tokenizers.text(), {name: split.sha256 for name, split in data.splits.items()}]
+    weights = np.asarray(data.pairs["train"].weights).tolist()
+    return [data.tokenizers.text(), {name: split.sha256 for name, split in data.splits.items()}, weights]
 
 
 def model_of(recipe: Recipe, folder: Path) -> Any:

@@ -245,4 +245,4 @@ model:
     with pytest.raises(RecipeError, match=f"`{name}` is an attribute of PyTorch's modules") as raised:
         loaded(tmp_path, text.replace("NAME", name)).plan()
     assert places(raised.value.faults) == ["6:14:name"]
-    loaded(tmp_path, text.replace("NAME", "weight")).plan()
+    loaded(tmp_path, text.replace("NAME", "weights")).plan()

@@ -12,6 +12,7 @@ import pytest
 
 from composer.data import encoding
 from composer.data.tokenizer import Tokenizers
+from composer.data.tokenizer_kinds import TokenizerKind
 from composer.errors import RecipeError
 from composer.model.weights import count_parameters
 from composer.sweeps import workers
@@ -69,9 +70,11 @@ def test_each_tokenizer_is_trained_once_and_a_dry_run_writes_nothing(
     trained = []
     train = encoding.train_tokenizers
 
-    def count_and_train(section: Mapping[str, Any], lines: Mapping[str, Iterable[str]]) -> Tokenizers:
+    def count_and_train(
+        section: Mapping[str, Any], lines: Mapping[str, Iterable[str]], kind: TokenizerKind
+    ) -> Tokenizers:
         trained.append(section["tokenizer"])
-        return train(section, lines)
+        return train(section, lines, kind)
 
     monkeypatch.setattr(encoding, "train_tokenizers", count_and_train)
     sweep = read_sweep(write_files(tmp_path))
