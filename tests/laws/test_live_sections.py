@@ -65,7 +65,7 @@ CONTEXTS = {
     "data.parallel.max_ratio": Around("data.parallel.train={source: a.txt, target: d.txt}", "files", [1.5, 9]),
     "data.parallel.deduplicate": Around("data.parallel.train={source: g.txt, target: g.txt}", "files"),
     "data.parallel.decontaminate": Around(
-        "data.parallel.val={file: u.csv, source: a, target: b}; data.parallel.test=null", "files"
+        "data.parallel.val={source: h.txt, target: h.txt}; data.parallel.test=null", "files"
     ),
     "data.parallel.test_sets": Around(kind="files", values=[{"news": {**SIDES, "target": name}} for name in TEXTS]),
     "data.text": Around(kind="text", values=["a.txt", "c.txt"]),
@@ -261,6 +261,7 @@ def write_files(folder: Path) -> None:
     """Write more files into a folder: tables, a data set in the hub's form, other stories."""
     lines = (folder / "a.txt").read_text().split("\n")
     (folder / "g.txt").write_text("\n".join([*lines[:20], *lines[:9]]))
+    (folder / "h.txt").write_text(lines[0])
     (folder / "d.txt").write_text("\n".join(f"A-b {line}" for line in lines))
     for name, last in (("t", 30), ("u", 20)):
         columns = {"a": lines[:last], "b": [line[::-1] for line in lines[:last]]}
