@@ -7,12 +7,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.attention import RelativeAttention, last_slots, no_slots, slot_distances, visible_slots
-from blocks.core.contract import Block, BlockError, Context, Count, Few, Proportion, Site, State
+from blocks.core.contract import Block, BlockError, Context, Count, Few, NoEffect, Proportion, Site, State
 from blocks.core.functional import last_positions
 from blocks.core.kv_cache import append
 
 QUESTION = 0.1
 """Each number of the first question, which is the same for all."""
+RECTIFIED = 0.5
+"""The share of rectified features in the paper."""
 
 
 class WindowMemory(Block):
@@ -42,7 +44,7 @@ class WindowMemory(Block):
         hops: Few = 6,
         window: Count = 100,
         width: Count | None = None,
-        relu: Proportion = 0.5,
+        relu: Proportion = RECTIFIED,
     ) -> None:
         super().__init__()
         stream = site.sequence("window_memory")
@@ -50,6 +52,8 @@ class WindowMemory(Block):
             raise BlockError("window", "of one position there is nothing to choose from", fix="write `window: 100`")
         self.hops, self.window, self.width = hops, window, width or site.width
         rectified = round(relu * self.width)
+        if relu != RECTIFIED and rectified == round(RECTIFIED * self.width):
+            raise NoEffect("relu", f"of {self.width} features as many are rectified by default")
         self.sizes = [self.width - rectified, rectified]
         self.maps = nn.Linear(stream.width, 2 * self.width, bias=False)
         self.times = RelativeAttention(self.width, window - 1, future=False)

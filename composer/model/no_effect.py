@@ -60,7 +60,6 @@ RULES: tuple[Rule, ...] = (
     Rule("training.carry", True, "evaluation.stride", "the state is carried, so all of the text is read before"),
     Rule("training.window", bool, "data.max_length", "windows have their own length"),
     Rule("training.window", bool, "training.curriculum", "all windows are equally long"),
-    Rule("data.has_measured", False, "data.parallel.decontaminate", "the data have no `val` and no `test`"),
     Rule("data.has_val", False, f"{VALIDATED} trainer.limit_val_batches", "the data have no `val`"),
     Rule("model.reads_source", False, CORPUS + MARKS, "a model without encoders reads no source"),
     Rule(
@@ -112,7 +111,6 @@ def facts(builder: RecordingBuilder, model: EncoderDecoder) -> dict[str, Any]:
     data, trainer, length = sections["data"], sections["trainer"], sections["model"]["output"]["length"] or 0
     data["reads_text"] = builder.recipe.reads_text
     data["has_val"] = all(data[name]["val"] for name in ("parallel", "text", "hub", "babi") if data.get(name))
-    data["has_measured"] = any((data.get("parallel") or {}).get(name) for name in ("val", "test", "test_sets"))
     for task in (data.get("generate") or {}).values():
         task["longest"] = max([task.get("max_length", 0), *(task.get("test_lengths") or ())])
     sections["model"] |= {

@@ -66,6 +66,18 @@ def check_text(root: Node) -> Iterator[Fault]:
         yield fault_at((tokens or window).mark, "value", "training.window", message, hint)
 
 
+def check_filters(root: Node) -> Iterator[Fault]:
+    """Check that there is something measured that a filter can leave out of the training."""
+    parallel = get(root, "data", "parallel")
+    filters = get(root, "data", "parallel", "decontaminate")
+    if filters is None or not filters.value:
+        return
+    parts = [get(parallel, name) for name in ("val", "test", "test_sets")]
+    if all(part is None or not part.value for part in parts):
+        message = "there is no `val` and no `test` whose lines could be left out"
+        yield fault_at(filters.place, "unused", "data.parallel.decontaminate", message, "remove it, or add `val: 1000`")
+
+
 def check_weights(root: Node) -> Iterator[Fault]:
     """Check that no curriculum chooses the pairs of an epoch where the weights of their files do."""
     if (curriculum := get(root, "training", "curriculum")) is None or curriculum.value is None:

@@ -78,6 +78,7 @@ EXCEPTIONS_AT_BORDERS = {
     ("cross_attention", "values"): "names what is read without it, too",
     ("discrete_stacks", "cells"): "are at least as many as `depth`, and then as many as the bench has",
     ("discrete_stacks", "initial_state"): "is rounded to the same in a bench of one feature",
+    ("window_memory", "relu"): "is rounded to the same in a bench of one feature",
     ("positions", "per_iteration"): "is 0 in the first iteration, and the bench has one",
     ("memory_network", "encoding"): "is for words, and one that is a sentence has one place",
     ("memory_network", "noise"): "draws the same ages from one seed and few sentences",
