@@ -81,13 +81,13 @@ class PlainTransformer(nn.Module):
 def by_hand(model: PlainLSTM | PlainTransformer, draws: bool) -> Side:
     def write(prompt: list[int], tokens: int) -> list[int]:
         ids, state, position = torch.tensor([[BOS, *prompt]]), None, 0
-        written = []
+        new: list[int] = []
         for _ in range(tokens):
             logits, state = model.step(ids, position, state)
             position += ids.shape[1]
             ids = torch.multinomial(logits.softmax(-1), 1) if draws else logits.argmax(-1, keepdim=True)
-            written.append(int(ids))
-        return [*prompt, *written]
+            new.append(int(ids))
+        return [*prompt, *new]
 
     return write
 

@@ -248,8 +248,9 @@ def sampled_cost(logits: Tensor, true: Tensor, samples: Tensor, target: Tensor, 
     def log_q(ids: Tensor) -> Tensor:
         return torch.log(-torch.expm1(-log_uniform(ids, vocabulary) * tau))
 
-    others = (logits.float() - log_q(samples)).masked_fill(samples == target[..., None], -torch.inf)  # (B, T, S)
-    true = true.float() - log_q(target)
+    exact = torch.promote_types(logits.dtype, torch.float32)
+    others = (logits.to(exact) - log_q(samples)).masked_fill(samples == target[..., None], -torch.inf)  # (B, T, S)
+    true = true.to(exact) - log_q(target)
     return torch.logaddexp(true, others.logsumexp(-1)) - true
 
 

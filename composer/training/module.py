@@ -164,7 +164,8 @@ class Seq2SeqModule(LightningModule):
         else:
             outputs = self.carry_on(read, batch["window"], batch["turn"], inputs, target)
         if self.model.output.trains_on_cost:  # (B, T)
-            loss = outputs.float().masked_fill(target == PAD, 0.0).sum()
+            exact = torch.promote_types(outputs.dtype, torch.float32)
+            loss = outputs.to(exact).masked_fill(target == PAD, 0.0).sum()
         else:  # logits (B, T, V)
             loss = sum_loss(outputs, target, training["label_smoothing"])
         if training["curriculum"]:

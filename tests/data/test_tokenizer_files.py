@@ -139,14 +139,14 @@ def test_a_long_document_has_the_same_tokens_in_pieces(
 
 
 def test_special_tokens_of_the_file_have_no_ids(folder: Path, opened: dict[str, Tokenizers]) -> None:
-    for name, gone in zip(NAMES, (1, 4, 3, 3, 3), strict=True):
+    for name, missing in zip(NAMES, (1, 4, 3, 3, 3), strict=True):
         own = folder / name
         size = (
             sentencepiece.SentencePieceProcessor(model_file=str(own)).get_piece_size()
             if own.suffix == ".model"
             else Tokenizer.from_file(str(own)).get_vocab_size()
         )
-        assert opened[name].sizes[TARGET] == 4 + size - gone
+        assert opened[name].sizes[TARGET] == 4 + size - missing
     names = opened["bert.json"].vocabulary(TARGET)
     assert not {"[PAD]", "[UNK]", "[CLS]"} & {*names}
     assert opened["unigram.model"].unknown_tokens(TARGET, "the zebra ≠ dog") == ["z", "≠"]

@@ -43,14 +43,22 @@ def recipes(draw: Draw) -> dict[str, Any]:
         model["output"] = {"tie": ["source", "target"] if with_source else ["target"]}
     if names:
         model |= {"encoder": encoders["encoder"]} if names == ("encoder",) else {"encoders": encoders}
-    texts = {name: f"{name}.txt" for name in names if name != "encoder"} or {"source": "source.txt"}
     return {
         "recipe": 1,
-        "data": {
-            "parallel": {"train": {**texts, "target": "target.txt"}},
-            "tokenizer": {"bpe": {"size": 300, "joint": joint}},
-        },
+        "data": data(names, joint) if names or base.mistake() else LANGUAGE_MODEL_DATA,
         "model": {key: value for key, value in model.items() if value != {}},
+    }
+
+
+LANGUAGE_MODEL_DATA = {"text": {"train": "text.txt"}, "tokenizer": {"bpe": {"size": 300}}}
+
+
+def data(names: tuple[str, ...], joint: bool) -> dict[str, Any]:
+    """Pairs, with a file for each encoder."""
+    texts = {name: f"{name}.txt" for name in names if name != "encoder"} or {"source": "source.txt"}
+    return {
+        "parallel": {"train": {**texts, "target": "target.txt"}},
+        "tokenizer": {"bpe": {"size": 300, "joint": joint}},
     }
 
 

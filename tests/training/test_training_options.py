@@ -151,9 +151,9 @@ def test_pad_bos_and_eos_are_never_predicted() -> None:
 def test_tokens_are_sampled_by_their_probabilities() -> None:
     torch.manual_seed(0)
     p = torch.tensor([0.0, 0.0, 0.0, 0.5, 0.3, 0.2])
-    drawn = predict_tokens(p.log().expand(100, 200, 6), "sample")
+    sampled = predict_tokens(p.log().expand(100, 200, 6), "sample")
     for token, share in enumerate(p.tolist()):
-        assert abs((drawn == token).float().mean() - share) <= 4 * math.sqrt(share * (1 - share) / 20_000)
+        assert abs((sampled == token).float().mean() - share) <= 4 * math.sqrt(share * (1 - share) / 20_000)
 
 
 @pytest.mark.parametrize("precision", ["32", "bf16-mixed"])
