@@ -241,6 +241,8 @@ def column_reach(stack: Sequence[Mapping[str, Any]], stacks: Mapping[str, Any]) 
     reach = 0.0
     for entry in stack:
         ((word, settings),) = entry.items()
+        if word == "conv2d" and settings["stride"][1] > 1:
+            return math.inf
         if word in ("cgru", "conv2d") and not settings.get("saturation"):  # which counts every cell
             reach += settings["kernel"][1] // 2
         elif word not in CELLWISE or "as" in settings:

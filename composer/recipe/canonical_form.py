@@ -24,7 +24,7 @@ TRAINING_WITHOUT_EFFECT = ("workers", "checkpoints_gib")
 ADDED: dict[str, Any] = {"ema": None, "parameter_groups": None, "no_repeat_ngram": None, "precision": "float32"}
 ADDED |= {"locked": False, "weight_dropout": 0.0, "embedding_dropout": 0.0, "asgd": None}
 ADDED |= {"monitor": "loss", "threshold": 0.0, "compare_with": "best", "min_p": None, "repetition_penalty": 1.0}
-ADDED |= {"self_attention.bias": True, "feed_forward.bias": True}
+ADDED |= {"self_attention.bias": True, "feed_forward.bias": True, "conv2d.stride": [1, 1]}
 """Keys, of all or of one block, that count only where they are not this, so that fingerprints of earlier runs stay."""
 ADDED_TO_SECTIONS = {"text": None, "window": None, "carry": False, "stride": None}
 """Such keys of sections, some of which are settings of blocks, too."""

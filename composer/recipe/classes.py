@@ -258,17 +258,20 @@ class Conv(Block, word="conv"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Conv2d(Block, word="conv2d"):
-    """Convolution over a grid, centred: y[t, w] = f(sum_ij W_ij s[t + i - l, w + j - m] + b).
+    """Convolution over a grid, centred: y[t, w] = f(sum_ij W_ij s[r t + i - l, r' w + j - m] + b), of a stride r x r'.
 
     kernel: Positions, then columns, that are read at once; default [3, 3].
     activation: What is applied to the result; with glu and swiglu the convolution is twice as wide inside; default
         'none'.
     width: The width that comes out; `model.width` unless given.
+    stride: Distances between two positions, then columns, that come out: 1 or more, of columns as many as arrive at
+        most; default [1, 1].
     as_: The name of the output, for later blocks.
     """
     kernel: Sequence[int | Var] | Var | Unset = field(default=UNSET, kw_only=False)
     activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset = UNSET
     width: int | Var | Unset | None = UNSET
+    stride: Sequence[int | Var] | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -1146,6 +1149,7 @@ class Conv2dDefaults(RecipeObject):
     kernel: Sequence[int | Var] | Var | Unset | None = field(default=UNSET, kw_only=False)
     activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset | None = UNSET
     width: int | Var | Unset | None = UNSET
+    stride: Sequence[int | Var] | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -15,7 +16,13 @@ from tests.blocks.single_block import cells_of, close, context_of, grid_site, si
 pytestmark = pytest.mark.usefixtures("float64")
 
 VARIANTS = {
-    "conv2d": ({}, {"kernel": [1, 3], "activation": "tanh"}, {"kernel": [4, 2], "activation": "glu", "width": 5}),
+    "conv2d": (
+        {},
+        {"kernel": [1, 3], "activation": "tanh"},
+        {"kernel": [4, 2], "activation": "glu", "width": 5},
+        {"stride": [2, 2]},
+        {"stride": [3, 1], "kernel": [2, 2]},
+    ),
 }
 """Settings with which the laws are checked, by block."""
 
@@ -53,6 +60,32 @@ def test_a_padded_cell_counts_as_zero() -> None:
     close(y[1, :2], by_the_sum(block, s[1, :2]))
 
 
+@pytest.mark.parametrize("stride", [(1, 2), (2, 1), (2, 3), (4, 2)])
+@pytest.mark.parametrize("kernel", [(3, 3), (4, 2)])
+def test_a_stride_leaves_every_so_many_th_cell(stride: tuple[int, int], kernel: tuple[int, int]) -> None:
+    dense, block = Conv2d(grid_site(3, 5), kernel=kernel), Conv2d(grid_site(3, 5), kernel=kernel, stride=stride)
+    block.load_state_dict(dense.state_dict())
+    s, context = torch.randn(2, 7, 5, 3), context_of(cells_of(5, 7, 4))
+    down, across = stride
+    close(block(s, (), context)[0], dense(s, (), context)[0][:, ::down, ::across])
+    assert torch.equal(block.mask(context.mask), context.mask[:, ::down, ::across])
+    assert block.out == Stream(3, True, Fraction(1, down), columns=-(-5 // across))
+
+
+def test_images_of_several_sizes_are_in_a_batch_what_they_are_alone() -> None:
+    block, s, sizes = Conv2d(grid_site(2, 6), stride=(2, 2)), torch.randn(3, 5, 6, 2), ((5, 6), (3, 3), (2, 5))
+    rows, columns = (torch.tensor(size) for size in zip(*sizes, strict=True))
+    mask = (torch.arange(5) < rows[:, None])[..., None] & (torch.arange(6) < columns[:, None])[:, None]
+    y, real = block(s, (), context_of(mask))[0], block.mask(mask)
+    for image, (height, width) in enumerate(sizes):
+        high, wide = -(-height // 2), -(-width // 2)
+        single = Conv2d(grid_site(2, width), stride=(2, 2))
+        single.load_state_dict(block.state_dict())
+        own = s[image : image + 1, :height, :width]
+        close(y[image, :high, :wide], single(own, (), context_of(cells_of(width, height)))[0][0])
+        assert real[image].sum() == real[image, :high, :wide].sum() == high * wide
+
+
 @pytest.mark.parametrize("activation", ["glu", "swiglu"])
 def test_a_gated_convolution_has_the_declared_width(activation: Any) -> None:
     block = Conv2d(grid_site(3, 2, model=5), activation=activation)
@@ -67,6 +100,12 @@ def test_the_variance_is_preserved() -> None:
     block = Conv2d(grid_site(64, 32))
     y = block(torch.randn(1, 32, 32, 64), (), context_of(cells_of(32, 32)))[0][0, 1:-1, 1:-1]
     assert 0.9 < y.var().item() < 1.1
+
+
+def test_a_stride_wider_than_the_grid_is_refused() -> None:
+    with pytest.raises(BlockError, match="has 4 columns, and the grid 3") as refused:
+        Conv2d(grid_site(2, 3), stride=(2, 4))
+    assert (refused.value.setting, refused.value.fix) == ("stride", "write `stride: [2, 3]`")
 
 
 def test_a_sequence_and_a_decoder_are_refused() -> None:

@@ -330,9 +330,22 @@ def cell(scene: Scene) -> Any:
     """A block that takes a grid, nearly always."""
     if scene.mistake():
         return block(scene)
-    words = ["cgru", "cgru", "conv2d", "linear", "norm", "dropout", "scale", "add", "feed_forward"]
+    words = [
+        "cgru",
+        "cgru",
+        "conv2d",
+        "linear",
+        "norm",
+        "dropout",
+        "scale",
+        "feed_forward",
+        *["add"] * bool(scene.names),
+    ]
     word = scene.draw(st.sampled_from(words))
-    return {word: drop_none(LEAVES[word](scene))}
+    settings = drop_none(LEAVES[word](scene))
+    if "stride" in settings:
+        scene.names[:] = []  # all others have another length
+    return {word: settings}
 
 
 def active_memory(scene: Scene) -> list[Any]:
@@ -379,6 +392,7 @@ def conv2d(scene: Scene) -> dict[str, Any]:
         "kernel": scene.one_of(None, [1, 3], [2, 1]),
         "activation": scene.one_of(None, *ACTIVATIONS),
         "width": width,
+        "stride": None if scene.keeps else scene.one_of(None, None, None, [2, 1]),
     }
 
 

@@ -72,6 +72,7 @@ def test_a_scale_of_weights_that_are_initialized_anew_is_a_fault(word: str, bloc
     [
         (7, "{cgru: {kernel: [3, 1]}}", 0, "[0].grid.columns"),
         (7, "{repeat: {times: length, share: true, stack: [{cgru: {kernel: [3, 1]}}]}}", 0, "[0].grid.columns"),
+        (4, "{conv2d: {kernel: [1, 1], stride: [1, 2]}}", 1, ""),
         (4, "{repeat: {times: 2, stack: [{residual: [{conv2d: {kernel: [1, 3]}}]}]}}", 0, "[0].grid.columns"),
         (3, "{repeat: {times: 2, stack: [{residual: [{conv2d: {kernel: [1, 3]}}]}]}}", 0, ""),
         (7, "{repeat: {times: length, share: true, stack: [{cgru: {kernel: [3, 3]}}]}}", 0, ""),

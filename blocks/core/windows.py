@@ -1,0 +1,38 @@
+"""Windows over the cells of a grid: its size after them, padding for the last ones, which of them are real."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from blocks.core.contract import BlockError, Stream
+
+
+def check_columns(setting: str, size: Sequence[int], stream: Stream) -> None:
+    """Raise BlockError where a setting, positions and columns, has more columns than the grid."""
+    positions, columns = size
+    if columns > stream.columns:
+        message = f"`{setting}` has {columns} columns, and the grid {stream.columns}"
+        raise BlockError(setting, message, fix=f"write `{setting}: [{positions}, {stream.columns}]`")
+
+
+def stream_of_windows(stream: Stream, stride: Sequence[int]) -> Stream:
+    """Return the grid that has a cell for each window; one begins at every stride-th position and column."""
+    positions, columns = stride
+    return stream._replace(length_ratio=stream.length_ratio / positions, columns=-(-stream.columns // columns))
+
+
+def pad_windows(x: Tensor, size: Sequence[int], stride: Sequence[int]) -> Tensor:
+    """Pad with zeros at both ends, so that no window reaches beyond. x: (..., T, W)"""
+    missing = [
+        max(0, (-(-length // step) - 1) * step + window - length)
+        for length, window, step in zip(x.shape[-2:], size, stride, strict=True)
+    ]
+    return F.pad(x, (0, missing[1], 0, missing[0]))
+
+
+def window_mask(mask: Tensor, size: Sequence[int], stride: Sequence[int]) -> Tensor:
+    """Return which windows have a real cell. mask: (B, T, W) -> (B, ceil(T / stride), ceil(W / stride))"""
+    return F.max_pool2d(pad_windows(mask.float(), size, stride), tuple(size), tuple(stride)) > 0
