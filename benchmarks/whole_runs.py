@@ -2,18 +2,21 @@
 
     python -m benchmarks.whole_runs --count 300 --folder DIR [--seed 1] [--workers 2] [--only NUMBER]
 
-A recipe that `check` accepts goes through `train` (3 steps), an interrupted training and its `--resume`, which must
-end with the same weights, `translate`, `evaluate`, `report`, `pack` and `export`, all in a folder of its own; those
-are counted, and refused ones besides. A run fails at the first command that refuses, ends with a traceback, or prints
-NaN; a training that says why a number is not finite has diverged. The folder of a failure stays, and `--only` runs it
-again; the journal makes the benchmark resumable. Exit status 1 if a run has failed.
+A recipe that `check` refuses is repaired as its faults say, as far as a program can. One that it accepts goes through
+`train` (3 steps), an interrupted training and its `--resume`, which must end with the same weights, `translate`,
+`generate`, `score`, `evaluate`, `report`, `pack` and `export`, all in a folder of its own; those are counted, and
+refused ones besides. A run fails where a fix does not help, and at the first command that refuses, ends with a
+traceback, or prints NaN; a training that says why a number is not finite has diverged. The folder of a failure stays,
+and `--only` runs it again; the journal makes the benchmark resumable. Exit status 1 if a run has failed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import json
+import math
 import os
 import re
 import signal
@@ -22,9 +25,12 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from benchmarks.random_cases import FAILED, Outcome, options, run_cases
-from benchmarks.random_recipes import Case, draw_case, whole_recipes
+from benchmarks.random_recipes import Case, whole_recipes
+from benchmarks.random_settings import draw_case
+from benchmarks.repairs import FixFailed, repair
 
 NAME = "random.yaml"
 LINES = 3
@@ -50,7 +56,8 @@ def write_recipe(number: str, folder: Path) -> Path:
     case: Case = draw_case(whole_recipes(), number)
     for name, text in case.files.items():
         (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
+        raw = text.encode()
+        (folder / name).write_bytes(gzip.compress(raw, mtime=0) if name.endswith(".gz") else raw)
     (folder / NAME).write_text(json.dumps(case.recipe, indent=1, ensure_ascii=False), encoding="utf-8")
     return folder / NAME
 
@@ -83,18 +90,22 @@ def run_step(step: Callable[[Path], None], file: Path) -> tuple[str, str, str]:
 
 def traits(file: Path) -> tuple[str, ...]:
     """Return what a recipe is made of."""
+    from composer.data.pairs import source_names
     from composer.recipe.recipe import load
+    from composer.recipe.schema_reader import DATA_SOURCES
 
     recipe = load(file)
     data = recipe.dataset
     task = next(iter(data["generate"])) if data.get("generate") else ""
-    source = next(key for key in ("parallel", "hub", "generate", "babi") if data.get(key))
+    output, embedding = recipe.model["output"]["kind"], recipe.model["embedding"]
     words = {
-        "data": source,
+        "model": "with encoders" if source_names(recipe) else "without",
+        "data": next(key for key in DATA_SOURCES if data.get(key)),
+        "windows": "" if not recipe.window else "carried" if recipe.carries_state else "alone",
         "task": task,
         "tokenizer": next(iter(data["tokenizer"])),
-        "output": recipe.model["output"]["kind"],
-        "embedding": recipe.model["embedding"],
+        "output": output if isinstance(output, str) else next(iter(output)),
+        "embedding": embedding if isinstance(embedding, str) else next(iter(embedding)),
         "optimizer": next(iter(recipe.training["optimizer"])),
         "schedule": next(iter(recipe.training["schedule"])),
         "precision": str(recipe.training["precision"]),
@@ -149,10 +160,14 @@ def first_fault(text: str) -> str:
 
 
 def check(file: Path) -> None:
-    status, text = command("check", file)
-    if status == 2:
-        raise Refused(", ".join(sorted(set(re.findall(r"error\[(\w+)\]", text)))))
-    expect_done("check", status, text)
+    """Check, repair what is refused as its faults say, and check again."""
+    try:
+        faults = repair(file)
+    except FixFailed as failure:
+        raise StepFailed(str(failure)) from failure
+    if faults:
+        raise Refused(", ".join(sorted({fault.code for fault in faults})))
+    done("check", file)
 
 
 def train(file: Path) -> None:
@@ -198,7 +213,7 @@ def resume(file: Path) -> None:
 
 def translate(file: Path) -> None:
     """Translate lines of the data and a blank one: as many lines come out, the blank one blank."""
-    lines = [*source_lines(file), ""]
+    lines = [*(line[:60] for line in source_lines(file)), ""]
     (file.parent / "lines").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     for arguments, count in (((), 1), (("--beam", "2", "--n-best", "2", "--scores"), 2)):
         output = file.parent / f"translated{count}"
@@ -210,29 +225,91 @@ def translate(file: Path) -> None:
             raise StepFailed(f"a score is NaN: {answers}")
 
 
-def source_lines(file: Path) -> list[str]:
-    """Return the first lines of the data as `translate` reads them."""
-    from composer.data.pairs import TARGET, source_names
+def first_rows(file: Path) -> list[dict[str, str]]:
+    """Return the first lines of the training data, by side."""
     from composer.data.sources import DataSource
     from composer.recipe.recipe import load
 
     recipe = load(file)
     pairs = DataSource(recipe, recipe.folders()).pairs("train")
-    names = source_names(recipe) or [TARGET]
-    rows = [pairs[at] for at in range(min(LINES, len(pairs)))]
-    return ["\t".join(row[name] for name in names) for row in rows]
+    return [pairs[at] for at in range(min(LINES, len(pairs)))]
+
+
+def has_encoder(file: Path) -> bool:
+    from composer.data.pairs import source_names
+    from composer.recipe.recipe import load
+
+    return bool(source_names(load(file)))
+
+
+def json_lines(text: str) -> list[str]:
+    """Return the lines of a text that are JSON objects; others are notes."""
+    return [line for line in text.splitlines() if line.startswith("{")]
+
+
+def source_lines(file: Path) -> list[str]:
+    """Return the first lines of the data as `translate` reads them."""
+    from composer.data.pairs import TARGET, source_names
+    from composer.recipe.recipe import load
+
+    names, rows = source_names(load(file)) or [TARGET], first_rows(file)
+    return ["\t".join(" ".join(row[name].splitlines()) for name in names) for row in rows]
+
+
+def generate(file: Path) -> None:
+    """Let a language model write: drawn texts of a prompt, alike twice; and the most probable one, which others end."""
+    if has_encoder(file):
+        return
+    begun = next(filter(str.strip, source_lines(file)), "")[:2].strip()
+    run, length, prompt = file.parent / "run", ["--max-length", "6", "--json"], ["--prompt", begun] if begun else []
+    sampling = ["--samples", "2", "--temperature", "0.8", "--top-k", "5", "--seed", "1"]
+    for arguments, count in (([*prompt, *sampling], 2), (["decoding=greedy"], 1), ([], 1)):
+        first, again = (done("generate", run, *arguments, *length) for _ in range(2))
+        rows = [json.loads(row, parse_constant=refuse_constant) for row in json_lines(first)]
+        if len(rows) != count or first != again:
+            raise StepFailed(f"`generate {arguments}` has written\n{first}\nand then\n{again}")
+
+
+def score(file: Path) -> None:
+    """Score lines of the data and a blank one: a row for each, and their sum."""
+    from composer.data.pairs import TARGET, side_names
+    from composer.recipe.recipe import load
+
+    if "story" in side_names(recipe := load(file)):
+        return
+    rows = first_rows(file)
+    columns = {side: [" ".join(row[side].split("\n")) for row in rows] for side in side_names(recipe)}
+    for side, lines in columns.items():
+        (file.parent / f"scored.{side}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    names = {side: file.parent / f"scored.{side}" for side in columns}
+    sources = [word for side in columns if side != TARGET for word in ("--source", names[side])]
+    text = done("score", file.parent / "run", *sources, "--target", names[TARGET], "--json")
+    *scores, total = (json.loads(row, parse_constant=refuse_constant) for row in json_lines(text))
+    log_probability = sum(row["log_probability"] for row in scores)
+    if len(scores) != len(rows) or not math.isclose(log_probability, total["log_probability"]):
+        raise StepFailed(f"{len(rows)} lines have the scores\n{text}")
 
 
 def evaluate(file: Path) -> None:
-    """Evaluate every split; the scores are JSON, and numbers."""
+    """Evaluate every split; the scores are JSON, and numbers, and the loss is that of batches of another size."""
+    from composer.data import windows
+    from composer.data.encoding import load_data
     from composer.data.pairs import available_splits
-    from composer.recipe.recipe import load
+    from composer.inference import perplexity
+    from composer.inference.run import open_run
 
-    for split in available_splits(load(file)):
+    run = open_run(file.parent / "run")
+    tolerance = 0.05 if "bf16" in str(run.recipe.training["precision"]) else 1e-3
+    for split in available_splits(run.recipe):
         text = done("evaluate", file.parent / "run", "--split", split, "--json")
         scores = json.loads(text[text.index("{") :], parse_constant=refuse_constant)
         if f"{split}/loss" not in scores:
             raise StepFailed(f"no loss of {split}:\n{text}")
+        encoded = load_data(run.recipe, run.folders(), run.tokenizers, [split]).splits[split]
+        with mock.patch.object(perplexity, "POSITIONS", 16), mock.patch.object(windows, "READ_TOKENS", 7):
+            others, _ = perplexity.teacher_forced(run.recipe, run.model, encoded)
+        if not math.isclose(others["loss"], scores[f"{split}/loss"], rel_tol=tolerance, abs_tol=tolerance):
+            raise StepFailed(f"in other batches the loss of {split} is {others['loss']}:\n{text}")
 
 
 def refuse_constant(name: str) -> None:
@@ -252,7 +329,8 @@ def export(file: Path) -> None:
 
 
 STEPS: dict[str, Callable[[Path], None]] = {
-    function.__name__: function for function in (check, train, resume, translate, evaluate, report, pack, export)
+    function.__name__: function
+    for function in (check, train, resume, translate, generate, score, evaluate, report, pack, export)
 }
 
 

@@ -70,7 +70,7 @@ def generate(
     overrides: options.Overrides = None,
     prompts: Annotated[list[str] | None, option("--prompt TEXT", "How a text begins; repeatable.")] = None,
     samples: Annotated[int, option("--samples N", "Texts of each prompt.", min=1)] = 1,
-    temperature: Annotated[float | None, option("--temperature T", "Divide the logits by T.", min=0.01)] = None,
+    temperature: Annotated[float | None, option("--temperature T", "Divide the logits by T.")] = None,
     top_k: Annotated[int | None, option("--top-k K", "Draw among the K most probable tokens.", min=1)] = None,
     top_p: Annotated[
         float | None, option("--top-p P", "Draw among the fewest tokens with probability P.", min=0.0, max=1.0)

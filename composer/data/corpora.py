@@ -187,7 +187,8 @@ def find_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> tuple[lis
     for place, name, weight in _named_files(recipe.dataset["text"][split], key):
         if weight != 1 and (split != "train" or recipe.carries_state):
             reason = "a text that is measured is read once" if split != "train" else "a text in streams is read once"
-            faults.append(recipe.fault("unused", place, f"{reason}, whatever it weighs", "remove `weight`"))
+            message, own = f"{reason}, whatever it weighs", (*place[:-1], "weight")
+            faults.append(recipe.fault("unused", own, message, "remove `weight`"))
         paths = _matches(name, folders)
         problem = None if paths else text_files.missing_file("", name, folders)
         problem = problem or next(filter(None, map(_kind_problem, paths)), None)

@@ -330,8 +330,8 @@ def length_faults(recipe: Recipe, split: str, encoded: Encoded) -> Iterator[Faul
     if length is not None and (lengths != length).any():
         row = int(np.flatnonzero(lengths != length)[0])
         line = int(encoded.originals[row])
-        message = f"answers have {length} tokens here, and that of {place_of(encoded.lines, line, split)} has "
-        message += f"{lengths[row]}: `{encoded.lines[line]}`"
+        message = f"answers have {length} token{'s' if length > 1 else ''} here, and that of "
+        message += f"{place_of(encoded.lines, line, split)} has {lengths[row]}: `{encoded.lines[line]}`"
         alike = (lengths == lengths[row]).all()
         hint = f"write `length: {lengths[row]}`" if alike else "remove it: the answers have several lengths"
         yield recipe.fault("length", ("model", "output", "length"), message, hint)

@@ -86,6 +86,9 @@ def generation_settings(
         name = next(iter(sampling), "samples").replace("_", "-")
         message = f"`--{name}` is a setting of sampling, and a beam search draws nothing"
         raise RunError.of(message, f"remove `--beam`, or `--{name}`")
+    if sampling.get("temperature", 1) <= 0:
+        fix = "for the most probable tokens write `decoding=greedy` in its place, and in that of all that draws"
+        raise RunError.of("the logits are divided by the temperature, which is above 0", fix)
     ((name, settings),) = decoding_settings(recipe, beam).items()
     if sampling or samples > 1:
         settings = {key: value for key, value in settings.items() if key in sample.defaults} | sampling

@@ -25,8 +25,8 @@ def teacher_forced(recipe: Recipe, model: EncoderDecoder, encoded: Encoded) -> t
     """
     sums = {"loss": 0.0, "right": 0.0, "tokens": 0.0}
     has_bits = isinstance(model.output, SigmoidOutput)
-    row_bits = [0.0] * len(encoded) if has_bits else []
     rows, order = evaluation_order(recipe, encoded, POSITIONS)
+    row_bits = [0.0] * len(rows) if has_bits else []
     documents = DocumentSums(encoded, rows) if encoded.counts else None
     with evaluation_mode([model]):
         for batch, all_logits in teacher_forced_logits(model, rows, order):

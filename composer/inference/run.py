@@ -21,18 +21,20 @@ from composer.data.encoding import MAX_TOKENS
 from composer.data.pairs import TARGET, source_names
 from composer.data.sampler import BatchSlice
 from composer.data.tokenizer import Tokenizers
-from composer.errors import RunError, RunFailed
+from composer.errors import RecipeError, RunError, RunFailed
 from composer.fingerprint import check_checkpoint, read_verified
 from composer.formatting import strip_control_characters
 from composer.inference.decode import Decoding, SourceIds, decode_all, evaluation_mode
 from composer.inference.decoders.beam_search import MAX_BEAM
 from composer.inference.decoders.beam_search import beam as beam_search
 from composer.inference.lines import Score, check_aligned, encode_lines, encode_targets, score_targets, to_device
-from composer.model.builder import build
+from composer.model.builder import RecordingBuilder, build
 from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.no_effect import rule_faults
 from composer.model.weights import load_weights, set_weights
 from composer.recipe.metrics import best_validation, selection_metric
 from composer.recipe.recipe import Recipe, load
+from composer.recipe.yaml_reader import COMMAND_LINE
 from composer.run_dir import (
     RunDir,
     checkpoint_history,
@@ -264,6 +266,10 @@ def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
         message = f"the tokenizer knows no {', '.join(sorted(missing))}, which the recipe reads or writes"
         raise RunError.of(message, "take recipe.yaml and tokenizer.json from the same run", str(run_dir.path))
     model = build(recipe, tokenizers.sizes)
+    if overrides:
+        dead = [fault for fault in rule_faults(RecordingBuilder(recipe), model) if fault.file == COMMAND_LINE]
+        if dead:
+            raise RecipeError(replace(fault, severity="error") for fault in dead)
     return Run(run_dir, recipe, tokenizers, model.eval().to(device_for(recipe)))
 
 

@@ -53,7 +53,8 @@ def check_text(root: Node) -> Iterator[Fault]:
     if window is not None and stride is not None and stride.value > window.value:
         message = f"of a window of {window.value:,} tokens no more than those are measured"
         yield fault_at(stride.mark, "value", "evaluation.stride", message, f"write `stride: {window.value}` or less")
-    if carry is None or not carry.value:
+    is_text = text is not None or (get(root, "data", "hub") is not None and encoder is None)
+    if carry is None or not carry.value or not is_text:
         return
     if window is None or not window.value:
         hint = "add `window:`, the tokens of a window, 35 or so"

@@ -253,6 +253,8 @@ def _unknown_name(error: SchemaError, name: str) -> Fault:
         return joined
     if close := closest_match(name.removeprefix("-"), names):
         hint = f"write `{entry_with_word(error.root['$defs'], error.schema['x-choice'], close, name)}`"
+    elif "file" in names and "." in name:
+        hint = f"write `{error.path[-1]}: {{file: {name}}}`"
     else:
         hint = _choice_hint(error, name) or f"the names are {quote_all(names)}"
     message = f"there is no {error.schema['x-noun']} called `{name}`{did_you_mean(name, names)}"
@@ -348,7 +350,9 @@ def _problem(error: SchemaError, value: Any) -> str:
 
 def _value_hint(error: SchemaError) -> str:
     """Return how to correct a value: what was surely meant, else what is accepted."""
-    branches = alternatives(error.schema)
+    branches, settings = alternatives(error.schema), list(error.schema.get("properties", ()))
+    if error.path[-1] in settings:  # those of one, where several have names
+        return f"write `{error.path[-2]}: [{{{', '.join(f'{key}: ...' for key in settings)}}}]`"
     if meant := _corrected(error, branches):
         return f"write `{meant}`{' without quotes' if error.node.quoted and meant == error.node.text else ''}"
     if any(map(is_stack, branches)) and isinstance(error.value, dict):

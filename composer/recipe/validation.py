@@ -54,8 +54,13 @@ def validate(root: Node, schema: Schema) -> None:
     of_training = (data_keys, _early_stopping, _curriculum, _averages, _machine)
     if not (faults := schema_faults(root, schema)):
         faults = [fault for check in (*of_model, *of_training) for fault in check(root)]
-    elif _sources(root) and not any(fault.path.startswith(("data.parallel", "data.hub")) for fault in faults):
-        faults += data_keys(root)  # which depend on the names of the encoders alone
+    elif _sources(root):
+        of_keys = [*data_keys(root)]  # which depend on the names of the encoders alone
+        unknown = {fault.path for fault in of_keys if fault.code == "unknown"}
+        misspelt = {fault.path.rpartition(".")[0] for fault in of_keys if "did you mean `target`" in fault.message}
+        wrong = tuple({fault.path for fault in faults if fault.code == "type"} - unknown)
+        faults = [it for it in faults if it.path not in unknown and (it.code != "missing" or it.path not in misspelt)]
+        faults += [fault for fault in of_keys if not fault.path.startswith(wrong)]
     if faults:
         raise RecipeError(faults)
 

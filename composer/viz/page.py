@@ -77,7 +77,7 @@ def png_uri(pixels: np.ndarray) -> str:
     """Return grey levels (H, W) or colours (H, W, 3) as a data URI of a PNG file."""
     from plotly.utils import image_array_to_data_uri  # imported late: most pages have no picture
 
-    return str(image_array_to_data_uri(pixels, backend="pypng", compression=9))
+    return str(image_array_to_data_uri(np.ascontiguousarray(pixels), backend="pypng", compression=9))
 
 
 @cache

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.random_cases import FAILED, Outcome, options, run_cases
-from benchmarks.random_recipes import SECTIONS, definitions, draw_case, values_of, whole_recipes
+from benchmarks.random_recipes import SECTIONS, whole_recipes
+from benchmarks.random_settings import definitions, draw_case, values_of
+from benchmarks.repairs import FixFailed, repair
 from benchmarks.whole_runs import run_commands, write_recipe
+from composer.errors import Fault
 from composer.recipe.recipe import load
 
-CHOICES = ("tasks", "tokenizers", "optimizers", "schedules", "initializations", "decoders")
+CHOICES = ("tasks", "tokenizers", "optimizers", "schedules", "initializations", "decoders", "embeddings", "outputs")
 ACCEPTED_CASE = "1, 13"
 """A number whose recipe `check` accepts."""
 
@@ -37,6 +41,27 @@ def test_a_recipe_goes_through_every_command(tmp_path: Path) -> None:
     outcome = run_commands(write_recipe(ACCEPTED_CASE, tmp_path))
     assert outcome.word == "whole", outcome
     assert f"tokenizer {next(iter(load(tmp_path / 'random.yaml').dataset['tokenizer']))}" in outcome.traits
+
+
+def test_a_recipe_is_repaired_as_its_faults_say(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one two\n" * 9)
+    recipe: dict[str, Any] = {"recipe": 1, "data": {"text": {"train": "a.txt"}, "tokenizer": {"word": {"joint": True}}}}
+    recipe["model"] = {"width": 4, "decoder": ["norm", "linear"]}
+    recipe["training"] = {"carry": True, "window": 3, "schedule": {"plateau": {}}, "tokens_per_batch": 2}
+    (tmp_path / "random.yaml").write_text(json.dumps(recipe))
+    assert repair(tmp_path / "random.yaml") == []
+    left = json.loads((tmp_path / "random.yaml").read_text())
+    assert left["data"]["tokenizer"] == {"word": {}}
+    assert left["training"] == {"carry": True, "window": 3, "tokens_per_batch": 60}
+
+
+def test_a_fix_that_does_not_help_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = Fault("random.yaml", 1, 1, "unused", "model.width", "too wide", "remove `depth`, or write `width: 3`")
+    monkeypatch.setattr("benchmarks.repairs.composer.check", lambda _: [fault])
+    (tmp_path / "random.yaml").write_text('{"model": {"width": 4}}')
+    with pytest.raises(FixFailed, match="too wide"):
+        repair(tmp_path / "random.yaml")
+    assert json.loads((tmp_path / "random.yaml").read_text()) == {"model": {"width": 3}}
 
 
 def test_a_refusal_after_check_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

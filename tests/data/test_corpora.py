@@ -148,6 +148,6 @@ def test_files_that_are_not_there_and_weights_without_effect_are_errors(make: Ma
     (tmp_path / "news.txt").write_text("some text\n")
     text = {"train": "nws.txt", "val": {"a": {"file": "news.txt", "weight": 2}}, "test": []}
     faults = check_corpora(make({"text": text}, LM), [tmp_path])
-    assert [fault.path for fault in faults] == ["data.text.train", "data.text.val.a.file", "data.text.test"]
+    assert [fault.path for fault in faults] == ["data.text.train", "data.text.val.a.weight", "data.text.test"]
     assert "did you mean `news.txt`" in faults[0].message
     assert "read once" in faults[1].message

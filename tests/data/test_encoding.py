@@ -72,7 +72,7 @@ def test_max_length_counts_eos(make, texts):
 def test_a_target_of_another_length_than_the_output_is_refused(make, texts):
     train = texts(source=["a", "b"], target=["x", "x y"])
     recipe = make({"parallel": {"train": train}}, {"encoder": ["rnn"], "decoder": ["rnn"], "output": {"length": 1}})
-    with pytest.raises(DataError, match=r"answers have 1 tokens here, and that of line 2 of .* has 2: `x y`"):
+    with pytest.raises(DataError, match=r"answers have 1 token here, and that of line 2 of .* has 2: `x y`"):
         load_data(recipe, recipe.folders())
 
 

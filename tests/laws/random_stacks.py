@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,21 +12,23 @@ from composer.recipe import schema_generator
 from tests.laws.law_cases import ACTIVATIONS, WIDTH, Draw, Scene, drop_keys, drop_none, inside, new_name, readable_name
 from tests.laws.random_memories import CONTINUABLE, MEMORIES, memory
 
+ENCODERS: Sequence[tuple[str, ...]] = [("encoder",)] * 6 + [("image", "text")] * 3 + [()]
+
 
 @st.composite
-def recipes(draw: Draw) -> dict[str, Any]:
-    """A recipe as data; every other one may have mistakes."""
+def recipes(draw: Draw, encoders: Sequence[tuple[str, ...]] = ENCODERS) -> dict[str, Any]:
+    """A recipe as data, with encoders of one of these groups of names; every other one may have mistakes."""
     base = Scene(draw, causal=True, careless=draw(st.booleans()))
     stacks = {"shelf": stack(replace(base, depth=1, keeps=True, on_shelf=True))} if draw(st.booleans()) else {}
     base = replace(base, stacks=tuple(stacks), keeps=draw(st.booleans()))
-    names = draw(st.sampled_from([("encoder",)] * 6 + [("image", "text")] * 3 + [()]))
-    encoders: dict[str, Any] = {}
+    names = draw(st.sampled_from(encoders))
+    read: dict[str, Any] = {}
     for name in names:
         scene = replace(base, causal=False, names=["input"], grids=[], named_memories={})
-        encoders[name] = stack(scene)
+        read[name] = stack(scene)
         base = with_memory(base, name, scene)
     decoder = target_stack(replace(base, names=["input"]))
-    uses = list(settings_of("use", [encoders, decoder]))
+    uses = list(settings_of("use", [read, decoder]))
     if stacks and not uses and not base.mistake():
         decoder.append({"use": {"stack": "shelf"}})
     elif len(uses) == 1 and not base.mistake():
@@ -42,7 +44,7 @@ def recipes(draw: Draw) -> dict[str, Any]:
         with_source = (joint and names == ("encoder",)) or base.mistake()
         model["output"] = {"tie": ["source", "target"] if with_source else ["target"]}
     if names:
-        model |= {"encoder": encoders["encoder"]} if names == ("encoder",) else {"encoders": encoders}
+        model |= {"encoder": read["encoder"]} if names == ("encoder",) else {"encoders": read}
     return {
         "recipe": 1,
         "data": data(names, joint) if names or base.mistake() else LANGUAGE_MODEL_DATA,
@@ -199,10 +201,13 @@ def rnn(scene: Scene) -> dict[str, Any]:
     if alike and scene.draw(st.booleans()):
         name = scene.one_of(*alike)
         return {**drop_keys(alike[name], "as"), "initial_state": {"copy": name}}
-    cell = scene.one_of("lstm", "gru", "tanh")
+    cell, layers = scene.one_of("lstm", "gru", "tanh"), scene.one_of(None, 1, 2)
+    dropout = scene.one_of(None, 0.2) if layers == 2 or scene.mistake() else None
     return {
         "cell": cell,
-        "layers": scene.one_of(None, 1, 2),
+        "layers": layers,
+        "dropout": dropout,
+        "locked": scene.one_of(None, True) if dropout or scene.mistake() else None,
         "reset": scene.one_of("before", "after") if cell == "gru" else None,
         "weight_dropout": scene.one_of(None, None, 0.5),
         "bidirectional": True if (scene.sometimes() if not scene.causal else scene.mistake()) else None,
@@ -293,6 +298,12 @@ def two_memories(scene: Scene, memory: str | None) -> dict[str, Any]:
 def window(scene: Scene) -> dict[str, Any]:
     local = scene.one_of(None, None, "monotonic", "predicted")
     return {"local": local, "window": scene.one_of(None, 1, 2) if local else None}
+
+
+def window_memory(scene: Scene) -> dict[str, Any]:
+    width = None if scene.keeps else scene.one_of(None, 4)
+    window = 1 if scene.mistake() else scene.one_of(2, 3, None)
+    return {"hops": scene.one_of(1, 2), "window": window, "width": width, "relu": scene.one_of(None, 0, 1)}
 
 
 def use(scene: Scene) -> dict[str, Any]:
@@ -473,6 +484,7 @@ LEAVES: dict[str, Callable[[Scene], dict[str, Any]]] = {
     "source_state": source_state,
     "self_attention": self_attention,
     "cross_attention": cross_attention,
+    "window_memory": window_memory,
     "use": use,
     "grid": grid,
     "select_column": select_column,

@@ -308,6 +308,33 @@ def test_a_file_of_a_newer_version_is_not_laid_under_another(tmp_path: Path) -> 
     assert (Path(fault.file).name, fault.line, fault.code) == ("base.yaml", 2, "version")
 
 
+@pytest.mark.parametrize(
+    ("data", "place", "message", "fix"),
+    [
+        (
+            "text: {train: {file: a.txt, weight: 2}}",
+            "2:44:type",
+            "`weight` takes text or `{file: ...}`; `2` is a number",
+            "write `train: [{file: ..., weight: ...}]`",
+        ),
+        (
+            "text: {train: a.txt}, tokenizer: their/tokenizer.json",
+            "2:41:unknown",
+            "no tokenizer called `their/tokenizer.json`",
+            "write `tokenizer: {file: their/tokenizer.json}`",
+        ),
+    ],
+)
+def test_files_in_the_wrong_form_are_refused(tmp_path: Path, data: str, place: str, message: str, fix: str) -> None:
+    (fault,) = refused(tmp_path, SMALL.replace("generate: copy", data))
+    assert_fault(fault, place, message, fix)
+
+
+def test_pairs_have_no_state_to_carry(tmp_path: Path) -> None:
+    """What says that there are no windows is `plan`, and its fix is no window."""
+    assert loaded(tmp_path, SMALL + "training: {carry: true}\n").training["carry"]
+
+
 FILES = "recipe: 1\ndata: {parallel: {train: @}}\nmodel: {width: 8, %, decoder: [norm]}\n"
 AGREEMENT = [
     ("{source: a, target: b}", "encoder: [norm]", []),
@@ -315,6 +342,10 @@ AGREEMENT = [
     ("{source: a, target: b}", "dropout: 0.1", []),
     ("{target: b}", "encoder: [norm]", ["2:19:missing"]),
     ("{sorce: a, target: b}", "encoder: [norm]", ["2:27:unknown"]),
+    ("{sorce: a, taget: b}", "encoder: [norm]", ["2:27:unknown", "2:37:unknown"]),
+    ("{source: a, target: b, wieght: 2}", "encoder: [norm]", ["2:49:unknown"]),
+    ("[{source: a, target: 3}, {source: a, target: b, x: 2}]", "encoder: [norm]", ["2:47:type", "2:74:unknown"]),
+    ("{source: a, target: b}, val: [{sorce: a}]", "encoder: [norm]", ["2:55:type"]),
     ("{text: a, image: b, target: c}", "encoders: {text: [norm], image: [norm]}", []),
     ("{file: f.tsv, text: a, image: b, target: c}", "encoders: {text: [norm], image: [norm]}", []),
     ("{source: a, target: c}", "encoders: {text: [norm]}", ["2:19:missing", "2:27:unknown"]),

@@ -162,6 +162,24 @@ def test_windows_with_a_stride_read_what_is_before(text: Any, tmp_path: Path) ->
     assert scores[1] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
 
 
+@pytest.mark.parametrize("overrides", [(), ("training.carry=false",), ("training.carry=false", "training.window=null")])
+def test_a_text_of_bits_is_measured_in_windows_too(text: Any, tmp_path: Path, overrides: tuple[str, ...]) -> None:
+    for name in ("train", "val"):
+        (tmp_path / f"{name}.txt").write_text("01 10 11 00 01 10\n11 10\n" * 10)
+    bits = ("data.tokenizer={bits: {size: 2}}", "model.output={kind: sigmoid}", "training.max_steps=2")
+    train(text(*bits, *overrides), tmp_path / "run")
+    validated = [row["val/loss"] for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row]
+    assert evaluate(tmp_path / "run", "val")["val/loss"] == pytest.approx(validated[-1], rel=1e-5)
+
+
+def test_an_override_that_changes_nothing_of_a_run_is_refused(text: Any, tmp_path: Path) -> None:
+    train(text("training.max_steps=1"), tmp_path / "run")
+    with pytest.raises(ComposerError, match="the state is carried, so all of the text is read before") as raised:
+        evaluate(tmp_path / "run", "val", overrides=["evaluation.stride=2"])
+    (fault,) = raised.value.faults
+    assert (fault.line, fault.column, fault.severity, fault.hint) == (1, 19, "error", "remove `stride`")
+
+
 def test_files_of_a_text_are_there_as_often_as_they_weigh(text: Any, tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text("c c c\n" * 30)
     train_files = "{a: train.txt, b: {file: other.txt, weight: 3}}"
@@ -193,7 +211,7 @@ FAULTS = [
     ({"data.max_length": 9}, "unused", "data.max_length", "their own length"),
     ({"training.curriculum": {}}, "unused", "training.curriculum", "equally long"),
     ({"data.text.train": {"source": "train.txt", "target": "train.txt"}}, "pairs", "data.text.train", "one text"),
-    ({"data.text.train": {"a": {"file": "train.txt", "weight": 2}}}, "unused", "data.text.train.a.file", "read once"),
+    ({"data.text.train": {"a": {"file": "train.txt", "weight": 2}}}, "unused", "data.text.train.a.weight", "read once"),
 ]
 
 

@@ -7,6 +7,7 @@ import hashlib
 import re
 from importlib.resources import files
 
+import numpy as np
 import plotly.graph_objects as go
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from composer.viz.page import figure_html, load_templates, plotly_script, render
+from composer.viz.page import figure_html, load_templates, plotly_script, png_uri, render
 from tests.viz.pages import check_self_contained, figures, read
 
 
@@ -71,3 +72,8 @@ def test_only_the_scripts_of_a_page_may_run() -> None:
 def test_lengths_in_pictures_are_short() -> None:
     coordinate = load_templates().filters["coordinate"]
     assert [coordinate(value) for value in (10.0, 1.0, 0.126, -0.5)] == ["10", "1", "0.13", "-0.5"]
+
+
+def test_a_picture_is_the_same_however_its_numbers_lie_in_memory() -> None:
+    pixels = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    assert png_uri(np.asfortranarray(pixels)) == png_uri(pixels)
