@@ -216,7 +216,9 @@ def dynamic_shapes(sizes: Sequence[Sequence[tuple[int, ...]]], smallest: int) ->
 def example_step(model: EncoderDecoder, rows: int, tokens: int, positions: int) -> tuple[Tensor, State, Memories]:
     """Return inputs of a step: ids (R, 1), the state after so many positions, and what the encoders left."""
     with torch.no_grad():
-        sources = {key: ids.expand(rows, *ids.shape[1:]) for key, ids in example_sources(model, tokens).items()}
+        lengths = {key: tokens + number * rows for number, key in enumerate(model.readers())}  # none hangs on another
+        sources = {key: example_sources(model, length)[key] for key, length in lengths.items()}
+        sources = {key: ids.expand(rows, *ids.shape[1:]) for key, ids in sources.items()}
         answer = example_ids(model, positions).expand(rows, -1)  # (R, t)
         memories = model.encode(sources, target_mask=example_ids(model, tokens).expand(rows, -1).bool())
         state = model.step(answer, model.start(memories, rows), memories)[1]

@@ -31,6 +31,7 @@ from composer.recipe.schema_reader import (
     mapping_branch,
     parse_number,
     quote_all,
+    section_of,
     setting_of_choice,
     unsupported_version,
     usage_example,
@@ -109,7 +110,7 @@ def _unknown_key(error: SchemaError) -> Fault:
     elif stack := intended_key(error.schema, error.root["$defs"], name):
         message = f"`{name}` is a block, and no setting of {error.owner}"
         hint = f"write it into the stack: `{stack}: [{name}{inline_settings(error.value[name])}]`"
-    elif is_section and len(error.path) <= 1 and (home := _section_of(error, name)):
+    elif is_section and len(error.path) <= 1 and (home := section_of(error.root, error.path, name)):
         hint = f"`{name}` belongs {home}"
     else:
         rest = f"allowed here: {quote_all(keys)}" if keys else "there are no settings here"
@@ -144,15 +145,6 @@ def _joined_key(error: SchemaError, word: str, names: Iterable[str]) -> Fault | 
 def _renamed_word(error: SchemaError, old: str) -> Fault:
     new: str = error.schema["x-renamed"][old]
     return error.fault_at_name(old, "renamed", f"`{old}` is called `{new.partition(':')[0]}` now", f"write `{new}`")
-
-
-def _section_of(error: SchemaError, name: str) -> str:
-    """Return the section that has a key which was written at the top or in another section, or ""."""
-    keys, defs = error.root["properties"], error.root["$defs"]
-    if name in keys:
-        return f"at the top level, not under `{error.path[0]}`"
-    sections = [key for key, schema in keys.items() if key in defs and "$ref" in schema]
-    return next((f"under `{key}`" for key in sections if name in defs[key].get("properties", {})), "")
 
 
 def _missing_key(error: SchemaError) -> Fault:

@@ -300,6 +300,15 @@ def chosen_entry(rules: Schema, path: KeyPath, value: Any, name: str) -> str:
     return word if name in defs.get(f"{table}.{word}", {}).get("properties", {}) else ""
 
 
+def section_of(root: Schema, path: KeyPath, name: str) -> str:
+    """Return where a key belongs that was written at the top or in another section, at `path`; or ""."""
+    keys, defs = root["properties"], root["$defs"]
+    if name in keys:
+        return f"at the top level, not under `{path[0]}`"
+    sections = [key for key, schema in keys.items() if key in defs and "$ref" in schema]
+    return next((f"under `{key}`" for key in sections if name in defs[key].get("properties", {})), "")
+
+
 def setting_of_choice(root: Schema, path: KeyPath, value: dict[str, Any], name: str) -> tuple[KeyPath, bool]:
     """Return the path of a setting of the optimizer in use, or of another choice at or below a mapping, or ().
 

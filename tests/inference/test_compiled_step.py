@@ -85,6 +85,23 @@ def test_a_step_is_exported_for_one_row_too() -> None:
     assert not any(program.above_one)
 
 
+def test_a_step_is_exported_for_sources_of_any_lengths() -> None:
+    text = RECIPE.replace(
+        "encoder: [positions, {residual: [{self_attention: {heads: 2}}]}]", "encoders: {a: [rnn], b: [rnn]}"
+    )
+    text = text.replace("initial_state: encoder", "").replace(
+        "cross_attention]", "{cross_attention: {from: a}}, {cross_attention: {from: b}}]"
+    )
+    torch.manual_seed(1)
+    model = build(load_text(text), {"a": 20, "b": 20, "target": 20}).eval()
+    module = module_of(model)
+    memories = model.encode({"a": torch.tensor([[5, 6, 7, 8]] * 2), "b": torch.tensor([[9, 9]] * 2)})
+    state = model.step(torch.ones(2, 3, dtype=torch.long), model.start(memories, 2), memories)[1]
+    inputs = module.interface.inputs(torch.full((2, 1), 5), state, memories)
+    with torch.no_grad():
+        assert torch.allclose(export_step(module).graph.module()(*inputs)[0], module(*inputs)[0], atol=1e-5)
+
+
 def test_code_that_is_not_for_one_row_does_not_get_one() -> None:
     code = Code(torch.add, [[0], [1]])
     sizes = {(2, 2): True, (1, 2): False, (2, 1): False}

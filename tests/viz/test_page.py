@@ -10,7 +10,7 @@ from importlib.resources import files
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 from markupsafe import Markup
@@ -25,6 +25,7 @@ def page(body: str, title: str = "a page") -> str:
     return template.render(title=title, body=body)
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(codec=None) | st.sampled_from("<>&\"'\0\x1b\ufffe\u202e\u200f")))
 def test_any_text_stays_text(text: str) -> None:
     root = read(page(f"[{text}]", title=text))
