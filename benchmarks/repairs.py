@@ -43,7 +43,8 @@ def repair(file: Path) -> list[Fault]:
         fixed = next((fault for fault in faults if follow(recipe, fault)), None)
         if fixed is None:
             return faults
-        if not ("[" in fixed.path and "remove it" in fixed.hint):  # else another item may now be at its place
+        if "[" not in fixed.path or not (fixed.code == "empty" or "remove it" in fixed.hint):
+            # else another item may now be at its place
             done[f"{fixed.path}: {fixed.message}"] = fixed.hint
         file.write_text(json.dumps(recipe, indent=1, ensure_ascii=False), encoding="utf-8")
     return faults

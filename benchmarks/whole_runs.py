@@ -264,8 +264,8 @@ def generate(file: Path) -> None:
     run, length, prompt = file.parent / "run", ["--max-length", "6", "--json"], ["--prompt", begun] if begun else []
     sampling = ["--samples", "2", "--temperature", "0.8", "--top-k", "5", "--seed", "1"]
     for arguments, count in (([*prompt, *sampling], 2), (["decoding=greedy"], 1), ([], 1)):
-        first, again = (done("generate", run, *arguments, *length) for _ in range(2))
-        rows = [json.loads(row, parse_constant=refuse_constant) for row in json_lines(first)]
+        first, again = (json_lines(done("generate", run, *arguments, *length)) for _ in range(2))
+        rows = [json.loads(row, parse_constant=refuse_constant) for row in first]
         if len(rows) != count or first != again:
             raise StepFailed(f"`generate {arguments}` has written\n{first}\nand then\n{again}")
 

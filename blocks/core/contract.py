@@ -250,10 +250,9 @@ class Site:
     def grid(self, block: str) -> Stream:
         """Return the stream that arrives. Raises BlockError where that is a sequence, which `block` cannot take."""
         if not self.stream.grid:
-            makes = "`active_memory`" if self.causal else "`- grid: 4`"
-            raise BlockError(
-                "", f"`{block}` works on a grid, and a sequence arrives", code="kind", fix=f"put {makes} before it"
-            )
+            fix = "put `active_memory` before it" if self.encoders else "remove it: nothing here leaves a grid"
+            fix = fix if self.causal else "put `- grid: 4` before it"
+            raise BlockError("", f"`{block}` works on a grid, and a sequence arrives", code="kind", fix=fix)
         return self.stream
 
     def require_full_context(self, setting: str, what: str, fix: str) -> None:

@@ -168,8 +168,8 @@ def _invalid_name(error: SchemaError) -> Fault:
 
 def _data_source(error: SchemaError) -> Fault:
     if not error.detail:
-        hint = "write `parallel:` for files, `hub:` for a data set of the hub, `generate:` for a generated task, or "
-        hint += "`babi:` for stories with questions"
+        hint = "write `parallel:` for files of pairs, `text:` for a text, `hub:` for a data set of the hub, "
+        hint += "`generate:` for a generated task, or `babi:` for stories with questions"
         return error.fault(error.node.place, "missing", f"`data` needs one of {quote_all(DATA_SOURCES)}", hint)
     first, second = error.detail[:2]
     message = f"`data` has `{first}` already, and only one of {quote_all(DATA_SOURCES)} can be"
@@ -345,6 +345,8 @@ def _value_hint(error: SchemaError) -> str:
     branches, settings = alternatives(error.schema), list(error.schema.get("properties", ()))
     if error.path[-1] in settings:  # those of one, where several have names
         return f"write `{error.path[-2]}: [{{{', '.join(f'{key}: ...' for key in settings)}}}]`"
+    if error.path[:2] == ("data", "text") and isinstance(error.value, int):
+        return "name a file: nothing of a text is held out"
     if meant := _corrected(error, branches):
         return f"write `{meant}`{' without quotes' if error.node.quoted and meant == error.node.text else ''}"
     if any(map(is_stack, branches)) and isinstance(error.value, dict):

@@ -44,6 +44,11 @@ HEAD = "recipe: 1\ndata: {generate: copy}\n"
             "there is nothing to read here: no encoder comes before",
             "give the model an encoder, or use `self_attention`",
         ),
+        (
+            "decoder: [select_column, rnn]",
+            "`select_column` works on a grid, and a sequence arrives",
+            "remove it: nothing here leaves a grid",
+        ),
     ],
 )
 def test_a_name_that_cannot_be_read_gets_an_exact_fix(model: str, message: str, fix: str) -> None:

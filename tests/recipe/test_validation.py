@@ -318,6 +318,12 @@ def test_a_file_of_a_newer_version_is_not_laid_under_another(tmp_path: Path) -> 
             "write `train: [{file: ..., weight: ...}]`",
         ),
         (
+            "text: {train: a.txt, val: 1000}",
+            "2:34:type",
+            "`1000` is a number",
+            "name a file: nothing of a text is held",
+        ),
+        (
             "text: {train: a.txt}, tokenizer: their/tokenizer.json",
             "2:41:unknown",
             "no tokenizer called `their/tokenizer.json`",
