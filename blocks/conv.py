@@ -69,7 +69,7 @@ class Conv(Block):
         self.stride, self.dilation, self.reach = stride, dilation, (kernel - 1) * dilation
         self.weight = nn.Parameter(torch.empty(inner, read, kernel))
         self.bias = nn.Parameter(torch.zeros(inner))
-        self.out = stream._replace(width=width, length_ratio=stream.length_ratio / stride)
+        self.out = stream.shortened(stride)._replace(width=width)
         gain = {"glu": 4.0, "swiglu": 4.0, "relu": 2.0}.get(activation, 1.0)
         nn.init.normal_(self.weight, std=init_scale * (gain / (kernel * read)) ** 0.5)
         self.gain = weight_norm_gain(self.weight) if weight_norm else None

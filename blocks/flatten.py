@@ -14,8 +14,8 @@ class Flatten(Block):
     Cells that are not real come last, so that padding is on the right; the others close up.
 
     Shapes: (B, T, W, D) -> (B, T W, D).
-    Raises BlockError where a sequence arrives, on a causal site, where every position is one token, and after a block
-    that shortens the stream.
+    Raises BlockError where a sequence arrives, on a causal site, where every position is one token, and where the
+    stream has one position for all.
     """
 
     family = "shape"
@@ -26,12 +26,9 @@ class Flatten(Block):
         if site.causal:
             message = f"{site.causal} has one position for each token, and `flatten` makes {stream.columns} of it"
             raise BlockError("", message, code="length", fix="write `- sum_columns` or `- select_column: 0`")
-        if (
-            stream.length_ratio.denominator > 1
-        ):  # rounded up, W times fewer positions are not as many as `length_ratio` says
-            message = f"a stream of {stream.length_ratio} positions per token cannot be flattened"
-            fix = "write `- sum_columns` or `- select_column: 0`, or shorten the stream after it"
-            raise BlockError("", message, code="length", fix=fix)
+        if stream.length_ratio == 0 and stream.columns > 1:
+            message = f"a stream with one position for all has one, and `flatten` makes {stream.columns} of it"
+            raise BlockError("", message, code="length", fix="write `- sum_columns` or `- select_column: 0`")
         self.out = stream._replace(grid=False, columns=0, length_ratio=stream.length_ratio * stream.columns)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:

@@ -33,7 +33,7 @@ class Pool(Block):
         site.require_full_context("", "`pool`", "remove it, or move it to the encoder")
         self.how = how
         self.score = nn.Linear(stream.width, 1, bias=False) if how == "attention" else None
-        self.out = stream._replace(length_ratio=Fraction(0))
+        self.out = stream._replace(length_ratio=Fraction(0), rounded=())
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         return self._pooled(x, context)[:, None], state

@@ -51,7 +51,7 @@ class PoolHierarchical(Block):
         sizes = range(2, self.largest + 1)
         self.kernels = nn.Parameter(torch.empty(sum(sizes), width))  # K^2, K^3 ..., one below the other
         self.last_kernels = nn.Parameter(torch.empty(sum(sizes), width))  # L^2, L^3 ...
-        self.out = stream._replace(length_ratio=Fraction(0))
+        self.out = stream._replace(length_ratio=Fraction(0), rounded=())
         for kernel in (*self.kernels.detach().split(list(sizes)), *self.last_kernels.detach().split(list(sizes))):
             nn.init.normal_(kernel, std=kernel.shape[0] ** -0.5)
 

@@ -24,11 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from blocks.core.stream import Stream as Stream
 
 if TYPE_CHECKING:
     from blocks.core.scope import Scope
@@ -113,32 +114,6 @@ Branches = Annotated[dict[str, Any] | list[Any], Kind("branches")]
 # ------------------------------------------------------------------------------------------- what is known before data
 
 
-class Stream(NamedTuple):
-    """What is known of a stream before there is data: a sequence (B, T, D), or a grid (B, T, W, D).
-
-    `length_ratio` is the number of positions per token; 0 means one position for all. Equal ratio means equal length.
-    `columns` is W; 0 of a sequence.
-    """
-
-    width: int
-    grid: bool = False
-    length_ratio: Fraction = Fraction(1)
-    columns: int = 0
-
-    @property
-    def described(self) -> str:
-        """The kind of the stream, with an article and the columns of a grid."""
-        return f"a grid of {self.columns} columns" if self.grid else "a sequence"
-
-    def first_difference(self, other: Stream) -> str:
-        """Return the code of the first property in which two streams differ: kind, length or width; "" if none."""
-        if (self.grid, self.columns) != (other.grid, other.columns):
-            return "kind"
-        if self.length_ratio != other.length_ratio:
-            return "length"
-        return "width" if self.width != other.width else ""
-
-
 class Named(NamedTuple):
     """A stream that has a name, and the kind of its block's state (`()`: nothing that could be copied)."""
 
@@ -212,8 +187,11 @@ class Site:
         """Return what is known of `name`. Raises BlockError where nothing readable is called so."""
         if name in self.memories:
             return self.memories[name]
-        here = (0, self.stream.length_ratio)
-        outputs = [name for name, named in self.names.visible.items() if named.stream.length_ratio in here]
+        outputs = [
+            name
+            for name, named in self.names.visible.items()
+            if named.stream.length_ratio == 0 or named.stream.same_length(self.stream)
+        ]
         pooled = [name for name, named in self.memories.items() if named.stream.length_ratio == 0]
         return self.names.read(name, setting, [*outputs, *pooled])
 

@@ -54,8 +54,8 @@ def _check_same_positions(site: Site, name: str, stream: Stream, setting: str) -
     if name in site.memories:
         message = f"`{name}` has the positions of an encoder, and the stream here has others"
         raise BlockError(setting, message, code="length", fix="read it with `cross_attention`, or name a `pool` there")
-    if stream.length_ratio != site.stream.length_ratio:
-        here, there = site.stream.length_ratio, stream.length_ratio
+    if not stream.same_length(site.stream):
+        here, there = site.stream.described_length, stream.described_length
         message = f"`{name}` has {there} positions per token, and the stream here {here}"
         raise BlockError(setting, message, code="length", fix="read it where the stream has as many positions")
 
@@ -154,8 +154,9 @@ def _resolve_pair(site: Site, keys: tuple[str | None, str], values: tuple[str | 
     if one.memory.split(".")[0] != two.memory.split(".")[0]:
         message = f"the keys are of `{one.memory}` and the values of `{two.memory}`: two encoders"
         raise BlockError(setting, message, code="memory", fix="name two outputs of one encoder")
-    ratios = [site.memories[source.memory].stream.length_ratio for source in (one, two)]
-    if ratios[0] != ratios[1]:
-        message = f"`{one.memory}` has {ratios[0]} positions per token, and `{two.memory}` {ratios[1]}"
+    keyed, valued = (site.memories[source.memory].stream for source in (one, two))
+    if not keyed.same_length(valued):
+        here, there = keyed.described_length, valued.described_length
+        message = f"`{one.memory}` has {here} positions per token, and `{two.memory}` {there}"
         raise BlockError(setting, message, code="length", fix="name two outputs that have the same positions")
     return [one._replace(values=False), two._replace(keys=False)]

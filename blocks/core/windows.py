@@ -21,16 +21,16 @@ def check_columns(setting: str, size: Sequence[int], stream: Stream) -> None:
 def stream_of_windows(stream: Stream, stride: Sequence[int]) -> Stream:
     """Return the grid that has a cell for each window; one begins at every stride-th position and column."""
     positions, columns = stride
-    return stream._replace(length_ratio=stream.length_ratio / positions, columns=-(-stream.columns // columns))
+    return stream.shortened(positions)._replace(columns=-(-stream.columns // columns))
 
 
-def pad_windows(x: Tensor, size: Sequence[int], stride: Sequence[int]) -> Tensor:
-    """Pad with zeros at both ends, so that no window reaches beyond. x: (..., T, W)"""
+def pad_windows(x: Tensor, size: Sequence[int], stride: Sequence[int], value: float = 0.0) -> Tensor:
+    """Pad with a value at both ends, so that no window reaches beyond. x: (..., T, W)"""
     missing = [
         max(0, (-(-length // step) - 1) * step + window - length)
         for length, window, step in zip(x.shape[-2:], size, stride, strict=True)
     ]
-    return F.pad(x, (0, missing[1], 0, missing[0]))
+    return F.pad(x, (0, missing[1], 0, missing[0]), value=value)
 
 
 def window_mask(mask: Tensor, size: Sequence[int], stride: Sequence[int]) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from fractions import Fraction
 from typing import TypeVar
 
 import safetensors.torch
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.gradcheck import GradcheckError
 
-from blocks.core.contract import Block, BlockError, Context
+from blocks.core.contract import Block, BlockError, Context, Stream
 from blocks.recurrent import Recurrent
 from composer.errors import one_line_error
 from composer.model.encoder_decoder import EncoderDecoder, state_leaves
@@ -70,10 +69,9 @@ def _shape_faults(block: Block, batch: Batch) -> Iterator[str]:
         yield f"is {y.shape[-1]} wide, and `out` says {out.width}"
     if mask.dtype is not torch.bool or mask.shape != y.shape[:-1]:
         yield f"{shape}, and its mask {tuple(mask.shape)}"
-    length, arrived, ratio = y.shape[1], batch.x.shape[1], out.length_ratio
-    expected = Fraction(arrived * ratio or 1)  # a summary of all positions has a ratio of 0, and one position
-    if abs(length - expected) > (0 if ratio in (0, 1) else 1):
-        yield f"has {length} positions of {arrived}, and the length ratio is {ratio}"
+    length, arrived = y.shape[1], batch.x.shape[1]
+    if length != out.length(arrived):
+        yield f"has {length} positions of {arrived}, and `out` says {out.length(arrived)}"
     if y.dtype is not batch.x.dtype:
         yield f"is {y.dtype}, and {batch.x.dtype} arrived"
     there = real_rows(mask)
@@ -81,8 +79,8 @@ def _shape_faults(block: Block, batch: Batch) -> Iterator[str]:
         yield "has padding before what is real"
     if (y.ndim, y.shape[2:-1]) != ((4, (out.columns,)) if out.grid else (3, ())):
         yield f"{shape}, and `out` says {out.described}"
-    if ratio == 1 and not torch.equal(there, real_rows(batch.mask)):
-        yield "has other real positions than the one that arrives, and the length ratio is 1"
+    if out.same_length(Stream(0)) and not torch.equal(there, real_rows(batch.mask)):
+        yield "has other real positions than the one that arrives, which is as long"
 
 
 def recording(case: Case) -> None:
