@@ -67,7 +67,7 @@ class OutputHead(RecipeObject):
     """One of the outputs: its name, or its name with settings."""
 
 
-AnyBlock = Block | Literal["cgru", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool_hierarchical", "positions", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts", "window_memory"] | Var | Mapping[str, Any]
+AnyBlock = Block | Literal["cgru", "concat_columns", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool2d", "pool_hierarchical", "positions", "pyramid", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts", "window_memory"] | Var | Mapping[str, Any]
 AnyOptimizer = Optimizer | Literal["adadelta", "adagrad", "adam", "adamw", "rmsprop", "sgd"] | Var | Mapping[str, Any]
 AnyDecoder = Decoder | Literal["beam", "greedy", "mbr", "sample", "viterbi"] | Var | Mapping[str, Any]
 AnySchedule = Schedule | Literal["constant", "cosine", "epoch_decay", "inverse_sqrt", "linear", "plateau", "staircase"] | Var | Mapping[str, Any]
@@ -223,6 +223,15 @@ class Concat(Block, word="concat"):
     as_: The name of the output, for later blocks.
     """
     of: str | Sequence[str | Var] | Var = field(kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ConcatColumns(Block, word="concat_columns"):
+    """The columns of a grid side by side: y_t = [s[t, 0]; s[t, 1]; ...], with zeros for cells that are not real.
+
+    as_: The name of the output, for later blocks.
+    """
     as_: str | Var | Unset = UNSET
 
 
@@ -597,6 +606,19 @@ class Parallel(Block, word="parallel"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class Patches(Block, word="patches"):
+    """Patches of a grid, which do not overlap, each as a vector (ViT: Dosovitskiy et al. 2021, section 3.1).
+
+    size: Positions, then columns, of a patch; at most as many columns as arrive.
+    width: The width that comes out; `model.width` unless given.
+    as_: The name of the output, for later blocks.
+    """
+    size: Sequence[int | Var] | Var = field(kw_only=False)
+    width: int | Var | Unset | None = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Pool(Block, word="pool"):
     """One vector for all positions of a row; a row without tokens gives zeros.
 
@@ -604,6 +626,22 @@ class Pool(Block, word="pool"):
     as_: The name of the output, for later blocks.
     """
     how: Literal["last", "mean", "max", "attention"] | Var | Unset = field(default=UNSET, kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Pool2d(Block, word="pool2d"):
+    """The maximum or the mean of each window of a grid, over the cells that are real.
+
+    how: max | mean; default 'max'.
+    size: Positions, then columns, of a window; more than one cell, and at most as many columns as arrive; default
+        [2, 2].
+    stride: Distances between two windows, at most their size, which it is unless given.
+    as_: The name of the output, for later blocks.
+    """
+    how: Literal["max", "mean"] | Var | Unset = field(default=UNSET, kw_only=False)
+    size: Sequence[int | Var] | Var | Unset = UNSET
+    stride: Sequence[int | Var] | Var | Unset | None = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -633,6 +671,17 @@ class Positions(Block, word="positions"):
     kind: Literal["sinusoidal", "learned"] | Var | Unset = field(default=UNSET, kw_only=False)
     max_length: int | Var | Unset | None = UNSET
     per_iteration: bool | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Pyramid(Block, word="pyramid"):
+    """Neighbouring positions side by side: y_t = [x_(2 t); x_(2 t + 1)] (Listen, Attend and Spell: Chan et al. 2016).
+
+    factor: How many positions become one, 2 or more; default 2.
+    as_: The name of the output, for later blocks.
+    """
+    factor: int | Var | Unset = field(default=UNSET, kw_only=False)
     as_: str | Var | Unset = UNSET
 
 
@@ -837,6 +886,17 @@ class SourceState(Block, word="source_state"):
     as_: The name of the output, for later blocks.
     """
     from_: str | Var | Unset | None = field(default=UNSET, kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SplitColumns(Block, word="split_columns"):
+    """The features of each position in N equal parts, the columns of a grid: [s[t, 0]; s[t, 1]; ...] = x_t.
+
+    columns: Columns N of the grid, 1 or more; they divide the width.
+    as_: The name of the output, for later blocks.
+    """
+    columns: int | Var = field(kw_only=False)
     as_: str | Var | Unset = UNSET
 
 
@@ -1278,9 +1338,23 @@ class ParallelDefaults(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class PatchesDefaults(RecipeObject):
+    """The defaults of every `patches`."""
+    width: int | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class PoolDefaults(RecipeObject):
     """The defaults of every `pool`."""
     how: Literal["last", "mean", "max", "attention"] | Var | Unset | None = field(default=UNSET, kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Pool2dDefaults(RecipeObject):
+    """The defaults of every `pool2d`."""
+    how: Literal["max", "mean"] | Var | Unset | None = field(default=UNSET, kw_only=False)
+    size: Sequence[int | Var] | Var | Unset | None = UNSET
+    stride: Sequence[int | Var] | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1296,6 +1370,12 @@ class PositionsDefaults(RecipeObject):
     kind: Literal["sinusoidal", "learned"] | Var | Unset | None = field(default=UNSET, kw_only=False)
     max_length: int | Var | Unset | None = UNSET
     per_iteration: bool | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PyramidDefaults(RecipeObject):
+    """The defaults of every `pyramid`."""
+    factor: int | Var | Unset | None = field(default=UNSET, kw_only=False)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1609,9 +1689,12 @@ class Model(RecipeObject):
     nram: nram.
     ntm: ntm.
     parallel: parallel.
+    patches: patches.
     pool: pool.
+    pool2d: pool2d.
     pool_hierarchical: pool_hierarchical.
     positions: positions.
+    pyramid: pyramid.
     queue_memory: queue_memory.
     repeat: repeat.
     residual: residual.
@@ -1653,9 +1736,12 @@ class Model(RecipeObject):
     nram: NramDefaults | Mapping[str, Any] | Unset | None = UNSET
     ntm: NtmDefaults | Mapping[str, Any] | Unset | None = UNSET
     parallel: ParallelDefaults | Mapping[str, Any] | Unset | None = UNSET
+    patches: PatchesDefaults | Mapping[str, Any] | Unset | None = UNSET
     pool: PoolDefaults | Mapping[str, Any] | Unset | None = UNSET
+    pool2d: Pool2dDefaults | Mapping[str, Any] | Unset | None = UNSET
     pool_hierarchical: PoolHierarchicalDefaults | Mapping[str, Any] | Unset | None = UNSET
     positions: PositionsDefaults | Mapping[str, Any] | Unset | None = UNSET
+    pyramid: PyramidDefaults | Mapping[str, Any] | Unset | None = UNSET
     queue_memory: QueueMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
     repeat: RepeatDefaults | Mapping[str, Any] | Unset | None = UNSET
     residual: ResidualDefaults | Mapping[str, Any] | Unset | None = UNSET
@@ -2759,8 +2845,8 @@ __all__ = [
     "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW", "AdaptiveOutputHead", "Add",
     "AddDefaults", "Asgd", "AssociativeRecallTask", "BPETokenizer", "BabiData", "Beam", "BigramFlipTask",
     "BinaryAdditionTask", "BinaryMultiplicationTask", "BitsTokenizer", "Block", "ByteTokenizer", "Cgru", "CgruDefaults",
-    "CharTokenizer", "CharactersEmbedding", "CnnOutputHead", "Concat", "ConstantSchedule", "Conv", "Conv2d",
-    "Conv2dDefaults", "ConvDefaults", "CopyTask", "CosineSchedule", "CountingTask", "CrossAttention",
+    "CharTokenizer", "CharactersEmbedding", "CnnOutputHead", "Concat", "ConcatColumns", "ConstantSchedule", "Conv",
+    "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask", "CosineSchedule", "CountingTask", "CrossAttention",
     "CrossAttentionDefaults", "Curriculum", "Data", "Decoder", "DefaultInitialization", "DequeMemory",
     "DequeMemoryDefaults", "DialectTask", "DiscreteStacks", "DiscreteStacksDefaults", "Dropout", "DuplicateTask",
     "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding", "EpochDecaySchedule", "Evaluation", "FeedForward",
@@ -2771,15 +2857,16 @@ __all__ = [
     "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram",
     "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding", "Optimizer", "OrthogonalInitialization",
     "Output", "OutputHead", "Parallel", "ParallelData", "ParallelDefaults", "Parametergroup", "ParenthesesTask",
-    "PlateauSchedule", "Pool", "PoolDefaults", "PoolHierarchical", "PoolHierarchicalDefaults", "Positions",
-    "PositionsDefaults", "PrioritySortTask", "QueueMemory", "QueueMemoryDefaults", "RMSprop", "RamAccessTask",
-    "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat", "RepeatCopyTask", "RepeatDefaults",
-    "Residual", "ResidualDefaults", "Reverse", "ReverseTask", "Rnn", "RnnCell", "RnnCellDefaults", "RnnDefaults", "SGD",
-    "Sample", "SampledOutputHead", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelectColumn",
+    "Patches", "PatchesDefaults", "PlateauSchedule", "Pool", "Pool2d", "Pool2dDefaults", "PoolDefaults",
+    "PoolHierarchical", "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "Pyramid",
+    "PyramidDefaults", "QueueMemory", "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask",
+    "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual",
+    "ResidualDefaults", "Reverse", "ReverseTask", "Rnn", "RnnCell", "RnnCellDefaults", "RnnDefaults", "SGD", "Sample",
+    "SampledOutputHead", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelectColumn",
     "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SigmoidOutputHead", "SortTask", "SourceState",
-    "SourceStateDefaults", "Split", "StackMemory", "StackMemoryDefaults", "StaircaseSchedule", "SumColumns",
-    "SupportingFacts", "SupportingFactsDefaults", "Task", "TextData", "Tokenizer", "Trainer", "Training", "UNSET",
-    "UniformInitialization", "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use", "UseDefaults",
+    "SourceStateDefaults", "Split", "SplitColumns", "StackMemory", "StackMemoryDefaults", "StaircaseSchedule",
+    "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Task", "TextData", "Tokenizer", "Trainer", "Training",
+    "UNSET", "UniformInitialization", "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use", "UseDefaults",
     "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB", "WeightedFile", "WindowMemory",
     "WindowMemoryDefaults", "WordTokenizer", "read",
 ]

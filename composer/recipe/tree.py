@@ -148,7 +148,7 @@ REPLACE_COST = 150
 REPLACE_KIND_COST = 190
 """The same, of a block that computes and one of PREPARING."""
 PREPARING = frozenset(["add", "no_input", "select_column", "concat", "dropout", "flatten", "identity", "multiply"])
-PREPARING |= {"norm", "positions", "reverse", "scale", "sum_columns"}
+PREPARING |= {"norm", "positions", "reverse", "scale", "sum_columns", "concat_columns", "split_columns"}
 """Blocks that only prepare what others compute with."""
 SETTING_COST, MAX_SETTINGS_COST = 10, 50
 """Cost of one changed setting, and of all together."""

@@ -29,6 +29,23 @@ GATE = {"linear": {"activation": "sigmoid", "as": "gate"}}
 REQUIRED: dict[str, Any] = {"stack": [{"linear": {"activation": "tanh"}}], "names": ["gate"]}
 """Example values of required settings, by their kind."""
 MODELS = {
+    "patches": """\
+model:
+  encoder:
+    - split_columns: 64
+    - patches: {size: [8, 8]}
+    - flatten
+""",
+    "split_columns": """\
+model:
+  encoder:
+    - linear: 40
+    - split_columns: 40
+    - conv2d: {stride: [2, 2], activation: relu, width: 32}
+    - conv2d: {stride: [2, 2], activation: relu, width: 32}
+    - concat_columns
+    - linear
+""",
     "use": """\
 model:
   stacks:
@@ -38,7 +55,7 @@ model:
     - use: {stack: twice}
     - rnn: {cell: gru, bidirectional: true}
     - use: {stack: twice}
-"""
+""",
 }
 """Examples of blocks that need more than a stack."""
 

@@ -1,4 +1,4 @@
-"""`grid`, and what makes a sequence of one again: `select_column`, `sum_columns` and `flatten`."""
+"""`grid`, `split_columns`, and what makes a sequence of one again: a column, their sum, their join, all cells."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 import torch
 
+from blocks.concat_columns import ConcatColumns
 from blocks.core.contract import Block, BlockError, Output, Stream
 from blocks.core.initial_state import memory_mean
 from blocks.flatten import Flatten
 from blocks.grid import Grid
 from blocks.select_column import SelectColumn
+from blocks.split_columns import SplitColumns
 from blocks.sum_columns import SumColumns
 from tests.blocks.single_block import cells_of, close, context_of, grid_site, mask_of, site_of
 
@@ -24,6 +26,8 @@ VARIANTS = {
     "flatten": ({},),
     "grid": ({}, {"columns": 2, "max_length_ratio": 1.0}),
     "sum_columns": ({},),
+    "concat_columns": ({},),
+    "split_columns": ({"columns": 3}, {"columns": 1}),
 }
 """Settings with which the laws are checked, by block."""
 
@@ -62,6 +66,24 @@ def test_a_sum_is_over_real_cells() -> None:
     assert block.out == Stream(1)
 
 
+def test_columns_are_joined_side_by_side_with_zeros_for_padded_cells() -> None:
+    block = ConcatColumns(grid_site(1, 2))
+    y, mask = block(CELLS, (), CONTEXT)[0], block.mask(THERE)
+    assert y[0].tolist() == [[1, 2], [0, 4], [5, 6]]
+    assert torch.equal(mask, mask_of(3, 2, 1))
+    assert block.out == Stream(2)
+
+
+def test_split_columns_undoes_their_join() -> None:
+    split, x, mask = SplitColumns(site_of(6), columns=3), torch.randn(2, 4, 6), mask_of(4, 1)
+    y, cells = split(x, (), context_of(mask))[0], split.mask(mask)
+    assert y[1, 2].tolist() == [x[1, 2, :2].tolist(), x[1, 2, 2:4].tolist(), x[1, 2, 4:].tolist()]
+    assert torch.equal(cells, cells_of(3, 4, 1))
+    assert split.out == Stream(2, True, columns=3)
+    joined = ConcatColumns(grid_site(2, 3))(y, (), context_of(cells))[0]
+    close(joined, x * mask[..., None])
+
+
 def test_flatten_packs_real_cells_in_order() -> None:
     block = Flatten(grid_site(1, 2))
     y, mask = block(CELLS, (), CONTEXT)[0], block.mask(THERE)
@@ -87,9 +109,12 @@ def test_the_mean_of_a_grid_is_over_real_cells() -> None:
         (SelectColumn, {"index": 2}, "grid", "index", "setting"),
         (SelectColumn, {}, "sequence", "", "kind"),
         (SumColumns, {}, "sequence", "", "kind"),
+        (ConcatColumns, {}, "sequence", "", "kind"),
+        (SplitColumns, {"columns": 3}, "grid", "", "kind"),
+        (SplitColumns, {"columns": 2}, "sequence", "columns", "setting"),
         (Flatten, {}, "sequence", "", "kind"),
         (Flatten, {}, "decoder", "", "length"),
-        (Flatten, {}, "shortened", "", "length"),
+        (Flatten, {}, "pooled", "", "length"),
         (Grid, {}, "grid", "", "kind"),
     ],
 )
@@ -101,7 +126,7 @@ def test_invalid_settings_are_refused(
         "grid": here,
         "decoder": grid_site(3, 2, causal="a decoder"),
         "sequence": site_of(3),
-        "shortened": replace(here, stream=here.stream._replace(length_ratio=Fraction(1, 2))),
+        "pooled": replace(here, stream=here.stream._replace(length_ratio=Fraction(0))),
     }
     with pytest.raises(BlockError) as refused:
         block(sites[place], **settings)

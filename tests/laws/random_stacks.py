@@ -118,16 +118,16 @@ def block(scene: Scene) -> Any:
         settings["as"] = new_name(scene)
         scene.names.append(settings["as"])
         scene.named_memories |= {settings["as"]: (word, settings)} if word in (*CONTINUABLE, "rnn") else {}
-    if word in ("pool", "pool_hierarchical") or "stride" in settings:
+    if word in SHORTENING or "stride" in settings:
         scene.names[:] = [settings["as"]] if "as" in settings else []  # all others have another length
     return {word: settings} if settings else word
 
 
 def unfit_words(scene: Scene) -> set[str]:
     """The blocks that would be refused here."""
-    unfit = {"pool", "reverse", "pool_hierarchical", "nram"} if scene.causal else set()
+    unfit = {*SHORTENING, "reverse", "nram"} if scene.causal else set()
     unfit |= OF_GRIDS
-    unfit |= {"pool", "concat", "pool_hierarchical"} if scene.keeps else set()
+    unfit |= {*SHORTENING, "concat"} if scene.keeps else set()
     unfit |= set() if scene.memories else {"cross_attention", "memory_network", "supporting_facts"}
     is_inner = scene.keeps and scene.depth < Scene.depth  # beside a stream that is not lost
     unfit |= set() if scene.memories and is_inner else {"source_state"}
@@ -317,9 +317,10 @@ def use(scene: Scene) -> dict[str, Any]:
 def image(scene: Scene) -> list[Any]:
     """A grid, steps from it to the next, and what makes a sequence of it; seldom nothing does."""
     name = new_name(scene)
-    scene.grids.append(name)
+    word = scene.one_of("grid", "grid", "split_columns")
+    scene.grids += [name] if word == "grid" else []  # the others have no room for an answer
     repeated = scene.draw(st.booleans())
-    made = grid(scene)
+    made = {word: {**drop_none(LEAVES[word](scene)), "as": name}}
     within = replace(scene, names=[name], copies=(), keeps=scene.keeps or repeated, depth=0)
     steps = [cell(within) for _ in range(scene.one_of(1, 1, 2))]
     if repeated:
@@ -332,9 +333,9 @@ def image(scene: Scene) -> list[Any]:
             "stack": steps,
         }
         steps = [{"repeat": drop_none(settings)}]
-    word = scene.one_of("select_column", "sum_columns", *([] if scene.keeps else ["flatten"]))
+    word = scene.one_of("select_column", "sum_columns", *([] if scene.keeps else ["flatten", "concat_columns"]))
     end = [] if scene.mistake() else [{word: LEAVES[word](scene)}]
-    return [{"grid": {**drop_none(made), "as": name}}, *steps, *end]
+    return [made, *steps, *end]
 
 
 def cell(scene: Scene) -> Any:
@@ -354,7 +355,7 @@ def cell(scene: Scene) -> Any:
     ]
     word = scene.draw(st.sampled_from(words))
     settings = drop_none(LEAVES[word](scene))
-    if "stride" in settings:
+    if word in SHORTENING or "stride" in settings:
         scene.names[:] = []  # all others have another length
     return {word: settings}
 
@@ -375,6 +376,14 @@ def active_memory(scene: Scene) -> list[Any]:
 
 def grid(scene: Scene) -> dict[str, Any]:
     return {"columns": scene.one_of(1, 2, 3), "max_length_ratio": scene.one_of(None, 1, 1.5)}
+
+
+def split_columns(scene: Scene) -> dict[str, Any]:
+    return {"columns": 5 if scene.mistake() else scene.one_of(1, 2)}
+
+
+def windows(scene: Scene) -> dict[str, Any]:
+    return {"size": scene.one_of([2, 1], [3, 1], *[[2, 2]] * scene.mistake())}
 
 
 def select_column(scene: Scene) -> dict[str, Any]:
@@ -492,9 +501,17 @@ LEAVES: dict[str, Callable[[Scene], dict[str, Any]]] = {
     "flatten": identity,
     "cgru": cgru,
     "conv2d": conv2d,
+    "pool2d": windows,
+    "patches": windows,
+    "split_columns": split_columns,
+    "concat_columns": identity,
+    "pyramid": identity,
     **MEMORIES,
 }
+SHORTENING = {"pool", "pool_hierarchical", "pyramid", "pool2d", "patches"}
+"""Blocks after which there are fewer positions."""
 OF_GRIDS = {"grid", "select_column", "sum_columns", "flatten", "cgru", "conv2d"}
+OF_GRIDS |= {"pool2d", "patches", "split_columns", "concat_columns"}
 """Blocks that take a grid, or end with one: what `image` is made of, and refused elsewhere."""
 COMBINATORS: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
     "residual": residual,
