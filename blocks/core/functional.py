@@ -111,8 +111,8 @@ def no_positions(mask: Tensor) -> Tensor:
 
 
 def count_positions(before: Tensor, mask: Tensor) -> Tensor:
-    """Return how many real positions there were, after those of `mask` too: (B,), (B, T) -> (B,)"""
-    return before + mask.sum(1)
+    """Return how many real positions there were, after those of `mask` too: (B,), (B, T) or (B, T, W) -> (B,)"""
+    return before + mask.flatten(2).any(-1).sum(1) if mask.ndim > 2 else before + mask.sum(1)
 
 
 def last_positions(x: Tensor, count: Tensor, length: int) -> Tensor:

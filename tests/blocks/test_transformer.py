@@ -16,7 +16,7 @@ from blocks.linear import Linear
 from blocks.norm import Norm
 from blocks.positions import Positions
 from blocks.self_attention import SelfAttention
-from tests.blocks.single_block import close, mask_of, run, site_of
+from tests.blocks.single_block import cells_of, close, context_of, grid_site, mask_of, run, site_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -117,6 +117,23 @@ def test_positions_equal_their_equation() -> None:
     learned = Positions(site_of(4), kind="learned", max_length=3)
     table = learned.table.weight
     close(run(learned, X)[0], X + table[[0, 1, 2, 2, 2]])
+
+
+def test_positions_of_a_grid_are_those_of_its_rows_and_columns() -> None:
+    x, context = torch.randn(2, 4, 3, 5), context_of(cells_of(3, 4, 2))
+    block = Positions(grid_site(5, 3))
+    y, count = block(x, block.start(x, context), context)
+    down, across = (run(Positions(site_of(width)), torch.zeros(1, 4, width))[0][0] for width in (3, 2))
+    for t in range(4):
+        for w in range(3):
+            close(y[:, t, w], x[:, t, w] + torch.cat((down[t], across[w])))
+    assert count.tolist() == [4, 2]
+    learned = Positions(grid_site(5, 3), kind="learned", max_length=2)
+    rows, columns = learned.table.weight[[0, 1, 1, 1]], learned.column_table.weight
+    close(learned(x, count * 0, context)[0], x + rows[:, None] + columns)
+    with pytest.raises(BlockError, match="one feature") as refused:
+        Positions(grid_site(1, 3))
+    assert (refused.value.setting, refused.value.code) == ("kind", "width")
 
 
 def test_dropout_zeroes_the_given_rate() -> None:
