@@ -208,8 +208,8 @@ def builder_faults(builder: RecordingBuilder) -> Iterator[Fault]:
             yield recipe.fault("unused", path, message, fix).as_warning()
 
 
-CELLWISE = frozenset(("dropout", "feed_forward", "highway", "identity", "linear", "maxout", "norm", "scale"))
-CELLWISE |= {"parallel", "repeat", "residual", "use"}
+CELLWISE = frozenset(("activation", "dropout", "feed_forward", "highway", "identity", "linear", "maxout", "norm"))
+CELLWISE |= {"parallel", "positions", "repeat", "residual", "scale", "use"}
 """Blocks that join no columns of a grid; those in their stacks may."""
 
 

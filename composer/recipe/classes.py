@@ -67,7 +67,7 @@ class OutputHead(RecipeObject):
     """One of the outputs: its name, or its name with settings."""
 
 
-AnyBlock = Block | Literal["cgru", "concat_columns", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool2d", "pool_hierarchical", "positions", "pyramid", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts", "window_memory"] | Var | Mapping[str, Any]
+AnyBlock = Block | Literal["activation", "cgru", "concat_columns", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool2d", "pool_hierarchical", "positions", "pyramid", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts", "window_memory"] | Var | Mapping[str, Any]
 AnyOptimizer = Optimizer | Literal["adadelta", "adagrad", "adam", "adamw", "rmsprop", "sgd"] | Var | Mapping[str, Any]
 AnyDecoder = Decoder | Literal["beam", "greedy", "mbr", "sample", "viterbi"] | Var | Mapping[str, Any]
 AnySchedule = Schedule | Literal["constant", "cosine", "epoch_decay", "inverse_sqrt", "linear", "plateau", "staircase"] | Var | Mapping[str, Any]
@@ -141,6 +141,18 @@ class BabiData(RecipeObject):
     val: float | Var | Unset = UNSET
     words: int | Var | Unset = UNSET
     sentences: int | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Activation(Block, word="activation"):
+    """A nonlinearity by itself: y = f(x), for where a norm stands between a map and it.
+
+    kind: relu | gelu | silu | tanh | sigmoid | glu | swiglu. In the last two one half of the features gates the
+        other, and half the width comes out; default 'silu'.
+    as_: The name of the output, for later blocks.
+    """
+    kind: Literal["relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset = field(default=UNSET, kw_only=False)
+    as_: str | Var | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -664,7 +676,8 @@ class Positions(Block, word="positions"):
     3.1).
 
     kind: sinusoidal | learned; default 'sinusoidal'.
-    max_length: Rows of the learned table, 512 by default; later positions share the last row.
+    max_length: Rows of the learned table, 512 by default; later positions share the last row. Columns of a grid
+        have a table of their own.
     per_iteration: Whether the innermost `repeat` around it counts too, from 0; default False.
     as_: The name of the output, for later blocks.
     """
@@ -828,6 +841,18 @@ class RnnCell(Block, word="rnn_cell"):
     reset: Literal["before", "after"] | Var | Unset = UNSET
     width: int | Var | Unset | None = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Rows(Block, word="rows"):
+    """Each position of a grid as a sequence of its own: y[t] = f(s[t, 0], s[t, 1] ...), with the same stack f for all.
+
+    stack: The blocks; a row of W positions arrives. What has a name outside cannot be read in it, nor what has one
+        in it outside; `input` is the row, and every row can read the memories of encoders.
+    as_: The name of the output, for later blocks.
+    """
+    stack: Stack = field(kw_only=False)
     as_: str | Var | Unset = UNSET
 
 
@@ -1158,6 +1183,12 @@ class Viterbi(Decoder, word="viterbi"):
     precision: Literal["float32", "bfloat16", "int8"] | Var | Unset = field(default=UNSET, kw_only=False)
     max_length: int | Var | Unset = UNSET
     max_ratio: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ActivationDefaults(RecipeObject):
+    """The defaults of every `activation`."""
+    kind: Literal["relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset | None = field(default=UNSET, kw_only=False)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1671,6 +1702,7 @@ class Model(RecipeObject):
     decoder: The stack that writes the target, one position after another.
     output: What maps the decoder's last output to the vocabulary.
     stacks: Named stacks for the block `use`; a second use shares the parameters.
+    activation: activation.
     active_memory: active_memory.
     add: add.
     cgru: cgru.
@@ -1718,6 +1750,7 @@ class Model(RecipeObject):
     decoder: Stack | Unset | None = UNSET
     output: Output | Mapping[str, Any] | Unset | None = UNSET
     stacks: Mapping[str, Stack] | Unset | None = UNSET
+    activation: ActivationDefaults | Mapping[str, Any] | Unset | None = UNSET
     active_memory: ActiveMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
     add: AddDefaults | Mapping[str, Any] | Unset | None = UNSET
     cgru: CgruDefaults | Mapping[str, Any] | Unset | None = UNSET
@@ -2842,31 +2875,31 @@ def read(path: str | Path) -> Recipe:
 
 
 __all__ = [
-    "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW", "AdaptiveOutputHead", "Add",
-    "AddDefaults", "Asgd", "AssociativeRecallTask", "BPETokenizer", "BabiData", "Beam", "BigramFlipTask",
-    "BinaryAdditionTask", "BinaryMultiplicationTask", "BitsTokenizer", "Block", "ByteTokenizer", "Cgru", "CgruDefaults",
-    "CharTokenizer", "CharactersEmbedding", "CnnOutputHead", "Concat", "ConcatColumns", "ConstantSchedule", "Conv",
-    "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask", "CosineSchedule", "CountingTask", "CrossAttention",
-    "CrossAttentionDefaults", "Curriculum", "Data", "Decoder", "DefaultInitialization", "DequeMemory",
-    "DequeMemoryDefaults", "DialectTask", "DiscreteStacks", "DiscreteStacksDefaults", "Dropout", "DuplicateTask",
-    "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding", "EpochDecaySchedule", "Evaluation", "FeedForward",
-    "FeedForwardDefaults", "FileTokenizer", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway",
-    "HubData", "Identity", "IdentityOutputHead", "IncrementTask", "Initialization", "IntegersTokenizer",
-    "InverseSqrtSchedule", "LearnedEmbedding", "Linear", "LinearDefaults", "LinearEmbedding", "LinearOutputHead",
-    "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit", "MemoryNetwork",
-    "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram",
-    "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding", "Optimizer", "OrthogonalInitialization",
-    "Output", "OutputHead", "Parallel", "ParallelData", "ParallelDefaults", "Parametergroup", "ParenthesesTask",
-    "Patches", "PatchesDefaults", "PlateauSchedule", "Pool", "Pool2d", "Pool2dDefaults", "PoolDefaults",
-    "PoolHierarchical", "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "Pyramid",
-    "PyramidDefaults", "QueueMemory", "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask",
-    "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual",
-    "ResidualDefaults", "Reverse", "ReverseTask", "Rnn", "RnnCell", "RnnCellDefaults", "RnnDefaults", "SGD", "Sample",
-    "SampledOutputHead", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelectColumn",
-    "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SigmoidOutputHead", "SortTask", "SourceState",
-    "SourceStateDefaults", "Split", "SplitColumns", "StackMemory", "StackMemoryDefaults", "StaircaseSchedule",
-    "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Task", "TextData", "Tokenizer", "Trainer", "Training",
-    "UNSET", "UniformInitialization", "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use", "UseDefaults",
-    "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB", "WeightedFile", "WindowMemory",
-    "WindowMemoryDefaults", "WordTokenizer", "read",
+    "Activation", "ActivationDefaults", "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW",
+    "AdaptiveOutputHead", "Add", "AddDefaults", "Asgd", "AssociativeRecallTask", "BPETokenizer", "BabiData", "Beam",
+    "BigramFlipTask", "BinaryAdditionTask", "BinaryMultiplicationTask", "BitsTokenizer", "Block", "ByteTokenizer",
+    "Cgru", "CgruDefaults", "CharTokenizer", "CharactersEmbedding", "CnnOutputHead", "Concat", "ConcatColumns",
+    "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask", "CosineSchedule",
+    "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Curriculum", "Data", "Decoder",
+    "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
+    "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding",
+    "EpochDecaySchedule", "Evaluation", "FeedForward", "FeedForwardDefaults", "FileTokenizer", "Flatten",
+    "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway", "HubData", "Identity", "IdentityOutputHead",
+    "IncrementTask", "Initialization", "IntegersTokenizer", "InverseSqrtSchedule", "LearnedEmbedding", "Linear",
+    "LinearDefaults", "LinearEmbedding", "LinearOutputHead", "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults",
+    "Mbr", "Measuredsplit", "MemoryNetwork", "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults",
+    "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding",
+    "Optimizer", "OrthogonalInitialization", "Output", "OutputHead", "Parallel", "ParallelData", "ParallelDefaults",
+    "Parametergroup", "ParenthesesTask", "Patches", "PatchesDefaults", "PlateauSchedule", "Pool", "Pool2d",
+    "Pool2dDefaults", "PoolDefaults", "PoolHierarchical", "PoolHierarchicalDefaults", "Positions", "PositionsDefaults",
+    "PrioritySortTask", "Pyramid", "PyramidDefaults", "QueueMemory", "QueueMemoryDefaults", "RMSprop", "RamAccessTask",
+    "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat", "RepeatCopyTask", "RepeatDefaults",
+    "Residual", "ResidualDefaults", "Reverse", "ReverseTask", "Rnn", "RnnCell", "RnnCellDefaults", "RnnDefaults",
+    "Rows", "SGD", "Sample", "SampledOutputHead", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling",
+    "SelectColumn", "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SigmoidOutputHead", "SortTask",
+    "SourceState", "SourceStateDefaults", "Split", "SplitColumns", "StackMemory", "StackMemoryDefaults",
+    "StaircaseSchedule", "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Task", "TextData", "Tokenizer",
+    "Trainer", "Training", "UNSET", "UniformInitialization", "UniformScalingInitialization", "UnigramTokenizer",
+    "Unset", "Use", "UseDefaults", "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB", "WeightedFile",
+    "WindowMemory", "WindowMemoryDefaults", "WordTokenizer", "read",
 ]

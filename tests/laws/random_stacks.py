@@ -170,6 +170,11 @@ def positions(scene: Scene) -> dict[str, Any]:
     }
 
 
+def activation(scene: Scene) -> dict[str, Any]:
+    gated = ["glu", "swiglu"] if scene.mistake() else []
+    return {"kind": scene.one_of(None, "relu", "tanh", *gated)}
+
+
 def dropout(scene: Scene) -> dict[str, Any]:
     rate = scene.one_of(None, 0.5)
     return {"rate": rate, "locked": scene.one_of(None, True) if rate or scene.mistake() else None}
@@ -479,6 +484,7 @@ LEAVES: dict[str, Callable[[Scene], dict[str, Any]]] = {
     "maxout": maxout,
     "norm": norm,
     "positions": positions,
+    "activation": activation,
     "dropout": dropout,
     "identity": identity,
     "scale": scale,
@@ -511,7 +517,7 @@ LEAVES: dict[str, Callable[[Scene], dict[str, Any]]] = {
 SHORTENING = {"pool", "pool_hierarchical", "pyramid", "pool2d", "patches"}
 """Blocks after which there are fewer positions."""
 OF_GRIDS = {"grid", "select_column", "sum_columns", "flatten", "cgru", "conv2d"}
-OF_GRIDS |= {"pool2d", "patches", "split_columns", "concat_columns"}
+OF_GRIDS |= {"pool2d", "patches", "split_columns", "concat_columns", "rows"}
 """Blocks that take a grid, or end with one: what `image` is made of, and refused elsewhere."""
 COMBINATORS: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
     "residual": residual,
