@@ -16,8 +16,8 @@ from composer.recipe.schema_reader import is_stack, scalar_text
 RecipePath = tuple[str | int, ...]
 JOINS = {"residual": "+", "highway": "gate"}
 """Blocks with a bypass, and the label of the node that joins it to the output."""
-SCOPES = {"input": "recurrent", "tape": "active_memory"}
-"""Names that stand for the input of the innermost block of a kind."""
+SCOPES = {"input": ("recurrent", "rows"), "tape": ("active_memory",)}
+"""Names that stand for the input of the innermost of some blocks."""
 TIMES = "\N{MULTIPLICATION SIGN}"
 MAX_LINE, MAX_SETTING = 34, 60
 """Characters of a line, after which settings wrap, and of one setting, after which it is cut."""
@@ -187,8 +187,8 @@ class Part:
                 elif name in self.named:
                     yield Edge(self.named[name], reader.key, name, "name")
                 else:
-                    innermost = {box.row.block: box.key for box in around if box.row is not None}
-                    scope = innermost.get(SCOPES.get(name, ""))
+                    scopes = [box.key for box in around if box.row and box.row.block in SCOPES.get(name, ())]
+                    scope = scopes[-1] if scopes else None
                     yield Edge(scope or self.embedding, reader.key, name, "name", of_input=scope is not None)
 
 

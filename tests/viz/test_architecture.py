@@ -279,6 +279,16 @@ def test_input_is_that_of_the_innermost_recurrent_or_of_the_part(tmp_path: Path)
     assert actual == {("decoder/2/recurrent", True), ("embedding", False)}
 
 
+def test_input_in_rows_is_the_row(tmp_path: Path) -> None:
+    path = tmp_path / "rows.yaml"
+    stack = "[{split_columns: 4}, {rows: [rnn, {concat: input}]}, concat_columns, {linear: 8}]"
+    model = f"model: {{width: 8, encoder: {stack}, decoder: [cross_attention]}}\n"
+    path.write_text(f"recipe: 1\ndata: {{generate: {{copy: {{}}}}}}\n{model}", encoding="utf-8")
+    recipe = load(path)
+    edges = [edge for edge in build_graph(recipe, plan_without_costs(recipe)).edges if edge.name == "input"]
+    assert [(edge.producer, edge.of_input) for edge in edges] == [("encoder/encoder/1/rows", True)]
+
+
 def test_shared_stacks_are_drawn_once_in_a_part(tmp_path: Path) -> None:
     recipe = everything(tmp_path)
     graph = build_graph(recipe, plan_without_costs(recipe))
