@@ -2,16 +2,73 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, TypeVar
 
+import numpy as np
+
+from composer.atomic_io import atomic_directory
 from composer.errors import RunError, os_error_reason
+from composer.recipe.cache import cache_dir
 
+Entry = TypeVar("Entry")
 DAYS = 30
 """Days after which an entry is removed that nobody has used."""
+
+
+def entry_path(kind: str, parts: Sequence[Any]) -> Path:
+    """Return where the cache has what depends on these parts alone."""
+    return cache_dir() / kind / hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def cached_arrays(kind: str, parts: Sequence[Any], make: Callable[[], Sequence[np.ndarray]]) -> list[np.ndarray]:
+    """Return up to 100 arrays that depend on these parts alone, mapped into memory; see `cached_entry`."""
+
+    def write(folder: Path) -> None:
+        for number, array in enumerate(make()):
+            with (folder / f"{number:02}.npy").open("wb") as file:
+                np.save(file, array, allow_pickle=False)
+                file.flush()
+                os.fsync(file.fileno())
+
+    def read(folder: Path) -> list[np.ndarray] | None:
+        with suppress(OSError, ValueError, EOFError):
+            arrays = [np.load(path, mmap_mode="r", allow_pickle=False) for path in sorted(folder.glob("*.npy"))]
+            return [*map(np.asarray, arrays)] or None
+        return None
+
+    return cached_entry(entry_path(kind, parts), read, write)
+
+
+def cached_entry(path: Path, read: Callable[[Path], Entry | None], write: Callable[[Path], None]) -> Entry:
+    """Return what is read of an entry, a folder; it is written first, by one process, where it is not or is damaged.
+
+    Raises RunError if the cache cannot be written or read.
+    """
+    if (entry := read(path)) is None:
+        with locked_entry(path):
+            if (entry := read(path)) is None:  # nor has the process that was waited for made it
+                shutil.rmtree(path, ignore_errors=True)
+                try:
+                    with atomic_directory(path) as temporary:
+                        write(temporary)
+                except RunError:
+                    if not path.exists():  # without locks another process can be quicker
+                        raise
+                entry = read(path)
+    if entry is None:
+        message, fix = "this entry of the cache cannot be read", "set SEQCOMPOSER_STORE to another folder"
+        raise RunError.of(message, fix, str(path))
+    with suppress(OSError):  # of a cache that others made
+        os.utime(path)
+    return entry
 
 
 @contextmanager

@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import chain, compress, islice, pairwise
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 
 from composer.data.text_files import (
-    BOM,
     READ_BYTES,
     UNPACKING_ERRORS,
     Problem,
     check_texts,
     count_lines,
     file_stamp,
+    line_starts,
     open_text,
     suffix_of,
 )
@@ -86,7 +86,7 @@ class TextColumn(FileColumn):
         super().__init__(path, skip, name, pick)
         self.bytes = StableFile(path)
         self.identity.append(self.bytes.crc)
-        self.starts = _line_starts(self.bytes.blocks())
+        self.starts = line_starts(path)
 
     def __len__(self) -> int:
         return max(0, len(self.starts) - 1 - self.skip)
@@ -246,6 +246,11 @@ def place_of(lines: Sequence[str], row: int, origin: str) -> str:
     return lines.place(row, origin) if isinstance(lines, Column) else f"line {row + 1:,} of {origin}"
 
 
+def row_type(count: int) -> type[np.signedinteger[Any]]:
+    """Return the smallest signed type, whose differences are right, that has the numbers of so many rows."""
+    return np.int32 if count < 1 << 31 else np.int64
+
+
 def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
     """Return the row numbers of train, val and test among `count` pairs; those held out are spread evenly.
 
@@ -258,24 +263,12 @@ def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
     is_test[(np.arange(tests) * 2 + 1) * held_out // (2 * max(tests, 1))] = True
     is_train = np.ones(count, dtype=bool)
     is_train[rows] = False
-    return {"train": np.flatnonzero(is_train), "val": rows[~is_test], "test": rows[is_test]}
+    return {"train": np.flatnonzero(is_train).astype(row_type(count)), "val": rows[~is_test], "test": rows[is_test]}
 
 
 def one_line(text: str | None) -> str:
     """Return a text as one line, with spaces for line breaks; None is an empty line."""
     return (text or "").replace("\r\n", " ").replace("\n", " ")
-
-
-def _line_starts(blocks: Iterator[bytes]) -> np.ndarray:
-    """Return the offset of each line's first byte, and of the file's end."""
-    head, at, breaks = b"", 0, []
-    for block in blocks:
-        head = head if len(head) >= len(BOM) else head + block[: len(BOM)]
-        breaks.append(np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + (at + 1))
-        at += len(block)
-    first = len(BOM) if head.startswith(BOM) else 0
-    starts = np.concatenate([np.array([first], dtype=np.int64), *breaks])
-    return starts if starts[-1] == at else np.append(starts, at)
 
 
 def open_texts(files: Mapping[str, Path]) -> dict[str, FileColumn]:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from composer.data.columns import chunks_of, place_of
+from composer.data.cache_entries import cached_arrays
+from composer.data.columns import chunks_of, place_of, row_type
 from composer.data.corpora import Documents
 from composer.data.ids import Corpus, Encoded, Ids, TextCounts
-from composer.data.line_hashes import are_among, line_hashes, row_hashes
+from composer.data.line_hashes import are_among, line_hashes, row_hashes, sha256_of_hashes
 from composer.data.pairs import TARGET, Pairs, available_splits, side_names, split_path
 from composer.data.sources import DataSource, generate_pairs, is_endless
 from composer.data.stories import NO_FACT, encode_side, story_shape, tokenizer_lines
-from composer.data.token_cache import encode_column, encode_documents
+from composer.data.token_cache import code_hashes, encode_column, encode_documents, is_cached, whole_column
 from composer.data.tokenizer import Tokenizers, tokenizer_kind
 from composer.data.tokenizer_kinds import TokenizerKind
-from composer.errors import DataError, Fault
+from composer.errors import DataError, Fault, RunError
 from composer.formatting import training_text
 from composer.model.encoder_decoder import UNK
 
@@ -97,28 +100,70 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
     opened = wanted if tokenizers is not None or "train" in wanted else ["train", *wanted]
     pairs = {split: source.pairs(split) for split in opened}
     tokenizers = tokenizers or train_source_tokenizers(source)
-    encoded = {split: encode_pairs(recipe, pairs[split], tokenizers) for split in wanted}
     notes = [note for split in wanted for note in pairs[split].notes]
+    encoded: dict[str, Encoded] = {}
     faults: list[Fault] = []
-    if "train" in encoded:
-        rows = trainable_rows(recipe, encoded["train"], notes, pair_filters(source, encoded["train"]))
-        faults += [] if rows.any() else [_nothing_left(recipe, encoded["train"])]
-        encoded["train"] = encoded["train"] if rows.all() else encoded["train"].keep(rows)
-    longest = max(MAX_TOKENS, recipe.dataset["max_length"])
-    for split, ids in encoded.items():
-        lengths = np.max([column.lengths() for column in ids.sides.values()], axis=0)
-        if split != "train" and (cut := int((lengths == longest).sum())):
-            notes.append(f"of {cut:,} of {len(ids):,} {split} pairs only the first {longest:,} tokens are measured")
-        faults += split_faults(recipe, split, ids, pairs[split])
-        for side, column in ids.sides.items():
-            rate = column.count(UNK) / max(1, column.num_tokens())
-            if rate > MAX_UNK_RATE:
-                notes.append(f"{rate:.0%} of the tokens of {split} {side} are unknown to the tokenizer")
-        if split != "train" and (blank := int((~nonempty(ids)).sum())):
-            notes.append(f"{blank:,} of {len(pairs[split]):,} {split} pairs have an empty side; {OF_REFERENCES}")
+    for split in wanted:
+        try:
+            encode = encode_train if split == "train" else partial(encode_split, split)
+            encoded[split], own = encode(source, tokenizers)
+            notes += own
+        except DataError as error:
+            faults += error.faults
     if faults:
         raise DataError(faults)
     return Data(tokenizers, encoded, pairs, notes)
+
+
+def encode_split(split: str, source: DataSource, tokenizers: Tokenizers) -> tuple[Encoded, list[str]]:
+    """Encode a split; of training pairs, those that are trained on. Return notes, too. Raises DataError."""
+    recipe, pairs, notes = source.recipe, source.pairs(split), list[str]()
+    ids, faults = encode_pairs(recipe, pairs, tokenizers), list[Fault]()
+    if split == "train":
+        rows = trainable_rows(recipe, ids, notes, pair_filters(source, ids))
+        faults += [] if rows.any() else [_nothing_left(recipe, ids)]
+        ids = ids if rows.all() else ids.keep(rows)
+    longest = max(MAX_TOKENS, recipe.dataset["max_length"])
+    lengths = np.max([column.lengths() for column in ids.sides.values()], axis=0)
+    if split != "train" and (cut := int((lengths == longest).sum())):
+        notes.append(f"of {cut:,} of {len(ids):,} {split} pairs only the first {longest:,} tokens are measured")
+    if faults := [*faults, *split_faults(recipe, split, ids, pairs)]:
+        raise DataError(faults)
+    for side, column in ids.sides.items():
+        rate = column.count(UNK) / max(1, column.num_tokens())
+        if rate > MAX_UNK_RATE:
+            notes.append(f"{rate:.0%} of the tokens of {split} {side} are unknown to the tokenizer")
+    if split != "train" and (blank := int((~nonempty(ids)).sum())):
+        notes.append(f"{blank:,} of {len(pairs):,} {split} pairs have an empty side; {OF_REFERENCES}")
+    return ids, notes
+
+
+def encode_train(source: DataSource, tokenizers: Tokenizers) -> tuple[Encoded, list[str]]:
+    """Encode the pairs that are trained on, as `encode_split`. Which those of many are, the cache knows."""
+    recipe, pairs = source.recipe, source.pairs("train")
+    if recipe.dataset.get("babi") or not all(map(is_cached, pairs.sides.values())):
+        return encode_split("train", source, tokenizers)
+    values = {side: encode_column(whole_column(it), side, tokenizers).values for side, it in pairs.sides.items()}
+
+    def make() -> list[np.ndarray]:
+        ids, notes = encode_split("train", source, tokenizers)
+        facts = np.frombuffer(json.dumps([notes, ids.sha256]).encode(), np.uint8)
+        spans = [span for side in values for span in (ids.sides[side].starts, ids.sides[side].ends)]
+        return [facts, *(span.astype(row_type(int(span[-1]))) for span in (ids.originals, *spans))]
+
+    entries = [Path(str(ids.filename)).parent.name for ids in values.values() if isinstance(ids, np.memmap)]
+    held_out = [source.pairs(split) for split in available_splits(recipe) if split != "train"]
+    lines = [sha256_of_hashes(column) for part in held_out for column in part.columns().values()]
+    settings = [recipe.dataset["max_length"], recipe.dataset.get("parallel"), recipe.model["output"]["length"]]
+    code = code_hashes(sys.modules[__name__], sys.modules[line_hashes.__module__])
+    try:
+        facts, originals, *spans = cached_arrays("pairs", [code, entries, lines, settings], make)
+    except (OSError, RunError):  # without a cache they are chosen anew
+        return encode_split("train", source, tokenizers)
+    notes, digest = json.loads(facts.tobytes())
+    sides = {side: Ids(values[side], *spans[2 * at : 2 * at + 2]) for at, side in enumerate(values)}
+    target = sides.pop(TARGET)
+    return Encoded(sides, target, pairs.sides[TARGET], originals, digest=digest), notes
 
 
 def encode_corpora(source: DataSource, tokenizers: Tokenizers | None, wanted: Sequence[str]) -> Data:

@@ -156,7 +156,7 @@ class Encoded:
 
     `lines` are the target's lines as the files have them, for BLEU; `originals` the number of each row's line. `facts`:
     (rows, F), the indices in each row's story of the sentences that support the answer, -1 for none; None without
-    stories. `counts` and `digest`, of a text from the token cache: what it has, and the SHA-256 of its ids.
+    stories. `digest`, of what the cache has: the SHA-256 of the ids; `counts`, of a text: what it has.
     """
 
     sources: dict[str, Ids]

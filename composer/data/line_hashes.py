@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 
 import numpy as np
 
-from composer.atomic_io import atomic_open
-from composer.data.cache_entries import locked_entry
+from composer.data.cache_entries import cached_arrays
 from composer.data.columns import Concatenation, FileColumn, RowSubset, chunks_of
 from composer.errors import RunError
-from composer.recipe.cache import cache_dir
 
 CACHED_LINES = 10_000
 """Lines of a file from which on the cache has what is made of them; fewer are made anew in a moment."""
 USUAL_SHARE = 0.01
 """Share of lines that are trained on, too, in any text: short sentences repeat."""
 DTYPE = np.dtype("<u8")
-FORMAT = 1
+FORMAT = 2
 """Of what is cached: another one where lines are read or hashed in another way."""
 BLANK = bytes(DTYPE.itemsize)
 
@@ -37,22 +33,13 @@ def line_hashes(lines: Sequence[str]) -> np.ndarray:
         return np.concatenate([line_hashes(column) for column in lines.columns])
     if isinstance(lines, FileColumn) and len(lines) >= CACHED_LINES:
         with suppress(OSError, RunError):  # without a cache they are made anew
-            return cached_hashes(lines)
+            return cached_arrays("lines", [FORMAT, *lines.identity], lambda: [hash_lines(lines)])[0]
+    return hash_lines(lines)
+
+
+def hash_lines(lines: Sequence[str]) -> np.ndarray:
+    """Return a hash of each line, anew."""
     return np.frombuffer(b"".join(map(hash_chunk, chunks_of(lines))), DTYPE)
-
-
-def cached_hashes(lines: FileColumn) -> np.ndarray:
-    """Return the hashes of a file's lines, from the cache. Raises OSError or RunError where that cannot be written."""
-    path = cache_dir() / "lines" / hashlib.sha256(json.dumps([FORMAT, *lines.identity]).encode()).hexdigest()
-    size = len(lines) * DTYPE.itemsize
-    if not path.exists() or path.stat().st_size != size:
-        with locked_entry(path):
-            if not path.exists() or path.stat().st_size != size:  # nor has the process that was waited for made it
-                with atomic_open(path) as file:
-                    file.writelines(map(hash_chunk, chunks_of(lines)))
-    with suppress(OSError):  # of a cache that others made
-        os.utime(path)
-    return np.memmap(path, DTYPE, "r", shape=(len(lines),))
 
 
 def hash_chunk(lines: Sequence[str]) -> bytes:
@@ -70,7 +57,8 @@ def row_hashes(*columns: Sequence[str]) -> np.ndarray:
     """Return a hash of each row of line-aligned columns; 0 without text. -> (rows,) uint64"""
     rows = np.zeros(len(columns[0]), DTYPE)
     for column in columns:
-        rows = rows * np.uint64(31) + line_hashes(column)
+        rows *= np.uint64(31)
+        rows += line_hashes(column)
     return rows
 
 

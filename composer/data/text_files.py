@@ -10,10 +10,14 @@ import os
 import shlex
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from composer.errors import Fault, KeyPath
+import numpy as np
+
+from composer.data.cache_entries import cached_arrays
+from composer.errors import Fault, KeyPath, RunError
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
@@ -129,16 +133,36 @@ def check_readable(key: str, path: Path) -> Problem | None:
 
 def check_utf8(key: str, path: Path) -> Problem | None:
     """Return where a file stops being UTF-8, by line and byte; None for UTF-8."""
-    # decoding by large blocks is many times faster than by lines, which are only needed to place a fault
-    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        with open_bytes(path) as file:
-            while block := file.read(READ_BYTES):
-                decoder.decode(block)
-        decoder.decode(b"", final=True)
+        line_starts(path)
     except UnicodeDecodeError:
         return _locate_bad_byte(key, path)
     return None
+
+
+def line_starts(path: Path) -> np.ndarray:
+    """Return the offset of each line's first byte, unpacked, and of the end; of a large file from the cache, mapped.
+
+    A file counts as unchanged while its stamp is the same. Raises UnicodeDecodeError where it is not UTF-8.
+    """
+    if (stamp := file_stamp(path))[1] > READ_BYTES:
+        with suppress(OSError, RunError):  # without a cache they are made anew
+            return cached_arrays("starts", [str(path.resolve()), *stamp], lambda: [_line_starts(path)])[0]
+    return _line_starts(path)
+
+
+def _line_starts(path: Path) -> np.ndarray:
+    # decoding by large blocks is many times faster than by lines, which are only needed to place a fault
+    decoder, head, at, breaks = codecs.getincrementaldecoder("utf-8")(), b"", 0, []
+    with open_bytes(path) as file:
+        while block := file.read(READ_BYTES):
+            decoder.decode(block)
+            head = head if len(head) >= len(BOM) else head + block[: len(BOM)]
+            breaks.append(np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + (at + 1))
+            at += len(block)
+    decoder.decode(b"", final=True)
+    starts = np.concatenate([np.array([len(BOM) if head.startswith(BOM) else 0], dtype=np.int64), *breaks])
+    return starts if starts[-1] == at else np.append(starts, at)
 
 
 def check_text(key: str, path: Path) -> Problem | None:
@@ -205,8 +229,4 @@ def check_texts(names: Mapping[str, str], folders: Sequence[Path]) -> list[Probl
 
 def count_lines(path: Path) -> int:
     """Return the number of lines; the last one may lack its line feed."""
-    count, last = 0, b"\n"
-    with open_bytes(path) as file:
-        while block := file.read(READ_BYTES):
-            count, last = count + block.count(b"\n"), block[-1:]
-    return count + (last != b"\n")
+    return len(line_starts(path)) - 1

@@ -1,7 +1,7 @@
 """Texts that were tokenised before: ids in files of the user's cache, which a training maps into memory.
 
 An entry is a folder named by all that its ids depend on: `ids.bin`, the ids of all documents, each with its end; and
-`ends.bin`, where each ends; `entry.json` says what they have. One process makes it, the others wait.
+`starts.bin` and `ends.bin`, where each starts and ends, without its end; `entry.json` says what they have.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ import hashlib
 import importlib.util
 import json
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from composer import formatting
-from composer.atomic_io import atomic_directory, atomic_write, parse_json, read_text
+from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.data import corpora, tokenizer, tokenizer_files, tokenizer_kinds
-from composer.data.cache_entries import locked_entry
+from composer.data.cache_entries import cached_entry, entry_path
 from composer.data.columns import Column, RowSubset, chunks_of
 from composer.data.corpora import Documents, Piece
 from composer.data.ids import Encoded, Ids, TextCounts, smallest_type
@@ -35,7 +35,6 @@ from composer.data.pairs import TARGET
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
 from composer.model.encoder_decoder import EOS, UNK
-from composer.recipe.cache import cache_dir
 
 CHUNK = 1 << 21
 """Characters that are tokenised at once, about."""
@@ -74,13 +73,28 @@ def encode_column(lines: Sequence[str], side: str, tokenizers: Tokenizers) -> Id
     """
     if isinstance(lines, RowSubset):
         return encode_column(lines.column, side, tokenizers).keep(lines.rows)
-    if not isinstance(lines, Column) or len(lines) < CACHED_LINES:
+    if not is_cached(lines):
         chunks = ([empty_if_blank(line) for line in chunk] for chunk in chunks_of(lines))
         return Ids.of((tokenizers.encode(side, chunk) for chunk in chunks), tokenizers.sizes[side])
     first = lines[:MEASURED_LINES]
     characters = len(lines) * sum(map(len, first)) // len(first)
     pieces = (Piece(empty_if_blank(line), True) for line in lines)  # read only if they are not in the cache
     return cached_ids(sha256_of_hashes(lines), pieces, characters, side, tokenizers)[1]
+
+
+def is_cached(lines: Sequence[str]) -> bool:
+    """Return whether the ids of a column's lines are in the cache, once they are encoded."""
+    return isinstance(column := whole_column(lines), Column) and len(column) >= CACHED_LINES
+
+
+def whole_column(lines: Sequence[str]) -> Sequence[str]:
+    """Return the column of which lines are a subset, or the lines."""
+    return whole_column(lines.column) if isinstance(lines, RowSubset) else lines
+
+
+def code_hashes(*modules: ModuleType) -> list[str]:
+    """Return the SHA-256 of the source of each module."""
+    return [hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest() for module in modules]
 
 
 def empty_if_blank(line: str) -> str:
@@ -95,26 +109,15 @@ def cached_ids(
 
     sha256: of the text in these pieces, which has so many characters, about.
     """
-    modules = (tokenizer, tokenizer_kinds, tokenizer_files, corpora, formatting, sys.modules[__name__])
-    code = [hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest() for module in modules]
+    code = code_hashes(tokenizer, tokenizer_kinds, tokenizer_files, corpora, formatting, sys.modules[__name__])
     parts = [versions_of("tokenizers", "sentencepiece"), code, tokenizers.sha256, tokenizers.sides[side], sha256]
-    folder = cache_dir() / "corpora" / hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    if (entry := open_entry(folder)) is None:
-        with locked_entry(folder):
-            if (entry := open_entry(folder)) is None:  # nor has the process that was waited for made it
-                shutil.rmtree(folder, ignore_errors=True)
-                try:
-                    with atomic_directory(folder) as temporary, _progress(characters) as advance:
-                        chunks = encoded_chunks(pieces, side, tokenizers, advance)
-                        write_entry(temporary, chunks, smallest_type(tokenizers.sizes[side]))
-                except RunError:
-                    if not folder.exists():  # without locks another process can be quicker
-                        raise
-                entry = open_entry(folder)
-    if entry is None:
-        message, fix = "this entry of the cache cannot be read", "set SEQCOMPOSER_STORE to another folder"
-        raise RunError.of(message, fix, str(folder))
-    return entry
+
+    def write(folder: Path) -> None:
+        with _progress(characters) as advance:
+            chunks = encoded_chunks(pieces, side, tokenizers, advance)
+            write_entry(folder, chunks, smallest_type(tokenizers.sizes[side]))
+
+    return cached_entry(entry_path("corpora", parts), open_entry, write)
 
 
 def open_entry(folder: Path) -> tuple[dict[str, Any], Ids] | None:
@@ -122,15 +125,12 @@ def open_entry(folder: Path) -> tuple[dict[str, Any], Ids] | None:
     try:
         entry = parse_json(read_text(folder / ENTRY))
         values = np.memmap(folder / "ids.bin", dtype=entry["dtype"], mode="r")
-        ends = np.memmap(folder / "ends.bin", dtype=np.int64, mode="r")
+        starts, ends = (np.memmap(folder / name, dtype=np.int64, mode="r") for name in ("starts.bin", "ends.bin"))
     except (OSError, RunError, ValueError, KeyError, TypeError):
         return None
-    if len(ends) != entry["documents"] or len(values) != entry["tokens"]:
+    if not len(starts) == len(ends) == entry["documents"] or len(values) != entry["tokens"]:
         return None
-    with suppress(OSError):  # of a cache that others made
-        os.utime(folder)
-    starts = np.concatenate([[0], ends[:-1]])
-    return entry, Ids(values, starts, ends - 1)  # without the end of each document, as everywhere
+    return entry, Ids(values, starts, ends)
 
 
 def versions_of(*packages: str) -> list[str]:
@@ -140,18 +140,21 @@ def versions_of(*packages: str) -> list[str]:
 
 def write_entry(folder: Path, chunks: Iterable[tuple[list[list[int]], list[int]]], dtype: IdType) -> None:
     """Write the files of an entry: the ids of some pieces at a time, and how many each document has that ends there."""
-    digest, unknown, total, count = hashlib.sha256(), 0, 0, 0
-    with (folder / "ids.bin").open("wb") as ids_file, (folder / "ends.bin").open("wb") as ends_file:
+    digest, unknown, total, count, last = hashlib.sha256(), 0, 0, 0, 0
+    with ExitStack() as stack:
+        files = [stack.enter_context((folder / f"{name}.bin").open("wb")) for name in ("ids", "starts", "ends")]
         for rows, lengths in chunks:
             ids = np.fromiter(chain.from_iterable(rows), dtype, sum(map(len, rows)))
             ends = total + np.cumsum(lengths, dtype=np.int64)
+            starts = np.concatenate([[last], ends[:-1]])[: len(ends)]
             unknown += int((ids == UNK).sum())
             total, count = total + len(ids), count + len(ends)
             digest.update(ids.tobytes())
             digest.update(ends.tobytes())
-            ids.tofile(ids_file)
-            ends.tofile(ends_file)
-        for file in (ids_file, ends_file):
+            for file, array in zip(files, (ids, starts, ends - 1), strict=True):
+                array.tofile(file)
+            last = int(ends[-1]) if len(ends) else last
+        for file in files:
             file.flush()
             os.fsync(file.fileno())
     entry = {"documents": count, "tokens": total, "unknown": unknown, "dtype": np.dtype(dtype).name}

@@ -28,7 +28,6 @@ from composer.data.sources import DataSource, is_endless
 from composer.data.tokenizer_cache import cached_tokenizers
 from composer.errors import RecipeError, RunError
 from composer.fingerprint import check_checkpoint, fingerprint_pairs, initial_weights
-from composer.inference.decode import keep_freed_memory
 from composer.inference.run import open_run
 from composer.model.parameter_paths import count_frozen
 from composer.model.weights import count_parameters
@@ -103,7 +102,6 @@ def setup(
     Raises DataError if the data cannot be trained on, RunError if data, tokenizer or checkpoint are not those that the
     run was begun with, RecipeError if Lightning refuses the configuration.
     """
-    keep_freed_memory()
     recipe = source.recipe
     display.say(f"{recipe.name}: reading the data")
     tokenizers = original.tokenizers(source) if original and not run_dir.tokenizer.exists() else None

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow
 import pytest
 
-from composer.data import line_hashes, token_cache
+from composer.data import encoding, line_hashes, token_cache
 from composer.data.columns import Concatenation, PackedColumn, RowSubset, TextColumn
 from composer.data.encoding import Data, load_data, train_tokenizers
 from composer.data.pairs import TARGET
-from composer.data.sampler import TrainBatchSampler
+from composer.data.sampler import TrainBatchSampler, global_batches, plan_buckets
 from composer.data.sources import DataSource
 from composer.data.token_cache import encode_column
 from composer.data.windows import file_weights
@@ -215,6 +215,81 @@ def test_filters_leave_out_what_they_say(make: Make, texts: Texts) -> None:
         "left out 1 of 7 training pairs whose target is measured",
         "left out 1 of 7 training pairs that are repeated",
     ]
+
+
+@pytest.fixture
+def filtered(make: Make, texts: Texts, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Recipe]:
+    """Make a recipe with filters, of whose pairs the cache has the choice; given settings of `parallel` are others."""
+    monkeypatch.setattr(token_cache, "CACHED_LINES", 2)
+    train = texts("train", source=["a b", "a b", "c d e", "g", "h i j k"], target=["1 2", "1 2", "1", "2", "3 3"])
+
+    def _filtered(**changes: Any) -> Recipe:
+        val = texts("val", source=["g"], target=["4"])
+        parallel = {"train": train, "val": val, "test": 1, "deduplicate": True, "decontaminate": True}
+        return make({"parallel": parallel | changes})
+
+    return _filtered
+
+
+def test_which_pairs_are_trained_on_is_remembered_and_mapped(
+    filtered: Callable[..., Recipe], store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(token_cache, "CACHED_LINES", 100)
+        expected = load(filtered())
+    first = load(filtered())
+    (entry,) = (path for path in (store / "pairs").iterdir() if path.is_dir())
+    with monkeypatch.context() as patch:
+        patch.setattr(encoding, "trainable_rows", lambda *given: pytest.fail("it is remembered which are trained on"))
+        again = load(filtered())
+    (entry / "03.npy").unlink()  # others have it mapped
+    (entry / "03.npy").write_bytes(b"12345")
+    for data in (first, again, load(filtered())):
+        assert data.train is not None
+        assert expected.train is not None
+        assert [[*ids] for ids in data.train.sides.values()] == [[*ids] for ids in expected.train.sides.values()]
+        assert data.train.originals.tolist() == expected.train.originals.tolist()
+        assert (data.train.sha256, data.notes) == (expected.train.sha256, expected.notes)
+        assert data.train.keep(np.arange(len(data.train))).sha256 == expected.train.sha256
+        spans = [span for ids in data.train.sides.values() for span in (ids.starts, ids.ends)]
+        assert all(isinstance(array.base, np.memmap) for array in (data.train.originals, *spans))
+
+
+def test_other_settings_and_other_measured_lines_are_another_choice(
+    filtered: Callable[..., Recipe], texts: Texts
+) -> None:
+    def rows(recipe: Recipe) -> list[int]:
+        train = load(recipe).train
+        assert train is not None
+        return [int(row) for row in train.originals]
+
+    assert rows(filtered()) == [0, 3]
+    assert rows(filtered(max_ratio=1.5)) == [0]
+    assert rows(filtered(deduplicate=False)) == [0, 1, 3]
+    recipe = filtered()
+    texts("val", source=["h i j k"], target=["1"])
+    assert rows(recipe) == [0, 2]
+
+
+def test_faults_of_many_pairs_are_those_of_few(filtered: Callable[..., Recipe], make: Make) -> None:
+    with pytest.raises(ComposerError, match="none of the 5 training pairs is left"):
+        load(make({"parallel": {**filtered(test=None).dataset["parallel"], "max_ratio": 1.0}, "max_length": 1}))
+
+
+def test_without_a_cache_for_them_pairs_are_chosen_anew(filtered: Callable[..., Recipe], store: Path) -> None:
+    store.mkdir(exist_ok=True)
+    (store / "pairs").write_text("a file")
+    assert len(load(filtered()).train or ()) == 2
+
+
+def test_an_order_of_pairs_is_one_of_short_integers() -> None:
+    rows = np.random.default_rng(0)
+    target, source = rows.integers(1, 30, (2, 1000))
+    long = global_batches(plan_buckets(target, source, 200), target, source, 1, 2)
+    short = [lengths.astype(np.int32) for lengths in (target, source)]
+    batches = global_batches(plan_buckets(*short, 200), *short, 1, 2)
+    assert [batch.tolist() for batch in batches] == [batch.tolist() for batch in long]
+    assert {batch.dtype for batch in batches} == {np.dtype(np.int32)}
 
 
 def test_filters_that_leave_nothing_are_refused(make: Make, texts: Texts) -> None:

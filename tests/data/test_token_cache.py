@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from composer.data import token_cache
+from composer.data import cache_entries, token_cache
 from composer.data.corpora import CorpusFile, Documents
 from composer.data.encoding import train_tokenizers
 from composer.data.pairs import TARGET
@@ -108,7 +108,7 @@ def test_without_locks_the_entry_of_a_quicker_process_is_used(
             encode_documents(documents, tokenizers)
         write_entry(*arguments)
 
-    monkeypatch.setattr(token_cache, "locked_entry", lambda path: nullcontext())
+    monkeypatch.setattr(cache_entries, "locked_entry", lambda path: nullcontext())
     monkeypatch.setattr(token_cache, "write_entry", quicker)
     assert len(encode_documents(documents, tokenizers).target) == 3
 
