@@ -72,7 +72,8 @@ class DataSource:
             return
         trained = row_hashes(*pairs["train"].sides.values())
         for split, part in pairs.items():
-            path, rows = split_path(recipe, split), row_hashes(*part.sides.values())
+            path = split_path(recipe, split)
+            rows = trained if split == "train" else row_hashes(*part.sides.values())
             if split == "test" and np.array_equal(rows, trained):
                 message = "these are the training pairs, so the scores would say nothing"
                 raise DataError([recipe.fault("overlap", path, message, "name others, or hold some out: `test: 100`")])

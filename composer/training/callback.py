@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from blocks.core.contract import Block
 from composer.data.sampler import ResumableBatchSampler
 from composer.errors import KeyPath, RunFailed
+from composer.inference.decode import keep_freed_memory
 from composer.inference.run import Sample
 from composer.model.encoder_decoder import map_leaves
 from composer.recipe.metrics import selection_metric
@@ -253,6 +254,7 @@ class TrainingLoopCallback(Callback):
 
         Raises RunFailed if the processes loaded different ones: they do not see the same folder.
         """
+        keep_freed_memory()  # not before: reading and ordering the data need much that no step needs
         self.module: Seq2SeqModule = pl_module
         self.ranks = Ranks(trainer.global_rank, trainer.world_size)
         state = self.resumed or {}

@@ -20,7 +20,6 @@ from composer.data.sources import DataSource, is_endless
 from composer.errors import RecipeError, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
 from composer.evaluation import evaluate_pairs, training_hints
 from composer.fingerprint import read_verified
-from composer.inference.decode import keep_freed_memory
 from composer.inference.run import Run, Sample, device_for
 from composer.model.parameter_paths import count_frozen
 from composer.model.weights import count_parameters, is_out_of_memory, save_weights
@@ -172,7 +171,6 @@ def fit(training: TrainingSetup) -> None:
     trainer, signals = training.trainer, training.loop.signals
     if training.checkpoint:
         training.display.say(f"resuming from {training.checkpoint}")
-    keep_freed_memory()  # not before: reading the data needs much that no step needs
     local = 1 if training.recipe.trainer["accelerator"] == "tpu" else trainer.num_devices  # Lightning starts a TPU's
     try:
         with training_processes(local, trainer.num_nodes), suppress(TrainingEnded):
