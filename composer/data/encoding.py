@@ -6,8 +6,9 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,12 +102,11 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
     pairs = {split: source.pairs(split) for split in opened}
     tokenizers = tokenizers or train_source_tokenizers(source)
     notes = [note for split in wanted for note in pairs[split].notes]
-    encoded: dict[str, Encoded] = {}
-    faults: list[Fault] = []
+    encoded, faults = dict[str, Encoded](), list[Fault]()
     for split in wanted:
         try:
-            encode = encode_train if split == "train" else partial(encode_split, split)
-            encoded[split], own = encode(source, tokenizers)
+            encode = encode_train if split == "train" else encode_split
+            encoded[split], own = encode(source, tokenizers, split)
             notes += own
         except DataError as error:
             faults += error.faults
@@ -115,7 +115,7 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
     return Data(tokenizers, encoded, pairs, notes)
 
 
-def encode_split(split: str, source: DataSource, tokenizers: Tokenizers) -> tuple[Encoded, list[str]]:
+def encode_split(source: DataSource, tokenizers: Tokenizers, split: str) -> tuple[Encoded, list[str]]:
     """Encode a split; of training pairs, those that are trained on. Return notes, too. Raises DataError."""
     recipe, pairs, notes = source.recipe, source.pairs(split), list[str]()
     ids, faults = encode_pairs(recipe, pairs, tokenizers), list[Fault]()
@@ -130,40 +130,37 @@ def encode_split(split: str, source: DataSource, tokenizers: Tokenizers) -> tupl
     if faults := [*faults, *split_faults(recipe, split, ids, pairs)]:
         raise DataError(faults)
     for side, column in ids.sides.items():
-        rate = column.count(UNK) / max(1, column.num_tokens())
-        if rate > MAX_UNK_RATE:
+        if (rate := column.count(UNK) / max(1, column.num_tokens())) > MAX_UNK_RATE:
             notes.append(f"{rate:.0%} of the tokens of {split} {side} are unknown to the tokenizer")
     if split != "train" and (blank := int((~nonempty(ids)).sum())):
         notes.append(f"{blank:,} of {len(pairs):,} {split} pairs have an empty side; {OF_REFERENCES}")
     return ids, notes
 
 
-def encode_train(source: DataSource, tokenizers: Tokenizers) -> tuple[Encoded, list[str]]:
+def encode_train(source: DataSource, tokenizers: Tokenizers, split: str) -> tuple[Encoded, list[str]]:
     """Encode the pairs that are trained on, as `encode_split`. Which those of many are, the cache knows."""
-    recipe, pairs = source.recipe, source.pairs("train")
+    recipe, pairs = source.recipe, source.pairs(split)
     if recipe.dataset.get("babi") or not all(map(is_cached, pairs.sides.values())):
-        return encode_split("train", source, tokenizers)
+        return encode_split(source, tokenizers, split)
     values = {side: encode_column(whole_column(it), side, tokenizers).values for side, it in pairs.sides.items()}
 
     def make() -> list[np.ndarray]:
-        ids, notes = encode_split("train", source, tokenizers)
+        ids, notes = encode_split(source, tokenizers, split)
         facts = np.frombuffer(json.dumps([notes, ids.sha256]).encode(), np.uint8)
         spans = [span for side in values for span in (ids.sides[side].starts, ids.sides[side].ends)]
         return [facts, *(span.astype(row_type(int(span[-1]))) for span in (ids.originals, *spans))]
 
     entries = [Path(str(ids.filename)).parent.name for ids in values.values() if isinstance(ids, np.memmap)]
-    held_out = [source.pairs(split) for split in available_splits(recipe) if split != "train"]
-    lines = [sha256_of_hashes(column) for part in held_out for column in part.columns().values()]
+    held_out = (source.pairs(other).columns().values() for other in available_splits(recipe) if other != split)
+    lines = [sha256_of_hashes(column) for columns in held_out for column in columns]
     settings = [recipe.dataset["max_length"], recipe.dataset.get("parallel"), recipe.model["output"]["length"]]
     code = code_hashes(sys.modules[__name__], sys.modules[line_hashes.__module__])
-    try:
+    with suppress(OSError, RunError):  # without a cache they are chosen anew
         facts, originals, *spans = cached_arrays("pairs", [code, entries, lines, settings], make)
-    except (OSError, RunError):  # without a cache they are chosen anew
-        return encode_split("train", source, tokenizers)
-    notes, digest = json.loads(facts.tobytes())
-    sides = {side: Ids(values[side], *spans[2 * at : 2 * at + 2]) for at, side in enumerate(values)}
-    target = sides.pop(TARGET)
-    return Encoded(sides, target, pairs.sides[TARGET], originals, digest=digest), notes
+        notes, digest = json.loads(facts.tobytes())
+        sides = {side: Ids(values[side], *spans[2 * at : 2 * at + 2]) for at, side in enumerate(values)}
+        return Encoded(sides, sides.pop(TARGET), pairs.sides[TARGET], originals, digest=digest), notes
+    return encode_split(source, tokenizers, split)
 
 
 def encode_corpora(source: DataSource, tokenizers: Tokenizers | None, wanted: Sequence[str]) -> Data:
