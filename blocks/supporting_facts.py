@@ -11,6 +11,7 @@ from blocks.core.sentence_encoding import (
     as_sentence,
     as_story,
     embed_sentences,
+    labelled_fact,
     normal_matrix,
     question_stream,
 )
@@ -95,10 +96,11 @@ class SupportingFacts(Block):
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         made, real, question = state
         asks, answer = question[:, 0].unbind(1)  # (B, d)
+        facts = context.facts
         at, penalty, facts_read = real.sum(1), made.new_zeros(real.shape[0]), []
         for hop in range(self.hops):
             better = self._preferred(asks, made[:, :, 0], at)  # (B, N, N)
-            fact = labelled_fact(context, hop) if context.facts is not None else tournament_winner(better, real)  # (B,)
+            fact = labelled_fact(facts, hop) if facts is not None else tournament_winner(better, real)  # (B,)
             read = (fact >= 0) & real.any(1)  # (B,)
             fact = fact.clamp(min=0)
             penalty = penalty + torch.where(read, margin_violation(better, fact, real, self.margin), 0.0)
@@ -106,7 +108,7 @@ class SupportingFacts(Block):
             _, more, answered = (chosen[:, None, None] @ made.transpose(1, 2))[:, :, 0].unbind(1)  # (B, d)
             asks, answer, at = asks + more, answer + answered, torch.where(read, fact, at)
             facts_read.append(chosen)
-        if context.facts is not None:
+        if facts is not None:
             context.penalty("facts", penalty.mean())
         context.record("hops", torch.stack(facts_read, 1)[:, None].expand(-1, x.shape[1], -1, -1))
         return answer[:, None].expand(-1, x.shape[1], -1), state
@@ -120,13 +122,6 @@ class SupportingFacts(Block):
         first = (scores + older[:, 0, :, 0] * after)[:, :, None]
         second = (scores - older[:, 1, :, 0] * after)[:, None]
         return first - second + older[:, 2] * (place[:, None] < place).to(scores.dtype)
-
-
-def labelled_fact(context: Context, hop: int) -> Tensor:
-    """Return the fact that the data give for a hop; -1 where there is none. (B,)"""
-    facts = context.facts
-    assert facts is not None
-    return facts[:, hop] if hop < facts.shape[1] else facts.new_full((facts.shape[0],), -1)
 
 
 def tournament_winner(better: Tensor, real: Tensor) -> Tensor:

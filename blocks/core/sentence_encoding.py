@@ -89,6 +89,11 @@ def last_word_weight(width: int, longest: int, like: Tensor) -> Tensor:
     return (1 + slope * 2 * (longest - 1) / longest).to(like.dtype)
 
 
+def labelled_fact(facts: Tensor, hop: int) -> Tensor:
+    """Return the fact that the data give for a hop, -1 where there is none. (B, F) -> (B,)"""
+    return facts[:, hop] if hop < facts.shape[1] else facts.new_full((facts.shape[0],), -1)
+
+
 def sentence_ages(real: Tensor) -> Tensor:
     """Return how many real sentences come after each: (B, N) -> (B, N) long, 0 for the last."""
     return (real.sum(1, keepdim=True) - real.cumsum(1)).clamp(min=0)

@@ -67,7 +67,7 @@ class OutputHead(RecipeObject):
     """One of the outputs: its name, or its name with settings."""
 
 
-AnyBlock = Block | Literal["activation", "cgru", "concat_columns", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool2d", "pool_hierarchical", "positions", "pyramid", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts", "window_memory"] | Var | Mapping[str, Any]
+AnyBlock = Block | Literal["cgru", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "episodic_memory", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool_hierarchical", "positions", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts", "window_memory"] | Var | Mapping[str, Any]
 AnyOptimizer = Optimizer | Literal["adadelta", "adagrad", "adam", "adamw", "rmsprop", "sgd"] | Var | Mapping[str, Any]
 AnyDecoder = Decoder | Literal["beam", "greedy", "mbr", "sample", "viterbi"] | Var | Mapping[str, Any]
 AnySchedule = Schedule | Literal["constant", "cosine", "epoch_decay", "inverse_sqrt", "linear", "plateau", "staircase"] | Var | Mapping[str, Any]
@@ -141,18 +141,6 @@ class BabiData(RecipeObject):
     val: float | Var | Unset = UNSET
     words: int | Var | Unset = UNSET
     sentences: int | Var | Unset = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Activation(Block, word="activation"):
-    """A nonlinearity by itself: y = f(x), for where a norm stands between a map and it.
-
-    kind: relu | gelu | silu | tanh | sigmoid | glu | swiglu. In the last two one half of the features gates the
-        other, and half the width comes out; default 'silu'.
-    as_: The name of the output, for later blocks.
-    """
-    kind: Literal["relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset = field(default=UNSET, kw_only=False)
-    as_: str | Var | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -235,15 +223,6 @@ class Concat(Block, word="concat"):
     as_: The name of the output, for later blocks.
     """
     of: str | Sequence[str | Var] | Var = field(kw_only=False)
-    as_: str | Var | Unset = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class ConcatColumns(Block, word="concat_columns"):
-    """The columns of a grid side by side: y_t = [s[t, 0]; s[t, 1]; ...], with zeros for cells that are not real.
-
-    as_: The name of the output, for later blocks.
-    """
     as_: str | Var | Unset = UNSET
 
 
@@ -382,6 +361,33 @@ class Dropout(Block, word="dropout"):
     """
     rate: float | Var | Unset = field(default=UNSET, kw_only=False)
     locked: bool | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class EpisodicMemory(Block, word="episodic_memory"):
+    """Episodic memory of a dynamic memory network (Kumar et al. 2016, arXiv 1506.07285, section 2.3).
+
+    from_: The memory to read: the positions of a sequence are facts; a grid's are sentences, and its columns their
+        words. The only encoder where there is one.
+    query: The memory of the question: one vector (an encoder that ends with `pool`), or a sequence of words.
+    hops: How often the facts are read, 1 or more; default 3.
+    width: Features of c, q and m; `model.width` by default. What is as wide already is taken as it is.
+    encoding: position | position_code | bag. How words become a sentence, as in `memory_network`; default
+        'position'.
+    gate: sigmoid | softmax. Whether gates open each by itself, or share 1 among the facts (as Xiong et al. 2016,
+        arXiv 1603.01417, section 3.3); default 'sigmoid'.
+    supervision: What the cross-entropy of gates and supporting facts counts in the loss of a training (alpha of
+        section 2.5); 0 is without; default 1.0.
+    as_: The name of the output, for later blocks.
+    """
+    from_: str | Var | Unset | None = field(default=UNSET, kw_only=False)
+    query: str | Var | Unset | None = UNSET
+    hops: int | Var | Unset = UNSET
+    width: int | Var | Unset | None = UNSET
+    encoding: Literal["position", "position_code", "bag"] | Var | Unset = UNSET
+    gate: Literal["sigmoid", "softmax"] | Var | Unset = UNSET
+    supervision: float | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -618,19 +624,6 @@ class Parallel(Block, word="parallel"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Patches(Block, word="patches"):
-    """Patches of a grid, which do not overlap, each as a vector (ViT: Dosovitskiy et al. 2021, section 3.1).
-
-    size: Positions, then columns, of a patch; at most as many columns as arrive.
-    width: The width that comes out; `model.width` unless given.
-    as_: The name of the output, for later blocks.
-    """
-    size: Sequence[int | Var] | Var = field(kw_only=False)
-    width: int | Var | Unset | None = UNSET
-    as_: str | Var | Unset = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
 class Pool(Block, word="pool"):
     """One vector for all positions of a row; a row without tokens gives zeros.
 
@@ -638,22 +631,6 @@ class Pool(Block, word="pool"):
     as_: The name of the output, for later blocks.
     """
     how: Literal["last", "mean", "max", "attention"] | Var | Unset = field(default=UNSET, kw_only=False)
-    as_: str | Var | Unset = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Pool2d(Block, word="pool2d"):
-    """The maximum or the mean of each window of a grid, over the cells that are real.
-
-    how: max | mean; default 'max'.
-    size: Positions, then columns, of a window; more than one cell, and at most as many columns as arrive; default
-        [2, 2].
-    stride: Distances between two windows, at most their size, which it is unless given.
-    as_: The name of the output, for later blocks.
-    """
-    how: Literal["max", "mean"] | Var | Unset = field(default=UNSET, kw_only=False)
-    size: Sequence[int | Var] | Var | Unset = UNSET
-    stride: Sequence[int | Var] | Var | Unset | None = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -676,25 +653,13 @@ class Positions(Block, word="positions"):
     3.1).
 
     kind: sinusoidal | learned; default 'sinusoidal'.
-    max_length: Rows of the learned table, 512 by default; later positions share the last row. Columns of a grid
-        have a table of their own.
+    max_length: Rows of the learned table, 512 by default; later positions share the last row.
     per_iteration: Whether the innermost `repeat` around it counts too, from 0; default False.
     as_: The name of the output, for later blocks.
     """
     kind: Literal["sinusoidal", "learned"] | Var | Unset = field(default=UNSET, kw_only=False)
     max_length: int | Var | Unset | None = UNSET
     per_iteration: bool | Var | Unset = UNSET
-    as_: str | Var | Unset = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Pyramid(Block, word="pyramid"):
-    """Neighbouring positions side by side: y_t = [x_(2 t); x_(2 t + 1)] (Listen, Attend and Spell: Chan et al. 2016).
-
-    factor: How many positions become one, 2 or more; default 2.
-    as_: The name of the output, for later blocks.
-    """
-    factor: int | Var | Unset = field(default=UNSET, kw_only=False)
     as_: str | Var | Unset = UNSET
 
 
@@ -845,18 +810,6 @@ class RnnCell(Block, word="rnn_cell"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Rows(Block, word="rows"):
-    """Each position of a grid as a sequence of its own: y[t] = f(s[t, 0], s[t, 1] ...), with the same stack f for all.
-
-    stack: The blocks; a row of W positions arrives. What has a name outside cannot be read in it, nor what has one
-        in it outside; `input` is the row, and every row can read the memories of encoders.
-    as_: The name of the output, for later blocks.
-    """
-    stack: Stack = field(kw_only=False)
-    as_: str | Var | Unset = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
 class Scale(Block, word="scale"):
     """The stream times a number: y = factor x. With `gradient`, dL/dx = gradient dL/dy, whatever the factor.
 
@@ -911,17 +864,6 @@ class SourceState(Block, word="source_state"):
     as_: The name of the output, for later blocks.
     """
     from_: str | Var | Unset | None = field(default=UNSET, kw_only=False)
-    as_: str | Var | Unset = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class SplitColumns(Block, word="split_columns"):
-    """The features of each position in N equal parts, the columns of a grid: [s[t, 0]; s[t, 1]; ...] = x_t.
-
-    columns: Columns N of the grid, 1 or more; they divide the width.
-    as_: The name of the output, for later blocks.
-    """
-    columns: int | Var = field(kw_only=False)
     as_: str | Var | Unset = UNSET
 
 
@@ -1186,12 +1128,6 @@ class Viterbi(Decoder, word="viterbi"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ActivationDefaults(RecipeObject):
-    """The defaults of every `activation`."""
-    kind: Literal["relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset | None = field(default=UNSET, kw_only=False)
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
 class ActiveMemoryDefaults(RecipeObject):
     """The defaults of every `active_memory`."""
     from_: str | Var | Unset | None = UNSET
@@ -1276,6 +1212,18 @@ class DiscreteStacksDefaults(RecipeObject):
     no_op: bool | Var | Unset | None = UNSET
     rounding: Literal["none", "evaluation"] | Var | Unset | None = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class EpisodicMemoryDefaults(RecipeObject):
+    """The defaults of every `episodic_memory`."""
+    from_: str | Var | Unset | None = field(default=UNSET, kw_only=False)
+    query: str | Var | Unset | None = UNSET
+    hops: int | Var | Unset | None = UNSET
+    width: int | Var | Unset | None = UNSET
+    encoding: Literal["position", "position_code", "bag"] | Var | Unset | None = UNSET
+    gate: Literal["sigmoid", "softmax"] | Var | Unset | None = UNSET
+    supervision: float | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1369,23 +1317,9 @@ class ParallelDefaults(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class PatchesDefaults(RecipeObject):
-    """The defaults of every `patches`."""
-    width: int | Var | Unset | None = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
 class PoolDefaults(RecipeObject):
     """The defaults of every `pool`."""
     how: Literal["last", "mean", "max", "attention"] | Var | Unset | None = field(default=UNSET, kw_only=False)
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Pool2dDefaults(RecipeObject):
-    """The defaults of every `pool2d`."""
-    how: Literal["max", "mean"] | Var | Unset | None = field(default=UNSET, kw_only=False)
-    size: Sequence[int | Var] | Var | Unset | None = UNSET
-    stride: Sequence[int | Var] | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1401,12 +1335,6 @@ class PositionsDefaults(RecipeObject):
     kind: Literal["sinusoidal", "learned"] | Var | Unset | None = field(default=UNSET, kw_only=False)
     max_length: int | Var | Unset | None = UNSET
     per_iteration: bool | Var | Unset | None = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class PyramidDefaults(RecipeObject):
-    """The defaults of every `pyramid`."""
-    factor: int | Var | Unset | None = field(default=UNSET, kw_only=False)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1702,7 +1630,6 @@ class Model(RecipeObject):
     decoder: The stack that writes the target, one position after another.
     output: What maps the decoder's last output to the vocabulary.
     stacks: Named stacks for the block `use`; a second use shares the parameters.
-    activation: activation.
     active_memory: active_memory.
     add: add.
     cgru: cgru.
@@ -1711,6 +1638,7 @@ class Model(RecipeObject):
     cross_attention: cross_attention.
     deque_memory: deque_memory.
     discrete_stacks: discrete_stacks.
+    episodic_memory: episodic_memory.
     feed_forward: feed_forward.
     grid: grid.
     linear: linear.
@@ -1721,12 +1649,9 @@ class Model(RecipeObject):
     nram: nram.
     ntm: ntm.
     parallel: parallel.
-    patches: patches.
     pool: pool.
-    pool2d: pool2d.
     pool_hierarchical: pool_hierarchical.
     positions: positions.
-    pyramid: pyramid.
     queue_memory: queue_memory.
     repeat: repeat.
     residual: residual.
@@ -1750,7 +1675,6 @@ class Model(RecipeObject):
     decoder: Stack | Unset | None = UNSET
     output: Output | Mapping[str, Any] | Unset | None = UNSET
     stacks: Mapping[str, Stack] | Unset | None = UNSET
-    activation: ActivationDefaults | Mapping[str, Any] | Unset | None = UNSET
     active_memory: ActiveMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
     add: AddDefaults | Mapping[str, Any] | Unset | None = UNSET
     cgru: CgruDefaults | Mapping[str, Any] | Unset | None = UNSET
@@ -1759,6 +1683,7 @@ class Model(RecipeObject):
     cross_attention: CrossAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
     deque_memory: DequeMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
     discrete_stacks: DiscreteStacksDefaults | Mapping[str, Any] | Unset | None = UNSET
+    episodic_memory: EpisodicMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
     feed_forward: FeedForwardDefaults | Mapping[str, Any] | Unset | None = UNSET
     grid: GridDefaults | Mapping[str, Any] | Unset | None = UNSET
     linear: LinearDefaults | Mapping[str, Any] | Unset | None = UNSET
@@ -1769,12 +1694,9 @@ class Model(RecipeObject):
     nram: NramDefaults | Mapping[str, Any] | Unset | None = UNSET
     ntm: NtmDefaults | Mapping[str, Any] | Unset | None = UNSET
     parallel: ParallelDefaults | Mapping[str, Any] | Unset | None = UNSET
-    patches: PatchesDefaults | Mapping[str, Any] | Unset | None = UNSET
     pool: PoolDefaults | Mapping[str, Any] | Unset | None = UNSET
-    pool2d: Pool2dDefaults | Mapping[str, Any] | Unset | None = UNSET
     pool_hierarchical: PoolHierarchicalDefaults | Mapping[str, Any] | Unset | None = UNSET
     positions: PositionsDefaults | Mapping[str, Any] | Unset | None = UNSET
-    pyramid: PyramidDefaults | Mapping[str, Any] | Unset | None = UNSET
     queue_memory: QueueMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
     repeat: RepeatDefaults | Mapping[str, Any] | Unset | None = UNSET
     residual: ResidualDefaults | Mapping[str, Any] | Unset | None = UNSET
@@ -2875,14 +2797,14 @@ def read(path: str | Path) -> Recipe:
 
 
 __all__ = [
-    "Activation", "ActivationDefaults", "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW",
-    "AdaptiveOutputHead", "Add", "AddDefaults", "Asgd", "AssociativeRecallTask", "BPETokenizer", "BabiData", "Beam",
-    "BigramFlipTask", "BinaryAdditionTask", "BinaryMultiplicationTask", "BitsTokenizer", "Block", "ByteTokenizer",
-    "Cgru", "CgruDefaults", "CharTokenizer", "CharactersEmbedding", "CnnOutputHead", "Concat", "ConcatColumns",
-    "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask", "CosineSchedule",
-    "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Curriculum", "Data", "Decoder",
-    "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
-    "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding",
+    "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW", "AdaptiveOutputHead", "Add",
+    "AddDefaults", "Asgd", "AssociativeRecallTask", "BPETokenizer", "BabiData", "Beam", "BigramFlipTask",
+    "BinaryAdditionTask", "BinaryMultiplicationTask", "BitsTokenizer", "Block", "ByteTokenizer", "Cgru", "CgruDefaults",
+    "CharTokenizer", "CharactersEmbedding", "CnnOutputHead", "Concat", "ConstantSchedule", "Conv", "Conv2d",
+    "Conv2dDefaults", "ConvDefaults", "CopyTask", "CosineSchedule", "CountingTask", "CrossAttention",
+    "CrossAttentionDefaults", "Curriculum", "Data", "Decoder", "DefaultInitialization", "DequeMemory",
+    "DequeMemoryDefaults", "DialectTask", "DiscreteStacks", "DiscreteStacksDefaults", "Dropout", "DuplicateTask",
+    "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding", "EpisodicMemory", "EpisodicMemoryDefaults",
     "EpochDecaySchedule", "Evaluation", "FeedForward", "FeedForwardDefaults", "FileTokenizer", "Flatten",
     "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway", "HubData", "Identity", "IdentityOutputHead",
     "IncrementTask", "Initialization", "IntegersTokenizer", "InverseSqrtSchedule", "LearnedEmbedding", "Linear",
@@ -2890,16 +2812,15 @@ __all__ = [
     "Mbr", "Measuredsplit", "MemoryNetwork", "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults",
     "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding",
     "Optimizer", "OrthogonalInitialization", "Output", "OutputHead", "Parallel", "ParallelData", "ParallelDefaults",
-    "Parametergroup", "ParenthesesTask", "Patches", "PatchesDefaults", "PlateauSchedule", "Pool", "Pool2d",
-    "Pool2dDefaults", "PoolDefaults", "PoolHierarchical", "PoolHierarchicalDefaults", "Positions", "PositionsDefaults",
-    "PrioritySortTask", "Pyramid", "PyramidDefaults", "QueueMemory", "QueueMemoryDefaults", "RMSprop", "RamAccessTask",
-    "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat", "RepeatCopyTask", "RepeatDefaults",
-    "Residual", "ResidualDefaults", "Reverse", "ReverseTask", "Rnn", "RnnCell", "RnnCellDefaults", "RnnDefaults",
-    "Rows", "SGD", "Sample", "SampledOutputHead", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling",
-    "SelectColumn", "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SigmoidOutputHead", "SortTask",
-    "SourceState", "SourceStateDefaults", "Split", "SplitColumns", "StackMemory", "StackMemoryDefaults",
-    "StaircaseSchedule", "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Task", "TextData", "Tokenizer",
-    "Trainer", "Training", "UNSET", "UniformInitialization", "UniformScalingInitialization", "UnigramTokenizer",
-    "Unset", "Use", "UseDefaults", "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB", "WeightedFile",
-    "WindowMemory", "WindowMemoryDefaults", "WordTokenizer", "read",
+    "Parametergroup", "ParenthesesTask", "PlateauSchedule", "Pool", "PoolDefaults", "PoolHierarchical",
+    "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "QueueMemory",
+    "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent",
+    "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Reverse", "ReverseTask", "Rnn",
+    "RnnCell", "RnnCellDefaults", "RnnDefaults", "SGD", "Sample", "SampledOutputHead", "Scale", "ScaleDefaults",
+    "Schedule", "ScheduledSampling", "SelectColumn", "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults",
+    "SigmoidOutputHead", "SortTask", "SourceState", "SourceStateDefaults", "Split", "StackMemory",
+    "StackMemoryDefaults", "StaircaseSchedule", "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Task",
+    "TextData", "Tokenizer", "Trainer", "Training", "UNSET", "UniformInitialization", "UniformScalingInitialization",
+    "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB",
+    "WeightedFile", "WindowMemory", "WindowMemoryDefaults", "WordTokenizer", "read",
 ]

@@ -144,7 +144,8 @@ def outputs(block: Block, batch: Batch) -> Iterator[torch.Tensor]:
     yield result.y[result.mask]
     yield run(block, positions(batch, 0, 1), result.state).y
     penalties: dict[str, list[torch.Tensor]] = {}
-    context = context_of(batch)._replace(penalties=penalties, progress=torch.tensor(0.25))
+    facts = torch.tensor([[0, 1]]).expand(len(batch.x), 2)
+    context = context_of(batch)._replace(penalties=penalties, progress=torch.tensor(0.25), facts=facts)
     block.train()
     y, *_ = with_fixed_seed(lambda: block(batch.x, start(block, batch), context))
     block.eval()

@@ -90,6 +90,15 @@ def supporting_facts(scene: Scene) -> dict[str, Any]:
     }
 
 
+def episodic_memory(scene: Scene) -> dict[str, Any]:
+    return {
+        **asking(scene, needed=not scene.mistake()),
+        "hops": scene.one_of(1, 2, None),
+        "gate": scene.one_of(None, "softmax"),
+        "supervision": scene.one_of(None, 0.0, 0.5),
+    }
+
+
 def asking(scene: Scene, needed: bool = False) -> dict[str, Any]:
     """What is read, now and then a grid, and what asks."""
     sequences = [*scene.memories, *scene.copies]
@@ -113,6 +122,7 @@ MEMORIES: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
     "nram": nram,
     "memory_network": memory_network,
     "supporting_facts": supporting_facts,
+    "episodic_memory": episodic_memory,
 }
 CONTINUABLE: Mapping[str, tuple[str, ...]] = {
     "ntm": ("slots",),

@@ -128,7 +128,7 @@ def unfit_words(scene: Scene) -> set[str]:
     unfit = {*SHORTENING, "reverse", "nram"} if scene.causal else set()
     unfit |= OF_GRIDS
     unfit |= {*SHORTENING, "concat"} if scene.keeps else set()
-    unfit |= set() if scene.memories else {"cross_attention", "memory_network", "supporting_facts"}
+    unfit |= set() if scene.memories else {"cross_attention", "memory_network", "supporting_facts", "episodic_memory"}
     is_inner = scene.keeps and scene.depth < Scene.depth  # beside a stream that is not lost
     unfit |= set() if scene.memories and is_inner else {"source_state"}
     unfit |= set() if scene.names else {"concat", "add", "multiply"}

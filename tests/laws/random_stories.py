@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.laws.law_cases import WIDTH, Draw, Scene, drop_none, new_name
-from tests.laws.random_memories import begun, memory, memory_network, supporting_facts
+from tests.laws.random_memories import begun, episodic_memory, memory, memory_network, supporting_facts
 from tests.laws.random_stacks import block, cell, stack, strings
 
 TASK = {"generate": {"copy": {"symbols": 6}}, "tokenizer": {"integers": {"below": WIDTH}}}
@@ -66,10 +66,11 @@ def stories(draw: Draw) -> dict[str, Any]:
     writes = replace(asks, causal=True, names=["input"], named_memories={}, memories=("story", "question"))
     reads = {"from": "story", "query": "question"}
     finds = {"supporting_facts": drop_none({**supporting_facts(writes), **reads})}
+    episodes = {"episodic_memory": drop_none({**episodic_memory(writes), **reads})}
     hops = {"memory_network": drop_none({**memory_network(writes), **reads})}
     asks_itself = {"memory_network": drop_none({**memory_network(writes), "from": "story", "query": None})}
     attends = {"residual": {"stack": [{"cross_attention": {"from": "question", "heads": 1}}]}}
-    first = writes.one_of([hops], [finds], [attends, asks_itself])
+    first = writes.one_of([hops], [finds], [episodes], [attends, asks_itself])
     decoder = [*first, *(stack(writes) if writes.sometimes() else [])]
     one_hot = {"embedding": "one_hot"} if draw(st.booleans()) else {}
     return recipe(BABI, encoders={"question": question, "story": story}, decoder=decoder, **one_hot)

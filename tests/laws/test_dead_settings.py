@@ -40,6 +40,7 @@ EXCEPTIONS = {
     ("cross_attention", "values"): "names what is read without it, too",
     ("cross_attention", "window"): "reaches over all rows of the bench",
     ("discrete_stacks", "cells"): "are more than the rows of the bench fill",
+    ("episodic_memory", "from"): "names what is read without it, too",
     ("memory_network", "from"): "names what is read without it, too",
     ("memory_network", "slots"): "are fewer than the sentences of the bench",
     ("memory_network", "noise"): "draws the same ages from one seed and few sentences",
@@ -94,6 +95,8 @@ REFUSED: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("memory_network", {"time": 1, "noise": 0.0}, "noise"),
     ("memory_network", {"from": ONE, "noise": 0.5}, "noise"),
     ("supporting_facts", {"from": ONE, "query": "encoder", "hops": 2}, "from"),
+    ("episodic_memory", {"from": ONE, "query": "encoder"}, "from"),
+    ("episodic_memory", {"query": ONE, "encoding": "bag"}, "encoding"),
     ("rnn", {"width": 1, "norm": "gates"}, "norm"),
 )
 REFUSED_OF_ONE_FEATURE: tuple[tuple[str, dict[str, Any], str], ...] = (
@@ -145,7 +148,7 @@ class Signatures:
 def in_training(case: Case, block: Block) -> Iterator[torch.Tensor]:
     batch = random_batch(case)
     penalties: dict[str, list[torch.Tensor]] = {}
-    facts = torch.tensor([[0, 1]]).expand(len(batch.x), 2) if "facts" in case.kind.__name__.lower() else None
+    facts = torch.tensor([[0, 1]]).expand(len(batch.x), 2)
     context = context_of(batch)._replace(penalties=penalties, progress=torch.tensor(0.25), facts=facts)
     block.train()
     y, *_ = with_fixed_seed(lambda: block(batch.x, start(block, batch), context))
