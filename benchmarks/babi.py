@@ -39,8 +39,8 @@ PUBLISHED = {
 }
 """Mean errors over the twenty tasks in percent, by the recipe: trained on each task with a bag of words, with position
 encoding (PE), with PE and linear start (LS), with PE, LS and random noise (RN); on all tasks at once with PE, LS and
-RN, the same with layer-wise tying; and on each task, a memory network and a dynamic memory network, both supervised with
-supporting facts."""
+RN, the same with layer-wise tying; and on each task, a memory network and a dynamic memory network, both supervised
+with supporting facts."""
 
 
 class Run(NamedTuple):

@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from blocks.core.attention import attention, check_heads, join_heads, open_empty_rows, split_heads
 from blocks.core.attention_scores import (
+    Coverage,
     LocalMask,
     build_score,
     build_window,
     check_score,
     check_window,
+    cover,
+    no_coverage,
     projection_widths,
 )
-from blocks.core.contract import Block, Context, Count, Memories, Memory, Name, NoEffect, Rate, Site, State
+from blocks.core.contract import Block, Context, Count, Memories, Memory, Name, NoEffect, NonNegative, Rate, Site, State
 from blocks.core.functional import apply_dropout
 from blocks.core.named_inputs import (
     MemorySource,
@@ -55,10 +59,16 @@ class CrossAttention(Block):
             the whole.
         max_length: How many positions the score `location` has a row for; later ones are not seen.
         sqrt_length: Whether what is read is multiplied by sqrt(S), S the row's length (Gehring et al. 2017, 3.5).
+        gate: Whether what is read is multiplied by sigmoid(w.q + b), one number for each position (Xu et al. 2015,
+            arXiv 1502.03044, section 4.2.1).
+        doubly_stochastic: The weight of a penalty sum_s (1 - sum_t a_ts)^2 in training, so that all positions are read
+            equally (Xu et al. 2015, equation 14); a is the mean over heads. The loss beside it is a mean over tokens,
+            the paper's a sum.
         dropout: Probability of dropping an attention weight, 0 <= dropout < 1.
 
     Shapes: (B, T, .) reads (B, S, .) -> (B, T, model.width) for scaled_dot and for several memories, else as wide as
-    the values. State: keys and values (B, H, S, .), mask (B, 1, 1, S), and for monotonic the positions so far (B,).
+    the values. State: keys and values (B, H, S, .), mask (B, 1, 1, S), and for monotonic the positions so far (B,);
+    of the penalty what each position has to 1 (B, S), their mask (B, S), and what it was so far (B,).
     Raises BlockError where a grid arrives or is to be read, where there is no memory, or several and no `from`, where
     heads or widths do not fit, and where a setting lacks another that it needs.
     """
@@ -80,6 +90,8 @@ class CrossAttention(Block):
         merge: Literal["concat", "average"] = "concat",
         max_length: Count | None = None,
         sqrt_length: bool = False,
+        gate: bool = False,
+        doubly_stochastic: NonNegative = 0.0,
         dropout: Rate = 0.0,
     ) -> None:
         super().__init__()
@@ -92,7 +104,7 @@ class CrossAttention(Block):
         features = width if projects or several else sources[-1].width
         _check_merge(heads, merge)
         if not several:
-            _check_one_position(site, sources[-1], heads, local, dropout, sqrt_length)
+            _check_one_position(site, sources[-1], heads, local, dropout, sqrt_length, doubly_stochastic)
         _check_heads(heads, score, merge, local, query_stream.width, width, features)
         made = projection_widths(
             score, query_stream.width, width, heads, max_length, features if projects or several else 0
@@ -105,6 +117,8 @@ class CrossAttention(Block):
         )
         self.more = nn.ModuleList(more)
         self.merge = optional_linear(features, features if projects else 0, bias=True)
+        self.gate = optional_linear(query_stream.width, 1, bias=True) if gate else None
+        self.doubly_stochastic = doubly_stochastic
         self.score = build_score(score, heads, width, features, max_length)
         self.local = build_window(local, window or 10, query_stream.width, width, heads)
         self.slices = features if score == "fine_grained" else 1 if merge == "average" else heads
@@ -116,22 +130,31 @@ class CrossAttention(Block):
         keys, values, mask = project_memories(self.sources, (self.project, *self.more), self.made, context)
         # Where nothing is real the softmax is spread over padding; zero values make what it reads zero.
         values = split_heads(values * mask[..., None], self.slices)  # (B, H, S, D/H)
-        seen = open_empty_rows(self.score.seen(mask)[:, None, None])  # (B, 1, 1, S)
-        return self.score.keys(keys), values, seen, self.local.start(seen)
+        real = self.score.seen(mask)  # (B, S)
+        seen = open_empty_rows(real[:, None, None])  # (B, 1, 1, S)
+        coverage = no_coverage(real, values) if self.doubly_stochastic else ()
+        return self.score.keys(keys), values, seen, self.local.start(seen), coverage
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        keys, values, mask, place = state
+        keys, values, mask, place, coverage = state
         query = x if self.named is None else read_named(x, [self.named], context)[0]
         sight = self.local(query, mask, context.mask, place)
-        y = self._read(self.score.queries(self.query(query)), keys, values, sight, context)  # (B, T, D)
+        mapped = self.score.queries(self.query(query))
+        y, coverage = self._read(mapped, keys, values, sight, coverage, context)  # (B, T, D)
         if self.sqrt_length:
             y = y * mask.sum(-1).sqrt().to(y.dtype)
-        return self.merge(y), (keys, values, mask, sight.state)
+        if self.gate is not None:
+            y = y * torch.sigmoid(self.gate(query))
+        return self.merge(y), (keys, values, mask, sight.state, coverage)
 
-    def _read(self, query: Tensor, keys: State, values: Tensor, sight: LocalMask, context: Context) -> Tensor:
-        if self.fused:
+    def _read(
+        self, query: Tensor, keys: State, values: Tensor, sight: LocalMask, coverage: State, context: Context
+    ) -> tuple[Tensor, State]:
+        is_penalised = self.doubly_stochastic > 0 and context.penalties is not None
+        if self.fused and not is_penalised:
             dropout, scale = self.dropout if self.training else 0.0, self.score.scale
-            return join_heads(attention(query, keys, values, sight.mask, context, dropout=dropout, scale=scale))
+            y = attention(query, keys, values, sight.mask, context, dropout=dropout, scale=scale)
+            return join_heads(y), coverage
         scores = self.score(query, keys, values.shape[2])  # (B, H, T, S)
         weights = scores.masked_fill(~sight.mask, -math.inf).softmax(-1)
         if sight.fade is not None:
@@ -140,7 +163,16 @@ class CrossAttention(Block):
             weights = weights.mean(1, keepdim=True)
         if context.records is not None:
             self._record(weights, context)
-        return join_heads(apply_dropout(weights, self.dropout, self.training) @ values)
+        if is_penalised:
+            coverage = self._penalise(coverage, weights, context)
+        return join_heads(apply_dropout(weights, self.dropout, self.training) @ values), coverage
+
+    def _penalise(self, before: Coverage, weights: Tensor, context: Context) -> Coverage:
+        """Add to the loss what the penalty grows by, so that the chunks of a row add up to that of all positions."""
+        after = cover(before, weights, context.mask)
+        growth = (after.penalty - before.penalty).mean()
+        context.penalty("doubly_stochastic", self.doubly_stochastic * growth, "sum")
+        return after
 
     def _record(self, weights: Tensor, context: Context) -> None:
         one = weights if self.score.heads == self.slices else weights.mean(1, keepdim=True)
@@ -155,7 +187,13 @@ def _check_merge(heads: int, merge: str) -> None:
 
 
 def _check_one_position(
-    site: Site, source: MemorySource, heads: int, local: str, dropout: float, sqrt_length: bool
+    site: Site,
+    source: MemorySource,
+    heads: int,
+    local: str,
+    dropout: float,
+    sqrt_length: bool,
+    doubly_stochastic: float,
 ) -> None:
     """Raise NoEffect for what chooses among positions, or counts them, where the only memory has one for all."""
     if site.memories[source.memory].stream.length_ratio != 0:
@@ -163,6 +201,8 @@ def _check_one_position(
     message = f"`{source.memory}` has one position for all, and "
     if sqrt_length:
         raise NoEffect("sqrt_length", f"{message}sqrt(1) is 1")
+    if doubly_stochastic:
+        raise NoEffect("doubly_stochastic", f"{message}each query reads all of it")
     if local == "monotonic":
         raise NoEffect("local", f"{message}all of it is near")
     if heads > 1 and not dropout and local == "none":

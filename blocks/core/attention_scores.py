@@ -167,6 +167,30 @@ def _check_location(max_length: int | None, sources: Sequence[MemorySource]) -> 
         raise BlockError("score", message, fix="name one memory in `from`, or write `score: additive`")
 
 
+class Coverage(NamedTuple):
+    """How much of 1 each real position has still to be read, which are real, and what the penalty has been so far."""
+
+    left: Tensor  # (B, S)
+    real: Tensor  # (B, S)
+    penalty: Tensor  # (B,)
+
+
+def no_coverage(real: Tensor, like: Tensor) -> Coverage:
+    """Return the coverage before the first position. real: (B, S)"""
+    exact = torch.promote_types(like.dtype, torch.float32)
+    return Coverage(real.to(exact), real, torch.zeros(len(real), dtype=exact, device=real.device))
+
+
+def cover(before: Coverage, weights: Tensor, mask: Tensor) -> Coverage:
+    """Return the coverage after more queries; the penalty is sum_s (1 - sum_t a_ts)^2, a the mean over heads.
+
+    weights: (B, H, T, S), mask: (B, T) of the queries.
+    """
+    read = (weights.to(before.left.dtype).mean(1) * mask[..., None]).sum(1)  # (B, S)
+    left = before.left - read.masked_fill(~before.real, 0.0)
+    return Coverage(left, before.real, left.square().sum(-1))
+
+
 class LocalMask(NamedTuple):
     """What each query sees: a mask, broadcastable to (B, H, T, S), and what multiplies its weights, if anything."""
 

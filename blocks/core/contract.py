@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -268,6 +268,18 @@ Records = dict[Record, list[Tensor]]
 """What was recorded. Each value is (B, T, ...); the values of one key are consecutive positions."""
 
 
+Reduction = Literal["mean", "sum"]
+"""What is taken of several penalties with one name."""
+Penalties = dict[tuple[str, Reduction], list[Tensor]]
+"""Scalars to be added to the training loss, by name."""
+
+
+def reduce_penalties(penalties: Penalties) -> list[Tensor]:
+    """Return what is added to the loss under each name."""
+    stacked = ((torch.stack(values), reduction) for (_, reduction), values in penalties.items())
+    return [values.sum() if reduction == "sum" else values.mean() for values, reduction in stacked]
+
+
 class Context(NamedTuple):
     """What flows beside the stream: this chunk's mask, the named outputs so far, the memories.
 
@@ -281,7 +293,7 @@ class Context(NamedTuple):
     named_outputs: Mapping[str, Output]
     memories: Mapping[str, Output]
     records: Records | None = None
-    penalties: dict[str, list[Tensor]] | None = None
+    penalties: Penalties | None = None
     progress: Tensor | None = None
     facts: Tensor | None = None  # (B, F)
     path: Path = ()
@@ -313,14 +325,15 @@ class Context(NamedTuple):
         if self.records is not None:
             self.records.setdefault(Record(self.path, self.iterations, name), []).append(value.detach())
 
-    def penalty(self, name: str, value: Tensor) -> None:
-        """Add a scalar to the training loss; of several with one name their mean. It does nothing outside training.
+    def penalty(self, name: str, value: Tensor, reduction: Reduction = "mean") -> None:
+        """Add a scalar to the training loss; of several with one name their mean, or their sum where each is a part of
+        it, as those of the chunks of a row. It does nothing outside training.
 
         It is a mean over rows, or a cost of the weights alone: then a batch that is dealt out to several devices costs
         what it costs on one.
         """
         if self.penalties is not None:
-            self.penalties.setdefault(name, []).append(value)
+            self.penalties.setdefault((name, reduction), []).append(value)
 
 
 # ------------------------------------------------------------------------------------------- the block

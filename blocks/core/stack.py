@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from blocks.core.contract import Block, BlockError, Context, NamedOutputs, Output, Site, State, Stream
+from blocks.core.contract import Block, BlockError, Context, NamedOutputs, Output, Penalties, Site, State, Stream
 
 
 class Stack(Block):
@@ -136,12 +136,12 @@ def checkpointed(step: StackStep, x: Tensor, state: State, context: Context) -> 
     if not torch.is_grad_enabled() or context.records is not None or x.is_meta:
         return step(x, state, context)
 
-    def run(x: Tensor, state: State) -> tuple[Tensor, State, NamedOutputs, dict[str, list[Tensor]] | None]:
-        penalties: dict[str, list[Tensor]] | None = None if context.penalties is None else {}
+    def run(x: Tensor, state: State) -> tuple[Tensor, State, NamedOutputs, Penalties | None]:
+        penalties: Penalties | None = None if context.penalties is None else {}
         return *step(x, state, context._replace(penalties=penalties)), penalties
 
     y, last, outputs, penalties = checkpoint(run, x, state, use_reentrant=False)
-    for name, values in (penalties or {}).items():
+    for (name, reduction), values in (penalties or {}).items():
         for value in values:
-            context.penalty(name, value)
+            context.penalty(name, value, reduction)
     return y, last, outputs

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, Context, Output, Records, State
+from blocks.core.contract import Block, Context, Output, Penalties, Records, State
 from blocks.core.functional import apply_dropout
 from blocks.core.stack import Stack
 
@@ -149,7 +149,7 @@ class StepInputs(NamedTuple):
     """Optional inputs and outputs of a step beside tokens and logits: the fields of these names of `Context`."""
 
     records: Records | None = None
-    penalties: dict[str, list[Tensor]] | None = None
+    penalties: Penalties | None = None
     progress: Tensor | None = None
     facts: Tensor | None = None
 
@@ -346,7 +346,7 @@ def example_sources(model: EncoderDecoder, tokens: int) -> dict[str, Tensor]:
     }
 
 
-def training_logits(model: EncoderDecoder, penalties: dict[str, list[Tensor]]) -> Tensor:
+def training_logits(model: EncoderDecoder, penalties: Penalties) -> Tensor:
     """Return the logits of one short pair, as a training step computes them; it adds the blocks' penalties."""
     has_stories = any(encoder.columns for encoder in model.readers().values())
     facts = torch.zeros(1, FEW if has_stories else 0, dtype=torch.long, device=model.device)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from blocks.core.contract import Block, Path, Stream
+from blocks.core.contract import Block, Path, Penalties, Stream
 from blocks.core.recurrence import RecurrentLayer
 from composer.errors import Fault, RecipeError, error_of_code
 from composer.model.builder import AUTHOR, BlockFailed, Builder, RecordingBuilder, encoder_stacks, vocabulary_bounds
@@ -296,7 +296,7 @@ def unreached_by_loss(model: EncoderDecoder) -> set[int]:
     embeddings = [encoder.embedding for encoder in model.readers().values()]
     tables = [embedding.table for embedding in embeddings if isinstance(embedding, OneHot)]
     leaves = [*model.parameters(), *(table.requires_grad_() for table in tables)]
-    penalties: dict[str, list[Tensor]] = {}
+    penalties: Penalties = {}
     try:
         with torch.enable_grad():
             logits = training_logits(model, penalties)

@@ -9,7 +9,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from blocks.core.contract import Block, Output, State
+from blocks.core.contract import Block, Output, Penalties, State, reduce_penalties
 from composer.inference.decoders import reorder_state
 from composer.model.encoder_decoder import state_leaves
 from composer.testing.harness import (
@@ -54,9 +54,20 @@ def chunks(case: Case) -> None:
         future = next_positions(case, batch)
         after, expected = run(block, future, state).y, run(block, future, all_at_once.state).y
         expect_equal(case, "chunks", after, expected, f"{detail}, what follows the last state")
+        parts = penalty_of(block, [positions(batch, sum(cut[:n]), sum(cut[: n + 1])) for n in range(len(cut))])
+        expect_equal(case, "chunks", parts, penalty_of(block, [batch]), f"{detail}, their penalties")
         pairs = list(zip(state_leaves(state), state_leaves(all_at_once.state), strict=True))
         for one, other in pairs if all(one.shape == other.shape for one, other in pairs) else ():
             expect_equal(case, "chunks", one, other, f"{detail}, a leaf of the last state")
+
+
+def penalty_of(block: Block, parts: list[Batch]) -> Tensor:
+    """Return what a block adds to the loss of consecutive chunks, the first two sentences being the facts."""
+    penalties: Penalties = {}
+    state, facts = start(block, parts[0]), torch.tensor([[0, 1]]).expand(len(LENGTHS), 2)
+    for part in parts:
+        _, state, *_ = block(part.x, state, context_of(part)._replace(penalties=penalties, facts=facts))
+    return sum(reduce_penalties(penalties), torch.zeros((), dtype=torch.float64))
 
 
 def ragged_chunks(case: Case) -> None:

@@ -49,7 +49,7 @@ LOOK_FOR = {
     "kept_states": "a state that is changed in place when there are no gradients",
     "reordering": "a state with a leaf that is no tensor or does not have the batch first, or one shared by all rows",
     "causality": "a softmax, mean, norm or convolution over time without a causal mask or left padding",
-    "chunks": "a position or a sum that starts at 0 in every chunk and is not carried in the state",
+    "chunks": "a position, sum or penalty that starts at 0 in every chunk and is not carried in the state",
     "ragged_chunks": "a counter or cache that advances at masked positions, or is one for all rows instead of one each",
     "last_state": "the state after the last column of the batch; take it after each row's last real position",
     "padding": "a softmax, mean, norm or convolution that reads masked positions, or a division by 0 real ones",

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from blocks.core.contract import Output
+from blocks.core.contract import Output, Penalties, reduce_penalties
 from composer.errors import one_line_error
 from composer.inference.decode import decode_all
 from composer.inference.decoders import Hypothesis, reorder_state
@@ -197,11 +197,11 @@ def training_loss(model: EncoderDecoder, pairs: RandomPairs) -> Tensor:
     last = (pairs.target != PAD) & (following == PAD)
     answer = following.masked_fill(last, EOS)
     detail = FACTS if any(encoder.columns for encoder in model.readers().values()) else 0
-    penalties: dict[str, list[Tensor]] = {}
+    penalties: Penalties = {}
     facts = torch.zeros(len(answer), detail, dtype=torch.long)
     logits = model(pairs.sources, pairs.target, StepInputs(None, penalties, torch.zeros(()), facts))
     nats = F.cross_entropy(logits.float().flatten(0, 1), answer.flatten(), ignore_index=PAD)
-    return torch.stack([nats, *(tensor.float() for name in penalties for tensor in penalties[name])]).sum()
+    return torch.stack([nats, *(penalty.float() for penalty in reduce_penalties(penalties))]).sum()
 
 
 def rows(pairs: RandomPairs, row: int) -> RandomPairs:

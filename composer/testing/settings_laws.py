@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from blocks.core.contract import Block, BlockError, Bounds, Kind
+from blocks.core.contract import Block, BlockError, Bounds, Kind, Penalties
 from composer.model.builder import python_name
 from composer.testing.block_laws import with_fixed_seed
 from composer.testing.harness import Batch, Case, context_of, max_difference, positions, random_batch, run, start
@@ -143,7 +143,7 @@ def outputs(block: Block, batch: Batch) -> Iterator[torch.Tensor]:
     result = run(block, batch)
     yield result.y[result.mask]
     yield run(block, positions(batch, 0, 1), result.state).y
-    penalties: dict[str, list[torch.Tensor]] = {}
+    penalties: Penalties = {}
     facts = torch.tensor([[0, 1]]).expand(len(batch.x), 2)
     context = context_of(batch)._replace(penalties=penalties, progress=torch.tensor(0.25), facts=facts)
     block.train()

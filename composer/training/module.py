@@ -14,7 +14,7 @@ from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from blocks.core.contract import Block, State
+from blocks.core.contract import Block, Penalties, State, reduce_penalties
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunFailed
 from composer.model.builder import build
@@ -156,7 +156,7 @@ class Seq2SeqModule(LightningModule):
         self.spent.fill_(spent)
         for block in self.progress_blocks:
             block.set_progress(spent)
-        penalties: dict[str, list[Tensor]] = {}
+        penalties: Penalties = {}
         inputs = StepInputs(None, penalties, self.spent, batch["facts"])
         target, read = batch["target_out"], self.decoder_input(batch, spent)  # (B, T) each
         if batch.get("window", -1) < 0:
@@ -173,8 +173,8 @@ class Seq2SeqModule(LightningModule):
         del outputs  # the largest tensor by far: the backward pass needs its memory
         parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
         loss = loss * (parts / batch["tokens"])
-        for values in penalties.values():
-            loss = loss + torch.stack(values).mean() * (parts * batch["part"])
+        for penalty in reduce_penalties(penalties):
+            loss = loss + penalty * (parts * batch["part"])
         self.train_sums.add(loss=loss.detach() / parts)
         if self.loop_progress is None:
             self.log("train/loss", loss.detach(), prog_bar=True)

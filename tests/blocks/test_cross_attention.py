@@ -13,8 +13,10 @@ from torch import Tensor
 
 from blocks.core import attention as kernels
 from blocks.core.attention import attention
-from blocks.core.contract import BlockError, Named, Output, Record, Stream
+from blocks.core.contract import BlockError, Named, Output, Record, Stream, reduce_penalties
 from blocks.cross_attention import CrossAttention
+from blocks.recurrent import Recurrent
+from composer.testing.harness import Case, random_batch, start
 from tests.blocks.single_block import close, context_of, mask_of, run, site_of
 
 VARIANTS = {
@@ -29,6 +31,15 @@ VARIANTS = {
         {"heads": 2, "keys": "encoder.earlier", "values": "encoder", "local": "monotonic", "window": 2},
         {"heads": 4, "from": ["encoder", "encoder.summary"], "query": "encoder.summary"},
         {"score": "general", "heads": 3, "local": "predicted", "window": 3, "from": "encoder.earlier"},
+        {"score": "additive", "heads": 2, "gate": True, "doubly_stochastic": 0.5},
+        {
+            "score": "location",
+            "max_length": 5,
+            "gate": True,
+            "query": "narrow",
+            "doubly_stochastic": 1.0,
+            "dropout": 0.3,
+        },
     ),
 }
 """Settings with which the laws are checked, by block."""
@@ -297,6 +308,59 @@ def test_a_very_wide_predicted_window_masks_nothing() -> None:
     block, plain = build_block(score="additive", local="predicted", window=1_000_000), build_block(score="additive")
     plain.load_state_dict({key: value for key, value in block.state_dict().items() if not key.startswith("local")})
     torch.testing.assert_close(read_outputs(block), read_outputs(plain), rtol=1e-9, atol=1e-9)
+
+
+# ------------------------------------------------------------------------------------------- gate and penalty
+
+
+def test_a_gate_scales_what_is_read() -> None:
+    block = build_block(score="general")
+    gated = build_block(score="general", gate=True)
+    torch.nn.init.constant_(gated.gate.bias, 0.3)
+    gated.load_state_dict({**gated.state_dict(), **block.state_dict()})
+    w, b = gated.gate.weight[0], gated.gate.bias[0]
+    expected = torch.stack(
+        [1 / (1 + (-(X[:, at] @ w + b)).exp())[:, None] * read_outputs(block)[:, at] for at in range(5)], 1
+    )
+    close(read_outputs(gated), expected)
+
+
+@pytest.mark.parametrize("cut", [(5,), (2, 3), (1, 1, 1, 1, 1)])
+def test_the_penalty_of_any_chunks_is_that_of_all_positions(cut: tuple[int, ...]) -> None:
+    with torch.enable_grad():
+        block, mask, penalties = build_block(score="general", doubly_stochastic=0.7), mask_of(5, 3), {}
+        state = block.start(X[:, :1], context_of(mask[:, :1], READ))
+        for x, real in zip(X.split(cut, 1), mask.split(cut, 1), strict=True):
+            _, state = block(x, state, context_of(real, READ)._replace(penalties=penalties))
+        expected = torch.zeros(())
+        for row, positions in enumerate((5, 3)):
+            total = [torch.zeros(()) for _ in range(LENGTHS[row])]
+            for at in range(positions):
+                keys = READ["encoder"].states[row, : LENGTHS[row]] @ block.project.weight.T
+                total = [sum(pair) for pair in zip(total, (keys @ X[row, at]).softmax(0), strict=True)]
+            expected = expected + 0.7 * sum((1 - one) ** 2 for one in total) / 2
+        (penalty,) = reduce_penalties(penalties)
+        close(penalty, expected)
+        close(*(torch.autograd.grad(cost, block.project.weight)[0] for cost in (penalty, expected)))
+
+
+def test_the_penalty_of_a_loop_is_that_of_all_its_positions() -> None:
+    attends = {"query": "prev.top", "score": "additive", "heads": 2, "doubly_stochastic": 0.5, "as": "top"}
+    case = Case(Recurrent, {"stack": [{"cross_attention": attends}]})
+    block, batch = case.exact(), random_batch(case, (5, 3))
+    context = context_of(batch.mask, batch.memories)._replace(records={}, penalties={})
+    block(batch.x, start(block, batch), context)
+    weights = torch.cat(next(iter(context.records.values())), 1).mean(2)  # (B, T, S)
+    read, there = (weights * batch.mask[..., None]).sum(1), batch.memories["encoder"].mask  # (B, S)
+    close(tuple(reduce_penalties(context.penalties)), (0.5 * ((1 - read)[there] ** 2).sum() / 2,))
+
+
+def test_an_empty_memory_is_not_penalised() -> None:
+    block, penalties = build_block(doubly_stochastic=1.0), {}
+    nothing = {**READ, "encoder": READ["encoder"]._replace(mask=mask_of(3, 0))}
+    context = context_of(mask_of(5, 5), nothing)._replace(penalties=penalties)
+    _, state = block(X, block.start(X[:, :1], context), context)
+    assert state[-1].penalty[1] == 0
 
 
 # ------------------------------------------------------------------------------------------- weights on request

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from blocks.core.contract import BlockError, Context, Named, Output, Stream
+from blocks.core.contract import BlockError, Context, Named, Output, Penalties, Stream
 from blocks.episodic_memory import EpisodicMemory, GRUCell
 from tests.blocks.single_block import close, mask_of, site_of
 
@@ -112,7 +112,7 @@ def test_words_become_sentences_and_a_question() -> None:
 
 
 def test_without_supervision_facts_cost_nothing() -> None:
-    penalties: dict[str, list[Tensor]] = {}
+    penalties: Penalties = {}
     run_block(build_block(supervision=0.0), facts=torch.tensor([[1], [2]]), penalties=penalties)
     assert not penalties
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from blocks.core.contract import BlockError
+from blocks.core.contract import BlockError, Penalties
 from blocks.linear import Linear
 from blocks.repeat import Repeat
 from blocks.rnn import Rnn
@@ -93,7 +93,7 @@ def test_the_penalty_grows_to_two_hundred_times_its_first_weight() -> None:
         for item in (one, other)
     )
     for progress, weight in ((0.0, 0.01), (0.25, 0.01 * 200**0.5), (0.5, 2.0), (0.9, 2.0)):
-        penalties: dict[str, list[torch.Tensor]] = {}
+        penalties: Penalties = {}
         context = context_of(mask_of(4, 4, 4))._replace(penalties=penalties, progress=torch.tensor(progress))
         block(X, block.start(X, context), context)
         ((penalty,),) = penalties.values()

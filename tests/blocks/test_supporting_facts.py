@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from blocks.core.contract import BlockError, Context, Named, Output, Stream
+from blocks.core.contract import BlockError, Context, Named, Output, Penalties, Stream
 from blocks.supporting_facts import SupportingFacts, tournament_winner
 from tests.blocks.single_block import close, mask_of, site_of
 
@@ -106,11 +106,11 @@ def test_labelled_facts_are_read_and_penalised() -> None:
 
 
 def test_unlabelled_facts_are_not_read() -> None:
-    penalties: dict[str, list[Tensor]] = {}
+    penalties: Penalties = {}
     block = build_block(hops=2)
     y = run_block(block, facts=torch.tensor([[-1], [1]]), penalties=penalties)
     first, second = Row(block, 0), Row(block, 1)
-    close(penalties["facts"][0], second.penalty(1) / 2)
+    close(penalties["facts", "mean"][0], second.penalty(1) / 2)
     second.read(1)
     close(y[:, 0], torch.stack([first.answer, second.answer]))
 

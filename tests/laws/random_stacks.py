@@ -288,6 +288,8 @@ def cross_attention(scene: Scene) -> dict[str, Any]:
         "max_length": 4 if (score == "location") != scene.mistake() else None,
         "query": readable_name(scene) if scene.sometimes() else None,
         "sqrt_length": scene.one_of(None, None, True),
+        "gate": scene.one_of(None, None, True),
+        "doubly_stochastic": scene.one_of(None, None, 0.5),
         **(two_memories(scene, memory) if pair else {"from": memory, **window(scene)}),
     }
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import torch
 
-from blocks.core.contract import Block, BlockError, Bounds, Kind
+from blocks.core.contract import Block, BlockError, Bounds, Kind, Penalties
 from composer.model.builder import python_name
 from composer.recipe.registry import blocks
 from composer.testing import PLACES, Case
@@ -91,6 +91,7 @@ REFUSED: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("cross_attention", {"from": ONE, "heads": 2}, "heads"),
     ("cross_attention", {"from": ONE, "local": "monotonic"}, "local"),
     ("cross_attention", {"from": ONE, "sqrt_length": True}, "sqrt_length"),
+    ("cross_attention", {"from": ONE, "doubly_stochastic": 1.0}, "doubly_stochastic"),
     ("self_attention", {"window": 1, "positions": "relative", "heads": 4, "max_distance": 1}, "max_distance"),
     ("memory_network", {"time": 1, "noise": 0.0}, "noise"),
     ("memory_network", {"from": ONE, "noise": 0.5}, "noise"),
@@ -147,7 +148,7 @@ class Signatures:
 
 def in_training(case: Case, block: Block) -> Iterator[torch.Tensor]:
     batch = random_batch(case)
-    penalties: dict[str, list[torch.Tensor]] = {}
+    penalties: Penalties = {}
     facts = torch.tensor([[0, 1]]).expand(len(batch.x), 2)
     context = context_of(batch)._replace(penalties=penalties, progress=torch.tensor(0.25), facts=facts)
     block.train()

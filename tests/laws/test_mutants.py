@@ -56,16 +56,22 @@ class ForgetsThePadding(SelfAttention):
 
 class ReadsPadding(CrossAttention):
     def start(self, x: Tensor, context: Context) -> State:
-        keys, values, mask, place = super().start(x, context)
-        return keys, values, torch.ones_like(mask), place
+        keys, values, mask, *others = super().start(x, context)
+        return keys, values, torch.ones_like(mask), *others
+
+
+class PenalisesEachChunk(CrossAttention):
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, after = super().forward(x, state, context)
+        return y, (*after[:-1], state[-1])
 
 
 class ReadsNothingWell(CrossAttention):
     """A softmax over no key at all."""
 
     def start(self, x: Tensor, context: Context) -> State:
-        keys, values, _, place = super().start(x, context)
-        return keys, values, context.memories["encoder"].mask[:, None, None], place
+        keys, values, _, *others = super().start(x, context)
+        return keys, values, context.memories["encoder"].mask[:, None, None], *others
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         y, _ = super().forward(x, state, context)
@@ -220,6 +226,7 @@ MUTANTS: list[tuple[type[Block], dict[str, Any], str]] = [
     (SeesTheFuture, {"heads": 2, "window": 2}, "causality"),
     (ForgetsThePadding, {"heads": 2}, "ragged_chunks"),
     (ReadsPadding, {}, "padding"),
+    (PenalisesEachChunk, {"doubly_stochastic": 1.0}, "chunks"),
     (ReadsNothingWell, {}, "padding"),
     (RunsOverPadding, {}, "ragged_chunks"),
     (KeepsTheLastColumns, {}, "ragged_chunks"),
