@@ -114,8 +114,8 @@ class EpisodicMemory(Block):
         return None if needs_none else normal_matrix(self.width, stream.width)
 
     def start(self, x: Tensor, context: Context) -> State:
-        story, asked = as_story(context.memories[self.memory]), context.memories[self.question]
-        question = as_sentence(asked) if self.asks_words else as_story(asked)
+        story, question = as_story(context.memories[self.memory]), context.memories[self.question]
+        question = as_sentence(question) if self.asks_words else as_story(question)
         facts, real = self._embed(story, self.fact_map, self.story_encoding), story.mask.any(-1)  # (B, N, d), (B, N)
         q = self._embed(question, self.question_map, self.question_encoding)[:, 0]  # (B, d)
         arriving = self.episode.arriving(facts)  # (B, N, 3 d)
@@ -135,8 +135,8 @@ class EpisodicMemory(Block):
     def _scores(self, facts: Tensor, m: Tensor, q: Tensor) -> Tensor:
         """Return what the gates are made of. facts: (B, N, d), m and q: (B, d) -> (B, N)"""
         m, q = (vector[:, None].expand_as(facts) for vector in (m, q))
-        asked = self.bilinear(facts)
-        products = [(asked * vector).sum(-1, keepdim=True) for vector in (q, m)]  # (B, N, 1)
+        mapped = self.bilinear(facts)
+        products = [(mapped * vector).sum(-1, keepdim=True) for vector in (q, m)]  # (B, N, 1)
         z = [facts, m, q, facts * q, facts * m, (facts - q).abs(), (facts - m).abs(), *products]
         return self.score(torch.tanh(self.hidden(torch.cat(z, -1))))[..., 0]
 

@@ -44,6 +44,11 @@ class StoryShape(NamedTuple):
     words: int
 
 
+def split_words(answer: str) -> str:
+    """Return the words of an answer, which commas join, with spaces between."""
+    return " ".join(answer.replace(",", " ").split())
+
+
 def story_shape(recipe: Recipe, side: str) -> StoryShape | None:
     """Return the shape of a side that is a story; None for any other."""
     settings = recipe.dataset.get("babi")
@@ -132,7 +137,9 @@ def open_babi(
     sides = {
         QUESTION: [question.question for question in questions],
         STORY: [" ".join(f"{sentence}." for sentence in question.story) for question in questions],
-        "target": [question.answer for question in questions],
+        "target": [
+            split_words(question.answer) if settings["split_answers"] else question.answer for question in questions
+        ],
     }
     notes = []
     if longer := sum(len(question.story) > settings["sentences"] for question in full):

@@ -67,7 +67,7 @@ class OutputHead(RecipeObject):
     """One of the outputs: its name, or its name with settings."""
 
 
-AnyBlock = Block | Literal["cgru", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "episodic_memory", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool_hierarchical", "positions", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts", "window_memory"] | Var | Mapping[str, Any]
+AnyBlock = Block | Literal["activation", "cgru", "concat_columns", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "episodic_memory", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool2d", "pool_hierarchical", "positions", "pyramid", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts", "window_memory"] | Var | Mapping[str, Any]
 AnyOptimizer = Optimizer | Literal["adadelta", "adagrad", "adam", "adamw", "rmsprop", "sgd"] | Var | Mapping[str, Any]
 AnyDecoder = Decoder | Literal["beam", "greedy", "mbr", "sample", "viterbi"] | Var | Mapping[str, Any]
 AnySchedule = Schedule | Literal["constant", "cosine", "epoch_decay", "inverse_sqrt", "linear", "plateau", "staircase"] | Var | Mapping[str, Any]
@@ -135,12 +135,27 @@ class BabiData(RecipeObject):
         default 0.1.
     words: Words that a sentence has room for, the columns of the grid; a longer sentence is refused; default 16.
     sentences: Of a longer story only the last so many sentences are read; default 50.
+    split_answers: Whether an answer of several words, which commas join, is so many tokens, and not one; default
+        False.
     """
     folder: str | Var
     tasks: Sequence[int | Var] | Var
     val: float | Var | Unset = UNSET
     words: int | Var | Unset = UNSET
     sentences: int | Var | Unset = UNSET
+    split_answers: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Activation(Block, word="activation"):
+    """A nonlinearity by itself: y = f(x), for where a norm stands between a map and it.
+
+    kind: relu | gelu | silu | tanh | sigmoid | glu | swiglu. In the last two one half of the features gates the
+        other, and half the width comes out; default 'silu'.
+    as_: The name of the output, for later blocks.
+    """
+    kind: Literal["relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset = field(default=UNSET, kw_only=False)
+    as_: str | Var | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -227,6 +242,15 @@ class Concat(Block, word="concat"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class ConcatColumns(Block, word="concat_columns"):
+    """The columns of a grid side by side: y_t = [s[t, 0]; s[t, 1]; ...], with zeros for cells that are not real.
+
+    as_: The name of the output, for later blocks.
+    """
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Conv(Block, word="conv"):
     """Convolution over the positions (with glu: Gehring et al. 2017, section 3.2; dilated: van den Oord et al. 2016).
 
@@ -297,6 +321,11 @@ class CrossAttention(Block, word="cross_attention"):
     max_length: How many positions the score `location` has a row for; later ones are not seen.
     sqrt_length: Whether what is read is multiplied by sqrt(S), S the row's length (Gehring et al. 2017, 3.5);
         default False.
+    gate: Whether what is read is multiplied by sigmoid(w.q + b), one number for each position (Xu et al. 2015,
+        arXiv 1502.03044, section 4.2.1); default False.
+    doubly_stochastic: The weight of a penalty sum_s (1 - sum_t a_ts)^2 in training, so that all positions are read
+        equally (Xu et al. 2015, equation 14); a is the mean over heads. The loss beside it is a mean over tokens,
+        the paper's a sum; default 0.0.
     dropout: Probability of dropping an attention weight, 0 <= dropout < 1; default 0.0.
     as_: The name of the output, for later blocks.
     """
@@ -311,6 +340,8 @@ class CrossAttention(Block, word="cross_attention"):
     merge: Literal["concat", "average"] | Var | Unset = UNSET
     max_length: int | Var | Unset | None = UNSET
     sqrt_length: bool | Var | Unset = UNSET
+    gate: bool | Var | Unset = UNSET
+    doubly_stochastic: float | Var | Unset = UNSET
     dropout: float | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
@@ -624,6 +655,19 @@ class Parallel(Block, word="parallel"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class Patches(Block, word="patches"):
+    """Patches of a grid, which do not overlap, each as a vector (ViT: Dosovitskiy et al. 2021, section 3.1).
+
+    size: Positions, then columns, of a patch; at most as many columns as arrive.
+    width: The width that comes out; `model.width` unless given.
+    as_: The name of the output, for later blocks.
+    """
+    size: Sequence[int | Var] | Var = field(kw_only=False)
+    width: int | Var | Unset | None = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Pool(Block, word="pool"):
     """One vector for all positions of a row; a row without tokens gives zeros.
 
@@ -631,6 +675,22 @@ class Pool(Block, word="pool"):
     as_: The name of the output, for later blocks.
     """
     how: Literal["last", "mean", "max", "attention"] | Var | Unset = field(default=UNSET, kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Pool2d(Block, word="pool2d"):
+    """The maximum or the mean of each window of a grid, over the cells that are real.
+
+    how: max | mean; default 'max'.
+    size: Positions, then columns, of a window; more than one cell, and at most as many columns as arrive; default
+        [2, 2].
+    stride: Distances between two windows, at most their size, which it is unless given.
+    as_: The name of the output, for later blocks.
+    """
+    how: Literal["max", "mean"] | Var | Unset = field(default=UNSET, kw_only=False)
+    size: Sequence[int | Var] | Var | Unset = UNSET
+    stride: Sequence[int | Var] | Var | Unset | None = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -653,13 +713,25 @@ class Positions(Block, word="positions"):
     3.1).
 
     kind: sinusoidal | learned; default 'sinusoidal'.
-    max_length: Rows of the learned table, 512 by default; later positions share the last row.
+    max_length: Rows of the learned table, 512 by default; later positions share the last row. Columns of a grid
+        have a table of their own.
     per_iteration: Whether the innermost `repeat` around it counts too, from 0; default False.
     as_: The name of the output, for later blocks.
     """
     kind: Literal["sinusoidal", "learned"] | Var | Unset = field(default=UNSET, kw_only=False)
     max_length: int | Var | Unset | None = UNSET
     per_iteration: bool | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Pyramid(Block, word="pyramid"):
+    """Neighbouring positions side by side: y_t = [x_(2 t); x_(2 t + 1)] (Listen, Attend and Spell: Chan et al. 2016).
+
+    factor: How many positions become one, 2 or more; default 2.
+    as_: The name of the output, for later blocks.
+    """
+    factor: int | Var | Unset = field(default=UNSET, kw_only=False)
     as_: str | Var | Unset = UNSET
 
 
@@ -810,6 +882,18 @@ class RnnCell(Block, word="rnn_cell"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class Rows(Block, word="rows"):
+    """Each position of a grid as a sequence of its own: y[t] = f(s[t, 0], s[t, 1] ...), with the same stack f for all.
+
+    stack: The blocks; a row of W positions arrives. What has a name outside cannot be read in it, nor what has one
+        in it outside; `input` is the row, and every row can read the memories of encoders.
+    as_: The name of the output, for later blocks.
+    """
+    stack: Stack = field(kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Scale(Block, word="scale"):
     """The stream times a number: y = factor x. With `gradient`, dL/dx = gradient dL/dy, whatever the factor.
 
@@ -864,6 +948,17 @@ class SourceState(Block, word="source_state"):
     as_: The name of the output, for later blocks.
     """
     from_: str | Var | Unset | None = field(default=UNSET, kw_only=False)
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SplitColumns(Block, word="split_columns"):
+    """The features of each position in N equal parts, the columns of a grid: [s[t, 0]; s[t, 1]; ...] = x_t.
+
+    columns: Columns N of the grid, 1 or more; they divide the width.
+    as_: The name of the output, for later blocks.
+    """
+    columns: int | Var = field(kw_only=False)
     as_: str | Var | Unset = UNSET
 
 
@@ -1128,6 +1223,12 @@ class Viterbi(Decoder, word="viterbi"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class ActivationDefaults(RecipeObject):
+    """The defaults of every `activation`."""
+    kind: Literal["relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset | None = field(default=UNSET, kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ActiveMemoryDefaults(RecipeObject):
     """The defaults of every `active_memory`."""
     from_: str | Var | Unset | None = UNSET
@@ -1193,6 +1294,8 @@ class CrossAttentionDefaults(RecipeObject):
     merge: Literal["concat", "average"] | Var | Unset | None = UNSET
     max_length: int | Var | Unset | None = UNSET
     sqrt_length: bool | Var | Unset | None = UNSET
+    gate: bool | Var | Unset | None = UNSET
+    doubly_stochastic: float | Var | Unset | None = UNSET
     dropout: float | Var | Unset | None = UNSET
 
 
@@ -1317,9 +1420,23 @@ class ParallelDefaults(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class PatchesDefaults(RecipeObject):
+    """The defaults of every `patches`."""
+    width: int | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class PoolDefaults(RecipeObject):
     """The defaults of every `pool`."""
     how: Literal["last", "mean", "max", "attention"] | Var | Unset | None = field(default=UNSET, kw_only=False)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Pool2dDefaults(RecipeObject):
+    """The defaults of every `pool2d`."""
+    how: Literal["max", "mean"] | Var | Unset | None = field(default=UNSET, kw_only=False)
+    size: Sequence[int | Var] | Var | Unset | None = UNSET
+    stride: Sequence[int | Var] | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1335,6 +1452,12 @@ class PositionsDefaults(RecipeObject):
     kind: Literal["sinusoidal", "learned"] | Var | Unset | None = field(default=UNSET, kw_only=False)
     max_length: int | Var | Unset | None = UNSET
     per_iteration: bool | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PyramidDefaults(RecipeObject):
+    """The defaults of every `pyramid`."""
+    factor: int | Var | Unset | None = field(default=UNSET, kw_only=False)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1630,6 +1753,7 @@ class Model(RecipeObject):
     decoder: The stack that writes the target, one position after another.
     output: What maps the decoder's last output to the vocabulary.
     stacks: Named stacks for the block `use`; a second use shares the parameters.
+    activation: activation.
     active_memory: active_memory.
     add: add.
     cgru: cgru.
@@ -1649,9 +1773,12 @@ class Model(RecipeObject):
     nram: nram.
     ntm: ntm.
     parallel: parallel.
+    patches: patches.
     pool: pool.
+    pool2d: pool2d.
     pool_hierarchical: pool_hierarchical.
     positions: positions.
+    pyramid: pyramid.
     queue_memory: queue_memory.
     repeat: repeat.
     residual: residual.
@@ -1675,6 +1802,7 @@ class Model(RecipeObject):
     decoder: Stack | Unset | None = UNSET
     output: Output | Mapping[str, Any] | Unset | None = UNSET
     stacks: Mapping[str, Stack] | Unset | None = UNSET
+    activation: ActivationDefaults | Mapping[str, Any] | Unset | None = UNSET
     active_memory: ActiveMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
     add: AddDefaults | Mapping[str, Any] | Unset | None = UNSET
     cgru: CgruDefaults | Mapping[str, Any] | Unset | None = UNSET
@@ -1694,9 +1822,12 @@ class Model(RecipeObject):
     nram: NramDefaults | Mapping[str, Any] | Unset | None = UNSET
     ntm: NtmDefaults | Mapping[str, Any] | Unset | None = UNSET
     parallel: ParallelDefaults | Mapping[str, Any] | Unset | None = UNSET
+    patches: PatchesDefaults | Mapping[str, Any] | Unset | None = UNSET
     pool: PoolDefaults | Mapping[str, Any] | Unset | None = UNSET
+    pool2d: Pool2dDefaults | Mapping[str, Any] | Unset | None = UNSET
     pool_hierarchical: PoolHierarchicalDefaults | Mapping[str, Any] | Unset | None = UNSET
     positions: PositionsDefaults | Mapping[str, Any] | Unset | None = UNSET
+    pyramid: PyramidDefaults | Mapping[str, Any] | Unset | None = UNSET
     queue_memory: QueueMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
     repeat: RepeatDefaults | Mapping[str, Any] | Unset | None = UNSET
     residual: ResidualDefaults | Mapping[str, Any] | Unset | None = UNSET
@@ -2797,30 +2928,32 @@ def read(path: str | Path) -> Recipe:
 
 
 __all__ = [
-    "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW", "AdaptiveOutputHead", "Add",
-    "AddDefaults", "Asgd", "AssociativeRecallTask", "BPETokenizer", "BabiData", "Beam", "BigramFlipTask",
-    "BinaryAdditionTask", "BinaryMultiplicationTask", "BitsTokenizer", "Block", "ByteTokenizer", "Cgru", "CgruDefaults",
-    "CharTokenizer", "CharactersEmbedding", "CnnOutputHead", "Concat", "ConstantSchedule", "Conv", "Conv2d",
-    "Conv2dDefaults", "ConvDefaults", "CopyTask", "CosineSchedule", "CountingTask", "CrossAttention",
-    "CrossAttentionDefaults", "Curriculum", "Data", "Decoder", "DefaultInitialization", "DequeMemory",
-    "DequeMemoryDefaults", "DialectTask", "DiscreteStacks", "DiscreteStacksDefaults", "Dropout", "DuplicateTask",
-    "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding", "EpisodicMemory", "EpisodicMemoryDefaults",
-    "EpochDecaySchedule", "Evaluation", "FeedForward", "FeedForwardDefaults", "FileTokenizer", "Flatten",
-    "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway", "HubData", "Identity", "IdentityOutputHead",
-    "IncrementTask", "Initialization", "IntegersTokenizer", "InverseSqrtSchedule", "LearnedEmbedding", "Linear",
-    "LinearDefaults", "LinearEmbedding", "LinearOutputHead", "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults",
-    "Mbr", "Measuredsplit", "MemoryNetwork", "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults",
-    "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding",
-    "Optimizer", "OrthogonalInitialization", "Output", "OutputHead", "Parallel", "ParallelData", "ParallelDefaults",
-    "Parametergroup", "ParenthesesTask", "PlateauSchedule", "Pool", "PoolDefaults", "PoolHierarchical",
-    "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "QueueMemory",
-    "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent",
-    "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Reverse", "ReverseTask", "Rnn",
-    "RnnCell", "RnnCellDefaults", "RnnDefaults", "SGD", "Sample", "SampledOutputHead", "Scale", "ScaleDefaults",
-    "Schedule", "ScheduledSampling", "SelectColumn", "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults",
-    "SigmoidOutputHead", "SortTask", "SourceState", "SourceStateDefaults", "Split", "StackMemory",
-    "StackMemoryDefaults", "StaircaseSchedule", "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Task",
-    "TextData", "Tokenizer", "Trainer", "Training", "UNSET", "UniformInitialization", "UniformScalingInitialization",
-    "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB",
-    "WeightedFile", "WindowMemory", "WindowMemoryDefaults", "WordTokenizer", "read",
+    "Activation", "ActivationDefaults", "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW",
+    "AdaptiveOutputHead", "Add", "AddDefaults", "Asgd", "AssociativeRecallTask", "BPETokenizer", "BabiData", "Beam",
+    "BigramFlipTask", "BinaryAdditionTask", "BinaryMultiplicationTask", "BitsTokenizer", "Block", "ByteTokenizer",
+    "Cgru", "CgruDefaults", "CharTokenizer", "CharactersEmbedding", "CnnOutputHead", "Concat", "ConcatColumns",
+    "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask", "CosineSchedule",
+    "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Curriculum", "Data", "Decoder",
+    "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
+    "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding",
+    "EpisodicMemory", "EpisodicMemoryDefaults", "EpochDecaySchedule", "Evaluation", "FeedForward",
+    "FeedForwardDefaults", "FileTokenizer", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway",
+    "HubData", "Identity", "IdentityOutputHead", "IncrementTask", "Initialization", "IntegersTokenizer",
+    "InverseSqrtSchedule", "LearnedEmbedding", "Linear", "LinearDefaults", "LinearEmbedding", "LinearOutputHead",
+    "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit", "MemoryNetwork",
+    "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram",
+    "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding", "Optimizer", "OrthogonalInitialization",
+    "Output", "OutputHead", "Parallel", "ParallelData", "ParallelDefaults", "Parametergroup", "ParenthesesTask",
+    "Patches", "PatchesDefaults", "PlateauSchedule", "Pool", "Pool2d", "Pool2dDefaults", "PoolDefaults",
+    "PoolHierarchical", "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "Pyramid",
+    "PyramidDefaults", "QueueMemory", "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask",
+    "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual",
+    "ResidualDefaults", "Reverse", "ReverseTask", "Rnn", "RnnCell", "RnnCellDefaults", "RnnDefaults", "Rows", "SGD",
+    "Sample", "SampledOutputHead", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelectColumn",
+    "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SigmoidOutputHead", "SortTask", "SourceState",
+    "SourceStateDefaults", "Split", "SplitColumns", "StackMemory", "StackMemoryDefaults", "StaircaseSchedule",
+    "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Task", "TextData", "Tokenizer", "Trainer", "Training",
+    "UNSET", "UniformInitialization", "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use", "UseDefaults",
+    "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB", "WeightedFile", "WindowMemory",
+    "WindowMemoryDefaults", "WordTokenizer", "read",
 ]

@@ -99,7 +99,8 @@ class Hub:
 class Babi:
     """Stories with questions, in the files of the bAbI tasks (Weston et al. 2015).
 
-    The model's encoders are `story`, a grid of sentences by words, and `question`; the answer is the target, one token.
+    The model's encoders are `story`, a grid of sentences by words, and `question`; the answer is the target, one token
+    or, with `split_answers`, several.
     The tokenizer is `word: {split: spaces}`: all is read in lower case, without the marks that end sentences.
 
     Settings:
@@ -108,6 +109,7 @@ class Babi:
         val: The share of the training questions that the training is watched with and not trained on; 0 is none.
         words: Words that a sentence has room for, the columns of the grid; a longer sentence is refused.
         sentences: Of a longer story only the last so many sentences are read.
+        split_answers: Whether an answer of several words, which commas join, is so many tokens, and not one.
     """
 
     folder: Text
@@ -115,6 +117,7 @@ class Babi:
     val: Rate = 0.1
     words: Count = 16
     sentences: Count = 50
+    split_answers: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,6 +86,15 @@ def test_a_story_is_all_sentences_before_its_question(babi_recipe: Make) -> None
     assert pairs.facts == [(0,), (2, 1), (), (0,)]
 
 
+def test_the_words_of_an_answer_are_one_token_or_several(babi_recipe: Make) -> None:
+    lines = LINES + "1 Sandra took the milk.\n2 What has Sandra?\tmilk,apple\t1\n"
+    for settings, expected in (({}, "milk,apple"), ({"split_answers": True}, "milk apple")):
+        recipe = babi_recipe(lines, **settings)
+        pairs = open_pairs(recipe, "train", recipe.folders())
+        assert pairs[len(pairs) - 1]["target"] == expected
+        assert pairs[0]["target"] == "bathroom"
+
+
 def test_only_the_last_sentences_are_read_and_facts_move_with_them(babi_recipe: Make) -> None:
     recipe = babi_recipe(sentences=2)
     pairs = open_pairs(recipe, "train", recipe.folders())

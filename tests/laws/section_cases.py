@@ -31,7 +31,7 @@ STORIES = """model:
   encoders: {question: [rnn], story: [sum_columns]}
   decoder: [rnn, cross_attention: {from: story}, cross_attention: {from: question}]
 """
-LINES = "1 Mary moved to the bathroom.\n2 Bill went to the hallway.\n3 Where is Mary?\tbathroom\t1\n"
+LINES = "1 Mary moved to the bathroom.\n2 Bill went to the hallway.\n3 Where is Mary?\tbathroom,hallway\t1\n"
 NAMES = ("Mary", "Ann", "John", "Fred", "Julie", "Eve", "Sam", "Ruth")
 SPACES = "{word: {split: spaces, joint: true}}"
 FILES = "{train: {source: a.txt, target: b.txt}, val: 2, test: 2}"
