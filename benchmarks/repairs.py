@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 import composer
+from benchmarks.random_settings import definitions
 from composer.errors import Fault
 
 ROUNDS = 12
@@ -109,6 +110,8 @@ def write(recipe: dict[str, Any], path: Sequence[str | int], value: Any, is_new:
     if not isinstance(value, dict):
         return inside(recipe, path) and put(recipe, path, value)
     (name, inner), *others = value.items()
+    if f"block.{name}" in definitions():  # in place of a block
+        return False
     place = find(recipe, path, [name]) or ([*path[:-1], name] if is_new and inside(recipe, path[:-1]) else None)
     return not others and place is not None and put(recipe, place, inner)
 

@@ -286,9 +286,11 @@ class Bits(TokenizerKind):
         if len(sizes) == 1 and min(sizes) in get_args(NumBits)[1]:  # else they are not vectors of one size
             if not target and token in get_args(Mark):
                 return f"add `marks: {json.dumps([*self.marks, token])}` to `bits`"
+            needs_numbers = "@" in token and not target and not self.numbers
             if sizes != {self.size}:
-                return f"write `bits: {{size: {min(sizes)}}}`"
-            if "@" in token and not target and not self.numbers:
+                numbers = ", numbers: true" if needs_numbers or self.numbers else ""
+                return f"write `bits: {{size: {min(sizes)}{numbers}}}`"
+            if needs_numbers:
                 return "add `numbers: true` to `bits`"
         return super().unknown_fix(token, target, texts)
 

@@ -8,6 +8,7 @@ import torch
 
 from composer.data.encoding import train_tokenizers
 from composer.data.tokenizer import TOKENIZERS, Tokenizers
+from composer.data.tokenizer_kinds import Bits
 from composer.model.encoder_decoder import BOS, EOS, PAD, UNK, bits_features, bits_vocabulary
 
 PLAIN = {"size": 2, "marks": [";"], "numbers": False}
@@ -16,6 +17,12 @@ FULL = {"size": 3, "marks": ["?", ";"], "numbers": True}
 
 def trained(settings: dict) -> Tokenizers:
     return train_tokenizers({"tokenizer": {"bits": settings}}, {"source": [], "target": []})
+
+
+def test_a_fix_names_all_that_the_vectors_need() -> None:
+    fix = Bits(size=4).unknown_fix("00101101@0.62", False, ["00101101@0.62 11001100"])
+    assert fix == "write `bits: {size: 8, numbers: true}`"
+    assert Bits(size=4, numbers=True).unknown_fix("00", True, ["00 11"]) == "write `bits: {size: 2, numbers: true}`"
 
 
 def test_ids_of_vectors_are_in_numeric_order_after_the_marks() -> None:
