@@ -23,10 +23,11 @@ from composer.atomic_io import sha256_of_file
 from composer.data.columns import chunks_of
 from composer.data.corpora import Documents
 from composer.data.line_hashes import sha256_of_hashes
-from composer.data.pairs import Pairs
+from composer.data.pairs import Pairs, source_names
 from composer.data.sources import DataSource, is_endless
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError, first_few, os_error_reason
+from composer.model.features import feature_settings
 from composer.recipe import canonical_form
 from composer.recipe.own_blocks import check_recorded_blocks
 from composer.recipe.recipe import Recipe, load, load_text
@@ -82,6 +83,7 @@ def fingerprint_pairs(
 def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
     """Return the SHA-256 of every line of every split, and of the settings by which lines become ids."""
     data = recipe.dataset
+    features = {side: column for side in source_names(recipe) if (column := feature_settings(data, side))}
     settings = {
         **{key: data[key] for key in ("max_length", "lowercase")},
         "tokenizer": recipe.tokenizer.identity() or data["tokenizer"],
@@ -89,6 +91,7 @@ def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
         "stories": {key: data["babi"][key] for key in ("words", "sentences")} if data.get("babi") else None,
         # the lines are those of the first epoch alone
         "endless": data["generate"] if is_endless(recipe) else None,
+        **({"features": features} if features else {}),
         "filters": {key: value for key, value in (data.get("parallel") or {}).items() if value and key in FILTERS},
     }
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())

@@ -74,6 +74,9 @@ DOORS = {
     "jinja2": {"viz.page"},
     "huggingface_hub": {"hub.model_card", "hub.remotes"},
     "ctranslate2": {"exporters.ctranslate2"},
+    "PIL": {"data.images"},
+    "soundfile": {"data.audio"},
+    "soxr": {"data.audio"},
 }
 """The modules of `composer` that may import a library."""
 

@@ -281,3 +281,19 @@ def open_texts(files: Mapping[str, Path]) -> dict[str, FileColumn]:
     if problems:
         raise DataError([Fault(str(files[it.key]), 1, 1, it.code, "", it.message, it.hint) for it in problems])
     return {side: open_column(path) for side, path in files.items()}
+
+
+class FileNames(Column):
+    """Column whose lines name files, as paths from the folder of the table that has them."""
+
+    def __init__(self, lines: Sequence[str], folder: Path) -> None:
+        self.lines, self.folder = lines, folder
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def read(self, rows: Sequence[int]) -> list[str]:
+        return [str(self.folder / self.lines[row]) for row in rows]
+
+    def place(self, row: int, origin: str) -> str:
+        return place_of(self.lines, row, origin)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,12 @@ import numpy as np
 from composer.data.cache_entries import cached_arrays
 from composer.data.columns import chunks_of, place_of, row_type
 from composer.data.corpora import Documents
-from composer.data.ids import Corpus, Encoded, Ids, TextCounts
+from composer.data.feature_files import encode_features
+from composer.data.features import Features
+from composer.data.ids import Encoded, Ids, TextCounts
 from composer.data.line_hashes import are_among, line_hashes, row_hashes, sha256_of_hashes
-from composer.data.pairs import TARGET, Pairs, available_splits, side_names, split_path
-from composer.data.sources import DataSource, generate_pairs, is_endless
+from composer.data.pairs import TARGET, Pairs, available_splits, split_path, text_names
+from composer.data.sources import DataSource
 from composer.data.stories import NO_FACT, encode_side, story_shape, tokenizer_lines
 from composer.data.token_cache import code_hashes, encode_column, encode_documents, is_cached, whole_column
 from composer.data.tokenizer import Tokenizers, tokenizer_kind
@@ -28,32 +29,17 @@ from composer.data.tokenizer_kinds import TokenizerKind
 from composer.errors import DataError, Fault, RunError
 from composer.formatting import training_text
 from composer.model.encoder_decoder import UNK
+from composer.model.features import feature_settings
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
-CACHED_EPOCHS = 3
-"""Epochs of an endless task in memory: the present one and the next, whichever was used last."""
 MAX_TOKENS = 10_000
 """Tokens of a line that are measured or translated at most: a line of a million would take hours, or all the memory."""
 OF_REFERENCES = "exact match and error rates are of those with a reference"
 NEEDS_TEXT = "give a pair text on every side"
 MAX_UNK_RATE = 0.1
 """Share of unknown tokens above which a note says so."""
-
-
-class EndlessCorpus:
-    """Corpus with new pairs in every epoch.
-
-    A few epochs are cached, since the first batches of the next epoch are prefetched before the present one ends.
-    """
-
-    def __init__(self, first: Encoded, generate: Callable[[int], Encoded]) -> None:
-        self.first, self.generate = first, lru_cache(CACHED_EPOCHS)(generate)
-
-    def of_epoch(self, epoch: int) -> Encoded:
-        """Return the pairs of an epoch; those of epoch 0 are there from the start."""
-        return self.generate(epoch) if epoch else self.first
 
 
 @dataclass(frozen=True)
@@ -124,12 +110,12 @@ def encode_split(source: DataSource, tokenizers: Tokenizers, split: str) -> tupl
         faults += [] if rows.any() else [_nothing_left(recipe, ids)]
         ids = ids if rows.all() else ids.keep(rows)
     longest = max(MAX_TOKENS, recipe.dataset["max_length"])
-    lengths = np.max([column.lengths() for column in ids.sides.values()], axis=0)
+    lengths = np.max([column.lengths() for column in ids.texts.values()], axis=0)
     if split != "train" and (cut := int((lengths == longest).sum())):
         notes.append(f"of {cut:,} of {len(ids):,} {split} pairs only the first {longest:,} tokens are measured")
     if faults := [*faults, *split_faults(recipe, split, ids, pairs)]:
         raise DataError(faults)
-    for side, column in ids.sides.items():
+    for side, column in ids.texts.items():
         if (rate := column.count(UNK) / max(1, column.num_tokens())) > MAX_UNK_RATE:
             notes.append(f"{rate:.0%} of the tokens of {split} {side} are unknown to the tokenizer")
     if split != "train" and (blank := int((~nonempty(ids)).sum())):
@@ -211,7 +197,7 @@ def train_source_tokenizers(source: DataSource) -> Tokenizers:
     if not any(all(map(str.strip, row)) for row in zip(*pairs.sides.values(), strict=True)):
         message = f"none of the {len(pairs):,} training pairs has text on every side"
         raise DataError([recipe.fault("empty", split_path(recipe, "train"), message, NEEDS_TEXT)])
-    lines = {side: tokenizer_lines(recipe, side, pairs.sides[side]) for side in side_names(recipe)}
+    lines = {side: tokenizer_lines(recipe, side, pairs.sides[side]) for side in text_names(recipe)}
     return train_tokenizers(recipe.dataset, lines, recipe.tokenizer)
 
 
@@ -229,38 +215,14 @@ def train_tokenizers(
     return Tokenizers(kind, dict(section["tokenizer"]), lowercase, indices, tuple(parts))
 
 
-def training_corpus(
-    recipe: Recipe, first: Encoded, tokenizers: Tokenizers, keep: Callable[[Encoded], np.ndarray]
-) -> Corpus:
-    """Return the training pairs of every epoch: always `first`, or new ones if the task is endless.
-
-    `keep` selects those of new pairs that are trained on, (pairs,) bool; `first` has been filtered already, and stands
-    in for an epoch of which nothing is left.
-    """
-
-    def generate(epoch: int) -> Encoded:
-        encoded = encode_trainable(recipe, generate_pairs(recipe, "train", epoch), tokenizers)
-        encoded = encoded.keep(keep(encoded))
-        if not len(encoded):
-            return first
-        if faults := [*length_faults(recipe, "train", encoded)]:
-            raise DataError(faults)
-        return encoded
-
-    return EndlessCorpus(first, generate) if is_endless(recipe) else first
-
-
-def encode_trainable(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encoded:
-    """Encode those of some training pairs that are trained on."""
-    encoded = encode_pairs(recipe, pairs, tokenizers)
-    return encoded.keep(trainable_rows(recipe, encoded, []))
-
-
 def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encoded:
     """Encode the pairs of a split, without bos and eos."""
     sides: dict[str, Ids] = {}
+    features: dict[str, Features] = {}
     for side, lines in pairs.sides.items():
-        if recipe.dataset.get("babi"):
+        if settings := feature_settings(recipe.dataset, side):
+            features[side] = encode_features(lines, settings, f"the column of `{side}`")
+        elif recipe.dataset.get("babi"):
             shape = story_shape(recipe, side)
             chunks = (encode_side(recipe, tokenizers, side, chunk) for chunk in chunks_of(lines))
             sides[side] = Ids.of(chunks, tokenizers.sizes[side], shape.words if shape else None)
@@ -273,7 +235,8 @@ def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encode
         padded = [[*row, *[NO_FACT] * (most - len(row))] for row in pairs.facts]
         facts = np.array(padded, np.int64).reshape(len(padded), most)
     target = sides.pop(TARGET)
-    return Encoded(sides, target, pairs.sides[TARGET], np.arange(len(target)), facts)
+    sources = {side: sides[side] if side in sides else features[side] for side in pairs.sides if side != TARGET}
+    return Encoded(sources, target, pairs.sides[TARGET], np.arange(len(target)), facts)
 
 
 def nonempty(encoded: Encoded) -> np.ndarray:
@@ -326,8 +289,8 @@ def pair_filters(source: DataSource, encoded: Encoded) -> Iterator[tuple[str, np
 
 
 def _positions(encoded: Encoded) -> np.ndarray:
-    """Return the positions of the longest side of each pair that is no story. -> (pairs,)"""
-    return np.asarray(np.max([ids.positions() for ids in encoded.sides.values() if not ids.is_story], axis=0))
+    """Return the positions of the longest text of each pair, stories left aside. -> (pairs,)"""
+    return np.asarray(np.max([ids.positions() for ids in encoded.texts.values() if not ids.is_story], axis=0))
 
 
 def _nothing_left(recipe: Recipe, encoded: Encoded) -> Fault:
@@ -383,7 +346,7 @@ def _unknown_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) 
     """Yield a fault of each side in which a tokenizer that learns nothing meets a token that it can never know, or of
     whose training part nothing is known, so that nothing can be learned."""
     tokenizer, (word,) = recipe.tokenizer, recipe.dataset["tokenizer"]
-    for side, ids in encoded.sides.items():
+    for side, ids in encoded.texts.items():
         unknown, real = ids.count(UNK), ids.num_tokens()
         if tokenizer.is_closed and unknown:
             row, at = ids.first(UNK)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from composer.data.features import Features
 from composer.data.pairs import TARGET
 from composer.model.encoder_decoder import BOS, EOS, PAD, ROUNDING
 
@@ -114,6 +115,12 @@ class Ids:
         count = int(self.lengths().sum())
         return count * self.values.shape[1] - self.count(PAD) if self.is_story else count
 
+    def update(self, digest: Any) -> None:
+        """Add the lengths and the ids of all rows to a hash."""
+        digest.update(np.concatenate([[0], np.cumsum(self.lengths())]).tobytes())
+        for values in self.flat():
+            digest.update(values.astype(np.uint32).tobytes())
+
     def first(self, token: int) -> tuple[int, int]:
         """Return the first row that has a token, and the token's place in it. Raises StopIteration if none has."""
         rows = ((row, np.flatnonzero(np.asarray(self[row]) == token)) for row in range(len(self)))
@@ -159,7 +166,7 @@ class Encoded:
     stories. `digest`, of what the cache has: the SHA-256 of the ids; `counts`, of a text: what it has.
     """
 
-    sources: dict[str, Ids]
+    sources: Mapping[str, Ids | Features]
     target: Ids
     lines: Sequence[str]
     originals: np.ndarray
@@ -171,9 +178,14 @@ class Encoded:
         return len(self.target)
 
     @property
-    def sides(self) -> dict[str, Ids]:
+    def sides(self) -> dict[str, Ids | Features]:
         """Sources and target by name."""
         return {**self.sources, TARGET: self.target}
+
+    @property
+    def texts(self) -> dict[str, Ids]:
+        """The sides that are tokens, by name."""
+        return {side: ids for side, ids in self.sides.items() if isinstance(ids, Ids)}
 
     def keep(self, rows: np.ndarray) -> Encoded:
         """Return only these rows (bool, one per row)."""
@@ -206,9 +218,7 @@ class Encoded:
             return self.digest
         digest = hashlib.sha256()
         for ids in self.sides.values():
-            digest.update(np.concatenate([[0], np.cumsum(ids.lengths())]).tobytes())
-            for values in ids.flat():
-                digest.update(values.astype(np.uint32).tobytes())
+            ids.update(digest)
         if self.facts is not None:
             digest.update(self.facts.tobytes())
         return digest.hexdigest()

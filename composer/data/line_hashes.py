@@ -9,7 +9,7 @@ from contextlib import suppress
 import numpy as np
 
 from composer.data.cache_entries import cached_arrays
-from composer.data.columns import Concatenation, FileColumn, RowSubset, chunks_of
+from composer.data.columns import Concatenation, FileColumn, FileNames, RowSubset, chunks_of
 from composer.errors import RunError
 
 CACHED_LINES = 10_000
@@ -29,6 +29,8 @@ def line_hashes(lines: Sequence[str]) -> np.ndarray:
     """
     if isinstance(lines, RowSubset):
         return line_hashes(lines.column)[lines.rows]
+    if isinstance(lines, FileNames):  # of the names as the table has them, wherever it is
+        return line_hashes(lines.lines)
     if isinstance(lines, Concatenation):
         return np.concatenate([line_hashes(column) for column in lines.columns])
     if isinstance(lines, FileColumn) and len(lines) >= CACHED_LINES:

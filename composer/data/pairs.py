@@ -11,6 +11,7 @@ import numpy as np
 from composer.data.columns import RowSubset
 from composer.data.corpora import Documents
 from composer.errors import KeyPath
+from composer.model.features import feature_settings
 from composer.recipe.schema_reader import DATA_SOURCES, SPLITS
 
 if TYPE_CHECKING:
@@ -78,6 +79,11 @@ def side_names(recipe: Recipe) -> list[str]:
     return [*source_names(recipe), TARGET]
 
 
+def text_names(recipe: Recipe) -> list[str]:
+    """Return the sides that are text, `target` among them; the others are images, sounds or vectors."""
+    return [side for side in side_names(recipe) if feature_settings(recipe.dataset, side) is None]
+
+
 def source_names(recipe: Recipe) -> list[str]:
     """Return what the encoders read: `source`, the encoders' names, or nothing."""
     if recipe.model.get("encoders"):
@@ -92,13 +98,13 @@ def available_splits(recipe: Recipe) -> list[str]:
         return list(SPLITS)
     if data.get("babi"):
         return [split for split in SPLITS if split != "val" or data["babi"]["val"]]
-    settings = data.get("parallel") or data.get("text") or data.get("hub") or {}
+    settings = data.get("parallel") or data.get("table") or data.get("text") or data.get("hub") or {}
     return [*(split for split in SPLITS if settings.get(split)), *(settings.get("test_sets") or {})]
 
 
 def split_path(recipe: Recipe, split: str) -> KeyPath:
     """Return the path in the recipe of what a split is read from."""
     kind = next(kind for kind in DATA_SOURCES if recipe.dataset.get(kind))
-    if kind not in ("parallel", "text", "hub"):
+    if kind not in ("parallel", "table", "text", "hub"):
         return ("data", kind)
     return ("data", kind, split) if split in SPLITS else ("data", kind, "test_sets", split)

@@ -6,15 +6,16 @@ import errno
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from composer.data import tables, text_files
-from composer.data.columns import Concatenation, open_column, split_rows
+from composer.data.columns import Concatenation, FileNames, open_column, split_rows
 from composer.data.pairs import TARGET, Pairs, available_splits, source_names, split_path
 from composer.data.text_files import Problem, suffix_of
 from composer.errors import DataError, Fault, KeyPath
+from composer.model.features import feature_settings
 from composer.recipe.schema_reader import SPLITS
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def open_parallel(recipe: Recipe, split: str, folders: Sequence[Path], opened: d
 
     opened: takes the training files with what is held out, so that every split reads them from there.
     """
-    sizes = held_out_sizes(recipe.dataset["parallel"])
+    sizes = held_out_sizes(pair_files(recipe))
     if not sizes or split not in ("train", *sizes):
         return _open_split(recipe, split, folders)
     if UNDIVIDED not in opened:
@@ -54,13 +55,15 @@ def _open_files(recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], folde
         return Pairs.of_columns({side: open_column(_require_file(name, folders)) for side, name in names.items()})
     path = _require_file(settings["file"], folders)
     try:
-        return Pairs.of_columns(tables.open_columns(path, names))
+        columns: dict[str, Sequence[str]] = {**tables.open_columns(path, names)}
     except Exception as error:  # pandas, Arrow and `datasets` have no common class of errors
         if tables.KINDS[suffix_of(path)[0]] in tables.READ_IN_PLACE:
             raise
         message = f"`{path}` cannot be read: {tables.root_cause(error)}"
         problem = Problem("file", "table", message, "repair it, or save it as TSV")
         raise DataError([problem.at(recipe, key)]) from error
+    files = {side: column for side, column in columns.items() if feature_settings(recipe.dataset, side)}
+    return Pairs.of_columns(columns | {side: FileNames(column, path.parent) for side, column in files.items()})
 
 
 def _require_file(name: str, folders: Sequence[Path]) -> Path:
@@ -72,8 +75,7 @@ def _require_file(name: str, folders: Sequence[Path]) -> Path:
 
 def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs]) -> list[Fault]:
     """Return all faults of the files, and of more pairs held out than there are. opened: see `open_parallel`."""
-    parallel = recipe.dataset["parallel"]
-    sizes = held_out_sizes(parallel)
+    sizes = held_out_sizes(pair_files(recipe))
     faults: list[Fault] = []
     for split in available_splits(recipe):
         for key, settings in split_places(recipe, split) if split not in sizes else ():
@@ -89,7 +91,7 @@ def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pa
     split = max(sizes, key=lambda name: sizes[name])
     message = f"{' and '.join(sizes)} take {held_out:,} pairs, and the training files have {count:,}"
     example = f"write, for example, `{split}: {max(1, count // 20)}`"
-    return [recipe.fault("empty", ("data", "parallel", split), message, example)]
+    return [recipe.fault("empty", split_path(recipe, split), message, example)]
 
 
 def _check_columns(name: str, columns: Mapping[str, str], folders: Sequence[Path]) -> list[Problem]:
@@ -110,6 +112,23 @@ def _check_columns(name: str, columns: Mapping[str, str], folders: Sequence[Path
     return [problem] if problem else [*tables.check_table(path, columns)]
 
 
+def pair_files(recipe: Recipe) -> Mapping[str, Any]:
+    """Return the section `parallel`, or what `table` says in its words."""
+    table = recipe.dataset.get("table")
+    if not table:
+        return cast("Mapping[str, Any]", recipe.dataset["parallel"])
+    sides = {side: table[side] for side in (*source_names(recipe), TARGET)}
+    columns = {side: column if isinstance(column, str) else column["column"] for side, column in sides.items()}
+    files = {split: table[split] for split in SPLITS} | {"test_sets": table["test_sets"]}
+
+    def split(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: split(file) for name, file in value.items()}
+        return {"file": value, **columns} if isinstance(value, str) else value
+
+    return {key: split(value) for key, value in files.items()}
+
+
 def held_out_sizes(parallel: Mapping[str, object]) -> dict[str, int]:
     """Return how many pairs of the training files each of val and test takes, where it has no files of its own."""
     return {split: size for split in ("val", "test") if isinstance(size := parallel.get(split), int)}
@@ -117,7 +136,7 @@ def held_out_sizes(parallel: Mapping[str, object]) -> dict[str, int]:
 
 def split_places(recipe: Recipe, split: str) -> list[tuple[KeyPath, Mapping[str, Any]]]:
     """Return what the section `parallel` says of the files of a split that has its own, each with its path."""
-    parallel, key = recipe.dataset["parallel"], split_path(recipe, split)
+    parallel, key = pair_files(recipe), split_path(recipe, split)
     settings = parallel[split] if split in SPLITS else parallel["test_sets"][split]
     return [((*key, at), part) for at, part in enumerate(settings)] if isinstance(settings, list) else [(key, settings)]
 

@@ -18,7 +18,7 @@ import numpy as np
 from torch.utils.data import Sampler
 
 from composer.data.columns import row_type
-from composer.data.encoding import CACHED_EPOCHS
+from composer.data.epochs import CACHED_EPOCHS
 from composer.data.ids import Corpus, Encoded, smallest_type
 
 BATCH_COST = 0.15  # share of the budget: one batch more is worth it if it saves more padding than this

@@ -68,7 +68,7 @@ class DataSource:
         pairs: All, or a sample of each split if not `is_all`. Raises DataError if the test is the training part.
         """
         recipe, parallel = self.recipe, self.recipe.dataset.get("parallel") or {}
-        if recipe.reads_text or not (parallel or recipe.dataset.get("hub")):
+        if recipe.reads_text or not any(map(recipe.dataset.get, ("parallel", "table", "hub"))):
             return
         trained = row_hashes(*pairs["train"].sides.values())
         for split, part in pairs.items():

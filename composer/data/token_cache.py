@@ -27,7 +27,7 @@ from composer import formatting
 from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.data import corpora, tokenizer, tokenizer_files, tokenizer_kinds
 from composer.data.cache_entries import cached_entry, entry_path
-from composer.data.columns import Column, RowSubset, chunks_of
+from composer.data.columns import Column, FileNames, RowSubset, chunks_of
 from composer.data.corpora import Documents, Piece
 from composer.data.ids import Encoded, Ids, TextCounts, smallest_type
 from composer.data.line_hashes import CACHED_LINES, sha256_of_hashes
@@ -84,7 +84,8 @@ def encode_column(lines: Sequence[str], side: str, tokenizers: Tokenizers) -> Id
 
 def is_cached(lines: Sequence[str]) -> bool:
     """Return whether the ids of a column's lines are in the cache, once they are encoded."""
-    return isinstance(column := whole_column(lines), Column) and len(column) >= CACHED_LINES
+    column = whole_column(lines)
+    return isinstance(column, Column) and not isinstance(column, FileNames) and len(column) >= CACHED_LINES
 
 
 def whole_column(lines: Sequence[str]) -> Sequence[str]:

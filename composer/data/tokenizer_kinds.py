@@ -16,7 +16,8 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from blocks.core.contract import Bounds, Count, Distinct
-from composer.model.encoder_decoder import NUM_SPECIAL, SPECIAL_TOKENS, UNK, bits_vocabulary
+from composer.model.bits import bits_vocabulary
+from composer.model.encoder_decoder import NUM_SPECIAL, SPECIAL_TOKENS, UNK
 
 Part = Tokenizer
 """A tokenizer of the library, or what has those of its methods that are used."""

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch.utils.data import Sampler
 
-from composer.data.encoding import CACHED_EPOCHS, Data
+from composer.data.encoding import Data
+from composer.data.epochs import CACHED_EPOCHS
 from composer.data.ids import Encoded, Ids
 from composer.data.sampler import BatchSlice, EpochRows, EpochSampler, EvalBatchSampler
 from composer.model.encoder_decoder import BOS, PAD

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # an exported model decodes without numpy
 Decoding = Mapping[str, Mapping[str, Any]]
 """A decoder's name with its settings, as a canonical recipe has it."""
 
-SourceIds: TypeAlias = "Sequence[int] | np.ndarray"
+SourceIds: TypeAlias = "Sequence[int] | np.ndarray | Tensor"
 """The ids of a source without eos, a sequence; of a story its sentences, an array or lists (sentences, words)."""
 
 MAX_ROWS = 64
@@ -185,11 +185,19 @@ def is_story(row: SourceIds) -> bool:
 
 def num_positions(row: SourceIds) -> int:
     """Return the positions of a source, eos counted; of a story its sentences times their padded width."""
+    if isinstance(row, Tensor) and row.is_floating_point():
+        return row[..., 0].numel()
     return torch.as_tensor(row).numel() if is_story(row) else len(row) + 1
 
 
 def source_tensor(rows: Sequence[SourceIds], device: torch.device) -> Tensor:
-    """Return the input of an encoder: (B, S), ending in eos; of stories (B, N, W). Padded on the right."""
+    """Return the input of an encoder: (B, S), ending in eos; of stories (B, N, W); of features (B, S, ..., F).
+
+    Padded on the right.
+    """
+    if isinstance(rows[0], Tensor) and rows[0].is_floating_point():
+        features = [torch.as_tensor(row) for row in rows]
+        return pad_sequence(features, batch_first=True, padding_value=torch.nan).to(device)
     has_stories = is_story(rows[0])
     tensors = [torch.as_tensor(row if has_stories else [*row, EOS], dtype=torch.long) for row in rows]
     return pad_sequence(tensors, batch_first=True, padding_value=PAD).to(device)

@@ -12,6 +12,7 @@ from torch.utils.data import Sampler
 from blocks.core.contract import State
 from composer.data.collate import Batch, BatchLoader
 from composer.data.encoding import encode_pairs
+from composer.data.feature_files import encode_features
 from composer.data.ids import Encoded
 from composer.data.pairs import TARGET, Pairs, source_names
 from composer.data.sampler import BatchSlice, EvalBatchSampler
@@ -20,6 +21,7 @@ from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError, Fault, RunError
 from composer.inference.decode import SourceIds, evaluation_mode
 from composer.model.encoder_decoder import EOS, PAD, SPECIAL_TOKENS, EncoderDecoder
+from composer.model.features import feature_settings
 from composer.recipe.recipe import Recipe
 
 POSITIONS = 2048
@@ -126,4 +128,11 @@ def encode_lines(
     ]
     if faults:
         raise DataError(faults)
-    return texts, {side: encode_side(recipe, tokenizers, side, column) for side, column in texts.items()}
+    ids: dict[str, list[SourceIds]] = {}
+    for side, column in texts.items():
+        if settings := feature_settings(recipe.dataset, side):
+            features = encode_features(column, settings, origin)
+            ids[side] = [features[row] for row in range(len(features))]
+        else:
+            ids[side] = encode_side(recipe, tokenizers, side, column)
+    return texts, ids

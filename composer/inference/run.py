@@ -18,7 +18,7 @@ from torch import Tensor
 from blocks.core.contract import Output
 from composer.data.collate import Batch, BatchDataset
 from composer.data.encoding import MAX_TOKENS
-from composer.data.pairs import TARGET, source_names
+from composer.data.pairs import TARGET, source_names, text_names
 from composer.data.sampler import BatchSlice
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RecipeError, RunError, RunFailed
@@ -261,7 +261,7 @@ def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
             raise RunError.of(message, "write, for example, `decoding.beam.size=8`")
     recipe = load(run_dir.recipe, overrides)
     tokenizers = Tokenizers.load(run_dir.tokenizer)
-    missing = {*source_names(recipe), TARGET} - set(tokenizers.sides)
+    missing = {*text_names(recipe)} - set(tokenizers.sides)
     if missing:
         message = f"the tokenizer knows no {', '.join(sorted(missing))}, which the recipe reads or writes"
         raise RunError.of(message, "take recipe.yaml and tokenizer.json from the same run", str(run_dir.path))

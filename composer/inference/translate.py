@@ -85,7 +85,8 @@ def unknown_tokens(run: Run, lines: Sequence[str]) -> list[str]:
     """Return the tokens of some lines that the tokenizer of a run does not know; of stories none."""
     sides = [] if run.recipe.dataset.get("babi") else source_names(run.recipe) or [TARGET]
     rows = (zip(sides, split_columns(line, sides, 0, ""), strict=True) for line in lines if line.strip())
-    return [token for row in rows for side, text in row for token in run.tokenizers.unknown_tokens(side, text)]
+    texts = [(side, text) for row in rows for side, text in row if side in run.tokenizers.sides]
+    return [token for side, text in texts for token in run.tokenizers.unknown_tokens(side, text)]
 
 
 def describe_progress(count: int, total: int, seconds: float) -> str:

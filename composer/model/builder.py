@@ -17,17 +17,10 @@ from blocks.core.contract import Block, BlockError, Context, Named, NoEffect, Pa
 from blocks.core.scope import Scope
 from blocks.core.stack import Stack
 from composer.errors import Fault, RecipeError, error_of_code
+from composer.model.bits import LinearEmbedding, bits_features
 from composer.model.characters import EMBEDDINGS
-from composer.model.encoder_decoder import (
-    NUM_SPECIAL,
-    Embedding,
-    Encoder,
-    EncoderDecoder,
-    LinearEmbedding,
-    OutputHead,
-    TokenEmbedding,
-    bits_features,
-)
+from composer.model.encoder_decoder import NUM_SPECIAL, Embedding, Encoder, EncoderDecoder, OutputHead, TokenEmbedding
+from composer.model.features import FeatureInput, feature_settings, feature_shape
 from composer.model.output_heads import OUTPUTS, IdentityOutput, LinearOutput, SigmoidOutput
 from composer.model.weights import NO_MEMORY, ModelSizeGuard, ModelTooLarge, is_out_of_memory, share_parameters
 from composer.recipe.registry import block_class, word_and_settings
@@ -111,8 +104,9 @@ class Builder:
         tied = target if "target" in tie else None  # whose matrix is the output's
         # in the order of their names: a later encoder may read an earlier one
         for key, memory, path, stack in encoder_stacks(settings):
-            embedding = tied if key in tie and tied else self._embedding(key, vocabularies[key])
-            tied = embedding if key in tie else tied
+            shares = key in tie and key in vocabularies
+            embedding = tied if shares and tied else self._embedding(key, vocabularies.get(key, 0))
+            tied = embedding if shares else tied
             stream = self._input_stream(key, embedding)
             site, built = self._outer_stack(path, stack, stream, memories, causal="")
             read |= {key} if built.reads_stream or "input" in site.names.reads else set()
@@ -145,6 +139,8 @@ class Builder:
         return embedding
 
     def _embedding_of_kind(self, key: str, vocabulary: int) -> TokenEmbedding:
+        if features := feature_settings(self.recipe.dataset, key):
+            return FeatureInput(*feature_shape(features))
         (word, settings), width = word_and_settings(self.recipe.model["embedding"]), self.recipe.model["width"]
         if word == "linear":
             return LinearEmbedding(bits_features(self.recipe.dataset["tokenizer"]["bits"], key == "target"), width)
@@ -157,9 +153,9 @@ class Builder:
             return Embedding(vocabulary, width)
 
     def _input_stream(self, key: str, embedding: TokenEmbedding) -> Stream:
-        """Return the stream that a stack begins with: a sequence, or of a story the grid of its sentences."""
+        """Return the stream that a stack begins with: a sequence, or of a story or an image a grid."""
         stories = self.recipe.dataset.get("babi")
-        columns = int(stories["words"]) if stories and key == "story" else 0
+        columns = int(stories["words"]) if stories and key == "story" else embedding.columns
         return Stream(embedding.embedding_dim, grid=columns > 0, columns=columns)
 
     def _output_head(self, out: Stream, vocabulary: int) -> OutputHead:
@@ -200,7 +196,7 @@ class Builder:
             message = f"the decoder ends {out.width} wide, and the tied matrix is {width} wide"
             self.fault("width", path, message, f"end the decoder with `- linear: {width}`")
         tie = set(self.recipe.model["output"]["tie"]) - {"target"}
-        joint = all(vocabularies[key] == vocabularies["target"] for key in tie) and self.recipe.joint
+        joint = all(vocabularies.get(key) == vocabularies["target"] for key in tie) and self.recipe.joint
         if tie and not joint:
             message = "source and target have vocabularies of their own, and `tie` needs a joint one"
             self.fault("tie", path, message, "set `joint: true` in `data.tokenizer`, or tie only the target")
@@ -380,7 +376,7 @@ def vocabulary_bounds(recipe: Recipe) -> dict[str, int]:
     """Return an upper bound of each vocabulary, by data key, from the tokenizer's settings or file."""
     if faults := recipe.tokenizer_faults():
         raise RecipeError(faults)
-    keys = [key for key, _, _, _ in encoder_stacks(recipe.model)]
+    keys = [key for key, *_ in encoder_stacks(recipe.model) if feature_settings(recipe.dataset, key) is None]
     return {key: recipe.tokenizer.max_size(key == "target") for key in (*keys, "target")}
 
 

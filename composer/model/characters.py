@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.contract import BlockError, Bounds, Count, Few
-from composer.model.encoder_decoder import Embedding, EncoderDecoder, LinearEmbedding, OneHot, TokenEmbedding
+from composer.model.bits import LinearEmbedding
+from composer.model.encoder_decoder import Embedding, EncoderDecoder, OneHot, TokenEmbedding
 
 NONE, END, BEGIN = 253, 254, 255
 """Bytes that no text in UTF-8 has: after a word, and its marks."""

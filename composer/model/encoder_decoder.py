@@ -29,42 +29,28 @@ NUM_SPECIAL = len(SPECIAL_TOKENS)
 """A token's own id is this or more."""
 ROUNDING = 1e-9
 """What a product of a ratio and a length may be too large by."""
-LEVELS = range(-100, 101)
-"""The numbers that can stand behind a vector, in hundredths."""
 
 
-def bits_vocabulary(settings: Mapping[str, Any], target: bool) -> list[str]:
-    """Return the words that `bits` of these settings knows on a side, by id; the first id is NUM_SPECIAL."""
-    vectors = [f"{index:0{settings['size']}b}" for index in range(2 ** settings["size"])]
-    if target:
-        return vectors
-    levels = [f"@{level / 100:.2f}" if level else "" for level in LEVELS] if settings["numbers"] else [""]
-    return [*dict.fromkeys(settings["marks"]), *(vector + level for vector in vectors for level in levels)]
+def source_mask(source: Tensor) -> Tensor:
+    """Return where an encoder's input is real: its ids are not padding, or its features are not NaN.
 
-
-def bits_features(settings: Mapping[str, Any], target: bool) -> Tensor:
-    """Return the features of each id of a side, for a model that takes vectors as they are. -> (ids, features) float32
-
-    The features: bos, eos, each mark, each digit from the first, and the number; pad and unk are zeros. A target has
-    neither marks nor numbers, and a source has no numbers without `numbers`.
+    ids (B, S) or (B, N, W), features (B, S, F) or (B, S, W, F) -> the same without F, bool
     """
-    size, marks = settings["size"], [] if target else list(dict.fromkeys(settings["marks"]))
-    vectors = [word.partition("@") for word in bits_vocabulary(settings, target)[len(marks) :]]
-    first, digits = NUM_SPECIAL + len(marks), 2 + len(marks)
-    features = torch.zeros(first + len(vectors), digits + size + 1, dtype=torch.float32)
-    features[BOS, 0] = features[EOS, 1] = 1
-    features[NUM_SPECIAL:first, 2:digits] = torch.eye(len(marks))
-    features[first:, digits:-1] = torch.tensor([[digit == "1" for digit in vector] for vector, _, _ in vectors])
-    features[first:, -1] = torch.tensor([float(number or 0) for _, _, number in vectors], dtype=torch.float32)
-    return features if settings["numbers"] and not target else features[:, :-1]
+    return ~source[..., 0].isnan() if source.is_floating_point() else source != PAD
 
 
 class TokenEmbedding(nn.Module):
-    """Vectors of tokens, from ids (B, T) to (B, T, D), or those of a story's grid of words."""
+    """Vectors of tokens, from ids (B, T) to (B, T, D), or those of a story's grid of words.
+
+    `reads_features`: what it reads are no tokens but numbers, of images, sounds, ...; then `num_embeddings` is 0, and
+    `columns` are those of an image.
+    """
 
     num_embeddings: int
     embedding_dim: int
     dropout = 0.0
+    reads_features = False
+    columns = 0
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return the vectors of tokens; in training some words have zeros wherever they stand in the batch."""
@@ -86,25 +72,6 @@ class Embedding(nn.Embedding, TokenEmbedding):
 
     def forward(self, ids: Tensor) -> Tensor:
         return super().forward(ids) * math.sqrt(self.embedding_dim)  # (B, T, D)
-
-
-class LinearEmbedding(TokenEmbedding):
-    """Linear map of the bits of a token of the tokenizer `bits`, or other features: W f(id), W ~ N(0, 1/F).
-
-    features: (V, F), fixed, of each id in order.
-    """
-
-    features: Tensor
-
-    def __init__(self, features: Tensor, width: int) -> None:
-        super().__init__()
-        self.register_buffer("features", features.to(torch.get_default_dtype()), persistent=False)
-        self.num_embeddings, self.embedding_dim = len(features), width
-        self.map = nn.Linear(self.features.shape[1], width, bias=False)
-        nn.init.normal_(self.map.weight, std=self.features.shape[1] ** -0.5)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.map(self.features[ids].to(self.map.weight.dtype))  # (B, T, D)
 
 
 class OneHot(TokenEmbedding):
@@ -161,7 +128,7 @@ class Encoder(nn.Module):
     """Embedding and stack of one encoder. `memory` is the name under which other stacks read it.
 
     `max_target_ratio` is how many times as long as the source an answer may be, 0 where the stack makes no room for it.
-    `columns` is how many words each sentence of a story has room for, 0 where the source is no story.
+    `columns` is how many words each sentence of a story has room for, or how many columns an image has; else 0.
     """
 
     def __init__(self, memory: str, embedding: TokenEmbedding, stack: Stack, columns: int = 0) -> None:
@@ -170,10 +137,15 @@ class Encoder(nn.Module):
         blocks = (block for block in stack.modules() if isinstance(block, Block))
         self.max_target_ratio = max((block.max_target_ratio for block in blocks), default=0.0)
 
+    @property
+    def reads_story(self) -> bool:
+        """Whether the source is a story, a grid of sentences by words."""
+        return self.columns > 0 and not self.embedding.reads_features
+
     def forward(
         self, ids: Tensor, memories: Mapping[str, Output], context: Context, target_mask: Tensor | None = None
     ) -> dict[str, Output]:
-        """Encode ids (B, S), of a story (B, N, W); return the outputs `MEMORY`, and `MEMORY.x` of each named block.
+        """Encode ids or features, see `source_mask`; return the outputs `MEMORY`, and `MEMORY.x` of each named block.
 
         target_mask: (B, T) bool; a stack that makes room for the answer reads blanks up to its end.
         """
@@ -198,8 +170,9 @@ def pad_with_blanks(x: Tensor, mask: Tensor, target_mask: Tensor) -> tuple[Tenso
 class EncoderDecoder(nn.Module):
     """Encoders by their key in the data, a decoder, and the output head.
 
-    Pad is id 0 in every vocabulary: masks are made from the ids. `embedding` is None where the decoder reads no tokens;
-    zeros of `width` arrive there then. `max_target_ratio` is that of the encoders: not 0 where an answer's size is part
+    Pad is id 0 in every vocabulary, and NaN among features: masks are made from the sources. `embedding` is None where
+    the decoder reads no tokens; zeros of `width` arrive there then. `max_target_ratio`
+    is that of the encoders: not 0 where an answer's size is part
     of the question. `length`: every answer has exactly so many tokens; None where it ends when the model says so.
     """
 
@@ -241,13 +214,13 @@ class EncoderDecoder(nn.Module):
     def encode(
         self, sources: Mapping[str, Tensor], inputs: StepInputs = NOTHING, target_mask: Tensor | None = None
     ) -> dict[str, Output]:
-        """Return the outputs of all encoders. sources: ids (B, S), or of a story (B, N, W), by their keys in the data.
+        """Return the outputs of all encoders. sources: ids or features by their keys in the data, see `source_mask`.
 
         target_mask: (B, T) bool, the answer's positions, eos counted; needed where `max_target_ratio` is not 0.
         """
         memories: dict[str, Output] = {}
         for key, encoder in self.readers().items():
-            mask = sources[key] != PAD  # (B, S)
+            mask = source_mask(sources[key])  # (B, S) or (B, S, W)
             memories |= encoder(sources[key], memories, Context(mask, {}, memories, *inputs, memo={}), target_mask)
         return memories
 
@@ -338,17 +311,21 @@ def example_ids(model: EncoderDecoder, tokens: int) -> Tensor:
 
 
 def example_sources(model: EncoderDecoder, tokens: int) -> dict[str, Tensor]:
-    """Return such ids for each encoder, (1, T); for a story T sentences, (1, T, W)."""
-    ids = example_ids(model, tokens)
-    return {
-        key: ids[..., None].expand(-1, -1, encoder.columns) if encoder.columns else ids
-        for key, encoder in model.readers().items()
-    }
+    """Return such ids for each encoder, (1, T); for a story T sentences, (1, T, W); features that are zeros."""
+    return {key: example_source(encoder, example_ids(model, tokens)) for key, encoder in model.readers().items()}
+
+
+def example_source(encoder: Encoder, ids: Tensor) -> Tensor:
+    """Return a source of one sentence that has these ids, (1, T); of a story or an image, (1, T, ...)."""
+    shape = (*ids.shape, encoder.columns) if encoder.columns else ids.shape
+    if encoder.embedding.reads_features:
+        return torch.zeros(*shape, encoder.embedding.embedding_dim, device=ids.device)
+    return ids[..., None].expand(shape) if encoder.columns else ids
 
 
 def training_logits(model: EncoderDecoder, penalties: Penalties) -> Tensor:
     """Return the logits of one short pair, as a training step computes them; it adds the blocks' penalties."""
-    has_stories = any(encoder.columns for encoder in model.readers().values())
+    has_stories = any(encoder.reads_story for encoder in model.readers().values())
     facts = torch.zeros(1, FEW if has_stories else 0, dtype=torch.long, device=model.device)
     inputs = StepInputs(None, penalties, torch.zeros((), device=model.device), facts)
     logits: Tensor = model(example_sources(model, FEW), example_ids(model, FEW), inputs)

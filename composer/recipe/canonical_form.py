@@ -27,7 +27,14 @@ ADDED |= {"monitor": "loss", "threshold": 0.0, "compare_with": "best", "min_p": 
 ADDED |= {"self_attention.bias": True, "feed_forward.bias": True, "conv2d.stride": [1, 1]}
 ADDED |= {"cross_attention.gate": False, "cross_attention.doubly_stochastic": 0.0}
 """Keys, of all or of one block, that count only where they are not this, so that fingerprints of earlier runs stay."""
-ADDED_TO_SECTIONS = {"text": None, "window": None, "carry": False, "stride": None, "split_answers": False}
+ADDED_TO_SECTIONS = {
+    "text": None,
+    "window": None,
+    "carry": False,
+    "stride": None,
+    "split_answers": False,
+    "table": None,
+}
 """Such keys of sections, some of which are settings of blocks, too."""
 BUDGET_KEYS = ("max_steps", "max_epochs", "max_minutes")
 """Keys of `training` that limit it, and that may change when a run is resumed."""

@@ -126,6 +126,15 @@ class Asgd(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class Audiofeatures(RecipeObject):
+    """What a sound becomes.
+
+    log_mel: Logarithms of mel energies: `{bands: 40, window: 0.025, hop: 0.01}`.
+    """
+    log_mel: Logmel | Mapping[str, Any] | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class BabiData(RecipeObject):
     """Stories with questions, in the files of the bAbI tasks (Weston et al. 2015).
 
@@ -1074,9 +1083,10 @@ class Curriculum(RecipeObject):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Data(RecipeObject):
-    """What is trained on: exactly one of `parallel`, `text`, `hub`, `generate` and `babi`, and how it becomes ids.
+    """What is trained on: exactly one of `parallel`, `table`, `text`, `hub`, `generate` and `babi`.
 
     parallel: Pairs of texts from files, looked up under `--data`, then beside the recipe.
+    table: Pairs from tables (TSV, CSV, JSON lines, Parquet) whose columns are text, images, sounds or vectors.
     text: Text without a source, for language models: files looked up under `--data`, then beside the recipe.
     hub: Pairs of texts from a data set of the Hugging Face hub, or a folder in its form.
     generate: A generated task; needs no files.
@@ -1088,6 +1098,7 @@ class Data(RecipeObject):
     lowercase: Whether all text is made lower case first; default False.
     """
     parallel: ParallelData | Mapping[str, Any] | Unset | None = UNSET
+    table: Table | Mapping[str, Any] | Unset | None = UNSET
     text: TextData | Mapping[str, Any] | Unset | None = UNSET
     hub: HubData | Mapping[str, Any] | Unset | None = UNSET
     generate: AnyTask | Unset | None = UNSET
@@ -1683,6 +1694,19 @@ class HubData(RecipeObject, others="encoders"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class Imageaugment(RecipeObject):
+    """Images a little rotated, scaled and moved, anew in each epoch.
+
+    rotate: At most so many degrees to either side; default 0.0.
+    scale: At most so much larger or smaller: 0.1 is from 0.9 to 1.1; default 0.0.
+    shift: Moved by at most this share of each side; default 0.0.
+    """
+    rotate: float | Var | Unset = UNSET
+    scale: float | Var | Unset = UNSET
+    shift: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class DefaultInitialization(Initialization, word="default"):
     """The block's own: Glorot's, orthogonal from one step of an rnn to the next, or that of its paper."""
 
@@ -1721,6 +1745,19 @@ class Logging(RecipeObject):
     wandb: Where Weights & Biases keeps the run. It goes online when the user is logged in; `WANDB_MODE` is obeyed.
     """
     wandb: WandB | Mapping[str, Any] | Literal[False] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Logmel(RecipeObject):
+    """Logarithms of the energies in bands of the mel scale: a frame of so many numbers every hop.
+
+    bands: Bands, the width of a frame; default 40.
+    window: Seconds of a frame; default 0.025.
+    hop: Seconds from the start of a frame to that of the next; default 0.01.
+    """
+    bands: int | Var | Unset = UNSET
+    window: float | Var | Unset = UNSET
+    hop: float | Var | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2147,6 +2184,23 @@ class StaircaseSchedule(Schedule, word="staircase"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class Specaugment(RecipeObject):
+    """Masks over frames and bands, anew in each epoch (Park et al. 2019, section 2, without time warping).
+
+    bands: A mask covers up to so many bands; F of the paper; default 10.
+    frames: A mask covers up to so many frames; T of the paper; default 20.
+    band_masks: Masks over bands; default 1.
+    frame_masks: Masks over frames; default 1.
+    share: A mask covers at most this share of the frames; p of the paper; default 1.0.
+    """
+    bands: int | Var | Unset = UNSET
+    frames: int | Var | Unset = UNSET
+    band_masks: int | Var | Unset = UNSET
+    frame_masks: int | Var | Unset = UNSET
+    share: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Split(RecipeObject, others="encoders"):
     """One part of the data: two line-aligned text files, or one file with columns (TSV, CSV, JSON lines, Parquet).
 
@@ -2161,6 +2215,58 @@ class Split(RecipeObject, others="encoders"):
     target: str | Var
     weight: float | Var | Unset = UNSET
     encoders: Mapping[str, str] | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Table(RecipeObject, others="encoders"):
+    """Pairs from tables (TSV, CSV, JSON lines, Parquet) whose columns are text, images, sounds or vectors.
+
+    train: The table to train on.
+    val: The table to watch the training with; an integer holds out that many training pairs, evenly spaced.
+    test: The table that `evaluate` measures; an integer as for `val`.
+    test_sets: Further tables to measure, by name.
+    source: A column of a table, and what it holds: text, or the names of files with an image, a sound or vectors.
+    target: The column with the target text.
+    encoders: With several encoders, the text of each by its name, in place of `source`.
+    """
+    train: str | Var
+    val: str | int | Var | Unset | None = UNSET
+    test: str | int | Var | Unset | None = UNSET
+    test_sets: Mapping[str, str | Var] | Unset | None = UNSET
+    source: str | Tablecolumn | Mapping[str, Any] | Var | Unset | None = UNSET
+    target: str | Var
+    encoders: Mapping[str, str] | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Tablecolumn(RecipeObject):
+    """A column of a table, and what it holds: text, or the names of files with an image, a sound or vectors.
+
+    column: The column.
+    kind: text | image | audio | vectors (files of NumPy, `.npy`, of frames by numbers); default 'text'.
+    size: Of an image: its largest height and width in pixels; a larger one is scaled down to fit.
+    channels: Of an image: 1 is grey, 3 is colour; default 1.
+    positions: Of an image: whether its rows or its columns of pixels are the positions of the grid. For lines of
+        writing `columns`, which are read from left to right; default 'rows'.
+    augment: Images a little rotated, scaled and moved, anew in each epoch.
+    rate: Of a sound: samples a second; one of another rate is resampled; default 16000.
+    features: Of a sound: `{log_mel: {bands: 40}}`.
+    normalize: Of a sound: whether each band of an utterance gets mean 0 and variance 1; default True.
+    spec_augment: Masks over frames and bands, anew in each epoch (Park et al. 2019, section 2, without time
+        warping).
+    width: Of vectors: the numbers of a frame.
+    """
+    column: str | Var
+    kind: Literal["text", "image", "audio", "vectors"] | Var | Unset = UNSET
+    size: Sequence[int | Var] | Var | Unset | None = UNSET
+    channels: Literal[1, 3] | Var | Unset = UNSET
+    positions: Literal["rows", "columns"] | Var | Unset = UNSET
+    augment: Imageaugment | Mapping[str, Any] | Unset | None = UNSET
+    rate: int | Var | Unset = UNSET
+    features: Audiofeatures | Mapping[str, Any] | Unset = UNSET
+    normalize: bool | Var | Unset = UNSET
+    spec_augment: Specaugment | Mapping[str, Any] | Unset | None = UNSET
+    width: int | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2929,18 +3035,18 @@ def read(path: str | Path) -> Recipe:
 
 __all__ = [
     "Activation", "ActivationDefaults", "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW",
-    "AdaptiveOutputHead", "Add", "AddDefaults", "Asgd", "AssociativeRecallTask", "BPETokenizer", "BabiData", "Beam",
-    "BigramFlipTask", "BinaryAdditionTask", "BinaryMultiplicationTask", "BitsTokenizer", "Block", "ByteTokenizer",
-    "Cgru", "CgruDefaults", "CharTokenizer", "CharactersEmbedding", "CnnOutputHead", "Concat", "ConcatColumns",
-    "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask", "CosineSchedule",
-    "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Curriculum", "Data", "Decoder",
+    "AdaptiveOutputHead", "Add", "AddDefaults", "Asgd", "AssociativeRecallTask", "Audiofeatures", "BPETokenizer",
+    "BabiData", "Beam", "BigramFlipTask", "BinaryAdditionTask", "BinaryMultiplicationTask", "BitsTokenizer", "Block",
+    "ByteTokenizer", "Cgru", "CgruDefaults", "CharTokenizer", "CharactersEmbedding", "CnnOutputHead", "Concat",
+    "ConcatColumns", "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask",
+    "CosineSchedule", "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Curriculum", "Data", "Decoder",
     "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
     "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding",
     "EpisodicMemory", "EpisodicMemoryDefaults", "EpochDecaySchedule", "Evaluation", "FeedForward",
     "FeedForwardDefaults", "FileTokenizer", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway",
-    "HubData", "Identity", "IdentityOutputHead", "IncrementTask", "Initialization", "IntegersTokenizer",
+    "HubData", "Identity", "IdentityOutputHead", "Imageaugment", "IncrementTask", "Initialization", "IntegersTokenizer",
     "InverseSqrtSchedule", "LearnedEmbedding", "Linear", "LinearDefaults", "LinearEmbedding", "LinearOutputHead",
-    "LinearSchedule", "Logging", "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit", "MemoryNetwork",
+    "LinearSchedule", "Logging", "Logmel", "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit", "MemoryNetwork",
     "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram",
     "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding", "Optimizer", "OrthogonalInitialization",
     "Output", "OutputHead", "Parallel", "ParallelData", "ParallelDefaults", "Parametergroup", "ParenthesesTask",
@@ -2951,9 +3057,9 @@ __all__ = [
     "ResidualDefaults", "Reverse", "ReverseTask", "Rnn", "RnnCell", "RnnCellDefaults", "RnnDefaults", "Rows", "SGD",
     "Sample", "SampledOutputHead", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelectColumn",
     "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SigmoidOutputHead", "SortTask", "SourceState",
-    "SourceStateDefaults", "Split", "SplitColumns", "StackMemory", "StackMemoryDefaults", "StaircaseSchedule",
-    "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Task", "TextData", "Tokenizer", "Trainer", "Training",
-    "UNSET", "UniformInitialization", "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use", "UseDefaults",
-    "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB", "WeightedFile", "WindowMemory",
-    "WindowMemoryDefaults", "WordTokenizer", "read",
+    "SourceStateDefaults", "Specaugment", "Split", "SplitColumns", "StackMemory", "StackMemoryDefaults",
+    "StaircaseSchedule", "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Table", "Tablecolumn", "Task",
+    "TextData", "Tokenizer", "Trainer", "Training", "UNSET", "UniformInitialization", "UniformScalingInitialization",
+    "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB",
+    "WeightedFile", "WindowMemory", "WindowMemoryDefaults", "WordTokenizer", "read",
 ]

@@ -12,6 +12,16 @@ from composer.recipe.yaml_reader import Node
 STORIES = ("question", "story")
 """The encoders that read the stories of `data.babi`."""
 
+OF_KINDS = {
+    "text": (),
+    "image": ("size", "channels", "positions", "augment"),
+    "audio": ("rate", "features", "normalize", "spec_augment"),
+    "vectors": ("width",),
+}
+"""The settings of a table's column that are of one kind alone."""
+NEEDED = {"image": {"size": "[64, 256]"}, "vectors": {"width": "512"}}
+"""Those that have no default, each with an example."""
+
 
 def check_stories(root: Node) -> Iterator[Fault]:
     """Check that stories have their encoders, and a tokenizer that makes a token of a word."""
@@ -32,6 +42,28 @@ def check_stories(root: Node) -> Iterator[Fault]:
         yield fault_at(mark, "tokenizer", "data.tokenizer", message, hint)
     if not (tasks := stories.value["tasks"]).value:
         yield fault_at(tasks.place, "empty", "data.babi.tasks", "`tasks` is empty", "write `tasks: [1]`")
+
+
+def check_table(root: Node) -> Iterator[Fault]:
+    """Check that a column has the settings that its kind needs, and none of another kind."""
+    table = get(root, "data", "table")
+    for side, column in table.value.items() if table is not None else ():
+        kind = get(column, "kind")
+        path, word = format_path(("data", "table", side)), "text" if kind is None else kind.value
+        if not isinstance(column.value, dict) or "column" not in column.value or word not in OF_KINDS:
+            continue  # of splits and columns of text
+        if side == "target" and kind is not None and word != "text":
+            yield fault_at(kind.place, "kind", f"{path}.kind", "a model writes text", "write `target: COLUMN`")
+        for key, node in column.value.items():
+            others = [other for other, keys in OF_KINDS.items() if key in keys]
+            if others and word not in others:
+                message = f"`{key}` is a setting of {quote_all(others)}, and this column is `{word}`"
+                hint = f"remove it, or write `kind: {others[0]}`"
+                yield fault_at(node.place, "unused", f"{path}.{key}", message, hint)
+        for key, example in NEEDED.get(word, {}).items():
+            if get(column, key) is None:
+                message = f"a column of `{word}` needs `{key}`"
+                yield fault_at(column.place, "missing", path, message, f"add `{key}: {example}`")
 
 
 def check_text(root: Node) -> Iterator[Fault]:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from blocks.core.contract import Bounds, Count, Distinct, Kind, Positive, Rate
+from blocks.core.contract import Bounds, Count, Distinct, Few, Kind, NonNegativeInt, Positive, Proportion, Rate
 
 Text = Annotated[str, Kind("text")]
 Identifier = Annotated[str, Kind("identifier")]
+Pixels = Annotated[int, Bounds(minimum=1, maximum=10_000)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,122 @@ class Parallel:
     max_ratio: Annotated[float, Bounds(minimum=1.0)] | None = None
     deduplicate: bool = False
     decontaminate: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogMel:
+    """Logarithms of the energies in bands of the mel scale: a frame of so many numbers every hop.
+
+    Settings:
+        bands: Bands, the width of a frame.
+        window: Seconds of a frame.
+        hop: Seconds from the start of a frame to that of the next.
+    """
+
+    bands: Few = 40
+    window: Positive = 0.025
+    hop: Positive = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class AudioFeatures:
+    """What a sound becomes.
+
+    Settings:
+        log_mel: Logarithms of mel energies: `{bands: 40, window: 0.025, hop: 0.01}`.
+    """
+
+    log_mel: LogMel = LogMel()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecAugment:
+    """Masks over frames and bands, anew in each epoch (Park et al. 2019, section 2, without time warping).
+
+    Settings:
+        bands: A mask covers up to so many bands; F of the paper.
+        frames: A mask covers up to so many frames; T of the paper.
+        band_masks: Masks over bands.
+        frame_masks: Masks over frames.
+        share: A mask covers at most this share of the frames; p of the paper.
+    """
+
+    bands: NonNegativeInt = 10
+    frames: NonNegativeInt = 20
+    band_masks: NonNegativeInt = 1
+    frame_masks: NonNegativeInt = 1
+    share: Proportion = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageAugment:
+    """Images a little rotated, scaled and moved, anew in each epoch.
+
+    Settings:
+        rotate: At most so many degrees to either side.
+        scale: At most so much larger or smaller: 0.1 is from 0.9 to 1.1.
+        shift: Moved by at most this share of each side.
+    """
+
+    rotate: Annotated[float, Bounds(minimum=0.0, maximum=180.0)] = 0.0
+    scale: Rate = 0.0
+    shift: Rate = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableColumn:
+    """A column of a table, and what it holds: text, or the names of files with an image, a sound or vectors.
+
+    Files are looked up beside the table; `images.zip/a.png` is a file in an archive. What they hold is decoded once,
+    into a cache.
+
+    Settings:
+        column: The column.
+        kind: text | image | audio | vectors (files of NumPy, `.npy`, of frames by numbers).
+        size: Of an image: its largest height and width in pixels; a larger one is scaled down to fit.
+        channels: Of an image: 1 is grey, 3 is colour.
+        positions: Of an image: whether its rows or its columns of pixels are the positions of the grid. For lines of
+            writing `columns`, which are read from left to right.
+        augment: Of an image: `{rotate: 10, scale: 0.1, shift: 0.1}`, of training images.
+        rate: Of a sound: samples a second; one of another rate is resampled.
+        features: Of a sound: `{log_mel: {bands: 40}}`.
+        normalize: Of a sound: whether each band of an utterance gets mean 0 and variance 1.
+        spec_augment: Of a sound: masks over frames and bands of training sounds.
+        width: Of vectors: the numbers of a frame.
+    """
+
+    column: Text
+    kind: Literal["text", "image", "audio", "vectors"] = "text"
+    size: tuple[Pixels, Pixels] | None = None
+    channels: Literal[1, 3] = 1
+    positions: Literal["rows", "columns"] = "rows"
+    augment: ImageAugment | None = None
+    rate: Annotated[int, Bounds(minimum=1_000, maximum=200_000)] = 16_000
+    features: AudioFeatures = AudioFeatures()
+    normalize: bool = True
+    spec_augment: SpecAugment | None = None
+    width: Count | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Pairs from tables (TSV, CSV, JSON lines, Parquet) whose columns are text, images, sounds or vectors.
+
+    Settings:
+        train: The table to train on.
+        val: The table to watch the training with; an integer holds out that many training pairs, evenly spaced.
+        test: The table that `evaluate` measures; an integer as for `val`.
+        test_sets: Further tables to measure, by name.
+        source: The column that the encoder reads. With several encoders, one key per encoder in its place.
+        target: The column with the target text.
+    """
+
+    train: Text
+    val: Text | Count | None = None
+    test: Text | Count | None = None
+    test_sets: dict[str, Text] | None = None
+    source: Text | TableColumn | None = None
+    target: Text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,10 +279,11 @@ class Corpus:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """What is trained on: exactly one of `parallel`, `text`, `hub`, `generate` and `babi`, and how it becomes ids.
+    """What is trained on: exactly one of `parallel`, `table`, `text`, `hub`, `generate` and `babi`.
 
     Settings:
         parallel: Pairs of texts from files.
+        table: Pairs of images, sounds, vectors or texts, and a text, from tables.
         text: Text without a source, for language models.
         hub: Pairs of texts from a data set of the Hugging Face hub.
         generate: A generated task; needs no files.
@@ -177,6 +295,7 @@ class Data:
     """
 
     parallel: Parallel | None = None
+    table: Table | None = None
     text: Corpus | None = None
     hub: Hub | None = None
     generate: Annotated[Any, Kind("choice:tasks")] | None = None

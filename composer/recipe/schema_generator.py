@@ -42,7 +42,8 @@ from composer.recipe.schema_reader import (
 from composer.recipe.yaml_reader import strings_in
 
 Constructors = Mapping[str, Callable[..., Any]]
-ENCODER_KEYS = ("Split", "MeasuredSplit", "Hub")  # with several encoders, these sections have one key per encoder
+ENCODER_KEYS = ("Split", "MeasuredSplit", "Hub", "Table")
+"""Sections that have, with several encoders, one key per encoder."""
 
 
 @cache
@@ -273,7 +274,9 @@ def _section(described: type, defs: dict[str, Schema]) -> Schema:
     if name not in defs:
         defs[name] = settings_schema(described, defs) | _renamed(name)
         if described.__name__ in ENCODER_KEYS:
-            defs[name]["additionalProperties"] = {"type": "string", "description": "The text that this encoder reads."}
+            own = defs[name]["properties"]["source"]
+            what = {"description": "What this encoder reads."}
+            defs[name]["additionalProperties"] = copy.deepcopy(own) | what
     return {"type": "object", "$ref": f"#/$defs/{name}"}
 
 

@@ -17,7 +17,7 @@ Schema = dict[str, Any]
 VERSION = 1
 """The only version of the recipe language, and of that of sweeps."""
 SPLITS = ("train", "val", "test")
-DATA_SOURCES = ("parallel", "text", "hub", "generate", "babi")
+DATA_SOURCES = ("parallel", "table", "text", "hub", "generate", "babi")
 """The keys of `data` of which a recipe has exactly one."""
 IDENTIFIER = "^[A-Za-z_][A-Za-z0-9_-]*$"
 RECIPE_NAME = "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"

@@ -18,7 +18,7 @@ from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
 from composer.errors import MAX_FAULTS, Fault, KeyPath, RecipeError, closest_match, did_you_mean, fault_at, format_path
-from composer.recipe.data_checks import check_filters, check_stories, check_text, check_weights
+from composer.recipe.data_checks import check_filters, check_stories, check_table, check_text, check_weights
 from composer.recipe.extends_and_overrides import MEANINGFUL_NULLS, REPLACED_WHOLE
 from composer.recipe.messages import SchemaError, explain
 from composer.recipe.metrics import METRICS, SAMPLE, SUITABLE, decodes_all, metric_name, metric_of, text_metrics
@@ -44,13 +44,14 @@ Violations = Callable[[Any, Any, Schema], Iterable[Any]]
 """Returns the details of what violates a keyword, by the keyword's rule, the value and the schema around the rule."""
 
 VALUE_KEYWORDS = {"type", "enum", "pattern", "minLength", "minItems", "maxItems", *BOUNDS}
-NOT_FOR_ENCODERS = ("input", "prev", "tape", "zeros", "learned", "target", "file", "weight")
+NOT_FOR_ENCODERS = ("input", "prev", "tape", "zeros", "learned", "target", "file", "weight", *SPLITS, "test_sets")
 
 
 def validate(root: Node, schema: Schema) -> None:
     """Raise RecipeError with everything that can be found wrong without a model: the schema's faults, else others."""
     data_keys = partial(_data_keys, schema=schema)
-    of_model = (_empty, _encoder_names, _outputs, check_stories, check_text, check_filters, check_weights)
+    of_data = (check_stories, check_table, check_text, check_filters, check_weights)
+    of_model = (_empty, _encoder_names, _outputs, *of_data)
     of_training = (data_keys, _early_stopping, _curriculum, _averages, _machine)
     if not (faults := schema_faults(root, schema)):
         faults = [fault for check in (*of_model, *of_training) for fault in check(root)]
@@ -235,7 +236,8 @@ def _encoder_names(root: Node) -> Iterator[Fault]:
 def _data_keys(root: Node, schema: Schema) -> Iterator[Fault]:
     test_sets = _get(root, "data", "parallel", "test_sets")
     measured = ["val", "test", *(f"test_sets.{name}" for name in (test_sets.value if test_sets is not None else ()))]
-    sections = {"hub": "hub", "parallel.train": "split"} | {f"parallel.{key}": "measuredsplit" for key in measured}
+    sections = {"hub": "hub", "table": "table", "parallel.train": "split"}
+    sections |= {f"parallel.{key}": "measuredsplit" for key in measured}
     for key, section in sections.items():
         path = ("data", *key.split("."))
         node = _get(root, *path)

@@ -16,7 +16,7 @@ from composer.errors import one_line_error
 from composer.inference.decode import decode_all
 from composer.inference.decoders import Hypothesis, reorder_state
 from composer.inference.precision import Precision
-from composer.model.encoder_decoder import BOS, EOS, PAD, UNK, Encoder, EncoderDecoder, StepInputs
+from composer.model.encoder_decoder import BOS, EOS, PAD, UNK, Encoder, EncoderDecoder, StepInputs, source_mask
 from composer.testing.harness import LawError, max_difference
 
 MODEL_TOLERANCE = 1e-7
@@ -50,6 +50,8 @@ def random_pairs(model: EncoderDecoder, seed: int = 1, targets: Sequence[int] = 
 
     def source(encoder: Encoder) -> Tensor:
         vocabulary, columns = encoder.embedding.num_embeddings, encoder.columns
+        if encoder.embedding.reads_features:
+            return random_features(generator, columns, encoder.embedding.embedding_dim)
         if not columns:
             return random(SOURCES, vocabulary).scatter(1, torch.tensor(SOURCES)[:, None] - 1, EOS)
         words = torch.randint(1, columns + 1, (len(SOURCES) * max(SOURCES),), generator=generator).tolist()
@@ -63,11 +65,27 @@ def random_pairs(model: EncoderDecoder, seed: int = 1, targets: Sequence[int] = 
     return RandomPairs(ids, target)
 
 
+def random_features(generator: torch.Generator, columns: int, width: int) -> Tensor:
+    """Draw features, NaN where there are none: SOURCES positions, of images with one to all columns each."""
+    shape = (columns, width) if columns else (width,)
+    features = torch.rand(len(SOURCES), max(SOURCES), *shape, generator=generator)  # (B, S, F) or (B, S, W, F)
+    real = torch.arange(max(SOURCES)) < torch.tensor(SOURCES)[:, None]  # (B, S)
+    if columns:
+        wide = torch.randint(1, columns + 1, (len(SOURCES), 1, 1), generator=generator)
+        real = real[..., None] & (torch.arange(columns) < wide)  # (B, S, W)
+    return features.masked_fill(~real[..., None], torch.nan)
+
+
 def source_rows(sources: Mapping[str, Tensor]) -> dict[str, list[Any]]:
-    """Return the rows of padded sources as `decode_all` reads them: without padding and eos, (B, S) or (B, N, W)."""
-    flat = {key: [row[row != PAD][:-1].tolist() for row in ids] for key, ids in sources.items() if ids.ndim == 2}
-    stories = {key: [row[row.any(1)].tolist() for row in ids] for key, ids in sources.items() if ids.ndim == 3}
-    return {key: (flat | stories)[key] for key in sources}
+    """Return the rows of padded sources as `decode_all` reads them: without padding and eos."""
+
+    def rows(source: Tensor) -> list[Any]:
+        if source.is_floating_point():
+            real = source_mask(source).reshape(len(source), source.shape[1], -1).any(2)  # (B, S)
+            return [row[mask] for row, mask in zip(source, real, strict=True)]
+        return [row[row != PAD][:-1].tolist() if row.ndim == 1 else row[row.any(1)].tolist() for row in source]
+
+    return {key: rows(source) for key, source in sources.items()}
 
 
 def chunks(model: EncoderDecoder) -> None:
@@ -117,7 +135,10 @@ def causality(model: EncoderDecoder) -> None:
 def padding(model: EncoderDecoder) -> None:
     """Check that each row alone, without padding, gives what it gives in a padded batch."""
     pairs = random_pairs(model)
-    wider = {key: F.pad(ids, (*[0] * 2 * (ids.ndim - 2), 0, 2), value=PAD) for key, ids in pairs.sources.items()}
+    wider = {
+        key: F.pad(source, (*[0] * 2 * (source.ndim - 2), 0, 2), value=torch.nan if source.is_floating_point() else PAD)
+        for key, source in pairs.sources.items()
+    }
     logits = model(wider, F.pad(pairs.target, (0, 3), value=PAD))
     for row, length in enumerate(TARGETS):
         single, detail = model(*rows(pairs, row)), f"row {row} of {length} positions, against it alone"
@@ -196,7 +217,7 @@ def training_loss(model: EncoderDecoder, pairs: RandomPairs) -> Tensor:
     following = F.pad(pairs.target[:, 1:], (0, 1), value=PAD)
     last = (pairs.target != PAD) & (following == PAD)
     answer = following.masked_fill(last, EOS)
-    detail = FACTS if any(encoder.columns for encoder in model.readers().values()) else 0
+    detail = FACTS if any(encoder.reads_story for encoder in model.readers().values()) else 0
     penalties: Penalties = {}
     facts = torch.zeros(len(answer), detail, dtype=torch.long)
     logits = model(pairs.sources, pairs.target, StepInputs(None, penalties, torch.zeros(()), facts))
@@ -212,8 +233,8 @@ def rows(pairs: RandomPairs, row: int) -> RandomPairs:
 
 def strip_padding(ids: Tensor) -> Tensor:
     """Return one row of ids cut to its length."""
-    real = ids != PAD
-    return ids[:, : int(real.any(-1).sum() if ids.dim() == 3 else real.sum())]
+    real = source_mask(ids)  # (1, T) or (1, T, W)
+    return ids[:, : int(real.flatten(2).any(2).sum() if real.dim() == 3 else real.sum())]
 
 
 def expect_equal_logits(law: str, mine: Tensor, theirs: Tensor, detail: str) -> None:

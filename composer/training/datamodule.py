@@ -13,7 +13,8 @@ from pytorch_lightning import LightningDataModule
 from torch.utils.data import DataLoader
 
 from composer.data.collate import Batch, BatchLoader
-from composer.data.encoding import answerable_rows, encode_data, training_corpus
+from composer.data.encoding import answerable_rows, encode_data
+from composer.data.epochs import training_corpus
 from composer.data.ids import Encoded
 from composer.data.pairs import available_splits
 from composer.data.sampler import (

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from composer.data.corpora import Documents
-from composer.data.encoding import Data, answerable_rows, encode_data, encode_trainable, split_faults
+from composer.data.encoding import Data, answerable_rows, encode_data, split_faults
+from composer.data.epochs import encode_trainable
 from composer.data.ids import Encoded
 from composer.data.pairs import TARGET, source_names
 from composer.data.sampler import TrainBatchSampler

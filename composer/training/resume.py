@@ -15,7 +15,7 @@ from torch import Tensor
 
 from blocks.core.contract import Path as BlockPath
 from composer.data.encoding import Data
-from composer.data.pairs import side_names
+from composer.data.pairs import text_names
 from composer.data.tokenizer import Tokenizers
 from composer.errors import MAX_LISTED, RunError
 from composer.fingerprint import (
@@ -52,7 +52,7 @@ def existing_tokenizers(recipe: Recipe, run_dir: RunDir, start_from: Path | None
     other = RunDir(start_from)
     read_verified(other)
     tokenizers = Tokenizers.load(other.tokenizer)
-    is_same = tokenizers.settings == recipe.dataset["tokenizer"] and set(tokenizers.sides) == set(side_names(recipe))
+    is_same = tokenizers.settings == recipe.dataset["tokenizer"] and set(tokenizers.sides) == set(text_names(recipe))
     return tokenizers if is_same else None
 
 

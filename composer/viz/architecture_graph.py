@@ -8,6 +8,7 @@ from itertools import chain, pairwise
 from typing import Any, Literal
 
 from composer.formatting import format_bound, si
+from composer.model.features import describe_features, feature_settings
 from composer.model.planner import Plan, PlanRow
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import word_and_settings
@@ -341,8 +342,10 @@ def format_size(row: PlanRow) -> str:
 
 
 def embedding_lines(recipe: Recipe, row: PlanRow, plan: Plan) -> tuple[str, ...]:
-    """Return what an embedding embeds, of what kind it is, and whether its matrix is tied."""
+    """Return what an embedding embeds, of what kind it is, and whether its matrix is tied; or what is no token."""
     key = {"encoder": "source", "decoder": "target"}.get(str(row.place[-1]), str(row.place[-1]))
+    if features := feature_settings(recipe.dataset, key):
+        return (f"{key}, {describe_features(features)}",)
     kind = format_kind(recipe.model["embedding"], {"learned": "", "one_hot": "one-hot"})
     tokens = f"{plan.vocabularies[key]:,} tokens"
     unread = "nothing reads these tokens" if not row.parameters and kind != "one-hot" else ""

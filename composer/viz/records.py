@@ -28,7 +28,9 @@ MAX_FRAMES, MAX_CELLS = 24, 8000
 
 
 def source_labels(tokenizers: Tokenizers, side: str, row: SourceIds) -> list[str]:
-    """Return the labels of a source's positions: its tokens and eos, or the sentences of a story."""
+    """Return the labels of a source's positions: its tokens and eos, the sentences of a story, or numbers from 1."""
+    if isinstance(row, Tensor) and row.is_floating_point():
+        return [str(position) for position in range(1, len(row) + 1)]
     ids = torch.as_tensor(row).tolist()
     if is_story(row):
         return tokenizers.decode(side, ids)

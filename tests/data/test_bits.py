@@ -9,7 +9,8 @@ import torch
 from composer.data.encoding import train_tokenizers
 from composer.data.tokenizer import TOKENIZERS, Tokenizers
 from composer.data.tokenizer_kinds import Bits
-from composer.model.encoder_decoder import BOS, EOS, PAD, UNK, bits_features, bits_vocabulary
+from composer.model.bits import bits_features, bits_vocabulary
+from composer.model.encoder_decoder import BOS, EOS, PAD, UNK
 
 PLAIN = {"size": 2, "marks": [";"], "numbers": False}
 FULL = {"size": 3, "marks": ["?", ";"], "numbers": True}

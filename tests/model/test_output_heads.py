@@ -7,16 +7,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from composer.model.bits import LinearEmbedding, bits_features, bits_vocabulary
 from composer.model.builder import build
 from composer.model.encoder_decoder import (
     EOS,
     NEVER,
     NUM_SPECIAL,
     PAD,
-    LinearEmbedding,
     OneHot,
-    bits_features,
-    bits_vocabulary,
     force_length,
     target_bits,
 )

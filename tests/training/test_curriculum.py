@@ -13,7 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from composer.data.encoding import EndlessCorpus, load_data, training_corpus
+from composer.data.encoding import load_data
+from composer.data.epochs import EndlessCorpus, training_corpus
 from composer.data.ids import Encoded, Ids
 from composer.data.sampler import ResumableBatchSampler, TrainBatchSampler
 from composer.data.tasks import TASKS

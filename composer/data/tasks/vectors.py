@@ -13,7 +13,7 @@ from typing import Annotated
 
 from blocks.core.contract import Bounds, PositiveProportion
 from composer.data.tasks import Draws, Key, Length, Lengths, Lines, TaskError, task
-from composer.model.encoder_decoder import LEVELS
+from composer.model.bits import LEVELS
 
 Digits = Annotated[int, Bounds(minimum=1, maximum=12), "digits of a vector, 1 to 12"]
 Repeats = Annotated[int, Bounds(minimum=1, maximum=100)]

@@ -22,7 +22,16 @@ from blocks.core.contract import Count, Output, Positive, State
 from blocks.core.kv_cache import take_rows
 from composer.errors import RunError
 from composer.inference.precision import Precision, in_precision
-from composer.model.encoder_decoder import BOS, EOS, PAD, EncoderDecoder, has_state, map_leaves, state_leaves
+from composer.model.encoder_decoder import (
+    BOS,
+    EOS,
+    PAD,
+    EncoderDecoder,
+    has_state,
+    map_leaves,
+    source_mask,
+    state_leaves,
+)
 
 COMPACT_BELOW = 0.85
 """Rows that are done leave the batch when no more than this share is left: each time, every state is copied."""
@@ -56,7 +65,7 @@ class Search(NamedTuple):
     """What a decoder is to search. See `composer.inference.decode.decode_all`."""
 
     models: Sequence[EncoderDecoder]
-    sources: Mapping[str, Tensor]  # ids (B, S), of a story (B, N, W), by the encoders' keys
+    sources: Mapping[str, Tensor]  # ids or features by the encoders' keys, see `source_mask`
     prefixes: Sequence[Sequence[int]]  # B of them
     n_best: int
     numbers: Sequence[int]  # B of them
@@ -85,7 +94,8 @@ class Search(NamedTuple):
         """Return the maximum tokens of each row's answer, eos counted, a forced prefix not. -> (B,)"""
         source = [0] * len(self.prefixes)
         if self.sources:
-            source = torch.stack([(ids != PAD).flatten(1).sum(1) for ids in self.sources.values()]).amax(0).tolist()
+            real = [source_mask(source).flatten(1).sum(1) for source in self.sources.values()]
+            source = torch.stack(real).amax(0).tolist()
         limits = torch.tensor([token_limit(length, max_length, max_ratio) for length in source], device=self.device)
         positions = [model.max_positions for model in self.models if model.max_positions is not None]
         if positions and not self.sources:  # each token but the last is read, after bos and the prefix

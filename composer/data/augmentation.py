@@ -1,0 +1,120 @@
+"""Training images and sounds that differ in each epoch: a function of the seed, the epoch and the row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from composer.data.features import Features
+from composer.data.ids import Encoded
+
+SETTINGS = {"image": "augment", "audio": "spec_augment"}
+"""The setting that says how, by the kind of a column."""
+Augment = Callable[..., np.ndarray]
+
+
+def augment_image(image: np.ndarray, random: np.random.Generator, *, rotate: float, scale: float, shift: float) -> Any:
+    """Return an image rotated, scaled and moved within its own size; what comes in is what was at the edge.
+
+    image: (T, W, C) float32, all real -> the same
+    """
+    angle = math.radians(random.uniform(-rotate, rotate))
+    factor = 1 / random.uniform(1 - scale, 1 + scale)
+    down, right = random.uniform(-2 * shift, 2 * shift, 2)  # of coordinates from -1 to 1
+    ratio = image.shape[0] / image.shape[1]
+    cos, sin = factor * math.cos(angle), factor * math.sin(angle)
+    matrix = torch.tensor([[[cos, -sin * ratio, right], [sin / ratio, cos, down]]], dtype=torch.float32)
+    pixels = torch.from_numpy(image).permute(2, 0, 1)[None]  # (1, C, T, W)
+    places = F.affine_grid(matrix, list(pixels.shape), align_corners=False)
+    moved = F.grid_sample(pixels, places, padding_mode="border", align_corners=False)
+    return moved[0].permute(1, 2, 0).numpy()
+
+
+def augment_sound(
+    frames: np.ndarray,
+    random: np.random.Generator,
+    *,
+    bands: int,
+    longest: int,
+    band_masks: int,
+    frame_masks: int,
+    share: float,
+) -> np.ndarray:
+    """Return frames with masks of their mean over bands and over time. frames: (T, F) -> the same"""
+    masked, mean = frames.copy(), frames.mean()
+    for _ in range(band_masks):
+        start, end = draw_span(random, frames.shape[1], min(bands, frames.shape[1]))
+        masked[:, start:end] = mean
+    for _ in range(frame_masks):
+        start, end = draw_span(random, len(frames), min(longest, int(share * len(frames))))
+        masked[start:end] = mean
+    return masked
+
+
+def draw_span(random: np.random.Generator, size: int, longest: int) -> tuple[int, int]:
+    """Draw where a mask of up to so many places begins and ends."""
+    length = int(random.integers(0, longest + 1))
+    start = int(random.integers(0, size - length + 1))
+    return start, start + length
+
+
+def keep_row(row: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return a row as it is."""
+    return row
+
+
+@dataclass(frozen=True)
+class AugmentedFeatures(Features):
+    """Features whose rows are augmented as they are read; `key` are the numbers that the random ones depend on."""
+
+    augment: Augment = keep_row
+    key: tuple[int, ...] = ()
+
+    def outputs(self, rows: np.ndarray) -> np.ndarray:
+        out = super().outputs(rows)  # (B, T, F) or (B, T, W, C)
+        for at, row in enumerate(rows.tolist()):
+            length = self.ends[row] - self.starts[row]
+            place = (at, slice(length)) if self.columns is None else (at, slice(length), slice(self.columns[row]))
+            out[place] = self.augment(out[place], np.random.default_rng([*self.key, row]))
+        return out
+
+
+def augmented(features: Features, augment: Augment, key: tuple[int, ...]) -> AugmentedFeatures:
+    """Return features whose rows are augmented as they are read."""
+    parts = (features.values, features.starts, features.ends, features.columns)
+    return AugmentedFeatures(*parts, augment=augment, key=key)
+
+
+@dataclass(frozen=True)
+class AugmentedCorpus:
+    """Corpus whose sources are augmented anew in each epoch; `ways` has how, by source."""
+
+    first: Encoded
+    ways: Mapping[str, Augment]
+    seed: int
+
+    def of_epoch(self, epoch: int) -> Encoded:
+        """Return the pairs of an epoch."""
+        changed = {
+            side: augmented(own, self.ways[side], (self.seed, epoch, number))
+            for number, (side, own) in enumerate(sorted(self.first.sources.items()))
+            if side in self.ways and isinstance(own, Features)
+        }
+        return replace(self.first, sources={**self.first.sources, **changed})
+
+
+def augmentation(settings: Mapping[str, Any]) -> Augment | None:
+    """Return how the rows of a column are augmented; None where they are not."""
+    own = settings.get(SETTINGS.get(settings["kind"], ""))
+    if own is None:
+        return None
+    if settings["kind"] == "image":
+        return lambda image, random: augment_image(image, random, **own)
+    renamed = {"longest" if key == "frames" else key: value for key, value in own.items()}
+    return lambda frames, random: augment_sound(frames, random, **renamed)

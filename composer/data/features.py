@@ -1,0 +1,103 @@
+"""Features in flat arrays, in memory or mapped from a file: frames of sounds and vectors, rows of images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+WHITE = 255
+"""A byte of an image that is 1."""
+
+
+class MediaError(Exception):
+    """A file of an image, a sound or vectors cannot be used. `code` is the fault's code, `fix` what to do."""
+
+    def __init__(self, code: str, message: str, fix: str) -> None:
+        super().__init__(message)
+        self.code, self.message, self.fix = code, message, fix
+
+
+@dataclass(frozen=True)
+class Features:
+    """Ragged array of features: row r is values[starts[r] : ends[r]].
+
+    Values are frames (frames, F), or the rows of images (rows, W, C), bytes from 0 to 1; of the image r the first
+    columns[r] columns are real. It has what `Ids` has, so that batches are made of both alike.
+    """
+
+    values: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+    columns: np.ndarray | None = None
+
+    is_story = False
+
+    @classmethod
+    def of(cls, arrays: Sequence[np.ndarray], shape: tuple[int, ...]) -> Features:
+        """Pack frames (T, F), or images (T, columns, C) of at most W columns. shape: (F,) or (W, C)"""
+        dtype = np.uint8 if len(shape) == 2 else np.float32
+        edges = np.cumsum([0, *map(len, arrays)])
+        values = np.concatenate([*(fill_columns(array, shape) for array in arrays), np.zeros((0, *shape), dtype)])
+        return cls(values, edges[:-1], edges[1:], columns_of(arrays, shape))
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, row: int) -> Tensor:
+        """Return a row as a model reads it: (T, F), or (T, W, C), where what is no image is NaN."""
+        return torch.from_numpy(self.outputs(np.array([range(len(self))[row]])))[0]
+
+    def lengths(self) -> np.ndarray:
+        """Return the positions of each row."""
+        return self.ends - self.starts
+
+    def positions(self) -> np.ndarray:
+        """Return the positions of each row without padding, as `lengths`: no end is counted."""
+        return self.lengths()
+
+    def num_tokens(self) -> int:
+        """Return how many positions all rows have."""
+        return int(self.lengths().sum())
+
+    def count(self, token: int) -> int:
+        """Return how often a token stands in all rows: never."""
+        return 0
+
+    def keep(self, rows: np.ndarray) -> Features:
+        """Return only these rows, by a bool of each or by number. The values stay where they are."""
+        columns = None if self.columns is None else self.columns[rows]
+        return replace(self, starts=self.starts[rows], ends=self.ends[rows], columns=columns)
+
+    def outputs(self, rows: np.ndarray) -> np.ndarray:
+        """Return these rows padded with NaN. -> (B, T, F) or (B, T, W, C) float32"""
+        longest = int((self.ends[rows] - self.starts[rows]).max(initial=0))
+        out = np.full((len(rows), longest, *self.values.shape[1:]), np.nan, dtype=np.float32)
+        for at, row in enumerate(rows.tolist()):
+            own = self.values[self.starts[row] : self.ends[row]]  # (T, F) or (T, W, C)
+            if self.columns is None:
+                out[at, : len(own)] = own
+            else:
+                out[at, : len(own), : self.columns[row]] = own[:, : self.columns[row]] / np.float32(WHITE)
+        return out
+
+    def update(self, digest: Any) -> None:
+        """Add the lengths and the values of all rows to a hash."""
+        digest.update(np.concatenate([[0], np.cumsum(self.lengths())]).tobytes())
+        for start, end in zip(self.starts.tolist(), self.ends.tolist(), strict=True):
+            digest.update(self.values[start:end].tobytes())
+
+
+def fill_columns(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return an image with zeros on the right up to the columns of the shape (W, C); frames as they are."""
+    missing = shape[0] - array.shape[1] if len(shape) == 2 else 0
+    return np.pad(array, ((0, 0), (0, missing), (0, 0))) if missing else array
+
+
+def columns_of(arrays: Iterable[np.ndarray], shape: tuple[int, ...]) -> np.ndarray | None:
+    """Return the real columns of each image; None of frames. shape: as in `Features.of`"""
+    return np.array([array.shape[1] for array in arrays], dtype=np.int64) if len(shape) == 2 else None

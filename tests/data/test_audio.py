@@ -1,0 +1,90 @@
+"""Log-mel frames against librosa's formulas; sounds of every rate and number of channels; files that are none."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from composer.data.audio import log_mel, mel_filters, read_sound
+from composer.data.features import MediaError
+
+LOG_MEL = {"bands": 8, "window": 0.025, "hop": 0.01}
+SETTINGS = {"rate": 8000, "features": {"log_mel": LOG_MEL}, "normalize": False}
+
+
+def sound(samples: np.ndarray, rate: int = 8000, kind: str = "WAV", **changes: Any) -> np.ndarray:
+    file = BytesIO()
+    soundfile.write(file, samples, rate, format=kind)
+    file.seek(0)
+    return read_sound(file, {**SETTINGS, **changes})
+
+
+def tone(hertz: float, rate: int = 8000, seconds: float = 0.5) -> np.ndarray:
+    return 0.5 * np.sin(2 * np.pi * hertz * np.arange(int(rate * seconds)) / rate)
+
+
+def librosa_mel(rate: int, points: int, bands: int) -> np.ndarray:
+    """The filters as librosa.filters.mel makes them: `htk=False, norm="slaney"`, one weight at a time."""
+
+    def to_mel(f: float) -> float:
+        return 3 * f / 200 if f < 1000 else 15 + np.log(f / 1000) * 27 / np.log(6.4)
+
+    def to_hertz(m: float) -> float:
+        return 200 * m / 3 if m < 15 else 1000 * np.exp(np.log(6.4) / 27 * (m - 15))
+
+    edges = [to_hertz(m) for m in np.linspace(0, to_mel(rate / 2), bands + 2)]
+    weights = np.zeros((bands, points // 2 + 1))
+    for band in range(bands):
+        low, centre, high = edges[band : band + 3]
+        for bin in range(points // 2 + 1):
+            f = bin * rate / points
+            up, down = (f - low) / (centre - low), (high - f) / (high - centre)
+            weights[band, bin] = max(0.0, min(up, down)) * 2 / (high - low)
+    return weights
+
+
+def test_filters_are_those_of_librosa() -> None:
+    for rate, points, bands in ((8000, 256, 24), (16000, 512, 40)):
+        assert np.allclose(mel_filters(rate, points, bands).numpy(), librosa_mel(rate, points, bands), atol=1e-7)
+
+
+def test_frames_are_those_of_a_loop_over_the_formula() -> None:
+    samples = np.random.default_rng(1).normal(size=500).astype(np.float32)
+    padded, window = np.pad(samples, 128), np.pad(np.hanning(201)[:200], 28)
+    frames = [padded[at : at + 256] * window for at in range(0, 501, 80)]
+    power = np.abs(np.fft.rfft(frames)) ** 2
+    expected = np.log10(np.maximum(power @ librosa_mel(8000, 256, 8).T, 1e-10))
+    actual = log_mel(torch.from_numpy(samples), 8000, **LOG_MEL).numpy()
+    assert actual.shape == expected.shape == (7, 8)
+    assert np.allclose(actual, expected, atol=1e-4)
+
+
+def test_a_sound_of_another_rate_is_resampled_and_channels_are_averaged() -> None:
+    expected, other = sound(tone(440)), sound(tone(440, 22050), 22050)
+    assert other.shape == expected.shape
+    assert np.abs(other - expected)[2:-2, :3].max() < 0.1  # the bands in which the tone is
+    both, one = sound(np.stack([tone(440), np.zeros(4000)], 1), kind="FLAC"), sound(tone(440) / 2, kind="FLAC")
+    assert np.allclose(both[2:-2, :3], one[2:-2, :3], atol=1e-3)
+
+
+def test_a_normalised_utterance_has_mean_0_and_variance_1_and_silence_is_finite() -> None:
+    frames = sound(np.random.default_rng(1).normal(size=4000) / 9, normalize=True)
+    assert np.allclose(frames.mean(0), 0, atol=1e-5)
+    assert np.allclose(frames.std(0), 1, atol=1e-4)
+    assert np.abs(sound(np.zeros(4000), normalize=True)).max() < 1e-3
+
+
+@pytest.mark.parametrize("content", [b"", b"RIFF no sound", b"RIFF\x24\x00\x00\x00WAVEfmt "])
+def test_what_is_no_sound_is_refused(content: bytes) -> None:
+    with pytest.raises(MediaError, match="no sound that can be read"):
+        read_sound(BytesIO(content), SETTINGS)
+
+
+def test_a_sound_without_samples_is_refused() -> None:
+    with pytest.raises(MediaError, match="no samples"):
+        sound(np.zeros(0))

@@ -1,0 +1,159 @@
+"""Columns of files: padding, the cache, archives, faults with their lines, and what differs in each epoch."""
+
+from __future__ import annotations
+
+import tarfile
+import zipfile
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from composer.data import feature_files
+from composer.data.augmentation import AugmentedFeatures, augment_image, augment_sound, augmentation, augmented
+from composer.data.columns import FileNames, RowSubset
+from composer.data.feature_files import encode_features, open_file
+from composer.data.features import Features
+from composer.data.tables import open_columns
+from composer.errors import DataError
+
+VECTORS = {"kind": "vectors", "width": 3}
+
+
+def write_vectors(folder: Path, *lengths: int) -> FileNames:
+    for length in lengths:
+        np.save(folder / f"{length}.npy", np.full((length, 3), length, np.float32))
+    return FileNames([f"{length}.npy" for length in lengths], folder)
+
+
+def test_rows_are_padded_with_nan() -> None:
+    features = Features.of([np.ones((2, 3), np.float32), np.zeros((1, 3), np.float32)], (3,))
+    batch = features.outputs(np.array([1, 0]))
+    assert batch.shape == (2, 2, 3)
+    assert np.isnan(batch[0, 1]).all()
+    assert features.keep(np.array([1])).lengths().tolist() == [1]
+    assert features[1].tolist() == [[0, 0, 0]]
+
+
+def test_images_have_nan_beside_and_below_them() -> None:
+    features = Features.of([np.full((1, 2, 1), 255, np.uint8), np.full((2, 3, 1), 51, np.uint8)], (4, 1))
+    batch = features.outputs(np.array([0, 1]))[..., 0]  # (B, T, W)
+    assert batch.shape == (2, 2, 4)
+    assert (~np.isnan(batch)).sum((1, 2)).tolist() == [2, 6]
+    assert batch[0, 0, :2].tolist() == [1, 1]
+    assert np.allclose(batch[1, :, :3], 0.2)
+
+
+def test_files_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
+    names = write_vectors(tmp_path, 2, 1, 3)
+    first = encode_features(names, VECTORS, "a column")
+    monkeypatch.setattr(feature_files, "read_files", None)
+    again = encode_features(RowSubset(names, np.array([2, 0])), VECTORS, "a column")
+    assert isinstance(again.values, np.memmap)
+    rows = np.array([0, 1])
+    assert np.array_equal(again.outputs(rows), first.outputs(np.array([2, 0])), equal_nan=True)
+
+
+def test_a_file_that_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
+    names = write_vectors(tmp_path, 2)
+    encode_features(names, VECTORS, "a column")
+    np.save(tmp_path / "2.npy", np.zeros((5, 3), np.float32))
+    assert encode_features(names, VECTORS, "a column").lengths().tolist() == [5]
+
+
+def test_a_damaged_entry_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
+    names = write_vectors(tmp_path, 2, 1)
+    encode_features(names, VECTORS, "a column")
+    (values,) = (tmp_path / "store").rglob("values.bin")
+    values.write_bytes(b"12")
+    assert encode_features(names, VECTORS, "a column").lengths().tolist() == [2, 1]
+
+
+def test_files_that_cannot_be_used_are_told_with_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
+    np.save(tmp_path / "wide.npy", np.zeros((2, 4)))
+    np.save(tmp_path / "nan.npy", np.full((2, 3), np.nan))
+    np.save(tmp_path / "flat.npy", np.zeros(3))
+    np.save(tmp_path / "empty.npy", np.zeros((0, 3)))
+    (tmp_path / "text.npy").write_text("no array")
+    np.save(tmp_path / "object.npy", np.array([{}]), allow_pickle=True)
+    write_vectors(tmp_path, 2)
+    bad = ["gone.npy", "wide.npy", "nan.npy", "flat.npy", "empty.npy", "text.npy", "object.npy"]
+    (tmp_path / "table.tsv").write_text("\n".join(["name", "2.npy", *bad]))
+    names = open_columns(tmp_path / "table.tsv", {"source": "name"})["source"]
+    with pytest.raises(DataError) as error:
+        encode_features(FileNames(names, tmp_path), VECTORS, "the column")
+    assert [fault.line for fault in error.value.faults] == [*range(3, 10)]
+    for name, fault in zip(bad, error.value.faults, strict=True):
+        assert fault.file == str(tmp_path / "table.tsv")
+        assert fault.message.startswith(f"`{tmp_path / name}`: ")
+    assert "write `width: 4`" in str(error.value)
+    assert not [*(tmp_path / "store").rglob("values.bin")]
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
+def test_files_are_read_from_archives(tmp_path: Path, name: str) -> None:
+    if name.endswith("zip"):
+        with zipfile.ZipFile(tmp_path / name, "w") as packed:
+            packed.writestr("in/x.txt", "content")
+    else:
+        with tarfile.open(tmp_path / name, "w:gz") as archive:
+            entry = tarfile.TarInfo("./in/x.txt")
+            entry.size = 7
+            archive.addfile(entry, BytesIO(b"content"))
+    assert open_file(tmp_path / name / "in" / "x.txt").read() == b"content"
+    with pytest.raises(FileNotFoundError):
+        open_file(tmp_path / name / "in" / "y.txt")
+
+
+# ------------------------------------------------------------------------------------------- augmentation
+
+
+def of_key(features: Features, settings: dict[str, Any], *key: int) -> AugmentedFeatures:
+    way = augmentation(settings)
+    assert way is not None
+    return augmented(features, way, key)
+
+
+def test_an_epoch_has_its_own_images_and_always_the_same() -> None:
+    image = np.random.default_rng(1).integers(0, 256, (6, 5, 1), dtype=np.uint8)
+    features = Features.of([image, image[:4, :3]], (7, 1))
+    settings = {"kind": "image", "augment": {"rotate": 20.0, "scale": 0.1, "shift": 0.1}}
+    rows = np.array([0, 1])
+    plain, one, again, other = (
+        part.outputs(rows) for part in (features, *(of_key(features, settings, 1, epoch) for epoch in (0, 0, 1)))
+    )
+    assert np.array_equal(one, again, equal_nan=True)
+    assert not np.array_equal(one, other, equal_nan=True)
+    assert np.array_equal(np.isnan(one), np.isnan(plain))
+    assert np.array_equal(of_key(features, settings, 1, 0).outputs(rows[1:])[0, :4, :3], one[1, :4, :3])
+
+
+def test_nothing_is_moved_by_nothing_and_a_quarter_turn_turns() -> None:
+    image = np.random.default_rng(1).random((5, 5, 3), dtype=np.float32)
+    random = np.random.default_rng(1)
+    assert np.allclose(augment_image(image, random, rotate=0.0, scale=0.0, shift=0.0), image, atol=1e-5)
+
+    class Always(np.random.Generator):
+        def uniform(self, low: float = 0.0, high: float = 1.0, size: Any = None) -> Any:
+            return np.full(size, 0.0) if size else high
+
+    turned = augment_image(image, Always(np.random.PCG64()), rotate=90.0, scale=0.0, shift=0.0)
+    assert min(np.abs(turned - np.rot90(image, k)).max() for k in (1, 3)) < 1e-5
+
+
+def test_masks_cover_at_most_what_they_may() -> None:
+    frames = np.random.default_rng(1).random((40, 10), dtype=np.float32)
+    for seed in range(50):
+        masked = augment_sound(
+            frames, np.random.default_rng(seed), bands=3, longest=9, band_masks=1, frame_masks=2, share=0.1
+        )
+        changed = masked != frames
+        assert changed.all(0).sum() <= 3
+        assert changed.all(1).sum() <= 2 * 4
+        assert (masked[changed] == frames.mean()).all()

@@ -1,0 +1,75 @@
+"""Images as bytes: sizes, modes, what is transparent or turned; files that are none are told with their line."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from composer.data.features import MediaError
+from composer.data.images import read_image
+
+SETTINGS = {"size": [8, 16], "channels": 1, "positions": "rows"}
+
+
+def read(image: Image.Image, kind: str = "PNG", **changes: Any) -> np.ndarray:
+    file = BytesIO()
+    image.save(file, kind)
+    file.seek(0)
+    return read_image(file, {**SETTINGS, **changes})
+
+
+def ramp(width: int, height: int) -> Image.Image:
+    return Image.fromarray(np.arange(width * height, dtype=np.uint8).reshape(height, width))
+
+
+def test_an_image_that_fits_is_taken_as_it_is() -> None:
+    assert np.array_equal(read(ramp(5, 3))[..., 0], np.arange(15).reshape(3, 5))
+    assert np.array_equal(read(ramp(5, 3), positions="columns")[..., 0], np.arange(15).reshape(3, 5).T)
+
+
+@pytest.mark.parametrize(("width", "height", "shape"), [(32, 8, (4, 16)), (16, 32, (8, 4)), (400, 1, (1, 16))])
+def test_a_larger_image_is_scaled_to_fit_with_its_proportions(width: int, height: int, shape: tuple[int, int]) -> None:
+    assert read(Image.new("L", (width, height), 7)).shape == (*shape, 1)
+
+
+def test_modes_become_grey_or_colour_and_what_is_transparent_is_white() -> None:
+    assert read(Image.new("RGB", (2, 2), (255, 0, 0)), channels=3)[0, 0].tolist() == [255, 0, 0]
+    assert read(Image.new("1", (2, 2), 1))[0, 0].tolist() == [255]
+    assert read(Image.new("RGBA", (2, 2), (0, 0, 0, 0)))[0, 0].tolist() == [255]
+    assert read(Image.new("LA", (2, 2), (0, 255)))[0, 0].tolist() == [0]
+    assert read(Image.fromarray(np.full((2, 2), 0x80FF, np.uint16)))[0, 0].tolist() == [0x80]
+    palette = Image.new("P", (2, 2), 1)
+    palette.putpalette([0, 0, 0, 0, 255, 0])
+    assert read(palette, channels=3)[0, 0].tolist() == [0, 255, 0]
+
+
+def test_a_photograph_is_turned_as_its_camera_says() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # a quarter to the right
+    file = BytesIO()
+    Image.fromarray(np.array([[0, 255], [0, 255]], np.uint8)).save(file, "PNG", exif=exif)
+    file.seek(0)
+    assert read_image(file, SETTINGS)[..., 0].tolist() == [[0, 0], [255, 255]]
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", b"\x89PNG\r\n\x1a\n"])
+def test_what_is_no_image_is_refused(content: bytes) -> None:
+    with pytest.raises(MediaError, match="no image that can be read"):
+        read_image(BytesIO(content), SETTINGS)
+
+
+def test_an_image_that_is_cut_off_is_refused() -> None:
+    file = BytesIO()
+    Image.fromarray(np.random.default_rng(1).integers(0, 256, (64, 64), dtype=np.uint8)).save(file, "PNG")
+    with pytest.raises(MediaError, match="no image that can be read"):
+        read_image(BytesIO(file.getvalue()[:1500]), SETTINGS)
+
+
+def test_a_decompression_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(MediaError, match="huge"):
+        read(ramp(15, 14))

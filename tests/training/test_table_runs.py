@@ -1,0 +1,106 @@
+"""A model of images, sounds and text trains from tables, resumes, decodes, is evaluated and reported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from PIL import Image
+
+import composer
+from composer.errors import DataError, RunError
+from composer.recipe.recipe import load
+
+WORDS = ("zero", "one", "two", "three")
+RECIPE: dict[str, Any] = {
+    "recipe": 1,
+    "data": {
+        "table": {
+            "train": "train.tsv",
+            "val": 4,
+            "test": "test.tsv",
+            "image": {"column": "image", "kind": "image", "size": [6, 8], "augment": {"shift": 0.2}},
+            "sound": {
+                "column": "sound",
+                "kind": "audio",
+                "rate": 8000,
+                "features": {"log_mel": {"bands": 5}},
+                "spec_augment": {"bands": 2, "frames": 2},
+            },
+            "text": "words",
+            "target": "answer",
+        },
+    },
+    "model": {
+        "width": 8,
+        "encoders": {
+            "image": [{"conv2d": [3, 3]}, "sum_columns"],
+            "sound": ["linear", {"rnn": {"cell": "gru"}}],
+            "text": [{"rnn": {"cell": "gru"}}],
+        },
+        "decoder": [
+            {"rnn": {"cell": "gru"}},
+            *({"residual": [{"cross_attention": {"from": name}}]} for name in ("image", "sound", "text")),
+        ],
+    },
+    "training": {"max_steps": 4, "tokens_per_batch": 120, "validate_every": 2},
+    "logging": {"wandb": False},
+}
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    random = np.random.default_rng(1)
+    (tmp_path / "files").mkdir()
+    for split, count in (("train", 20), ("test", 5)):
+        rows = ["image\tsound\twords\tanswer"]
+        for number in range(count):
+            image, sound = f"files/{split}{number}.png", f"files/{split}{number}.wav"
+            size = (int(random.integers(2, 7)), int(random.integers(2, 9)))
+            Image.fromarray(random.integers(0, 256, size, dtype=np.uint8)).save(tmp_path / image)
+            soundfile.write(tmp_path / sound, random.normal(size=int(random.integers(300, 900))) / 9, 8000)
+            rows.append(f"{image}\t{sound}\tsay {WORDS[number % 4]}\t{WORDS[number % 4]} {WORDS[number % 3]}")
+        (tmp_path / f"{split}.tsv").write_text("\n".join(rows) + "\n")
+    file = tmp_path / "recipe.yaml"
+    file.write_text(json.dumps(RECIPE))
+    return file
+
+
+def test_a_run_goes_through_every_command(recipe: Path, tmp_path: Path) -> None:
+    composer.check(recipe)
+    composer.train(load(recipe), run=tmp_path / "run")
+    run = composer.open_run(tmp_path / "run")
+    lines = ["\t".join((str(tmp_path / "files/test0.png"), str(tmp_path / "files/test0.wav"), "say one"))]
+    assert len(run.translate(lines)) == 1
+    assert np.isfinite(run.score(lines, ["one two"])[0].total)
+    scores = composer.evaluate(tmp_path / "run")
+    assert scores["test/loss"] > 0
+    composer.report(tmp_path / "run")
+
+
+def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(recipe: Path, tmp_path: Path) -> None:
+    whole, half = load(recipe), load(recipe, ["training.max_steps=2"])
+    composer.train(whole, run=tmp_path / "whole")
+    composer.train(half, run=tmp_path / "parts")
+    composer.train(load(recipe, ["training.max_steps=4"]), run=tmp_path / "parts", resume=True)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
+    assert weights[0] == weights[1]
+
+
+def test_a_missing_file_is_told_before_the_training(recipe: Path, tmp_path: Path) -> None:
+    (tmp_path / "files" / "train3.png").unlink()
+    with pytest.raises(DataError, match=r"train3\.png.*cannot be read") as error:
+        composer.train(load(recipe), run=tmp_path / "run")
+    assert [(fault.file, fault.line) for fault in error.value.faults] == [(str(tmp_path / "train.tsv"), 5)]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_line_whose_file_is_not_there_is_refused(recipe: Path, tmp_path: Path) -> None:
+    composer.train(load(recipe, ["training.max_steps=1"]), run=tmp_path / "run")
+    run = composer.open_run(tmp_path / "run")
+    with pytest.raises((DataError, RunError), match=r"gone\.png"):
+        run.translate([f"gone.png\t{tmp_path / 'files/test0.wav'}\tsay one"])
