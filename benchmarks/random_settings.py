@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from composer.recipe import schema_generator
@@ -98,22 +97,6 @@ VALUES: Mapping[str, Sequence[Any]] = {
     "goal": (0.1, None),
 }
 """Values of a number, a text or a list, by `choice.setting` or by the setting alone; small ones, so that runs are."""
-
-
-def draw_case(strategy: st.SearchStrategy[Any], number: str) -> Any:
-    """Return an example of a strategy, always the same for a number and independent of those of other numbers."""
-    examples: list[Any] = []
-    calm = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
-
-    # the first example is the smallest one, whatever the seed; later ones would vary those before them
-    @seed(number)
-    @settings(max_examples=2, phases=[Phase.generate], **calm)
-    @given(strategy)
-    def collect(example: Any) -> None:
-        examples.append(example)
-
-    collect()
-    return examples[-1]
 
 
 @st.composite

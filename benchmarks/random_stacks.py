@@ -18,7 +18,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from benchmarks.random_cases import FAILED, Outcome, options, run_cases
-from benchmarks.random_settings import draw_case
+from tests.laws.law_cases import draw_case
 from tests.laws.random_stacks import recipes
 from tests.laws.random_stories import continued, stories
 from tests.laws.stack_laws import outcome

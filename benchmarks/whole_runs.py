@@ -29,8 +29,8 @@ from unittest import mock
 
 from benchmarks.random_cases import FAILED, Outcome, options, run_cases
 from benchmarks.random_recipes import Case, whole_recipes
-from benchmarks.random_settings import draw_case
 from benchmarks.repairs import FixFailed, repair
+from tests.laws.law_cases import draw_case
 
 NAME = "random.yaml"
 LINES = 3

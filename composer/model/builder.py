@@ -109,6 +109,9 @@ class Builder:
             tied = embedding if shares else tied
             stream = self._input_stream(key, embedding)
             site, built = self._outer_stack(path, stack, stream, memories, causal="")
+            if stream.grid and any(block.max_target_ratio for block in built.modules() if isinstance(block, Block)):
+                message = "`grid` makes room for an answer after words, and this encoder reads no line of words"
+                self.fault("kind", path, message, "remove `grid`")
             read |= {key} if built.reads_stream or "input" in site.names.reads else set()
             memories |= {memory: Named(built.out)} | {f"{memory}.{n}": named for n, named in site.names.visible.items()}
             encoders[key] = Encoder(memory, embedding, built, stream.columns)

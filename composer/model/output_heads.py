@@ -251,7 +251,8 @@ def sampled_cost(logits: Tensor, true: Tensor, samples: Tensor, target: Tensor, 
     exact = torch.promote_types(logits.dtype, torch.float32)
     others = (logits.to(exact) - log_q(samples)).masked_fill(samples == target[..., None], -torch.inf)  # (B, T, S)
     true = true.to(exact) - log_q(target)
-    return torch.logaddexp(true, others.logsumexp(-1)) - true
+    # not `logaddexp` of two: where the target is the only sample, no other is left, and its gradient would be NaN
+    return torch.cat((true[..., None], others), -1).logsumexp(-1) - true
 
 
 OUTPUTS: dict[str, Callable[..., OutputHead]] = {

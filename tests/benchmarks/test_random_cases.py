@@ -10,11 +10,12 @@ import pytest
 
 from benchmarks.random_cases import FAILED, Outcome, options, run_cases
 from benchmarks.random_recipes import SECTIONS, whole_recipes
-from benchmarks.random_settings import definitions, draw_case, values_of
+from benchmarks.random_settings import definitions, values_of
 from benchmarks.repairs import FixFailed, repair
 from benchmarks.whole_runs import run_commands, write_recipe
 from composer.errors import Fault
 from composer.recipe.recipe import load
+from tests.laws.law_cases import draw_case
 
 CHOICES = ("tasks", "tokenizers", "optimizers", "schedules", "initializations", "decoders", "embeddings", "outputs")
 ACCEPTED_CASE = "31, 17"

@@ -40,7 +40,8 @@ def recipes(draw: Draw, encoders: Sequence[tuple[str, ...]] = ENCODERS) -> dict[
             decoder.append({"residual": {"stack": [{"cross_attention": {"from": name}}]}})
     model = {"width": WIDTH, "decoder": decoder, "stacks": stacks, "dropout": draw(st.sampled_from([0.0, 0.2]))}
     joint = draw(st.booleans())
-    if draw(st.booleans()):
+    reads_tokens = "source_state" not in decoder[0] or base.mistake()
+    if reads_tokens and draw(st.booleans()):
         with_source = (joint and names == ("encoder",)) or base.mistake()
         model["output"] = {"tie": ["source", "target"] if with_source else ["target"]}
     if names:

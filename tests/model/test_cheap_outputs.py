@@ -77,6 +77,19 @@ def test_sampled_is_a_softmax_over_the_target_and_the_other_samples_corrected_by
     torch.testing.assert_close(all_sampled, F.cross_entropy(head(y).mT, target, reduction="none"), check_dtype=False)
 
 
+def test_where_the_target_is_the_only_sample_the_cost_is_0_and_has_a_gradient() -> None:
+    logits, true = torch.zeros(1, 2, 1, requires_grad=True), torch.zeros(1, 2, requires_grad=True)
+    costs = sampled_cost(logits, true, torch.tensor([5]), torch.tensor([[5, 6]]), torch.tensor(3.0), WORDS)
+    with torch.autograd.set_detect_anomaly(True):
+        costs.sum().backward()
+    assert costs[0, 0] == 0
+    assert costs[0, 1] > 0
+    assert true.grad is not None
+    assert true.grad[0, 0] == 0
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+
+
 def compare(result: Tensor, expected: Tensor, inputs: tuple[Tensor, ...], tolerance: float = 1e-9) -> None:
     weight = torch.randn_like(expected)
     close = {"rtol": tolerance, "atol": tolerance, "check_dtype": False}

@@ -80,3 +80,10 @@ def test_an_image_cannot_share_its_embedding(tmp_path: Path) -> None:
     text["model"]["output"] = {"tie": ["image", "target"]}
     with pytest.raises(RecipeError, match="tie"):
         load_text(json.dumps(text)).plan()
+
+
+def test_an_image_has_no_room_for_an_answer() -> None:
+    text = json.loads(recipe())
+    text["model"]["encoders"]["image"] = ["sum_columns", "grid", "cgru", "select_column"]
+    with pytest.raises(RecipeError, match="makes room for an answer after words"):
+        load_text(json.dumps(text)).plan()
