@@ -238,7 +238,7 @@ def apply_edit(dice: random.Random, here: list[Any], kind: str) -> bool:
 def test_a_single_edit_gives_one_change(kind: str) -> None:
     """The edits are made in the canonical recipes, whose defaults all stand there."""
     dice, edits = random.Random(kind), 0
-    for path in dice.sample(RECIPES, 25):
+    for path in dice.sample(RECIPES, 35):
         one = load(path)
         blocks = {key.removeprefix("block.") for key in one.rules["$defs"] if key.startswith("block.")}
         other = replace(one, canonical=copy.deepcopy(one.canonical))

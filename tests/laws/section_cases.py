@@ -46,6 +46,11 @@ RECIPES = {
         f"{STORIES}{TRAINING}"
     ),
     "files": f"recipe: 1\ndata: {{parallel: {FILES}}}\n{MODEL}{TRAINING}",
+    "table": (
+        "recipe: 1\ndata: {table: {train: s.tsv, val: 3, target: text, "
+        "source: {column: sound, kind: audio, rate: 2000, features: {log_mel: {bands: 4}}}}}\n"
+        f"model: {{width: 8, encoder: [rnn], decoder: [rnn, cross_attention]}}\n{TRAINING}"
+    ),
     "text": (
         "recipe: 1\ndata: {text: {train: a.txt, val: b.txt, test: b.txt}}\n"
         f"model: {{width: 8, decoder: [rnn]}}\n{TRAINING}"

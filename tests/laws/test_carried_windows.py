@@ -38,7 +38,19 @@ VOCABULARY = 11
 TOLERANCE = 1e-9
 SHARE_ACCEPTED = 0.4
 STAND_ALONE = {
-    *("add", "concat", "conv", "discrete_stacks", "dropout", "feed_forward", "highway", "identity", "linear", "maxout"),
+    *(
+        "activation",
+        "add",
+        "concat",
+        "conv",
+        "discrete_stacks",
+        "dropout",
+        "feed_forward",
+        "highway",
+        "identity",
+        "linear",
+        "maxout",
+    ),
     *("multiply", "norm", "ntm", "parallel", "positions", "recurrent", "repeat", "residual", "rnn", "rnn_cell"),
     *("scale", "self_attention", "use", "window_memory"),
 }

@@ -14,11 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as arrow
 import pytest
+import soundfile
 import torch
 import wandb
+from PIL import Image
 from pyarrow import parquet
 
 from composer.data.encoding import load_data
+from composer.data.epochs import training_corpus
+from composer.data.features import Features
 from composer.data.sources import generate_pairs
 from composer.data.tokenizer_kinds import Bpe
 from composer.errors import ComposerError
@@ -58,6 +62,7 @@ SIDES, TEXTS = {"source": "a.txt"}, ("b.txt", "c.txt")
 WORDS = "data.parallel.train={source: d.txt, target: b.txt}"
 SAMPLING = "training.scheduled_sampling={rate: 0.9, warmup: 0}"
 TABLE = "={file: t.csv, source: a, target: b}"
+IMAGE = "data.table.source={column: image, kind: image, size: [6, 8]}"
 HUB = "data.parallel=null; data.hub={id: set_t, val: null, test: null, source: a, target: b}"
 CONTEXTS = {
     "data.parallel": Around(kind="files"),
@@ -68,6 +73,30 @@ CONTEXTS = {
         "data.parallel.val={source: h.txt, target: h.txt}; data.parallel.test=null", "files"
     ),
     "data.parallel.test_sets": Around(kind="files", values=[{"news": {**SIDES, "target": name}} for name in TEXTS]),
+    "data.table": Around(kind="table"),
+    "data.table.train": Around(kind="table", values=["s.tsv", "v.tsv"]),
+    "data.table.val": Around("data.table.val=null", "table", [2, "v.tsv"]),
+    "data.table.test": Around(kind="table", values=[2, "v.tsv"]),
+    "data.table.test_sets": Around(kind="table", values=[{"more": "s.tsv"}, {"more": "v.tsv"}]),
+    "data.table.target": Around(kind="table", values=["text", "image"]),
+    "data.table.source.column": Around(kind="table", values=["sound", "louder"]),
+    "data.table.source.kind": Around("data.table.source={column: sound}", "table", ["text", "audio"]),
+    **{
+        f"data.table.source.{key}": Around(IMAGE, "table", values)
+        for key, values in {
+            "size": [[3, 4], [2, 8]],
+            "channels": [1, 3],
+            "positions": ["rows", "columns"],
+            "augment.rotate": [0, 90],
+            "augment.scale": [0, 0.5],
+            "augment.shift": [0, 0.5],
+        }.items()
+    },
+    "data.table.source.rate": Around(kind="table", values=[2000, 4000]),
+    "data.table.source.features.log_mel.bands": Around(kind="table", values=[4, 5]),
+    "data.table.source.features.log_mel.window": Around(kind="table", values=[0.02, 0.04]),
+    "data.table.source.features.log_mel.hop": Around(kind="table", values=[0.01, 0.02]),
+    "data.table.source.spec_augment": Around("data.table.source.spec_augment={}", "table"),
     "data.text": Around(kind="text", values=["a.txt", "c.txt"]),
     "data.text.unit": Around(kind="text"),
     "data.text.column": Around("data.text.train=e.jsonl", "text", ["a", "b"]),
@@ -155,6 +184,7 @@ EXCEPTIONS = {
     "description": "is read by people alone",
     "vars": "are gone when a recipe is read; their own tests see what they do",
     "data.tokenizer.bits.size": "has one value that the data do not refuse",
+    "data.table.source.width": "has one value that the data do not refuse",
     "data.hub.config": "is for a data set that has several, which a folder has not",
     "decoding.viterbi.max_ratio": "is for answers of more than 50 tokens, and the most probable ones here are shorter",
     "decoding.mbr.max_ratio": "is for samples of more than 50 tokens, and those here are shorter",
@@ -276,6 +306,17 @@ def write_files(folder: Path) -> None:
     for name, size in (("a", 300), ("b", 310)):
         tokenizer = Bpe(size=size).train({"target": lines})[0]
         (folder / f"{name}.json").write_text(tokenizer.to_str())
+    random = np.random.default_rng(1)
+    for name, count in (("s", 20), ("v", 15)):
+        rows = ["sound\tlouder\timage\ttext"]
+        for number in range(count):
+            names = [f"{name}{number}{end}" for end in (".wav", "l.wav", ".png")]
+            sound = random.normal(size=300 + 40 * (number % 5)) / 9
+            soundfile.write(folder / names[0], sound, 2000)
+            soundfile.write(folder / names[1], sound * np.linspace(1, 2, len(sound)), 2000)
+            Image.fromarray(random.integers(0, 256, (6, 8, 3), dtype=np.uint8)).save(folder / names[2])
+            rows.append("\t".join((*names, lines[number])))
+        (folder / f"{name}.tsv").write_text("\n".join(rows))
     (folder / "more").mkdir()
     for file in list(folder.glob("qa1_*.txt")):
         text = file.read_text().replace("Bill", "Sue")
@@ -290,7 +331,10 @@ def data_of(recipe: Recipe, folder: Path) -> Any:
         return [[list(side) for side in generate_pairs(recipe, *split).sides.values()] for split in splits]
     data = load_data(recipe, [folder])
     weights = np.asarray(data.pairs["train"].weights).tolist()
-    return [data.tokenizers.text(), {name: split.sha256 for name, split in data.splits.items()}, weights]
+    hashes = {name: split.sha256 for name, split in data.splits.items()}
+    first = training_corpus(recipe, data.splits["train"], data.tokenizers, lambda rows: rows.lengths() > 0).of_epoch(0)
+    features = [own.outputs(np.arange(3)) for own in first.sources.values() if isinstance(own, Features)]
+    return [data.tokenizers.text(), hashes, weights, [np.nan_to_num(own, nan=-1.0).tolist() for own in features]]
 
 
 def model_of(recipe: Recipe, folder: Path) -> Any:
