@@ -35,8 +35,9 @@ ENTRY = "entry.json"
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 CHUNK_FILES = 256
 """Files that are read at once."""
-MAX_FAULTS = 20
-"""Files at fault that are told of."""
+MAX_FAULTS = 5
+"""Files of a column at fault that are told of."""
+NAMES_FIX = "check the name; files are looked up beside the table"
 READ_BY = {
     "image": ("size", "channels", "positions"),
     "audio": ("rate", "features", "normalize"),
@@ -54,8 +55,7 @@ def encode_features(lines: Sequence[str], settings: Mapping[str, Any], origin: s
     if isinstance(lines, RowSubset):
         return encode_features(lines.column, settings, origin).keep(lines.rows)
     names, shape = [*lines], feature_shape(settings)
-    table = lines.lines if isinstance(lines, FileNames) else lines
-    place = (str(table.path), table.skip) if isinstance(table, FileColumn) else (origin, 0)
+    place = place_of_names(lines, origin)
     if not isinstance(lines, FileNames):  # but a sample of a table's, or what is translated
         return Features.of([*read_files(names, settings, place)], shape)
     return cached_entry(
@@ -63,6 +63,32 @@ def encode_features(lines: Sequence[str], settings: Mapping[str, Any], origin: s
         lambda folder: open_entry(folder, shape),
         lambda folder: write_entry(folder, read_files(names, settings, place), shape),
     )
+
+
+def place_of_names(lines: Sequence[str], origin: str) -> tuple[str, int]:
+    """Return the table that has these lines, or `origin`, and how many of its lines come before them."""
+    table = lines.lines if isinstance(lines, FileNames) else lines
+    return (str(table.path), table.skip) if isinstance(table, FileColumn) else (origin, 0)
+
+
+def missing_files(lines: Sequence[str], origin: str) -> list[Fault]:
+    """Return the faults of the first lines whose files are not there, without reading any."""
+    table, before = place_of_names(lines, origin)
+    missing = ((row, name) for row, name in enumerate(lines) if not is_there(Path(name)))
+    return [
+        Fault(table, before + row + 1, 1, "file", "", f"`{name}`: there is no such file", NAMES_FIX)
+        for row, name in islice(missing, MAX_FAULTS)
+    ]
+
+
+def is_there(path: Path) -> bool:
+    """Return whether there is a file, or such a member of an archive."""
+    archive, member = split_archive(path)
+    if not member:
+        return path.is_file()
+    with suppress(OSError, zipfile.BadZipFile, tarfile.TarError):
+        return member in archive_members(archive)
+    return True  # that the archive is damaged is found where it is read
 
 
 def entry_parts(names: Sequence[str], settings: Mapping[str, Any]) -> list[Any]:
@@ -112,8 +138,7 @@ def read_file(name: str, settings: Mapping[str, Any]) -> np.ndarray | MediaError
     except MediaError as error:
         return error
     except OSError as error:
-        reason = os_error_reason(error)
-        return MediaError("file", f"this file cannot be read: {reason}", "check its name, and where the table is")
+        return MediaError("file", f"this file cannot be read: {os_error_reason(error)}", NAMES_FIX)
 
 
 def open_file(path: Path) -> IO[bytes]:
@@ -136,11 +161,28 @@ def split_archive(path: Path) -> tuple[Path, str]:
 
 
 def read_member(archive: Path, member: str) -> bytes:
-    """Return a file of an archive."""
-    if archive.suffix == ".zip":
-        with zipfile.ZipFile(archive) as opened:
-            return opened.read(member)
-    return tar_members(archive, archive.stat().st_mtime_ns)[member]
+    """Return a file of an archive. Raises KeyError."""
+    members = archive_members(archive)
+    return members.read(member) if isinstance(members, ZipMembers) else members[member]
+
+
+def archive_members(archive: Path) -> ZipMembers | dict[str, bytes]:
+    """Return what an archive has, by name."""
+    stamp = archive.stat().st_mtime_ns
+    return zip_members(archive, stamp) if archive.suffix == ".zip" else tar_members(archive, stamp)
+
+
+class ZipMembers(zipfile.ZipFile):
+    """Archive that stays open, and knows which names it has."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.NameToInfo
+
+
+@lru_cache(maxsize=8)
+def zip_members(archive: Path, stamp: int) -> ZipMembers:
+    """Open an archive, whose index is read once."""
+    return ZipMembers(archive)
 
 
 @lru_cache(maxsize=1)

@@ -22,7 +22,7 @@ def read_image(file: IO[bytes], settings: Mapping[str, Any]) -> np.ndarray:
     """
     if importlib.util.find_spec("PIL") is None:
         raise MediaError("package", "images are read by Pillow, which is not installed", "run `pip install pillow`")
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     height, width = settings["size"]
     try:
@@ -32,8 +32,9 @@ def read_image(file: IO[bytes], settings: Mapping[str, Any]) -> np.ndarray:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise MediaError("image", f"this image is huge: {error}", "scale it down, or remove the line") from error
     except Exception as error:  # Pillow's readers raise anything
-        message = f"this is no image that can be read: {type(error).__name__}: {error}"
-        raise MediaError("image", message, "save it again, as PNG, or remove the line") from error
+        reason = "" if isinstance(error, UnidentifiedImageError) else f": {error}"
+        fix = "save it again, as PNG, or remove the line"
+        raise MediaError("image", f"this is no image that can be read{reason}", fix) from error
     if image.mode in SIXTEEN_BITS:
         image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
     if image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info:

@@ -12,6 +12,7 @@ import numpy as np
 
 from composer.data import tables, text_files
 from composer.data.columns import Concatenation, FileNames, open_column, split_rows
+from composer.data.feature_files import missing_files
 from composer.data.pairs import TARGET, Pairs, available_splits, source_names, split_path
 from composer.data.text_files import Problem, suffix_of
 from composer.errors import DataError, Fault, KeyPath
@@ -82,6 +83,9 @@ def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pa
             names, file = column_names(recipe, settings), settings.get("file")
             problems = _check_columns(file, names, folders) if file else text_files.check_texts(names, folders)
             faults += [problem.at(recipe, key) for problem in problems]
+            if not problems and recipe.dataset.get("table"):
+                lines = _open_files(recipe, key, settings, folders).sides.values()
+                faults += [fault for own in lines if isinstance(own, FileNames) for fault in missing_files(own, "")]
     if faults or not sizes:
         return faults
     opened[UNDIVIDED] = _open_split(recipe, "train", folders)

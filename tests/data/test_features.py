@@ -14,7 +14,7 @@ import pytest
 from composer.data import feature_files
 from composer.data.augmentation import AugmentedFeatures, augment_image, augment_sound, augmentation, augmented
 from composer.data.columns import FileNames, RowSubset
-from composer.data.feature_files import encode_features, open_file
+from composer.data.feature_files import encode_features, missing_files, open_file
 from composer.data.features import Features
 from composer.data.tables import open_columns
 from composer.errors import DataError
@@ -76,6 +76,7 @@ def test_a_damaged_entry_is_made_anew(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_files_that_cannot_be_used_are_told_with_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
+    monkeypatch.setattr(feature_files, "MAX_FAULTS", 7)
     np.save(tmp_path / "wide.npy", np.zeros((2, 4)))
     np.save(tmp_path / "nan.npy", np.full((2, 3), np.nan))
     np.save(tmp_path / "flat.npy", np.zeros(3))
@@ -109,6 +110,8 @@ def test_files_are_read_from_archives(tmp_path: Path, name: str) -> None:
     assert open_file(tmp_path / name / "in" / "x.txt").read() == b"content"
     with pytest.raises(FileNotFoundError):
         open_file(tmp_path / name / "in" / "y.txt")
+    faults = missing_files(FileNames([f"{name}/in/x.txt", f"{name}/in/y.txt", "z.txt"], tmp_path), "a column")
+    assert [(fault.line, fault.file) for fault in faults] == [(2, "a column"), (3, "a column")]
 
 
 # ------------------------------------------------------------------------------------------- augmentation
