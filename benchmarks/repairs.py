@@ -56,13 +56,13 @@ def follow(recipe: dict[str, Any], fault: Fault) -> bool:
     path = parse_path(fault.path)
     if fault.code == "empty" and inside(recipe, path) and at(recipe, path) == {}:  # its only setting was removed
         return remove(recipe, path)
-    for found in FIX.finditer(fault.hint) if path else ():
-        if found["value"] is None:
-            place = find(recipe, path, found["name"].split(".")) if found["name"] else path
+    for match in FIX.finditer(fault.hint) if path else ():
+        if match["value"] is None:
+            place = find(recipe, path, match["name"].split(".")) if match["name"] else path
             if place is not None and remove(recipe, place):
                 return True
-        elif not PLACEHOLDER.search(value := found["value"]) and write(
-            recipe, path, yaml.safe_load(value), is_new=found["verb"] == "add"
+        elif not PLACEHOLDER.search(value := match["value"]) and write(
+            recipe, path, yaml.safe_load(value), is_new=match["verb"] == "add"
         ):
             return True
     return False

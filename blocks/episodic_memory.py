@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from blocks.core.contract import (
     Block,
-    BlockError,
     Context,
     Count,
     Few,
@@ -32,6 +31,8 @@ from blocks.core.sentence_encoding import (
     labelled_fact,
     normal_matrix,
     question_stream,
+    required_question,
+    story_stream,
 )
 
 
@@ -82,14 +83,8 @@ class EpisodicMemory(Block):
         super().__init__()
         stream = site.sequence("episodic_memory")
         self.memory = site.memory(from_)
-        if query is None:
-            message = "`query` is missing: the memory that holds the question"
-            fix = f"write `query: {site.encoders[0]}`, or another memory"
-            raise BlockError("query", message, code="memory", fix=fix)
-        story, asking = site.memories[self.memory].stream, question_stream(site, query)
-        if story.length_ratio == 0:
-            message = f"`{self.memory}` has one position for a whole story, and a fact is one of its sentences"
-            raise BlockError("from", message, code="length", fix="name a memory that keeps the sentences")
+        query = required_question(site, query)
+        asking, story = question_stream(site, query), story_stream(site, self.memory)
         self.asks_words = asking.length_ratio != 0
         if encoding != "position" and not (story.grid or self.asks_words):
             raise NoEffect("encoding", "facts and question are vectors here, and no words are put together")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from blocks.core.contract import Block, BlockError, Context, Count, Few, Memory, NoEffect, Positive, Site, State
+from blocks.core.contract import Block, Context, Count, Few, Memory, NoEffect, Positive, Site, State
 from blocks.core.sentence_encoding import (
     Encoding,
     as_sentence,
@@ -14,6 +14,8 @@ from blocks.core.sentence_encoding import (
     labelled_fact,
     normal_matrix,
     question_stream,
+    required_question,
+    story_stream,
 )
 
 
@@ -63,24 +65,16 @@ class SupportingFacts(Block):
         super().__init__()
         stream = site.sequence("supporting_facts")
         self.memory = site.memory(from_)
-        if query is None:
-            message = "`query` is missing: the memory that holds the question"
-            fix = f"write `query: {site.encoders[0]}`, or another memory"
-            raise BlockError("query", message, code="memory", fix=fix)
-        if site.memories[self.memory].stream.length_ratio == 0:
-            message = f"`{self.memory}` has one position for a whole story, and a fact is one of its sentences"
-            raise BlockError("from", message, code="length", fix="name a memory that keeps the sentences")
+        query, story = required_question(site, query), story_stream(site, self.memory)
         self.question, self.width = query, width or site.width
         if encoding == "position_code" and self.width == 1:
             raise NoEffect("encoding", "of one feature all words count the same")
         self.hops, self.encoding, self.margin = hops, encoding, margin
-        self.longest = max(1, site.memories[self.memory].stream.columns)
+        self.longest = max(1, story.columns)
         self.question_maps = normal_matrix(
             2 * self.width, question_stream(site, query).width
         )  # for U x, for the answer
-        self.sentence_maps = normal_matrix(
-            3 * self.width, site.memories[self.memory].stream.width
-        )  # U y, U x, the answer
+        self.sentence_maps = normal_matrix(3 * self.width, story.width)  # U y, U x, the answer
         self.older = normal_matrix(3, self.width)
         self.out = stream._replace(width=self.width)
 

@@ -28,6 +28,23 @@ def question_stream(site: Site, name: str) -> Stream:
     return stream
 
 
+def required_question(site: Site, name: str | None) -> str:
+    """Return the name of the memory that holds the question. Raises BlockError without one."""
+    if name is None:
+        message, fix = "`query` is missing: the memory that holds the question", f"write `query: {site.encoders[0]}`"
+        raise BlockError("query", message, code="memory", fix=f"{fix}, or another memory")
+    return name
+
+
+def story_stream(site: Site, name: str) -> Stream:
+    """Return the stream of the memory that holds the story. Raises BlockError for one vector."""
+    stream = site.memories[name].stream
+    if stream.length_ratio == 0:
+        message = f"`{name}` has one position for a whole story, and a fact is one of its sentences"
+        raise BlockError("from", message, code="length", fix="name a memory that keeps the sentences")
+    return stream
+
+
 def as_story(memory: Output) -> Output:
     """Return a memory as sentences of words, (B, N, W, D): a position of a sequence is a sentence of one word."""
     states, mask, last = memory

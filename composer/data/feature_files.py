@@ -162,8 +162,7 @@ def split_archive(path: Path) -> tuple[Path, str]:
 
 def read_member(archive: Path, member: str) -> bytes:
     """Return a file of an archive. Raises KeyError."""
-    members = archive_members(archive)
-    return members.read(member) if isinstance(members, ZipMembers) else members[member]
+    return archive_members(archive)[member]
 
 
 def archive_members(archive: Path) -> ZipMembers | dict[str, bytes]:
@@ -177,6 +176,9 @@ class ZipMembers(zipfile.ZipFile):
 
     def __contains__(self, name: object) -> bool:
         return name in self.NameToInfo
+
+    def __getitem__(self, name: str) -> bytes:
+        return self.read(name)
 
 
 @lru_cache(maxsize=8)

@@ -106,8 +106,8 @@ def test_words_become_sentences_and_a_question() -> None:
     y = run_block(block)
     for row, length in enumerate(LENGTHS):
         facts = READ["words"].states[row, :length].sum(1) @ block.fact_map.T
-        asked = READ["asked"]
-        m, _ = by_hand(block, facts, asked.states[row][asked.mask[row]].sum(0) @ block.question_map.T)
+        words = READ["asked"]
+        m, _ = by_hand(block, facts, words.states[row][words.mask[row]].sum(0) @ block.question_map.T)
         close(y[row], m.expand(2, -1))
 
 

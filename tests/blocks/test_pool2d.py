@@ -30,17 +30,17 @@ THERE = torch.tensor([[[True, True, False], [True, False, False], [True, True, F
 
 
 @pytest.mark.parametrize(
-    ("how", "real", "whole"),
+    ("how", "real", "all_cells"),
     [
         ("max", [[-1.0, 0], [-7, 0]], [[-1.0, -3], [-7, -9]]),
         ("mean", [[-7 / 3, 0], [-7.5, 0]], [[-3.0, -4.5], [-7.5, -9]]),
     ],
 )
-def test_only_real_cells_count(how: Any, real: list[list[float]], whole: list[list[float]]) -> None:
+def test_only_real_cells_count(how: Any, real: list[list[float]], all_cells: list[list[float]]) -> None:
     block, everything = Pool2d(grid_site(1, 3), how=how), torch.ones_like(THERE)
     close(block(IMAGE, (), context_of(THERE))[0][0, ..., 0], torch.tensor(real))
     assert block.mask(THERE).tolist() == [[[True, False], [True, False]]]
-    close(block(IMAGE, (), context_of(everything))[0][0, ..., 0], torch.tensor(whole))
+    close(block(IMAGE, (), context_of(everything))[0][0, ..., 0], torch.tensor(all_cells))
     assert block.mask(everything).all()
     assert block.out == Stream(1, True, columns=2).shortened(2)
 

@@ -240,7 +240,7 @@ def test_which_pairs_are_trained_on_is_remembered_and_mapped(
     first = load(filtered())
     (entry,) = (path for path in (store / "pairs").iterdir() if path.is_dir())
     with monkeypatch.context() as patch:
-        patch.setattr(encoding, "trainable_rows", lambda *given: pytest.fail("it is remembered which are trained on"))
+        patch.setattr(encoding, "trainable_rows", lambda *_: pytest.fail("it is remembered which are trained on"))
         again = load(filtered())
     (entry / "03.npy").unlink()  # others have it mapped
     (entry / "03.npy").write_bytes(b"12345")

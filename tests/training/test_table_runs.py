@@ -83,8 +83,8 @@ def test_a_run_goes_through_every_command(recipe: Path, tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(recipe: Path, tmp_path: Path) -> None:
-    whole, half = load(recipe), load(recipe, ["training.max_steps=2"])
-    composer.train(whole, run=tmp_path / "whole")
+    full, half = load(recipe), load(recipe, ["training.max_steps=2"])
+    composer.train(full, run=tmp_path / "whole")
     composer.train(half, run=tmp_path / "parts")
     composer.train(load(recipe, ["training.max_steps=4"]), run=tmp_path / "parts", resume=True)
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
