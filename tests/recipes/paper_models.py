@@ -86,4 +86,4 @@ def expect_same_function(model: EncoderDecoder, mine: Tensor, theirs: Tensor) ->
 
 
 def expect(mine: Tensor, theirs: Tensor) -> None:
-    torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
