@@ -1,11 +1,12 @@
 """Scenes of handwritten digits with captions, from the test images of MNIST: a folder of tables and images.
 
-    python -m benchmarks.digit_scenes --mnist DATA/mnist --folder DIR [--train 20000] [--seed 1]
+    python -m benchmarks.digit_scenes --mnist DATA/mnist --folder DIR [--questions] [--train 20000] [--seed 1]
 
 A scene is a grid of 3 x 3 cells of 28 pixels with one to three digits; its caption relates the first of them, from
-left to right and from above, to the others: `a seven above a three, left of a nine`. The 10,000 images are split by
-image, 8,000 to 1,000 to 1,000: no digit of a test scene was ever in a training scene. All numbers on them are on made
-data.
+left to right and from above, to the others: `a seven above a three, left of a nine`. With --questions it has two or
+three digits, and in place of the caption a question and its answer, a digit's name: `above and right of the seven`. The
+10,000 images are split by image, 8,000 to 1,000 to 1,000: no digit of a test scene was ever in a training scene. All
+numbers on them are on made data.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import argparse
 import gzip
 import json
 import zipfile
+from collections import Counter
 from io import BytesIO
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -37,10 +40,10 @@ def read_mnist(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def relate(one: int, two: int) -> str:
-    """Return how a cell lies to a later one, by their numbers row by row."""
+    """Return how a cell lies to another one, by their numbers row by row."""
     (row, column), (other_row, other_column) = divmod(one, CELLS), divmod(two, CELLS)
     across = "left of" if column < other_column else "right of" if column > other_column else ""
-    down = "above" if row < other_row else ""
+    down = "above" if row < other_row else "below" if row > other_row else ""
     return " and ".join(filter(None, (down, across)))
 
 
@@ -51,15 +54,32 @@ def caption(cells: list[int], digits: list[int]) -> str:
     return f"a {NAMES[first[1]]}" + "".join(f"{',' if at else ''} {part}" for at, part in enumerate(parts))
 
 
-def write_split(folder: Path, split: str, count: int, images: np.ndarray, labels: np.ndarray, seed: int) -> None:
+def question(cells: list[int], digits: list[int], random: np.random.Generator) -> tuple[str, ...]:
+    """Return a question about a scene that one of its digits answers, and the answer; nothing where there is none."""
+    pairs = permutations(zip(cells, digits, strict=True), 2)
+    answers = [(f"{relate(one, two)} the {NAMES[named]}", NAMES[digit]) for (one, digit), (two, named) in pairs]
+    times = Counter(asked for asked, _ in answers)
+    fair = [pair for pair in answers if times[pair[0]] == 1]
+    return fair[int(random.integers(len(fair)))] if fair else ()
+
+
+def write_split(
+    folder: Path, split: str, count: int, images: np.ndarray, labels: np.ndarray, seed: int, asks: bool = False
+) -> None:
     """Write the table and the images of a split; the table has the cells too, by which attention is judged."""
     low, high = SPLITS[split]
     random = np.random.default_rng([seed, low])
-    rows = ["image\tcaption\tcells"]
+    rows = ["image\tquestion\tanswer\tcells" if asks else "image\tcaption\tcells"]
     with zipfile.ZipFile(folder / f"{split}.zip", "w") as archive:
-        for number in range(count):
-            cells = sorted(random.choice(CELLS * CELLS, int(random.integers(1, 4)), replace=False).tolist())
+        while (number := len(rows) - 1) < count:
+            cells = sorted(
+                random.choice(CELLS * CELLS, int(random.integers(2 if asks else 1, 4)), replace=False).tolist()
+            )
             chosen = random.integers(low, high, len(cells)).tolist()
+            digits = labels[chosen].tolist()
+            texts = question(cells, digits, random) if asks else (caption(cells, digits),)
+            if not texts:
+                continue  # three equal digits in a row
             scene = np.zeros((CELLS * PIXELS, CELLS * PIXELS), np.uint8)
             for cell, image in zip(cells, chosen, strict=True):
                 row, column = (PIXELS * part for part in divmod(cell, CELLS))
@@ -67,8 +87,7 @@ def write_split(folder: Path, split: str, count: int, images: np.ndarray, labels
             file = BytesIO()
             Image.fromarray(scene).save(file, "PNG")
             archive.writestr(f"{number:05}.png", file.getvalue())
-            text = caption(cells, labels[chosen].tolist())
-            rows.append(f"{split}.zip/{number:05}.png\t{text}\t{json.dumps(cells)}")
+            rows.append("\t".join((f"{split}.zip/{number:05}.png", *texts, json.dumps(cells))))
     (folder / f"{split}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
@@ -76,6 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mnist", type=Path, required=True)
     parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--questions", action="store_true")
     parser.add_argument("--train", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -83,7 +103,7 @@ def main() -> None:
     images, labels = read_mnist(options.mnist)
     for split in SPLITS:
         count = options.train if split == "train" else MEASURED
-        write_split(options.folder, split, count, images, labels, options.seed)
+        write_split(options.folder, split, count, images, labels, options.seed, options.questions)
 
 
 if __name__ == "__main__":

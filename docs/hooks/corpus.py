@@ -42,6 +42,7 @@ FOLDERS = (
     "memory",
     "babi",
     "dialect",
+    "pictures",
 )
 """Folders of recipes in the order of the gallery."""
 

@@ -35,6 +35,7 @@ FOLDER_TITLES = {
     "memory": "External memories",
     "babi": "bAbI",
     "dialect": "A dialect of an invented language",
+    "pictures": "Pictures",
 }
 
 

@@ -23,7 +23,7 @@ def test_annotations_that_are_no_grid_of_cells_are_refused():
 def test_only_words_that_name_a_digit_count():
     cells, digits = [2, 7], [7, 3]
     words = digit_scenes.caption(cells, digits).split()
-    assert words == "a seven above and right of a three".split()
+    assert words == ["a", "seven", "above", "and", "right", "of", "a", "three"]
     weights = np.full((len(words), 9), 0.0)
     weights[1, 2], weights[7, 7], weights[0, 0] = 0.9, 0.6, 1.0
     assert scene_attention.digit_shares(words, weights, cells) == pytest.approx([0.9, 0.6])
