@@ -29,13 +29,6 @@ GATE = {"linear": {"activation": "sigmoid", "as": "gate"}}
 REQUIRED: dict[str, Any] = {"stack": [{"linear": {"activation": "tanh"}}], "names": ["gate"]}
 """Example values of required settings, by their kind."""
 MODELS = {
-    "patches": """\
-model:
-  encoder:
-    - split_columns: 64
-    - patches: {size: [8, 8]}
-    - flatten
-""",
     "split_columns": """\
 model:
   encoder:
