@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -30,6 +31,10 @@ BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 """The characters that stand for bytes in `bpe` and `unigram`."""
 MARK = re.compile(r"(?<=(\S))?([^\w\s])(?=(\w))?")
 """A punctuation mark, with the characters next to it."""
+THREADS = "TOKENIZERS_PARALLELISM"
+"""The environment variable that the library reads before each thing that it could do in several threads."""
+FEW_CHARACTERS = 10_000_000
+"""Characters of a text up to which the threads that merge pairs cost more, waiting for one another, than they do."""
 
 Vocabulary = Annotated[int, Bounds(minimum=5, maximum=1_000_000), "ids at most, the four special ones included"]
 PIECES = "ids at most, the four special ones and 256 bytes included; 300 or more"
@@ -73,10 +78,14 @@ class TokenizerKind:
         parts = []
         for lines in [itertools.chain.from_iterable(sides.values())] if self.joint else sides.values():
             part = self.untrained()
-            part.train_from_iterator(map(self.training_text, lines), trainer)
+            self.train_part(part, map(self.training_text, lines), trainer)
             # the library looks for `added tokens` in every text, so a text could contain a special token
             parts.append(Tokenizer.from_str(json.dumps({**json.loads(part.to_str()), "added_tokens": []})))
         return parts
+
+    def train_part(self, part: Tokenizer, texts: Iterable[str], trainer: trainers.Trainer) -> None:
+        """Train a tokenizer of the library."""
+        part.train_from_iterator(texts, trainer)
 
     def untrained(self) -> Tokenizer:
         """Return a tokenizer of the library that is to be trained."""
@@ -239,6 +248,24 @@ class Bpe(BytePieces):
 
     def trainer(self, **options: Any) -> trainers.Trainer:
         return trainers.BpeTrainer(initial_alphabet=BYTES, **options)
+
+    def train_part(self, part: Tokenizer, texts: Iterable[str], trainer: trainers.Trainer) -> None:
+        before = os.environ.get(THREADS)
+        try:
+            super().train_part(part, then_one_thread(texts), trainer)
+        finally:
+            os.environ.pop(THREADS, None)
+            os.environ |= {} if before is None else {THREADS: before}
+
+
+def then_one_thread(texts: Iterable[str]) -> Iterator[str]:
+    """Yield texts, whose words several threads count; then, if there were few, let one thread merge the pairs."""
+    characters = 0
+    for text in texts:
+        characters += len(text)
+        yield text
+    if characters < FEW_CHARACTERS:
+        os.environ[THREADS] = "false"
 
 
 class Unigram(BytePieces):

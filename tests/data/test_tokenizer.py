@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from composer.data import tokenizer_kinds
 from composer.data.encoding import train_tokenizers
 from composer.data.tokenizer import TOKENIZERS, Tokenizers
+from composer.data.tokenizer_kinds import THREADS, TokenizerKind
 from composer.errors import RunError
 from composer.model.encoder_decoder import UNK
 
@@ -103,6 +106,25 @@ def test_bpe_and_word_and_char_are_the_same_twice():
     for kind in KINDS:
         if "unigram" not in kind:
             assert trained(kind).sha256 == trained(kind).sha256
+
+
+@pytest.mark.parametrize(("few", "merging"), [(10_000, "false"), (0, "true")])
+def test_one_thread_merges_the_pairs_of_a_short_text(few, merging, monkeypatch):
+    seen = []
+
+    def train_part(self, part, texts, trainer):
+        lines = list(texts)
+        seen.append(os.environ.get(THREADS))
+        part.train_from_iterator(lines, trainer)
+
+    kind = {"bpe": {"size": 300, "joint": False}}
+    expected = trained(kind).text()
+    monkeypatch.setattr(tokenizer_kinds, "FEW_CHARACTERS", few)
+    monkeypatch.setattr(TokenizerKind, "train_part", train_part)
+    monkeypatch.setenv(THREADS, "true")
+    assert trained(kind).text() == expected
+    assert seen == [merging, merging]
+    assert os.environ[THREADS] == "true"
 
 
 def test_decoding_puts_marks_where_they_were():
