@@ -7,6 +7,7 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,10 @@ class Tokenizers:
 
     def text(self) -> str:
         """Return the content of tokenizer.json, which `from_text` reads."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         parts = [json.loads(part.to_str()) for part in self.parts]
         head = {"format": FORMAT, "settings": self.settings, "lowercase": self.lowercase, "sides": self.sides}
         return json.dumps({**head, "parts": parts}, ensure_ascii=False, sort_keys=True, indent=1) + "\n"

@@ -102,6 +102,12 @@ def test_joint_sides_share_one_vocabulary():
     assert TOKENIZERS["word"](size=7).train(BOTH)[0].get_vocab_size() == 7
 
 
+def test_the_text_is_written_once():
+    """Several parts of a training ask for it, and that of a large vocabulary takes a tenth of a second."""
+    tokenizers = trained({"bpe": {"size": 300}})
+    assert tokenizers.text() is tokenizers.text()
+
+
 def test_bpe_and_word_and_char_are_the_same_twice():
     for kind in KINDS:
         if "unigram" not in kind:
