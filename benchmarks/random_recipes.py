@@ -120,6 +120,11 @@ def adapt_to_data(draw: Draw, model: dict[str, Any], data: dict[str, Any]) -> No
         output["kind"] = draw(choice("outputs"))
     if draw(one_in(10)):
         output["length"] = draw(st.sampled_from([1, 3, 5]))
+    if draw(one_in(8)):
+        output["ctc"] = draw(optional({"weight": (0.3, 1)}, 2))
+        if output["ctc"].get("weight") == 1 and not draw(one_in(6)):
+            del model["decoder"]
+            output = {"ctc": output["ctc"]}
     if output:
         model["output"] = output
 

@@ -268,16 +268,16 @@ Records = dict[Record, list[Tensor]]
 """What was recorded. Each value is (B, T, ...); the values of one key are consecutive positions."""
 
 
-Reduction = Literal["mean", "sum"]
-"""What is taken of several penalties with one name."""
+Reduction = Literal["mean", "sum", "tokens"]
+"""What is taken of several penalties with one name; `tokens`: their sum, a cost of tokens as the cross-entropy is."""
 Penalties = dict[tuple[str, Reduction], list[Tensor]]
 """Scalars to be added to the training loss, by name."""
 
 
-def reduce_penalties(penalties: Penalties) -> list[Tensor]:
+def reduce_penalties(penalties: Penalties) -> dict[tuple[str, Reduction], Tensor]:
     """Return what is added to the loss under each name."""
-    stacked = ((torch.stack(values), reduction) for (_, reduction), values in penalties.items())
-    return [values.sum() if reduction == "sum" else values.mean() for values, reduction in stacked]
+    stacked = {key: torch.stack(values) for key, values in penalties.items()}
+    return {key: values.mean() if key[1] == "mean" else values.sum() for key, values in stacked.items()}
 
 
 class Context(NamedTuple):

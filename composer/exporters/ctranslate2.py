@@ -27,6 +27,7 @@ from composer.atomic_io import atomic_directory, require_absent
 from composer.data.pairs import TARGET
 from composer.errors import RunError
 from composer.inference.run import Run, open_run
+from composer.model.ctc import JointModel
 from composer.model.encoder_decoder import BOS, EOS, NEVER, PAD, UNK, Embedding
 from composer.model.output_heads import LinearOutput
 from composer.recipe.recipe import Recipe
@@ -104,7 +105,7 @@ def transformer_stacks(run: Run) -> tuple[TransformerStack, TransformerStack]:
         raise UnsupportedModel(f"it has {len(encoders)} encoders, and one is known")
     if not isinstance(encoders[0].embedding, Embedding) or not isinstance(model.embedding, Embedding):
         raise UnsupportedModel("its embeddings are not learned vectors")
-    if not isinstance(model.output, LinearOutput) or model.length is not None:
+    if not isinstance(model.output, LinearOutput) or model.length is not None or isinstance(model, JointModel):
         raise UnsupportedModel("its output is not a linear map to the vocabulary, ended by the model")
     encoder = to_transformer_stack(run.recipe, encoders[0].stack, (SelfAttention, FeedForward))
     return encoder, to_transformer_stack(run.recipe, model.decoder, (SelfAttention, CrossAttention, FeedForward))

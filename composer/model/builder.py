@@ -6,7 +6,7 @@ Building and shape inference are one: each block's constructor gets the stream t
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from blocks.core.stack import Stack
 from composer.errors import Fault, RecipeError, error_of_code
 from composer.model.bits import LinearEmbedding, bits_features
 from composer.model.characters import EMBEDDINGS
+from composer.model.ctc import Ctc, CtcModel, JointModel
 from composer.model.encoder_decoder import NUM_SPECIAL, Embedding, Encoder, EncoderDecoder, OutputHead, TokenEmbedding
 from composer.model.features import FeatureInput, feature_settings, feature_shape
 from composer.model.output_heads import OUTPUTS, IdentityOutput, LinearOutput, SigmoidOutput
@@ -100,7 +101,8 @@ class Builder:
         encoders: dict[str, Encoder] = {}
         memories: dict[str, Named] = {}
         tie, read = settings["output"]["tie"], set[str]()  # sides that share, and those whose tokens are read
-        target = self._embedding("target", vocabularies["target"])
+        ctc_alone = (settings["output"]["ctc"] or {}).get("weight") == 1
+        target = None if ctc_alone else self._embedding("target", vocabularies["target"])
         tied = target if "target" in tie else None  # whose matrix is the output's
         # in the order of their names: a later encoder may read an earlier one
         for key, memory, path, stack in encoder_stacks(settings):
@@ -115,8 +117,12 @@ class Builder:
             read |= {key} if built.reads_stream or "input" in site.names.reads else set()
             memories |= {memory: Named(built.out)} | {f"{memory}.{n}": named for n, named in site.names.visible.items()}
             encoders[key] = Encoder(memory, embedding, built, stream.columns)
-        stream, path = self._input_stream("target", target), ("model", "decoder")
-        site, decoder = self._outer_stack(path, settings["decoder"], stream, memories, "a decoder")
+        stream, path = Stream(settings["width"]), ("model", "decoder")
+        stream = stream if target is None else self._input_stream("target", target)
+        site, decoder = self._outer_stack(path, settings["decoder"] or [], stream, memories, "a decoder")
+        ctc = self._ctc(site, encoders.values(), vocabularies["target"])
+        if ctc is not None and ctc_alone:
+            return CtcModel(encoders, decoder, ctc, stream.width)
         output = self._output_head(decoder.out, vocabularies["target"])
         if tied is not None:
             self._check_tie(decoder.out, vocabularies)
@@ -125,8 +131,10 @@ class Builder:
         for index in (index for index, side in enumerate(tie) if side not in read):
             reason = f"nothing reads the tokens of `{tie[index]}`"
             self.no_effects["model", "output", "tie", index] = reason, f"remove `{tie[index]}`"
-        sides, length = (encoders, target if "target" in read else None), settings["output"]["length"]
-        return EncoderDecoder(*sides, decoder, output, stream.width, length)
+        parts = encoders, target if "target" in read else None, decoder, output, stream.width
+        if ctc is not None:
+            return JointModel(*parts, ctc, settings["output"]["ctc"]["weight"])
+        return EncoderDecoder(*parts, settings["output"]["length"])
 
     def _check_encoder_names(self) -> None:
         """Raise RecipeError if an encoder has the name of an attribute of every module, `forward` or such."""
@@ -180,6 +188,28 @@ class Builder:
         except BlockError as error:
             self.fault(error.code, (*path, word, error.setting), error.message, error.fix)
             return LinearOutput(out.width, vocabulary)
+
+    def _ctc(self, site: Site, encoders: Iterable[Encoder], vocabulary: int) -> Ctc | None:
+        """Return CTC over the memory that the recipe names; None where it has none, or one at fault."""
+        settings, path = self.recipe.model["output"]["ctc"], ("model", "output", "ctc")
+        if settings is None:
+            return None
+        try:
+            memory = site.memory(settings["from"])
+            frames = site.read(memory, "from")
+        except BlockError as error:
+            self.fault(error.code, (*path, error.setting) if error.setting else path, error.message, error.fix)
+            return None
+        message, fix = "", ""
+        if frames.grid:
+            message, fix = f"CTC reads a sequence, and `{memory}` is a grid", "end that encoder with `- flatten`"
+        elif not frames.length_ratio:
+            message, fix = f"CTC reads a sequence, and `{memory}` is one position for all", "read another output"
+        elif any(encoder.max_target_ratio for encoder in encoders):
+            message, fix = "CTC needs frames whose number the answer has no say in, and `grid` makes room for it", ""
+        if message:
+            self.fault("kind", path, message, fix or "remove `ctc`, or the block `grid`")
+        return Ctc(memory, frames.width, vocabulary)
 
     def _outer_stack(
         self, path: Path, stack: list[Any], stream: Stream, memories: Mapping[str, Named], causal: str

@@ -174,7 +174,10 @@ class EncoderDecoder(nn.Module):
     the decoder reads no tokens; zeros of `width` arrive there then. `max_target_ratio`
     is that of the encoders: not 0 where an answer's size is part
     of the question. `length`: every answer has exactly so many tokens; None where it ends when the model says so.
+    `decoder_share` is what the decoder's cross-entropy is multiplied by in the loss.
     """
+
+    decoder_share = 1.0
 
     def __init__(
         self,
@@ -258,8 +261,15 @@ class EncoderDecoder(nn.Module):
         answer: what follows each token, (B, T); with it, a head that trains on its own cost returns that, (B, T).
         """
         memories = self.encode(sources, inputs, target != PAD)
-        context = Context(target != PAD, {}, memories, *inputs, memo={})
-        return self._decode(target, self.start(memories, target.shape[0]), context, answer)[0]
+        return self.step(target, None, memories, inputs, answer)[0]
+
+    def with_ctc_weight(self, weight: float) -> EncoderDecoder:
+        """Return the model with another weight of CTC beside the decoder: itself where there are not both."""
+        return self
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        """Return what a search adds up, log p of each token, from a step's logits. -> of 32 bits or more"""
+        return logits.log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))
 
     def _decode(
         self, ids: Tensor, state: State, context: Context, answer: Tensor | None = None

@@ -45,6 +45,7 @@ VALIDATED = (
 )
 DECODED = "training.validation_sample evaluation.metrics evaluation.bleu_tokenizer"
 PROCESSES = "trainer.strategy trainer.timeout_minutes"
+ALONE = "model.output.kind model.output.tie training.label_smoothing training.scheduled_sampling decoding.*.ctc_weight"
 SURE_LENGTH = 51  # tokens that an answer may have whatever `max_ratio` is: `token_limit` of the decoders
 NO_STOPPING = {"patience": None, "metric": "val/loss", "goal": None}  # and the weights of the best loss, as without it
 AVERAGED = "it stops nothing, and the weights are an average, not those of the best score"
@@ -76,6 +77,9 @@ RULES: tuple[Rule, ...] = (
     Rule("model.output.length", 1, "decoding.*.no_repeat_ngram", "an answer of one token repeats none"),
     Rule("model.output.length", 1, "decoding.*.compile", "an answer of one token is known before the first step"),
     Rule("model.output.length", bool, "decoding.beam.length_penalty", "all answers have the same length"),
+    Rule("model.output.ctc", None, "decoding.*.ctc_weight", "the model has no CTC"),
+    Rule("model.output.ctc.weight", 1, ALONE, "CTC is alone"),
+    Rule("model.embeds", False, "model.embedding model.embedding_dropout", "nothing reads tokens"),
     Rule("model.sure_length", bool, "decoding.*.max_ratio", f"{SURE_LENGTH} tokens are allowed whatever it is"),
     Rule("decoding.*.max_length", lambda it: it <= SURE_LENGTH, ".max_ratio", "`max_length` is allowed whatever it is"),
     Rule("training.max_epochs", 1, "data.generate.*.endless", "new pairs would come in a second epoch"),
@@ -113,9 +117,11 @@ def facts(builder: RecordingBuilder, model: EncoderDecoder) -> dict[str, Any]:
     data["has_val"] = all(data[name]["val"] for name in ("parallel", "text", "hub", "babi") if data.get(name))
     for task in (data.get("generate") or {}).values():
         task["longest"] = max([task.get("max_length", 0), *(task.get("test_lengths") or ())])
+    embeddings = [model.embedding, *(encoder.embedding for encoder in model.readers().values())]
     sections["model"] |= {
         "reads_source": bool(model.readers()),
         "reads_tokens": model.embedding is not None,
+        "embeds": not all(embedding is None or embedding.reads_features for embedding in embeddings),
         "has_matrices": any(True for _ in block_matrices(model)),
         "sure_length": 0 < length <= SURE_LENGTH and not model.max_target_ratio,
     }

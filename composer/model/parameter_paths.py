@@ -38,7 +38,8 @@ class Owner(NamedTuple):
 def module_owners(recipe: Recipe, model: EncoderDecoder) -> dict[str, Owner]:
     """Return what each module of a model belongs to, by the module's name: the innermost block of the recipe."""
     ends = {f"encoders.{key}.embedding": (*path, "embedding") for key, _, path, _ in encoder_stacks(recipe.model)}
-    ends |= {"embedding": ("model", "decoder", "embedding"), "output": ("model", "output")}
+    output = "model", "output"
+    ends |= {"embedding": ("model", "decoder", "embedding"), "output": output, "ctc": (*output, "ctc")}
     copies: Counter[Path] = Counter()
     owners: dict[str, Owner] = {}
     for name, module in model.named_modules(remove_duplicate=False):

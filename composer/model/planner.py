@@ -21,6 +21,7 @@ from blocks.core.contract import Block, Path, Penalties, Stream
 from blocks.core.recurrence import RecurrentLayer
 from composer.errors import Fault, RecipeError, error_of_code
 from composer.model.builder import AUTHOR, BlockFailed, Builder, RecordingBuilder, encoder_stacks, vocabulary_bounds
+from composer.model.ctc import ctc_beside
 from composer.model.encoder_decoder import (
     FEW,
     EncoderDecoder,
@@ -132,7 +133,7 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
         raise RecipeError(builder.faults) from failed.__cause__
     builder.finish()
     # a one-hot vector is as wide as the vocabulary, and so perhaps what is computed from it
-    everywhere, sized = recipe.model["embedding"] == "one_hot", ("embedding", "output")
+    everywhere, sized = recipe.model["embedding"] == "one_hot", ("embedding", "output", "ctc")
     planned = plan_rows(builder, model, costs)
     rows = tuple(replace(row, at_most=at_most and (everywhere or row.block in sized)) for row in planned)
     max_target_ratios = {key: encoder.max_target_ratio for key, encoder in model.readers().items()}
@@ -182,7 +183,8 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
         return run
 
     embeddings = {model.embedding, *(encoder.embedding for encoder in model.readers().values())}
-    for part in filter(None, {model.output, *embeddings}):
+    heads = {model.output, *ctc_beside(model)}
+    for part in filter(None, {*heads, *embeddings}):
         part.register_forward_pre_hook(lambda part, _: costs.flops.subtract({id(part): cache.flops}))
         part.register_forward_hook(lambda part, *_: costs.flops.update({id(part): cache.flops}))
     with cache, torch.no_grad(), wrap_blocks(model, metered):
@@ -365,8 +367,11 @@ def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, costs: Costs) ->
         # an encoder runs once, so it keeps no state between decoding steps
         yield from _block_rows(builder, encoder.stack, costs._replace(state_bytes=Counter()))
     embeddings = [model.embedding] if model.embedding is not None else []
-    yield _plan_row(recipe, ("model", "decoder"), "embedding", embeddings, Stream(model.width), costs)
+    if recipe.model["decoder"] is not None:
+        yield _plan_row(recipe, ("model", "decoder"), "embedding", embeddings, Stream(model.width), costs)
     yield from _block_rows(builder, model.decoder, costs)
+    for ctc in ctc_beside(model):
+        yield _plan_row(recipe, ("model", "output", "ctc"), "ctc", [ctc], Stream(model.vocabulary), costs)
     yield _plan_row(recipe, ("model", "output"), "output", [model.output], Stream(model.vocabulary), costs)
 
 

@@ -1064,6 +1064,18 @@ class TextData(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class Ctc(RecipeObject):
+    """CTC over the positions that an encoder leaves, beside the decoder or alone (Graves et al. 2006). Its answers
+    have no more tokens than these positions.
+
+    from_: The memory whose positions are the frames: an encoder's name, or `encoder.x` for its output named x.
+    weight: w, above 0 and at most 1. With 1 CTC is alone, and there is no `decoder`; default 0.3.
+    """
+    from_: str | Var | Unset | None = UNSET
+    weight: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Curriculum(RecipeObject):
     """Short pairs first: an epoch has those of at most so many tokens, its level, which rises as they are mastered.
 
@@ -1115,6 +1127,8 @@ class Beam(Decoder, word="beam"):
     size: hypotheses side by side; 1 is greedy search; default 5.
     length_penalty: exponent of ((5 + n) / 6); 0 ranks by the sum of log p, more favours longer answers; default
         0.6.
+    ctc_weight: of log p of CTC beside that of the decoder, in place of `model.output.ctc.weight`; 0 is the decoder
+        alone.
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
     precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
         faster; default 'float32'.
@@ -1126,6 +1140,7 @@ class Beam(Decoder, word="beam"):
     """
     size: int | Var | Unset = field(default=UNSET, kw_only=False)
     length_penalty: float | Var | Unset = UNSET
+    ctc_weight: float | Var | Unset | None = UNSET
     no_repeat_ngram: int | Var | Unset | None = UNSET
     precision: Literal["float32", "bfloat16", "int8"] | Var | Unset = UNSET
     compile: bool | Var | Unset = UNSET
@@ -1137,6 +1152,8 @@ class Beam(Decoder, word="beam"):
 class Greedy(Decoder, word="greedy"):
     """Greedy search: choose the most probable token at every position.
 
+    ctc_weight: of log p of CTC beside that of the decoder, in place of `model.output.ctc.weight`; 0 is the decoder
+        alone.
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
     precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
         faster; default 'float32'.
@@ -1146,7 +1163,8 @@ class Greedy(Decoder, word="greedy"):
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
         3.0.
     """
-    no_repeat_ngram: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    ctc_weight: float | Var | Unset | None = field(default=UNSET, kw_only=False)
+    no_repeat_ngram: int | Var | Unset | None = UNSET
     precision: Literal["float32", "bfloat16", "int8"] | Var | Unset = UNSET
     compile: bool | Var | Unset = UNSET
     max_length: int | Var | Unset = UNSET
@@ -1787,7 +1805,7 @@ class Model(RecipeObject):
     dropout: The default of every setting called `dropout`, and of the block `dropout`; default 0.0.
     encoder: The stack that reads the source. Without an encoder the model is a language model over the target.
     encoders: Several encoders by name, each a stack; the data then has one key per encoder.
-    decoder: The stack that writes the target, one position after another.
+    decoder: The stack that writes the target, one position after another; none where CTC does, `output.ctc`.
     output: What maps the decoder's last output to the vocabulary.
     stacks: Named stacks for the block `use`; a second use shares the parameters.
     activation: activation.
@@ -1983,10 +2001,13 @@ class Output(RecipeObject):
     tie: Whose embeddings share one matrix with the output: `source`, `target`, or an encoder's name.
     kind: Output head: what makes the logits, and what it trains on; default 'linear'.
     length: How many tokens every target has, where all have as many; its end then costs nothing.
+    ctc: CTC over the positions that an encoder leaves, beside the decoder or alone (Graves et al. 2006). Its
+        answers have no more tokens than these positions.
     """
     tie: Sequence[str | Var] | Var | Unset | None = UNSET
     kind: AnyOutputHead | Unset | None = UNSET
     length: int | Var | Unset | None = UNSET
+    ctc: Ctc | Mapping[str, Any] | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -3039,8 +3060,8 @@ __all__ = [
     "BabiData", "Beam", "BigramFlipTask", "BinaryAdditionTask", "BinaryMultiplicationTask", "BitsTokenizer", "Block",
     "ByteTokenizer", "Cgru", "CgruDefaults", "CharTokenizer", "CharactersEmbedding", "CnnOutputHead", "Concat",
     "ConcatColumns", "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask",
-    "CosineSchedule", "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Curriculum", "Data", "Decoder",
-    "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
+    "CosineSchedule", "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Ctc", "Curriculum", "Data",
+    "Decoder", "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
     "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding",
     "EpisodicMemory", "EpisodicMemoryDefaults", "EpochDecaySchedule", "Evaluation", "FeedForward",
     "FeedForwardDefaults", "FileTokenizer", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway",

@@ -19,6 +19,7 @@ def output_faults(root: Node, sources: Sequence[str]) -> Iterator[Fault]:
     yield from _bit_vectors(root)
     yield from _answers(root)
     yield from _own_costs(root)
+    yield from _ctc(root)
 
 
 def get(node: Node | None, *keys: str) -> Node | None:
@@ -91,3 +92,21 @@ def _own_costs(root: Node) -> Iterator[Fault]:
     if kind == "adaptive" and compiled is not None and compiled.value:
         message = "`adaptive` sorts the tokens of a batch into clusters of any size, each of which is compiled anew"
         yield fault_at(compiled.mark, "conflict", "training.compile", message, "remove `compile`")
+
+
+def _ctc(root: Node) -> Iterator[Fault]:
+    """Check that either a decoder or CTC alone writes the answers, and that CTC has answers of any length."""
+    ctc, decoder = get(root, "model", "output", "ctc"), get(root, "model", "decoder")
+    weight = get(root, "model", "output", "ctc", "weight")
+    is_alone, model = weight is not None and weight.value == 1, get(root, "model")
+    if is_alone and decoder is not None:
+        message, hint = "with `weight: 1` CTC is alone, and a decoder would learn nothing", "remove `decoder`, or"
+        yield fault_at(decoder.place, "conflict", "model.decoder", message, f"{hint} write a `weight` below 1")
+    if model is not None and not is_alone and decoder is None:
+        hint = "write `decoder:` and a list of blocks, or `output: {ctc: {weight: 1}}`"
+        yield fault_at(model.place, "missing", "model", "`decoder` is missing", hint)
+    for path in (("model", "output", "length"), *([("training", "curriculum")] if is_alone else [])):
+        node = get(root, *path)
+        if ctc is not None and node is not None:
+            hint = f"remove `{path[-1]}`, or `ctc`"
+            yield fault_at(node.place, "conflict", format_path(path), f"`{path[-1]}` does not go with CTC", hint)

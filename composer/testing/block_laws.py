@@ -67,7 +67,7 @@ def penalty_of(block: Block, parts: list[Batch]) -> Tensor:
     state, facts = start(block, parts[0]), torch.tensor([[0, 1]]).expand(len(LENGTHS), 2)
     for part in parts:
         _, state, *_ = block(part.x, state, context_of(part)._replace(penalties=penalties, facts=facts))
-    return sum(reduce_penalties(penalties), torch.zeros((), dtype=torch.float64))
+    return sum(reduce_penalties(penalties).values(), torch.zeros((), dtype=torch.float64))
 
 
 def ragged_chunks(case: Case) -> None:

@@ -222,7 +222,7 @@ def training_loss(model: EncoderDecoder, pairs: RandomPairs) -> Tensor:
     facts = torch.zeros(len(answer), detail, dtype=torch.long)
     logits = model(pairs.sources, pairs.target, StepInputs(None, penalties, torch.zeros(()), facts))
     nats = F.cross_entropy(logits.float().flatten(0, 1), answer.flatten(), ignore_index=PAD)
-    return torch.stack([nats, *(penalty.float() for penalty in reduce_penalties(penalties))]).sum()
+    return torch.stack([nats, *(penalty.float() for penalty in reduce_penalties(penalties).values())]).sum()
 
 
 def rows(pairs: RandomPairs, row: int) -> RandomPairs:
@@ -313,7 +313,7 @@ def expect_prefix_and_score(model: EncoderDecoder, row: int, hypothesis: Hypothe
     if hypothesis.ids[: len(prefix)] != list(prefix):
         fail("searching", f"row {row} must begin with {list(prefix)}, and is {hypothesis.ids}")
     tokens, logits = forward_logits(model, row, hypothesis)
-    score = logits.log_softmax(-1).gather(1, tokens[:, None]).sum().item()
+    score = model.log_probs(logits).gather(1, tokens[:, None]).sum().item()
     if abs(score - hypothesis.score) > SEARCH_TOLERANCE * max(1.0, abs(score)):
         scores_of = f"the score of {hypothesis.ids} in row {row}"
         fail("searching", f"{scores_of} is {hypothesis.score:.5g}, and by `forward` {score:.5g}")

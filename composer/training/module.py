@@ -172,9 +172,9 @@ class Seq2SeqModule(LightningModule):
             self.train_sums.add(**count_wrong_rows(outputs, target, batch["graded"]))
         del outputs  # the largest tensor by far: the backward pass needs its memory
         parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
-        loss = loss * (parts / batch["tokens"])
-        for penalty in reduce_penalties(penalties):
-            loss = loss + penalty * (parts * batch["part"])
+        loss = loss * (self.model.decoder_share * parts / batch["tokens"])
+        for (_, reduction), penalty in reduce_penalties(penalties).items():
+            loss = loss + penalty * (parts / batch["tokens"] if reduction == "tokens" else parts * batch["part"])
         self.train_sums.add(loss=loss.detach() / parts)
         if self.loop_progress is None:
             self.log("train/loss", loss.detach(), prog_bar=True)

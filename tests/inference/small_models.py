@@ -57,7 +57,7 @@ def sized(kind: str, seed: int = 0, target: int = TARGET, ratio: float = 2.0, sh
 
 def built(encoder: list[Any] | None, decoder: list[Any], seed: int, target: int, sharp: float) -> EncoderDecoder:
     torch.manual_seed(seed)
-    output = {"tie": [], "kind": "linear", "length": None}
+    output = {"tie": [], "kind": "linear", "length": None, "ctc": None}
     settings = {
         "width": 8,
         "embedding": "learned",
@@ -84,6 +84,9 @@ class Written(nn.Module):
         self.encoders = nn.ModuleDict()
         self.max_target_ratio, self.max_positions = 0.0, None
         self.steps = 0
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        return logits.log_softmax(-1)
 
     def encode(self, sources: Mapping[str, Tensor], target_mask: Tensor | None = None) -> dict[str, Any]:
         return {}

@@ -7,12 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as arrow
+import soundfile
 import torch
+from PIL import Image
+from pyarrow import parquet
 from safetensors.torch import load_file
 
+from composer.data.tokenizer_kinds import Bpe
 from composer.errors import Fault, RecipeError
 from composer.inference.decode import decode_all
 from composer.inference.run import decoding_settings, open_run
+from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.planner import plan
 from composer.recipe.recipe import Recipe, load_text
 from composer.training.train import train
@@ -71,6 +78,43 @@ def recipe_of(folder: Path, kind: str, *overrides: str) -> Recipe:
     return load_text(RECIPES[kind], folder / "recipe.yaml", overrides)
 
 
+def write_files(folder: Path) -> None:
+    """Write more files into a folder: tables, a data set in the hub's form, other stories."""
+    lines = (folder / "a.txt").read_text().split("\n")
+    (folder / "g.txt").write_text("\n".join([*lines[:20], *lines[:9]]))
+    (folder / "h.txt").write_text(lines[0])
+    (folder / "d.txt").write_text("\n".join(f"A-b {line}" for line in lines))
+    for name, last in (("t", 30), ("u", 20)):
+        columns = {"a": lines[:last], "b": [line[::-1] for line in lines[:last]]}
+        rows = [",".join(row) for row in zip(*columns.values(), strict=True)]
+        (folder / f"{name}.csv").write_text("\n".join(["a,b", *rows]))
+        (folder / f"set_{name}").mkdir()
+        for split, size in (("train", last), ("validation", 9)):
+            table = arrow.table({key: column[:size] for key, column in columns.items()})
+            parquet.write_table(table, folder / f"set_{name}" / f"{split}.parquet")
+    objects = [json.dumps({"a": line, "b": line[::-1]}) for line in lines]
+    (folder / "e.jsonl").write_text("".join(f"{line}\n" for line in objects))
+    for name, size in (("a", 300), ("b", 310)):
+        tokenizer = Bpe(size=size).train({"target": lines})[0]
+        (folder / f"{name}.json").write_text(tokenizer.to_str())
+    random = np.random.default_rng(1)
+    for name, count in (("s", 20), ("v", 15)):
+        rows = ["sound\tlouder\timage\ttext"]
+        for number in range(count):
+            names = [f"{name}{number}{end}" for end in (".wav", "l.wav", ".png")]
+            sound = random.normal(size=300 + 40 * (number % 5)) / 9
+            soundfile.write(folder / names[0], sound, 2000)
+            soundfile.write(folder / names[1], sound * np.linspace(1, 2, len(sound)), 2000)
+            Image.fromarray(random.integers(0, 256, (6, 8, 3), dtype=np.uint8)).save(folder / names[2])
+            rows.append("\t".join((*names, lines[number])))
+        (folder / f"{name}.tsv").write_text("\n".join(rows))
+    (folder / "more").mkdir()
+    for file in list(folder.glob("qa1_*.txt")):
+        text = file.read_text().replace("Bill", "Sue")
+        (folder / "more" / file.name).write_text(text)
+        (folder / file.name.replace("qa1", "qa2")).write_text(text)
+
+
 def faults_of(recipe: Recipe) -> list[Fault]:
     """The faults of a recipe, or else its warnings."""
     try:
@@ -88,19 +132,24 @@ def signature(recipe: Recipe, folder: Path) -> Mapping[str, Any]:
     settings, encoded = decoding_settings(recipe), torch.arange(4, 8).tolist()
     size = min(opened.tokenizers.sizes.values())
     ids = [[min(index, size - 1) for index in encoded[:length]] for length in (1, 3)]
-    sources = {
-        key: [torch.tensor([row + [0] * (6 - len(row))]) if key == "story" else row for row in ids]
-        for key in opened.model.encoders
-    }
+    sources = {key: [example_row(opened.model, key, row) for row in ids] for key in opened.model.encoders}
     answers = decode_all([opened.model], sources, settings, None if sources else [(4,), (5,)])
-    record = json.loads((run / "run.json").read_text())
+    record, scores = json.loads((run / "run.json").read_text()), opened.evaluate("test", folder)
     return {
         "rows": [{key: value for key, value in row.items() if key not in NOT_COMPARED} for row in rows],
         "weights": load_file(run / "model.safetensors"),
         "answers": [(best.ids, best.ended) for best, *_ in answers],
         "data": {key: record["data"][key] for key in ("pairs", "train_pairs_used", "sha256", "val_sha256")},
-        "scores": {key: score for key, score in opened.evaluate("test", folder).items() if "second" not in key},
+        "scores": {key: value for key, value in scores.items() if not key.endswith(("second", "measured"))},
     }
+
+
+def example_row(model: EncoderDecoder, key: str, ids: list[int]) -> Any:
+    """A row of a source: ids, a story's grid of them, or features."""
+    if key == "story":
+        return torch.tensor([ids + [0] * (6 - len(ids))])
+    embedding = model.readers()[key].embedding
+    return torch.ones(len(ids), embedding.embedding_dim) if embedding.reads_features else ids
 
 
 def same(one: Any, other: Any) -> bool:

@@ -15,7 +15,7 @@ from composer.inference.decoders import token_limit
 from composer.model.no_effect import RULES, SURE_LENGTH
 from composer.recipe.recipe import load_text
 from composer.training.callback import ROW_STEPS
-from tests.laws.section_cases import SIZED, faults_of, recipe_of, same, signature
+from tests.laws.section_cases import SIZED, faults_of, recipe_of, same, signature, write_files
 from tests.samples import sampled
 
 
@@ -49,6 +49,7 @@ NUMBERS = "data.tokenizer={bits: {size: 3, numbers: true}}"
 BITS = f"{task('vector_copy', 'bits: 3, max_length: 3')}; data.tokenizer={{bits: {{size: 3}}}}"
 FIXED = "model.output.length=3"
 STOP = "training.early_stopping={patience: 1}"
+ALONE = "model.decoder=null; model.output.ctc={weight: 1}"
 FEW_LINES = [{"lines": 1}, {"lines": 2}]
 DEAD = [
     Dead("data.lowercase", [True, False], "", "data.generate=dialect"),
@@ -180,6 +181,25 @@ DEAD = [
             "seed": [1, 2],
         }.items()
     ),
+    Dead("decoding.greedy.ctc_weight", [0.1, 0.9], "", "model.output.ctc={}"),
+    Dead("decoding.greedy.ctc_weight", [0.1, 0.9], ALONE, "model.output.ctc={}"),
+    *(
+        Dead(path, values, ALONE, "model.output.ctc={}")
+        for path, values in {
+            "model.output.kind": ["linear", {"sampled": {"samples": 4}}],
+            "model.output.tie": [["target"], []],
+            "training.label_smoothing": [0.1, 0.2],
+            "training.scheduled_sampling": [{"rate": 0.9, "warmup": 0}, None],
+        }.items()
+    ),
+    Dead("model.embedding_dropout", [0.1, 0.2], f"{ALONE}; data.table.test=v.tsv", "model.output.ctc={}", "table"),
+    Dead(
+        "model.embedding",
+        ["learned", {"characters": {"width": 4}}],
+        f"{ALONE}; data.table.test=v.tsv",
+        "model.output.ctc={}",
+        "table",
+    ),
     Dead(
         "training.scheduled_sampling",
         [{"rate": 0.9, "warmup": 0}, None],
@@ -293,6 +313,7 @@ def test_a_rule_is_right(case: Dead, tmp_path: Path) -> None:
         folder = tmp_path / str(index)
         folder.mkdir()
         recipe = recipe_of(folder, case.kind, *overrides(case.border), *assignment(case.path, value))
+        write_files(folder)
         signatures.append(signature(recipe, folder))
     assert all(same(signatures[0], other) for other in signatures[1:])
 

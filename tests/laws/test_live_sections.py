@@ -12,19 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as arrow
 import pytest
-import soundfile
 import torch
 import wandb
-from PIL import Image
-from pyarrow import parquet
 
 from composer.data.encoding import load_data
 from composer.data.epochs import training_corpus
 from composer.data.features import Features
 from composer.data.sources import generate_pairs
-from composer.data.tokenizer_kinds import Bpe
 from composer.errors import ComposerError
 from composer.model.builder import build, vocabulary_bounds
 from composer.model.encoder_decoder import example_ids, example_sources
@@ -33,7 +28,7 @@ from composer.recipe.schema_generator import load as load_schema
 from composer.recipe.schema_reader import Schema
 from composer.training import setup
 from composer.training.loggers import WandbLogger, wandb_mode
-from tests.laws.section_cases import recipe_of, same, signature
+from tests.laws.section_cases import recipe_of, same, signature, write_files
 from tests.samples import sampled
 
 RULES = load_schema()
@@ -57,6 +52,7 @@ GROWING = "training.optimizer={sgd: 9}; training.clip_norm=1; training.max_steps
 EPOCHS = "training.max_steps=null; training.max_epochs=3"
 LEARNING = "training.optimizer={adam: 0.03}; training.max_steps=40; training.validate_every=20"
 RISING = f"training.curriculum={{start: 1, error: 1.0, beyond: 0}}; {LEARNING}"
+CTC = f"model.output.ctc={{weight: 0.5}}; {LEARNING}"
 LONGER = f"data.generate={{duplicate: {FEW}}}; training.curriculum={{start: 4, beyond: 0}}"
 SIDES, TEXTS = {"source": "a.txt"}, ("b.txt", "c.txt")
 WORDS = "data.parallel.train={source: d.txt, target: b.txt}"
@@ -140,6 +136,7 @@ CONTEXTS = {
     "training.scheduled_sampling": Around(SAMPLING),
     "training.scheduled_sampling.warmup": Around(SAMPLING, values=[0, 1]),
     "training.ema.decay": Around(values=[0.1, 0.2]),
+    **{f"decoding.{word}.ctc_weight": Around(CTC, values=[0, 1]) for word in ("greedy", "beam")},
     "decoding.viterbi": Around("model.decoder=[cross_attention]"),
     "decoding.viterbi.max_length": Around(f"model.decoder=[cross_attention]; {LEARNING}"),
     "decoding.sample.max_ratio": Around("decoding={sample: {top_k: 1}}"),
@@ -160,6 +157,7 @@ CONTEXTS = {
     "model.output.kind.adaptive.div_value": Around("model.output.kind={adaptive: {cutoffs: [5]}}"),
     "model.output.kind.cnn.kernels": Around("model.output.kind={cnn: {features: [3]}}", values=[[1], [2]]),
     "model.output.kind.cnn.features": Around("model.output.kind={cnn: {kernels: [3]}}", values=[[1], [2]]),
+    "model.output.ctc.from": Around("model.encoder=[{linear: {as: x}}, rnn]", values=["encoder", "encoder.x"]),
     "model.embedding": Around(BITS),
     "model.embedding.characters.kernels": Around("model.embedding={characters: {features: [3]}}", values=[[1], [2]]),
     "model.embedding.characters.features": Around("model.embedding={characters: {kernels: [3]}}", values=[[1], [2]]),
@@ -195,7 +193,10 @@ EXCEPTIONS = {
     },
     **{
         f"training.validation_sample.decoding.{key}": "is a key of `decoding`, where it is tried"
-        for key in ("sample.max_ratio", "mbr.max_ratio", "viterbi.max_length", "viterbi.max_ratio")
+        for key in (
+            *("sample.max_ratio", "mbr.max_ratio", "viterbi.max_length", "viterbi.max_ratio"),
+            *("greedy.ctc_weight", "beam.ctc_weight"),
+        )
     },
     "training.compile": "saves time alone",
     **{
@@ -287,43 +288,6 @@ def cases(key: str) -> Iterator[list[str]]:
 # ------------------------------------------------------------------------------------------- what a setting may change
 
 
-def write_files(folder: Path) -> None:
-    """Write more files into a folder: tables, a data set in the hub's form, other stories."""
-    lines = (folder / "a.txt").read_text().split("\n")
-    (folder / "g.txt").write_text("\n".join([*lines[:20], *lines[:9]]))
-    (folder / "h.txt").write_text(lines[0])
-    (folder / "d.txt").write_text("\n".join(f"A-b {line}" for line in lines))
-    for name, last in (("t", 30), ("u", 20)):
-        columns = {"a": lines[:last], "b": [line[::-1] for line in lines[:last]]}
-        rows = [",".join(row) for row in zip(*columns.values(), strict=True)]
-        (folder / f"{name}.csv").write_text("\n".join(["a,b", *rows]))
-        (folder / f"set_{name}").mkdir()
-        for split, size in (("train", last), ("validation", 9)):
-            table = arrow.table({key: column[:size] for key, column in columns.items()})
-            parquet.write_table(table, folder / f"set_{name}" / f"{split}.parquet")
-    objects = [json.dumps({"a": line, "b": line[::-1]}) for line in lines]
-    (folder / "e.jsonl").write_text("".join(f"{line}\n" for line in objects))
-    for name, size in (("a", 300), ("b", 310)):
-        tokenizer = Bpe(size=size).train({"target": lines})[0]
-        (folder / f"{name}.json").write_text(tokenizer.to_str())
-    random = np.random.default_rng(1)
-    for name, count in (("s", 20), ("v", 15)):
-        rows = ["sound\tlouder\timage\ttext"]
-        for number in range(count):
-            names = [f"{name}{number}{end}" for end in (".wav", "l.wav", ".png")]
-            sound = random.normal(size=300 + 40 * (number % 5)) / 9
-            soundfile.write(folder / names[0], sound, 2000)
-            soundfile.write(folder / names[1], sound * np.linspace(1, 2, len(sound)), 2000)
-            Image.fromarray(random.integers(0, 256, (6, 8, 3), dtype=np.uint8)).save(folder / names[2])
-            rows.append("\t".join((*names, lines[number])))
-        (folder / f"{name}.tsv").write_text("\n".join(rows))
-    (folder / "more").mkdir()
-    for file in list(folder.glob("qa1_*.txt")):
-        text = file.read_text().replace("Bill", "Sue")
-        (folder / "more" / file.name).write_text(text)
-        (folder / file.name.replace("qa1", "qa2")).write_text(text)
-
-
 def data_of(recipe: Recipe, folder: Path) -> Any:
     """The pairs of two epochs and every split, or the ids that they are encoded as and the weights of files."""
     if recipe.dataset.get("generate") and not recipe.explicit["data"].get("tokenizer"):
@@ -338,13 +302,14 @@ def data_of(recipe: Recipe, folder: Path) -> Any:
 
 
 def model_of(recipe: Recipe, folder: Path) -> Any:
-    """The weights that a model starts with, and its logits or costs."""
+    """The weights that a model starts with, its logits or costs in training, and its logits in evaluation."""
     torch.manual_seed(1)
     model = build(recipe, vocabulary_bounds(recipe))
     with torch.no_grad():
         ids = example_ids(model, 3)
         outputs = model(example_sources(model, 3), ids, answer=ids)  # in training, so that dropout shows
-    return {**model.state_dict(), "outputs": outputs}
+        evaluated = model.eval()(example_sources(model, 3), ids)
+    return {**model.state_dict(), "outputs": outputs, "evaluated": evaluated}
 
 
 def trainer_of(recipe: Recipe, folder: Path) -> Any:

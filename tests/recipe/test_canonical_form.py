@@ -84,7 +84,7 @@ def test_every_default_is_filled_in(tmp_path: Path) -> None:
         "encoder": None,
         "encoders": None,
         "decoder": [{"norm": {"kind": "layer"}}],
-        "output": {"tie": [], "kind": "linear", "length": None},
+        "output": {"tie": [], "kind": "linear", "length": None, "ctc": None},
         "stacks": {},
     }
     assert canonical["training"]["optimizer"]["adam"]["learning_rate"] == 0.001

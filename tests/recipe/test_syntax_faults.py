@@ -125,7 +125,7 @@ def test_an_empty_section_is_not_to_be_removed() -> None:
         load_text("recipe: 1\nmodel:\ndata: {generate: {copy: {symbols: 4}}}\n")
     (fault,) = caught.value.faults
     assert (fault.line, fault.column) == (2, 1)
-    assert fault.hint == "write its keys below it, indented: `width`, `decoder`, ..."
+    assert fault.hint == "write its keys below it, indented: `width`, ..."
 
 
 @pytest.mark.parametrize(

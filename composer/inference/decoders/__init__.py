@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from blocks.core.contract import Count, Output, Positive, State
+from blocks.core.contract import Count, Output, Positive, Proportion, State
 from blocks.core.kv_cache import take_rows
 from composer.errors import RunError
 from composer.inference.precision import Precision, in_precision
@@ -80,15 +80,27 @@ class Search(NamedTuple):
     def device(self) -> torch.device:
         return self.models[0].device
 
-    def using(self, precision: Precision, compile: bool = False, no_repeat_ngram: int | None = None) -> Search:
+    def using(
+        self,
+        precision: Precision,
+        compile: bool = False,
+        no_repeat_ngram: int | None = None,
+        ctc_weight: float | None = None,
+    ) -> Search:
         """Return the search in a precision, compiled or not, for answers in which no n-gram of this length repeats."""
         models = in_precision(self.models, precision)
+        if ctc_weight is not None:
+            models = [model.with_ctc_weight(ctc_weight) for model in models]
         steps: list[Step] = [model.step for model in models]
         if compile and precision != "int8":  # which chooses by the number of rows, as a graph cannot
             from composer.inference.compiled_step import compiled_step  # late: it imports PyTorch's compiler
 
             steps = [compiled_step(model) for model in models]
         return self._replace(models=models, no_repeat_ngram=no_repeat_ngram, steps=steps)
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        """Return what is added up of each token, from the logits of the only model, or of an ensemble's votes."""
+        return self.models[0].log_probs(logits) if len(self.models) == 1 else logits
 
     def limits(self, max_length: int, max_ratio: float) -> Tensor:
         """Return the maximum tokens of each row's answer, eos counted, a forced prefix not. -> (B,)"""
@@ -156,8 +168,9 @@ def prefill(search: Search) -> tuple[Tensor, DecoderState, Tensor]:
     longest = max(len(prefix) for prefix in search.prefixes)
     rows = [[BOS, *prefix, *[PAD] * (longest - len(prefix))] for prefix in search.prefixes]
     ids = torch.tensor(rows, dtype=torch.long, device=search.device)  # (B, P + 1)
-    logits, position = run_step([model.step for model in search.models], ids, position)  # (B, P + 1, V)
-    prefix_log_p = (logits[:, :-1].log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0] * (ids[:, 1:] != PAD)).sum(1)
+    steps = [model.step for model in search.models]
+    logits, position = run_step(search.models, steps, ids, position)  # (B, P + 1, V)
+    prefix_log_p = (search.log_probs(logits[:, :-1]).gather(2, ids[:, 1:, None])[..., 0] * (ids[:, 1:] != PAD)).sum(1)
     last = logits[torch.arange(batch, device=search.device), search.prefix_lengths()]  # (B, V)
     position = position._replace(unchanged={id(leaf): leaf for leaf in state_leaves(position.states)})
     if search.no_repeat_ngram or search.keeps_history:
@@ -171,25 +184,28 @@ def advance(search: Search, tokens: Tensor, position: DecoderState) -> tuple[Ten
     """Run one step. tokens: (R,) the last token of each row. -> log p of the next, see `token_log_probs`; state"""
     history = None if position.history is None else torch.cat((position.history, tokens[:, None]), 1)
     position = position._replace(length=position.length + 1, history=history)
-    logits, position = run_step(search.steps, tokens[:, None], position)
+    logits, position = run_step(search.models, search.steps, tokens[:, None], position)
     position = position._replace(logits=logits[:, -1, EOS:] if search.keeps_history else None)
     return token_log_probs(search, logits[:, -1], position), position
 
 
-def run_step(steps: Sequence[Step], ids: Tensor, position: DecoderState) -> tuple[Tensor, DecoderState]:
+def run_step(
+    models: Sequence[EncoderDecoder], steps: Sequence[Step], ids: Tensor, position: DecoderState
+) -> tuple[Tensor, DecoderState]:
     """Run all models over the same positions. ids: (R, T) -> logits, or the ensemble's log p, (R, T, V)"""
     inputs = zip(steps, position.states, position.memories, strict=True)
     results = [step(ids, state, memories) for step, state, memories in inputs]
     position = position._replace(states=tuple(state for _, state in results))
     if len(results) == 1:
         return results[0][0].float(), position
-    votes = torch.stack([logits.float().log_softmax(-1) for logits, _ in results])  # (models, R, T, V)
+    scored = zip(models, results, strict=True)
+    votes = torch.stack([model.log_probs(logits).float() for model, (logits, _) in scored])  # (models, R, T, V)
     return votes.logsumexp(0) - math.log(len(results)), position
 
 
 def token_log_probs(search: Search, logits: Tensor, position: DecoderState) -> Tensor:
     """Return log p of the tokens that can follow, eos first: pad and bos never can. -> (R, V - EOS)"""
-    log_p = logits.log_softmax(-1)[:, EOS:]  # (R, V - EOS)
+    log_p = search.log_probs(logits)[:, EOS:]  # (R, V - EOS)
     if search.sizes is not None:
         log_p = search.sizes.allowed(log_p, position.sequences, position.length)
     if search.no_repeat_ngram and position.history is not None:
@@ -336,6 +352,8 @@ NO_REPEAT = "no n-gram of this many tokens occurs twice in an answer, its forced
 NoRepeatNgram = Annotated[Count | None, NO_REPEAT]
 PRECISION = "what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them faster"
 DecodingPrecision = Annotated[Precision, PRECISION]
+CTC_WEIGHT = "of log p of CTC beside that of the decoder, in place of `model.output.ctc.weight`; 0 is the decoder alone"
+CtcWeight = Annotated[Proportion | None, CTC_WEIGHT]
 COMPILE = "compile the step of one token to machine code when it first decodes; it is cached for the next time"
 Compile = Annotated[bool, COMPILE]
 """Settings that several decoding methods have."""

@@ -12,6 +12,7 @@ from composer.errors import RunError
 from composer.inference.decoders import (
     COMPACT_BELOW,
     Compile,
+    CtcWeight,
     DecodingPrecision,
     Hypothesis,
     MaxLength,
@@ -34,6 +35,7 @@ def beam(
     *,
     size: Annotated[int, Bounds(minimum=1, maximum=MAX_BEAM)] = 5,
     length_penalty: NonNegative = 0.6,
+    ctc_weight: CtcWeight = None,
     no_repeat_ngram: NoRepeatNgram = None,
     precision: DecodingPrecision = "float32",
     compile: Compile = False,
@@ -53,7 +55,7 @@ def beam(
     """
     if search.n_best > size:
         raise RunError.of(f"a beam of {size} has no {search.n_best} best answers", f"write `--beam {search.n_best}`")
-    search = search.using(precision, compile, no_repeat_ngram)
+    search = search.using(precision, compile, no_repeat_ngram, ctc_weight)
     log_p, position, prefix_log_p = prefill(search)
     beams = initial_beams(search, prefix_log_p, search.limits(max_length, max_ratio), size)
     layout = Layout.of(torch.ones_like(beams.num_open), size)

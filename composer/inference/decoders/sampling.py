@@ -16,6 +16,7 @@ from composer.errors import RunError
 from composer.inference.decoders import (
     COMPACT_BELOW,
     Compile,
+    CtcWeight,
     DecoderState,
     DecodingPrecision,
     Hypothesis,
@@ -46,6 +47,7 @@ Choose = Callable[[Tensor, DecoderState, Tensor], Tensor]
 def greedy(
     search: Search,
     *,
+    ctc_weight: CtcWeight = None,
     no_repeat_ngram: NoRepeatNgram = None,
     precision: DecodingPrecision = "float32",
     compile: Compile = False,
@@ -53,7 +55,8 @@ def greedy(
     max_ratio: MaxRatio = 3.0,
 ) -> list[list[Hypothesis]]:
     """Greedy search: choose the most probable token at every position."""
-    search, limits = search.using(precision, compile, no_repeat_ngram), search.limits(max_length, max_ratio)  # (B,)
+    search = search.using(precision, compile, no_repeat_ngram, ctc_weight)
+    limits = search.limits(max_length, max_ratio)  # (B,)
     return [[finished] for finished in decode_single(search, lambda log_p, _, __: top_k(log_p, 1)[1][:, 0], limits, 1)]
 
 

@@ -1,0 +1,241 @@
+"""CTC: a cost over the frames that an encoder leaves, and a model of the next token, by itself or with a decoder's.
+
+Graves et al. 2006 sum over all paths, a label or a blank for each frame, that spell an answer when repetitions are
+merged and blanks removed. The same sums over prefixes (Graves 2008, section 7.5.3) give p(token | prefix), so that CTC
+decodes as any decoder does: token by token, from a state. The blank is id 0, pad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from blocks.core.contract import Output, State
+from blocks.core.stack import Stack
+from composer.model.encoder_decoder import (
+    BOS,
+    EOS,
+    NEVER,
+    NOTHING,
+    PAD,
+    Encoder,
+    EncoderDecoder,
+    OutputHead,
+    StepInputs,
+    TokenEmbedding,
+)
+
+BLANK = PAD
+IMPOSSIBLE = -1e30
+"""Logarithm of the probability of what cannot be; sums and differences of it stay finite."""
+SMALLEST = 1e-300
+"""A probability whose logarithm is taken is this or more."""
+
+
+class Ctc(OutputHead):
+    """Probabilities of a label or the blank for each frame, p_s = softmax(W h_s + b), and of answers by them.
+
+    Args:
+        memory: The name of the memory whose positions are the frames.
+        width: How wide they are.
+    """
+
+    trains_on_cost = True
+
+    def __init__(self, memory: str, width: int, vocabulary: int) -> None:
+        super().__init__()
+        self.memory, self.in_features, self.out_features = memory, width, vocabulary
+        self.map = nn.Linear(width, vocabulary)
+        nn.init.normal_(self.map.weight, std=width**-0.5)
+        nn.init.zeros_(self.map.bias)
+        labels = torch.zeros(vocabulary).index_fill(0, torch.tensor([BOS, EOS]), NEVER)
+        self.register_buffer("labels", labels, persistent=False)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Return log p of each frame. (B, S, D) -> (B, S, V)"""
+        logits = self.map(frames) + self.labels
+        return logits.log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))
+
+    def path_cost(self, memory: Output, labels: Tensor) -> Tensor:
+        """Return -log p of answers, 0 of one that the frames are too few for. labels: (B, L), padded -> (B,)
+
+        On a GPU it waits for the device: PyTorch wants the lengths on the CPU.
+        """
+        log_p = self(memory.states).transpose(0, 1)  # (S, B, V)
+        if log_p.is_meta:  # PyTorch has no such kernel there: whatever depends on all frames does
+            return -log_p.sum((0, 2))
+        lengths = memory.mask.sum(1), (labels != PAD).sum(1)
+        return F.ctc_loss(log_p, labels, *lengths, BLANK, "none", zero_infinity=True)
+
+    def start(self, memory: Output) -> State:
+        """Return the state of the empty prefix.
+
+        It is p of each frame (B, S, V), and which frames are real (B, S); log p of the paths of the first 0 to S frames
+        that spell the prefix, and end with its last label or with a blank (B, S + 1, 2); that label (B,); and log p of
+        all answers that begin with the prefix (B,).
+        """
+        log_p = self(memory.states)
+        log_p = log_p if log_p.device.type == "mps" else log_p.double()  # sums of thousands of logarithms
+        blanks = F.pad(log_p[..., BLANK].cumsum(1), (1, 0))  # (B, S + 1)
+        paths = torch.stack((torch.full_like(blanks, IMPOSSIBLE), blanks), -1)
+        last = torch.full_like(memory.mask[:, 0], PAD, dtype=torch.long)
+        return log_p.exp(), memory.mask, paths, last, torch.zeros_like(blanks[:, 0])
+
+    def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        """Return log p of the token after each of these. ids: (B, T) -> (B, T, V), the state after them."""
+        frames, real, paths, last, log_p = state
+        results = []
+        for token in ids.unbind(1):
+            is_label = token > EOS  # (B,)
+            longer, of_longer = extend(frames, real, paths, last, token)
+            paths = torch.where(is_label[:, None, None], longer, paths)
+            last, log_p = torch.where(is_label, token, last), torch.where(is_label, of_longer, log_p)
+            results.append(next_log_probs(frames, real, paths, last, log_p))
+        return torch.stack(results, 1), (frames, real, paths, last, log_p)
+
+
+def extend(frames: Tensor, real: Tensor, paths: Tensor, last: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the paths of a prefix with one more token (B,), and log p of all answers that begin with that.
+
+    With n_s and b_s of the prefix in p, n'_s = (n'_{s-1} + b_{s-1} + [token is not the last] n_{s-1}) p_s(token) and
+    b'_s = (b'_{s-1} + n'_{s-1}) p_s(blank).
+    """
+    entering = torch.where((token == last)[:, None], paths[:, :-1, 1], paths[:, :-1].logsumexp(-1))  # (B, S)
+    index = token[:, None, None].expand(-1, frames.shape[1], 1)  # (B, S, 1)
+    gain = frames.gather(2, index)[..., 0].clamp(min=SMALLEST).log()  # (B, S)
+    labels = F.pad(linear_recurrence(entering, gain), (1, 0), value=IMPOSSIBLE)  # (B, S + 1)
+    blanks = linear_recurrence(labels[:, :-1], frames[..., BLANK].clamp(min=SMALLEST).log())
+    blanks = F.pad(blanks, (1, 0), value=IMPOSSIBLE)  # (B, S + 1)
+    log_p = (entering + gain).masked_fill(~real, IMPOSSIBLE).logsumexp(1)  # (B,)
+    return torch.stack((labels, blanks), -1), log_p
+
+
+def linear_recurrence(entering: Tensor, gain: Tensor) -> Tensor:
+    """Return log r_s of r_s = (r_{s-1} + e_s) g_s with r_0 = 0, from log e and log g, all (B, S)."""
+    product = gain.cumsum(1)
+    return product + (entering - product + gain).logcumsumexp(1)
+
+
+def next_log_probs(frames: Tensor, real: Tensor, paths: Tensor, last: Tensor, log_p: Tensor) -> Tensor:
+    """Return log p of the token after a prefix, from its state. -> (B, V)
+
+    p(prefix, token, ...) is the sum over frames of p of the paths up to the one before that can go on with the token,
+    times p_s(token); p(prefix, eos) is that of the paths up to the end.
+    """
+    before = paths[:, :-1].masked_fill(~real[..., None], IMPOSSIBLE)  # (B, S, 2)
+    largest = before.amax((1, 2))[:, None]  # (B, 1)
+    weights = (before - largest[..., None]).exp()  # (B, S, 2)
+    sums = (weights.sum(-1)[:, None] @ frames)[:, 0]  # (B, V)
+    repeated = (weights[..., 1] * frames.gather(2, last[:, None, None].expand(-1, frames.shape[1], 1))[..., 0]).sum(1)
+    sums = sums.scatter(1, last[:, None], repeated[:, None])
+    ends = paths.gather(1, real.sum(1)[:, None, None].expand(-1, 1, 2)).logsumexp((1, 2))  # (B,)
+    sums = sums[:, EOS + 1 :]  # (B, V - 3)
+    log_sums = sums.clamp(min=SMALLEST).log().masked_fill(sums < SMALLEST, IMPOSSIBLE)
+    labels = log_sums + largest - log_p[:, None]
+    # what follows a prefix that no path spells, its end, costs nothing more
+    lost = (log_p < IMPOSSIBLE / 2)[:, None]
+    labels = labels.clamp(min=NEVER).masked_fill(lost, NEVER)
+    end = (ends - log_p)[:, None].clamp(min=NEVER).masked_fill(lost, 0.0)  # (B, 1)
+    never = torch.full_like(end, NEVER)
+    return torch.cat((never, never, end, labels), 1)
+
+
+class CtcModel(EncoderDecoder):
+    """Encoders whose output is CTC's: no decoder, and no token that depends on another but for the order of frames."""
+
+    output: Ctc
+
+    def __init__(self, encoders: Mapping[str, Encoder], decoder: Stack, ctc: Ctc, width: int) -> None:
+        super().__init__(encoders, None, decoder, ctc, width)
+
+    def start(self, memories: Mapping[str, Output], batch: int) -> State:
+        return self.output.start(memories[self.output.memory])
+
+    def step(
+        self,
+        ids: Tensor,
+        state: State | None,
+        memories: Mapping[str, Output],
+        inputs: StepInputs = NOTHING,
+        answer: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Decode as `EncoderDecoder.step`; with an answer, return its cost at its last position, 0 at the others."""
+        if answer is None:
+            return self.output.step(ids, self.start(memories, len(ids)) if state is None else state)
+        cost = self.output.path_cost(memories[self.output.memory], answer.masked_fill(answer == EOS, PAD))  # (B,)
+        return cost[:, None] * (answer == EOS), ()
+
+
+class JointModel(EncoderDecoder):
+    """Encoders, a decoder, and CTC over what an encoder left (Watanabe et al. 2017, IEEE JSTSP 11 (8), section III).
+
+    It trains on (1 - w) times the cross-entropy of the decoder plus w times the cost of CTC, and a search adds up
+    (1 - w) log p of the decoder and w log p of CTC. w: `weight`, above 0 and below 1.
+    """
+
+    def __init__(
+        self,
+        encoders: Mapping[str, Encoder],
+        embedding: TokenEmbedding | None,
+        decoder: Stack,
+        output: OutputHead,
+        width: int,
+        ctc: Ctc,
+        weight: float,
+    ) -> None:
+        super().__init__(encoders, embedding, decoder, output, width)
+        self.ctc, self.weight, self.decoder_share = ctc, weight, 1.0 - weight
+
+    def with_ctc_weight(self, weight: float) -> EncoderDecoder:
+        """Return the model of the same modules with another w; with 0 the decoder decides alone, with 1 CTC."""
+        parts = self.readers(), self.embedding, self.decoder, self.output, self.width
+        if weight == 1:
+            return CtcModel(self.readers(), self.decoder, self.ctc, self.width).train(self.training)
+        model = JointModel(*parts, self.ctc, weight) if weight else EncoderDecoder(*parts)
+        return model.train(self.training)
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+    def start(self, memories: Mapping[str, Output], batch: int) -> State:
+        return super().start(memories, batch), self.ctc.start(memories[self.ctc.memory])
+
+    def step(
+        self,
+        ids: Tensor,
+        state: State | None,
+        memories: Mapping[str, Output],
+        inputs: StepInputs = NOTHING,
+        answer: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Decode as `EncoderDecoder.step`; what a search adds up, in place of logits, and of sum 1 or less in p."""
+        decoder, prefix = self.start(memories, len(ids)) if state is None else state
+        logits, decoder = super().step(ids, decoder, memories, inputs)
+        log_p, prefix = self.ctc.step(ids, prefix)
+        log_q = super().log_probs(logits)  # (B, T, V)
+        return (1.0 - self.weight) * log_q + self.weight * log_p.to(log_q.dtype), (decoder, prefix)
+
+    def forward(
+        self,
+        sources: Mapping[str, Tensor],
+        target: Tensor,
+        inputs: StepInputs = NOTHING,
+        answer: Tensor | None = None,
+    ) -> Tensor:
+        """In training return the decoder's logits or costs, and add CTC's cost to the penalties; else as `step`."""
+        if not self.training:
+            return super().forward(sources, target, inputs, answer)
+        memories = self.encode(sources, inputs, target != PAD)
+        if inputs.penalties is not None:
+            labels = target[:, 1:] if answer is None else answer.masked_fill(answer == EOS, PAD)
+            cost = self.weight * self.ctc.path_cost(memories[self.ctc.memory], labels).sum()
+            inputs.penalties.setdefault(("ctc", "tokens"), []).append(cost)
+        return super().step(target, super().start(memories, len(target)), memories, inputs, answer)[0]
+
+
+def ctc_beside(model: EncoderDecoder) -> list[Ctc]:
+    """Return the CTC of a model that has a decoder beside it; none of others."""
+    return [model.ctc] if isinstance(model, JointModel) else []

@@ -1,0 +1,211 @@
+"""CTC against sums over all paths, against PyTorch's, and joint decoding against all answers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from blocks.core.contract import Output, Penalties, reduce_penalties
+from composer.errors import RecipeError
+from composer.inference.decode import decode_all
+from composer.model.builder import build
+from composer.model.ctc import Ctc, CtcModel, JointModel
+from composer.model.encoder_decoder import EOS, PAD, EncoderDecoder, StepInputs
+from composer.model.planner import plan
+from composer.recipe.recipe import load_text
+from composer.testing import check_model
+
+SIZE, FRAMES = 7, 5
+LABELS = range(EOS + 1, SIZE)
+ANSWERS = [answer for length in range(4) for answer in itertools.product(LABELS, repeat=length)]
+LENGTHS = (5, 3, 4)
+
+
+def frames_of(ctc: Ctc) -> Output:
+    torch.manual_seed(1)
+    mask = torch.arange(FRAMES) < torch.tensor(LENGTHS)[:, None]
+    return Output(2 * torch.randn(3, FRAMES, ctc.in_features, dtype=torch.double), mask)
+
+
+def random_ctc() -> Ctc:
+    torch.manual_seed(0)
+    return Ctc("encoder", 4, SIZE).double()
+
+
+def over_paths(p: Any, answer: tuple[int, ...]) -> float:
+    """The sum over all paths of labels and blanks that spell the answer. p: (S, V)"""
+    total = 0.0
+    for path in itertools.product([PAD, *LABELS], repeat=len(p)):
+        if tuple(label for label, _ in itertools.groupby(path) if label != PAD) == answer:
+            total += math.prod(float(p[frame, label]) for frame, label in enumerate(path))
+    return total
+
+
+def taught(ctc: Ctc, memory: Output, answer: tuple[int, ...], pad: int = 0) -> torch.Tensor:
+    """log p of an answer, token by token, for each row. -> (B,)"""
+    ids = torch.tensor([[1, *answer, *[PAD] * pad]]).expand(len(memory.mask), -1)
+    log_p, _ = ctc.step(ids, ctc.start(memory))
+    following = torch.tensor([*answer, EOS]).expand(len(ids), -1)
+    return log_p[:, : len(answer) + 1].gather(2, following[..., None])[..., 0].sum(1)
+
+
+@pytest.mark.parametrize("answer", [(), (3,), (3, 3), (4, 5, 4), (4, 4, 6)])
+def test_tokens_add_up_to_all_paths_and_to_torch(answer: tuple[int, ...]) -> None:
+    ctc = random_ctc()
+    memory = frames_of(ctc)
+    paths = [over_paths(row[:length].exp(), answer) for row, length in zip(ctc(memory.states), LENGTHS, strict=True)]
+    own = taught(ctc, memory, answer, pad=2)
+    torch.testing.assert_close(own.exp(), torch.tensor(paths, dtype=torch.double), atol=1e-12, rtol=1e-10)
+    labels = torch.tensor([[*answer, PAD]]).expand(3, -1)
+    possible = own > -100
+    torch.testing.assert_close(-ctc.path_cost(memory, labels)[possible], own[possible], atol=1e-10, rtol=0)
+
+
+def test_gradients_are_those_of_torch() -> None:
+    ctc = random_ctc()
+    memory, answer = frames_of(ctc), (4, 5, 4)
+    (own,) = torch.autograd.grad(-taught(ctc, memory, answer).sum(), ctc.map.weight)
+    labels = torch.tensor([answer]).expand(3, -1)
+    (theirs,) = torch.autograd.grad(ctc.path_cost(memory, labels).sum(), ctc.map.weight)
+    torch.testing.assert_close(own, theirs, atol=1e-10, rtol=0)
+
+
+def test_probabilities_of_the_next_token_add_up_to_one() -> None:
+    ctc = random_ctc()
+    log_p, _ = ctc.step(torch.tensor([[1, 4, 4, 5]]).expand(3, -1), ctc.start(frames_of(ctc)))
+    torch.testing.assert_close(log_p.exp().sum(-1), torch.ones(3, 4, dtype=torch.double))
+
+
+def test_thousands_of_frames_are_exact_and_impossible_answers_cost_nothing() -> None:
+    ctc = random_ctc()
+    states = torch.randn(1, 3000, 4, dtype=torch.double)
+    memory, answer = Output(states, torch.ones(1, 3000, dtype=torch.bool)), (3, 4, 4, 5) * 10
+    own = taught(ctc, memory, answer)
+    torch.testing.assert_close(-ctc.path_cost(memory, torch.tensor([answer])), own, atol=0, rtol=1e-9)
+    short = Output(states[:, :4], memory.mask[:, :4])
+    assert ctc.path_cost(short, torch.tensor([[3, 3, 3]])).tolist() == [0.0]
+    assert taught(ctc, short, (3, 3, 3)) < -1000
+
+
+TEXT = """recipe: 1
+data: {generate: {copy: {train: 9, val: 3, test: 3, symbols: 3}}}
+model:
+  width: 8
+  encoder: [{rnn: {bidirectional: true}}]
+"""
+DECODER = "  decoder: [rnn, {residual: [cross_attention]}]\n"
+SIZES = {"source": SIZE, "target": SIZE}
+
+
+def model_of(weight: float) -> Any:
+    text = TEXT + (DECODER if weight < 1 else "") + f"  output: {{ctc: {{weight: {weight}}}}}\n"
+    torch.manual_seed(3)
+    return build(load_text(text), SIZES).eval()
+
+
+@pytest.mark.parametrize("weight", [0.3, 1])
+def test_laws(weight: float) -> None:
+    check_model(model_of(weight))
+
+
+def scores(model: EncoderDecoder, source: list[int], weight: float) -> dict[tuple[int, ...], float]:
+    """What joint decoding ranks by of all short answers: (1 - w) log p of the decoder plus w log p of all paths."""
+    ids = torch.tensor([[*source, EOS]])
+    with torch.no_grad():
+        memories = model.encode({"source": ids})
+        frames = model.ctc(memories["encoder"].states)[0].exp()
+        found = {}
+        for answer in ANSWERS:
+            logits, _ = EncoderDecoder.step(
+                model, torch.tensor([[1, *answer]]), EncoderDecoder.start(model, memories, 1), memories
+            )
+            log_q = logits[0].log_softmax(-1).gather(1, torch.tensor([*answer, EOS])[:, None]).sum()
+            p = over_paths(frames, answer)
+            found[answer] = (1 - weight) * float(log_q) + weight * (math.log(p) if p else -1e9)
+    return found
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 0.8])
+def test_joint_decoding_finds_the_best_of_all_answers(weight: float) -> None:
+    model, source = model_of(0.5), [3, 5, 4]
+    with torch.no_grad():
+        model.output.bias[EOS] += 2.0  # ends are likely enough for short answers
+    expected = scores(model, source, weight)
+    settings = {"size": 40, "length_penalty": 0.0, "max_length": 4, "ctc_weight": weight}
+    best = decode_all([model], {"source": [source]}, {"beam": settings}, n_best=5)[0]
+    ranked = sorted(expected, key=lambda answer: -expected[answer])[:5]
+    assert [tuple(one.ids) for one in best] == ranked
+    assert [one.score for one in best] == pytest.approx([expected[answer] for answer in ranked], abs=1e-4)
+
+
+def test_the_loss_weighs_the_decoder_and_ctc() -> None:
+    model = model_of(0.25).train()
+    assert isinstance(model, JointModel)
+    assert model.decoder_share == 0.75
+    source, target = torch.tensor([[3, 5, 4, 2]]), torch.tensor([[1, 4, 6]])
+    penalties: Penalties = {}
+    answer = torch.tensor([[4, 6, 2]])
+    model({"source": source}, target, StepInputs(None, penalties), answer)
+    (cost,) = reduce_penalties(penalties).values()
+    alone = model.ctc.path_cost(model.encode({"source": source})["encoder"], torch.tensor([[4, 6]])).sum()
+    torch.testing.assert_close(cost, 0.25 * alone)
+
+
+def test_ctc_alone_trains_on_what_it_decodes_by() -> None:
+    model = model_of(1)
+    assert isinstance(model, CtcModel)
+    source, target, answer = ({"source": torch.tensor([[3, 5, 4, 2]])}, torch.tensor([[1, 4, 6]]), [4, 6, 2])
+    cost = model(source, target, answer=torch.tensor([answer])).sum()
+    log_p = model(source, target).log_softmax(-1)[0].gather(1, torch.tensor(answer)[:, None]).sum()
+    torch.testing.assert_close(cost, -log_p.to(cost.dtype))
+
+
+def of_output(output: str, decoder: str = DECODER, more: str = "") -> str:
+    return f"{TEXT}{decoder}  output: {{{output}}}\n{more}"
+
+
+GRID = "    - grid: {columns: 2}\n    - cgru\n    - sum_columns\n"
+MISTAKES: dict[str, tuple[str, int, str]] = {
+    "no decoder": (of_output("ctc: {weight: 0.5}", ""), 3, "`decoder` is missing"),
+    "a decoder beside CTC alone": (of_output("ctc: {weight: 1}"), 6, "a decoder would learn nothing"),
+    "a length": (of_output("length: 3, ctc: {weight: 0.5}"), 7, "`length` does not go with CTC"),
+    "an unknown memory": (of_output("ctc: {from: encoder.x}"), 7, "no memory is called `encoder.x`"),
+    "a tied head beside CTC alone": (of_output("tie: [target], ctc: {weight: 1}", ""), 6, "CTC is alone"),
+    "smoothing of CTC alone": (
+        of_output("ctc: {weight: 1}", "", "training: {label_smoothing: 0.1}\n"),
+        7,
+        "CTC is alone",
+    ),
+    "levels of CTC alone": (
+        of_output("ctc: {weight: 1}", "", "training: {curriculum: {}}\n"),
+        7,
+        "`curriculum` does not go with CTC",
+    ),
+    "a weight of nothing": (f"{TEXT}{DECODER}decoding: {{beam: {{ctc_weight: 0.5}}}}\n", 7, "the model has no CTC"),
+    "room for an answer": (
+        of_output("ctc: {weight: 0.5}").replace("  encoder: [{rnn: {bidirectional: true}}]\n", f"  encoder:\n{GRID}"),
+        10,
+        "CTC needs frames whose number the answer has no say in",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_refused_at_their_line(mistake: str) -> None:
+    text, line, message = MISTAKES[mistake]
+    with pytest.raises(RecipeError) as caught:
+        plan(load_text(text))
+    found = {(fault.line, message in fault.message) for fault in caught.value.faults}
+    assert (line, True) in found, caught.value
+
+
+def test_a_language_model_has_no_frames(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a b\n" * 9)
+    text = "recipe: 1\ndata: {text: {train: a.txt}}\nmodel: {width: 8, decoder: [rnn], output: {ctc: {}}}\n"
+    with pytest.raises(RecipeError, match="there is nothing to read here"):
+        plan(load_text(text))
