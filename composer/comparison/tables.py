@@ -16,7 +16,7 @@ from composer.errors import ComposerError
 from composer.fingerprint import fingerprint_data
 from composer.formatting import align_columns, format_bound, format_bytes, si
 from composer.model.builder import BlockFailed, Builder, vocabulary_bounds
-from composer.model.planner import measure_costs
+from composer.model.costs import measure_costs
 from composer.model.weights import count_parameters
 from composer.recipe.metrics import format_score, is_share
 from composer.recipe.recipe import Recipe

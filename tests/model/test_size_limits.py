@@ -12,8 +12,8 @@ import torch
 from blocks.core.recurrence import build_layer, build_layer_norm_layer
 from composer.errors import RecipeError
 from composer.model import builder, weights
+from composer.model.costs import steps_as_rows
 from composer.model.meta_device import MetaCache
-from composer.model.planner import steps_as_rows
 from composer.recipe.recipe import load_text
 from tests.small_recipes import SMALL, faults_of, loaded, places
 
@@ -93,7 +93,7 @@ def test_a_count_is_refused_before_anything_is_built(
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weights, "MOST_BUILT_BLOCKS", 500)
     monkeypatch.setattr(weights, "MOST_PARAMETERS", 2000)
-    monkeypatch.setattr("composer.model.planner.MOST_CALLS", 3000)
+    monkeypatch.setattr("composer.model.costs.MOST_CALLS", 3000)
 
 
 @pytest.mark.parametrize("case", TOO_LARGE)

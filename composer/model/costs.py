@@ -1,0 +1,168 @@
+"""FLOPs and bytes of state of a model, counted on the meta device, and whose fault it is where a block fails there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from blocks.core.contract import Block
+from blocks.core.recurrence import RecurrentLayer
+from composer.errors import error_of_code
+from composer.model.builder import AUTHOR, BlockFailed
+from composer.model.ctc import Ctc, ctc_beside
+from composer.model.encoder_decoder import EncoderDecoder, example_ids, example_sources, is_state, state_bytes
+from composer.model.meta_device import MetaCache
+
+TOKENS = 32
+"""Source and target tokens of the pair for which FLOPs and state bytes are given."""
+MOST_CALLS = 100_000
+"""Calls of blocks for one pair: a model with more would train for ever."""
+
+
+class Costs(NamedTuple):
+    """FLOPs of blocks, bytes of their states after the last position, and the first row with a parameter, by ids."""
+
+    flops: Counter[int]
+    state_bytes: Counter[int]
+    owners: dict[int, str]
+
+
+def steps_as_rows(layer: RecurrentLayer) -> Callable[..., Any]:
+    """Return `forward` of a recurrent layer with all positions as rows of one step: as many FLOPs and gradients."""
+    forward = layer.forward
+
+    def step(x: Tensor, state: tuple[Tensor, ...], mask: Tensor) -> Any:
+        before = tuple(leaf.repeat_interleave(x.shape[1], 0) for leaf in state)
+        y, after = forward(x.flatten(0, 1)[:, None], before, mask.flatten()[:, None])  # (B T, 1, D)
+        return y.view(*x.shape[:2], -1), tuple(leaf[: len(x)] for leaf in after)
+
+    return step
+
+
+def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
+    """Return the costs of every block, embedding and output head, and the FLOPs of the model, in evaluation mode.
+
+    Raises BlockFailed if a block fails, or if there are too many calls.
+    """
+    costs = Costs(Counter(), Counter(), {})
+    model.eval()
+    cache, calls = MetaCache(), count()
+
+    def metered(block: Block, name: str) -> Callable[..., Any]:
+        call = attribute_failures(block, name)
+
+        def run(*args: Any) -> Any:
+            if block.path and next(calls) >= MOST_CALLS:
+                message = f"more than {MOST_CALLS:,} steps are taken for one pair of {TOKENS} tokens"
+                raise BlockFailed(block, message, "repeat less often, or fewer blocks", "size")
+            before = cache.flops
+            result = call(*args)
+            costs.flops[id(block)] += cache.flops - before
+            # a block may run many times: in a loop from the state that it left, in a shared repeat from another one
+            if name == "forward":
+                costs.state_bytes[id(block)] += state_bytes(result[1]) - state_bytes(args[1])
+            elif name == "start":
+                costs.state_bytes[id(block)] += state_bytes(result)
+            return result
+
+        return run
+
+    embeddings = {model.embedding, *(encoder.embedding for encoder in model.readers().values())}
+    heads = {model.output, *ctc_beside(model)}
+    of_ctc = [part for part in heads if isinstance(part, Ctc)]  # which is called by two methods of its own
+    for ctc in of_ctc:
+        vars(ctc).update({name: counted(ctc, getattr(ctc, name), costs, cache) for name in ("start", "step")})
+    for part in filter(None, {*heads, *embeddings} - {*of_ctc}):
+        part.register_forward_pre_hook(lambda part, _: costs.flops.subtract({id(part): cache.flops}))
+        part.register_forward_hook(lambda part, *_: costs.flops.update({id(part): cache.flops}))
+    with cache, torch.no_grad(), wrap_blocks(model, metered):
+        model(example_sources(model, TOKENS), example_ids(model, TOKENS))
+    for ctc in of_ctc:
+        del vars(ctc)["start"], vars(ctc)["step"]
+    model.train()
+    return costs, cache.flops
+
+
+def counted(part: nn.Module, call: Callable[..., Any], costs: Costs, cache: MetaCache) -> Callable[..., Any]:
+    """Return a method of a part that adds its FLOPs to the costs."""
+
+    def run(*args: Any) -> Any:
+        before = cache.flops
+        result = call(*args)
+        costs.flops[id(part)] += cache.flops - before
+        return result
+
+    return run
+
+
+@contextmanager
+def wrap_blocks(model: nn.Module, wrap: Callable[[Block, str], Callable[..., Any]]) -> Iterator[None]:
+    """Replace the methods of every block by what `wrap` makes of them, and the steps of recurrent layers by rows.
+
+    Forward hooks do not serve: `start` and `mask` have none, and a hook does not see that a call raises.
+    """
+    methods: list[tuple[nn.Module, str, Callable[..., Any]]] = []
+    for module in model.modules():
+        if isinstance(module, Block):
+            methods += [(module, name, wrap(module, name)) for name in ("start", "forward", "mask")]
+        elif isinstance(module, RecurrentLayer):
+            methods.append((module, "forward", steps_as_rows(module)))
+    for module, name, method in methods:
+        # set on the instance, so that it is found before the class's own and can be removed again
+        setattr(module, name, method)
+    try:
+        yield
+    finally:
+        for module, name, _ in methods:
+            delattr(module, name)
+
+
+def attribute_failures(block: Block, name: str) -> Callable[..., Any]:
+    """Return a method of a block which raises BlockFailed for the innermost block of the recipe that fails."""
+    call = getattr(block, name)
+
+    def checked(x: Tensor, *rest: Any) -> Any:
+        try:
+            result = call(x, *rest)
+        except Exception as error:  # a plug-in's block may raise anything
+            if not block.path or isinstance(error, BlockFailed):
+                raise
+            message = f"`{block.path[-1]}` fails where {tuple(x.shape)} arrives: {error_of_code(error)}"
+            raise BlockFailed(block, message, failure_hint(block, x)) from error
+        if block.path and (violation := contract_violation(block, name, result)):
+            raise BlockFailed(block, violation, failure_hint(block, x))
+        return result
+
+    return checked
+
+
+def failure_hint(block: Block, x: Tensor) -> str:
+    """Return the fix for a block that fails on x: perhaps it was never meant for grids."""
+    if x.dim() != 4:
+        return AUTHOR
+    return (
+        f"put `- select_column: 0`, `- sum_columns` or `- flatten` before it; its author refuses a grid with "
+        f'`self.out = site.sequence("{block.path[-1]}")`'
+    )
+
+
+def contract_violation(block: Block, name: str, result: Any) -> str:
+    """Return how a method's result differs from what the contract or the block itself promises; "" if it does not."""
+    word, out = block.path[-1], block.out
+    if name == "mask":
+        return "" if isinstance(result, Tensor) else f"`mask` of `{word}` returns no tensor"
+    if name == "start":
+        return "" if is_state(result) else f"`start` of `{word}` returns what is neither a tensor nor a tuple of them"
+    # combinators return their named outputs too
+    is_step = isinstance(result, tuple) and 2 <= len(result) <= 3 and isinstance(result[0], Tensor)
+    if not (is_step and is_state(result[1]) and all(isinstance(outputs, Mapping) for outputs in result[2:])):
+        return f"`forward` of `{word}` does not return its output and its state after, tensors or tuples of them"
+    if result[0].shape[2:] == ((out.columns, out.width) if out.grid else (out.width,)):
+        return ""
+    return f"`{word}` says that it leaves {out.described}, {out.width} wide, and leaves {tuple(result[0].shape)}"
