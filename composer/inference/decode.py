@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from composer.inference import decoders
+from composer.inference.target_lengths import LengthQuery, Lengths, length_constraint, token_limit
 from composer.model.encoder_decoder import EOS, PAD, ROUNDING, EncoderDecoder
 
 if TYPE_CHECKING:  # an exported model decodes without numpy
@@ -83,7 +84,7 @@ def decode_all(
             part = [queries[at] for at in places]
             batch = {key: source_tensor([rows[query.row] for query in part], device) for key, rows in sources.items()}
             begun = [prefixes[query.row] for query in part]
-            sizes = decoders.length_constraint(part, begun, device)
+            sizes = length_constraint(part, begun, device)
             places_of = [numbers[query.row] for query in part]
             search = decoders.Search(models, batch, begun, n_best, places_of, sizes, to_texts, on_token=on_token)
             for at, answers in zip(places, decoder(search, **settings), strict=True):
@@ -106,8 +107,8 @@ def keep_freed_memory() -> None:
 
 
 def length_queries(
-    models: Sequence[EncoderDecoder], lengths: decoders.Lengths, decoding: Decoding, prefixes: Sequence[Sequence[int]]
-) -> list[decoders.LengthQuery]:
+    models: Sequence[EncoderDecoder], lengths: Lengths, decoding: Decoding, prefixes: Sequence[Sequence[int]]
+) -> list[LengthQuery]:
     """Return each row at each length that the models and the decoder's limits allow; at least one a row.
 
     Raises RunError if the models cannot form an ensemble.
@@ -116,23 +117,23 @@ def length_queries(
     readers = [reader for model in models if model.max_target_ratio for reader in model.readers().items()]
     ratios = [(encoder.max_target_ratio, lengths[key]) for key, encoder in readers if encoder.max_target_ratio]
     if not ratios:
-        return [decoders.LengthQuery(row, 0, 0) for row in range(len(prefixes))]
+        return [LengthQuery(row, 0, 0) for row in range(len(prefixes))]
     ((name, settings),) = decoding.items()
     arguments = {**decoders.DECODERS[name].defaults, **settings}
     queries = []
     for row, prefix in enumerate(prefixes):
         source = max(length[row] for length in lengths.values())
-        limit = decoders.token_limit(source, arguments["max_length"], arguments["max_ratio"])
+        limit = token_limit(source, arguments["max_length"], arguments["max_ratio"])
         own = min(length[row] for _, length in ratios)
         first = max(own, len(prefix) + 1)
         most = max(math.ceil(ratio * length[row] - ROUNDING) for ratio, length in ratios)
         last = max(first, min(most, len(prefix) + limit))
-        queries += [decoders.LengthQuery(row, size, own) for size in range(first, last + 1)]
+        queries += [LengthQuery(row, size, own) for size in range(first, last + 1)]
     return queries
 
 
 def best_over_lengths(
-    queries: Sequence[decoders.LengthQuery], results: Sequence[list[decoders.Hypothesis]], n_best: int
+    queries: Sequence[LengthQuery], results: Sequence[list[decoders.Hypothesis]], n_best: int
 ) -> list[list[decoders.Hypothesis]]:
     """Return the n best of each row's hypotheses over all lengths: finished before truncated ones."""
     if not any(query.size for query in queries):

@@ -28,9 +28,10 @@ from composer.inference.decode import Decoding, SourceIds, decode_all, evaluatio
 from composer.inference.decoders.beam_search import MAX_BEAM
 from composer.inference.decoders.beam_search import beam as beam_search
 from composer.inference.lines import Score, check_aligned, encode_lines, encode_targets, score_targets, to_device
-from composer.model.builder import RecordingBuilder, build
+from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.no_effect import rule_faults
+from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import load_weights, set_weights
 from composer.recipe.metrics import best_validation, selection_metric
 from composer.recipe.recipe import Recipe, load

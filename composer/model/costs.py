@@ -15,7 +15,7 @@ from blocks.core.contract import Block
 from blocks.core.recurrence import RecurrentLayer
 from composer.errors import error_of_code
 from composer.model.builder import AUTHOR, BlockFailed
-from composer.model.ctc import Ctc, ctc_beside
+from composer.model.ctc import ctc_of
 from composer.model.encoder_decoder import EncoderDecoder, example_ids, example_sources, is_state, state_bytes
 from composer.model.meta_device import MetaCache
 
@@ -74,17 +74,16 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
         return run
 
     embeddings = {model.embedding, *(encoder.embedding for encoder in model.readers().values())}
-    heads = {model.output, *ctc_beside(model)}
-    of_ctc = [part for part in heads if isinstance(part, Ctc)]  # which is called by two methods of its own
-    for ctc in of_ctc:
-        vars(ctc).update({name: counted(ctc, getattr(ctc, name), costs, cache) for name in ("start", "step")})
-    for part in filter(None, {*heads, *embeddings} - {*of_ctc}):
+    ctc, of_ctc = ctc_of(model), ("start", "step")  # by which it is called
+    if ctc is not None:
+        vars(ctc).update({name: counted(ctc, getattr(ctc, name), costs, cache) for name in of_ctc})
+    for part in filter(None, {model.output, *embeddings} - {ctc}):
         part.register_forward_pre_hook(lambda part, _: costs.flops.subtract({id(part): cache.flops}))
         part.register_forward_hook(lambda part, *_: costs.flops.update({id(part): cache.flops}))
     with cache, torch.no_grad(), wrap_blocks(model, metered):
         model(example_sources(model, TOKENS), example_ids(model, TOKENS))
-    for ctc in of_ctc:
-        del vars(ctc)["start"], vars(ctc)["step"]
+    for name in of_ctc if ctc is not None else ():
+        del vars(ctc)[name]
     model.train()
     return costs, cache.flops
 

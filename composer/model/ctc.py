@@ -236,6 +236,6 @@ class JointModel(EncoderDecoder):
         return super().step(target, super().start(memories, len(target)), memories, inputs, answer)[0]
 
 
-def ctc_beside(model: EncoderDecoder) -> list[Ctc]:
-    """Return the CTC of a model that has a decoder beside it; none of others."""
-    return [model.ctc] if isinstance(model, JointModel) else []
+def ctc_of(model: EncoderDecoder) -> Ctc | None:
+    """Return the CTC of a model, alone or beside a decoder; None of others."""
+    return model.ctc if isinstance(model, JointModel) else model.output if isinstance(model, CtcModel) else None

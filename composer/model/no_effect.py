@@ -17,8 +17,9 @@ import torch
 
 from blocks.core.contract import Path
 from composer.errors import Fault, RecipeError
-from composer.model.builder import RecordingBuilder, encoder_stacks
+from composer.model.builder import encoder_stacks
 from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import block_matrices
 from composer.recipe.metrics import decodes_all
 

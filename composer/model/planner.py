@@ -18,9 +18,9 @@ from torch import nn
 
 from blocks.core.contract import Block, Path, Penalties, Stream
 from composer.errors import Fault, RecipeError
-from composer.model.builder import BlockFailed, Builder, RecordingBuilder, encoder_stacks, vocabulary_bounds
+from composer.model.builder import BlockFailed, Builder, encoder_stacks, vocabulary_bounds
 from composer.model.costs import TOKENS, Costs, attribute_failures, measure_costs, wrap_blocks
-from composer.model.ctc import ctc_beside
+from composer.model.ctc import ctc_of
 from composer.model.encoder_decoder import (
     FEW,
     EncoderDecoder,
@@ -32,6 +32,7 @@ from composer.model.encoder_decoder import (
 from composer.model.meta_device import MetaCache, without_compiler
 from composer.model.no_effect import no_effect_faults
 from composer.model.parameter_paths import count_frozen, group_faults
+from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import count_parameters, parameter_ids
 from composer.recipe.recipe import Recipe, source_path
 from composer.recipe.registry import CHOICES
@@ -236,9 +237,11 @@ def plan_rows(builder: RecordingBuilder, model: EncoderDecoder, costs: Costs) ->
     if recipe.model["decoder"] is not None:
         yield _plan_row(recipe, ("model", "decoder"), "embedding", embeddings, Stream(model.width), costs)
     yield from _block_rows(builder, model.decoder, costs)
-    for ctc in ctc_beside(model):
-        yield _plan_row(recipe, ("model", "output", "ctc"), "ctc", [ctc], Stream(model.vocabulary), costs)
-    yield _plan_row(recipe, ("model", "output"), "output", [model.output], Stream(model.vocabulary), costs)
+    out, ctc = Stream(model.vocabulary), ctc_of(model)
+    if model.output is not ctc:
+        yield _plan_row(recipe, ("model", "output"), "output", [model.output], out, costs)
+    if ctc is not None:
+        yield _plan_row(recipe, ("model", "output", "ctc"), "ctc", [ctc], out, costs, reads=(ctc.memory,))
 
 
 def _block_rows(builder: RecordingBuilder, stack: nn.Module, costs: Costs) -> Iterator[PlanRow]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from blocks.core.contract import (
-    Blocks,
     Bounds,
     Count,
     Distinct,
@@ -26,77 +25,12 @@ from blocks.core.contract import (
     Rate,
 )
 from composer.recipe.data_sections import Data, Identifier, Text
+from composer.recipe.model_sections import Model, Names
 
 Machines = Annotated[int, Bounds(minimum=1, maximum=10_000)]
 Number = Annotated[int, Bounds(minimum=0, maximum=10_000)]
 RecipeName = Annotated[str, Kind("recipe_name")]
 Seed = Annotated[int, Bounds(minimum=0, maximum=4_294_967_295)]
-Names = Annotated[Sequence[str], Kind("texts")]
-
-EMPTY: Any = ()
-"""The default of a list or mapping: empty, and nobody can fill it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ctc:
-    """CTC over the positions that an encoder leaves, beside the decoder or alone (Graves et al. 2006). Its answers have
-    no more tokens than these positions.
-
-    The training minimises (1 - w) times the decoder's cross-entropy plus w times the cost of CTC, and a search ranks by
-    (1 - w) log p of the decoder plus w log p of CTC (Watanabe et al. 2017).
-
-    Settings:
-        from: The memory whose positions are the frames: an encoder's name, or `encoder.x` for its output named x.
-        weight: w, above 0 and at most 1. With 1 CTC is alone, and there is no `decoder`.
-    """
-
-    from_: Annotated[str, Kind("memory")] | None = None
-    weight: PositiveProportion = 0.3
-
-
-@dataclass(frozen=True, kw_only=True)
-class Output:
-    """From the decoder's last output to the vocabulary.
-
-    Settings:
-        tie: Whose embeddings share one matrix with the output: `source`, `target`, or an encoder's name.
-        kind: Output head: what makes the logits, and what it trains on.
-        length: How many tokens every target has, where all have as many; its end then costs nothing.
-        ctc: A second way to the vocabulary, from the positions of an encoder.
-    """
-
-    tie: Names = EMPTY
-    kind: Annotated[Any, Kind("choice:outputs")] = "linear"
-    length: Count | None = None
-    ctc: Ctc | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Model:
-    """The model: an encoder, several or none, and a decoder, each a stack of blocks. A block's name holds its defaults.
-
-    Settings:
-        width: The width of the stream; learned token embeddings have it, and blocks with a `width` default to it.
-        embedding: What makes a vector of each token.
-        embedding_dropout: Probability of dropping a word, 0 <= embedding_dropout < 1: its vector is zero wherever it
-            stands in a batch (Gal & Ghahramani 2016, section 4; Merity et al. 2018, section 4.3).
-        dropout: The default of every setting called `dropout`, and of the block `dropout`.
-        encoder: The stack that reads the source. Without an encoder the model is a language model over the target.
-        encoders: Several encoders by name, each a stack; the data then has one key per encoder.
-        decoder: The stack that writes the target, one position after another; none where CTC does, `output.ctc`.
-        output: What maps the decoder's last output to the vocabulary.
-        stacks: Named stacks for the block `use`; a second use shares the parameters.
-    """
-
-    width: Count
-    embedding: Annotated[Any, Kind("choice:embeddings")] = "learned"
-    embedding_dropout: Rate = 0.0
-    dropout: Rate = 0.0
-    encoder: Blocks | None = None
-    encoders: dict[Identifier, Blocks] | None = None
-    decoder: Blocks | None = None
-    output: Output = Output()
-    stacks: dict[Identifier, Blocks] = EMPTY
 
 
 @dataclass(frozen=True, kw_only=True)

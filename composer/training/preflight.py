@@ -19,11 +19,12 @@ from composer.data.sampler import TrainBatchSampler
 from composer.data.sources import DataSource, find_hub_folder, generate_pairs, is_endless, task_settings
 from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
 from composer.evaluation import tokenizer_faults
-from composer.model.builder import RecordingBuilder, build, vocabulary_bounds
+from composer.model.builder import build, vocabulary_bounds
 from composer.model.costs import TOKENS
 from composer.model.ctc import CtcModel
 from composer.model.encoder_decoder import example_ids, example_sources
 from composer.model.planner import Plan, plan
+from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import available_memory
 from composer.recipe.metrics import suggest_bleu_tokenizer
 from composer.recipe.recipe import Recipe

@@ -13,8 +13,8 @@ from composer.data.pairs import TARGET, Pairs
 from composer.data.tokenizer import Tokenizers
 from composer.evaluation import recipe_metrics
 from composer.inference.decode import Decoding, decode_all, length_queries, num_positions
-from composer.inference.decoders import Lengths
 from composer.inference.run import Sample
+from composer.inference.target_lengths import Lengths
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.metrics import SAMPLE, TextMetrics
 from composer.recipe.recipe import Recipe

@@ -195,8 +195,8 @@ class Part:
 
 def build_graph(recipe: Recipe, plan: Plan) -> Graph:
     """Return the graph of a recipe and its plan."""
-    # each part has the rows from its embedding to the next one
-    starts = [number for number, row in enumerate(plan.rows) if row.block == "embedding"]
+    # each part has the rows from its embedding to the next one; CTC is a part of its own
+    starts = [number for number, row in enumerate(plan.rows) if row.block in ("embedding", "ctc")]
     built = [build_part(recipe, plan, plan.rows[start:stop]) for start, stop in pairwise([*starts, len(plan.rows)])]
     memories = {part.name: part for part, _ in built if part.memory}
     edges = [edge for part, _ in built for edge in part.edges(memories)]
@@ -212,9 +212,15 @@ def build_graph(recipe: Recipe, plan: Plan) -> Graph:
 
 
 def build_part(recipe: Recipe, plan: Plan, rows: Sequence[PlanRow]) -> tuple[Part, Box]:
-    """Return an encoder or the decoder, and its box."""
+    """Return an encoder, the decoder or CTC, and its box."""
     place, name = rows[0].place, str(rows[0].place[-1])
     part = Part(recipe, name, {row.place: row for row in rows[1:]})
+    if rows[0].block == "ctc":
+        texts, footer = (target_line(plan), ctc_line(recipe)), format_size(rows[0])
+        only = Box("ctc", "block", "ctc", lines=texts, footer=footer, reads_stream=False, row=rows[0])
+        box = Box("ctc/part", "part", "ctc", children=(only,))
+        part.collect_names(box)
+        return part, box
     lines, footer = embedding_lines(recipe, rows[0], plan), format_size(rows[0])
     is_grid = rows[0].columns > 0
     first = Box(part.embedding, "block", "embedding", lines=lines, footer=footer, grid=is_grid, row=rows[0])
@@ -366,5 +372,16 @@ def output_lines(recipe: Recipe, plan: Plan) -> tuple[str, ...]:
     kind = format_kind(settings["kind"], kinds)
     tied = f"shares its matrix with {', '.join(settings['tie'])}" if settings["tie"] else ""
     length = f"outputs of length {settings['length']}" if settings["length"] else ""
+    return tuple(filter(None, (target_line(plan), kind, tied, length)))
+
+
+def target_line(plan: Plan) -> str:
+    """Return how many tokens an output chooses from."""
     tokens = format_bound(f"{plan.vocabularies['target']:,} tokens", plan.at_most)
-    return tuple(filter(None, (f"target, {tokens}", kind, tied, length)))
+    return f"target, {tokens}"
+
+
+def ctc_line(recipe: Recipe) -> str:
+    """Return how much CTC has to say."""
+    weight = recipe.model["output"]["ctc"]["weight"]
+    return "alone" if weight == 1 else f"weight {weight:g}"

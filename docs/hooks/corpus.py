@@ -23,6 +23,7 @@ CACHE = ROOT / ".cache/architectures.json"
 COST_CODE = (
     "blocks/**/*.py",
     "composer/model/planner.py",
+    "composer/model/costs.py",
     "composer/model/builder.py",
     "composer/model/encoder_decoder.py",
     "composer/viz/architecture*.py",

@@ -10,14 +10,8 @@ import pytest
 
 import composer.inference.decode as decoding
 from composer.inference.decode import decode_all, length_queries
-from composer.inference.decoders import (
-    Hypothesis,
-    LengthConstraint,
-    LengthQuery,
-    Search,
-    length_constraint,
-    token_limit,
-)
+from composer.inference.decoders import Hypothesis, Search
+from composer.inference.target_lengths import LengthConstraint, LengthQuery, length_constraint, token_limit
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.testing import LawError
 from composer.testing.model_laws import searching

@@ -11,7 +11,7 @@ import pytest
 
 from composer.data.tasks import TASKS
 from composer.errors import Fault
-from composer.inference.decoders import token_limit
+from composer.inference.target_lengths import token_limit
 from composer.model.no_effect import RULES, SURE_LENGTH
 from composer.recipe.recipe import load_text
 from composer.training.callback import ROW_STEPS
