@@ -209,7 +209,7 @@ class Builder:
             message, fix = "CTC needs frames whose number the answer has no say in, and `grid` makes room for it", ""
         if message:
             self.fault("kind", path, message, fix or "remove `ctc`, or the block `grid`")
-        return Ctc(memory, frames.width, vocabulary)
+        return Ctc(memory, frames, vocabulary)
 
     def _outer_stack(
         self, path: Path, stack: list[Any], stream: Stream, memories: Mapping[str, Named], causal: str

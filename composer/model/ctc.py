@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import Output, State
+from blocks.core.contract import Output, State, Stream
 from blocks.core.stack import Stack
 from composer.model.encoder_decoder import (
     BOS,
@@ -40,16 +40,16 @@ class Ctc(OutputHead):
 
     Args:
         memory: The name of the memory whose positions are the frames.
-        width: How wide they are.
+        frames: What is known of them.
     """
 
     trains_on_cost = True
 
-    def __init__(self, memory: str, width: int, vocabulary: int) -> None:
+    def __init__(self, memory: str, frames: Stream, vocabulary: int) -> None:
         super().__init__()
-        self.memory, self.in_features, self.out_features = memory, width, vocabulary
-        self.map = nn.Linear(width, vocabulary)
-        nn.init.normal_(self.map.weight, std=width**-0.5)
+        self.memory, self.frames, self.in_features, self.out_features = memory, frames, frames.width, vocabulary
+        self.map = nn.Linear(frames.width, vocabulary)
+        nn.init.normal_(self.map.weight, std=frames.width**-0.5)
         nn.init.zeros_(self.map.bias)
         labels = torch.zeros(vocabulary).index_fill(0, torch.tensor([BOS, EOS]), NEVER)
         self.register_buffer("labels", labels, persistent=False)

@@ -85,11 +85,12 @@ class Plan:
     warnings: tuple[Fault, ...] = ()
     max_target_ratios: Mapping[str, float] = field(default_factory=dict)
     frozen: int = 0
+    ctc_frames: tuple[str, Stream] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as plain data: `blocks`, and the totals `parameters`, `flops`, `state_bytes`."""
         data = asdict(self)
-        del data["warnings"], data["max_target_ratios"]
+        del data["warnings"], data["max_target_ratios"], data["ctc_frames"]
         return {"blocks": data.pop("rows"), **data}
 
 
@@ -124,7 +125,10 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     max_target_ratios = {key: encoder.max_target_ratio for key, encoder in model.readers().items()}
     warnings = tuple(sorted({*recipe.warnings, *builder.warnings}))
     totals = (count_parameters(model), flops, costs.state_bytes[id(model.decoder)], TOKENS)
-    return Plan(rows, *totals, vocabularies, at_most, warnings, max_target_ratios, count_frozen(recipe, model))
+    ctc, keys = ctc_of(model), {memory: key for key, memory, _, _ in encoder_stacks(recipe.model)}
+    frames = None if ctc is None else (keys[ctc.memory.partition(".")[0]], ctc.frames)
+    frozen = count_frozen(recipe, model)
+    return Plan(rows, *totals, vocabularies, at_most, warnings, max_target_ratios, frozen, frames)
 
 
 def check_gradients(builder: Builder, model: EncoderDecoder) -> None:

@@ -14,7 +14,7 @@ from composer.data.corpora import Documents
 from composer.data.encoding import Data, answerable_rows, encode_data, split_faults
 from composer.data.epochs import encode_trainable
 from composer.data.ids import Encoded
-from composer.data.pairs import TARGET, source_names
+from composer.data.pairs import TARGET
 from composer.data.sampler import TrainBatchSampler
 from composer.data.sources import DataSource, find_hub_folder, generate_pairs, is_endless, task_settings
 from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
@@ -26,8 +26,8 @@ from composer.model.encoder_decoder import example_ids, example_sources
 from composer.model.planner import Plan, plan
 from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import available_memory
-from composer.recipe.metrics import suggest_bleu_tokenizer
 from composer.recipe.recipe import Recipe
+from composer.training.sample_warnings import frame_warnings, script_warnings
 
 OPTIMIZER_STATES = {"adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1, "adagrad": 1}
 """Numbers that an optimizer remembers of each parameter; `sgd` without momentum remembers none."""
@@ -74,7 +74,8 @@ def check_recipe(recipe: Recipe, any_machine: bool = False, any_data: bool = Fal
         raise ComposerError(faults)
     warnings = [*planned.warnings, *budget_warnings(recipe, EpochSize.of(recipe, sample))]
     if sample:
-        warnings += [*script_warnings(recipe, sample), *source.overlap_warnings(sample.data.pairs, sample.is_all)]
+        warnings += [*script_warnings(recipe, sample.data), *frame_warnings(recipe, planned, sample.data)]
+        warnings += [*source.overlap_warnings(sample.data.pairs, sample.is_all)]
     return replace(planned, warnings=tuple(warnings))
 
 
@@ -190,17 +191,6 @@ def _unreached(recipe: Recipe, steps: float, epochs: float, validations: float) 
     if averaged > validations + 1:
         message = f"no more than {validations + 1:.0f} checkpoints will be there to be averaged"
         yield ("average_checkpoints",), message, "write a smaller number, validate more often"
-
-
-def script_warnings(recipe: Recipe, sample: DryRun) -> Iterator[Fault]:
-    """Yield a warning if the references have no spaces between words, and BLEU's tokenizer splits only at spaces."""
-    metrics, word = recipe.evaluation["metrics"], recipe.evaluation["bleu_tokenizer"]
-    measured = [line for split, encoded in sample.data.splits.items() if split != "train" for line in encoded.lines]
-    suggested = suggest_bleu_tokenizer(measured)
-    if word == "13a" != suggested and source_names(recipe) and "bleu" in (metrics or ["bleu"]):
-        message = "the references have no spaces between words, so `13a` finds no 4-grams for BLEU in them"
-        hint = f"write `evaluation: {{bleu_tokenizer: {suggested}}}`"
-        yield recipe.fault("script", ("evaluation", "bleu_tokenizer"), message, hint).as_warning()
 
 
 def machine_faults(recipe: Recipe, planned: Plan, sample: DryRun | None) -> list[Fault]:

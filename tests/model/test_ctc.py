@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from blocks.core.contract import Output, Penalties, reduce_penalties
+from blocks.core.contract import Output, Penalties, Stream, reduce_penalties
 from composer.errors import RecipeError
 from composer.inference.decode import decode_all
 from composer.model.builder import build
@@ -19,6 +19,7 @@ from composer.model.encoder_decoder import EOS, PAD, EncoderDecoder, StepInputs
 from composer.model.planner import plan
 from composer.recipe.recipe import load_text
 from composer.testing import check_model
+from composer.training.preflight import check_recipe
 
 SIZE, FRAMES = 7, 5
 LABELS = range(EOS + 1, SIZE)
@@ -34,12 +35,13 @@ def frames_of(ctc: Ctc) -> Output:
 
 def random_ctc() -> Ctc:
     torch.manual_seed(0)
-    return Ctc("encoder", 4, SIZE).double()
+    return Ctc("encoder", Stream(4), SIZE).double()
 
 
 def over_paths(p: Any, answer: tuple[int, ...]) -> float:
     """The sum over all paths of labels and blanks that spell the answer. p: (S, V)"""
     total = 0.0
+    p = p.detach()
     for path in itertools.product([PAD, *LABELS], repeat=len(p)):
         if tuple(label for label, _ in itertools.groupby(path) if label != PAD) == answer:
             total += math.prod(float(p[frame, label]) for frame, label in enumerate(path))
@@ -209,3 +211,18 @@ def test_a_language_model_has_no_frames(tmp_path: Path) -> None:
     text = "recipe: 1\ndata: {text: {train: a.txt}}\nmodel: {width: 8, decoder: [rnn], output: {ctc: {}}}\n"
     with pytest.raises(RecipeError, match="there is nothing to read here"):
         plan(load_text(text))
+
+
+def test_answers_with_more_tokens_than_frames_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a b c d e f\n" * 5 + "a b\n" * 4)
+    data = "data: {parallel: {train: {source: a.txt, target: a.txt}, val: 1}}\n"
+    text = TEXT.replace("data: {generate: {copy: {train: 9, val: 3, test: 3, symbols: 3}}}\n", data)
+    text = text.replace("encoder: [", "encoder: [{pyramid: 3}, ") + "  output: {ctc: {weight: 1}}\n"
+
+    def warnings_of(text: str) -> list[str]:
+        warnings = check_recipe(load_text(text, tmp_path / "recipe.yaml")).warnings
+        return [warning.message for warning in warnings if warning.path == "model.output.ctc"]
+
+    (message,) = warnings_of(text)
+    assert "have more tokens than CTC has frames" in message
+    assert not warnings_of(text.replace("pyramid: 3", "linear: 8"))
