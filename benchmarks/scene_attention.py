@@ -1,6 +1,6 @@
 """Where a captioner of digit scenes looks when it names a digit: the share of attention on the digit's own cell.
 
-    python -m benchmarks.scene_attention RUN --table DIR/test.tsv [--lines 1000] [--json]
+    python -m benchmarks.scene_attention RUN --table DIR/test.tsv [--lines 1000] [--checkpoint best] [--json]
 
 RUN is a run of a recipe that reads scenes of `benchmarks/digit_scenes.py`, with one attention whose annotations are a
 square grid of 3 x 3 cells, or of 6 x 6 parts of cells, and so on. Each caption of the table is read with teacher
@@ -41,11 +41,11 @@ def digit_shares(words: Sequence[str], weights: np.ndarray, cells: Sequence[int]
     return [float(shares[at, cell]) for at, cell in zip(named, cells, strict=True)]
 
 
-def measure(run: str, table: Path, lines: int) -> dict[str, float]:
+def measure(run: str, table: Path, lines: int, checkpoint: str | None = None) -> dict[str, float]:
     """Return the mean share over all digits named in a table's first lines, and how it spreads."""
     with table.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))[:lines]
-    opened = open_run(run)
+    opened = open_run(run, checkpoint=checkpoint)
     shares: list[float] = []
     images, captions = ([row[name] for row in rows] for name in ("image", "caption"))
     found = opened.alignments([str(table.parent / image) for image in images], captions)
@@ -66,9 +66,10 @@ def main() -> None:
     parser.add_argument("run")
     parser.add_argument("--table", type=Path, required=True)
     parser.add_argument("--lines", type=int, default=1_000)
+    parser.add_argument("--checkpoint", help="of a run that has not finished")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    measured = measure(options.run, options.table, options.lines)
+    measured = measure(options.run, options.table, options.lines, options.checkpoint)
     if options.json:
         print(json.dumps(measured))
         return
