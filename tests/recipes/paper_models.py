@@ -62,6 +62,14 @@ def all_of(model: EncoderDecoder, word: str, part: str = "decoder") -> list[Any]
     ]
 
 
+def lstm_cell(layer: Any, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """A step of an LSTM, by its equations."""
+    arriving, recurrent, *biases = layer.weights()
+    i, f, g, o = (arriving @ x + recurrent @ h + sum(biases)).chunk(4)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
 Row = Callable[[Tensor, Tensor], Tensor]
 """From a row's embedded source (S, D) and target (T, D) to its logits (T, V)."""
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from blocks.core.contract import Penalties, reduce_penalties
 from composer.model.encoder_decoder import EncoderDecoder, StepInputs
-from tests.recipes.paper_models import REAL, TARGET, all_of, expect, expect_same_function, model_of
+from tests.recipes.paper_models import REAL, TARGET, all_of, expect, expect_same_function, lstm_cell, model_of
 
 
 def test_xu_equals_its_equations() -> None:
@@ -26,7 +24,7 @@ def test_xu_equals_its_equations() -> None:
     rows = [caption(model, annotations[row, :size], words[row]) for row, size in enumerate((9, 4))]
     theirs = torch.cat([rows[0][0], rows[1][0]])
     expect(logits[REAL], theirs)
-    (mine,), penalty = reduce_penalties(penalties), 0.08 * (rows[0][1] + rows[1][1]) / 2
+    (mine,), penalty = reduce_penalties(penalties).values(), 0.08 * (rows[0][1] + rows[1][1]) / 2
     assert penalty > 0.01
     expect_same_function(
         model, torch.stack((logits[REAL].logsumexp(-1).sum(), mine)), torch.stack((theirs.logsumexp(-1).sum(), penalty))
@@ -48,11 +46,3 @@ def caption(model: EncoderDecoder, a: Tensor, words: Tensor) -> tuple[Tensor, Te
         logits.append(model.output(torch.tanh(word + deep.map(torch.cat((h, z))))))
         seen = seen + alpha
     return torch.stack(logits), ((1 - seen) ** 2).sum()
-
-
-def lstm_cell(layer: Any, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """Equations 1 to 3."""
-    arriving, recurrent, *biases = layer.weights()
-    i, f, g, o = (arriving @ x + recurrent @ h + sum(biases)).chunk(4)
-    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(c), c
