@@ -339,7 +339,7 @@ def test_the_penalty_of_any_chunks_is_that_of_all_positions(cut: tuple[int, ...]
                 keys = READ["encoder"].states[row, : LENGTHS[row]] @ block.project.weight.T
                 total = [sum(pair) for pair in zip(total, (keys @ X[row, at]).softmax(0), strict=True)]
             expected = expected + 0.7 * sum((1 - one) ** 2 for one in total) / 2
-        (penalty,) = reduce_penalties(penalties)
+        (penalty,) = reduce_penalties(penalties).values()
         close(penalty, expected)
         close(*(torch.autograd.grad(cost, block.project.weight)[0] for cost in (penalty, expected)))
 
@@ -352,7 +352,7 @@ def test_the_penalty_of_a_loop_is_that_of_all_its_positions() -> None:
     block(batch.x, start(block, batch), context)
     weights = torch.cat(next(iter(context.records.values())), 1).mean(2)  # (B, T, S)
     read, there = (weights * batch.mask[..., None]).sum(1), batch.memories["encoder"].mask  # (B, S)
-    close(tuple(reduce_penalties(context.penalties)), (0.5 * ((1 - read)[there] ** 2).sum() / 2,))
+    close(tuple(reduce_penalties(context.penalties).values()), (0.5 * ((1 - read)[there] ** 2).sum() / 2,))
 
 
 def test_an_empty_memory_is_not_penalised() -> None:
