@@ -99,7 +99,8 @@ class AudioFeatures:
 
 @dataclass(frozen=True, kw_only=True)
 class SpecAugment:
-    """Masks over frames and bands, anew in each epoch (Park et al. 2019, section 2, without time warping).
+    """Masks over frames and bands, anew in each epoch (Park et al. 2019, section 2, without time warping), and voices
+    that are a little higher or lower.
 
     Settings:
         bands: A mask covers up to so many bands; F of the paper.
@@ -107,6 +108,8 @@ class SpecAugment:
         band_masks: Masks over bands.
         frame_masks: Masks over frames.
         share: A mask covers at most this share of the frames; p of the paper.
+        warp: Band b becomes what was at band a b, a from 1 - warp to 1 + warp: vocal tract length perturbation (Jaitly
+            & Hinton 2013), on the bands.
     """
 
     bands: NonNegativeInt = 10
@@ -114,6 +117,7 @@ class SpecAugment:
     band_masks: NonNegativeInt = 1
     frame_masks: NonNegativeInt = 1
     share: Proportion = 1.0
+    warp: Rate = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
