@@ -76,6 +76,7 @@ VALUES: Mapping[str, Sequence[Any]] = {
     # decoding
     "beam.size": (1, 2, 5),
     "length_penalty": (0, 1),
+    "ctc_weight": (0.0, 0.5, 1.0),
     "max_ratio": (0.5, 2),
     "temperature": (0.5, 1.5),
     "no_repeat_ngram": (1, 2),

@@ -45,11 +45,9 @@ def augment_sound(
     band_masks: int,
     frame_masks: int,
     share: float,
-    warp: float,
 ) -> np.ndarray:
-    """Return frames of another voice, with masks of their mean over bands and over time. frames: (T, F) -> the same"""
-    masked = warp_bands(frames, random.uniform(1 - warp, 1 + warp)) if warp else frames.copy()
-    mean = frames.mean()
+    """Return frames with masks of their mean over bands and over time. frames: (T, F) -> the same"""
+    masked, mean = frames.copy(), frames.mean()
     for _ in range(band_masks):
         start, end = draw_span(random, frames.shape[1], min(bands, frames.shape[1]))
         masked[:, start:end] = mean
@@ -57,14 +55,6 @@ def augment_sound(
         start, end = draw_span(random, len(frames), min(longest, int(share * len(frames))))
         masked[start:end] = mean
     return masked
-
-
-def warp_bands(frames: np.ndarray, factor: float) -> np.ndarray:
-    """Return frames whose band b is what was at `factor` b, between two bands a mixture. frames: (T, F) -> the same"""
-    places = np.minimum(np.arange(frames.shape[1]) * factor, frames.shape[1] - 1)
-    below = places.astype(int)
-    part = (places - below).astype(frames.dtype)
-    return (1 - part) * frames[:, below] + part * frames[:, np.minimum(below + 1, frames.shape[1] - 1)]
 
 
 def draw_span(random: np.random.Generator, size: int, longest: int) -> tuple[int, int]:

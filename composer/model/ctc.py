@@ -168,6 +168,15 @@ class CtcModel(EncoderDecoder):
         cost = self.output.path_cost(memories[self.output.memory], answer.masked_fill(answer == EOS, PAD))  # (B,)
         return cost[:, None] * (answer == EOS), ()
 
+    def forward(
+        self,
+        sources: Mapping[str, Tensor],
+        target: Tensor,
+        inputs: StepInputs = NOTHING,
+        answer: Tensor | None = None,
+    ) -> Tensor:
+        return self.step(target, None, self.encode(sources, inputs, target != PAD), inputs, answer)[0]
+
 
 class JointModel(EncoderDecoder):
     """Encoders, a decoder, and CTC over what an encoder left (Watanabe et al. 2017, IEEE JSTSP 11 (8), section III).
@@ -226,9 +235,9 @@ class JointModel(EncoderDecoder):
         answer: Tensor | None = None,
     ) -> Tensor:
         """In training return the decoder's logits or costs, and add CTC's cost to the penalties; else as `step`."""
-        if not self.training:
-            return super().forward(sources, target, inputs, answer)
         memories = self.encode(sources, inputs, target != PAD)
+        if not self.training:
+            return self.step(target, None, memories, inputs)[0]
         if inputs.penalties is not None:
             labels = target[:, 1:] if answer is None else answer.masked_fill(answer == EOS, PAD)
             cost = self.weight * self.ctc.path_cost(memories[self.ctc.memory], labels).sum()

@@ -261,7 +261,8 @@ class EncoderDecoder(nn.Module):
         answer: what follows each token, (B, T); with it, a head that trains on its own cost returns that, (B, T).
         """
         memories = self.encode(sources, inputs, target != PAD)
-        return self.step(target, None, memories, inputs, answer)[0]
+        context = Context(target != PAD, {}, memories, *inputs, memo={})
+        return self._decode(target, self.start(memories, target.shape[0]), context, answer)[0]
 
     def with_ctc_weight(self, weight: float) -> EncoderDecoder:
         """Return the model with another weight of CTC beside the decoder: itself where there are not both."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from composer.errors import Fault, KeyPath, RecipeError
+from composer.recipe.data_checks import OF_KINDS
 from composer.recipe.registry import CHOICES
 from composer.recipe.schema_reader import Schema, dereference, is_block_path, ref_name, select_branch
 from composer.recipe.yaml_reader import MAX_DEPTH, reachable, strings_in
@@ -61,9 +62,19 @@ def fill_defaults(explicit: Data, schema: Schema, name: str) -> Data:
     canonical = {key: value for key, value in filler.section(explicit, schema).items() if key not in EXCLUDED_KEYS}
     canonical["name"] = canonical["name"] or name
     canonical["model"] = {key: value for key, value in canonical["model"].items() if f"defaults.{key}" not in defs}
+    if table := canonical["data"]["table"]:
+        canonical["data"]["table"] = {side: of_its_kind(column) for side, column in table.items()}
     if all(canonical["training"][key] is None for key in BUDGET_KEYS):
         canonical["training"]["max_epochs"] = DEFAULT_EPOCHS
     return canonical
+
+
+def of_its_kind(column: Any) -> Any:
+    """Return a column of a table without the settings of other kinds."""
+    if not isinstance(column, dict) or "kind" not in column:
+        return column
+    others = {key for kind, keys in OF_KINDS.items() if kind != column["kind"] for key in keys}
+    return {key: value for key, value in column.items() if key not in others}
 
 
 def fingerprints(

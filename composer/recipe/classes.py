@@ -2206,23 +2206,19 @@ class StaircaseSchedule(Schedule, word="staircase"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Specaugment(RecipeObject):
-    """Masks over frames and bands, anew in each epoch (Park et al. 2019, section 2, without time warping), and voices
-    that are a little higher or lower.
+    """Masks over frames and bands, anew in each epoch (Park et al. 2019, section 2, without time warping).
 
     bands: A mask covers up to so many bands; F of the paper; default 10.
     frames: A mask covers up to so many frames; T of the paper; default 20.
     band_masks: Masks over bands; default 1.
     frame_masks: Masks over frames; default 1.
     share: A mask covers at most this share of the frames; p of the paper; default 1.0.
-    warp: Band b becomes what was at band a b, a from 1 - warp to 1 + warp: vocal tract length perturbation (Jaitly
-        & Hinton 2013), on the bands; default 0.0.
     """
     bands: int | Var | Unset = UNSET
     frames: int | Var | Unset = UNSET
     band_masks: int | Var | Unset = UNSET
     frame_masks: int | Var | Unset = UNSET
     share: float | Var | Unset = UNSET
-    warp: float | Var | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2278,7 +2274,7 @@ class Tablecolumn(RecipeObject):
     features: Of a sound: `{log_mel: {bands: 40}}`.
     normalize: Of a sound: whether each band of an utterance gets mean 0 and variance 1; default True.
     spec_augment: Masks over frames and bands, anew in each epoch (Park et al. 2019, section 2, without time
-        warping), and voices that are a little higher or lower.
+        warping).
     width: Of vectors: the numbers of a frame.
     """
     column: str | Var

@@ -99,8 +99,7 @@ class AudioFeatures:
 
 @dataclass(frozen=True, kw_only=True)
 class SpecAugment:
-    """Masks over frames and bands, anew in each epoch (Park et al. 2019, section 2, without time warping), and voices
-    that are a little higher or lower.
+    """Masks over frames and bands, anew in each epoch (Park et al. 2019, section 2, without time warping).
 
     Settings:
         bands: A mask covers up to so many bands; F of the paper.
@@ -108,8 +107,6 @@ class SpecAugment:
         band_masks: Masks over bands.
         frame_masks: Masks over frames.
         share: A mask covers at most this share of the frames; p of the paper.
-        warp: Band b becomes what was at band a b, a from 1 - warp to 1 + warp: vocal tract length perturbation (Jaitly
-            & Hinton 2013), on the bands.
     """
 
     bands: NonNegativeInt = 10
@@ -117,7 +114,6 @@ class SpecAugment:
     band_masks: NonNegativeInt = 1
     frame_masks: NonNegativeInt = 1
     share: Proportion = 1.0
-    warp: Rate = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,6 @@ from composer.data.augmentation import (
     augment_sound,
     augmentation,
     augmented,
-    warp_bands,
 )
 from composer.data.columns import FileNames, RowSubset
 from composer.data.feature_files import encode_features, missing_files, open_file
@@ -157,22 +156,11 @@ def test_nothing_is_moved_by_nothing_and_a_quarter_turn_turns() -> None:
     assert min(np.abs(turned - np.rot90(image, k)).max() for k in (1, 3)) < 1e-5
 
 
-def test_a_warped_band_is_what_was_between_two_others() -> None:
-    frames = np.array([[0, 10, 20, 50]], dtype=np.float32)
-    np.testing.assert_allclose(warp_bands(frames, 1.25), [[0, 12.5, 35, 50]])
-    np.testing.assert_allclose(warp_bands(frames, 0.5), [[0, 5, 10, 15]])
-    settings = {"bands": 0, "longest": 0, "band_masks": 0, "frame_masks": 0, "share": 1.0, "warp": 0.2}
-    ramp = np.arange(10, dtype=np.float32)[None]
-    slopes = [augment_sound(ramp, np.random.default_rng(seed), **settings)[0, 1] for seed in range(200)]
-    assert 0.8 <= min(slopes) < 0.82
-    assert 1.18 < max(slopes) <= 1.2
-
-
 def test_masks_cover_at_most_what_they_may() -> None:
     frames = np.random.default_rng(1).random((40, 10), dtype=np.float32)
     for seed in range(50):
         masked = augment_sound(
-            frames, np.random.default_rng(seed), bands=3, longest=9, band_masks=1, frame_masks=2, share=0.1, warp=0
+            frames, np.random.default_rng(seed), bands=3, longest=9, band_masks=1, frame_masks=2, share=0.1
         )
         changed = masked != frames
         assert changed.all(0).sum() <= 3

@@ -150,6 +150,9 @@ def decoded(decode: Any, model: Any, decoding: Mapping[str, Any], sources: Mappi
     """Return the hypotheses for three inputs of different lengths; of stories, lists of padded sentences."""
     rows: dict[str, list[Any]] = {}
     for key, ids in sources.items():
+        if ids.is_floating_point():
+            rows[key] = [ids[0, :1].expand(n, *ids.shape[2:]) for n in (3, 5, 1)]
+            continue
         sentence = [4, 5, 4, *[0] * (ids.shape[-1] - 3)]
         rows[key] = [[sentence] * n if ids.ndim == 3 else [4, 5, 5, 4, 5][:n] for n in (3, 5, 1)]
     ((word, options),) = decoding.items()

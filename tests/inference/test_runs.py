@@ -33,6 +33,7 @@ def test_the_beam_can_be_set(gru: Path) -> None:
     settings = {
         "size": 3,
         "length_penalty": 1.5,
+        "ctc_weight": None,
         "no_repeat_ngram": None,
         "precision": "float32",
         "compile": False,

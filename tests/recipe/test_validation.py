@@ -253,7 +253,7 @@ WHOLES = [
     (SMALL.replace("[norm]", "[]"), ["5:3:empty"]),
     (SMALL.replace("[norm]", "{norm: {}}"), ["5:12:type"]),
     (SMALL.replace("[norm]", "norm"), ["5:12:type"]),
-    (SMALL.replace("[norm]", ""), ["5:3:type"]),
+    (SMALL.replace("[norm]", ""), ["5:3:unused"]),
     (SMALL + "  encoder: [norm]\n  encoders: {a: [norm]}\n", ["7:3:exclusive"]),
     (SMALL + "  encoders: {a: [norm]}\n  encoder: [norm]\n", ["7:3:exclusive"]),
     (SMALL + "  residual: {stack: [norm]}\n", ["6:14:unknown"]),
