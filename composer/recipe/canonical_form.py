@@ -63,13 +63,13 @@ def fill_defaults(explicit: Data, schema: Schema, name: str) -> Data:
     canonical["name"] = canonical["name"] or name
     canonical["model"] = {key: value for key, value in canonical["model"].items() if f"defaults.{key}" not in defs}
     if table := canonical["data"]["table"]:
-        canonical["data"]["table"] = {side: of_its_kind(column) for side, column in table.items()}
+        canonical["data"]["table"] = {side: keep_own_settings(column) for side, column in table.items()}
     if all(canonical["training"][key] is None for key in BUDGET_KEYS):
         canonical["training"]["max_epochs"] = DEFAULT_EPOCHS
     return canonical
 
 
-def of_its_kind(column: Any) -> Any:
+def keep_own_settings(column: Any) -> Any:
     """Return a column of a table without the settings of other kinds."""
     if not isinstance(column, dict) or "kind" not in column:
         return column

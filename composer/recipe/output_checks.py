@@ -102,8 +102,8 @@ def _ctc(root: Node) -> Iterator[Fault]:
     if is_alone and decoder is not None:
         message, hint = "with `weight: 1` CTC is alone, and a decoder would learn nothing", "remove `decoder`, or"
         yield fault_at(decoder.place, "conflict", "model.decoder", message, f"{hint} write a `weight` below 1")
-    written = model.value.get("decoder") if model is not None else None
-    is_empty = written is not None and written.value is None and not written.text  # which has an error of its own
+    own = model.value.get("decoder") if model is not None else None
+    is_empty = own is not None and own.value is None and not own.text  # which has an error of its own
     if model is not None and not is_alone and decoder is None and not is_empty:
         hint = "write `decoder:` and a list of blocks, or `output: {ctc: {weight: 1}}`"
         yield fault_at(model.place, "missing", "model", "`decoder` is missing", hint)
