@@ -29,16 +29,6 @@ GATE = {"linear": {"activation": "sigmoid", "as": "gate"}}
 REQUIRED: dict[str, Any] = {"stack": [{"linear": {"activation": "tanh"}}], "names": ["gate"]}
 """Example values of required settings, by their kind."""
 MODELS = {
-    "split_columns": """\
-model:
-  encoder:
-    - linear: 40
-    - split_columns: 40
-    - conv2d: {stride: [2, 2], activation: relu, width: 32}
-    - conv2d: {stride: [2, 2], activation: relu, width: 32}
-    - concat_columns
-    - linear
-""",
     "use": """\
 model:
   stacks:
