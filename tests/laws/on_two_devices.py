@@ -51,8 +51,9 @@ class Step(nn.Module):
 
 
 def module_of(path: Path) -> Seq2SeqModule:
-    """The recipe's module at a small size, without dropout."""
+    """The recipe's module at a small size, without dropout and without samples in place of the targets."""
     recipe = small(path)
+    recipe.training["scheduled_sampling"] = None
     sizes = vocabularies(recipe)
     sides = SimpleNamespace(sides=list(sizes), sizes=sizes, vocabulary=lambda side: [*map(str, range(sizes[side]))])
     torch.manual_seed(1)
