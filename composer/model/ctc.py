@@ -240,7 +240,9 @@ class JointModel(EncoderDecoder):
             return self.step(target, None, memories, inputs)[0]
         if inputs.penalties is not None:
             labels = target[:, 1:] if answer is None else answer.masked_fill(answer == EOS, PAD)
-            cost = self.weight * self.ctc.path_cost(memories[self.ctc.memory], labels).sum()
+            has_answer = (target if answer is None else answer)[:, 0] != PAD  # not so of a device without rows
+            cost = self.ctc.path_cost(memories[self.ctc.memory], labels) * has_answer  # (B,)
+            cost = self.weight * cost.sum()
             inputs.penalties.setdefault(("ctc", "tokens"), []).append(cost)
         return super().step(target, super().start(memories, len(target)), memories, inputs, answer)[0]
 
