@@ -58,7 +58,7 @@ def question(cells: list[int], digits: list[int], random: np.random.Generator) -
     """Return a question about a scene that one of its digits answers, and the answer; nothing where there is none."""
     pairs = permutations(zip(cells, digits, strict=True), 2)
     answers = [(f"{relate(one, two)} the {NAMES[named]}", NAMES[digit]) for (one, digit), (two, named) in pairs]
-    times = Counter(asked for asked, _ in answers)
+    times = Counter(relation for relation, _ in answers)
     fair = [pair for pair in answers if times[pair[0]] == 1]
     return fair[int(random.integers(len(fair)))] if fair else ()
 

@@ -48,8 +48,8 @@ def measure(run: str, table: Path, lines: int, checkpoint: str | None = None) ->
     opened = open_run(run, checkpoint=checkpoint)
     shares: list[float] = []
     images, captions = ([row[name] for row in rows] for name in ("image", "caption"))
-    found = opened.alignments([str(table.parent / image) for image in images], captions)
-    for row, alignment in zip(rows, found, strict=True):
+    alignments = opened.alignments([str(table.parent / image) for image in images], captions)
+    for row, alignment in zip(rows, alignments, strict=True):
         (attention,) = (one for one in alignment.attentions if one.word == "cross_attention")
         shares += digit_shares(attention.rows, attention.weights.mean(0), json.loads(row["cells"]))
     return {

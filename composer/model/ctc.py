@@ -31,8 +31,6 @@ from composer.model.encoder_decoder import (
 BLANK = PAD
 IMPOSSIBLE = -1e30
 """Logarithm of the probability of what cannot be; sums and differences of it stay finite."""
-SMALLEST = 1e-300
-"""A probability whose logarithm is taken is this or more."""
 
 
 class Ctc(OutputHead):
@@ -51,12 +49,12 @@ class Ctc(OutputHead):
         self.map = nn.Linear(frames.width, vocabulary)
         nn.init.normal_(self.map.weight, std=frames.width**-0.5)
         nn.init.zeros_(self.map.bias)
-        labels = torch.zeros(vocabulary).index_fill(0, torch.tensor([BOS, EOS]), NEVER)
-        self.register_buffer("labels", labels, persistent=False)
+        no_labels = torch.zeros(vocabulary).index_fill(0, torch.tensor([BOS, EOS]), NEVER)
+        self.register_buffer("no_labels", no_labels, persistent=False)
 
     def forward(self, frames: Tensor) -> Tensor:
         """Return log p of each frame. (B, S, D) -> (B, S, V)"""
-        logits = self.map(frames) + self.labels
+        logits = self.map(frames) + self.no_labels
         return logits.log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))
 
     def path_cost(self, memory: Output, labels: Tensor) -> Tensor:
@@ -105,9 +103,10 @@ def extend(frames: Tensor, real: Tensor, paths: Tensor, last: Tensor, token: Ten
     """
     entering = torch.where((token == last)[:, None], paths[:, :-1, 1], paths[:, :-1].logsumexp(-1))  # (B, S)
     index = token[:, None, None].expand(-1, frames.shape[1], 1)  # (B, S, 1)
-    gain = frames.gather(2, index)[..., 0].clamp(min=SMALLEST).log()  # (B, S)
+    smallest = torch.finfo(frames.dtype).tiny  # whose logarithm is finite
+    gain = frames.gather(2, index)[..., 0].clamp(min=smallest).log()  # (B, S)
     labels = F.pad(linear_recurrence(entering, gain), (1, 0), value=IMPOSSIBLE)  # (B, S + 1)
-    blanks = linear_recurrence(labels[:, :-1], frames[..., BLANK].clamp(min=SMALLEST).log())
+    blanks = linear_recurrence(labels[:, :-1], frames[..., BLANK].clamp(min=smallest).log())
     blanks = F.pad(blanks, (1, 0), value=IMPOSSIBLE)  # (B, S + 1)
     log_p = (entering + gain).masked_fill(~real, IMPOSSIBLE).logsumexp(1)  # (B,)
     return torch.stack((labels, blanks), -1), log_p
@@ -133,7 +132,8 @@ def next_log_probs(frames: Tensor, real: Tensor, paths: Tensor, last: Tensor, lo
     sums = sums.scatter(1, last[:, None], repeated[:, None])
     ends = paths.gather(1, real.sum(1)[:, None, None].expand(-1, 1, 2)).logsumexp((1, 2))  # (B,)
     sums = sums[:, EOS + 1 :]  # (B, V - 3)
-    log_sums = sums.clamp(min=SMALLEST).log().masked_fill(sums < SMALLEST, IMPOSSIBLE)
+    smallest = torch.finfo(sums.dtype).tiny
+    log_sums = sums.clamp(min=smallest).log().masked_fill(sums < smallest, IMPOSSIBLE)
     labels = log_sums + largest - log_p[:, None]
     # what follows a prefix that no path spells, its end, costs nothing more
     lost = (log_p < IMPOSSIBLE / 2)[:, None]
@@ -162,11 +162,7 @@ class CtcModel(EncoderDecoder):
         inputs: StepInputs = NOTHING,
         answer: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        """Decode as `EncoderDecoder.step`; with an answer, return its cost at its last position, 0 at the others."""
-        if answer is None:
-            return self.output.step(ids, self.start(memories, len(ids)) if state is None else state)
-        cost = self.output.path_cost(memories[self.output.memory], answer.masked_fill(answer == EOS, PAD))  # (B,)
-        return cost[:, None] * (answer == EOS), ()
+        return self.output.step(ids, self.start(memories, len(ids)) if state is None else state)
 
     def forward(
         self,
@@ -175,7 +171,12 @@ class CtcModel(EncoderDecoder):
         inputs: StepInputs = NOTHING,
         answer: Tensor | None = None,
     ) -> Tensor:
-        return self.step(target, None, self.encode(sources, inputs, target != PAD), inputs, answer)[0]
+        """With an answer, return its cost at its last position, and 0 at the others; else log p as `step`."""
+        memories = self.encode(sources, inputs, target != PAD)
+        if answer is None:
+            return self.step(target, None, memories)[0]
+        cost = self.output.path_cost(memories[self.output.memory], answer.masked_fill(answer == EOS, PAD))  # (B,)
+        return cost[:, None] * (answer == EOS)
 
 
 class JointModel(EncoderDecoder):
@@ -200,6 +201,8 @@ class JointModel(EncoderDecoder):
 
     def with_ctc_weight(self, weight: float) -> EncoderDecoder:
         """Return the model of the same modules with another w; with 0 the decoder decides alone, with 1 CTC."""
+        if weight == self.weight:
+            return self
         parts = self.readers(), self.embedding, self.decoder, self.output, self.width
         if weight == 1:
             return CtcModel(self.readers(), self.decoder, self.ctc, self.width).train(self.training)
@@ -242,8 +245,7 @@ class JointModel(EncoderDecoder):
             labels = target[:, 1:] if answer is None else answer.masked_fill(answer == EOS, PAD)
             has_answer = (target if answer is None else answer)[:, 0] != PAD  # not so of a device without rows
             cost = self.ctc.path_cost(memories[self.ctc.memory], labels) * has_answer  # (B,)
-            cost = self.weight * cost.sum()
-            inputs.penalties.setdefault(("ctc", "tokens"), []).append(cost)
+            inputs.penalties.setdefault(("ctc", "tokens"), []).append(self.weight * cost.sum())
         return super().step(target, super().start(memories, len(target)), memories, inputs, answer)[0]
 
 

@@ -21,7 +21,8 @@ class Ctc:
     no more tokens than these positions.
 
     The training minimises (1 - w) times the decoder's cross-entropy plus w times the cost of CTC, and a search ranks by
-    (1 - w) log p of the decoder plus w log p of CTC (Watanabe et al. 2017).
+    (1 - w) log p of the decoder plus w log p of CTC (Watanabe et al. 2017). Losses and perplexities of measured splits
+    are those of this sum, normalised at each token.
 
     Settings:
         from: The memory whose positions are the frames: an encoder's name, or `encoder.x` for its output named x.

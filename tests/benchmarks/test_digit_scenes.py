@@ -14,8 +14,8 @@ def test_a_caption_relates_the_first_digit_to_the_others():
 
 def test_a_question_that_two_digits_answer_is_not_asked():
     # a one, a two and, below them, a three on either side of the column between
-    asked = {digit_scenes.question([1, 6, 8], [1, 3, 3], np.random.default_rng(seed)) for seed in range(60)}
-    assert asked == {
+    questions = {digit_scenes.question([1, 6, 8], [1, 3, 3], np.random.default_rng(seed)) for seed in range(60)}
+    assert questions == {
         ("above and right of the three", "one"),
         ("above and left of the three", "one"),
         ("below and left of the one", "three"),

@@ -77,6 +77,16 @@ def test_gradients_are_those_of_torch() -> None:
     torch.testing.assert_close(own, theirs, atol=1e-10, rtol=0)
 
 
+def test_single_precision_is_finite() -> None:
+    ctc = random_ctc().float()
+    memory = frames_of(ctc)
+    memory = Output(1000 * memory.states.float(), memory.mask)  # some labels have a probability of 0
+    frames, real, *prefix = ctc.start(memory)
+    single = tuple(part.float() if part.is_floating_point() else part for part in (frames, real, *prefix))
+    log_p, _ = ctc.step(torch.tensor([[1, 4, 4, 5]]).expand(3, -1), single)
+    assert log_p.isfinite().all()
+
+
 def test_probabilities_of_the_next_token_add_up_to_one() -> None:
     ctc = random_ctc()
     log_p, _ = ctc.step(torch.tensor([[1, 4, 4, 5]]).expand(3, -1), ctc.start(frames_of(ctc)))
@@ -121,15 +131,15 @@ def scores(model: EncoderDecoder, source: list[int], weight: float) -> dict[tupl
     with torch.no_grad():
         memories = model.encode({"source": ids})
         frames = model.ctc(memories["encoder"].states)[0].exp()
-        found = {}
+        results = {}
         for answer in ANSWERS:
             logits, _ = EncoderDecoder.step(
                 model, torch.tensor([[1, *answer]]), EncoderDecoder.start(model, memories, 1), memories
             )
             log_q = logits[0].log_softmax(-1).gather(1, torch.tensor([*answer, EOS])[:, None]).sum()
             p = over_paths(frames, answer)
-            found[answer] = (1 - weight) * float(log_q) + weight * (math.log(p) if p else -1e9)
-    return found
+            results[answer] = (1 - weight) * float(log_q) + weight * (math.log(p) if p else -1e9)
+    return results
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 0.8])
@@ -202,8 +212,8 @@ def test_mistakes_are_refused_at_their_line(mistake: str) -> None:
     text, line, message = MISTAKES[mistake]
     with pytest.raises(RecipeError) as caught:
         plan(load_text(text))
-    found = {(fault.line, message in fault.message) for fault in caught.value.faults}
-    assert (line, True) in found, caught.value
+    reported = {(fault.line, message in fault.message) for fault in caught.value.faults}
+    assert (line, True) in reported, caught.value
 
 
 def test_a_language_model_has_no_frames(tmp_path: Path) -> None:
