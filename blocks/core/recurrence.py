@@ -24,8 +24,11 @@ Cell = Literal["lstm", "gru", "tanh"]
 OutputActivation = Literal["tanh", "none"]
 """What an LSTM with normalised gates applies to its cell before the output gate."""
 
+ONEDNN_HAS_BFLOAT16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+"""Whether this CPU multiplies bfloat16 as oneDNN needs it (AVX-512 or better)."""
+
 SATURATED = 1e4
-"""sigmoid(-SATURATES) is 0 and sigmoid(SATURATES) is 1 in every precision, and both have the gradient 0."""
+"""sigmoid(-SATURATED) is 0 and sigmoid(SATURATES) is 1 in every precision, and both have the gradient 0."""
 
 
 def reverse(x: Tensor, mask: Tensor) -> Tensor:
@@ -132,9 +135,9 @@ class LSTMLayer(FusedLayer):
         pieces = [torch.cat((self.arriving, self._closed_gates()), 1), *self.weights()[1:]]
         if self.projection is not None:
             pieces.append(self.projection)
-        x = torch.cat((x, padding), 2)
+        x, before, pieces = autocast_lstm(torch.cat((x, padding), 2), (h[None], c[None]), pieces)
         with suppress_onednn_warning(self.projection is not None):
-            y, _, cell = _VF.lstm(x, (h[None], c[None]), flatten_weights(pieces), True, 1, 0.0, grad, False, False)
+            y, _, cell = _VF.lstm(x, before, flatten_weights(pieces), True, 1, 0.0, grad, False, False)
         y = y.transpose(0, 1)
         return y, (last_real(y, mask, h), cell[0].to(c.dtype))
 
@@ -216,6 +219,20 @@ def build_layer(cell: Cell, reset: str, arriving: int, width: int, projection: i
     if cell == "tanh":
         return TanhLayer(arriving, width)
     return GRUResetAfter(arriving, width) if reset == "after" else GRUResetBefore(arriving, width)
+
+
+def autocast_lstm(
+    x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]
+) -> tuple[Tensor, tuple[Tensor, Tensor], list[Tensor]]:
+    """Cast an LSTM's operands as autocast does, on a CPU whose oneDNN has no bfloat16.
+
+    There autocast asks oneDNN for an LSTM that it does not have (PyTorch 2.13); of tensors that are bfloat16 already,
+    another kernel computes it.
+    """
+    if ONEDNN_HAS_BFLOAT16 or not x.is_cpu or not torch.is_autocast_enabled("cpu"):
+        return x, state, weights
+    dtype = torch.get_autocast_dtype("cpu")
+    return x.to(dtype), (state[0].to(dtype), state[1].to(dtype)), [weight.to(dtype) for weight in weights]
 
 
 def suppress_onednn_warning(projected: bool) -> AbstractContextManager[object]:
