@@ -8,11 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.attention import (
+    AlibiAttention,
+    HeadNorm,
     RelativeAttention,
+    Softmax,
     TransformerXlAttention,
     apply_rotary,
     attention,
+    check_groups,
     check_heads,
+    check_rotary,
     join_heads,
     last_slots,
     no_slots,
@@ -20,11 +25,12 @@ from blocks.core.attention import (
     slot_distances,
     visible_slots,
 )
-from blocks.core.contract import Block, BlockError, Context, Count, NoEffect, Rate, Site, State
+from blocks.core.contract import Block, Context, Count, NoEffect, Positive, Rate, Site, State
 from blocks.core.functional import count_positions, last_positions, no_positions
 from blocks.core.kv_cache import append
 
 HEADS = 8
+Positions = Literal["none", "relative", "rotary", "transformer_xl", "alibi"]
 
 
 class SelfAttention(Block):
@@ -34,21 +40,36 @@ class SelfAttention(Block):
     relative: k_j + a_ij and v_j + b_ij in place of k_j and v_j, learned for each i - j (Shaw et al. 2018, equations 3
     and 4); rotary: q_i and k_j turned by angles that grow with i and j (Su et al. 2021, equation 34); transformer_xl:
     (q_i + u) k_j + (q_i + v) W_r R_(i-j) in place of q_i k_j, with the sinusoids R of a distance, and u and v learned
-    for each head of each layer (Dai et al. 2019, section 3.3).
+    for each head of each layer (Dai et al. 2019, section 3.3); alibi: -2^(-8h/H) |i - j| is added to the scores of
+    head h = 1, ..., H (Press et al. 2022, arXiv 2108.12409, section 3), in an encoder for the positions after it too.
 
     Settings:
         heads: How many heads; they divide the width that arrives.
         dropout: Probability of dropping an attention weight, 0 <= dropout < 1.
         window: How far it sees: the position itself and the window - 1 before it (in an encoder, after it too).
             Without it, everything; with it, decoding keeps a state of fixed size.
-        positions: What it knows of distances: none | relative | rotary | transformer_xl.
+        positions: What it knows of distances: none | relative | rotary | transformer_xl | alibi.
         max_distance: Of `relative` positions, from where on all distances are one, 1 or more; 16 by default.
         bias: Whether q, k, v and y have biases.
+        kv_heads: How many heads of keys and values there are, each for heads / kv_heads heads of queries; they divide
+            `heads` (grouped-query attention: Ainslie et al. 2023, arXiv 2305.13245; 1: multi-query attention, Shazeer
+            2019, arXiv 1911.02150). As many as `heads` by default.
+        qk_norm: Whether q and k of each head are normalised, before they are turned: g q / sqrt(mean(q^2) + 1e-5), with
+            a g of each feature that all heads share, one for q and one for k. So Dehghani et al. 2023 (arXiv
+            2302.05442, section 2), with the root mean square in place of layer normalisation; Henry et al. 2020 (arXiv
+            2010.04245) have one g in place of 1/sqrt(D/H).
+        soft_cap: The bound c of the scores, above 0: c tanh(score / c) (Gemma Team 2024, arXiv 2408.00118, section 2),
+            before alibi is added.
+        sinks: Whether each head has a learned score of reading nothing, in the denominator of its softmax (OpenAI 2025,
+            arXiv 2508.10925).
 
-    Shapes: (B, T, D) -> (B, T, D). State: keys and values (B, 2, H, N, D/H), their mask (B, N); with rotary
-    positions, how many there were (B,).
-    Raises BlockError where a grid arrives, where heads do not divide D, for rotary positions of heads that are not of
-    even width, and for a `max_distance` of other positions than `relative` ones.
+    With `soft_cap` or `sinks` no fused kernel computes it: all scores of a batch are in memory.
+
+    Shapes: (B, T, D) -> (B, T, D). State: keys and values (B, 2, G, N, D/H), G of `kv_heads`, their mask (B, N); with
+    rotary positions, how many there were (B,).
+    Raises BlockError where a grid arrives, where heads do not divide D or `kv_heads` the heads, for rotary positions of
+    heads that are not of even width, for `qk_norm` of heads of one feature, and for settings that change nothing:
+    `max_distance` of other positions than `relative` ones, and in a window of 1 what chooses among positions.
     """
 
     family = "attention"
@@ -60,27 +81,30 @@ class SelfAttention(Block):
         heads: Count = HEADS,
         dropout: Rate = 0.0,
         window: Count | None = None,
-        positions: Literal["none", "relative", "rotary", "transformer_xl"] = "none",
+        positions: Positions = "none",
         max_distance: Count | None = None,
         bias: bool = True,
+        kv_heads: Count | None = None,
+        qk_norm: bool = False,
+        soft_cap: Positive | None = None,
+        sinks: bool = False,
     ) -> None:
         super().__init__()
         stream = site.sequence("self_attention")
         width = stream.width
         check_heads(heads, width)
-        if window == 1 and positions in ("rotary", "transformer_xl"):
-            message = "the position itself is all that is seen, and its distance is 0"
-            raise NoEffect("positions", message, fix="remove `positions`, or write `window: 2` or more")
-        if window is not None and max_distance is not None and max_distance >= window:
-            message = f"in a window of {window} no distance is above {window - 1}"
-            fix = f"remove it, or write `max_distance: {window - 1}`" if window > 1 else ""
-            raise NoEffect("max_distance", message, fix=fix)
-        if window == 1 and positions == "none" and heads != HEADS and not dropout and width % HEADS == 0:
-            raise NoEffect("heads", "in a window of 1 all heads see the position itself, and nothing to choose from")
-        self.heads, self.dropout, self.window, self.causal = heads, dropout, window, bool(site.causal)
-        self.rotary = positions == "rotary"
-        self.relative: RelativeAttention | TransformerXlAttention | None = None
-        self.project = nn.Linear(width, 3 * width, bias=bias)
+        check_groups(heads, kv_heads)
+        _check_distance(positions, window, max_distance)
+        if window == 1:
+            _check_no_choice(positions, qk_norm, soft_cap, sinks)
+            default_heads = heads == HEADS or width % HEADS or kv_heads is not None
+            if positions == "none" and not (default_heads or dropout or sinks):
+                message = "in a window of 1 all heads see the position itself, and nothing to choose from"
+                raise NoEffect("heads", message)
+        self.heads, self.kv_heads = heads, kv_heads or heads
+        self.dropout, self.window, self.causal = dropout, window, bool(site.causal)
+        self.head_width = width // heads
+        self.project = nn.Linear(width, (heads + 2 * self.kv_heads) * self.head_width, bias=bias)
         self.merge = nn.Linear(width, width, bias=bias)
         self.out = stream
         nn.init.xavier_uniform_(self.project.weight, gain=0.5**0.5)
@@ -88,46 +112,50 @@ class SelfAttention(Block):
         if bias:
             nn.init.zeros_(self.project.bias)
             nn.init.zeros_(self.merge.bias)
-        if positions == "relative":
-            furthest = max_distance or 16 if window is None else min(max_distance or 16, window - 1)
-            self.relative = RelativeAttention(width // heads, furthest, future=not self.causal)
-        elif max_distance is not None:
-            message = "only `relative` positions have a largest distance"
-            raise NoEffect("max_distance", message, fix="remove it, or write `positions: relative`")
-        if positions == "transformer_xl":
-            self.relative = TransformerXlAttention(width, heads, window, future=not self.causal)
+        self.rotary = positions == "rotary"
         if self.rotary:
-            _check_rotary(heads, width)
+            check_rotary(self.head_width, heads, width)
+        self.norms = nn.ModuleList(HeadNorm(self.head_width) for _ in range(2)) if qk_norm else None
+        self.softmax = Softmax(heads, soft_cap, sinks)
+        self.relative = _build_relative(positions, heads, width, window, max_distance, future=not self.causal)
 
     def start(self, x: Tensor, context: Context) -> State:
         if not self.causal:
             return ()
         num_kept = 0 if self.window is None else self.window - 1
-        pairs = x.new_zeros(x.shape[0], 2, self.heads, num_kept, self.out.width // self.heads)
+        pairs = x.new_zeros(x.shape[0], 2, self.kv_heads, num_kept, self.head_width)
         state = pairs, context.once(no_slots, context.mask, num_kept)
         return (*state, context.once(no_positions, context.mask)) if self.rotary else state
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        projected = self.project(x).unflatten(-1, (3, self.heads, -1)).permute(0, 2, 3, 1, 4)  # (B, 3, H, T, D/H)
-        query, pairs = projected[:, 0], projected[:, 1:]
+        projected = self.project(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2)  # (B, H + 2 G, T, d)
+        query, pairs = projected[:, : self.heads], projected[:, self.heads :].unflatten(1, (2, self.kv_heads))
         counted = state[2:]
-        if self.rotary:
-            before = counted[0] if counted else None
-            turned = apply_rotary(projected[:, :2], *context.once(rotary_angles, context.mask, before, query.shape[-1]))
-            query, pairs = turned[:, 0], torch.cat((turned[:, 1:], projected[:, 2:]), 1)
-            counted = (context.once(count_positions, before, context.mask),) if counted else ()
+        if self.rotary or self.norms is not None:
+            query, keys = self._turn(query, pairs[:, 0], counted[0] if counted else None, context)
+            pairs = torch.stack((keys, pairs[:, 1]), 1)  # (B, 2, G, T, d)
+            counted = (context.once(count_positions, counted[0], context.mask),) if counted else ()
         attended, after = self._read(query, pairs, state[:2], context)
         return self.merge(join_heads(attended)), (*after, *counted)
 
+    def _turn(self, query: Tensor, keys: Tensor, before: Tensor | None, context: Context) -> tuple[Tensor, Tensor]:
+        """Return queries (B, H, T, d) and keys (B, G, T, d), normalised and turned by the angles of their positions."""
+        if self.norms is not None:
+            query, keys = (norm(x) for norm, x in zip(self.norms, (query, keys), strict=True))
+        if self.rotary:
+            angles = context.once(rotary_angles, context.mask, before, self.head_width)
+            query, keys = apply_rotary(query, *angles), apply_rotary(keys, *angles)
+        return query, keys
+
     def _read(self, query: Tensor, pairs: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        """Return what the queries read (B, H, T, D/H), and the state after them. pairs: (B, 2, H, T, D/H)"""
+        """Return what the queries read (B, H, T, d), and the state after them. pairs: (B, 2, G, T, d)"""
         if not self.causal:
             return self._attend(query, pairs, context.mask, context), ()
         if state[1].shape[1] == 0 and self.window is None and self.relative is None:
             keys, values, dropout = *pairs.unbind(1), self.dropout if self.training else 0.0
-            attended = attention(query, keys, values, None, context, causal=True, dropout=dropout)
+            attended = attention(query, keys, values, None, context, causal=True, dropout=dropout, softmax=self.softmax)
             return attended, (pairs, context.mask)
-        pairs = append(state[0], pairs, 3)  # (B, 2, H, N, D/H)
+        pairs = append(state[0], pairs, 3)  # (B, 2, G, N, d)
         seen = context.once(append, state[1], context.mask, 1)  # (B, N)
         attended = self._attend(query, pairs, seen, context)
         if self.window is None:
@@ -141,16 +169,48 @@ class SelfAttention(Block):
         dropout = self.dropout if self.training else 0.0
         mask = context.once(visible_slots, seen, length, self.window, self.causal)  # (B, 1, T or 1, N)
         if self.relative is None:
-            return attention(query, keys, values, mask, context, dropout=dropout)
+            return attention(query, keys, values, mask, context, dropout=dropout, softmax=self.softmax)
         distance = context.once(slot_distances, seen, length, self.window is not None)  # (B or 1, T, N)
-        return self.relative(query, keys, values, mask, distance, context, dropout)
+        return self.relative(query, keys, values, mask, distance, context, dropout, self.softmax)
 
 
-def _check_rotary(heads: int, width: int) -> None:
-    """Raise BlockError where a head has no pairs of features to turn."""
-    head_width = width // heads
-    if head_width % 2:
-        fits = [n for n in range(1, width + 1) if width % (2 * n) == 0]
-        fix = f"write `heads: {min(fits, key=lambda n: abs(n - heads))}`" if fits else "write `positions: relative`"
-        message = f"rotary positions turn pairs of features, and a head is {head_width} wide"
-        raise BlockError("positions", message, code="width", fix=fix)
+def _build_relative(
+    positions: str, heads: int, width: int, window: int | None, max_distance: int | None, future: bool
+) -> RelativeAttention | TransformerXlAttention | AlibiAttention | None:
+    """Build the attention that knows distances, if any. future: Whether a position may be before another."""
+    match positions:
+        case "relative":
+            furthest = max_distance or 16 if window is None else min(max_distance or 16, window - 1)
+            return RelativeAttention(width // heads, furthest, future)
+        case "transformer_xl":
+            return TransformerXlAttention(width, heads, window, future)
+        case "alibi":
+            return AlibiAttention(heads)
+    return None
+
+
+def _check_distance(positions: str, window: int | None, max_distance: int | None) -> None:
+    """Raise NoEffect for a largest distance that nothing asks for, or that is beyond the window."""
+    if max_distance is None:
+        return
+    if window is not None and max_distance >= window:
+        message = f"in a window of {window} no distance is above {window - 1}"
+        fix = f"remove it, or write `max_distance: {window - 1}`" if window > 1 else ""
+        raise NoEffect("max_distance", message, fix=fix)
+    if positions != "relative":
+        message = "only `relative` positions have a largest distance"
+        raise NoEffect("max_distance", message, fix="remove it, or write `positions: relative`")
+
+
+def _check_no_choice(positions: str, qk_norm: bool, soft_cap: float | None, sinks: bool) -> None:
+    """Raise NoEffect for what changes no weight, where the position itself is all that is seen.
+
+    Its distance is 0; its weight is 1, whatever its score, unless there are sinks.
+    """
+    if positions in ("rotary", "alibi") or (positions == "transformer_xl" and not sinks):
+        message = "the position itself is all that is seen, and its distance is 0"
+        raise NoEffect("positions", message, fix="remove `positions`, or write `window: 2` or more")
+    for setting, value in (("qk_norm", qk_norm), ("soft_cap", soft_cap)):
+        if value and not sinks:
+            message = "the position itself is all that is seen, whatever its score"
+            raise NoEffect(setting, message, fix=f"remove `{setting}`, or write `window: 2` or more")

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from blocks.core.contract import BlockError, Context
+from blocks.core.contract import BlockError, Context, NoEffect
 from blocks.core.functional import apply_dropout, last_positions, sinusoidal
 
 
@@ -22,6 +22,45 @@ def check_heads(heads: int, width: int) -> None:
         raise BlockError("heads", message, code="width", fix=fix)
 
 
+def check_groups(heads: int, kv_heads: int | None) -> None:
+    """Raise BlockError where `kv_heads` do not divide the heads."""
+    if kv_heads is not None and heads == 1:
+        raise NoEffect("kv_heads", "one head of queries has one of keys and values")
+    if kv_heads is not None and heads % kv_heads:
+        fits = [n for n in range(1, heads + 1) if heads % n == 0]
+        nearest = min(fits, key=lambda n: abs(n - kv_heads))
+        message = f"{kv_heads} does not divide the {heads} heads"
+        raise BlockError("kv_heads", message, fix=f"write `kv_heads: {nearest}`")
+
+
+def check_rotary(head_width: int, heads: int, width: int) -> None:
+    """Raise BlockError where a head has no pairs of features to turn."""
+    if head_width % 2:
+        fits = [n for n in range(1, width + 1) if width % (2 * n) == 0]
+        fix = f"write `heads: {min(fits, key=lambda n: abs(n - heads))}`" if fits else "write `positions: relative`"
+        message = f"rotary positions turn pairs of features, and a head is {head_width} wide"
+        raise BlockError("positions", message, code="width", fix=fix)
+
+
+class HeadNorm(nn.Module):
+    """Root-mean-square normalisation of each head, g x / sqrt(mean(x^2) + 1e-5), with one g for all heads.
+
+    Raises BlockError for heads of one feature.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        if width == 1:
+            message = "of a head of one feature, the norm leaves the sign alone"
+            raise BlockError("qk_norm", message, code="width", fix="remove `qk_norm`, or write fewer `heads`")
+        self.gain = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, H, T, d) -> (B, H, T, d)"""
+        # the gain is cast: under autocast torch has no kernel for two types
+        return F.rms_norm(x, self.gain.shape, self.gain.to(x.dtype), eps=1e-5)
+
+
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """(B, T, D) -> (B, H, T, D/H)"""
     return x.unflatten(-1, (heads, -1)).transpose(1, 2)
@@ -30,6 +69,35 @@ def split_heads(x: Tensor, heads: int) -> Tensor:
 def join_heads(x: Tensor) -> Tensor:
     """(B, H, T, D/H) -> (B, T, D)"""
     return x.transpose(1, 2).flatten(2)
+
+
+class Softmax(nn.Module):
+    """How scores become weights, where that is more than a softmax; `is_plain` where it is not.
+
+    With `soft_cap` c a score e is c tanh(e / c), before masks and the bias of ALiBi (Gemma Team 2024, arXiv 2408.00118,
+    section 2). With `sinks` each head has a learned logit s that takes its part of the weights and reads nothing,
+    w_j = exp(e_j) / (exp(s) + sum_i exp(e_i)), as in gpt-oss (OpenAI 2025, arXiv 2508.10925), and is not
+    a learned token, whose values would be read (Xiao et al. 2024, arXiv 2309.17453).
+    """
+
+    def __init__(self, heads: int, soft_cap: float | None = None, sinks: bool = False) -> None:
+        super().__init__()
+        self.soft_cap = soft_cap
+        self.sinks = nn.Parameter(torch.zeros(heads)) if sinks else None
+
+    @property
+    def is_plain(self) -> bool:
+        return self.soft_cap is None and self.sinks is None
+
+    def forward(self, scores: Tensor, mask: Tensor | None) -> Tensor:
+        """scores (B, H, T, N) -> weights (B, H, T, N), of which each row sums to 1, with sinks to less"""
+        if self.soft_cap is not None:
+            scores = self.soft_cap * torch.tanh(scores / self.soft_cap)
+        scores = scores if mask is None else add_mask(scores, mask)
+        if self.sinks is None:
+            return scores.softmax(-1)
+        sinks = self.sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:-1], 1)
+        return torch.cat((scores, sinks), -1).softmax(-1)[..., :-1]
 
 
 def attention(
@@ -43,18 +111,25 @@ def attention(
     dropout: float = 0.0,
     bias: Tensor | None = None,
     scale: float | None = None,
+    softmax: Softmax | None = None,
 ) -> Tensor:
-    """Softmax attention. query (B, H, T, d), keys (B, H, N, d), values (B, H, N, v) -> (B, H, T, v).
+    """Softmax attention. query (B, H, T, d), keys (B, G, N, d), values (B, G, N, v) -> (B, H, T, v).
 
-    `mask` is True where a query may look, broadcastable to (B, H, T, N); somewhere every query may, as
-    `open_empty_rows` sees to it. `causal` says that it may look at itself and before, for T = N without a mask.
-    The scores are `scale` q.k + `bias`: the scale is 1/sqrt(d) by default, the bias broadcastable like the mask.
+    G divides H: each head of keys and values serves H / G heads of queries in a row. `mask` is True where a query may
+    look, broadcastable to (B, H, T, N), or is added to the scores; somewhere every query may look, as `open_empty_rows`
+    sees to it. `causal` says that it may look at itself and before, for T = N without a mask. The scores are `scale`
+    q.k + `bias`: the scale is 1/sqrt(d) by default, the bias broadcastable like the mask.
     """
-    if bias is not None and causal:
+    has_softmax = softmax is not None and not softmax.is_plain
+    if causal and (bias is not None or has_softmax):
         causal, mask = False, causal_mask(query)
+    if has_softmax:
+        weights = attention_weights(query, keys, mask, bias=bias, scale=scale, softmax=softmax)
+        context.record("weights", weights.transpose(1, 2))
+        return grouped_matmul(apply_dropout(weights, dropout, training=True), values)
     if bias is not None:
         bias = bias.to(query.dtype)
-        mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
+        mask = bias if mask is None else add_mask(bias, mask)
     if context.records is not None:
         context.record("weights", attention_weights(query, keys, mask, causal=causal, scale=scale).transpose(1, 2))
     # On a CPU the fused kernel drops nothing, and is slower than the plain products for a single query, and in bfloat16
@@ -63,22 +138,51 @@ def attention(
     is_slow = is_single or (query.dtype is torch.bfloat16 and query.requires_grad)
     if query.device.type == "cpu" and (dropout or is_slow):
         weights = attention_weights(query, keys, mask, causal=causal, scale=scale)
-        return apply_dropout(weights, dropout, training=True) @ values
+        return grouped_matmul(apply_dropout(weights, dropout, training=True), values)
+    has_groups = keys.shape[1] != query.shape[1]
+    if has_groups and mask is not None:  # of the fused kernels, those that take a mask take no groups
+        times = query.shape[1] // keys.shape[1]
+        keys, values, has_groups = keys.repeat_interleave(times, 1), values.repeat_interleave(times, 1), False
     return F.scaled_dot_product_attention(
-        query, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
+        query, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=has_groups
     )
 
 
 def attention_weights(
-    query: Tensor, keys: Tensor, mask: Tensor | None, *, causal: bool = False, scale: float | None = None
+    query: Tensor,
+    keys: Tensor,
+    mask: Tensor | None,
+    *,
+    causal: bool = False,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+    softmax: Softmax | None = None,
 ) -> Tensor:
-    """Softmax of the masked scores: (B, H, T, N), each row sums to 1. A mask that is not boolean is added to them."""
-    scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ keys.transpose(-2, -1)  # (B, H, T, N)
+    """Softmax of the masked scores: (B, H, T, N), each row sums to 1, with sinks to less. As in `attention`."""
+    scaled = query * (query.shape[-1] ** -0.5 if scale is None else scale)
+    scores = grouped_matmul(scaled, keys.transpose(-2, -1))  # (B, H, T, N)
+    if bias is not None:
+        scores = scores + bias
     if causal:
         mask = causal_mask(query)
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else scores + mask
-    return scores.softmax(-1)
+    if softmax is not None:
+        weights: Tensor = softmax(scores, mask)
+        return weights
+    return (scores if mask is None else add_mask(scores, mask)).softmax(-1)
+
+
+def add_mask(scores: Tensor, mask: Tensor) -> Tensor:
+    """Return the scores with -inf where a boolean mask is False, or with a mask of numbers added to them."""
+    return scores.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else scores + mask
+
+
+def grouped_matmul(x: Tensor, y: Tensor) -> Tensor:
+    """Multiply each head of y with the H / G heads of x that share it. (B, H, T, n), (B, G, n, m) -> (B, H, T, m)"""
+    heads, groups, length = x.shape[1], y.shape[1], x.shape[2]
+    if heads == groups:
+        return x @ y
+    rows = x.unflatten(1, (groups, heads // groups)).flatten(2, 3)  # (B, G, H / G * T, n): y is not copied
+    return (rows @ y).unflatten(2, (heads // groups, length)).flatten(1, 2)
 
 
 def open_empty_rows(mask: Tensor) -> Tensor:
@@ -133,24 +237,58 @@ ROTARY_BASE = 10_000.0
 def rotary_angles(mask: Tensor, before: Tensor | None, width: int) -> tuple[Tensor, Tensor]:
     """Return cosine and sine of t / 10000^(2i/d), for the positions t of `mask` (B, T) after `before` (B,) others.
 
-    -> (B or 1, 1, 1, T, width / 2) each, of float32
+    -> (B or 1, 1, T, width / 2) each, of float32
     """
     where = torch.arange(mask.shape[1], device=mask.device)[None]  # (1, T)
     if before is not None:
         where = before[:, None] + where  # (B, T)
     half = width // 2
     rates = torch.exp(torch.arange(half, device=mask.device) * (-math.log(ROTARY_BASE) / half))
-    angles = where[:, None, None, :, None] * rates  # (B or 1, 1, 1, T, d/2)
+    angles = where[:, None, :, None] * rates  # (B or 1, 1, T, d/2)
     return angles.cos(), angles.sin()
 
 
 def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate the features 2i and 2i + 1 by the angle t / 10000^(2i/d) (Su et al. 2021, equation 34).
 
-    x: (B, n, H, T, d), `rotary_angles` of its positions -> (B, n, H, T, d)
+    x: (B, H, T, d), `rotary_angles` of its positions -> (B, H, T, d)
     """
-    one, two = x.unflatten(-1, (-1, 2)).unbind(-1)  # (B, n, H, T, d/2)
+    one, two = x.unflatten(-1, (-1, 2)).unbind(-1)  # (B, H, T, d/2)
     return torch.stack((one * cos - two * sin, one * sin + two * cos), -1).flatten(-2).to(x.dtype)
+
+
+class AlibiAttention(nn.Module):
+    """Attention in which a distance costs what a head's slope says (Press et al. 2022, section 3).
+
+    e_ij = q_i k_j / sqrt(d) - 2^(-8h/H) |i - j| for the heads h = 1, ..., H, whatever their number; the authors' code
+    interpolates where that is no power of 2.
+    """
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+
+    def forward(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor,
+        distance: Tensor,
+        context: Context,
+        dropout: float,
+        softmax: Softmax,
+    ) -> Tensor:
+        """Attend as `attention` does, which has the letters. distance: i - j of each query and slot, (B or 1, T, N)"""
+        costs = context.once(alibi_mask, mask, distance, self.heads, query.dtype)  # (B, H, T, N)
+        return attention(query, keys, values, costs, context, dropout=dropout, softmax=softmax)
+
+
+def alibi_mask(mask: Tensor, distance: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
+    """Return minus each head's slope times the distance, and -inf where `mask` is False. -> (B, H, T, N)"""
+    slopes = 2.0 ** (torch.arange(1, heads + 1, device=mask.device) * (-8.0 / heads))
+    costs = -slopes[:, None, None] * distance.abs()[:, None]  # (B or 1, H, T, N)
+    return add_mask(costs, mask).to(dtype)
 
 
 class RelativeAttention(nn.Module):
@@ -177,16 +315,17 @@ class RelativeAttention(nn.Module):
         distance: Tensor,
         context: Context,
         dropout: float,
+        softmax: Softmax,
     ) -> Tensor:
         """Attend as `attention` does, which has the letters. distance: i - j of each query and slot, (B or 1, T, N)"""
         index = distance.clamp(self.nearest, self.furthest) - self.nearest  # (B or 1, T, N)
         scaled = query * query.shape[-1] ** -0.5  # (B, H, T, d)
         bias = torch.einsum("bhtd,btnd->bhtn", scaled, F.embedding(index, self.keys))
-        bias = bias.masked_fill(~mask, -math.inf)
-        mixture = attention_weights(query, keys, bias)  # (B, H, T, N)
+        mixture = attention_weights(query, keys, mask, bias=bias, softmax=softmax)  # (B, H, T, N)
         context.record("weights", mixture.transpose(1, 2))
         mixture = apply_dropout(mixture, dropout, training=True)
-        return mixture @ values + torch.einsum("bhtn,btnd->bhtd", mixture, F.embedding(index, self.values))
+        near = torch.einsum("bhtn,btnd->bhtd", mixture, F.embedding(index, self.values))  # (B, H, T, d)
+        return grouped_matmul(mixture, values) + near
 
 
 class TransformerXlAttention(nn.Module):
@@ -213,6 +352,7 @@ class TransformerXlAttention(nn.Module):
         distance: Tensor,
         context: Context,
         dropout: float,
+        softmax: Softmax,
     ) -> Tensor:
         """Attend as `attention` does, which has the letters. distance: i - j of each query and slot, (B or 1, T, N)"""
         furthest = min(keys.shape[2], self.window or keys.shape[2]) - 1
@@ -226,7 +366,8 @@ class TransformerXlAttention(nn.Module):
             scores = query_at @ (weight @ sinusoids.T)  # (B, H, T, R)
         index = (distance.clamp(nearest, furthest) - nearest)[:, None].expand(*scores.shape[:3], -1)  # (B, H, T, N)
         bias = scores.gather(-1, index) * query.shape[-1] ** -0.5
-        return attention(query + self.content, keys, values, mask, context, dropout=dropout, bias=bias)
+        query = query + self.content
+        return attention(query, keys, values, mask, context, dropout=dropout, bias=bias, softmax=softmax)
 
 
 def distance_sinusoids(like: Tensor, nearest: int, furthest: int, width: int) -> Tensor:

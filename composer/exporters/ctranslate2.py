@@ -40,7 +40,8 @@ ACTIVATIONS |= {"glu": "Sigmoid", "swiglu": "SWISH"}
 GATE_FIRST = {"glu": False, "swiglu": True}
 """Of gated activations, whether the gate is the first half of the projection."""
 DEFAULTS: dict[type[Block], dict[str, Any]] = {
-    SelfAttention: {"window": None, "positions": "none", "bias": True},
+    SelfAttention: {"window": None, "positions": "none", "bias": True, "qk_norm": False, "sinks": False}
+    | dict.fromkeys(("kv_heads", "soft_cap")),
     FeedForward: {"bias": True},
     CrossAttention: {"score": "scaled_dot", "local": "none", "merge": "concat", "sqrt_length": False}
     | dict.fromkeys(("query", "keys", "values")),

@@ -27,6 +27,8 @@ ADDED |= {"locked": False, "weight_dropout": 0.0, "embedding_dropout": 0.0, "asg
 ADDED |= {"monitor": "loss", "threshold": 0.0, "compare_with": "best", "min_p": None, "repetition_penalty": 1.0}
 ADDED |= {"self_attention.bias": True, "feed_forward.bias": True, "conv2d.stride": [1, 1]}
 ADDED |= {"cross_attention.gate": False, "cross_attention.doubly_stochastic": 0.0}
+ADDED |= {"self_attention.kv_heads": None, "self_attention.qk_norm": False}
+ADDED |= {"self_attention.soft_cap": None, "self_attention.sinks": False}
 """Keys, of all or of one block, that count only where they are not this, so that fingerprints of earlier runs stay."""
 ADDED_TO_SECTIONS = {
     "text": None,

@@ -934,17 +934,32 @@ class SelfAttention(Block, word="self_attention"):
     dropout: Probability of dropping an attention weight, 0 <= dropout < 1; default 0.0.
     window: How far it sees: the position itself and the window - 1 before it (in an encoder, after it too). Without
         it, everything; with it, decoding keeps a state of fixed size.
-    positions: What it knows of distances: none | relative | rotary | transformer_xl; default 'none'.
+    positions: What it knows of distances: none | relative | rotary | transformer_xl | alibi; default 'none'.
     max_distance: Of `relative` positions, from where on all distances are one, 1 or more; 16 by default.
     bias: Whether q, k, v and y have biases; default True.
+    kv_heads: How many heads of keys and values there are, each for heads / kv_heads heads of queries; they divide
+        `heads` (grouped-query attention: Ainslie et al. 2023, arXiv 2305.13245; 1: multi-query attention, Shazeer
+        2019, arXiv 1911.02150). As many as `heads` by default.
+    qk_norm: Whether q and k of each head are normalised, before they are turned: g q / sqrt(mean(q^2) + 1e-5), with
+        a g of each feature that all heads share, one for q and one for k. So Dehghani et al. 2023 (arXiv
+        2302.05442, section 2), with the root mean square in place of layer normalisation; Henry et al. 2020 (arXiv
+        2010.04245) have one g in place of 1/sqrt(D/H); default False.
+    soft_cap: The bound c of the scores, above 0: c tanh(score / c) (Gemma Team 2024, arXiv 2408.00118, section 2),
+        before alibi is added.
+    sinks: Whether each head has a learned score of reading nothing, in the denominator of its softmax (OpenAI 2025,
+        arXiv 2508.10925); default False.
     as_: The name of the output, for later blocks.
     """
     heads: int | Var | Unset = field(default=UNSET, kw_only=False)
     dropout: float | Var | Unset = UNSET
     window: int | Var | Unset | None = UNSET
-    positions: Literal["none", "relative", "rotary", "transformer_xl"] | Var | Unset = UNSET
+    positions: Literal["none", "relative", "rotary", "transformer_xl", "alibi"] | Var | Unset = UNSET
     max_distance: int | Var | Unset | None = UNSET
     bias: bool | Var | Unset = UNSET
+    kv_heads: int | Var | Unset | None = UNSET
+    qk_norm: bool | Var | Unset = UNSET
+    soft_cap: float | Var | Unset | None = UNSET
+    sinks: bool | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -1557,9 +1572,13 @@ class SelfAttentionDefaults(RecipeObject):
     heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
     dropout: float | Var | Unset | None = UNSET
     window: int | Var | Unset | None = UNSET
-    positions: Literal["none", "relative", "rotary", "transformer_xl"] | Var | Unset | None = UNSET
+    positions: Literal["none", "relative", "rotary", "transformer_xl", "alibi"] | Var | Unset | None = UNSET
     max_distance: int | Var | Unset | None = UNSET
     bias: bool | Var | Unset | None = UNSET
+    kv_heads: int | Var | Unset | None = UNSET
+    qk_norm: bool | Var | Unset | None = UNSET
+    soft_cap: float | Var | Unset | None = UNSET
+    sinks: bool | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

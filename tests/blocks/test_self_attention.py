@@ -28,6 +28,12 @@ VARIANTS = {
         {"heads": 2, "positions": "transformer_xl"},
         {"heads": 2, "bias": False},
         {"heads": 3, "positions": "transformer_xl", "window": 3, "dropout": 0.3},
+        {"heads": 4, "kv_heads": 2, "positions": "relative"},
+        {"heads": 3, "kv_heads": 1, "window": 3, "qk_norm": True, "positions": "transformer_xl"},
+        {"heads": 2, "kv_heads": 1, "positions": "rotary", "qk_norm": True, "soft_cap": 2.0},
+        {"heads": 2, "positions": "alibi"},
+        {"heads": 4, "kv_heads": 2, "positions": "alibi", "window": 3, "sinks": True},
+        {"heads": 1, "window": 1, "sinks": True},
     ),
 }
 """Settings with which the laws are checked, by block."""

@@ -261,7 +261,7 @@ def self_attention(scene: Scene) -> dict[str, Any]:
     window = scene.one_of(None, None, 1, 2, 3)
     has_distances = window != 1 or scene.mistake()
     rotary = "rotary" if (heads != 2 and has_distances) or scene.mistake() else "relative"
-    positions = scene.one_of(None, "relative", rotary, "transformer_xl" if has_distances else None)
+    positions = scene.one_of(None, "relative", rotary, *(("transformer_xl", "alibi") if has_distances else ()))
     limits = [limit for limit in (1, 2) if window is None or limit < max(window, 2) or scene.mistake()]
     return {
         "heads": heads,
@@ -270,6 +270,10 @@ def self_attention(scene: Scene) -> dict[str, Any]:
         "bias": scene.one_of(None, False),
         "positions": positions,
         "max_distance": scene.one_of(None, *limits) if positions == "relative" or scene.mistake() else None,
+        "kv_heads": 4 if scene.mistake() else scene.one_of(None, None, 1),
+        "qk_norm": scene.one_of(None, None, True) if has_distances else None,
+        "soft_cap": scene.one_of(None, None, 2.0) if has_distances else None,
+        "sinks": scene.one_of(None, None, True),
     }
 
 

@@ -64,6 +64,8 @@ COMPILED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("repeat", {"times": "length", "stack": CGRU, "share": True}),
     ("rnn", {"cell": "gru", "reset": "before"}),
     ("self_attention", {"heads": 2, "window": 3}),
+    ("self_attention", {"heads": 2, "kv_heads": 1, "positions": "rotary", "qk_norm": True}),
+    ("self_attention", {"heads": 2, "positions": "alibi", "soft_cap": 2.0, "sinks": True}),
     ("supporting_facts", {"from": "encoder.grid", "query": "encoder", "hops": 2}),
 )
 """A sample of the blocks, since compiling takes seconds."""
