@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from blocks.core.attention import (
     AlibiAttention,
-    HeadNorm,
     RelativeAttention,
     Softmax,
     TransformerXlAttention,
@@ -26,7 +25,7 @@ from blocks.core.attention import (
     visible_slots,
 )
 from blocks.core.contract import Block, Context, Count, NoEffect, Positive, Rate, Site, State
-from blocks.core.functional import count_positions, last_positions, no_positions
+from blocks.core.functional import RmsNorm, check_rms_width, count_positions, last_positions, no_positions
 from blocks.core.kv_cache import append
 
 HEADS = 8
@@ -115,7 +114,9 @@ class SelfAttention(Block):
         self.rotary = positions == "rotary"
         if self.rotary:
             check_rotary(self.head_width, heads, width)
-        self.norms = nn.ModuleList(HeadNorm(self.head_width) for _ in range(2)) if qk_norm else None
+        if qk_norm:
+            check_rms_width(self.head_width, "qk_norm", "remove `qk_norm`, or write fewer `heads`")
+        self.norms = nn.ModuleList(RmsNorm(self.head_width) for _ in range(2)) if qk_norm else None
         self.softmax = Softmax(heads, soft_cap, sinks)
         self.relative = _build_relative(positions, heads, width, window, max_distance, future=not self.causal)
 

@@ -12,13 +12,13 @@ from blocks.core.contract import BlockError, Context, NoEffect
 from blocks.core.functional import apply_dropout, last_positions, sinusoidal
 
 
-def check_heads(heads: int, width: int) -> None:
-    """Raise BlockError where `heads` do not divide `width`."""
-    if width % heads:
-        fits = [n for n in range(1, width + 1) if width % n == 0]
-        nearest = min(fits, key=lambda n: abs(n - heads))
-        message = f"{heads} does not divide the width {width}"
-        fix = f"write `heads: {nearest}`, or choose a width that {heads} divides"
+def check_heads(heads: int, width: int, parts: int = 1) -> None:
+    """Raise BlockError where `heads`, of several parts each, do not divide `width`."""
+    if width % (parts * heads):
+        fits = [n for n in range(1, width + 1) if width % (parts * n) == 0]
+        message = f"{parts * heads} does not divide the width {width}"
+        fix = f"choose a width that {parts * heads} divides"
+        fix = f"write `heads: {min(fits, key=lambda n: abs(n - heads))}`, or {fix}" if fits else fix
         raise BlockError("heads", message, code="width", fix=fix)
 
 
@@ -33,32 +33,14 @@ def check_groups(heads: int, kv_heads: int | None) -> None:
         raise BlockError("kv_heads", message, fix=f"write `kv_heads: {nearest}`")
 
 
-def check_rotary(head_width: int, heads: int, width: int) -> None:
-    """Raise BlockError where a head has no pairs of features to turn."""
+def check_rotary(head_width: int, heads: int, width: int, parts: int = 1) -> None:
+    """Raise BlockError where a head, of several parts, has no pairs of features to turn."""
     if head_width % 2:
-        fits = [n for n in range(1, width + 1) if width % (2 * n) == 0]
-        fix = f"write `heads: {min(fits, key=lambda n: abs(n - heads))}`" if fits else "write `positions: relative`"
+        fits = [n for n in range(1, width + 1) if width % (2 * parts * n) == 0]
+        other = "write `positions: relative`" if parts == 1 else "remove `positions`"
+        fix = f"write `heads: {min(fits, key=lambda n: abs(n - heads))}`" if fits else other
         message = f"rotary positions turn pairs of features, and a head is {head_width} wide"
         raise BlockError("positions", message, code="width", fix=fix)
-
-
-class HeadNorm(nn.Module):
-    """Root-mean-square normalisation of each head, g x / sqrt(mean(x^2) + 1e-5), with one g for all heads.
-
-    Raises BlockError for heads of one feature.
-    """
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        if width == 1:
-            message = "of a head of one feature, the norm leaves the sign alone"
-            raise BlockError("qk_norm", message, code="width", fix="remove `qk_norm`, or write fewer `heads`")
-        self.gain = nn.Parameter(torch.ones(width))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, H, T, d) -> (B, H, T, d)"""
-        # the gain is cast: under autocast torch has no kernel for two types
-        return F.rms_norm(x, self.gain.shape, self.gain.to(x.dtype), eps=1e-5)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Functions shared by blocks: activations, weight normalisation, sinusoids, last positions, masked grids, padding."""
+"""Functions shared by blocks: activations, normalisation, sinusoids, last positions, masked grids, padding."""
 
 from __future__ import annotations
 
@@ -23,6 +23,26 @@ def check_norm_width(width: int, setting: str = "") -> None:
         message = "of one feature, layer normalisation leaves its bias and nothing of what arrives"
         fix = f"remove `{setting}`" if setting else "remove it"
         raise BlockError(setting, message, code="width", fix=f"{fix}, or normalise two features or more")
+
+
+def check_rms_width(width: int, setting: str, fix: str) -> None:
+    """Raise BlockError where there is one feature to divide by its root mean square."""
+    if width == 1:
+        message = "of one feature, division by the root mean square leaves the sign alone"
+        raise BlockError(setting, message, code="width", fix=fix)
+
+
+class RmsNorm(nn.Module):
+    """Root-mean-square normalisation inside a block, g x / sqrt(mean(x^2) + 1e-5), in the type that arrives."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D)"""
+        # the gain is cast: under autocast torch has no kernel for two types
+        return F.rms_norm(x, self.gain.shape, self.gain.to(x.dtype), eps=1e-5)
 
 
 def gate_factor(name: Activation) -> int:

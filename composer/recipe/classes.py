@@ -67,7 +67,7 @@ class OutputHead(RecipeObject):
     """One of the outputs: its name, or its name with settings."""
 
 
-AnyBlock = Block | Literal["activation", "cgru", "concat_columns", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "episodic_memory", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool2d", "pool_hierarchical", "positions", "pyramid", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts", "window_memory"] | Var | Mapping[str, Any]
+AnyBlock = Block | Literal["activation", "cgru", "concat_columns", "conv", "conv2d", "cross_attention", "deque_memory", "differential_attention", "discrete_stacks", "dropout", "episodic_memory", "feed_forward", "flatten", "grid", "identity", "latent_attention", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool2d", "pool_hierarchical", "positions", "pyramid", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts", "window_memory"] | Var | Mapping[str, Any]
 AnyOptimizer = Optimizer | Literal["adadelta", "adagrad", "adam", "adamw", "rmsprop", "sgd"] | Var | Mapping[str, Any]
 AnyDecoder = Decoder | Literal["beam", "greedy", "mbr", "sample", "viterbi"] | Var | Mapping[str, Any]
 AnySchedule = Schedule | Literal["constant", "cosine", "epoch_decay", "inverse_sqrt", "linear", "plateau", "staircase"] | Var | Mapping[str, Any]
@@ -369,6 +369,25 @@ class DequeMemory(Block, word="deque_memory"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class DifferentialAttention(Block, word="differential_attention"):
+    """Differential attention: what two softmaxes have in common, noise, cancels (Ye et al. 2024, arXiv 2410.05258).
+
+    heads: How many heads H; twice as many divide the width that arrives. At the same D a Transformer has 2 H;
+        default 8.
+    lambda_init: l_0, 0 <= l_0 < 1. The paper has 0.8 - 0.6 exp(-0.3 (n - 1)) in layer n, so 0.2 in the first, and
+        finds 0.8 in all layers about as good; default 0.8.
+    positions: What it knows of distances: none | rotary (Su et al. 2021), which the paper has; default 'none'.
+    dropout: Probability of dropping a weight of either softmax, 0 <= dropout < 1; default 0.0.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
+    lambda_init: float | Var | Unset = UNSET
+    positions: Literal["none", "rotary"] | Var | Unset = UNSET
+    dropout: float | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class DiscreteStacks(Block, word="discrete_stacks"):
     """Stacks of numbers with soft actions (Joulin & Mikolov 2015, section 3.2, equations 3 to 6).
 
@@ -488,6 +507,28 @@ class Identity(Block, word="identity"):
 
     as_: The name of the output, for later blocks.
     """
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LatentAttention(Block, word="latent_attention"):
+    """Multi-head latent attention (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1).
+
+    heads: How many heads; without `head_width` they divide the width that arrives; default 8.
+    latent: The width D_c of the latent c, 2 or more; 4 times the width of a head by default, as in the paper.
+    query_latent: The width of the latent z of the queries, 2 or more; without it they are made of x itself.
+    head_width: The width d of each head's keys and values; by default D / heads.
+    rotary_width: The width D_r of the decoupled key, an even number; 0 for none, without which positions are not
+        known. By default half the width of a head, or what makes that even.
+    dropout: Probability of dropping an attention weight, 0 <= dropout < 1; default 0.0.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
+    latent: int | Var | Unset | None = UNSET
+    query_latent: int | Var | Unset | None = UNSET
+    head_width: int | Var | Unset | None = UNSET
+    rotary_width: int | Var | Unset | None = UNSET
+    dropout: float | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -1351,6 +1392,15 @@ class DequeMemoryDefaults(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class DifferentialAttentionDefaults(RecipeObject):
+    """The defaults of every `differential_attention`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    lambda_init: float | Var | Unset | None = UNSET
+    positions: Literal["none", "rotary"] | Var | Unset | None = UNSET
+    dropout: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class DiscreteStacksDefaults(RecipeObject):
     """The defaults of every `discrete_stacks`."""
     stacks: int | Var | Unset | None = field(default=UNSET, kw_only=False)
@@ -1387,6 +1437,17 @@ class GridDefaults(RecipeObject):
     """The defaults of every `grid`."""
     columns: int | Var | Unset | None = field(default=UNSET, kw_only=False)
     max_length_ratio: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LatentAttentionDefaults(RecipeObject):
+    """The defaults of every `latent_attention`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    latent: int | Var | Unset | None = UNSET
+    query_latent: int | Var | Unset | None = UNSET
+    head_width: int | Var | Unset | None = UNSET
+    rotary_width: int | Var | Unset | None = UNSET
+    dropout: float | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1835,10 +1896,12 @@ class Model(RecipeObject):
     conv2d: conv2d.
     cross_attention: cross_attention.
     deque_memory: deque_memory.
+    differential_attention: differential_attention.
     discrete_stacks: discrete_stacks.
     episodic_memory: episodic_memory.
     feed_forward: feed_forward.
     grid: grid.
+    latent_attention: latent_attention.
     linear: linear.
     maxout: maxout.
     memory_network: memory_network.
@@ -1884,10 +1947,12 @@ class Model(RecipeObject):
     conv2d: Conv2dDefaults | Mapping[str, Any] | Unset | None = UNSET
     cross_attention: CrossAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
     deque_memory: DequeMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
+    differential_attention: DifferentialAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
     discrete_stacks: DiscreteStacksDefaults | Mapping[str, Any] | Unset | None = UNSET
     episodic_memory: EpisodicMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
     feed_forward: FeedForwardDefaults | Mapping[str, Any] | Unset | None = UNSET
     grid: GridDefaults | Mapping[str, Any] | Unset | None = UNSET
+    latent_attention: LatentAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
     linear: LinearDefaults | Mapping[str, Any] | Unset | None = UNSET
     maxout: MaxoutDefaults | Mapping[str, Any] | Unset | None = UNSET
     memory_network: MemoryNetworkDefaults | Mapping[str, Any] | Unset | None = UNSET
@@ -3080,12 +3145,13 @@ __all__ = [
     "ByteTokenizer", "Cgru", "CgruDefaults", "CharTokenizer", "CharactersEmbedding", "CnnOutputHead", "Concat",
     "ConcatColumns", "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask",
     "CosineSchedule", "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Ctc", "Curriculum", "Data",
-    "Decoder", "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
-    "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding",
-    "EpisodicMemory", "EpisodicMemoryDefaults", "EpochDecaySchedule", "Evaluation", "FeedForward",
-    "FeedForwardDefaults", "FileTokenizer", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway",
-    "HubData", "Identity", "IdentityOutputHead", "Imageaugment", "IncrementTask", "Initialization", "IntegersTokenizer",
-    "InverseSqrtSchedule", "LearnedEmbedding", "Linear", "LinearDefaults", "LinearEmbedding", "LinearOutputHead",
+    "Decoder", "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DifferentialAttention",
+    "DifferentialAttentionDefaults", "DiscreteStacks", "DiscreteStacksDefaults", "Dropout", "DuplicateTask",
+    "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding", "EpisodicMemory", "EpisodicMemoryDefaults",
+    "EpochDecaySchedule", "Evaluation", "FeedForward", "FeedForwardDefaults", "FileTokenizer", "Flatten",
+    "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway", "HubData", "Identity", "IdentityOutputHead",
+    "Imageaugment", "IncrementTask", "Initialization", "IntegersTokenizer", "InverseSqrtSchedule", "LatentAttention",
+    "LatentAttentionDefaults", "LearnedEmbedding", "Linear", "LinearDefaults", "LinearEmbedding", "LinearOutputHead",
     "LinearSchedule", "Logging", "Logmel", "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit", "MemoryNetwork",
     "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram",
     "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding", "Optimizer", "OrthogonalInitialization",

@@ -23,6 +23,8 @@ from composer.recipe.recipe import Recipe, source_path
 
 BLANK = "·"
 """Label of a token of white space, and of a position that has room for an answer and no token."""
+SELF_ATTENTION = ("self_attention", "latent_attention", "differential_attention")
+"""Blocks whose weights are those of a side's own positions."""
 MAX_FRAMES, MAX_CELLS = 24, 8000
 """Limits of a film strip, which keep pages small."""
 
@@ -156,7 +158,7 @@ def attentions(sentence: SentenceRecords) -> Iterator[Attention]:
             recorded = [value for value in values if record.name == "weights" and value.dim() == 4]
         for part in sentence.passes(record.path, recorded) if recorded else ():
             word, side = str(record.path[-1]), sentence.side_of_length(record.path, sum(v.shape[1] for v in part))
-            is_self = word == "self_attention"
+            is_self = word in SELF_ATTENTION
             joined = join_self_attention(part) if is_self else join_cross_attention(part)  # (T, H, S)
             weights = joined.transpose(0, 1).float().cpu().numpy()  # (H, T, S)
             read = sentence.tokens[side] if is_self else sentence.tokens_read(record.path)

@@ -12,8 +12,8 @@ from torch import Tensor
 from blocks.core.attention import Softmax, attention, attention_weights, causal_mask, grouped_matmul
 from blocks.core.contract import BlockError, NoEffect
 from blocks.self_attention import SelfAttention
-from tests.blocks.single_block import close, context_of, mask_of, run, site_of
-from tests.blocks.test_self_attention import PLACES, in_pieces, seen_from, sinusoids, turned, vector
+from tests.blocks.single_block import close, context_of, in_pieces, mask_of, run, site_of
+from tests.blocks.test_self_attention import PLACES, seen_from, sinusoids, turned, vector
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from blocks.core.attention import apply_rotary, rotary_angles
 from blocks.core.contract import BlockError
 from blocks.self_attention import SelfAttention
-from tests.blocks.single_block import close, context_of, keeps_chunks, mask_of, run, site_of
+from tests.blocks.single_block import close, in_pieces, keeps_chunks, mask_of, run, site_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -100,7 +100,7 @@ def turned(x: Tensor, at: int) -> Tensor:
     """Pairs of features as complex numbers, each multiplied by e^(i t w). x: (d,)"""
     rates = torch.tensor([10_000 ** (-2 * i / len(x)) for i in range(len(x) // 2)])
     factors = torch.polar(torch.ones(len(x) // 2), at * rates)
-    return torch.view_as_real(torch.view_as_complex(x.view(-1, 2)) * factors).flatten()
+    return torch.view_as_real(torch.view_as_complex(x.clone().view(-1, 2)) * factors).flatten()
 
 
 @pytest.mark.parametrize("causal", PLACES)
@@ -196,24 +196,6 @@ def test_ragged_chunks_equal_each_row_alone(settings: dict[str, Any], window: in
     for row, length in enumerate(lengths[:2]):  # the caches have holes, so their shapes differ
         alone, _ = run(block, x[row : row + 1, :length])
         close(in_pieces(block, x, lengths, row), alone[0])
-
-
-def in_pieces(block: SelfAttention, x: Tensor, lengths: tuple[int, ...], row: int) -> Tensor:
-    """The outputs of a row whose neighbours pause where it goes on, and go on where it pauses."""
-    taken, outputs = [0] * len(lengths), []
-    state = block.start(x[:, :1], context_of(mask_of(1, 1, 1)))
-    while taken != list(lengths):
-        sizes = [
-            min(length - done, (3 * len(outputs) + 2 * item) % 4)
-            for item, (length, done) in enumerate(zip(lengths, taken, strict=True))
-        ]
-        chunk = torch.full((len(lengths), max(1, *sizes), 8), 5.0)
-        for item, size in enumerate(sizes):
-            chunk[item, :size] = x[item, taken[item] : taken[item] + size]
-            taken[item] += size
-        y, state = block(chunk, state, context_of(torch.arange(chunk.shape[1]) < torch.tensor(sizes)[:, None]))
-        outputs.append(y[row, : sizes[row]])
-    return torch.cat(outputs)
 
 
 def test_rotary_positions_need_pairs_of_features() -> None:

@@ -277,6 +277,27 @@ def self_attention(scene: Scene) -> dict[str, Any]:
     }
 
 
+def latent_attention(scene: Scene) -> dict[str, Any]:
+    heads = 4 if scene.mistake() else scene.one_of(1, 2, 3)
+    return {
+        "heads": heads,
+        "latent": scene.one_of(None, 3),
+        "query_latent": scene.one_of(None, None, 3),
+        "rotary_width": 3 if scene.mistake() else scene.one_of(None, 0, 4),
+        "dropout": scene.one_of(None, 0.1),
+    }
+
+
+def differential_attention(scene: Scene) -> dict[str, Any]:
+    heads = 2 if scene.mistake() else scene.one_of(1, 3)
+    return {
+        "heads": heads,
+        "lambda_init": scene.one_of(None, 0.2),
+        "positions": scene.one_of(None, "rotary") if scene.mistake() else None,
+        "dropout": scene.one_of(None, 0.1),
+    }
+
+
 def cross_attention(scene: Scene) -> dict[str, Any]:
     """One memory or two, mostly read by what keeps the width."""
     readable = None if len(scene.memories) == 1 and scene.draw(st.booleans()) else scene.memories
@@ -505,6 +526,8 @@ LEAVES: dict[str, Callable[[Scene], dict[str, Any]]] = {
     "pool_hierarchical": pool_hierarchical,
     "source_state": source_state,
     "self_attention": self_attention,
+    "latent_attention": latent_attention,
+    "differential_attention": differential_attention,
     "cross_attention": cross_attention,
     "window_memory": window_memory,
     "use": use,
