@@ -89,23 +89,23 @@ class LatentAttention(Block):
     def start(self, x: Tensor, context: Context) -> State:
         if not self.causal:
             return ()
-        kept = x.new_zeros(x.shape[0], 0, self.latent + self.rotary_width)
-        return kept, context.once(no_slots, context.mask, 0), context.once(no_positions, context.mask)
+        pairs = x.new_zeros(x.shape[0], 0, self.latent + self.rotary_width)
+        return pairs, context.once(no_slots, context.mask, 0), context.once(no_positions, context.mask)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         latent, key = self.compress(x).split((self.latent, self.rotary_width), -1)
         query = split_heads(self.query(self.query_norm(self.compress_query(x))), self.heads)  # (B, H, T, d + D_r)
         before = state[2] if self.causal else None
         query, key = self._turn(query, key, before, context)
-        kept = torch.cat((self.norm(latent), key), -1)  # (B, T, D_c + D_r)
+        pairs = torch.cat((self.norm(latent), key), -1)  # (B, T, D_c + D_r)
         if not self.causal:
             mask = context.once(visible_slots, context.mask, x.shape[1], None, False)
-            return self.merge(join_heads(self._attend(query, kept, mask, context))), ()
-        kept, seen = append(state[0], kept, 1), context.once(append, state[1], context.mask, 1)
-        is_first = kept.shape[1] == x.shape[1]
+            return self.merge(join_heads(self._attend(query, pairs, mask, context))), ()
+        pairs, seen = append(state[0], pairs, 1), context.once(append, state[1], context.mask, 1)
+        is_first = pairs.shape[1] == x.shape[1]
         mask = None if is_first else context.once(visible_slots, seen, x.shape[1], None, True)
-        attended = self._attend(query, kept, mask, context)
-        return self.merge(join_heads(attended)), (kept, seen, context.once(count_positions, before, context.mask))
+        attended = self._attend(query, pairs, mask, context)
+        return self.merge(join_heads(attended)), (pairs, seen, context.once(count_positions, before, context.mask))
 
     def _turn(self, query: Tensor, key: Tensor, before: Tensor | None, context: Context) -> tuple[Tensor, Tensor]:
         """Turn the last features of queries (B, H, T, d + D_r), and the decoupled key (B, T, D_r)."""
@@ -116,15 +116,15 @@ class LatentAttention(Block):
         query = torch.cat((content, apply_rotary(turning, *angles)), -1)
         return query, apply_rotary(key[:, None], *angles)[:, 0]
 
-    def _attend(self, query: Tensor, kept: Tensor, mask: Tensor | None, context: Context) -> Tensor:
+    def _attend(self, query: Tensor, pairs: Tensor, mask: Tensor | None, context: Context) -> Tensor:
         """Return what the queries read, (B, H, T, d). Without a mask, each may see itself and those before it."""
         dropout, scale = self.dropout if self.training else 0.0, query.shape[-1] ** -0.5
-        latent, key = kept.split((self.latent, self.rotary_width), -1)
+        latent, key = pairs.split((self.latent, self.rotary_width), -1)
         if query.shape[2] == 1:
             content, turned = query.split((self.width, self.rotary_width), -1)
             query = torch.cat((content @ self.keys.transpose(-2, -1), turned), -1)  # (B, H, 1, D_c + D_r)
-            pairs = kept[:, None], latent[:, None]  # one head of each, for all queries
-            return attention(query, *pairs, mask, context, dropout=dropout, scale=scale) @ self.values
+            shared = pairs[:, None], latent[:, None]  # one head of each, for all queries
+            return attention(query, *shared, mask, context, dropout=dropout, scale=scale) @ self.values
         keys, values = (latent[:, None] @ weight for weight in (self.keys, self.values))  # (B, H, N, d)
         keys = torch.cat((keys, key[:, None].expand(-1, self.heads, -1, -1)), -1)
         return attention(query, keys, values, mask, context, causal=mask is None, dropout=dropout, scale=scale)

@@ -373,6 +373,12 @@ class Block(nn.Module):
     def set_progress(self, progress: float) -> None:
         """Change buffers by the share of the training that is done, 0 to 1; called between two training steps."""
 
+    def finish_step(self, total: Callable[[Tensor], Tensor]) -> None:
+        """Change buffers by what a training step left in them; called once a step, after its gradients, on each device.
+
+        total: Sum a tensor over all devices.
+        """
+
     def initial_outputs(self, x: Tensor, state: State) -> dict[str, Tensor]:
         """Return what `prev` reads at the first position, by name; only a block that holds stacks redefines it.
 

@@ -216,7 +216,7 @@ def builder_faults(builder: RecordingBuilder) -> Iterator[Fault]:
 
 
 CELLWISE = frozenset(("activation", "dropout", "feed_forward", "highway", "identity", "linear", "maxout", "norm"))
-CELLWISE |= {"parallel", "positions", "repeat", "residual", "scale", "use"}
+CELLWISE |= {"mixture_of_experts", "parallel", "positions", "repeat", "residual", "scale", "use"}
 """Blocks that join no columns of a grid; those in their stacks may."""
 
 

@@ -50,7 +50,7 @@ MOST_BLOCKS = 10_000
 """Blocks of one model, each as often as it has parameters of its own, and each layer of one."""
 MOST_STEPS = 100_000
 """Steps through blocks for one position: a model with more would train for ever."""
-FACTORS = ("times", "layers", "hops")
+FACTORS = ("times", "layers", "hops", "experts")
 """Settings that say how often something is done."""
 
 Data = dict[str, Any]

@@ -607,6 +607,27 @@ class MemoryNetwork(Block, word="memory_network"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class MixtureOfExperts(Block, word="mixture_of_experts"):
+    """Experts chosen for each position (Shazeer et al. 2017, arXiv 1701.06538), some shared by all (Dai et al. 2024,
+    arXiv 2401.06066), with loads balanced by a bias and not by the loss (Wang et al. 2024, arXiv 2408.15664).
+
+    stack: The blocks of an expert, which have no state, as `feed_forward`; they keep the length and the kind of the
+        stream. Names given inside cannot be read outside.
+    experts: How many experts there are to choose from; default 8.
+    top_k: How many of them a position uses, at most `experts`; default 2.
+    shared: How many experts there are beside these, which every position uses; default 0.
+    balance_rate: What a bias changes by after a training step, 0 or more; 0 for none; default 0.001.
+    as_: The name of the output, for later blocks.
+    """
+    stack: Stack = field(kw_only=False)
+    experts: int | Var | Unset = UNSET
+    top_k: int | Var | Unset = UNSET
+    shared: int | Var | Unset = UNSET
+    balance_rate: float | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Multiply(Block, word="multiply"):
     """The stream and named outputs, multiplied value by value: y_t = x_t * a_t * b_t ...
 
@@ -1484,6 +1505,15 @@ class MemoryNetworkDefaults(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class MixtureOfExpertsDefaults(RecipeObject):
+    """The defaults of every `mixture_of_experts`."""
+    experts: int | Var | Unset | None = UNSET
+    top_k: int | Var | Unset | None = UNSET
+    shared: int | Var | Unset | None = UNSET
+    balance_rate: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class NoInputDefaults(RecipeObject):
     """The defaults of every `no_input`."""
     width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
@@ -1905,6 +1935,7 @@ class Model(RecipeObject):
     linear: linear.
     maxout: maxout.
     memory_network: memory_network.
+    mixture_of_experts: mixture_of_experts.
     no_input: no_input.
     norm: norm.
     nram: nram.
@@ -1956,6 +1987,7 @@ class Model(RecipeObject):
     linear: LinearDefaults | Mapping[str, Any] | Unset | None = UNSET
     maxout: MaxoutDefaults | Mapping[str, Any] | Unset | None = UNSET
     memory_network: MemoryNetworkDefaults | Mapping[str, Any] | Unset | None = UNSET
+    mixture_of_experts: MixtureOfExpertsDefaults | Mapping[str, Any] | Unset | None = UNSET
     no_input: NoInputDefaults | Mapping[str, Any] | Unset | None = UNSET
     norm: NormDefaults | Mapping[str, Any] | Unset | None = UNSET
     nram: NramDefaults | Mapping[str, Any] | Unset | None = UNSET
@@ -3153,19 +3185,20 @@ __all__ = [
     "Imageaugment", "IncrementTask", "Initialization", "IntegersTokenizer", "InverseSqrtSchedule", "LatentAttention",
     "LatentAttentionDefaults", "LearnedEmbedding", "Linear", "LinearDefaults", "LinearEmbedding", "LinearOutputHead",
     "LinearSchedule", "Logging", "Logmel", "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit", "MemoryNetwork",
-    "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram",
-    "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding", "Optimizer", "OrthogonalInitialization",
-    "Output", "OutputHead", "Parallel", "ParallelData", "ParallelDefaults", "Parametergroup", "ParenthesesTask",
-    "Patches", "PatchesDefaults", "PlateauSchedule", "Pool", "Pool2d", "Pool2dDefaults", "PoolDefaults",
-    "PoolHierarchical", "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "Pyramid",
-    "PyramidDefaults", "QueueMemory", "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask",
-    "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual",
-    "ResidualDefaults", "Reverse", "ReverseTask", "Rnn", "RnnCell", "RnnCellDefaults", "RnnDefaults", "Rows", "SGD",
-    "Sample", "SampledOutputHead", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelectColumn",
-    "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SigmoidOutputHead", "SortTask", "SourceState",
-    "SourceStateDefaults", "Specaugment", "Split", "SplitColumns", "StackMemory", "StackMemoryDefaults",
-    "StaircaseSchedule", "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Table", "Tablecolumn", "Task",
-    "TextData", "Tokenizer", "Trainer", "Training", "UNSET", "UniformInitialization", "UniformScalingInitialization",
-    "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB",
-    "WeightedFile", "WindowMemory", "WindowMemoryDefaults", "WordTokenizer", "read",
+    "MemoryNetworkDefaults", "MixtureOfExperts", "MixtureOfExpertsDefaults", "Model", "Multiply", "NoInput",
+    "NoInputDefaults", "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask",
+    "OneHotEmbedding", "Optimizer", "OrthogonalInitialization", "Output", "OutputHead", "Parallel", "ParallelData",
+    "ParallelDefaults", "Parametergroup", "ParenthesesTask", "Patches", "PatchesDefaults", "PlateauSchedule", "Pool",
+    "Pool2d", "Pool2dDefaults", "PoolDefaults", "PoolHierarchical", "PoolHierarchicalDefaults", "Positions",
+    "PositionsDefaults", "PrioritySortTask", "Pyramid", "PyramidDefaults", "QueueMemory", "QueueMemoryDefaults",
+    "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat",
+    "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Reverse", "ReverseTask", "Rnn", "RnnCell",
+    "RnnCellDefaults", "RnnDefaults", "Rows", "SGD", "Sample", "SampledOutputHead", "Scale", "ScaleDefaults",
+    "Schedule", "ScheduledSampling", "SelectColumn", "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults",
+    "SigmoidOutputHead", "SortTask", "SourceState", "SourceStateDefaults", "Specaugment", "Split", "SplitColumns",
+    "StackMemory", "StackMemoryDefaults", "StaircaseSchedule", "SumColumns", "SupportingFacts",
+    "SupportingFactsDefaults", "Table", "Tablecolumn", "Task", "TextData", "Tokenizer", "Trainer", "Training", "UNSET",
+    "UniformInitialization", "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use", "UseDefaults",
+    "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB", "WeightedFile", "WindowMemory",
+    "WindowMemoryDefaults", "WordTokenizer", "read",
 ]

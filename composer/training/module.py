@@ -69,7 +69,8 @@ class Seq2SeqModule(LightningModule):
             self.model.get_parameter(name).requires_grad_(factor > 0)
         self.train_forward: Callable[..., Tensor] = self.model.__call__
         self.carried: dict[int, State] = {}
-        blocks = (module for module in self.model.modules() if isinstance(module, Block))
+        blocks = [module for module in self.model.modules() if isinstance(module, Block)]
+        self.counting_blocks = [block for block in blocks if type(block).finish_step is not Block.finish_step]
         self.progress_blocks = [block for block in blocks if type(block).set_progress is not Block.set_progress]
         self.loop_progress: Progress | None = None
         self.val_losses: list[float] = []
@@ -220,7 +221,12 @@ class Seq2SeqModule(LightningModule):
         return optimizer
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Set the learning rate of this step. No torch scheduler does it: a budget may be minutes of a clock."""
+        """Finish the step of the blocks, and set its learning rate.
+
+        No torch scheduler sets the rate: a budget may be minutes of a clock.
+        """
+        for block in self.counting_blocks:
+            block.finish_step(lambda counts: self.trainer.strategy.reduce(counts, reduce_op="sum"))
         ((_, chosen),) = self.recipe.training["optimizer"].items()
         ((name, settings),) = self.recipe.training["schedule"].items()
         rate = chosen["learning_rate"] * SCHEDULES[name](self.progress(), **settings)

@@ -81,12 +81,14 @@ class SentenceRecords:
         return axis_labels(tokens, length, len(self.tokens[TARGET]))
 
     def tokens_read(self, path: Path) -> list[str]:
-        """Return the tokens of the memory, or memories in a row, that a block reads; or the names of its branches."""
+        """Return the tokens of the memory, or memories in a row, that a block reads; or its branches or experts."""
         keys = {memory: key for key, memory, _, _ in encoder_stacks(self.recipe.model)}
         settings = self.recipe.settings_at(path)
         branches = settings.get("branches")
         if isinstance(branches, Mapping):
             return list(branches)
+        if "experts" in settings:
+            return [str(number) for number in range(1, settings["experts"] + 1)]
         names = settings.get("from") or settings.get("keys") or next(iter(keys), "")
         memories = [str(name).partition(".")[0] for name in (names if isinstance(names, list) else [names])]
         return [token for memory in memories for token in self.tokens.get(keys.get(memory, ""), ())]
@@ -152,7 +154,7 @@ def attentions(sentence: SentenceRecords) -> Iterator[Attention]:
     """Yield the weights of every attention, in the order in which they ran."""
     answer = len(sentence.tokens[TARGET])
     for record, values in sentence.values.items():
-        if record.name == "branches":  # attention over the branches of a `parallel`: one head, no memory
+        if record.name in ("branches", "experts"):  # of a `parallel` or a mixture: one head, no memory
             recorded = [value[:, :, None] for value in values if value.dim() == 3]
         else:
             recorded = [value for value in values if record.name == "weights" and value.dim() == 4]

@@ -475,6 +475,18 @@ def repeat(scene: Scene) -> dict[str, Any]:
     return {"times": times, "stack": blocks, "share": share}
 
 
+def mixture_of_experts(scene: Scene) -> dict[str, Any]:
+    words = ["linear", "feed_forward", "norm", "activation", "scale", *["rnn"] * scene.mistake()]
+    within = replace(scene, keeps=True, names=list(scene.names))
+    written = ((word, drop_none(LEAVES[word](within))) for word in (scene.one_of(*words) for _ in range(2)))
+    return {
+        "stack": [{word: settings} for word, settings in written],
+        "experts": 1 if scene.mistake() else scene.one_of(2, 3),
+        "top_k": scene.one_of(None, 1, 2),
+        "shared": scene.one_of(None, 1),
+    }
+
+
 def parallel(scene: Scene) -> dict[str, Any]:
     before, after = list(scene.names), list(scene.names)
     count = scene.one_of(1, 2, 2, 3)
@@ -554,6 +566,7 @@ COMBINATORS: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
     "highway": highway,
     "repeat": repeat,
     "parallel": parallel,
+    "mixture_of_experts": mixture_of_experts,
     "recurrent": recurrent,
 }
 

@@ -37,6 +37,10 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "settings.score": "`location` needs a max_length that the others refuse; its own tests tell the scores apart",
         "settings.local": "without `window` it is 10, more than the memories have here; its own tests see what it does",
     },
+    "mixture_of_experts": {
+        "no_side_effects": "training counts which experts are chosen, in a buffer that `finish_step` reads",
+        "settings.balance_rate": "it acts after a training step, which the bench has not, and its own tests have",
+    },
     "active_memory": {"settings.recompute": "it computes the same once more, as the tests of recomputation say"},
     "repeat": {"settings.recompute": "it computes the same once more, as the tests of recomputation say"},
     "rnn_cell": {"settings.width": "it says how wide a `prev` is, of which the bench has none; sennrich2017 needs it"},
@@ -57,6 +61,7 @@ COMPILED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("episodic_memory", {"from": "encoder.grid", "query": "encoder", "hops": 2}),
     ("latent_attention", {"heads": 2, "query_latent": 4}),
     ("memory_network", {"from": "encoder.grid", "query": "encoder", "linear_start": 0.5}),
+    ("mixture_of_experts", {"stack": TANH, "experts": 3}),
     ("nram", {"steps": 2, "registers": 2}),
     ("ntm", {"slots": 5, "slot_width": 3, "write_heads": 2, "initial_state": "learned"}),
     ("parallel", {"branches": {"one": TANH, "two": [{"positions": {}}]}}),

@@ -50,6 +50,7 @@ STAND_ALONE = {
         "identity",
         "linear",
         "maxout",
+        "mixture_of_experts",
     ),
     *("multiply", "norm", "ntm", "parallel", "positions", "recurrent", "repeat", "residual", "rnn", "rnn_cell"),
     *("scale", "self_attention", "use", "window_memory"),

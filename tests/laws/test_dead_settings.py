@@ -47,6 +47,7 @@ EXCEPTIONS = {
     ("memory_network", "from"): "names what is read without it, too",
     ("memory_network", "slots"): "are fewer than the sentences of the bench",
     ("memory_network", "noise"): "draws the same ages from one seed and few sentences",
+    ("mixture_of_experts", "balance_rate"): "acts after a training step, which the bench has not",
     ("rnn_cell", "width"): "says the width of `state` once more, which `prev` may need",
     ("source_state", "from"): "names what is read without it, too",
     ("supporting_facts", "from"): "names what is read without it, too",
@@ -86,6 +87,7 @@ EXCEPTIONS_AT_BORDERS = {
     ("positions", "per_iteration"): "is 0 in the first iteration, and the bench has one",
     ("memory_network", "encoding"): "is for words, and one that is a sentence has one place",
     ("memory_network", "noise"): "draws the same ages from one seed and few sentences",
+    ("mixture_of_experts", "balance_rate"): "acts after a training step, which the bench has not",
     ("self_attention", "max_distance"): "is the only one that a window of 2 has",
     ("self_attention", "heads"): "are what divides the width, which the default does not",
 }

@@ -1,0 +1,134 @@
+"""`mixture_of_experts`: copies of a stack, of which each position uses a few."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, cast
+
+import torch
+from torch import Tensor, nn
+
+from blocks.core.contract import (
+    Block,
+    BlockError,
+    Blocks,
+    Bounds,
+    Context,
+    Few,
+    NoEffect,
+    NonNegative,
+    Site,
+    State,
+)
+from blocks.core.stack import Stack, check_same_stream
+
+BALANCE_RATE = 0.001
+Shared = Annotated[int, Bounds(minimum=0, maximum=1_000)]
+"""How many experts every position uses, 0 or more."""
+
+
+class MixtureOfExperts(Block):
+    """Experts chosen for each position (Shazeer et al. 2017, arXiv 1701.06538), some shared by all (Dai et al. 2024,
+    arXiv 2401.06066), with loads balanced by a bias and not by the loss (Wang et al. 2024, arXiv 2408.15664).
+
+    y = sum_j f_j(x) + sum_i g_i f_i(x), over the shared experts j, and the others i with g_i = s_i = sigmoid(w_i x)
+    where s_i + b_i is among the `top_k` largest, else g_i = 0.
+    After each training step b_i grows by `balance_rate` where fewer positions than the mean chose the expert i, and
+    shrinks by it where more did (algorithm 1 of Wang et al.): counted over all devices, and all parts of the step.
+
+    No position is dropped, and an expert has no capacity. Every expert computes every position, and what was not chosen
+    is multiplied by 0: so shapes depend on no value, and a step takes the FLOPs of all experts, not of `top_k` of them.
+    The parameters are those of a sparse mixture, the time is not.
+
+    Settings:
+        stack: The blocks of an expert, which have no state, as `feed_forward`; they keep the length and the kind of the
+            stream. Names given inside cannot be read outside.
+        experts: How many experts there are to choose from.
+        top_k: How many of them a position uses, at most `experts`.
+        shared: How many experts there are beside these, which every position uses.
+        balance_rate: What a bias changes by after a training step, 0 or more; 0 for none.
+
+    Shapes: (B, T, D) -> (B, T, D') of the stack, or so for each cell of a grid. State: none.
+    Raises BlockError where the stack has a state, or changes the length or the kind of the stream, and for more `top_k`
+    than experts.
+    """
+
+    family = "structure"
+    moves: Tensor
+    counts: Tensor
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        stack: Blocks,
+        experts: Few = 8,
+        top_k: Few = 2,
+        shared: Shared = 0,
+        balance_rate: NonNegative = BALANCE_RATE,
+    ) -> None:
+        super().__init__()
+        if top_k > experts:
+            fix = f"write `top_k: {experts}` or less, or more `experts`"
+            raise BlockError("top_k", f"a position cannot use {top_k} of {experts} experts", fix=fix)
+        if top_k == experts and balance_rate != BALANCE_RATE:
+            raise NoEffect("balance_rate", "every position uses every expert, so their loads are equal")
+        built: list[Stack] = []
+        names = site.names
+        for _ in range(experts + shared):
+            names = site.names.copy()
+            built.append(site.stack(("stack",), stack, names=names))
+        site.names.taken |= names.taken
+        check_same_stream(site, built[0], "an expert answers at each position", any_width=True)
+        self.states = _empty_states(site, built)
+        self.experts, self.top_k, self.balance_rate = experts, top_k, balance_rate
+        self.router = nn.Linear(site.stream.width, experts, bias=False)
+        self.stacks = nn.ModuleList(built)
+        self.out = built[0].out
+        nn.init.xavier_uniform_(self.router.weight)
+        # integers, which no precision rounds: b = balance_rate * moves
+        self.register_buffer("moves", torch.zeros(experts, dtype=torch.long))
+        self.register_buffer("counts", torch.zeros(experts, dtype=torch.long))
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        scores = torch.sigmoid(self.router(x))  # (..., E)
+        bias = self.balance_rate * self.moves.to(torch.promote_types(scores.dtype, torch.float32))
+        best = (scores.detach() + bias).topk(self.top_k, -1).indices  # (..., K)
+        chosen = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best, True)
+        if self.training and torch.is_grad_enabled():
+            self.counts.add_((chosen & context.mask[..., None]).flatten(0, -2).sum(0))
+        gates = scores * chosen
+        context.record("experts", gates)
+        inner = context._replace(records=None)  # experts share a path, which tells records apart
+        stacks = cast("list[Stack]", list(self.stacks))
+        made = [stack(x, empty, inner)[0] for stack, empty in zip(stacks, self.states, strict=True)]
+        weighted = [gates[..., expert, None] * made[expert] for expert in range(self.experts)]
+        y = weighted[0]
+        for part in (*weighted[1:], *made[self.experts :]):
+            y = y + part
+        return y, state
+
+    def finish_step(self, total: Callable[[Tensor], Tensor]) -> None:
+        counts = total(self.counts.clone())
+        self.moves += torch.sign(counts.sum() - self.experts * counts)
+        self.counts.zero_()
+
+
+def _empty_states(site: Site, stacks: list[Stack]) -> list[State]:
+    """Return the states of the stacks, in which nothing is. Raises BlockError where something would be."""
+    cell = (site.stream.columns,) if site.stream.grid else ()
+    x = torch.zeros(1, 1, *cell, site.stream.width)
+    try:
+        states = [stack.start(x, Context(torch.ones(x.shape[:-1], dtype=torch.bool), {}, {})) for stack in stacks]
+    except KeyError:  # what reads a memory keeps what it has made of it
+        states = [x]
+    if _has_tensors(states):
+        message = "an expert keeps nothing from one position to the next, and this stack has a state"
+        fix = "write blocks that work at each position alone, as `feed_forward`, and put the others outside"
+        raise BlockError("stack", message, code="kind", fix=fix)
+    return states
+
+
+def _has_tensors(state: State) -> bool:
+    """Return whether anything is in a state."""
+    return isinstance(state, Tensor) or any(_has_tensors(part) for part in state)
