@@ -28,7 +28,10 @@ def variants() -> dict[str, tuple[Mapping[str, Any], ...]]:
 
 VARIANTS = variants()
 
+CHUNKED = {"settings.chunk": "how many positions are computed at once changes speed and memory alone"}
+
 EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
+    "linear_attention": CHUNKED,
     "scale": {
         "gradcheck": "its gradient is another than the function's on purpose, as its own test says",
         "settings.gradient": "it changes the gradient alone, which its own test sees",
