@@ -143,13 +143,13 @@ class HeadNorm(nn.Module):
         return torch.addcmul(self.bias, heads.flatten(-2).to(dtype), self.weight)
 
 
-def width_of_heads(site: Site, heads: int, given: int | None, factor: int = 1) -> int:
-    """Return the width of a head: as given, else its share of `factor` times the width that arrives.
+def width_of_heads(site: Site, heads: int, width: int | None, factor: int = 1) -> int:
+    """Return the width of a head: `width`, else its share of `factor` times the width that arrives.
 
     Raises BlockError where that share is no whole number.
     """
-    if given is not None:
-        return given
+    if width is not None:
+        return width
     check_heads(heads, site.stream.width)
     return factor * site.stream.width // heads
 

@@ -127,9 +127,9 @@ def scan_chunks(state: Tensor, added: Tensor, decay: Tensor) -> tuple[Tensor, Te
     -> (..., N, K, V), (..., K, V)
     """
     before = []
-    for one, kept in zip(added.unbind(-3), decay.unbind(-3), strict=True):
+    for one, factor in zip(added.unbind(-3), decay.unbind(-3), strict=True):
         before.append(state.expand_as(one))
-        state = torch.addcmul(one, kept, state)
+        state = torch.addcmul(one, factor, state)
     return torch.stack(before, -3), state
 
 
