@@ -31,7 +31,11 @@ VARIANTS = variants()
 CHUNKED = {"settings.chunk": "how many positions are computed at once changes speed and memory alone"}
 
 EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
+    "gated_linear_attention": CHUNKED,
     "linear_attention": CHUNKED,
+    "mamba2": CHUNKED,
+    "mlstm": CHUNKED,
+    "retention": CHUNKED,
     "scale": {
         "gradcheck": "its gradient is another than the function's on purpose, as its own test says",
         "settings.gradient": "it changes the gradient alone, which its own test sees",
