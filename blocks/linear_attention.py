@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
 from blocks.core.contract import Context, Count, InitialState, NonNegativeInt, Site, State
 from blocks.core.functional import no_autocast
-from blocks.core.mixer import Mixer, Parts, mask_keys, width_of_heads
+from blocks.core.mixer import Mixer, Parts, build_projection, mask_keys, width_of_heads
 from blocks.core.outer_product_state import scan_outer_products
 
 EPSILON = 1e-6
@@ -66,8 +66,8 @@ class LinearAttention(Mixer):
             initial_state=initial_state,
         )
         self.sizes = sizes
-        self.project = nn.Linear(width, sum(self.sizes))
-        self.merge = nn.Linear(heads * head_width, width)
+        self.project = build_projection(width, sizes)
+        self.merge = build_projection(heads * head_width, [width])
 
     def start(self, x: Tensor, context: Context) -> State:
         memory, *others = super().start(x, context)
@@ -82,7 +82,7 @@ class LinearAttention(Mixer):
         memory, value = state[0], self.values_and_ones(parts[2])  # (B, H, K, V + 1), (B, H, T, V + 1)
         query, key = (F.elu(x.to(memory.dtype)) + 1.0 for x in parts[:2])  # (B, T, H K)
         query, key = split_heads(query, self.heads), mask_keys(key, mask, self.heads)  # (B, H, T, K)
-        if self.both_ways:
+        if self.directions == 2:
             sums, memory = sum_outer_products(query, key, value, memory)
         else:
             undecayed = memory.new_zeros(query.shape[-2], 1)

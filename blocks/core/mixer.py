@@ -7,6 +7,7 @@ A block projects x to parts (B, T, .), and its `scan` runs them from a state in 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -48,7 +49,7 @@ class Mixer(Block):
         initial_state: str | dict[str, str],
     ) -> None:
         super().__init__()
-        self.out, self.both_ways = site.sequence(word), not site.causal
+        self.out, self.directions = site.sequence(word), 1 if site.causal else 2
         self.heads, self.head_width, self.chunk = heads, head_width, chunk
         self.memory_shape = (heads, key_width, head_width + self.normalised)
         self.short_conv = ShortConv(conv_width, short_conv, bool(site.causal)) if short_conv else None
@@ -91,7 +92,7 @@ class Mixer(Block):
         -> y of each direction (B, T, H V), and the state after the forward one, less the short convolution's
         """
         y, after = self.scan(forwards, state, mask)
-        if not self.both_ways:
+        if self.directions == 1:
             return [y], after
         empty = torch.zeros_like(after[0])
         z, _ = self.scan(tuple(reverse(x, mask) for x in backwards), (empty, *self.extra_state(empty)), mask)
@@ -127,6 +128,16 @@ class ShortConv(nn.Module):
         return F.silu(F.conv1d(seen.mT, self.weight, self.bias, groups=len(self.bias))).mT, after
 
 
+def build_projection(width: int, sizes: Sequence[int], bias: bool = True) -> nn.Linear:
+    """Build a linear map to several parts side by side, each initialised on its own."""
+    project = nn.Linear(width, sum(sizes), bias=bias)
+    for part in project.weight.detach().split(list(sizes)):
+        nn.init.xavier_uniform_(part)
+    if bias:
+        nn.init.zeros_(project.bias)
+    return project
+
+
 class HeadNorm(nn.Module):
     """Group normalisation of each position, a group being a head (Wu & He 2018; Sun et al. 2023, equation 8)."""
 
@@ -141,6 +152,12 @@ class HeadNorm(nn.Module):
         """Normalise in the precision of x, (B, T, H V), and return what is normalised in `dtype`."""
         heads = F.layer_norm(x.unflatten(-1, (-1, self.head_width)), (self.head_width,))
         return torch.addcmul(self.bias, heads.flatten(-2).to(dtype), self.weight)
+
+
+def sum_gated(gates: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
+    """Return the sum over the directions of what comes out, each times its gate: (B, T, H V) each -> (B, T, H V)"""
+    first, *others = (gate * y for gate, y in zip(gates, outputs, strict=True))
+    return first + others[0] if others else first
 
 
 def width_of_heads(site: Site, heads: int, width: int | None, factor: int = 1) -> int:

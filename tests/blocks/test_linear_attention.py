@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
 
-from blocks.core.contract import Context
+from blocks.core.contract import Context, State
 from blocks.linear_attention import LinearAttention
 from tests.blocks.single_block import context_of, mask_of, run, site_of
-from tests.blocks.step_loops import decayed_sum, loop, outputs_and_gradients, relative_error
+from tests.blocks.step_loops import EXACT, decayed_sum, expect_equations, loop, relative_error
 
 VARIANTS = {
     "linear_attention": (
@@ -21,15 +23,15 @@ VARIANTS = {
     )
 }
 """Settings with which the laws are checked, by block."""
-EXACT = {torch.float64: 1e-10, torch.float32: 1e-5}
 
 
 def feature_map(x: Tensor) -> Tensor:
     return torch.where(x > 0, x + 1, x.exp())
 
 
-def equations(block: LinearAttention, x: Tensor, memory: Tensor) -> Tensor:
+def equations(block: LinearAttention, x: Tensor, state: State) -> Tensor:
     """Equations 16 to 20, a position at a time, from S and z side by side: (B, T, D) -> (B, T, D)"""
+    (memory,) = state
     heads = (part.unflatten(-1, (block.heads, -1)) for part in block.project(x).split(block.sizes, -1))  # (B, T, H, .)
     q, k, v = heads
     ones, never = torch.ones_like(v[..., :1]), torch.zeros_like(v[..., :1])
@@ -40,16 +42,7 @@ def equations(block: LinearAttention, x: Tensor, memory: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("dtype", EXACT, ids=str)
 def test_a_decoder_computes_the_equations(dtype: torch.dtype) -> None:
-    torch.manual_seed(1)
-    block = LinearAttention(site_of(12, causal="a decoder"), heads=2, state=5, chunk=8, initial_state="learned")
-    x = torch.randn(3, 37, 12)
-    exact, x = LinearAttention(site_of(12, causal="a decoder"), heads=2, state=5, initial_state="learned"), x.to(dtype)
-    exact.load_state_dict(block.state_dict())
-    block, exact = block.to(dtype), exact.double()
-    (memory,) = exact.start(x.double(), context_of(mask_of(37)))
-    expected = outputs_and_gradients([equations(exact, x.double(), memory)], list(exact.parameters()))
-    made = outputs_and_gradients([run(block, x)[0]], list(block.parameters()))
-    assert all(relative_error(one, other) < EXACT[dtype] for one, other in zip(made, expected, strict=True))
+    expect_equations(partial(LinearAttention, heads=2, state=5, chunk=8, initial_state="learned"), equations, dtype)
 
 
 def test_an_encoder_reads_the_whole_row() -> None:
