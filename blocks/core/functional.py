@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import torch
@@ -160,3 +161,8 @@ def pad_same(x: Tensor, kernel: tuple[int, ...]) -> tuple[Tensor, tuple[int, int
     if down % 2 or across % 2:
         x = F.pad(x, (0, across % 2, 0, down % 2))
     return x, (down // 2, across // 2)
+
+
+def no_autocast(x: Tensor) -> AbstractContextManager[object]:
+    """Return a context without autocast, whose rounding a state of many steps must not have; there is none on meta."""
+    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)

@@ -28,7 +28,22 @@ def variants() -> dict[str, tuple[Mapping[str, Any], ...]]:
 
 VARIANTS = variants()
 
+CHUNKED = {"settings.chunk": "how many positions are computed at once changes speed and memory alone"}
+
 EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
+    **dict.fromkeys(
+        (
+            "delta_net",
+            "gated_delta_net",
+            "gated_linear_attention",
+            "linear_attention",
+            "mamba2",
+            "mlstm",
+            "retention",
+            "rwkv7",
+        ),
+        CHUNKED,
+    ),
     "scale": {
         "gradcheck": "its gradient is another than the function's on purpose, as its own test says",
         "settings.gradient": "it changes the gradient alone, which its own test sees",

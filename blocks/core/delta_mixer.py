@@ -1,0 +1,78 @@
+"""What the blocks of the delta rule share: keys of length 1, the share of what they hold that is corrected, a norm."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from blocks.core.attention import join_heads, split_heads
+from blocks.core.contract import Site, State
+from blocks.core.delta_rule import Parts as DeltaParts
+from blocks.core.delta_rule import scan_delta_rule, unit_length
+from blocks.core.mixer import Mixer, Parts, build_projection, mask_decays, mask_keys, width_of_heads
+
+
+class DeltaMixer(Mixer):
+    """Queries, keys and values through a short convolution with SiLU, and a strength beta of writing for each head.
+
+    `strengths` are the rates of both directions where there are two; `strongest` is what a beta is below.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        word: str,
+        *,
+        heads: int,
+        head_width: int | None,
+        state: int | None,
+        chunk: int,
+        short_conv: int,
+        negative_eigenvalues: bool,
+        initial_state: str | dict[str, str],
+    ) -> None:
+        width = site.sequence(word).width
+        head_width = width_of_heads(site, heads, head_width)
+        key_width = state or head_width
+        sizes = [heads * key_width, heads * key_width, heads * head_width]
+        super().__init__(
+            site,
+            word,
+            heads=heads,
+            key_width=key_width,
+            head_width=head_width,
+            chunk=chunk,
+            conv_width=sum(sizes),
+            short_conv=short_conv,
+            initial_state=initial_state,
+        )
+        self.sizes, self.strongest = sizes, 2.0 if negative_eigenvalues else 1.0
+        self.project = build_projection(width, sizes, bias=False)
+        self.strengths = build_projection(width, self.directions * [heads], bias=False)
+        self.norm = nn.RMSNorm(head_width, eps=1e-5)
+        self.merge = build_projection(sizes[2], [width], bias=False)
+
+    def read_parts(self, x: Tensor, state: State, mask: Tensor) -> tuple[Parts, tuple[Tensor, ...], State]:
+        """Return q, k, v (B, T, H .), the betas of each direction (B, T, H), and the convolution's next state."""
+        features, conv = self.convolve(self.project(x), state, mask)
+        if self.short_conv is None:
+            features = F.silu(features)
+        strengths = self.strongest * torch.sigmoid(self.strengths(x))
+        return tuple(features.split(self.sizes, -1)), strengths.split(self.heads, -1), conv
+
+    def scan(self, parts: Parts, state: tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """parts: q, k, v, beta, and the log decays (B, T, H) or (B, T, H K)"""
+        (memory,) = state
+        query, key, value, strength, log_decay = parts
+        query, key = unit_length(split_heads(query, self.heads)), unit_length(split_heads(key, self.heads))
+        log_decay = mask_decays(log_decay.to(memory.dtype), mask, self.heads)  # (B, H, T, 1 or K)
+        written = key * mask_keys(strength, mask, self.heads)  # (B, H, T, K)
+        parts = DeltaParts(query, written, split_heads(value, self.heads), key * log_decay.exp(), -written, log_decay)
+        y, memory = scan_delta_rule(parts, memory, chunk=self.chunk)
+        return join_heads(y), (memory,)
+
+    def normalise(self, y: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return what a direction reads with each head normalised, in `dtype`: (B, T, H V) -> (B, T, H V)"""
+        heads = y.unflatten(-1, (self.heads, -1)).to(self.norm.weight.dtype)  # (B, T, H, V)
+        return self.norm(heads).flatten(2).to(dtype)

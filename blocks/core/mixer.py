@@ -1,0 +1,181 @@
+"""What blocks with an outer-product state share: heads, a short convolution, where the state starts, both directions.
+
+A block projects x to parts (B, T, .), and its `scan` runs them from a state in one direction. In an encoder the same
+`scan` runs over each row reversed within its own length as well, from an empty state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from blocks.core.attention import check_heads, split_heads
+from blocks.core.contract import Block, Context, Site, State
+from blocks.core.functional import check_norm_width, last_positions
+from blocks.core.initial_state import StateInitializer
+from blocks.core.outer_product_state import state_dtype
+from blocks.core.recurrence import reverse
+
+Parts = tuple[Tensor, ...]
+"""What one direction reads: queries, keys, values, decays ..., each (B, T, .)."""
+
+
+class Mixer(Block):
+    """A block whose state is a sum of outer products for each head: (B, H, K, V).
+
+    The state is a tuple: the sum, in float32 at least, if `normalised` with that of the keys as one more column; what
+    `extra_state` returns; and with a short convolution what its next positions read, (B, kernel - 1, .).
+    Only the sum is projected from a memory, or learned; the rest is zero unless it is copied.
+    """
+
+    family = "recurrence"
+    normalised = False
+
+    def __init__(
+        self,
+        site: Site,
+        word: str,
+        *,
+        heads: int,
+        key_width: int,
+        head_width: int,
+        chunk: int,
+        conv_width: int,
+        short_conv: int,
+        initial_state: str | dict[str, str],
+    ) -> None:
+        super().__init__()
+        self.out, self.directions = site.sequence(word), 1 if site.causal else 2
+        self.heads, self.head_width, self.chunk = heads, head_width, chunk
+        self.memory_shape = (heads, key_width, head_width + self.normalised)
+        self.short_conv = ShortConv(conv_width, short_conv, bool(site.causal)) if short_conv else None
+        conv = (("short_conv", short_conv), ("of width", conv_width)) if short_conv else (("short_conv", 0),)
+        self.state_kind = (word, ("heads", heads), ("state", key_width), ("head_width", head_width), *conv)
+        self.initial = StateInitializer(site, initial_state, ((math.prod(self.memory_shape),),), self.state_kind)
+
+    def start(self, x: Tensor, context: Context) -> State:
+        if self.initial.copied:
+            return self.initial(x, context)
+        ((memory,),) = self.initial(x.new_zeros(len(x), 1, dtype=state_dtype(x)), context)
+        memory = memory.to(state_dtype(x)).unflatten(-1, self.memory_shape)  # (B, H, K, V)
+        conv = () if self.short_conv is None else (self.short_conv.start(x),)
+        return (memory, *self.extra_state(memory), *conv)
+
+    def extra_state(self, memory: Tensor) -> tuple[Tensor, ...]:
+        """Return what else a direction starts from, batch first. memory: (B, H, K, V)"""
+        return ()
+
+    def values_and_ones(self, value: Tensor) -> Tensor:
+        """Return the heads' values, and 1 beside them if `normalised`: (B, T, H V) -> (B, H, T, V or V + 1)"""
+        return F.pad(split_heads(value, self.heads), (0, 1 if self.normalised else 0), value=1.0)
+
+    def convolve(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
+        """Run the short convolution if there is one. (B, T, .), the block's state -> (B, T, .), its part of the next"""
+        if self.short_conv is None:
+            return x, ()
+        y, after = self.short_conv(x, state[-1], mask)
+        return y, (after,)
+
+    def scan(self, parts: Parts, state: tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Run one direction over its parts. mask: (B, T) -> y: (B, T, H V), the state after, less the convolution's"""
+        raise NotImplementedError(f"{type(self).__name__} does not define scan")
+
+    def scan_both(
+        self, forwards: Parts, backwards: Parts, state: tuple[Tensor, ...], mask: Tensor
+    ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+        """Run the directions that there are: `backwards` is not read on a causal site.
+
+        -> y of each direction (B, T, H V), and the state after the forward one, less the short convolution's
+        """
+        y, after = self.scan(forwards, state, mask)
+        if self.directions == 1:
+            return [y], after
+        empty = torch.zeros_like(after[0])
+        z, _ = self.scan(tuple(reverse(x, mask) for x in backwards), (empty, *self.extra_state(empty)), mask)
+        return [y, reverse(z, mask)], after
+
+
+class ShortConv(nn.Module):
+    """A depthwise convolution over the last few positions, then SiLU (Dao & Gu 2024, section 7).
+
+    y_t = silu(b + sum_j w_j x_(t - j)), with j = 0 .. kernel - 1; in an encoder centred, an even kernel reaching one
+    further to the left. State: the kernel - 1 inputs before, (B, kernel - 1, D).
+    """
+
+    def __init__(self, width: int, kernel: int, causal: bool) -> None:
+        super().__init__()
+        self.reach, self.causal = kernel - 1, causal
+        self.weight = nn.Parameter(torch.empty(width, 1, kernel).uniform_(-(kernel**-0.5), kernel**-0.5))
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def start(self, x: Tensor) -> Tensor:
+        """Return the state before the first position: (B, kernel - 1, D)"""
+        return x.new_zeros(len(x), self.reach, len(self.bias))
+
+    def forward(self, x: Tensor, state: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """x: (B, T, D), mask: (B, T) -> (B, T, D), the state after each row's last real position"""
+        seen = torch.cat((state.to(x.dtype), x), 1)  # (B, reach + T, D)
+        after = last_positions(seen, mask.sum(1), self.reach).to(state.dtype)
+        if self.causal and x.shape[1] == 1:  # one position: a product, which needs no other layout
+            return F.silu((seen.mT * self.weight[:, 0]).sum(-1) + self.bias)[:, None].to(x.dtype), after
+        if not self.causal:
+            right = self.reach // 2
+            seen = F.pad(x.masked_fill(~mask[..., None], 0.0), (0, 0, self.reach - right, right))
+        return F.silu(F.conv1d(seen.mT, self.weight, self.bias, groups=len(self.bias))).mT, after
+
+
+def build_projection(width: int, sizes: Sequence[int], bias: bool = True) -> nn.Linear:
+    """Build a linear map to several parts side by side, each initialised on its own."""
+    project = nn.Linear(width, sum(sizes), bias=bias)
+    for part in project.weight.detach().split(list(sizes)):
+        nn.init.xavier_uniform_(part)
+    if bias:
+        nn.init.zeros_(project.bias)
+    return project
+
+
+class HeadNorm(nn.Module):
+    """Group normalisation of each position, a group being a head (Wu & He 2018; Sun et al. 2023, equation 8)."""
+
+    def __init__(self, heads: int, head_width: int, setting: str = "head_width") -> None:
+        super().__init__()
+        check_norm_width(head_width, setting)
+        self.head_width = head_width
+        self.weight = nn.Parameter(torch.ones(heads * head_width))
+        self.bias = nn.Parameter(torch.zeros(heads * head_width))
+
+    def forward(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """Normalise in the precision of x, (B, T, H V), and return what is normalised in `dtype`."""
+        heads = F.layer_norm(x.unflatten(-1, (-1, self.head_width)), (self.head_width,))
+        return torch.addcmul(self.bias, heads.flatten(-2).to(dtype), self.weight)
+
+
+def sum_gated(gates: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor:
+    """Return the sum over the directions of what comes out, each times its gate: (B, T, H V) each -> (B, T, H V)"""
+    first, *others = (gate * y for gate, y in zip(gates, outputs, strict=True))
+    return first + others[0] if others else first
+
+
+def width_of_heads(site: Site, heads: int, width: int | None, factor: int = 1) -> int:
+    """Return the width of a head: `width`, else its share of `factor` times the width that arrives.
+
+    Raises BlockError where that share is no whole number.
+    """
+    if width is not None:
+        return width
+    check_heads(heads, site.stream.width)
+    return factor * site.stream.width // heads
+
+
+def mask_keys(key: Tensor, mask: Tensor, heads: int) -> Tensor:
+    """Return the heads' keys, 0 where nothing is real: (B, T, H K), (B, T) -> (B, H, T, K)"""
+    return split_heads(key.masked_fill(~mask[..., None], 0.0), heads)
+
+
+def mask_decays(log_decay: Tensor, mask: Tensor, heads: int) -> Tensor:
+    """Return the heads' log decays, 0 where nothing is real: (B, T, H n), (B, T) -> (B, H, T, n)"""
+    return split_heads(log_decay.masked_fill(~mask[..., None], 0.0), heads)

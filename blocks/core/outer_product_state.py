@@ -1,0 +1,149 @@
+"""States that are sums of outer products, many positions at once in chunks: S_t = diag(a_t) S_(t-1) + k_t v_t^T.
+
+y_t = S_t^T q_t then is a product of matrices within a chunk, and with the state before it (Yang et al. 2023, sections 2
+and 4; Dao & Gu 2024, section 6). Decays are given as logarithms, and a decay over several positions is exp of a sum: of
+what lies between two positions, never a difference of longer sums. So nothing is lost where one decay is near 0 and the
+next near 1, and nothing is divided.
+
+Letters: ... the batch, then heads   T positions   N chunks   C positions of a chunk   K width of keys   V of values
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from blocks.core.functional import no_autocast
+
+CHUNK = 64
+"""How many positions are computed at once by default: about as many as a head is wide makes both products as large."""
+
+
+def scan_outer_products(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: Tensor,
+    state: Tensor,
+    *,
+    chunk: int = CHUNK,
+    starts: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Run S_t = diag(exp(log_decay_t)) S_(t-1) + k_t v_t^T and y_t = S_t^T q_t over any number of positions.
+
+    query, key: (..., T, K), value: (..., T, V), log_decay <= 0: (..., T, 1), one for a head, or (..., T, K), state:
+    (..., K, V) before the first position -> y: (..., T, V), the state after the last. Leading axes are broadcast.
+
+    A masked position has the key 0 and the log decay 0, and then changes no state. All is computed in the state's
+    precision, float32 or double. How many positions a chunk has changes nothing but speed.
+    `starts` (B, T) is True where a document begins, which reads nothing of what came before it.
+    """
+    with no_autocast(state):
+        query, key, value, log_decay = (x.to(state.dtype) for x in (query, key, value, log_decay))
+        if query.shape[-2] == 1:
+            return step_outer_product(query, key, value, log_decay, state, starts)
+        length, chunk = query.shape[-2], min(chunk, query.shape[-2])
+        query, key, value, log_decay = (split_chunks(x, chunk) for x in (query, key, value, log_decay))
+        from_start, to_end = decay_from_start(log_decay), decay_to_end(log_decay)  # (..., N, C, 1 or K)
+        products = decayed_products(query, key, log_decay)  # (..., N, C, C)
+        if starts is not None:
+            document = split_documents(starts, chunk, query.ndim)
+            products = products.masked_fill(document != document.mT, 0.0)
+            from_start = from_start.masked_fill(document > 0, 0.0)
+            to_end = to_end.masked_fill(document != document[..., -1:, :], 0.0)
+        added = (key * to_end).mT @ value  # (..., N, K, V)
+        before, state = scan_chunks(state, added, from_start[..., -1:, :].mT)
+        y = products @ value + (query * from_start) @ before  # (..., N, C, V)
+        return y.flatten(-3, -2)[..., :length, :], state
+
+
+def step_outer_product(
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, state: Tensor, starts: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Run one position of `scan_outer_products`: T = 1."""
+    if starts is not None:
+        state = state.masked_fill(starts.view(-1, *(1,) * (state.ndim - 1)), 0.0)
+    state = torch.addcmul(key.mT * value, log_decay.exp().mT, state)  # (..., K, V)
+    return query @ state, state
+
+
+def decayed_products(query: Tensor, key: Tensor, log_decay: Tensor) -> Tensor:
+    """Return the products of each query with its own key and those before it, decayed since then.
+
+    A_ij = sum_d q_id k_jd exp(sum of log_decay_md over j < m <= i), and 0 for j > i.
+    query, key: (..., C, K), log_decay: (..., C, 1) or (..., C, K) -> (..., C, C)
+    """
+    if log_decay.shape[-1] == 1:
+        return (query @ key.mT * segment_sums(log_decay[..., 0]).exp()).tril()
+    return _products_by_halves(query, key, log_decay)
+
+
+def segment_sums(x: Tensor) -> Tensor:
+    """Return the sums of x_m over j < m <= i, below the diagonal, and 0 elsewhere: (..., C) -> (..., C, C)"""
+    length = x.shape[-1]
+    return x[..., None].expand(*x.shape, length).tril(-1).cumsum(-2)
+
+
+def _products_by_halves(query: Tensor, key: Tensor, log_decay: Tensor) -> Tensor:
+    """Compute `decayed_products` with a decay for each feature, from the diagonal up.
+
+    Of a block of positions that is cut in two, what the second half reads of the first decays up to the cut, and from
+    there on: two factors, each at most 1, the one the key's and the other the query's. So it is a product of matrices.
+    """
+    length = query.shape[-2]
+    size = 1 << (length - 1).bit_length()
+    query, key, log_decay = (F.pad(x, (0, 0, 0, size - length)) for x in (query, key, log_decay))
+    products, half = (query * key).sum(-1)[..., None, None], 1  # (..., C, 1, 1)
+    while half < size:
+        (until, since), later, earlier = _halves(log_decay, half), _halves(query, half)[1], _halves(key, half)[0]
+        across = later * decay_from_start(since) @ (earlier * decay_to_end(until)).mT  # (..., half, half)
+        first, second = products.unflatten(-3, (-1, 2)).unbind(-3)
+        products = torch.cat((F.pad(first, (0, half)), torch.cat((across, second), -1)), -2)
+        half *= 2
+    return products[..., 0, :length, :length]
+
+
+def _halves(x: Tensor, half: int) -> tuple[Tensor, ...]:
+    """Cut each block of 2 half positions in two: (..., C, K) -> twice (..., C / 2 half, half, K)"""
+    return x.unflatten(-2, (-1, 2, half)).unbind(-3)
+
+
+def decay_from_start(log_decay: Tensor) -> Tensor:
+    """Return how much of the state before a chunk is left at each position, its own decay counted. (..., C, n)"""
+    return log_decay.cumsum(-2).exp()
+
+
+def decay_to_end(log_decay: Tensor) -> Tensor:
+    """Return how much of each position is left at the chunk's end, its own decay not counted. (..., C, n)"""
+    after = F.pad(log_decay[..., 1:, :], (0, 0, 0, 1))
+    return after.flip(-2).cumsum(-2).flip(-2).exp()
+
+
+def scan_chunks(state: Tensor, added: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the states before each chunk, and the one after the last.
+
+    state: (..., K, V), what each chunk adds: (..., N, K, V), its decay: (..., N, 1 or K, 1)
+    -> (..., N, K, V), (..., K, V)
+    """
+    before = []
+    for one, factor in zip(added.unbind(-3), decay.unbind(-3), strict=True):
+        before.append(state.expand_as(one))
+        state = torch.addcmul(one, factor, state)
+    return torch.stack(before, -3), state
+
+
+def split_chunks(x: Tensor, chunk: int) -> Tensor:
+    """Cut positions into chunks, the last one filled up with zeros: (..., T, n) -> (..., N, C, n)"""
+    return F.pad(x, (0, 0, 0, -x.shape[-2] % chunk)).unflatten(-2, (-1, chunk))
+
+
+def split_documents(starts: Tensor, chunk: int, ndim: int) -> Tensor:
+    """Number the documents of each chunk, 0 for the one that began before it: (B, T) -> (B, 1, ..., N, C, 1)"""
+    split = split_chunks(starts[..., None].long(), chunk)  # (B, N, C, 1)
+    return split.cumsum(-2).view(len(starts), *(1,) * (ndim - split.ndim), *split.shape[1:])
+
+
+def state_dtype(x: Tensor) -> torch.dtype:
+    """Return the precision of a state: that of x, and float32 at least."""
+    return torch.promote_types(x.dtype, torch.float32)

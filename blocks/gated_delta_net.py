@@ -1,0 +1,107 @@
+"""`gated_delta_net`: a delta rule that also forgets, and a gate on what is read."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from blocks.core.contract import Context, Count, InitialState, NonNegativeInt, Site, State
+from blocks.core.delta_mixer import DeltaMixer
+from blocks.core.mixer import build_projection, sum_gated
+
+DT_RANGE = 1e-3, 1e-1
+"""What the initial dt are drawn from, evenly in their logarithms."""
+RATE_RANGE = 1.0, 16.0
+"""What the initial rates of decay are drawn from, evenly."""
+
+
+class GatedDeltaNet(DeltaMixer):
+    """Gated DeltaNet (Yang et al. 2024, arXiv 2412.06464, equation 10); with vector decays, that of Kimi Linear.
+
+    S_t = (I - beta_t k_t k_t^T) diag(alpha_t) S_(t-1) + beta_t k_t v_t^T, y_t = W_o (RMSNorm(S_t^T q_t) silu(W_g x_t)),
+    with q, k, v and beta of `delta_net`, and alpha_t = exp(-exp(A) softplus(f(x_t) + b)).
+    scalar: one alpha for a head, f linear; vector: one for each feature of a key, f of rank V (Kimi Team 2025, arXiv
+    2510.26692, section 3; its output gate is a sigmoid of rank V, which is SiLU of full rank here).
+    In an encoder q, k and v are read from both ends, with a beta, decays and a gate for each direction, and both are
+    added before W_o: a position's own v is written in both.
+
+    Settings:
+        heads: How many heads; they divide the width that arrives, unless `head_width` is given.
+        head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
+        state: The width of a head's queries and keys; `head_width` unless given.
+        decay: scalar | vector.
+        chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone.
+        short_conv: How many positions a depthwise convolution of q, k and v reads; 0 for none, or 2 or more.
+        negative_eigenvalues: Whether beta is between 0 and 2, in place of 0 and 1.
+        initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
+            gated_delta_net).
+
+    Shapes: (B, T, D) -> (B, T, D). State: S, (B, H, K, V), in float32 at least; with `short_conv` the last inputs of
+    the convolution.
+    Raises BlockError where a grid arrives, where heads do not divide D, and for a state to copy of another kind.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        heads: Count = 8,
+        head_width: Count | None = None,
+        state: Count | None = None,
+        decay: Literal["scalar", "vector"] = "scalar",
+        chunk: Count = 64,
+        short_conv: NonNegativeInt = 4,
+        negative_eigenvalues: bool = False,
+        initial_state: InitialState = "zeros",
+    ) -> None:
+        super().__init__(
+            site,
+            "gated_delta_net",
+            heads=heads,
+            head_width=head_width,
+            state=state,
+            chunk=chunk,
+            short_conv=short_conv,
+            negative_eigenvalues=negative_eigenvalues,
+            initial_state=initial_state,
+        )
+        width, (_, key_width, value_width) = self.out.width, self.memory_shape
+        decays = key_width if decay == "vector" else 1
+        self.decays = nn.ModuleList(
+            Decay(width, heads, decays, value_width if decay == "vector" else None) for _ in range(self.directions)
+        )
+        self.gate = build_projection(width, self.directions * [heads * value_width], bias=False)
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        parts, strengths, conv = self.read_parts(x, state, context.mask)
+        pairs = zip(strengths, self.decays, strict=True)
+        directions = [(*parts, strength, decay(x)) for strength, decay in pairs]
+        outputs, after = self.scan_both(directions[0], directions[-1], state[:1], context.mask)
+        gates = F.silu(self.gate(x)).chunk(self.directions, -1)
+        return self.merge(sum_gated(gates, [self.normalise(y, x.dtype) for y in outputs])), (*after, *conv)
+
+
+class Decay(nn.Module):
+    """log alpha = -exp(A) softplus(f(x) + b): a rate A for each head, and a b for each decay.
+
+    rank: That of f; None where f is a matrix.
+    """
+
+    def __init__(self, width: int, heads: int, decays: int, rank: int | None) -> None:
+        super().__init__()
+        maps = [width, heads * decays] if rank is None else [width, rank, heads * decays]
+        self.maps = nn.Sequential(*(nn.Linear(*pair, bias=False) for pair in itertools.pairwise(maps)))
+        self.log_rate = nn.Parameter(torch.empty(heads, 1).uniform_(*RATE_RANGE).log())
+        dt = torch.empty(heads, decays).uniform_(*(math.log(dt) for dt in DT_RANGE)).exp()
+        self.bias = nn.Parameter(dt + torch.log(-torch.expm1(-dt)))  # whose softplus is dt
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logarithms of the decays. (B, T, D) -> (B, T, H decays), in float32 at least"""
+        f = self.maps(x).unflatten(-1, self.bias.shape)  # (B, T, H, decays)
+        f = f.to(torch.promote_types(f.dtype, torch.float32)) + self.bias
+        return (-self.log_rate.exp() * F.softplus(f)).flatten(2)

@@ -1,0 +1,148 @@
+"""`rwkv7`: a state that each position decays, corrects and writes by vectors of its own, read by a receptance."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from blocks.core.attention import join_heads, split_heads
+from blocks.core.contract import Context, Count, InitialState, Site, State
+from blocks.core.delta_rule import Parts as DeltaParts
+from blocks.core.delta_rule import scan_delta_rule, unit_length
+from blocks.core.functional import last_positions
+from blocks.core.mixer import (
+    HeadNorm,
+    Mixer,
+    Parts,
+    build_projection,
+    mask_decays,
+    mask_keys,
+    sum_gated,
+    width_of_heads,
+)
+
+FASTEST = 0.6065306597126334
+"""exp(-1/2): a decay is above exp(-exp(-1/2)) = 0.545."""
+MIXES = 6
+"""r, w, k, v, a and g: each reads its own mixture of a position and the one before it."""
+
+
+class Rwkv7(Mixer):
+    """Time mixing of RWKV-7 (Peng et al. 2025, arXiv 2503.14456, section 4.1), of one layer.
+
+    With x^j_t = x_t + mu^j (x_(t-1) - x_t) for each j of r, w, k, v, a, g: r, k, v linear in theirs,
+    log w = -exp(-1/2) sigmoid(f_w(x^w)), a = sigmoid(f_a(x^a)), g = W_2 sigmoid(W_1 x^g), kappa = k * xi of length 1 in
+    each head, and k' = k (1 + alpha (a - 1)),
+    S_t = (diag(w_t) - (a_t kappa_t) kappa_t^T) S_(t-1) + k'_t v_t^T,
+    y_t = W_o (g_t (GroupNorm(S_t^T r_t) + (sum of r_t rho k'_t) v_t)), f of `rank` with tanh for w, without for a.
+    The values of the first layer, which the paper mixes into those of the others, are not: a block knows one layer.
+    In an encoder the same runs over each row from its end, with its own w, a, and g; both are added before W_o, and a
+    position's own v is written in both.
+
+    Settings:
+        heads: How many heads; they divide the width that arrives, unless `head_width` is given.
+        head_width: The width of a head; the width that arrives, divided by the heads, unless given. 2 or more.
+        rank: That of f_w, f_a, and of the gate.
+        chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone.
+        initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of an rwkv7).
+
+    Shapes: (B, T, D) -> (B, T, D). State: S, (B, H, V, V), in float32 at least, and the last x, (B, 1, D).
+    Raises BlockError where a grid arrives, where heads do not divide D, for heads of one feature, and for a state to
+    copy of another kind.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        *,
+        heads: Count = 8,
+        head_width: Count | None = None,
+        rank: Count = 32,
+        chunk: Count = 64,
+        initial_state: InitialState = "zeros",
+    ) -> None:
+        width = site.sequence("rwkv7").width
+        head_width = width_of_heads(site, heads, head_width)
+        super().__init__(
+            site,
+            "rwkv7",
+            heads=heads,
+            key_width=head_width,
+            head_width=head_width,
+            chunk=chunk,
+            conv_width=width,
+            short_conv=0,
+            initial_state=initial_state,
+        )
+        inner = heads * head_width
+        self.shift = nn.Parameter(torch.rand(MIXES, width))
+        self.receive, self.key, self.value = (build_projection(width, [inner], bias=False) for _ in range(3))
+        self.rates = nn.ModuleList(Rates(width, rank, inner) for _ in range(self.directions))
+        self.key_scale = nn.Parameter(torch.full((inner,), 0.71))  # the authors' first values, here and below
+        self.bonus = nn.Parameter(torch.full((heads, head_width), -0.04))
+        self.norm = HeadNorm(heads, head_width)
+        self.merge = build_projection(inner, [width], bias=False)
+
+    def start(self, x: Tensor, context: Context) -> State:
+        state = super().start(x, context)
+        return state if self.initial.copied else (*state, x.new_zeros(len(x), 1, self.out.width))
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        memory, last = state
+        since = torch.cat((last.to(x.dtype), x), 1)  # (B, 1 + T, D)
+        of_r, of_w, of_k, of_v, of_a, of_g = (torch.lerp(x, since[:, :-1], mix) for mix in self.shift.to(x.dtype))
+        r, k, v = self.receive(of_r), self.key(of_k), self.value(of_v)  # (B, T, H V)
+        directions, gates = [], []
+        for rates in self.rates:
+            log_decay, correction, scale, gate = rates(of_w, of_a, of_g)
+            directions.append((r, k, v, log_decay, correction, scale))
+            gates.append(gate)
+        outputs, after = self.scan_both(directions[0], directions[-1], (memory,), context.mask)
+        read = [self.norm(y, x.dtype) + self.own_value(parts) for y, parts in zip(outputs, directions, strict=True)]
+        last = last_positions(since, context.mask.sum(1), 1).to(last.dtype)
+        return self.merge(sum_gated(gates, read)), (*after, last)
+
+    def own_value(self, parts: Parts) -> Tensor:
+        """Return a position's own value, as often as its receptance finds its key: (B, T, H V)"""
+        r, k, v, _, _, scale = parts
+        found = (r * k * scale).unflatten(-1, (self.heads, -1)) * self.bonus  # (B, T, H, V)
+        return (found.sum(-1, keepdim=True) * v.unflatten(-1, (self.heads, -1))).flatten(2)
+
+    def scan(self, parts: Parts, state: tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """parts: r, k, v, the log decays, a, and what k is multiplied by: (B, T, H V) each"""
+        (memory,) = state
+        r, k, v, log_decay, correction, scale = parts
+        kappa = unit_length(split_heads(k * self.key_scale, self.heads))  # (B, H, T, V)
+        delta_parts = DeltaParts(
+            split_heads(r, self.heads),
+            mask_keys(k * scale, mask, self.heads),
+            split_heads(v, self.heads),
+            read=kappa,
+            write=-kappa * mask_keys(correction, mask, self.heads),
+            log_decay=mask_decays(log_decay.to(memory.dtype), mask, self.heads),
+        )
+        y, memory = scan_delta_rule(delta_parts, memory, chunk=self.chunk)
+        return join_heads(y), (memory,)
+
+
+class Rates(nn.Module):
+    """Decays, how much is corrected, what keys are multiplied by, and the gate, of one direction."""
+
+    def __init__(self, width: int, rank: int, inner: int) -> None:
+        super().__init__()
+        decay, correction = nn.Linear(rank, inner), nn.Linear(rank, inner)
+        self.decay = nn.Sequential(build_projection(width, [rank], bias=False), nn.Tanh(), decay)
+        self.correction = nn.Sequential(build_projection(width, [rank], bias=False), correction)
+        self.gate = nn.Sequential(
+            build_projection(width, [rank], bias=False), nn.Sigmoid(), build_projection(rank, [inner], bias=False)
+        )
+        self.replacement = nn.Parameter(torch.full((inner,), 1.02))
+        with torch.no_grad():
+            decay.bias.copy_(torch.linspace(-6.0, 0.0, inner))  # from slow to fast
+            correction.bias.fill_(-0.19)
+
+    def forward(self, of_w: Tensor, of_a: Tensor, of_g: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """(B, T, D) each -> log w, a, 1 + alpha (a - 1), and g, (B, T, H V) each"""
+        log_decay = -FASTEST * torch.sigmoid(self.decay(of_w))
+        correction = torch.sigmoid(self.correction(of_a))
+        return log_decay, correction, 1.0 + self.replacement * (correction - 1.0), self.gate(of_g)

@@ -1,0 +1,65 @@
+"""`rwkv7` against a loop over the paper's equations."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from blocks.rwkv7 import Rwkv7
+from tests.blocks.single_block import context_of, mask_of, run, site_of
+from tests.blocks.step_loops import loop, outputs_and_gradients, relative_error
+from tests.blocks.test_outer_product_state import EXACT
+
+VARIANTS = {
+    "rwkv7": (
+        {"heads": 2},
+        {"heads": 3, "head_width": 5, "rank": 3, "initial_state": "learned"},
+        {"heads": 2, "initial_state": "encoder"},
+        {"heads": 2, "initial_state": {"copy": "encoder.same"}},
+    )
+}
+"""Settings with which the laws are checked, by block."""
+
+
+def written(
+    state: Tensor, r: Tensor, w: Tensor, kappa: Tensor, a: Tensor, k: Tensor, v: Tensor
+) -> tuple[Tensor, Tensor]:
+    """S' = S (diag(w) - kappa^T (a kappa)) + v^T k, y = r S'^T, with rows of values as in the paper: S is (V, K)."""
+    transition = torch.diag_embed(w) - torch.einsum("bhk,bhl->bhkl", kappa, a * kappa)
+    state = state @ transition + torch.einsum("bhv,bhk->bhvk", v, k)
+    return torch.einsum("bhk,bhvk->bhv", r, state), state
+
+
+def equations(block: Rwkv7, x: Tensor, state: Tensor) -> Tensor:
+    """What the block computes of x from S: (B, T, D) -> (B, T, D)"""
+    before = F.pad(x, (0, 0, 1, 0))[:, :-1]
+    x_r, x_w, x_k, x_v, x_a, x_g = (x + mix * (before - x) for mix in block.shift)
+    (rates,) = block.rates
+    heads = (block.heads, -1)
+    r, k, v = block.receive(x_r), block.key(x_k), block.value(x_v)
+    w = torch.exp(-torch.tensor(-0.5, dtype=x.dtype).exp() * torch.sigmoid(rates.decay(x_w)))
+    a, g = torch.sigmoid(rates.correction(x_a)), rates.gate(x_g)
+    kappa = (k * block.key_scale).unflatten(-1, heads)
+    kappa = kappa / (kappa.square().sum(-1, keepdim=True) + 1e-6).sqrt()
+    k = k * (1 + rates.replacement * (a - 1))
+    r, w, a, k, v = (part.unflatten(-1, heads) for part in (r, w, a, k, v))  # (B, T, H, V)
+    y, _ = loop(written, state.mT, r, w, kappa, a, k, v)
+    y = F.group_norm(y.flatten(0, 1).flatten(1), block.heads, block.norm.weight, block.norm.bias, 1e-5)
+    y = y.view(*x.shape[:2], -1) + ((r * k * block.bonus).sum(-1, keepdim=True) * v).flatten(2)
+    return block.merge(g * y)
+
+
+@pytest.mark.parametrize("dtype", EXACT, ids=str)
+def test_a_decoder_computes_the_equations(dtype: torch.dtype) -> None:
+    torch.manual_seed(1)
+    site = site_of(12, causal="a decoder")
+    block, exact = (Rwkv7(site, heads=2, rank=3, chunk=8, initial_state="learned") for _ in range(2))
+    exact.load_state_dict(block.state_dict())
+    block, exact = block.to(dtype), exact.double()
+    x = torch.randn(3, 37, 12).to(dtype)
+    memory = exact.start(x.double(), context_of(mask_of(37)))[0]
+    expected = outputs_and_gradients([equations(exact, x.double(), memory)], list(exact.parameters()))
+    made = outputs_and_gradients([run(block, x)[0]], list(block.parameters()))
+    assert all(relative_error(one, other) < EXACT[dtype] for one, other in zip(made, expected, strict=True))
