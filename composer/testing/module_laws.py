@@ -132,9 +132,9 @@ def gradcheck(case: Case) -> None:
     unread = [(tensor.detach(), direction / direction.norm()) for tensor, direction in zip(inputs, random, strict=True)]
 
     def move(step: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-        given = iter(tensors)
+        remaining = iter(tensors)
         moved = [
-            next(given) if there else tensor + step * direction
+            next(remaining) if there else tensor + step * direction
             for there, (tensor, direction) in zip(reached, unread, strict=True)
         ]
         return call(*moved)
