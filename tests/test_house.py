@@ -96,20 +96,20 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool]]:
+@cache
+def imports(path: Path) -> tuple[tuple[str, bool], ...]:
     """Each module that a file imports when it runs, and whether only inside a function, or by its name in a string."""
-    yield from _imports(tree(path), late=False)
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and is_module(node.value.partition(":")[0]):
-            yield node.value.partition(":")[0], True
+    constants = (node.value for node in ast.walk(tree(path)) if isinstance(node, ast.Constant))
+    names = [value.partition(":")[0] for value in constants if isinstance(value, str)]
+    return (*_imports(tree(path), late=False), *((name, True) for name in names if is_module(name)))
 
 
 def is_module(name: str) -> bool:
     """Return whether a text is the name of one of our modules or packages below `composer` and `blocks`."""
+    if not re.fullmatch(r"(composer|blocks)(\.\w+)+", name):
+        return False
     path = ROOT / name.replace(".", "/")
-    return bool(re.fullmatch(r"(composer|blocks)(\.\w+)+", name)) and (
-        path.is_dir() or path.with_suffix(".py").exists()
-    )
+    return path.is_dir() or path.with_suffix(".py").exists()
 
 
 def _imports(node: ast.AST, late: bool) -> Iterator[tuple[str, bool]]:

@@ -353,19 +353,14 @@ def dry_run(source: DataSource, max_ratios: Mapping[str, float], any_data: bool 
         if is_all:
             raise
         data, is_all = _encode(source, max_ratios), True
-    task, later = task_settings(recipe), _later_pairs(source, data) if is_endless(recipe) else None
-    documents, share, weights = source.pairs("train").sides[TARGET], None, source.pairs("train").weights
-    if isinstance(documents, Documents):
+    if task := task_settings(recipe):  # whose other pairs nobody needs to draw
+        return DryRun(data, is_all, task["train"], _later_pairs(source, data) if task["endless"] else None)
+    train, share = source.pairs("train"), None
+    if isinstance(documents := train.sides[TARGET], Documents):
         read, total = sum(map(len, data.pairs["train"].sides[TARGET])), sum(it.characters for it in documents.facts)
         is_all, share = read == total, read / total
-    return DryRun(
-        data,
-        is_all,
-        task["train"] if task else len(documents),
-        later,
-        share,
-        1.0 if weights is None else float(weights.mean()),
-    )
+    weight = 1.0 if train.weights is None else float(train.weights.mean())
+    return DryRun(data, is_all, len(documents), share=share, weight=weight)
 
 
 def _encode(source: DataSource, max_ratios: Mapping[str, float]) -> Data:

@@ -24,7 +24,7 @@ training:
   max_steps: 4
   validate_every: 2
   seed: 7
-decoding: greedy
+decoding: {greedy: {max_length: 8}}
 """
 
 SWEEP = """\

@@ -179,7 +179,7 @@ def test_a_missing_compiler_is_an_error(tiny: Tiny, tmp_path: Path, monkeypatch:
     real = torch.compile
     monkeypatch.setattr(torch, "compile", lambda model: real(model, backend=broken))
     with pytest.raises(RunFailed, match="no working C") as raised:
-        train(tiny(*TRANSFORMER, "training.max_steps=2", "training.compile=true"), tmp_path / "run")
+        train(tiny("model.encoder=[norm]", "training.max_steps=2", "training.compile=true"), tmp_path / "run")
     assert isinstance(raised.value.__cause__, BackendCompilerFailed)
     assert "compile: false" in raised.value.render()
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
@@ -270,6 +270,7 @@ QUICK = (
     "training.max_steps=5",
     "training.gradient_noise={scale: 0.01}",
     "training.accumulate=2",
+    "decoding={greedy: {max_length: 8}}",
     "logging.wandb=false",
 )
 MORE = ("training.precision=bf16-mixed", "training.scheduled_sampling={rate: 0.5}")

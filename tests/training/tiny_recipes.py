@@ -30,6 +30,7 @@ training:
   clip_norm: 1.0
   max_steps: 12
   validate_every: 4
+decoding: {greedy: {max_length: 8}}
 logging: {wandb: false}
 """
 Tiny = Callable[..., Recipe]
