@@ -2,7 +2,7 @@
 
 `Recipe.fingerprints` is of the recipe's text, in which a data file counts by its name. Here it counts by the lines that
 are read from it, whatever it is called, wherever it lies and however its lines end; generated pairs, tables and data
-sets of the hub count as files with the same lines do.
+sets of the hub count as files with the same lines do. An image, a sound or vectors count by what is in their files.
 """
 
 from __future__ import annotations
@@ -81,7 +81,10 @@ def fingerprint_pairs(
 
 
 def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
-    """Return the SHA-256 of every line of every split, and of the settings by which lines become ids."""
+    """Return the SHA-256 of every line, and every image, of every split, and of the settings by which they become ids.
+
+    Raises DataError if a file of an image, a sound or vectors cannot be read.
+    """
     data = recipe.dataset
     features = {side: column for side in source_names(recipe) if (column := feature_settings(data, side))}
     settings = {

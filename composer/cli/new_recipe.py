@@ -8,7 +8,8 @@ import shlex
 import shutil
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -143,17 +144,25 @@ def new(source: str | Path, target: str | Path, output: str | Path | None = None
 
     Raises DataError if the texts cannot be used, RunError if the file exists already.
     """
-    return write_recipe(inspect(Path(source), Path(target)), None if output is None else Path(output))
+    return write_corpus_recipe(inspect(Path(source), Path(target)), None if output is None else Path(output))
 
 
-def write_recipe(corpus: Corpus, output: Path | None) -> Path:
+def write_corpus_recipe(corpus: Corpus, output: Path | None) -> Path:
     """Write a recipe for a corpus and return its path. Raise RunError if the file exists already."""
-    name = Path(f"{recipe_name(corpus.source, corpus.target)}.yaml")
+    name = f"{recipe_name(corpus.source, corpus.target)}.yaml"
+    return write_recipe(name, output, partial(fill_template, corpus))
+
+
+def write_recipe(name: str, output: Path | None, fill: Callable[[Path], str]) -> Path:
+    """Write a recipe, by default to the file `name`, and return its path. fill: what makes its text, given the path.
+
+    Raises RunError if the file exists already.
+    """
     if output and output.is_dir():
         raise RunError.of("this is a folder", f"name the file to write, `--output {output / name}`", str(output))
-    output = output or name
+    output = output or Path(name)
     with atomic_new_file(output) as file:
-        file.write(fill_template(corpus, output).encode())
+        file.write(fill(output).encode())
     return output
 
 
@@ -183,7 +192,7 @@ def _notes(corpus: Corpus, recipe: Path) -> list[str]:
         notes.append(f"{share}, which flatters the scores: `decontaminate: true` under `parallel` leaves it out")
     if corpus.pairs < MIN_PAIRS_TO_TRANSLATE and "bpe" in choose_tokenizer(corpus)["tokenizer"]:
         notes.append("so few pairs are enough to try everything; usable translations need tens of thousands")
-    if any(_relative_to(path, recipe).startswith("..") for path in (corpus.source, corpus.target)):
+    if any(relative_to(path, recipe).startswith("..") for path in (corpus.source, corpus.target)):
         notes.append("the texts are not in the folder of the recipe; put them there before you share it")
     return notes
 
@@ -272,24 +281,29 @@ def choose_tokenizer(corpus: Corpus) -> dict[str, str]:
 def fill_template(corpus: Corpus, output: Path) -> str:
     """Return the recipe's text. No path in it begins at the root of this machine."""
     preset = corpus.preset
-    schema = schema_generator.schema_path().resolve()
-    is_in_clone = Path(os.path.realpath(output.parent)).is_relative_to(schema.parents[1])
     return TEMPLATE.substitute(
         preset._asdict() | choose_tokenizer(corpus) | {"pairs": f"{corpus.pairs:,}"},
-        head=f"# yaml-language-server: $schema={_relative_to(schema, output)}" if is_in_clone else NO_SCHEMA,
+        head=schema_line(output),
         source_lines=corpus.sides[0],
         target_lines=corpus.sides[1],
         file=shlex.quote(output.name),
-        name=_quoted(_clean(output.stem)),
+        name=quoted(clean_name(output.stem)),
         hidden=4 * preset.width,
-        source=_quoted(_relative_to(corpus.source, output)),
-        target=_quoted(_relative_to(corpus.target, output)),
+        source=quoted(relative_to(corpus.source, output)),
+        target=quoted(relative_to(corpus.target, output)),
         hold_out="" if corpus.held_out else "# ",
         held_out=held_out_of(corpus.pairs),
         learning_rate="2e-3" if preset.width < 512 else "7e-4",
         precision=PRECISION if preset.width >= MIXED_WIDTH and multiplies_bfloat16() else "",
         evaluation=_evaluation(corpus),
     )
+
+
+def schema_line(output: Path) -> str:
+    """Return the comment at the top of a recipe that names the schema, or says how to get it."""
+    schema = schema_generator.schema_path().resolve()
+    is_in_clone = Path(os.path.realpath(output.parent)).is_relative_to(schema.parents[1])
+    return f"# yaml-language-server: $schema={relative_to(schema, output)}" if is_in_clone else NO_SCHEMA
 
 
 def multiplies_bfloat16() -> bool:
@@ -320,22 +334,23 @@ def recipe_name(source: Path, target: Path) -> str:
     """Return a name made from those of the files: train.en and train.de make `en-de`."""
     stem = source.stem if source.stem == target.stem else f"{source.stem}-{target.stem}"
     ends = [path.suffix.removeprefix(".") for path in (source, target)]
-    return _clean("-".join(ends) if source.stem == target.stem and all(ends) and ends[0] != ends[1] else stem)
+    return clean_name("-".join(ends) if source.stem == target.stem and all(ends) and ends[0] != ends[1] else stem)
 
 
-def _clean(name: str) -> str:
+def clean_name(name: str) -> str:
+    """Return a name of letters, digits, dots and dashes."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     return re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("-._")[:100] or "mine"
 
 
-def _relative_to(path: Path, recipe: Path) -> str:
+def relative_to(path: Path, recipe: Path) -> str:
     """Return a path from the folder of a recipe; through links as the user wrote them, where that leads to it."""
     direct = os.path.relpath(path.absolute(), recipe.parent.absolute())
     leads_there = os.path.realpath(recipe.parent / direct) == os.path.realpath(path)
     return direct if leads_there else os.path.relpath(os.path.realpath(path), os.path.realpath(recipe.parent))
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """Return a text as a scalar of YAML: in quotes unless it reads as itself."""
     if re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./-]*", text) and parse_scalar(text) == text:
         return text

@@ -27,22 +27,38 @@ command = partial(options.with_examples, commands)
 @command(
     "seqcomposer new --source train.en --target train.de",
     "seqcomposer new --source a.txt --target b.txt --output ab.yaml",
+    "seqcomposer new --table train.tsv --source picture --target caption",
 )
 def new(
-    source: Annotated[Path, option("--source F", "Source text, one sentence per line.")],
-    target: Annotated[Path, option("--target F", "Target text, line by line.")],
+    source: Annotated[
+        str | None, option("--source F", "Source text, one sentence per line; of a table, a column.")
+    ] = None,
+    target: Annotated[str | None, option("--target F", "Target text, line by line; of a table, a column.")] = None,
+    table: Annotated[Path | None, option("--table F", "A table that names images or sounds.")] = None,
     output: Annotated[Path | None, option("--output F", "The file to write.  [default: named after the texts]")] = None,
 ) -> None:
-    """Write a commented recipe for your own text.
+    """Write a commented recipe for your own text, images or sounds.
 
     It looks at the text, and says what it saw: tokenizer, `max_length`, model size and how BLEU reads words suit it.
     Some of the pairs are held out for validation and test. Text is UTF-8, with or without a BOM; LF or CRLF. Never
     overwrites a file.
+
+    Of a table (TSV, CSV, JSON lines, Parquet, or a data folder of Kaldi) `--source` is the column that names images or
+    sounds, and `--target` the one with their text; without them it chooses by what the columns hold.
     """
     from composer.cli import new_recipe
 
-    corpus = new_recipe.inspect(source, target)
-    options.echo("\n".join(new_recipe.next_steps(corpus, new_recipe.write_recipe(corpus, output))))
+    if table:
+        from composer.cli import new_table  # late: it imports torch
+
+        facts = new_table.inspect_table(table, source, target)
+        path = new_recipe.write_recipe(f"{table.stem}.yaml", output, partial(new_table.fill_table_template, facts))
+        options.echo("\n".join(new_table.table_steps(facts, path)))
+        return
+    if not (source and target):
+        raise typer.BadParameter("name two texts, `--source F --target F`, or a table, `--table F`")
+    corpus = new_recipe.inspect(Path(source), Path(target))
+    options.echo("\n".join(new_recipe.next_steps(corpus, new_recipe.write_corpus_recipe(corpus, output))))
 
 
 @command(

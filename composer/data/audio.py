@@ -11,19 +11,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from composer.data.features import MediaError
+from composer.data.features import Reading
+from composer.data.media_files import MediaError
 
 LOWEST = 1e-10
 """The energy of silence, whose logarithm is finite."""
 SMALLEST_DEVIATION = 1e-5
+SILENT_DB = -60
+"""A sound that never exceeds this level, in dB of full scale, is as good as silent."""
+OVERSHOOT = 0.5
+"""Seconds by which a part of a recording may end after it, as in Kaldi's extract-segments."""
+STREAMED = 0x7FFF0000
+"""Bytes of a WAV file's samples from which on the number says that it was written as a stream, and means nothing."""
 LINEAR_UP_TO, LINEAR_STEP, LOG_STEP = 1000.0, 200.0 / 3, np.log(6.4) / 27.0
 """Slaney's scale: linear below 1,000 Hz, with so many Hz to a mel, and logarithmic above it."""
 
 
-def read_sound(file: IO[bytes], settings: Mapping[str, Any]) -> np.ndarray:
+def read_sound(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
     """Return the frames of a sound, its channels averaged, as the settings of its column say. -> (T, F) float32
 
-    Raises MediaError.
+    settings: And `part`, the seconds that are read of it; None is all. Notices are `rate` and `silent`. Raises
+    MediaError.
     """
     for package in ("soundfile", "soxr"):
         if importlib.util.find_spec(package) is None:
@@ -33,21 +41,67 @@ def read_sound(file: IO[bytes], settings: Mapping[str, Any]) -> np.ndarray:
     import soxr
 
     try:
-        samples, rate = soundfile.read(file, dtype="float32", always_2d=True)  # (N, channels)
+        if is_cut_off(file):
+            raise EOFError("it is cut off")
+        with soundfile.SoundFile(file) as sound:
+            rate = sound.samplerate
+            first, last = find_part(sound.frames / rate, settings["part"])
+            sound.seek(round(first * rate))
+            samples = sound.read(round(last * rate) - sound.tell(), dtype="float32", always_2d=True)  # (N, channels)
+    except MediaError:
+        raise
     except Exception as error:  # libsndfile's errors, and those of files that are cut off
-        message = f"this is no sound that can be read: {error}"
+        message = f"this is no sound that can be read: {getattr(error, 'error_string', error)}"
         raise MediaError("audio", message, "save it again, as WAV or FLAC, or remove the line") from error
     if not len(samples):
         raise MediaError("audio", "this sound has no samples", "record it again, or remove the line")
     if not np.isfinite(samples).all():
         raise MediaError("audio", "this sound has samples that are no numbers", "save it again, or remove the line")
     mono = samples.mean(1)
+    notices = [("silent", "")] if np.abs(mono).max() < 10 ** (SILENT_DB / 20) else []
+    notices += [("rate", str(rate))] if rate != settings["rate"] else []
     if rate != settings["rate"]:
         mono = soxr.resample(mono, rate, settings["rate"])
     frames = log_mel(torch.from_numpy(np.ascontiguousarray(mono)), settings["rate"], **settings["features"]["log_mel"])
     if settings["normalize"]:
         frames = (frames - frames.mean(0)) / frames.std(0, correction=0).clamp(min=SMALLEST_DEVIATION)
-    return frames.numpy()
+    return Reading(frames.numpy(), (*notices,))
+
+
+def sound_length(file: IO[bytes], part: tuple[float, float | None] | None) -> tuple[int, float]:
+    """Return the samples a second of a sound, and the seconds of it or of its part. Raises MediaError."""
+    import soundfile
+
+    try:
+        sound = soundfile.info(file)
+    except Exception as error:
+        message = f"this is no sound that can be read: {getattr(error, 'error_string', error)}"
+        raise MediaError("audio", message, "save it again, as WAV or FLAC, or remove the line") from error
+    first, last = find_part(sound.duration, part)
+    return sound.samplerate, last - first
+
+
+def find_part(length: float, part: tuple[float, float | None] | None) -> tuple[float, float]:
+    """Return from where to where a sound of so many seconds is read. Raises MediaError if that is not there."""
+    if part is None:
+        return 0.0, length
+    first, last = part
+    if first >= length or (last is not None and not first < last <= length + OVERSHOOT):
+        message = f"the recording has {length:.2f} seconds, and this part of it is not there"
+        raise MediaError("audio", message, "correct the seconds, or remove the line")
+    return first, length if last is None else min(last, length)
+
+
+def is_cut_off(file: IO[bytes]) -> bool:
+    """Return whether a WAV file has fewer samples than it says, which libsndfile accepts. Leaves it at its start."""
+    is_wav, is_cut, at, end = file.read(4) == b"RIFF", False, 12, file.seek(0, 2)
+    while is_wav and not is_cut and at < end:
+        file.seek(at)
+        name, size = file.read(4), int.from_bytes(file.read(4), "little")
+        at += 8 + size + size % 2
+        is_cut = name == b"data" and end < at - size % 2 and size < STREAMED
+    file.seek(0)
+    return is_cut
 
 
 def log_mel(samples: Tensor, rate: int, *, bands: int, window: float, hop: float) -> Tensor:

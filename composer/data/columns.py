@@ -39,11 +39,13 @@ def chunks_of(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 class Column(Sequence[str]):
-    """Sequence of lines that stays on disk: an index reads a line, a slice a list of lines, and `len` is fast."""
+    """Sequence of lines that stays on disk: an index reads a line, a slice a list of lines, and `len` is fast.
 
-    def place(self, row: int, origin: str) -> str:
-        """Return which line of which file a row is, or of `origin` where there is no file."""
-        return f"line {row + 1:,} of {origin}"
+    Its lines are those of the file `path`, if there is one, after the first `skip`.
+    """
+
+    path: Path | None = None
+    skip: int = 0
 
     def read(self, rows: Sequence[int]) -> list[str]:
         """Return the lines with these numbers, each in [0, len)."""
@@ -70,13 +72,12 @@ class FileColumn(Column):
     left out; `pick` takes the field `name` out of a line.
     """
 
+    path: Path
+
     def __init__(self, path: Path, skip: int = 0, name: str = "", pick: Callable[[str], str] | None = None) -> None:
         self.path, self.skip, self.pick, self.stamp = path, skip, pick, file_stamp(path)
         self.identity = [str(path.resolve()), *self.stamp, skip, name]
         """What the lines depend on."""
-
-    def place(self, row: int, origin: str) -> str:
-        return f"line {row + self.skip + 1:,} of `{self.path}`"
 
 
 class TextColumn(FileColumn):
@@ -159,10 +160,6 @@ class Concatenation(Column):
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(self.columns)
 
-    def place(self, row: int, origin: str) -> str:
-        at = int(np.searchsorted(self.ends, row, side="right"))
-        return place_of(self.columns[at], row - int(self.ends[at]) + len(self.columns[at]), origin)
-
     def read(self, rows: Sequence[int]) -> list[str]:
         numbers = np.asarray(rows, dtype=np.int64)
         column_of, lines = np.searchsorted(self.ends, numbers, side="right"), [""] * len(numbers)
@@ -210,7 +207,7 @@ class StableFile:
 
 
 class RowSubset(Column):
-    """Some lines of a column, by their numbers; those that are iterated over rise."""
+    """Some lines of a column, by their numbers, in any order."""
 
     def __init__(self, column: Sequence[str], rows: np.ndarray) -> None:
         self.column, self.rows = column, rows
@@ -218,11 +215,8 @@ class RowSubset(Column):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def place(self, row: int, origin: str) -> str:
-        return place_of(self.column, int(self.rows[row]), origin)
-
     def __iter__(self) -> Iterator[str]:
-        if len(self.rows) < len(self.column) // FEW:
+        if len(self.rows) < len(self.column) // FEW or (np.diff(self.rows) <= 0).any():
             return super().__iter__()
         is_wanted = np.zeros(len(self.column), dtype=bool)
         is_wanted[self.rows] = True
@@ -243,7 +237,8 @@ class RowSubset(Column):
 
 def place_of(lines: Sequence[str], row: int, origin: str) -> str:
     """Return which line of which file a row is, or of `origin` where there is no file."""
-    return lines.place(row, origin) if isinstance(lines, Column) else f"line {row + 1:,} of {origin}"
+    path, line = locate(lines, row)
+    return f"line {line:,} of {f'`{path}`' if path else origin}"
 
 
 def row_type(count: int) -> type[np.signedinteger[Any]]:
@@ -295,5 +290,27 @@ class FileNames(Column):
     def read(self, rows: Sequence[int]) -> list[str]:
         return [str(self.folder / self.lines[row]) for row in rows]
 
-    def place(self, row: int, origin: str) -> str:
-        return place_of(self.lines, row, origin)
+
+class SampledLines(list[str]):
+    """Lines of a column, in memory, that know where they come from."""
+
+    def __init__(self, column: Sequence[str]) -> None:
+        super().__init__(column)
+        self.column = column
+
+
+def locate(lines: Sequence[str], row: int) -> tuple[Path | None, int]:
+    """Return the file that a row comes from, None without one, and its line there, counted from 1."""
+    match lines:
+        case SampledLines():
+            return locate(lines.column, row)
+        case RowSubset():
+            return locate(lines.column, int(lines.rows[row]))
+        case FileNames():
+            return locate(lines.lines, row)
+        case Concatenation():
+            at = int(np.searchsorted(lines.ends, row, side="right"))
+            return locate(lines.columns[at], row - int(lines.ends[at]) + len(lines.columns[at]))
+        case Column():
+            return lines.path, lines.skip + row + 1
+    return None, row + 1

@@ -1,21 +1,19 @@
-"""Columns that name files of images, sounds or vectors: opening the files, and what is in them, through a cache.
+"""Columns that name files of images, sounds or vectors: what is in the files, through a cache.
 
 An entry of the cache is a folder named by all that its values depend on, and by name, size and time of each file:
-`values.bin`, `ends.npy`, of images `columns.npy`; `entry.json` says what they have.
+`values.bin`, `ends.npy`, of images `columns.npy`; `entry.json` says what they have, and what was noticed.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
-import tarfile
-import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import lru_cache, partial
+from dataclasses import astuple, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -25,19 +23,18 @@ import numpy as np
 from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.data import audio, features, images
 from composer.data.cache_entries import cached_entry, entry_path
-from composer.data.columns import FileColumn, FileNames, RowSubset
-from composer.data.features import Features, MediaError, columns_of, fill_columns
+from composer.data.columns import FileNames, RowSubset, locate
+from composer.data.features import Features, Reading, Remark, columns_of, fill_columns
+from composer.data.media_files import NAMES_FIX, MediaError, hash_states, is_there, open_file, split_part
 from composer.data.token_cache import code_hashes, versions_of
 from composer.errors import DataError, Fault, RunError, os_error_reason
 from composer.model.features import feature_shape
 
 ENTRY = "entry.json"
-ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 CHUNK_FILES = 256
 """Files that are read at once."""
 MAX_FAULTS = 5
 """Files of a column at fault that are told of."""
-NAMES_FIX = "check the name; files are looked up beside the table"
 READ_BY = {
     "image": ("size", "channels", "positions"),
     "audio": ("rate", "features", "normalize"),
@@ -55,147 +52,98 @@ def encode_features(lines: Sequence[str], settings: Mapping[str, Any], origin: s
     if isinstance(lines, RowSubset):
         return encode_features(lines.column, settings, origin).keep(lines.rows)
     names, shape = [*lines], feature_shape(settings)
-    place = place_of_names(lines, origin)
-    if not isinstance(lines, FileNames):  # but a sample of a table's, or what is translated
-        return Features.of([*read_files(names, settings, place)], shape)
-    return cached_entry(
-        entry_path("features", entry_parts(names, settings)),
-        lambda folder: open_entry(folder, shape),
-        lambda folder: write_entry(folder, read_files(names, settings, place), shape),
-    )
+    if isinstance(lines, FileNames):
+        read = cached_entry(
+            entry_path("features", entry_parts(names, settings)),
+            lambda folder: open_entry(folder, shape),
+            lambda folder: write_entry(folder, read_files(names, lines, settings, origin), shape),
+        )
+    else:  # a sample of a table's, or what is translated
+        readings = [*read_files(names, lines, settings, origin)]
+        noticed = count_notices(reading.notices for reading in readings)
+        read = replace(Features.of([reading.array for reading in readings], shape), remarks=noticed)
+    remarks = []
+    for remark in read.remarks:
+        file, line = locate(lines, remark.line)
+        remarks.append(replace(remark, file=str(file or origin), line=line))
+    return replace(read, remarks=(*remarks,))
 
 
-def place_of_names(lines: Sequence[str], origin: str) -> tuple[str, int]:
-    """Return the table that has these lines, or `origin`, and how many of its lines come before them."""
-    table = lines.lines if isinstance(lines, FileNames) else lines
-    return (str(table.path), table.skip) if isinstance(table, FileColumn) else (origin, 0)
+def fault_of_row(lines: Sequence[str], row: int, origin: str, name: str, error: MediaError) -> Fault:
+    """Return the fault of a file that a row names."""
+    file, line = locate(lines, row)
+    return Fault(str(file or origin), line, 1, error.code, "", f"`{name}`: {error.message}", error.fix)
 
 
 def missing_files(lines: Sequence[str], origin: str) -> list[Fault]:
     """Return the faults of the first lines whose files are not there, without reading any."""
-    table, before = place_of_names(lines, origin)
-    missing = ((row, name) for row, name in enumerate(lines) if not is_there(Path(name)))
-    return [
-        Fault(table, before + row + 1, 1, "file", "", f"`{name}`: there is no such file", NAMES_FIX)
-        for row, name in islice(missing, MAX_FAULTS)
-    ]
-
-
-def is_there(path: Path) -> bool:
-    """Return whether there is a file, or such a member of an archive."""
-    archive, member = split_archive(path)
-    if not member:
-        return path.is_file()
-    with suppress(OSError, zipfile.BadZipFile, tarfile.TarError):
-        return member in archive_members(archive)
-    return True  # that the archive is damaged is found where it is read
+    missing = ((row, name) for row, name in enumerate(lines) if not is_there(name))
+    error = MediaError("file", "there is no such file", NAMES_FIX)
+    return [fault_of_row(lines, row, origin, name, error) for row, name in islice(missing, MAX_FAULTS)]
 
 
 def entry_parts(names: Sequence[str], settings: Mapping[str, Any]) -> list[Any]:
     """Return all that what is in some files depends on."""
-    kind, files = settings["kind"], hashlib.sha256()
-    for name in names:
-        with suppress(OSError):  # that a file is not there is found where it is read
-            state = os.stat(split_archive(Path(name))[0])
-            files.update(json.dumps([name, state.st_size, state.st_mtime_ns]).encode())
+    kind = settings["kind"]
     versions = versions_of("pillow", "soundfile", "soxr", "torch")
     return [
         kind,
         [settings[key] for key in READ_BY[kind]],
         code_hashes(features, images, audio),
         versions,
-        files.hexdigest(),
+        hash_states(names),
     ]
 
 
-def read_files(names: Sequence[str], settings: Mapping[str, Any], place: tuple[str, int]) -> Iterator[np.ndarray]:
+def read_files(
+    names: Sequence[str], lines: Sequence[str], settings: Mapping[str, Any], origin: str
+) -> Iterator[Reading]:
     """Yield what is in files, by threads. Raises DataError with those that cannot be used, once all are tried.
 
-    place: The table that has the names, and how many of its lines come before them.
+    lines: The column that has the names, which knows its places.
     """
     faults: list[Fault] = []
     with ThreadPoolExecutor() as pool:
         for first in range(0, len(names), CHUNK_FILES):
             chunk = names[first : first + CHUNK_FILES]
             results = [*pool.map(partial(read_file, settings=settings), chunk)]
-            for at, result in enumerate(results):
+            for row, (name, result) in enumerate(zip(chunk, results, strict=True), start=first):
                 if isinstance(result, MediaError):
-                    message, line = f"`{chunk[at]}`: {result.message}", place[1] + first + at + 1
-                    faults.append(Fault(place[0], line, 1, result.code, "", message, result.fix))
+                    faults.append(fault_of_row(lines, row, origin, name, result))
             if len(faults) > MAX_FAULTS:
                 break
             if not faults:
-                yield from (result for result in results if isinstance(result, np.ndarray))
+                yield from (result for result in results if isinstance(result, Reading))
     if faults:
         raise DataError(faults[:MAX_FAULTS])
 
 
-def read_file(name: str, settings: Mapping[str, Any]) -> np.ndarray | MediaError:
+def read_file(name: str, settings: Mapping[str, Any]) -> Reading | MediaError:
     """Return what is in a file, or why it cannot be used."""
+    file_name, part = split_part(name)
+    if part and settings["kind"] != "audio":
+        return MediaError("file", "only a sound has parts", "name the file without `#t=`")
     try:
-        with open_file(Path(name)) as file:
-            return READERS[settings["kind"]](file, settings)
+        with open_file(Path(file_name)) as file:
+            return READERS[settings["kind"]](file, {**settings, "part": part})
     except MediaError as error:
         return error
     except OSError as error:
         return MediaError("file", f"this file cannot be read: {os_error_reason(error)}", NAMES_FIX)
 
 
-def open_file(path: Path) -> IO[bytes]:
-    """Open a file, or a member of an archive. Raises OSError."""
-    archive, member = split_archive(path)
-    if not member:
-        return path.open("rb")
-    try:
-        return io.BytesIO(read_member(archive, member))
-    except (KeyError, zipfile.BadZipFile, tarfile.TarError) as error:
-        raise FileNotFoundError(2, str(error).strip("'\""), str(path)) from error
+def count_notices(rows: Iterable[Iterable[tuple[str, str]]]) -> tuple[Remark, ...]:
+    """Return what was noticed of the files of some rows, each with the first row that has it in place of a line."""
+    first, counts, total = dict[tuple[str, str], int](), Counter[tuple[str, str]](), 0
+    for row, notices in enumerate(rows):
+        total += 1
+        for notice in notices:
+            first.setdefault(notice, row)
+            counts[notice] += 1
+    return tuple(Remark(*notice, counts[notice], total, "", row) for notice, row in first.items())
 
 
-def split_archive(path: Path) -> tuple[Path, str]:
-    """Return an archive and the name of what is in it, for a path that goes through one; else the path, and ""."""
-    for parent in path.parents:
-        if parent.name.endswith(ARCHIVES) and parent.is_file():
-            return parent, path.relative_to(parent).as_posix()
-    return path, ""
-
-
-def read_member(archive: Path, member: str) -> bytes:
-    """Return a file of an archive. Raises KeyError."""
-    return archive_members(archive)[member]
-
-
-def archive_members(archive: Path) -> ZipMembers | dict[str, bytes]:
-    """Return what an archive has, by name."""
-    stamp = archive.stat().st_mtime_ns
-    return zip_members(archive, stamp) if archive.suffix == ".zip" else tar_members(archive, stamp)
-
-
-class ZipMembers(zipfile.ZipFile):
-    """Archive that stays open, and knows which names it has."""
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.NameToInfo
-
-    def __getitem__(self, name: str) -> bytes:
-        return self.read(name)
-
-
-@lru_cache(maxsize=8)
-def zip_members(archive: Path, stamp: int) -> ZipMembers:
-    """Open an archive, whose index is read once."""
-    return ZipMembers(archive)
-
-
-@lru_cache(maxsize=1)
-def tar_members(archive: Path, stamp: int) -> dict[str, bytes]:
-    """Return all files of an archive that has no index."""
-    with tarfile.open(archive) as opened:
-        files = ((entry.name.removeprefix("./"), opened.extractfile(entry)) for entry in opened if entry.isfile())
-        return {name: file.read() for name, file in files if file is not None}
-
-
-def read_vectors(file: IO[bytes], settings: Mapping[str, Any]) -> np.ndarray:
+def read_vectors(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
     """Return frames of numbers from a file of NumPy. -> (T, F) float32. Raises MediaError."""
     save = "write it with `numpy.save`, frames by numbers"
     try:
@@ -210,10 +158,10 @@ def read_vectors(file: IO[bytes], settings: Mapping[str, Any]) -> np.ndarray:
     if not len(array) or not np.isfinite(array).all():
         message = "it has no frames" if not len(array) else "it has numbers that are NaN or infinite"
         raise MediaError("vectors", message, "mend it, or remove the line")
-    return array.astype(np.float32)
+    return Reading(array.astype(np.float32))
 
 
-READERS: Mapping[str, Callable[[IO[bytes], Mapping[str, Any]], np.ndarray]] = {
+READERS: Mapping[str, Callable[[IO[bytes], Mapping[str, Any]], Reading]] = {
     "image": images.read_image,
     "audio": audio.read_sound,
     "vectors": read_vectors,
@@ -224,12 +172,15 @@ READERS: Mapping[str, Callable[[IO[bytes], Mapping[str, Any]], np.ndarray]] = {
 # ------------------------------------------------------------------------------------------- entries of the cache
 
 
-def write_entry(folder: Path, arrays: Iterable[np.ndarray], shape: tuple[int, ...]) -> None:
+def write_entry(folder: Path, readings: Iterable[Reading], shape: tuple[int, ...]) -> None:
     """Write the files of an entry."""
     lengths: list[int] = []
     columns: list[np.ndarray] = []
+    notices: list[tuple[tuple[str, str], ...]] = []
     with (folder / "values.bin").open("wb") as file:
-        for chunk in chunked(arrays):
+        for read in chunked(readings):
+            notices += (reading.notices for reading in read)
+            chunk = [reading.array for reading in read]
             lengths += map(len, chunk)
             own = columns_of(chunk, shape)
             columns += [] if own is None else [own]
@@ -241,12 +192,13 @@ def write_entry(folder: Path, arrays: Iterable[np.ndarray], shape: tuple[int, ..
     if columns:
         np.save(folder / "columns.npy", np.concatenate(columns))
     entry = {"rows": len(lengths), "positions": sum(lengths), "shape": shape, "dtype": arrays_type(shape).__name__}
+    entry["remarks"] = [astuple(remark) for remark in count_notices(notices)]
     atomic_write(folder / ENTRY, json.dumps(entry).encode())
 
 
-def chunked(arrays: Iterable[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """Yield arrays in lists of CHUNK_FILES."""
-    rest = iter(arrays)
+def chunked(readings: Iterable[Reading]) -> Iterator[list[Reading]]:
+    """Yield readings in lists of CHUNK_FILES."""
+    rest = iter(readings)
     while chunk := list(islice(rest, CHUNK_FILES)):
         yield chunk
 
@@ -265,6 +217,7 @@ def open_entry(folder: Path, shape: tuple[int, ...]) -> Features | None:
         columns = np.load(folder / "columns.npy", mmap_mode="r") if len(shape) == 2 else None
         if (len(ends), len(values)) != (entry["rows"], entry["positions"]):
             return None
+        remarks = tuple(Remark(*remark) for remark in entry["remarks"])
     except (OSError, RunError, ValueError, KeyError, TypeError):
         return None
-    return Features(values, np.concatenate([[0], ends[:-1]]), ends, columns)
+    return Features(values, np.concatenate([[0], ends[:-1]]), ends, columns, remarks)

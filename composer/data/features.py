@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,12 +14,23 @@ WHITE = 255
 """A byte of an image that is 1."""
 
 
-class MediaError(Exception):
-    """A file of an image, a sound or vectors cannot be used. `code` is the fault's code, `fix` what to do."""
+class Reading(NamedTuple):
+    """What is in a file, and what was noticed that its user should know: kinds of notice, each with a detail."""
 
-    def __init__(self, code: str, message: str, fix: str) -> None:
-        super().__init__(message)
-        self.code, self.message, self.fix = code, message, fix
+    array: np.ndarray
+    notices: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Something that was noticed of `count` among `total` files of a column; the first is named in a line of `file`."""
+
+    kind: str
+    detail: str
+    count: int
+    total: int
+    file: str
+    line: int
 
 
 @dataclass(frozen=True)
@@ -27,13 +38,15 @@ class Features:
     """Ragged array of features: row r is values[starts[r] : ends[r]].
 
     Values are frames (frames, F), or the rows of images (rows, W, C), bytes from 0 to 1; of the image r the first
-    columns[r] columns are real. It has what `Ids` has, so that batches are made of both alike.
+    columns[r] columns are real. It has what `Ids` has, so that batches are made of both alike. `remarks` are of all
+    files that were read, those of rows that are not kept among them.
     """
 
     values: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
     columns: np.ndarray | None = None
+    remarks: tuple[Remark, ...] = ()
 
     is_story = False
 

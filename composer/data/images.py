@@ -4,46 +4,84 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 import numpy as np
 
-from composer.data.features import MediaError
+from composer.data.features import WHITE, Reading
+from composer.data.media_files import MediaError
 
+MAX_PIXELS = 89_478_485
+"""Pixels of an image that is opened at most: from more on Pillow warns. In colour they take a quarter of a GiB."""
+THUMBNAIL, COLOURED = 32, 24
+"""Side of a copy in which colour is looked for, and how far apart channels are where there is some."""
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N", "I")
 """Modes of Pillow with numbers of 16 bits; it cuts them to 8 by leaving the higher ones out."""
 
 
-def read_image(file: IO[bytes], settings: Mapping[str, Any]) -> np.ndarray:
+def read_image(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
     """Return an image as the settings of its column say, no larger than `size`. -> (T, W, C) uint8
 
-    T are its rows, or with `positions: columns` its columns. Transparent pixels are white. Raises MediaError.
+    T are its rows, or with `positions: columns` its columns. Transparent pixels are white. Notices are those of
+    `image_notices`, and `blank`. Raises MediaError.
     """
     if importlib.util.find_spec("PIL") is None:
         raise MediaError("package", "images are read by Pillow, which is not installed", "run `pip install pillow`")
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    from PIL import Image
 
     height, width = settings["size"]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            image = ImageOps.exif_transpose(Image.open(file))
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise MediaError("image", f"this image is huge: {error}", "scale it down, or remove the line") from error
-    except Exception as error:  # Pillow's readers raise anything
-        reason = "" if isinstance(error, UnidentifiedImageError) else f": {error}"
-        fix = "save it again, as PNG, or remove the line"
-        raise MediaError("image", f"this is no image that can be read{reason}", fix) from error
+    image, notices = open_image(file)
+    notices += image_notices(image, settings["channels"])
     if image.mode in SIXTEEN_BITS:
         image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
-    if image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info:
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA"))
+    if is_transparent(image):
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
     image = image.convert("L" if settings["channels"] == 1 else "RGB")
     scale = min(1.0, height / image.height, width / image.width)
     if scale < 1.0:
         image = image.resize((max(1, round(image.width * scale)), max(1, round(image.height * scale))))
     array = np.asarray(image)  # (height, width) or (height, width, 3)
     array = array[..., None] if array.ndim == 2 else array
-    return np.ascontiguousarray(array.transpose(1, 0, 2) if settings["positions"] == "columns" else array)
+    notices += [("blank", "")] if (array == array[0, 0]).all() else []
+    turned = array.transpose(1, 0, 2) if settings["positions"] == "columns" else array
+    return Reading(np.ascontiguousarray(turned), (*notices,))
+
+
+def open_image(file: IO[bytes]) -> tuple[Any, list[tuple[str, str]]]:
+    """Return an image, turned as its camera says, with the notice `frames` if it has several. Raises MediaError."""
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    # in all threads: files are read by several, and `catch_warnings` would catch those of others
+    warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+    try:
+        image: Any = Image.open(file)
+        if (pixels := image.width * image.height) > MAX_PIXELS:
+            raise Image.DecompressionBombError(f"{pixels:,} pixels, of {MAX_PIXELS:,} at most")
+        notices = [("frames", "")] if getattr(image, "n_frames", 1) > 1 else []
+        return ImageOps.exif_transpose(image), notices
+    except Image.DecompressionBombError as error:
+        raise MediaError("image", f"this image is huge: {error}", "scale it down, or remove the line") from error
+    except Exception as error:  # Pillow's readers raise anything
+        reason = "" if isinstance(error, UnidentifiedImageError) else f": {error}"
+        fix = "save it again, as PNG, or remove the line"
+        raise MediaError("image", f"this is no image that can be read{reason}", fix) from error
+
+
+def is_transparent(image: Any) -> bool:
+    """Return whether an image may have transparent pixels."""
+    return image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info
+
+
+def image_notices(image: Any, channels: int) -> Iterator[tuple[str, str]]:
+    """Yield what an image loses: `profile`, `depth` of its numbers, `transparent`, `grey`."""
+    if image.mode in ("CMYK", "LAB"):
+        yield "profile", image.mode
+    if image.mode in (*SIXTEEN_BITS, "F"):
+        yield "depth", "floating point" if image.mode == "F" else "16 bits"
+    if is_transparent(image) and image.convert("RGBA").getchannel("A").getextrema()[0] < WHITE:
+        yield "transparent", ""
+    if channels == 1 and image.mode not in ("1", "L", "LA", "F", *SIXTEEN_BITS):
+        few = np.asarray(image.convert("RGB").resize((THUMBNAIL, THUMBNAIL)))  # (height, width, 3)
+        if np.ptp(few, axis=-1).max() > COLOURED:
+            yield "grey", ""

@@ -10,6 +10,7 @@ import numpy as np
 
 from composer.data.cache_entries import cached_arrays
 from composer.data.columns import Concatenation, FileColumn, FileNames, RowSubset, chunks_of
+from composer.data.media_files import hash_contents, hash_states
 from composer.errors import RunError
 
 CACHED_LINES = 10_000
@@ -29,14 +30,25 @@ def line_hashes(lines: Sequence[str]) -> np.ndarray:
     """
     if isinstance(lines, RowSubset):
         return line_hashes(lines.column)[lines.rows]
-    if isinstance(lines, FileNames):  # of the names as the table has them, wherever it is
-        return line_hashes(lines.lines)
+    if isinstance(lines, FileNames):  # of what is in them, whatever they are called
+        return file_hashes([*lines])
     if isinstance(lines, Concatenation):
         return np.concatenate([line_hashes(column) for column in lines.columns])
     if isinstance(lines, FileColumn) and len(lines) >= CACHED_LINES:
         with suppress(OSError, RunError):  # without a cache they are made anew
             return cached_arrays("lines", [FORMAT, *lines.identity], lambda: [hash_lines(lines)])[0]
     return hash_lines(lines)
+
+
+def file_hashes(names: Sequence[str]) -> np.ndarray:
+    """Return a hash of what is in each file, remembered until one changes. -> (files,) uint64. Raises DataError."""
+
+    def make() -> list[np.ndarray]:
+        return [np.frombuffer(b"".join(content[: DTYPE.itemsize] for content in hash_contents(names)), DTYPE)]
+
+    with suppress(RunError):  # without a cache they are made anew
+        return cached_arrays("files", [FORMAT, hash_states(names)], make)[0]
+    return make()[0]
 
 
 def hash_lines(lines: Sequence[str]) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from composer.data.columns import RowSubset
+from composer.data.columns import RowSubset, SampledLines
 from composer.data.corpora import Documents
 from composer.errors import KeyPath
 from composer.model.features import feature_settings
@@ -70,8 +70,9 @@ class Pairs:
         if len(self) > count:
             rest = np.linspace(first, len(self) - 1, count - first, dtype=np.int64)
             pairs = self.keep(np.concatenate([np.arange(first), rest]))
-        references = [[*lines] for lines in pairs.references]
-        return Pairs({side: [*lines] for side, lines in pairs.sides.items()}, pairs.facts, pairs.notes, references)
+        references = [SampledLines(lines) for lines in pairs.references]
+        sides = {side: SampledLines(lines) for side, lines in pairs.sides.items()}
+        return Pairs(sides, pairs.facts, pairs.notes, references)
 
 
 def side_names(recipe: Recipe) -> list[str]:

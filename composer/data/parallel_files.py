@@ -13,6 +13,7 @@ import numpy as np
 from composer.data import tables, text_files
 from composer.data.columns import Concatenation, FileNames, open_column, split_rows
 from composer.data.feature_files import missing_files
+from composer.data.kaldi import COLUMNS, check_folder, is_kaldi_folder, open_folder
 from composer.data.pairs import TARGET, Pairs, available_splits, source_names, split_path
 from composer.data.text_files import Problem, suffix_of
 from composer.errors import DataError, Fault, KeyPath
@@ -55,16 +56,18 @@ def _open_files(recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], folde
     if not settings.get("file"):
         return Pairs.of_columns({side: open_column(_require_file(name, folders)) for side, name in names.items()})
     path = _require_file(settings["file"], folders)
+    is_folder = is_kaldi_folder(path)
     try:
-        columns: dict[str, Sequence[str]] = {**tables.open_columns(path, names)}
+        columns: dict[str, Sequence[str]] = {**(open_folder if is_folder else tables.open_columns)(path, names)}
     except Exception as error:  # pandas, Arrow and `datasets` have no common class of errors
-        if tables.KINDS[suffix_of(path)[0]] in tables.READ_IN_PLACE:
+        if is_folder or tables.KINDS[suffix_of(path)[0]] in tables.READ_IN_PLACE:
             raise
         message = f"`{path}` cannot be read: {tables.root_cause(error)}"
         problem = Problem("file", "table", message, "repair it, or save it as TSV")
         raise DataError([problem.at(recipe, key)]) from error
     files = {side: column for side, column in columns.items() if feature_settings(recipe.dataset, side)}
-    return Pairs.of_columns(columns | {side: FileNames(column, path.parent) for side, column in files.items()})
+    place = path if is_folder else path.parent
+    return Pairs.of_columns(columns | {side: FileNames(column, place) for side, column in files.items()})
 
 
 def _require_file(name: str, folders: Sequence[Path]) -> Path:
@@ -80,12 +83,7 @@ def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pa
     faults: list[Fault] = []
     for split in available_splits(recipe):
         for key, settings in split_places(recipe, split) if split not in sizes else ():
-            names, file = column_names(recipe, settings), settings.get("file")
-            problems = _check_columns(file, names, folders) if file else text_files.check_texts(names, folders)
-            faults += [problem.at(recipe, key) for problem in problems]
-            if not problems and recipe.dataset.get("table"):
-                lines = _open_files(recipe, key, settings, folders).sides.values()
-                faults += [fault for own in lines if isinstance(own, FileNames) for fault in missing_files(own, "")]
+            faults += _check_part(recipe, key, settings, folders)
     if faults or not sizes:
         return faults
     opened[UNDIVIDED] = _open_split(recipe, "train", folders)
@@ -98,11 +96,32 @@ def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pa
     return [recipe.fault("empty", split_path(recipe, split), message, example)]
 
 
-def _check_columns(name: str, columns: Mapping[str, str], folders: Sequence[Path]) -> list[Problem]:
+def _check_part(recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], folders: Sequence[Path]) -> list[Fault]:
+    names, file = column_names(recipe, settings), settings.get("file")
+    problems = check_columns(file, names, folders) if file else text_files.check_texts(names, folders)
+    if faults := [problem.at(recipe, key) for problem in problems]:
+        return faults
+    if (folder := _kaldi_folder(file, folders)) and (faults := [*check_folder(folder, {*names.values()})]):
+        return faults
+    if not recipe.dataset.get("table"):
+        return []
+    columns = _open_files(recipe, key, settings, folders).sides.values()
+    return [fault for own in columns if isinstance(own, FileNames) for fault in missing_files(own, "")]
+
+
+def _kaldi_folder(name: str | None, folders: Sequence[Path]) -> Path | None:
+    path = text_files.find_file(name, folders) if name else None
+    return path if path and is_kaldi_folder(path) else None
+
+
+def check_columns(name: str, columns: Mapping[str, str], folders: Sequence[Path]) -> list[Problem]:
+    """Return the problems of a table, or of the names of columns in a folder of Kaldi's, by the keys naming them."""
+    if folder := _kaldi_folder(name, folders):
+        return [*tables.check_names([*COLUMNS], columns, f"the folder `{folder}`")]
     suffix, packed = suffix_of(Path(name))
     kind = tables.KINDS.get(suffix)
     if kind is None:
-        message = f"`{name}` ends in none of {', '.join(tables.KINDS)}"
+        message = f"`{name}` ends in none of {', '.join(tables.KINDS)}, and is no folder with `wav.scp`"
         return [Problem("file", "file", message, "give it the suffix of its format")]
     path = text_files.find_file(name, folders)
     if path is None:

@@ -40,13 +40,22 @@ def missing_package(key: str, what: str) -> Problem | None:
 class DatasetColumn(Column):
     """Column of a `datasets.Dataset`, which is memory-mapped; `a.b` reaches into a structure. A null is an empty line.
 
-    `origin` is what the data set is called in a fault; `as_line` makes a line of a text of several.
+    `origin` is what the data set is called in a fault, and its `path` if it is a file, with the lines to `skip`;
+    `as_line` makes a line of a text of several.
     """
 
-    def __init__(self, dataset: Any, name: str, origin: str, as_line: Callable[[str | None], str] = one_line) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        name: str,
+        origin: str,
+        as_line: Callable[[str | None], str] = one_line,
+        path: Path | None = None,
+        skip: int = 0,
+    ) -> None:
         head = name if name in dataset.column_names else name.split(".")[0]
         self.dataset, self.head, self.name, self.origin = dataset.select_columns([head]), head, name, origin
-        self.as_line = as_line
+        self.as_line, self.path, self.skip = as_line, path, skip
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -84,7 +93,21 @@ def open_columns(path: Path, names: Mapping[str, str]) -> dict[str, Column]:
         content = hashlib.file_digest(file, "sha256").hexdigest()
     cache = Path(datasets.config.HF_DATASETS_CACHE) / "seqcomposer" / content[:32]
     dataset = datasets.load_dataset(kind, data_files=[str(path)], split="train", cache_dir=str(cache), **settings)
-    return {side: DatasetColumn(dataset, name, str(path)) for side, name in names.items()}
+    skip = int(kind == "csv")
+    return {side: DatasetColumn(dataset, name, str(path), path=path, skip=skip) for side, name in names.items()}
+
+
+def column_names(path: Path) -> list[str]:
+    """Return the columns of a checked file, of JSON lines those of the first line."""
+    kind = KINDS[suffix_of(path)[0]]
+    if kind == "parquet":
+        import pyarrow.parquet as parquet
+
+        return [name for name, _ in _arrow_fields(parquet.read_schema(path), "")]
+    with open_text(path) as file:
+        if kind == "json":
+            return [*_nested_names(json.loads(file.readline()))]
+        return next(csv.reader(file)) if kind == "csv" else file.readline().rstrip("\r\n").split("\t")
 
 
 def _text_column(kind: str, path: Path, name: str) -> FileColumn:
@@ -145,7 +168,7 @@ def _check_rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> It
     if header is None:
         yield Problem(FILE_KEY, "empty", "the file has no rows", "name its columns in the first, and give it pairs")
         return
-    yield from _check_names(header, columns, "the first row, which must name the columns,")
+    yield from check_names(header, columns, "the first row, which must name the columns,")
     number = 1
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
@@ -202,7 +225,7 @@ def check_arrow_schema(schema: Any, columns: Mapping[str, str]) -> Iterator[Prob
     from pyarrow import types
 
     fields = list(_arrow_fields(schema, ""))
-    yield from _check_names([name for name, _ in fields], columns)
+    yield from check_names([name for name, _ in fields], columns)
     kinds = dict(fields)
     is_text = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
     for key, name in columns.items():
@@ -226,7 +249,7 @@ def _nested_names(row: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield from _nested_names(value, f"{prefix}{name}.")
 
 
-def _check_names(names: Sequence[str], columns: Mapping[str, str], origin: str = "the file") -> Iterator[Problem]:
+def check_names(names: Sequence[str], columns: Mapping[str, str], origin: str = "the file") -> Iterator[Problem]:
     """Yield the columns that are missing, and those whose name is ambiguous."""
     for key, name in columns.items():
         if (count := names.count(name)) > 1:

@@ -135,8 +135,8 @@ class ImageAugment:
 class TableColumn:
     """A column of a table, and what it holds: text, or the names of files with an image, a sound or vectors.
 
-    Files are looked up beside the table; `images.zip/a.png` is a file in an archive. What they hold is decoded once,
-    into a cache.
+    Files are looked up beside the table; `images.zip/a.png` is a file in an archive, `a.wav#t=1.5,4` a part of a sound,
+    in seconds. What they hold is decoded once, into a cache.
 
     Settings:
         column: The column.
@@ -169,6 +169,8 @@ class TableColumn:
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """Pairs from tables (TSV, CSV, JSON lines, Parquet) whose columns are text, images, sounds or vectors.
+
+    A data folder of Kaldi, with `wav.scp`, is a table with the columns `id`, `sound`, `text` and `speaker`.
 
     Settings:
         train: The table to train on.

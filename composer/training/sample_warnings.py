@@ -1,18 +1,50 @@
-"""What a sample of the data shows that no recipe says: references that BLEU cannot split, answers too long for CTC."""
+"""What data show that no recipe says: references that BLEU cannot split, answers too long for CTC, silent sounds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from composer.data.audio import SILENT_DB
 from composer.data.encoding import Data
+from composer.data.features import Features, Remark
 from composer.data.ids import Ids
 from composer.data.pairs import source_names
 from composer.errors import Fault
 from composer.model.planner import Plan
 from composer.recipe.metrics import suggest_bleu_tokenizer
 from composer.recipe.recipe import Recipe
+
+
+class Advice(NamedTuple):
+    """What a warning says of files of which something was noticed, and what to do; `{details}` are what was noticed."""
+
+    message: str
+    hint: str
+
+
+ADVICE = {
+    "silent": Advice(
+        f"never exceed {SILENT_DB} dB of full scale: they are as good as silent",
+        "listen to them, and record them again or remove their lines",
+    ),
+    "rate": Advice(
+        "have another rate than the column, and are resampled: {details}", "resample them before, or leave it at that"
+    ),
+    "blank": Advice("have one colour everywhere as they are read", "look at them, and remove their lines if need be"),
+    "grey": Advice("have colours, and are read in grey", "write `channels: 3`, or `channels: 1` if grey is enough"),
+    "transparent": Advice("have transparent pixels, which become white", "give them the background that they need"),
+    "profile": Advice("are {details}, and their colours are read without a profile", "save them as RGB"),
+    "depth": Advice(
+        "have numbers that are no bytes, {details}: of 16 bits the higher half is read, of floating point 0 to 255",
+        "scale their numbers to bytes before",
+    ),
+    "frames": Advice("have several frames, of which the first is read", "save each frame as a file"),
+}
+"""By the kinds of notices of images and sounds."""
 
 
 def script_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:
@@ -42,3 +74,36 @@ def frame_warnings(recipe: Recipe, planned: Plan, data: Data) -> Iterator[Fault]
         )
         hint = "shorten the source less, or choose a tokenizer with longer tokens"
         yield recipe.fault("length", ("model", "output", "ctc"), message, hint).as_warning()
+
+
+def media_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:
+    """Yield a warning of each thing that was noticed of a table's images or sounds, at the first line that has it."""
+    features = ((side, ids) for split in data.splits.values() for side, ids in split.sources.items())
+    read = dict.fromkeys((side, ids.remarks) for side, ids in features if isinstance(ids, Features))
+    groups = defaultdict[tuple[str, str, str], list[Remark]](list)
+    for side, remarks in read:
+        for remark in remarks:
+            groups[side, remark.file, remark.kind].append(remark)
+    for (side, file, kind), group in groups.items():
+        if kind != "grey" or not recipe.locate(("data", "table", side, "channels"))[2]:
+            yield media_warning(file, kind, recipe.dataset["table"][side]["kind"], group)
+
+
+def media_warning(file: str, kind: str, medium: str, remarks: Sequence[Remark]) -> Fault:
+    """Return the warning of remarks of one kind about one table.
+
+    Readings of several samples differ in their totals, or count as one.
+    """
+    counts = Counter[str]()
+    for remark in remarks:
+        counts[remark.detail] += remark.count
+    count, total = counts.total(), sum({remark.total for remark in remarks})
+    message, hint = ADVICE[kind]
+    if kind == "rate" and count == total:
+        hint = f"write `rate: {counts.most_common(1)[0][0]}`, or leave it at that"
+    unit = " Hz" if kind == "rate" else ""
+    details = ", ".join(f"{detail}{unit} ({number:,})" for detail, number in counts.most_common())
+    noun = {"image": "image", "audio": "sound"}[medium]
+    message = f"{count:,} of {total:,} {noun}s {message.format(details=details)}"
+    line = min(remark.line for remark in remarks)
+    return Fault(file, line, 1, kind, "", message, hint).as_warning()

@@ -49,6 +49,7 @@ from composer.training.preflight import (
 )
 from composer.training.reproduce import compare_outcome, default_folder, find_original_run
 from composer.training.resume import check_same_recipe, resolve_initial_run, resumed_recipe
+from composer.training.sample_warnings import media_warnings
 from composer.training.setup import TrainingSetup, setup, silence_lightning, start_logging, wait_for_record
 from composer.viz.alignments import alignment_page, alignments
 
@@ -136,7 +137,7 @@ def is_spent(recipe: Recipe, record: Mapping[str, Any]) -> bool:
 
 
 def check_budget_and_memory(training: TrainingSetup) -> None:
-    """Print warnings of the budget, and of pairs measured and trained on. Raise RecipeError if memory is too little."""
+    """Print warnings of the budget and of the data. Raise RecipeError if memory is too little."""
     recipe, data = training.recipe, training.data
     sizes = count_parameters(training.module.model), count_frozen(recipe, training.module.model)
     if faults := [fault for find in (memory_fault, quota_fault) if (fault := find(recipe, *sizes))]:
@@ -144,8 +145,12 @@ def check_budget_and_memory(training: TrainingSetup) -> None:
     epoch = None
     if data.batches is not None and not recipe.training["curriculum"]:
         epoch = EpochSize(data.batches.slices_in(0) / recipe.training["accumulate"], not is_endless(recipe))
-    overlap = training.source.overlap_warnings(data.data.pairs) if is_main_process() else ()
-    for warning in (*budget_warnings(recipe, epoch), *overlap):
+    of_data = (
+        [*media_warnings(recipe, data.data), *training.source.overlap_warnings(data.data.pairs)]
+        if is_main_process()
+        else ()
+    )
+    for warning in (*budget_warnings(recipe, epoch), *of_data):
         training.display.say(warning.render())
 
 

@@ -11,17 +11,17 @@ import soundfile
 import torch
 
 from composer.data.audio import log_mel, mel_filters, read_sound
-from composer.data.features import MediaError
+from composer.data.media_files import MediaError
 
 LOG_MEL = {"bands": 8, "window": 0.025, "hop": 0.01}
-SETTINGS = {"rate": 8000, "features": {"log_mel": LOG_MEL}, "normalize": False}
+SETTINGS = {"rate": 8000, "features": {"log_mel": LOG_MEL}, "normalize": False, "part": None}
 
 
 def sound(samples: np.ndarray, rate: int = 8000, kind: str = "WAV", **changes: Any) -> np.ndarray:
     file = BytesIO()
     soundfile.write(file, samples, rate, format=kind)
     file.seek(0)
-    return read_sound(file, {**SETTINGS, **changes})
+    return read_sound(file, {**SETTINGS, **changes}).array
 
 
 def tone(hertz: float, rate: int = 8000, seconds: float = 0.5) -> np.ndarray:
@@ -88,3 +88,43 @@ def test_what_is_no_sound_is_refused(content: bytes) -> None:
 def test_a_sound_without_samples_is_refused() -> None:
     with pytest.raises(MediaError, match="no samples"):
         sound(np.zeros(0))
+
+
+def written(samples: np.ndarray, rate: int = 8000) -> bytes:
+    file = BytesIO()
+    soundfile.write(file, samples, rate, format="WAV")
+    return file.getvalue()
+
+
+def test_a_wav_file_that_is_cut_off_is_refused_and_a_streamed_one_is_read() -> None:
+    content = written(tone(440))
+    with pytest.raises(MediaError, match="it is cut off"):
+        read_sound(BytesIO(content[:3000]), SETTINGS)
+    at = content.index(b"data") + 4
+    streamed = content[:at] + b"\xff\xff\xff\xff" + content[at + 4 :]
+    assert np.array_equal(read_sound(BytesIO(streamed), SETTINGS).array, sound(tone(440)))
+
+
+def test_a_part_of_a_sound_is_that_of_its_samples() -> None:
+    content = BytesIO(written(tone(440)))
+    part = read_sound(content, {**SETTINGS, "part": (0.1, 0.3)}).array
+    assert np.array_equal(part, sound(tone(440)[800:2400]))
+    content.seek(0)
+    assert np.array_equal(read_sound(content, {**SETTINGS, "part": (0.1, None)}).array, sound(tone(440)[800:]))
+    content.seek(0)
+    with pytest.raises(MediaError, match=r"0\.50 seconds, and this part"):
+        read_sound(content, {**SETTINGS, "part": (0.5, 0.6)})
+
+
+@pytest.mark.parametrize(
+    ("samples", "rate", "notices"),
+    [
+        (tone(440), 8000, ()),
+        (tone(440) / 400, 8000, ()),
+        (tone(440) / 600, 8000, (("silent", ""),)),
+        (np.zeros(8000), 16000, (("silent", ""), ("rate", "16000"))),
+        (np.stack([tone(440), -tone(440)], 1), 8000, (("silent", ""),)),  # the channels cancel each other
+    ],
+)
+def test_silence_and_another_rate_are_noticed(samples: np.ndarray, rate: int, notices: tuple[Any, ...]) -> None:
+    assert read_sound(BytesIO(written(samples, rate)), SETTINGS).notices == notices

@@ -93,8 +93,9 @@ def test_a_split_that_is_not_trained_on_is_read_too(
     other = texts(split, source=["1 x"], target=["1 2 3"])
     data = {"parallel": {"train": train, split: other}, "tokenizer": {"integers": {"below": 5}}}
     unknown, length = sorted(check(make(data, {**MODEL, "output": {"length": 2}})), key=lambda fault: fault.line)
-    assert f"does not know `x` in line 1 of {split} source" in unknown.message
-    assert f"that of line 1 of {split} has 3" in length.message
+    folder = Path(unknown.file).parent
+    assert f"does not know `x` in line 1 of `{folder / other['source']}`" in unknown.message
+    assert f"that of line 1 of `{folder / other['target']}` has 3" in length.message
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,9 +22,10 @@ from composer.data.augmentation import (
     augmentation,
     augmented,
 )
-from composer.data.columns import FileNames, RowSubset
-from composer.data.feature_files import encode_features, missing_files, open_file
-from composer.data.features import Features
+from composer.data.columns import FileNames, RowSubset, SampledLines
+from composer.data.feature_files import encode_features, missing_files
+from composer.data.features import Features, Remark
+from composer.data.media_files import open_file
 from composer.data.tables import open_columns
 from composer.errors import DataError
 
@@ -118,6 +122,75 @@ def test_files_are_read_from_archives(tmp_path: Path, name: str) -> None:
         open_file(tmp_path / name / "in" / "y.txt")
     faults = missing_files(FileNames([f"{name}/in/x.txt", f"{name}/in/y.txt", "z.txt"], tmp_path), "a column")
     assert [(fault.line, fault.file) for fault in faults] == [(2, "a column"), (3, "a column")]
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
+def test_a_damaged_archive_is_told_and_nothing_outside_an_archive_is_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret").write_text("not of the archive")
+    if name.endswith("zip"):
+        with zipfile.ZipFile(tmp_path / name, "w") as packed:
+            packed.writestr("x.npy", bytes(2000))
+    else:
+        with tarfile.open(tmp_path / name, "w:gz" if name.endswith("gz") else "w") as archive:
+            entry = tarfile.TarInfo("x.npy")
+            entry.size = 2000
+            archive.addfile(entry, BytesIO(np.random.default_rng(1).bytes(2000)))
+    climbing = f"{name}/../secret"
+    (fault,) = missing_files(FileNames([climbing], tmp_path), "a column")
+    assert "no such file" in fault.message
+    with pytest.raises(FileNotFoundError):
+        open_file(tmp_path / climbing)
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(content[:700])
+    assert not missing_files(FileNames([f"{name}/x.npy"], tmp_path), "a column")
+    with pytest.raises(DataError, match="taken out of the archive") as error:
+        encode_features([str(tmp_path / name / "x.npy")], VECTORS, "a column")
+    assert error.value.faults[0].hint.startswith("get the archive again")
+
+
+def test_an_archive_with_a_password_is_told(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
+        packed.writestr("x.npy", "content")
+    content = bytearray((tmp_path / "a.zip").read_bytes())
+    content[6] |= 1  # the flag of a member that is encrypted, here and in the index
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    (tmp_path / "a.zip").write_bytes(content)
+    with pytest.raises(DataError, match="password"):
+        encode_features([str(tmp_path / "a.zip" / "x.npy")], VECTORS, "a column")
+
+
+def test_what_is_no_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "folder.npy").mkdir()
+    os.mkfifo(tmp_path / "pipe.npy")
+    names = [str(tmp_path / name) for name in ("folder.npy", "pipe.npy", "gone.npy", "gone.npy#t=1")]
+    assert len(missing_files(names, "a column")) == 4
+    with pytest.raises(DataError) as error:
+        encode_features(names, VECTORS, "a column")
+    reasons = ["no regular file", "no regular file", "no such file", "only a sound has parts"]
+    assert all(reason in fault.message for fault, reason in zip(error.value.faults, reasons, strict=True))
+
+
+def test_what_was_noticed_is_kept_with_the_first_line_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
+    write_vectors(tmp_path, 1, 2, 3)
+    (tmp_path / "table.tsv").write_text("name\n1.npy\n2.npy\n3.npy\n2.npy\n")
+    read = feature_files.read_file
+
+    def noticing(name: str, settings: Mapping[str, Any]) -> Any:
+        reading = read(name, settings)
+        return reading._replace(notices=(("even", "2"),)) if "2.npy" in name else reading
+
+    monkeypatch.setattr(feature_files, "read_file", noticing)
+    names = FileNames(open_columns(tmp_path / "table.tsv", {"source": "name"})["source"], tmp_path)
+    expected = (Remark("even", "2", 2, 4, str(tmp_path / "table.tsv"), 3),)
+    assert encode_features(names, VECTORS, "a column").remarks == expected
+    monkeypatch.setattr(feature_files, "read_file", None)
+    assert encode_features(RowSubset(names, np.array([2, 0])), VECTORS, "a column").remarks == expected
+    monkeypatch.setattr(feature_files, "read_file", noticing)
+    sample = SampledLines(RowSubset(names, np.array([2, 3])))
+    assert encode_features(sample, VECTORS, "a column").remarks == (replace(expected[0], count=1, total=2, line=5),)
 
 
 # ------------------------------------------------------------------------------------------- augmentation

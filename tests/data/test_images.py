@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from composer.data.features import MediaError
 from composer.data.images import read_image
+from composer.data.media_files import MediaError
 
 SETTINGS = {"size": [8, 16], "channels": 1, "positions": "rows"}
 
@@ -19,7 +19,7 @@ def read(image: Image.Image, kind: str = "PNG", **changes: Any) -> np.ndarray:
     file = BytesIO()
     image.save(file, kind)
     file.seek(0)
-    return read_image(file, {**SETTINGS, **changes})
+    return read_image(file, {**SETTINGS, **changes}).array
 
 
 def ramp(width: int, height: int) -> Image.Image:
@@ -53,7 +53,7 @@ def test_a_photograph_is_turned_as_its_camera_says() -> None:
     file = BytesIO()
     Image.fromarray(np.array([[0, 255], [0, 255]], np.uint8)).save(file, "PNG", exif=exif)
     file.seek(0)
-    assert read_image(file, SETTINGS)[..., 0].tolist() == [[0, 0], [255, 255]]
+    assert read_image(file, SETTINGS).array[..., 0].tolist() == [[0, 0], [255, 255]]
 
 
 @pytest.mark.parametrize("content", [b"", b"no image", b"\x89PNG\r\n\x1a\n"])
@@ -69,7 +69,46 @@ def test_an_image_that_is_cut_off_is_refused() -> None:
         read_image(BytesIO(file.getvalue()[:1500]), SETTINGS)
 
 
-def test_a_decompression_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+def test_a_decompression_bomb_is_refused() -> None:
+    file = BytesIO()
+    Image.new("1", (10_000, 9_000)).save(file, "PNG")
+    with pytest.raises(MediaError, match="huge: 90,000,000 pixels"):
+        read_image(file, SETTINGS)
+    file = BytesIO()
+    Image.new("1", (20_000, 20_000)).save(file, "PNG")
     with pytest.raises(MediaError, match="huge"):
-        read(ramp(15, 14))
+        read_image(file, SETTINGS)
+
+
+def palette() -> Image.Image:
+    image = ramp(3, 3).convert("P")
+    image.putpalette([value for level in range(256) for value in (level, level, level)])
+    return image
+
+
+@pytest.mark.parametrize(
+    ("image", "kind", "channels", "notices"),
+    [
+        (ramp(3, 3), "PNG", 1, []),
+        (ramp(3, 3).convert("RGB"), "PNG", 1, []),
+        (palette(), "PNG", 1, []),
+        (ramp(3, 3).convert("RGBA"), "PNG", 3, []),
+        (Image.new("L", (3, 3), 7), "PNG", 1, ["blank"]),
+        (Image.new("RGBA", (3, 3), (255, 255, 255, 9)), "PNG", 3, ["transparent", "blank"]),
+        (Image.fromarray(np.eye(3, dtype=np.uint8) * 200).convert("CMYK"), "TIFF", 1, ["profile"]),
+        (Image.fromarray(np.eye(3, dtype=np.uint16)), "PNG", 1, ["depth", "blank"]),
+        (Image.fromarray(np.eye(3, dtype=np.float32) / 2), "TIFF", 1, ["depth", "blank"]),
+        (Image.merge("RGB", [ramp(3, 3), ramp(3, 3).rotate(180), ramp(3, 3)]).resize((9, 9)), "PNG", 3, []),
+        (Image.merge("RGB", [ramp(9, 9), ramp(9, 9).rotate(180), ramp(9, 9)]), "PNG", 1, ["grey"]),
+    ],
+)
+def test_what_an_image_loses_is_noticed(image: Image.Image, kind: str, channels: int, notices: list[str]) -> None:
+    file = BytesIO()
+    image.save(file, kind)
+    assert [kind for kind, _ in read_image(file, {**SETTINGS, "channels": channels}).notices] == notices
+
+
+def test_an_animation_is_noticed() -> None:
+    file = BytesIO()
+    ramp(3, 3).save(file, "GIF", save_all=True, append_images=[ramp(3, 3).rotate(90)])
+    assert read_image(file, SETTINGS).notices == (("frames", ""),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import soundfile
 from PIL import Image
 
 import composer
+from composer.data import line_hashes
 from composer.errors import ComposerError, DataError, RunError
 from composer.recipe.recipe import load
+from composer.training.preflight import check_recipe
 
 WORDS = ("zero", "one", "two", "three")
 RECIPE: dict[str, Any] = {
@@ -105,3 +108,64 @@ def test_a_line_whose_file_is_not_there_is_refused(recipe: Path, tmp_path: Path)
     run = composer.open_run(tmp_path / "run")
     with pytest.raises((DataError, RunError), match=r"gone\.png"):
         run.translate([f"gone.png\t{tmp_path / 'files/test0.wav'}\tsay one"])
+
+
+def test_a_damaged_file_is_told_with_the_line_of_its_table(recipe: Path, tmp_path: Path) -> None:
+    file = tmp_path / "files" / "train3.png"
+    file.write_bytes(file.read_bytes()[:40])
+    faults = composer.check(recipe)
+    assert [(fault.file, fault.line, fault.code) for fault in faults] == [(str(tmp_path / "train.tsv"), 5, "image")]
+    with pytest.raises(DataError) as error:
+        composer.train(load(recipe), run=tmp_path / "run")
+    assert error.value.faults == faults
+
+
+def test_silent_sounds_other_rates_and_lost_colours_are_told_by_check_and_train(
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = tmp_path / "files"
+    for number, (peak, rate) in enumerate(((0.0, 8000), (0.5, 16000), (1e-4, 16000), (0.5, 44100))):
+        soundfile.write(files / f"train{number}.wav", np.full(2000, peak), rate)
+    Image.new("RGBA", (4, 4), (0, 255, 0, 128)).save(files / "test2.png")
+    warnings = {(fault.code, fault.line, Path(fault.file).name): fault for fault in check_recipe(load(recipe)).warnings}
+    assert warnings.keys() == {
+        *(("silent", 2, "train.tsv"), ("rate", 3, "train.tsv")),
+        *(("blank", 4, "test.tsv"), ("grey", 4, "test.tsv"), ("transparent", 4, "test.tsv")),
+    }
+    assert {fault.severity for fault in warnings.values()} == {"warning"}
+    assert "2 of " in warnings["silent", 2, "train.tsv"].message
+    assert "16000 Hz (2), 44100 Hz (1)" in warnings["rate", 3, "train.tsv"].message
+    composer.train(load(recipe), run=tmp_path / "run")
+    told = capsys.readouterr()
+    assert f"{tmp_path / 'train.tsv'}:2:1: warning[silent]: 2 of 20 sounds" in told.out + told.err
+    explicit = load(recipe, ["data.table.image.channels=1"])
+    assert "grey" not in {fault.code for fault in check_recipe(explicit).warnings}
+
+
+def test_the_rate_of_all_sounds_is_what_to_write(recipe: Path) -> None:
+    warnings = check_recipe(load(recipe, ["data.table.sound.rate=16000"])).warnings
+    hints = {fault.hint for fault in warnings if fault.code == "rate"}
+    assert hints == {"write `rate: 8000`, or leave it at that"}
+
+
+def test_the_fingerprint_counts_what_is_in_files_and_not_their_names(recipe: Path, tmp_path: Path) -> None:
+    first = composer.fingerprints(recipe)
+    assert composer.fingerprints(recipe) == first
+    table = (tmp_path / "train.tsv").read_text()
+    (tmp_path / "files" / "train0.png").rename(tmp_path / "other.png")
+    for name in ("other.png", str(tmp_path / "other.png"), "files/../other.png"):
+        (tmp_path / "train.tsv").write_text(table.replace("files/train0.png", name))
+        assert composer.fingerprints(recipe)["data"] == first["data"]
+    shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "other.png")
+    (tmp_path / "train.tsv").write_text(table.replace("files/train0.png", "packed.zip/other.png"))
+    assert composer.fingerprints(recipe)["data"] == first["data"]
+    (tmp_path / "train.tsv").write_text(table.replace("files/train0.png", "other.png"))
+    Image.fromarray(np.eye(5, dtype=np.uint8)).save(tmp_path / "other.png")
+    other = composer.fingerprints(recipe)
+    assert (other["data"] != first["data"], other["model"] == first["model"]) == (True, True)
+
+
+def test_files_that_have_not_changed_are_hashed_once(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = composer.fingerprints(recipe)
+    monkeypatch.setattr(line_hashes, "hash_contents", None)
+    assert composer.fingerprints(recipe) == first

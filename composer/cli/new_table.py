@@ -1,0 +1,211 @@
+"""The recipe that `seqcomposer new --table` writes for images or sounds, and the text that answers them."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from composer.cli import new_recipe
+from composer.cli.new_recipe import MAX_SYMBOLS, MIN_PAIRS_TO_SPLIT, PRESETS, Preset, Side
+from composer.data import tables
+from composer.data.audio import sound_length
+from composer.data.columns import FileNames, RowSubset
+from composer.data.feature_files import fault_of_row, missing_files
+from composer.data.images import image_notices, open_image
+from composer.data.kaldi import check_folder, is_kaldi_folder, kaldi_columns, open_folder
+from composer.data.media_files import MediaError, open_file, split_part
+from composer.data.parallel_files import check_columns
+from composer.errors import DataError, Fault
+
+SUFFIXES = {
+    "image": (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm"),
+    "audio": (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au"),
+}
+"""Of names of files, by what is in them."""
+FILES = 200
+"""Files that are looked at, spread evenly over the table."""
+MAX_SIDE, MAX_POSITIONS = 128, 16
+"""Pixels of an image's longer side, and rows or columns that the convolutions leave of them."""
+POSITIONS_PER_SECOND = 25
+"""Of a sound, behind a pyramid of two levels: for CTC, an answer may have no more tokens."""
+ROWS_PER_BATCH = 32
+TEMPLATE = new_recipe.RecipeTemplate(Path(__file__).with_name("new_table.template.yaml").read_text(encoding="utf-8"))
+
+
+class TableFacts(NamedTuple):
+    """A table of `pairs` rows: which columns are read, what is in the files that were looked at, what answers are like.
+
+    `looks` are of images height, width and channels, of sounds the rate and seconds; `tokens` are of the same rows.
+    """
+
+    table: Path
+    pairs: int
+    kind: str
+    source: str
+    target: str
+    looks: list[tuple[float, ...]]
+    answers: Side
+    tokens: list[int]
+
+    @property
+    def held_out(self) -> int:
+        """How many rows each of val and test gets."""
+        return new_recipe.held_out_of(self.pairs) if self.pairs >= MIN_PAIRS_TO_SPLIT else 0
+
+    @property
+    def preset(self) -> Preset:
+        """The preset for so many rows."""
+        return next(preset for preset in PRESETS if self.pairs <= preset.pairs)
+
+    @property
+    def media(self) -> str:
+        """What the files are like, in words."""
+        first, second = (np.quantile([look[at] for look in self.looks], [0.5, 1]) for at in (0, 1))
+        if self.kind == "image":
+            return f"images of {first[0]:.0f} x {second[0]:.0f} pixels, up to {first[1]:.0f} x {second[1]:.0f}"
+        rates = ", ".join(f"{rate:,.0f} Hz" for rate, _ in Counter(rate for rate, *_ in self.looks).most_common())
+        return f"sounds of {second[0]:.1f} seconds, up to {second[1]:.1f}; {rates}"
+
+
+def inspect_table(table: Path, source: str | None, target: str | None) -> TableFacts:
+    """Return what a table looks like; columns that are not named are chosen by what they hold. Raises DataError."""
+    check(table, {})
+    names = kaldi_columns(table) if is_kaldi_folder(table) else tables.column_names(table)
+    check(table, {key: name for key, name in (("source", source), ("target", target)) if name})
+    names = [name for name in names if not check_columns(str(table), {"": name}, [Path()])]
+    columns = (open_folder if is_kaldi_folder(table) else tables.open_columns)(table, {name: name for name in names})
+    rows = np.unique(np.linspace(0, len(columns[names[0]]) - 1, FILES).astype(int))
+    kinds = {name: kind_of(RowSubset(column, rows)) for name, column in columns.items()}
+    source = source or next((name for name in names if kinds[name]), None)
+    after = names[names.index(source) + 1 :] if source else []
+    target = target or next((name for name in ("text", *after, *names) if kinds.get(name) == ""), None)
+    if source is None or target is None or not kinds[source]:
+        message = f"of its columns, {', '.join(names)}, none names images or sounds that another has the text of"
+        fix = "name them with `--source` and `--target`; two columns of text are pairs of `data.parallel`"
+        raise DataError([Fault(str(table), 0, 0, "column", "", message, fix)])
+    check(table, {"source": source, "target": target})
+    files = FileNames(columns[source], table if table.is_dir() else table.parent)
+    if faults := missing_files(files, str(table)):
+        raise DataError(faults)
+    looks = [look_at_file(files, int(row), kinds[source]) for row in rows]
+    answers = new_recipe.look_at(columns[target])
+    is_word = has_few_words(answers, len(files))
+    tokens = [len(line.split() if is_word else line) for line in RowSubset(columns[target], rows)]
+    return TableFacts(table, len(files), kinds[source], source, target, looks, answers, tokens)
+
+
+def check(table: Path, columns: Mapping[str, str]) -> None:
+    """Raise DataError with the faults of a table from which these columns are to be read, by their options."""
+    problems = check_columns(str(table), columns, [Path()])
+    faults = [Fault(str(table), 0, 0, it.code, "", it.message, it.hint) for it in problems]
+    if not faults and is_kaldi_folder(table):
+        faults = [*check_folder(table, {*columns.values()})]
+    if faults:
+        raise DataError(faults)
+
+
+def kind_of(values: Sequence[str]) -> str:
+    """Return what is in the files that most of some values name, "" where they name none."""
+    (most, _), *_ = Counter(Path(split_part(value)[0]).suffix.lower() for value in values).most_common(1)
+    return next((kind for kind, suffixes in SUFFIXES.items() if most in suffixes), "")
+
+
+def look_at_file(files: FileNames, row: int, kind: str) -> tuple[float, ...]:
+    """Return height, width and channels of an image, or rate and seconds of a sound. Raises DataError."""
+    name, part = split_part(files[row])
+    try:
+        with open_file(Path(name)) as file:
+            if kind == "audio":
+                return sound_length(file, part)
+            image, _ = open_image(file)
+            return image.height, image.width, 3 if ("grey", "") in image_notices(image, 1) else 1
+    except (MediaError, OSError) as error:
+        fault = error if isinstance(error, MediaError) else MediaError("file", str(error), "restore it")
+        raise DataError([fault_of_row(files, row, str(files.folder), files[row], fault)]) from error
+
+
+def has_few_words(answers: Side, pairs: int) -> bool:
+    """Return whether answers are made of few words, which are often there."""
+    return answers.is_spaced and answers.vocabulary <= min(MAX_SYMBOLS, pairs // 5)
+
+
+def fill_table_template(facts: TableFacts, output: Path) -> str:
+    """Return the recipe's text. No path in it begins at the root of this machine."""
+    preset, answers = facts.preset, facts.answers
+    is_few = has_few_words(answers, facts.pairs)
+    is_caption = facts.kind == "image" and answers.is_spaced and not answers.is_word
+    tokenizer = "word" if is_few else f"word: {{size: {preset.vocabulary}}}" if is_caption else "char"
+    is_word = is_few or is_caption
+    longest = answers.most_words if is_word else answers.most_characters
+    unit = "word" if answers.is_spaced and not answers.is_word else "character"
+    metrics = f"{unit}_error_rate, exact_match"
+    if facts.kind == "image" and answers.is_spaced and not answers.is_word:
+        metrics = "bleu, chrf, exact_match"
+    elif is_few and answers.is_word:
+        metrics = "exact_match"
+    mean = max(1, round(np.mean(facts.tokens))) + 1
+    return TEMPLATE.substitute(
+        preset._asdict() | settings_of(facts),
+        head=new_recipe.schema_line(output),
+        file=shlex.quote(output.name),
+        name=new_recipe.quoted(new_recipe.clean_name(output.stem)),
+        pairs=f"{facts.pairs:,}",
+        media=facts.media,
+        answers=answers,
+        table=new_recipe.quoted(new_recipe.relative_to(facts.table, output)),
+        hold_out="" if facts.held_out else "# ",
+        held_out=facts.held_out or 1,
+        source=new_recipe.quoted(facts.source),
+        target=new_recipe.quoted(facts.target),
+        tokenizer=f"{{{tokenizer}}}" if ":" in tokenizer else tokenizer,
+        max_length=max(64, -(-longest * 5 // 256) * 64),
+        tokens_per_batch=-(-ROWS_PER_BATCH * mean // 50) * 50,
+        metrics=metrics,
+    )
+
+
+def settings_of(facts: TableFacts) -> dict[str, str]:
+    """Return the column, the encoder and CTC of a recipe, as its template has them."""
+    if facts.kind == "audio":
+        rate, _ = Counter(int(rate) for rate, *_ in facts.looks).most_common(1)[0]
+        encoder = ["linear", *["rnn: {bidirectional: true}", "pyramid"] * 2, "rnn: {bidirectional: true}"]
+        positions = [POSITIONS_PER_SECOND * seconds for _, seconds in facts.looks]
+        # a label of all of a sound does not follow it
+        has_ctc = max(facts.tokens) > 1 and np.mean(np.array(facts.tokens) <= positions) > 0.95
+        ctc = "  output: {ctc: {weight: 0.3}}    # a second cost: what is said follows the sound, frame by frame\n"
+        column = f"kind: audio, rate: {max(1000, rate)}, spec_augment: {{bands: 5, frames: 10}}"
+        return {"column": column, "encoder": listed(encoder), "ctc": ctc if has_ctc else ""}
+    height, width, channels = (max(look[at] for look in facts.looks) for at in range(3))
+    scale = min(1.0, MAX_SIDE / max(height, width))
+    size = [max(1, math.ceil(side * scale)) for side in (height, width)]
+    levels = max(1, math.ceil(math.log2(max(size) / MAX_POSITIONS)))
+    widths = [min(facts.preset.width, 32 << level) for level in range(levels)]
+    encoder = [f"conv2d: {{stride: [2, 2], width: {own}, activation: relu}}" for own in widths]
+    column = f"kind: image, size: [{size[0]}, {size[1]}]{', channels: 3' if channels == 3 else ''}"
+    return {"column": column, "encoder": listed([*encoder, "linear", "positions: learned", "flatten"]), "ctc": ""}
+
+
+def listed(blocks: Sequence[str]) -> str:
+    """Return the lines of a list of blocks in a recipe."""
+    return "\n".join(f"    - {block}" for block in blocks)
+
+
+def table_steps(facts: TableFacts, recipe: Path) -> list[str]:
+    """Return what to tell the user about a recipe that was written: what was seen, the split, the next command."""
+    rest = facts.pairs - 2 * facts.held_out
+    split = f"{rest:,} for training, {facts.held_out:,} for validation and {facts.held_out:,} for test"
+    quoted = shlex.quote(str(recipe))
+    return [
+        f"wrote {recipe}",
+        f"{facts.pairs:,} rows: {split}" if facts.held_out else f"{facts.pairs:,} rows, all for training",
+        f"{facts.source}: {facts.media}",
+        f"{facts.target}: {facts.answers}",
+        f"it trains for {facts.preset.max_minutes:,} minutes (processor time on a CPU); set `training.max_minutes`",
+        f"next: seqcomposer check {quoted} && seqcomposer train {quoted}",
+    ]

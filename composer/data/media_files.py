@@ -1,0 +1,138 @@
+"""Files of images, sounds and vectors: alone, in archives, and parts of a recording. Imports no torch."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import json
+import os
+import re
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import IO
+
+from composer.atomic_io import open_regular
+from composer.errors import DataError, Fault, os_error_reason
+
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
+ARCHIVE_ERRORS = (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, RuntimeError)
+"""What is raised for an archive that is damaged, or packed in a way that is not known, with a password for example."""
+NAMES_FIX = "check the name; files are looked up beside the table"
+PART = re.compile(r"(.*)#t=(\d+(?:\.\d+)?)(?:,(\d+(?:\.\d+)?))?", re.DOTALL)
+"""A part of a recording, as in Media Fragments (https://www.w3.org/TR/media-frags/), section 4.2.1."""
+
+
+class MediaError(Exception):
+    """A file of an image, a sound or vectors cannot be used. `code` is the fault's code, `fix` what to do."""
+
+    def __init__(self, code: str, message: str, fix: str) -> None:
+        super().__init__(message)
+        self.code, self.message, self.fix = code, message, fix
+
+
+def split_part(name: str) -> tuple[str, tuple[float, float | None] | None]:
+    """Return a file's name and the seconds that are meant of it: `a.wav#t=1.5,3`, to the end `#t=1.5`; None is all."""
+    if match := PART.fullmatch(name):
+        return match[1], (float(match[2]), float(match[3]) if match[3] else None)
+    return name, None
+
+
+def is_there(name: str) -> bool:
+    """Return whether there is a file, or such a member of an archive."""
+    archive, member = split_archive(Path(split_part(name)[0]))
+    if not member:
+        return archive.is_file()
+    with suppress(OSError, *ARCHIVE_ERRORS):
+        return member in archive_members(archive)
+    return True  # that the archive is damaged is found where it is read
+
+
+def open_file(path: Path) -> IO[bytes]:
+    """Open a file, or a member of an archive, which has that very name there. Raises OSError and MediaError."""
+    archive, member = split_archive(path)
+    if not member:
+        return open_regular(path)
+    try:
+        return io.BytesIO(archive_members(archive)[member])
+    except KeyError:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
+    except ARCHIVE_ERRORS as error:
+        message = f"it cannot be taken out of the archive `{archive}`: {error}".partition("\n")[0]
+        raise MediaError("archive", message, "get the archive again, or pack it again, without a password") from error
+
+
+def split_archive(path: Path) -> tuple[Path, str]:
+    """Return an archive and the name of what is in it, for a path that goes through one; else the path, and ""."""
+    for parent in path.parents:
+        if parent.name.endswith(ARCHIVES) and parent.is_file():
+            return parent, path.relative_to(parent).as_posix()
+    return path, ""
+
+
+def archive_members(archive: Path) -> ZipMembers | dict[str, bytes]:
+    """Return what an archive has, by name."""
+    stamp = archive.stat().st_mtime_ns
+    return zip_members(archive, stamp) if archive.suffix == ".zip" else tar_members(archive, stamp)
+
+
+class ZipMembers(zipfile.ZipFile):
+    """Archive that stays open, and knows which names it has."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.NameToInfo
+
+    def __getitem__(self, name: str) -> bytes:
+        return self.read(name)
+
+
+@lru_cache(maxsize=8)
+def zip_members(archive: Path, stamp: int) -> ZipMembers:
+    """Open an archive, whose index is read once."""
+    return ZipMembers(archive)
+
+
+@lru_cache(maxsize=1)
+def tar_members(archive: Path, stamp: int) -> dict[str, bytes]:
+    """Return all files of an archive that has no index."""
+    with tarfile.open(archive) as opened:
+        files = ((entry.name.removeprefix("./"), opened.extractfile(entry)) for entry in opened if entry.isfile())
+        return {name: file.read() for name, file in files if file is not None}
+
+
+def hash_states(names: Sequence[str]) -> str:
+    """Return a hash of name, size and time of files: while it is the same, so is what is in them."""
+    files = hashlib.sha256()
+    for name in names:
+        with suppress(OSError):  # that a file is not there is found where it is read
+            state = os.stat(split_archive(Path(split_part(name)[0]))[0])
+            files.update(json.dumps([name, state.st_size, state.st_mtime_ns]).encode())
+    return files.hexdigest()
+
+
+def hash_contents(names: Sequence[str]) -> list[bytes]:
+    """Return a hash of the bytes of each file, wherever it is, and of the part that is meant. Raises DataError."""
+    parts = [split_part(name) for name in names]
+    paths = [*dict.fromkeys(path for path, _ in parts)]
+    with ThreadPoolExecutor() as pool:
+        hashes = dict(zip(paths, pool.map(hash_content, paths), strict=True))
+    return [hashlib.sha256(hashes[path] + json.dumps(part).encode()).digest() for path, part in parts]
+
+
+def hash_content(name: str) -> bytes:
+    """Return the SHA-256 of a file's bytes. Raises DataError."""
+    try:
+        with open_file(Path(name)) as file:
+            return hashlib.file_digest(file, "sha256").digest()  # type: ignore[arg-type]
+    except (OSError, MediaError) as error:
+        reason = os_error_reason(error) if isinstance(error, OSError) else error.message
+        message = f"this file cannot be read: {reason}"
+        raise DataError(
+            [Fault(name, 0, 0, "file", "", message, "restore it, and do not change it while it is in use")]
+        ) from error

@@ -1,0 +1,148 @@
+"""A first recipe from a table of images or sounds: what it chooses, that it is accepted and trains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from PIL import Image
+
+import composer
+from composer.cli.main import main
+from composer.cli.new_table import fill_table_template, inspect_table
+from composer.errors import DataError
+from composer.recipe.recipe import Recipe, load
+
+DIGITS = ("zero", "one", "two", "three", "four")
+
+
+def write_table(folder: Path, kind: str, answers: Sequence[str], header: str = "id\tfile\tanswer\tmore") -> Path:
+    random, lines = np.random.default_rng(1), [header]
+    for number, answer in enumerate(answers):
+        name = f"{number}.{'png' if kind == 'image' else 'wav'}"
+        if kind == "image":
+            Image.fromarray(random.integers(0, 256, (20, 30, 3), dtype=np.uint8)).save(folder / name)
+        else:
+            soundfile.write(folder / name, random.normal(size=12_000) / 9, 8000)
+        lines.append(f"{number}\t{name}\t{answer}\tx")
+    (folder / "mine.tsv").write_text("\n".join(lines) + "\n")
+    return folder / "mine.tsv"
+
+
+def written(table: Path, *arguments: str) -> Recipe:
+    output = table.with_name("mine.yaml")
+    with pytest.raises(SystemExit) as end:
+        main(["new", "--table", str(table), "--output", str(output), *arguments])
+    assert end.value.code == 0
+    return load(output)
+
+
+SHORT = ["training.max_minutes=null", "training.max_steps=2", "logging.wandb=false", "decoding.beam.size=2"]
+
+
+@pytest.mark.parametrize("kind", ["image", "audio"])
+def test_the_recipe_is_accepted_and_trains(tmp_path: Path, kind: str) -> None:
+    table = write_table(tmp_path, kind, [" ".join((DIGITS * 2)[at % 5 :][: 2 + at % 3]) for at in range(60)])
+    facts = inspect_table(table, None, None)
+    assert (facts.pairs, facts.kind, facts.source, facts.target) == (60, kind, "file", "answer")
+    path = tmp_path / "mine.yaml"
+    path.write_text(fill_table_template(facts, path))
+    assert not composer.check(path)
+    recipe = load(path, SHORT)
+    held_out = [recipe.dataset["table"][split] for split in ("val", "test")]
+    assert held_out == [facts.held_out] * 2 != [0, 0]
+    composer.train(recipe, run=tmp_path / "run")
+    assert composer.evaluate(tmp_path / "run")["test/loss"] > 0
+
+
+def settings(folder: Path, kind: str, answers: Sequence[str]) -> dict[str, Any]:
+    facts, path = inspect_table(write_table(folder, kind, answers), None, None), folder / "mine.yaml"
+    path.write_text(fill_table_template(facts, path))
+    recipe = load(path)
+    return {
+        **recipe.dataset["table"]["source"],
+        "tokenizer": next(iter(recipe.dataset["tokenizer"])),
+        "ctc": recipe.model["output"]["ctc"],
+        "metrics": recipe.evaluation["metrics"],
+        "val": recipe.dataset["table"]["val"],
+    }
+
+
+def test_an_image_is_read_in_its_size_and_colours(tmp_path: Path) -> None:
+    chosen = settings(tmp_path, "image", ["a small house", "a large tree"])
+    assert (chosen["size"], chosen["channels"], chosen["ctc"], chosen["val"]) == ([20, 30], 3, None, None)
+    assert (chosen["tokenizer"], chosen["metrics"]) == ("word", ["bleu", "chrf", "exact_match"])
+
+
+def test_a_large_image_is_scaled_down(tmp_path: Path) -> None:
+    table = write_table(tmp_path, "image", ["a", "b"])
+    Image.new("L", (1000, 400)).save(tmp_path / "1.png")
+    assert "size: [52, 128]" in fill_table_template(inspect_table(table, None, None), tmp_path / "r.yaml")
+
+
+def test_ctc_stands_beside_answers_that_follow_a_sound(tmp_path: Path) -> None:
+    spoken = settings(tmp_path, "audio", ["nineteen hundred", "eighty four"])
+    assert (spoken["rate"], spoken["tokenizer"], spoken["ctc"]["weight"]) == (8000, "char", 0.3)
+    assert spoken["metrics"] == ["word_error_rate", "exact_match"]
+    assert settings(tmp_path, "audio", ["so many letters for a second and a half of it"] * 3)["ctc"] is None
+    label = settings(tmp_path, "audio", [DIGITS[at % 5] for at in range(50)])
+    assert (label["tokenizer"], label["ctc"], label["metrics"]) == ("word", None, ["exact_match"])
+
+
+def test_columns_that_are_named_are_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = write_table(tmp_path, "audio", ["a b", "c"])
+    recipe = written(table, "--source", "file", "--target", "more")
+    assert (recipe.dataset["table"]["target"], recipe.dataset["table"]["train"]) == ("more", "mine.tsv")
+    told = capsys.readouterr().out
+    assert "file: sounds of 1.5 seconds, up to 1.5; 8,000 Hz" in told
+    assert "2 rows, all for training" in told
+
+
+def test_a_folder_of_kaldi_is_a_table(tmp_path: Path) -> None:
+    write_table(tmp_path, "audio", ["a", "b"])
+    (tmp_path / "wav.scp").write_text("u1 0.wav\nu2 1.wav\n")
+    (tmp_path / "text").write_text("u1 one\nu2 two\n")
+    facts = inspect_table(tmp_path, None, None)
+    assert (facts.kind, facts.source, facts.target) == ("audio", "sound", "text")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_other_tables_are_read(tmp_path: Path, suffix: str) -> None:
+    import pandas
+
+    write_table(tmp_path, "image", ["a", "b"])
+    frame, path = (
+        pandas.DataFrame({"number": [1, 2], "file": ["0.png", "1.png"], "text": ["a", "b"]}),
+        tmp_path / f"t.{suffix}",
+    )
+    if suffix == "csv":
+        frame.to_csv(path, index=False)
+    elif suffix == "parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_json(path, orient="records", lines=True)
+    assert inspect_table(path, None, None)[2:5] == ("image", "file", "text")
+
+
+def test_a_table_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    table = write_table(tmp_path, "image", ["a", "b"])
+    for name, text, message in (
+        ("gone.tsv", None, "no file"),
+        ("t.tsv", "a\tb\nx\ty\n", "none names images or sounds"),
+        ("t.tsv", "a\n0.png\n", "none names images or sounds"),
+        ("t.tsv", "a\tb\n0.png\tx\ngone.png\ty\n", r"gone\.png"),
+    ):
+        if text:
+            (tmp_path / name).write_text(text)
+        with pytest.raises(DataError, match=message):
+            inspect_table(tmp_path / name, None, None)
+    with pytest.raises(DataError, match="has no column `picture`"):
+        inspect_table(table, "picture", None)
+    (tmp_path / "1.png").write_bytes(b"no image")
+    with pytest.raises(DataError) as error:
+        inspect_table(table, None, None)
+    assert [(fault.file, fault.line) for fault in error.value.faults] == [(str(table), 3)]
