@@ -51,6 +51,13 @@ def choose_sentences(lines: Iterable[str], types: int) -> list[str]:
     return [" ".join(words) for words in short if frequent.issuperset(words)]
 
 
+def missing_voices() -> list[str]:
+    """Return the voices that espeak-ng does not have: it would speak with its usual voice in their place."""
+    listed = subprocess.run([PROGRAM, "--voices=variant"], capture_output=True, check=True, text=True).stdout
+    there = set(re.findall(r"!v/(\S+)", listed))
+    return [voice for voices in VOICES.values() for voice in voices if voice not in there]
+
+
 def speak(text: str, voice: str, speed: int, pitch: int) -> np.ndarray:
     """Return what espeak-ng says, at RATE. -> (N,) float32"""
     command = [PROGRAM, "--stdout", "-z", "-v", f"{LANGUAGE}+{voice}", "-s", f"{speed}", "-p", f"{pitch}", "--", text]
@@ -91,6 +98,8 @@ def main() -> None:
     options = parser.parse_args()
     if shutil.which(PROGRAM) is None:
         parser.error(f"{PROGRAM} is not installed: run `apt-get install {PROGRAM}`")
+    if missing := missing_voices():
+        parser.error(f"this {PROGRAM} has no voices called {', '.join(missing)}: install version 1.51 or newer")
     try:
         lines = options.text.read_text(encoding="utf-8").splitlines()
         write_sentences(lines, options.folder, options.train, MEASURED, options.types, options.seed)

@@ -78,6 +78,13 @@ def test_espeak_speaks_with_every_voice_and_repeats() -> None:
 
 
 @ESPEAK
+def test_a_voice_that_espeak_lacks_is_not_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert spoken_sentences.missing_voices() == []
+    monkeypatch.setitem(VOICES, "test", ("m4", "nobody"))
+    assert spoken_sentences.missing_voices() == ["nobody"]
+
+
+@ESPEAK
 def test_a_faster_voice_is_shorter_and_a_higher_one_is_another() -> None:
     usual = speak("a dog runs over the field", "m1", 130, 50)
     assert len(speak("a dog runs over the field", "m1", 160, 50)) < 0.95 * len(usual)
