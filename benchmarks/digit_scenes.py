@@ -14,14 +14,16 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import zipfile
 from collections import Counter
+from collections.abc import Iterator
 from io import BytesIO
 from itertools import permutations
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+from benchmarks.media_tables import write_examples
 
 CELLS, PIXELS = 3, 28
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -63,32 +65,31 @@ def question(cells: list[int], digits: list[int], random: np.random.Generator) -
     return fair[int(random.integers(len(fair)))] if fair else ()
 
 
-def write_split(
-    folder: Path, split: str, count: int, images: np.ndarray, labels: np.ndarray, seed: int, asks: bool = False
-) -> None:
-    """Write the table and the images of a split; the table has the cells too, by which attention is judged."""
+def draw_scene(cells: list[int], digits: list[np.ndarray]) -> bytes:
+    """Return the PNG of a scene: its cells, and the image of each."""
+    scene = np.zeros((CELLS * PIXELS, CELLS * PIXELS), np.uint8)
+    for cell, image in zip(cells, digits, strict=True):
+        row, column = (PIXELS * part for part in divmod(cell, CELLS))
+        scene[row : row + PIXELS, column : column + PIXELS] = image
+    file = BytesIO()
+    Image.fromarray(scene).save(file, "PNG")
+    return file.getvalue()
+
+
+def make_scenes(
+    split: str, count: int, images: np.ndarray, labels: np.ndarray, seed: int, asks: bool
+) -> Iterator[tuple[bytes, tuple[str, ...]]]:
+    """Yield scenes of a split: PNG, texts and cells, by which attention is judged."""
     low, high = SPLITS[split]
     random = np.random.default_rng([seed, low])
-    rows = ["image\tquestion\tanswer\tcells" if asks else "image\tcaption\tcells"]
-    with zipfile.ZipFile(folder / f"{split}.zip", "w") as archive:
-        while (number := len(rows) - 1) < count:
-            cells = sorted(
-                random.choice(CELLS * CELLS, int(random.integers(2 if asks else 1, 4)), replace=False).tolist()
-            )
-            chosen = random.integers(low, high, len(cells)).tolist()
-            digits = labels[chosen].tolist()
-            texts = question(cells, digits, random) if asks else (caption(cells, digits),)
-            if not texts:
-                continue  # three equal digits in a row
-            scene = np.zeros((CELLS * PIXELS, CELLS * PIXELS), np.uint8)
-            for cell, image in zip(cells, chosen, strict=True):
-                row, column = (PIXELS * part for part in divmod(cell, CELLS))
-                scene[row : row + PIXELS, column : column + PIXELS] = images[image]
-            file = BytesIO()
-            Image.fromarray(scene).save(file, "PNG")
-            archive.writestr(f"{number:05}.png", file.getvalue())
-            rows.append("\t".join((f"{split}.zip/{number:05}.png", *texts, json.dumps(cells))))
-    (folder / f"{split}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    while count:
+        cells = sorted(random.choice(CELLS * CELLS, int(random.integers(2 if asks else 1, 4)), replace=False).tolist())
+        chosen = random.integers(low, high, len(cells)).tolist()
+        digits = labels[chosen].tolist()
+        texts = question(cells, digits, random) if asks else (caption(cells, digits),)
+        if texts:  # there are none of three equal digits in a row
+            count -= 1
+            yield draw_scene(cells, [*images[chosen]]), (*texts, json.dumps(cells))
 
 
 def main() -> None:
@@ -99,11 +100,12 @@ def main() -> None:
     parser.add_argument("--train", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
+    header = ("image", "question", "answer", "cells") if options.questions else ("image", "caption", "cells")
     images, labels = read_mnist(options.mnist)
     for split in SPLITS:
         count = options.train if split == "train" else MEASURED
-        write_split(options.folder, split, count, images, labels, options.seed, options.questions)
+        scenes = make_scenes(split, count, images, labels, options.seed, options.questions)
+        write_examples(options.folder / f"{split}.tsv", header, "png", scenes)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,10 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
+from benchmarks.media_tables import write_table
+
 RATE = 8_000
+HEADER = ("sound", "words")
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 LENGTHS = (3, 8)
 """Digits of a string, from and below."""
@@ -32,12 +35,6 @@ MEASURED = 500
 Row = Mapping[str, str]
 
 
-def write_table(path: Path, rows: Sequence[tuple[str, str]]) -> None:
-    """Write a table of sounds and what is said in them."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{sound}\t{text}\n" for sound, text in [("sound", "words"), *rows]), encoding="utf-8")
-
-
 def write_speakers(fsdd: Path, folder: Path, rows: Sequence[Row]) -> None:
     """Write the tables without each of the speakers."""
     recordings = (fsdd / "recordings").resolve()
@@ -48,7 +45,7 @@ def write_speakers(fsdd: Path, folder: Path, rows: Sequence[Row]) -> None:
             split = "test" if row["speaker"] == speaker else others
             splits[split].append((str(recordings / row["file"]), NAMES[int(row["digit"])]))
         for split, examples in splits.items():
-            write_table(folder / f"without-{speaker}" / f"{split}.tsv", examples)
+            write_table(folder / f"without-{speaker}" / f"{split}.tsv", [HEADER, *examples])
 
 
 def make_string(parts: Sequence[np.ndarray], snr: float, random: np.random.Generator) -> np.ndarray:
@@ -84,7 +81,7 @@ def write_strings(fsdd: Path, folder: Path, rows: Sequence[Row], count: int, snr
             samples = make_string([sounds[row["file"]] for row in chosen], snr, random)
             soundfile.write(folder / "strings" / split / f"{at:05}.flac", samples, RATE)
             examples.append((f"{split}/{at:05}.flac", " ".join(NAMES[int(row["digit"])] for row in chosen)))
-        write_table(folder / "strings" / f"{split}.tsv", examples)
+        write_table(folder / "strings" / f"{split}.tsv", [HEADER, *examples])
 
 
 def main() -> None:

@@ -177,10 +177,14 @@ def load_results() -> dict[str, list[dict[str, Any]]]:
 
 
 def measured_page(slug: str) -> str:
-    """Return the page of measurements that names a recipe by its path, or by a name that is no plain word."""
+    """Return the page of measurements that names a recipe by its path, or by a name that is no plain word.
+
+    A page on which a line names it and says `not run` has not measured it.
+    """
     folder, _, name = slug.rpartition("/")
     for page in sorted((ROOT / "docs").glob("measured-*.md")):
         text = page.read_text(encoding="utf-8")
-        if slug in text or ("_" in name and f"{folder}/" in text and re.search(rf"\b{name}\b", text)):
+        is_named = slug in text or ("_" in name and f"{folder}/" in text and re.search(rf"\b{name}\b", text))
+        if is_named and not re.search(rf"\b{name}\b.*\bnot run\b", text):
             return page.name
     return ""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from composer.cli.runs import print_evaluation
-from composer.evaluation import evaluate
+from composer.evaluation import evaluate, recipe_metrics
 from composer.hub.model_card import model_card
 from composer.recipe import schema_generator
 from composer.recipe.metrics import (
@@ -27,6 +27,7 @@ from composer.sweeps.leaderboard_text import leaderboard_text
 from composer.sweeps.spec import rank_metrics
 from composer.training.train import train
 from composer.viz.report import report
+from tests.docs.fenced import ROOT
 from tests.sweeps.leaderboard_dirs import begun, read_board, trial
 from tests.training.tiny_recipes import TINY
 
@@ -143,6 +144,40 @@ def test_the_closest_of_several_references_counts() -> None:
     assert half == pytest.approx(
         {"exact_match": 0.5, "word_error_rate": 1 / 3, "character_error_rate": 0.25, "ter": 100 / 3}
     )
+
+
+ERRORS = {
+    # of 15 words one was changed, one added and one left out: `the` to `a`, `big ` and `a `
+    "words": (
+        ["a man sleeps in the sun", "two dogs run", "he is on a red bicycle"],
+        ["a man sleeps in a sun", "two big dogs run", "he is on red bicycle"],
+        {"word_error_rate": 3 / 15, "character_error_rate": (3 + 4 + 2) / (23 + 12 + 22)},
+    ),
+    # k to s, e to i, and a g; a space is a character, and without it two words are wrong
+    "characters": (
+        ["kitten", "a b"],
+        ["sitting", "ab"],
+        {"word_error_rate": (1 + 2) / (1 + 2), "character_error_rate": (3 + 1) / (6 + 3)},
+    ),
+    "a longer output": (["ab"], ["ab cd ef"], {"word_error_rate": 2.0, "character_error_rate": 3.0}),
+    "no output": (["ab cd", "ef"], ["", "ef"], {"word_error_rate": 2 / 3, "character_error_rate": 5 / 7}),
+}
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_error_rates_are_those_counted_by_hand(kind: str) -> None:
+    references, outputs, rates = ERRORS[kind]
+    assert choose_metrics([], [*rates], "13a").scores(outputs, [references]) == pytest.approx(rates)
+
+
+def test_characters_are_compared_where_a_model_writes_characters() -> None:
+    sentences = ["ein Mann schläft in der Sonne"] * 3
+    spelled = ("bleu", "chrf", "exact_match", "character_error_rate")
+    assert choose_metrics(sentences, None, "13a", by_characters=True).names == spelled
+    assert choose_metrics(["zwei Hunde"], None, "13a", by_characters=True).names[1] == "character_error_rate"
+    for tokenizer, names in {"char": spelled, "word": spelled[:3]}.items():
+        recipe = load(ROOT / "recipes/papers/chan2016_las.yaml", [f"data.tokenizer={tokenizer}", "evaluation={}"])
+        assert recipe_metrics(recipe, sentences).names == names
 
 
 def test_lines_without_a_reference_are_no_matches_and_no_errors() -> None:
