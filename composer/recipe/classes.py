@@ -75,7 +75,7 @@ AnyTask = Task | Literal["associative_recall", "bigram_flip", "binary_addition",
 AnyTokenizer = Tokenizer | Literal["bits", "bpe", "byte", "char", "integers", "unigram", "word"] | Var | Mapping[str, Any]
 AnyInitialization = Initialization | Literal["default", "orthogonal", "uniform", "uniform_scaling"] | Var | Mapping[str, Any]
 AnyEmbedding = Embedding | Literal["characters", "learned", "linear", "one_hot"] | Var | Mapping[str, Any]
-AnyOutputHead = OutputHead | Literal["cnn", "identity", "linear", "sigmoid"] | Var | Mapping[str, Any]
+AnyOutputHead = OutputHead | Literal["char_lstm", "cnn", "identity", "linear", "sigmoid"] | Var | Mapping[str, Any]
 Stack = Sequence[AnyBlock]
 """Blocks, the first one first."""
 
@@ -2022,6 +2022,18 @@ class AdaptiveOutputHead(OutputHead, word="adaptive"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class CharLstmOutputHead(OutputHead, word="char_lstm"):
+    """LSTM over the characters of a token, given the decoder's output (Jozefowicz et al. 2016, section 3.3).
+
+    width: The width of the LSTM and of a character's vector; default 128.
+    max_length: How many bytes of a token count, the two marks included; tokens that are alike in them are one;
+        default 50.
+    """
+    width: int | Var | Unset = field(default=UNSET, kw_only=False)
+    max_length: int | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class CnnOutputHead(OutputHead, word="cnn"):
     """Scalar products with vectors made of each word's characters (CNN softmax: Jozefowicz et al. 2016, section 3.2).
 
@@ -3058,10 +3070,10 @@ __all__ = [
     "Activation", "ActivationDefaults", "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW",
     "AdaptiveOutputHead", "Add", "AddDefaults", "Asgd", "AssociativeRecallTask", "Audiofeatures", "BPETokenizer",
     "BabiData", "Beam", "BigramFlipTask", "BinaryAdditionTask", "BinaryMultiplicationTask", "BitsTokenizer", "Block",
-    "ByteTokenizer", "Cgru", "CgruDefaults", "CharTokenizer", "CharactersEmbedding", "CnnOutputHead", "Concat",
-    "ConcatColumns", "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask",
-    "CosineSchedule", "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Ctc", "Curriculum", "Data",
-    "Decoder", "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
+    "ByteTokenizer", "Cgru", "CgruDefaults", "CharLstmOutputHead", "CharTokenizer", "CharactersEmbedding",
+    "CnnOutputHead", "Concat", "ConcatColumns", "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults",
+    "CopyTask", "CosineSchedule", "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Ctc", "Curriculum",
+    "Data", "Decoder", "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
     "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding",
     "EpisodicMemory", "EpisodicMemoryDefaults", "EpochDecaySchedule", "Evaluation", "FeedForward",
     "FeedForwardDefaults", "FileTokenizer", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway",
