@@ -1,4 +1,4 @@
-"""Lines of text as ids, and what a model computes of given targets: logits and log-probabilities."""
+"""Lines of text as ids, and what a model computes of given targets: losses and log-probabilities."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from composer.model.features import feature_settings
 from composer.recipe.recipe import Recipe
 
 POSITIONS = 2048
-"""Target positions whose logits are computed at once."""
+"""Target positions that are measured at once."""
 
 
 class Score(NamedTuple):
@@ -40,9 +40,8 @@ def score_targets(model: EncoderDecoder, encoded: Encoded, tokenizers: Tokenizer
     """Return the score of every target."""
     scores: dict[int, Score] = {}
     with evaluation_mode([model]):
-        for batch, logits in teacher_forced_logits(model, encoded):
-            target = batch["target_out"]  # (B, T)
-            log_p = logits.float().log_softmax(-1).gather(-1, target[..., None])[..., 0]  # (B, T)
+        for batch, measures in measure_targets(model, encoded):
+            target, log_p = batch["target_out"], -measures["loss"]  # (B, T)
             for row, ids, values in zip(batch["rows"].tolist(), target.tolist(), log_p.tolist(), strict=True):
                 count = len(ids) - ids.count(PAD)
                 texts = tokenizers.decode(TARGET, [[token] for token in ids[: count - 1]])
@@ -50,21 +49,22 @@ def score_targets(model: EncoderDecoder, encoded: Encoded, tokenizers: Tokenizer
     return [scores[row] for row in range(len(encoded))]
 
 
-def teacher_forced_logits(
+def measure_targets(
     model: EncoderDecoder, encoded: Encoded, order: Sampler[BatchSlice] | None = None
-) -> Iterator[tuple[Batch, Tensor]]:
-    """Yield the batches of all pairs, on the model's device, and the logits of each, (B, T, V).
+) -> Iterator[tuple[Batch, dict[str, Tensor]]]:
+    """Yield the batches of all pairs, on the model's device, and what `OutputHead.measure` says of each.
 
     order: That of the batches, which may carry a state from one to the next; by default batches of similar lengths.
     """
     state: State | None = None
     for batch in BatchLoader(encoded, order or EvalBatchSampler(encoded, tokens_per_batch=POSITIONS)):
         moved = to_device(batch, model.device)
+        read, target = moved["target_in"], moved["target_out"]
         if batch["window"] < 0:
-            yield moved, model(moved["sources"], moved["target_in"])
+            outputs = model(moved["sources"], read, answer=target)
         else:
-            logits, state = model.step(moved["target_in"], state if batch["window"] else None, {})
-            yield moved, logits
+            outputs, state = model.step(read, state if batch["window"] else None, {}, answer=target)
+        yield moved, model.output.measure(outputs, target)
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
-from torch.nn import functional as F
 
 from composer.data.ids import Encoded
 from composer.data.windows import Windows, evaluation_order
 from composer.inference.decode import evaluation_mode
-from composer.inference.lines import POSITIONS, teacher_forced_logits
-from composer.model.encoder_decoder import PAD, EncoderDecoder, target_bits
-from composer.model.output_heads import SigmoidOutput
+from composer.inference.lines import POSITIONS, measure_targets
+from composer.model.encoder_decoder import PAD, EncoderDecoder
 from composer.recipe.metrics import token_scores
 from composer.recipe.recipe import Recipe
 
@@ -23,34 +22,28 @@ def teacher_forced(recipe: Recipe, model: EncoderDecoder, encoded: Encoded) -> t
 
     Of a text also those that do not depend on its tokenizer, and a 95 % interval of its perplexity over documents.
     """
-    sums = {"loss": 0.0, "right": 0.0, "tokens": 0.0}
-    has_bits = isinstance(model.output, SigmoidOutput)
+    sums = defaultdict[str, float](float)
     rows, order = evaluation_order(recipe, encoded, POSITIONS)
-    row_bits = [0.0] * len(rows) if has_bits else []
+    row_bits: dict[int, float] = {}
     documents = DocumentSums(encoded, rows) if encoded.counts else None
     with evaluation_mode([model]):
-        for batch, all_logits in teacher_forced_logits(model, rows, order):
-            target = batch["target_out"]  # (B, T)
-            real = target != PAD  # (B, T)
-            logits = all_logits[real].float()  # (N, V)
-            losses = F.cross_entropy(logits, target[real], reduction="none").double()  # (N,)
-            sums["loss"] += float(losses.sum())
-            sums["right"] += float((logits.argmax(-1) == target[real]).sum())
-            sums["tokens"] += len(logits)
+        for batch, measures in measure_targets(model, rows, order):
+            real = batch["target_out"] != PAD  # (B, T)
+            for name, values in measures.items():
+                sums[name] += float(values[real].double().sum())
+            sums["tokens"] += int(real.sum())
             if documents:
-                documents.add(batch["rows"].tolist(), losses.cpu().numpy())
-            if has_bits:
-                costs = target_bits(all_logits, target).sum(1)  # (B,)
-                for row, cost in zip(batch["rows"].tolist(), costs.tolist(), strict=True):
-                    row_bits[row] = cost
-    if has_bits:
-        sums |= {"bits": sum(row_bits), "rows": len(row_bits)}
+                documents.add(batch["rows"].tolist(), measures["loss"][real].double().cpu().numpy())
+            if "bits" in measures:
+                row_bits |= zip(batch["rows"].tolist(), measures["bits"].sum(1).tolist(), strict=True)
+    sums["rows"] = len(rows)
+    bits = [row_bits[row] for row in sorted(row_bits)]
     if documents is None or encoded.counts is None:
-        return token_scores(sums), row_bits
+        return token_scores(sums), bits
     counts = encoded.counts
-    sums |= {"words": counts.words, "characters": counts.characters, "bytes": counts.bytes}
+    sums.update(words=counts.words, characters=counts.characters, bytes=counts.bytes)
     scores = token_scores(sums) | {"unknown_share": counts.unknown / counts.tokens} | documents.perplexity_interval()
-    return scores, row_bits
+    return scores, bits
 
 
 class DocumentSums:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from composer.errors import RunError
-from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.encoder_decoder import EncoderDecoder, OutputHead
 
 Precision = Literal["float32", "bfloat16", "int8"]
 """What a decoder computes with."""
@@ -24,7 +24,7 @@ _converted: WeakKeyDictionary[EncoderDecoder, dict[str, tuple[tuple[tuple[int, i
 )
 
 
-class SmallLinear(nn.Linear):
+class SmallLinear(nn.Linear, OutputHead):
     """Linear map that computes with many rows in bfloat16, and with few in float32."""
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -40,7 +40,7 @@ class SmallLinear(nn.Linear):
         return F.linear(x.bfloat16(), self.low_weight, self.low_bias).to(x.dtype)
 
 
-class Int8Linear(nn.Linear):
+class Int8Linear(nn.Linear, OutputHead):
     """Linear map with weights of 8 bits, with a scale for each output; each row that arrives has one too.
 
     y = s_x s_w (q_x q_w) + b with q = round(127 x / max |x|). `weight` and `bias` are those it was made from.

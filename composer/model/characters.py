@@ -26,6 +26,11 @@ def has_numbers(tensor: Tensor) -> bool:
     return type(tensor) is Tensor and not tensor.is_meta
 
 
+def id_texts(vocabulary: int) -> list[str]:
+    """Return a text for each token of which only the id is known: its digits."""
+    return list(map(str, range(vocabulary)))
+
+
 class CharacterTable(nn.Module):
     """Bytes of each token's text in UTF-8 between a begin and an end mark: a buffer (V, L), saved with the weights.
 
@@ -38,7 +43,7 @@ class CharacterTable(nn.Module):
         super().__init__()
         self.register_buffer("characters", torch.empty(vocabulary, max_length, dtype=torch.uint8))
         if has_numbers(self.characters):
-            self.write(list(map(str, range(vocabulary))))
+            self.write(id_texts(vocabulary))
 
     def write(self, texts: Sequence[str]) -> None:
         """Take the texts of all tokens, by id; of a longer one its first bytes."""

@@ -74,16 +74,19 @@ def measure_costs(model: EncoderDecoder) -> tuple[Costs, int]:
         return run
 
     embeddings = {model.embedding, *(encoder.embedding for encoder in model.readers().values())}
-    ctc, of_ctc = ctc_of(model), ("start", "step")  # by which it is called
-    if ctc is not None:
-        vars(ctc).update({name: counted(ctc, getattr(ctc, name), costs, cache) for name in of_ctc})
+    ctc = ctc_of(model)
+    methods: list[tuple[nn.Module, str]] = [(model.output, "cost")]  # by which they are called beside `forward`
+    methods += [(ctc, name) for name in ("start", "step") if ctc is not None]
+    for part, name in methods:
+        setattr(part, name, counted(part, getattr(part, name), costs, cache))
     for part in filter(None, {model.output, *embeddings} - {ctc}):
         part.register_forward_pre_hook(lambda part, _: costs.flops.subtract({id(part): cache.flops}))
         part.register_forward_hook(lambda part, *_: costs.flops.update({id(part): cache.flops}))
     with cache, torch.no_grad(), wrap_blocks(model, metered):
-        model(example_sources(model, TOKENS), example_ids(model, TOKENS))
-    for name in of_ctc if ctc is not None else ():
-        del vars(ctc)[name]
+        ids = example_ids(model, TOKENS)
+        model(example_sources(model, TOKENS), ids, answer=ids)
+    for part, name in methods:
+        delattr(part, name)
     model.train()
     return costs, cache.flops
 

@@ -171,9 +171,9 @@ class CtcModel(EncoderDecoder):
         inputs: StepInputs = NOTHING,
         answer: Tensor | None = None,
     ) -> Tensor:
-        """With an answer, return its cost at its last position, and 0 at the others; else log p as `step`."""
+        """In training on an answer, return its cost at its last position, and 0 at the others; else log p as `step`."""
         memories = self.encode(sources, inputs, target != PAD)
-        if answer is None:
+        if answer is None or not self.output.returns_cost:
             return self.step(target, None, memories)[0]
         cost = self.output.path_cost(memories[self.output.memory], answer.masked_fill(answer == EOS, PAD))  # (B,)
         return cost[:, None] * (answer == EOS)

@@ -100,16 +100,36 @@ class OutputHead(nn.Module):
     """Output head: logits of the vocabulary from the decoder's last outputs.
 
     `trains_on_cost`: it trains on its own `cost`, not on the cross-entropy of all logits, which `draws_samples` or not.
+    `evaluates_on_cost`: given targets are measured by it too, without the logits of other tokens.
     """
 
     in_features: int
     out_features: int
     trains_on_cost = False
     draws_samples = False
+    evaluates_on_cost = False
+
+    @property
+    def returns_cost(self) -> bool:
+        """Whether now, in training or in evaluation, its `cost` is what counts of given targets, not its logits."""
+        return self.trains_on_cost if self.training else self.evaluates_on_cost
 
     def cost(self, y: Tensor, target: Tensor) -> Tensor:
-        """Return the cost of each position of a training in nats. y: (B, T, D), target: ids (B, T) -> (B, T)"""
+        """Return the cost of each position in nats. y: (B, T, D), target: ids (B, T) -> (B, T)"""
         raise NotImplementedError
+
+    def log_probs(self, logits: Tensor) -> Tensor:
+        """Return what a search adds up, log p of each token, from logits. -> of 32 bits or more"""
+        return logits.log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))
+
+    def measure(self, outputs: Tensor, target: Tensor) -> dict[str, Tensor]:
+        """Return what an evaluation adds up of each position, by the names of `composer.recipe.metrics.Sums`.
+
+        outputs: what the model returned with the target as `answer`, logits (B, T, V) or costs (B, T); target: (B, T)
+        -> (B, T) each, of any value where the target is padding.
+        """
+        log_p = outputs.log_softmax(-1, torch.promote_types(outputs.dtype, torch.float32))  # (B, T, V)
+        return {"loss": -log_p.gather(-1, target[..., None])[..., 0], "right": outputs.argmax(-1) == target}
 
 
 class StepInputs(NamedTuple):
@@ -258,7 +278,8 @@ class EncoderDecoder(nn.Module):
     ) -> Tensor:
         """Return the logits of all positions at once, as in training. target: bos and answer, (B, T) -> (B, T, V).
 
-        answer: what follows each token, (B, T); with it, a head that trains on its own cost returns that, (B, T).
+        answer: what follows each token, (B, T); with it, where the head's own cost is what counts, that is returned,
+        (B, T).
         """
         memories = self.encode(sources, inputs, target != PAD)
         context = Context(target != PAD, {}, memories, *inputs, memo={})
@@ -270,7 +291,7 @@ class EncoderDecoder(nn.Module):
 
     def log_probs(self, logits: Tensor) -> Tensor:
         """Return what a search adds up, log p of each token, from a step's logits. -> of 32 bits or more"""
-        return logits.log_softmax(-1, torch.promote_types(logits.dtype, torch.float32))
+        return self.output.log_probs(logits)
 
     def _decode(
         self, ids: Tensor, state: State, context: Context, answer: Tensor | None = None
@@ -278,7 +299,7 @@ class EncoderDecoder(nn.Module):
         x = self._zeros(*ids.shape, self.width) if self.embedding is None else self.embedding.embed(ids)  # (B, T, D)
         inner = state if self.length is None else state[0]
         x, inner, _ = self.decoder(x, inner, context.with_outputs({"input": Output(x, context.mask)}))
-        if answer is not None and self.output.trains_on_cost:
+        if answer is not None and self.output.returns_cost:
             return self.output.cost(x, answer), inner
         logits = self.output(x)  # (B, T, V)
         if self.length is None:
@@ -300,16 +321,6 @@ def force_length(logits: Tensor, before: Tensor, length: int) -> Tensor:
     over = (before >= length)[..., None]  # (B, T, 1)
     is_eos = torch.arange(logits.shape[-1], device=logits.device) == EOS
     return logits.masked_fill(over != is_eos, NEVER).masked_fill(over & is_eos, 0.0)
-
-
-def target_bits(logits: Tensor, target: Tensor) -> Tensor:
-    """Return the cost of an answer's vectors at each position in bits, from a sigmoid's logits, eos not counted.
-
-    logits: (B, T, V), target: ids (B, T) -> (B, T), 0 where there is no vector.
-    """
-    log_p = logits[..., NUM_SPECIAL:].float().log_softmax(-1)
-    log_p = log_p.gather(-1, (target - NUM_SPECIAL).clamp(min=0)[..., None])[..., 0]
-    return -log_p.masked_fill(target < NUM_SPECIAL, 0.0) / math.log(2)
 
 
 FEW = 4

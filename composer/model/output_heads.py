@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.contract import BlockError, Bounds, Count, Few, NonNegativeInt
+from composer.model.char_lstm import CharLstmOutput
 from composer.model.characters import CharacterCnn, MaxLength, NumLayers
 from composer.model.encoder_decoder import EOS, NEVER, NUM_SPECIAL, OutputHead
 
@@ -58,6 +59,19 @@ class SigmoidOutput(OutputHead):
         special = [end if index == EOS else never for index in range(NUM_SPECIAL)]
         return torch.cat([*special, F.linear(bits, self.vectors.to(bits.dtype))], -1)  # (B, T, V)
 
+    def measure(self, outputs: Tensor, target: Tensor) -> dict[str, Tensor]:
+        return {**super().measure(outputs, target), "bits": target_bits(outputs, target)}
+
+
+def target_bits(logits: Tensor, target: Tensor) -> Tensor:
+    """Return the cost of an answer's vectors at each position in bits, from a sigmoid's logits, eos not counted.
+
+    logits: (B, T, V), target: ids (B, T) -> (B, T), 0 where there is no vector.
+    """
+    log_p = logits[..., NUM_SPECIAL:].float().log_softmax(-1)
+    log_p = log_p.gather(-1, (target - NUM_SPECIAL).clamp(min=0)[..., None])[..., 0]
+    return -log_p.masked_fill(target < NUM_SPECIAL, 0.0) / math.log(2)
+
 
 class IdentityOutput(OutputHead):
     """The decoder's last output as it is: a logit for each token but the special ones, which are impossible."""
@@ -103,6 +117,8 @@ class AdaptiveOutput(OutputHead):
         return log_p.view(*y.shape[:-1], -1)
 
     def cost(self, y: Tensor, target: Tensor) -> Tensor:
+        if y.is_meta:  # where nobody knows whose cluster is needed
+            return -self(y).gather(-1, target[..., None])[..., 0]
         rows = y.flatten(0, -2)
         log_p: Tensor = self.softmax(rows, target.flatten()).output  # (B T,)
         # several processes wait for the gradient of every parameter, of a cluster without a target here too
@@ -262,5 +278,6 @@ OUTPUTS: dict[str, Callable[..., OutputHead]] = {
     "adaptive": AdaptiveOutput,
     "sampled": SampledOutput,
     "cnn": CnnOutput,
+    "char_lstm": CharLstmOutput,
 }
 """Every output head by its word in a recipe."""

@@ -67,7 +67,7 @@ class OutputHead(RecipeObject):
     """One of the outputs: its name, or its name with settings."""
 
 
-AnyBlock = Block | Literal["activation", "cgru", "concat_columns", "conv", "conv2d", "cross_attention", "deque_memory", "differential_attention", "discrete_stacks", "dropout", "episodic_memory", "feed_forward", "flatten", "grid", "identity", "latent_attention", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool2d", "pool_hierarchical", "positions", "pyramid", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts", "window_memory"] | Var | Mapping[str, Any]
+AnyBlock = Block | Literal["activation", "cgru", "concat_columns", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "episodic_memory", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool2d", "pool_hierarchical", "positions", "pyramid", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts", "window_memory"] | Var | Mapping[str, Any]
 AnyOptimizer = Optimizer | Literal["adadelta", "adagrad", "adam", "adamw", "rmsprop", "sgd"] | Var | Mapping[str, Any]
 AnyDecoder = Decoder | Literal["beam", "greedy", "mbr", "sample", "viterbi"] | Var | Mapping[str, Any]
 AnySchedule = Schedule | Literal["constant", "cosine", "epoch_decay", "inverse_sqrt", "linear", "plateau", "staircase"] | Var | Mapping[str, Any]
@@ -75,7 +75,7 @@ AnyTask = Task | Literal["associative_recall", "bigram_flip", "binary_addition",
 AnyTokenizer = Tokenizer | Literal["bits", "bpe", "byte", "char", "integers", "unigram", "word"] | Var | Mapping[str, Any]
 AnyInitialization = Initialization | Literal["default", "orthogonal", "uniform", "uniform_scaling"] | Var | Mapping[str, Any]
 AnyEmbedding = Embedding | Literal["characters", "learned", "linear", "one_hot"] | Var | Mapping[str, Any]
-AnyOutputHead = OutputHead | Literal["cnn", "identity", "linear", "sigmoid"] | Var | Mapping[str, Any]
+AnyOutputHead = OutputHead | Literal["char_lstm", "cnn", "identity", "linear", "sigmoid"] | Var | Mapping[str, Any]
 Stack = Sequence[AnyBlock]
 """Blocks, the first one first."""
 
@@ -369,25 +369,6 @@ class DequeMemory(Block, word="deque_memory"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class DifferentialAttention(Block, word="differential_attention"):
-    """Differential attention: what two softmaxes have in common, noise, cancels (Ye et al. 2024, arXiv 2410.05258).
-
-    heads: How many heads H; twice as many divide the width that arrives. At the same D a Transformer has 2 H;
-        default 8.
-    lambda_init: l_0, 0 <= l_0 < 1. The paper has 0.8 - 0.6 exp(-0.3 (n - 1)) in layer n, so 0.2 in the first, and
-        finds 0.8 in all layers about as good; default 0.8.
-    positions: What it knows of distances: none | rotary (Su et al. 2021), which the paper has; default 'none'.
-    dropout: Probability of dropping a weight of either softmax, 0 <= dropout < 1; default 0.0.
-    as_: The name of the output, for later blocks.
-    """
-    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
-    lambda_init: float | Var | Unset = UNSET
-    positions: Literal["none", "rotary"] | Var | Unset = UNSET
-    dropout: float | Var | Unset = UNSET
-    as_: str | Var | Unset = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
 class DiscreteStacks(Block, word="discrete_stacks"):
     """Stacks of numbers with soft actions (Joulin & Mikolov 2015, section 3.2, equations 3 to 6).
 
@@ -511,28 +492,6 @@ class Identity(Block, word="identity"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class LatentAttention(Block, word="latent_attention"):
-    """Multi-head latent attention (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1).
-
-    heads: How many heads; without `head_width` they divide the width that arrives; default 8.
-    latent: The width D_c of the latent c, 2 or more; 4 times the width of a head by default, as in the paper.
-    query_latent: The width of the latent z of the queries, 2 or more; without it they are made of x itself.
-    head_width: The width d of each head's keys and values; by default D / heads.
-    rotary_width: The width D_r of the decoupled key, an even number; 0 for none, without which positions are not
-        known. By default half the width of a head, or what makes that even.
-    dropout: Probability of dropping an attention weight, 0 <= dropout < 1; default 0.0.
-    as_: The name of the output, for later blocks.
-    """
-    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
-    latent: int | Var | Unset | None = UNSET
-    query_latent: int | Var | Unset | None = UNSET
-    head_width: int | Var | Unset | None = UNSET
-    rotary_width: int | Var | Unset | None = UNSET
-    dropout: float | Var | Unset = UNSET
-    as_: str | Var | Unset = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
 class Linear(Block, word="linear"):
     """A linear map: y = f(W x + b). With glu and swiglu W is twice as wide and one half gates the other.
 
@@ -603,27 +562,6 @@ class MemoryNetwork(Block, word="memory_network"):
     linear_start: float | Var | Unset = UNSET
     slots: int | Var | Unset = UNSET
     answer: Literal["state", "words"] | Var | Unset = UNSET
-    as_: str | Var | Unset = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class MixtureOfExperts(Block, word="mixture_of_experts"):
-    """Experts chosen for each position (Shazeer et al. 2017, arXiv 1701.06538), some shared by all (Dai et al. 2024,
-    arXiv 2401.06066), with loads balanced by a bias and not by the loss (Wang et al. 2024, arXiv 2408.15664).
-
-    stack: The blocks of an expert, which have no state, as `feed_forward`; they keep the length and the kind of the
-        stream. Names given inside cannot be read outside.
-    experts: How many experts there are to choose from; default 8.
-    top_k: How many of them a position uses, at most `experts`; default 2.
-    shared: How many experts there are beside these, which every position uses; default 0.
-    balance_rate: What a bias changes by after a training step, 0 or more; 0 for none; default 0.001.
-    as_: The name of the output, for later blocks.
-    """
-    stack: Stack = field(kw_only=False)
-    experts: int | Var | Unset = UNSET
-    top_k: int | Var | Unset = UNSET
-    shared: int | Var | Unset = UNSET
-    balance_rate: float | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -996,32 +934,17 @@ class SelfAttention(Block, word="self_attention"):
     dropout: Probability of dropping an attention weight, 0 <= dropout < 1; default 0.0.
     window: How far it sees: the position itself and the window - 1 before it (in an encoder, after it too). Without
         it, everything; with it, decoding keeps a state of fixed size.
-    positions: What it knows of distances: none | relative | rotary | transformer_xl | alibi; default 'none'.
+    positions: What it knows of distances: none | relative | rotary | transformer_xl; default 'none'.
     max_distance: Of `relative` positions, from where on all distances are one, 1 or more; 16 by default.
     bias: Whether q, k, v and y have biases; default True.
-    kv_heads: How many heads of keys and values there are, each for heads / kv_heads heads of queries; they divide
-        `heads` (grouped-query attention: Ainslie et al. 2023, arXiv 2305.13245; 1: multi-query attention, Shazeer
-        2019, arXiv 1911.02150). As many as `heads` by default.
-    qk_norm: Whether q and k of each head are normalised, before they are turned: g q / sqrt(mean(q^2) + 1e-5), with
-        a g of each feature that all heads share, one for q and one for k. So Dehghani et al. 2023 (arXiv
-        2302.05442, section 2), with the root mean square in place of layer normalisation; Henry et al. 2020 (arXiv
-        2010.04245) have one g in place of 1/sqrt(D/H); default False.
-    soft_cap: The bound c of the scores, above 0: c tanh(score / c) (Gemma Team 2024, arXiv 2408.00118, section 2),
-        before alibi is added.
-    sinks: Whether each head has a learned score of reading nothing, in the denominator of its softmax (OpenAI 2025,
-        arXiv 2508.10925); default False.
     as_: The name of the output, for later blocks.
     """
     heads: int | Var | Unset = field(default=UNSET, kw_only=False)
     dropout: float | Var | Unset = UNSET
     window: int | Var | Unset | None = UNSET
-    positions: Literal["none", "relative", "rotary", "transformer_xl", "alibi"] | Var | Unset = UNSET
+    positions: Literal["none", "relative", "rotary", "transformer_xl"] | Var | Unset = UNSET
     max_distance: int | Var | Unset | None = UNSET
     bias: bool | Var | Unset = UNSET
-    kv_heads: int | Var | Unset | None = UNSET
-    qk_norm: bool | Var | Unset = UNSET
-    soft_cap: float | Var | Unset | None = UNSET
-    sinks: bool | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -1413,15 +1336,6 @@ class DequeMemoryDefaults(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class DifferentialAttentionDefaults(RecipeObject):
-    """The defaults of every `differential_attention`."""
-    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
-    lambda_init: float | Var | Unset | None = UNSET
-    positions: Literal["none", "rotary"] | Var | Unset | None = UNSET
-    dropout: float | Var | Unset | None = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
 class DiscreteStacksDefaults(RecipeObject):
     """The defaults of every `discrete_stacks`."""
     stacks: int | Var | Unset | None = field(default=UNSET, kw_only=False)
@@ -1461,17 +1375,6 @@ class GridDefaults(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class LatentAttentionDefaults(RecipeObject):
-    """The defaults of every `latent_attention`."""
-    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
-    latent: int | Var | Unset | None = UNSET
-    query_latent: int | Var | Unset | None = UNSET
-    head_width: int | Var | Unset | None = UNSET
-    rotary_width: int | Var | Unset | None = UNSET
-    dropout: float | Var | Unset | None = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
 class LinearDefaults(RecipeObject):
     """The defaults of every `linear`."""
     width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
@@ -1502,15 +1405,6 @@ class MemoryNetworkDefaults(RecipeObject):
     linear_start: float | Var | Unset | None = UNSET
     slots: int | Var | Unset | None = UNSET
     answer: Literal["state", "words"] | Var | Unset | None = UNSET
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class MixtureOfExpertsDefaults(RecipeObject):
-    """The defaults of every `mixture_of_experts`."""
-    experts: int | Var | Unset | None = UNSET
-    top_k: int | Var | Unset | None = UNSET
-    shared: int | Var | Unset | None = UNSET
-    balance_rate: float | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1663,13 +1557,9 @@ class SelfAttentionDefaults(RecipeObject):
     heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
     dropout: float | Var | Unset | None = UNSET
     window: int | Var | Unset | None = UNSET
-    positions: Literal["none", "relative", "rotary", "transformer_xl", "alibi"] | Var | Unset | None = UNSET
+    positions: Literal["none", "relative", "rotary", "transformer_xl"] | Var | Unset | None = UNSET
     max_distance: int | Var | Unset | None = UNSET
     bias: bool | Var | Unset | None = UNSET
-    kv_heads: int | Var | Unset | None = UNSET
-    qk_norm: bool | Var | Unset | None = UNSET
-    soft_cap: float | Var | Unset | None = UNSET
-    sinks: bool | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1926,16 +1816,13 @@ class Model(RecipeObject):
     conv2d: conv2d.
     cross_attention: cross_attention.
     deque_memory: deque_memory.
-    differential_attention: differential_attention.
     discrete_stacks: discrete_stacks.
     episodic_memory: episodic_memory.
     feed_forward: feed_forward.
     grid: grid.
-    latent_attention: latent_attention.
     linear: linear.
     maxout: maxout.
     memory_network: memory_network.
-    mixture_of_experts: mixture_of_experts.
     no_input: no_input.
     norm: norm.
     nram: nram.
@@ -1978,16 +1865,13 @@ class Model(RecipeObject):
     conv2d: Conv2dDefaults | Mapping[str, Any] | Unset | None = UNSET
     cross_attention: CrossAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
     deque_memory: DequeMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
-    differential_attention: DifferentialAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
     discrete_stacks: DiscreteStacksDefaults | Mapping[str, Any] | Unset | None = UNSET
     episodic_memory: EpisodicMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
     feed_forward: FeedForwardDefaults | Mapping[str, Any] | Unset | None = UNSET
     grid: GridDefaults | Mapping[str, Any] | Unset | None = UNSET
-    latent_attention: LatentAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
     linear: LinearDefaults | Mapping[str, Any] | Unset | None = UNSET
     maxout: MaxoutDefaults | Mapping[str, Any] | Unset | None = UNSET
     memory_network: MemoryNetworkDefaults | Mapping[str, Any] | Unset | None = UNSET
-    mixture_of_experts: MixtureOfExpertsDefaults | Mapping[str, Any] | Unset | None = UNSET
     no_input: NoInputDefaults | Mapping[str, Any] | Unset | None = UNSET
     norm: NormDefaults | Mapping[str, Any] | Unset | None = UNSET
     nram: NramDefaults | Mapping[str, Any] | Unset | None = UNSET
@@ -2135,6 +2019,18 @@ class AdaptiveOutputHead(OutputHead, word="adaptive"):
     """
     cutoffs: Sequence[int | Var] | Var = field(kw_only=False)
     div_value: float | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class CharLstmOutputHead(OutputHead, word="char_lstm"):
+    """LSTM over the characters of a token, given the decoder's output (Jozefowicz et al. 2016, section 3.3).
+
+    width: The width of the LSTM and of a character's vector; default 128.
+    max_length: How many bytes of a token count, the two marks included; tokens that are alike in them are one;
+        default 50.
+    """
+    width: int | Var | Unset = field(default=UNSET, kw_only=False)
+    max_length: int | Var | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -3174,31 +3070,29 @@ __all__ = [
     "Activation", "ActivationDefaults", "ActiveMemory", "ActiveMemoryDefaults", "Adadelta", "Adagrad", "Adam", "AdamW",
     "AdaptiveOutputHead", "Add", "AddDefaults", "Asgd", "AssociativeRecallTask", "Audiofeatures", "BPETokenizer",
     "BabiData", "Beam", "BigramFlipTask", "BinaryAdditionTask", "BinaryMultiplicationTask", "BitsTokenizer", "Block",
-    "ByteTokenizer", "Cgru", "CgruDefaults", "CharTokenizer", "CharactersEmbedding", "CnnOutputHead", "Concat",
-    "ConcatColumns", "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults", "CopyTask",
-    "CosineSchedule", "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Ctc", "Curriculum", "Data",
-    "Decoder", "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DifferentialAttention",
-    "DifferentialAttentionDefaults", "DiscreteStacks", "DiscreteStacksDefaults", "Dropout", "DuplicateTask",
-    "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding", "EpisodicMemory", "EpisodicMemoryDefaults",
-    "EpochDecaySchedule", "Evaluation", "FeedForward", "FeedForwardDefaults", "FileTokenizer", "Flatten",
-    "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway", "HubData", "Identity", "IdentityOutputHead",
-    "Imageaugment", "IncrementTask", "Initialization", "IntegersTokenizer", "InverseSqrtSchedule", "LatentAttention",
-    "LatentAttentionDefaults", "LearnedEmbedding", "Linear", "LinearDefaults", "LinearEmbedding", "LinearOutputHead",
+    "ByteTokenizer", "Cgru", "CgruDefaults", "CharLstmOutputHead", "CharTokenizer", "CharactersEmbedding",
+    "CnnOutputHead", "Concat", "ConcatColumns", "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults",
+    "CopyTask", "CosineSchedule", "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Ctc", "Curriculum",
+    "Data", "Decoder", "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
+    "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding",
+    "EpisodicMemory", "EpisodicMemoryDefaults", "EpochDecaySchedule", "Evaluation", "FeedForward",
+    "FeedForwardDefaults", "FileTokenizer", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway",
+    "HubData", "Identity", "IdentityOutputHead", "Imageaugment", "IncrementTask", "Initialization", "IntegersTokenizer",
+    "InverseSqrtSchedule", "LearnedEmbedding", "Linear", "LinearDefaults", "LinearEmbedding", "LinearOutputHead",
     "LinearSchedule", "Logging", "Logmel", "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit", "MemoryNetwork",
-    "MemoryNetworkDefaults", "MixtureOfExperts", "MixtureOfExpertsDefaults", "Model", "Multiply", "NoInput",
-    "NoInputDefaults", "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask",
-    "OneHotEmbedding", "Optimizer", "OrthogonalInitialization", "Output", "OutputHead", "Parallel", "ParallelData",
-    "ParallelDefaults", "Parametergroup", "ParenthesesTask", "Patches", "PatchesDefaults", "PlateauSchedule", "Pool",
-    "Pool2d", "Pool2dDefaults", "PoolDefaults", "PoolHierarchical", "PoolHierarchicalDefaults", "Positions",
-    "PositionsDefaults", "PrioritySortTask", "Pyramid", "PyramidDefaults", "QueueMemory", "QueueMemoryDefaults",
-    "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat",
-    "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Reverse", "ReverseTask", "Rnn", "RnnCell",
-    "RnnCellDefaults", "RnnDefaults", "Rows", "SGD", "Sample", "SampledOutputHead", "Scale", "ScaleDefaults",
-    "Schedule", "ScheduledSampling", "SelectColumn", "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults",
-    "SigmoidOutputHead", "SortTask", "SourceState", "SourceStateDefaults", "Specaugment", "Split", "SplitColumns",
-    "StackMemory", "StackMemoryDefaults", "StaircaseSchedule", "SumColumns", "SupportingFacts",
-    "SupportingFactsDefaults", "Table", "Tablecolumn", "Task", "TextData", "Tokenizer", "Trainer", "Training", "UNSET",
-    "UniformInitialization", "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use", "UseDefaults",
-    "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB", "WeightedFile", "WindowMemory",
-    "WindowMemoryDefaults", "WordTokenizer", "read",
+    "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram",
+    "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding", "Optimizer", "OrthogonalInitialization",
+    "Output", "OutputHead", "Parallel", "ParallelData", "ParallelDefaults", "Parametergroup", "ParenthesesTask",
+    "Patches", "PatchesDefaults", "PlateauSchedule", "Pool", "Pool2d", "Pool2dDefaults", "PoolDefaults",
+    "PoolHierarchical", "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "Pyramid",
+    "PyramidDefaults", "QueueMemory", "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask",
+    "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual",
+    "ResidualDefaults", "Reverse", "ReverseTask", "Rnn", "RnnCell", "RnnCellDefaults", "RnnDefaults", "Rows", "SGD",
+    "Sample", "SampledOutputHead", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelectColumn",
+    "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SigmoidOutputHead", "SortTask", "SourceState",
+    "SourceStateDefaults", "Specaugment", "Split", "SplitColumns", "StackMemory", "StackMemoryDefaults",
+    "StaircaseSchedule", "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Table", "Tablecolumn", "Task",
+    "TextData", "Tokenizer", "Trainer", "Training", "UNSET", "UniformInitialization", "UniformScalingInitialization",
+    "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB",
+    "WeightedFile", "WindowMemory", "WindowMemoryDefaults", "WordTokenizer", "read",
 ]

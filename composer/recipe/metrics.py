@@ -17,9 +17,9 @@ from typing import Any, Literal
 from composer.formatting import significant
 
 Sums = Mapping[str, float]
-"""Sums over a split with teacher forcing: `loss` (nats), `right` and `tokens` over target tokens; where answers are
-vectors of bits, also their cost in `bits` and the number of answers, `rows`; of texts without a source also `words`,
-`characters` and `bytes`, each with one for the end of every document."""
+"""Sums over a split with teacher forcing: `loss` (nats) and `tokens` over target tokens, `right` of them where every
+token has a probability, and the number of answers, `rows`; where these are vectors of bits, also their cost in `bits`;
+of texts without a source also `words`, `characters` and `bytes`, each with one for the end of every document."""
 Texts = Sequence[str]
 References = Sequence[Texts]
 """One or more references of each line: sequences of lines, each as long as the others."""
@@ -39,7 +39,7 @@ class Metric:
     from_texts: Computes it from decoded texts and their references.
     sacrebleu: Names a class of `sacrebleu.metrics`.
     by_tokenizer: Whether that class reads words by `evaluation.bleu_tokenizer`.
-    needs: What it is defined on: any tokens, translations of a source, vectors of bits, or texts without a source.
+    needs: What it is defined on: any tokens, translations, vectors of bits, texts without a source, or logits of all.
     lower_is_better: Its direction.
     highest: Its largest possible value, if it has one.
     chart: The learning-curve chart that it is drawn on; its own, by default.
@@ -55,7 +55,7 @@ class Metric:
     from_texts: Callable[[Texts, References], float] | None = None
     sacrebleu: str = ""
     by_tokenizer: bool = False
-    needs: Literal["tokens", "translations", "bits", "texts"] = "tokens"
+    needs: Literal["tokens", "translations", "bits", "texts", "logits"] = "tokens"
     lower_is_better: bool = False
     highest: float | None = None
     chart: str = ""
@@ -144,6 +144,7 @@ METRICS: dict[str, Metric] = {
         label="token accuracy",
         meaning="next-token accuracy with teacher forcing",
         from_sums=lambda sums: sums["right"] / sums["tokens"],
+        needs="logits",
         hub="accuracy",
     ),
     "exact_match": _Share(
@@ -274,7 +275,11 @@ def best_validation(key: str, validations: Sequence[Mapping[str, float]]) -> Map
 
 def token_scores(sums: Sums) -> dict[str, float]:
     """Return every metric that is computed from these sums."""
-    needed = {"bits": "bits", "texts": "words"}  # the sum without which such a metric is not computed
+    needed = {
+        "bits": "bits",
+        "texts": "words",
+        "logits": "right",
+    }  # the sum without which such a metric is not computed
     metrics = {name: metric for name, metric in METRICS.items() if needed.get(metric.needs, "loss") in sums}
     return {name: metric.from_sums(sums) for name, metric in metrics.items() if metric.from_sums}
 

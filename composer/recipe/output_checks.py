@@ -8,8 +8,10 @@ from composer.errors import Fault, did_you_mean, fault_at, format_path
 from composer.recipe.schema_reader import quote_all
 from composer.recipe.yaml_reader import Node
 
-OWN_COSTS = ("adaptive", "sampled")
-"""Output heads that train without the logits of all tokens."""
+TARGETS_ONLY = ("char_lstm",)
+"""Output heads that measure given targets without the logits of all tokens."""
+OWN_COSTS = ("adaptive", "sampled", *TARGETS_ONLY)
+"""Output heads that train without them."""
 NEEDS_LOGITS = (("model", "output", "length"), ("training", "label_smoothing"), ("training", "curriculum"))
 
 
@@ -88,6 +90,10 @@ def _own_costs(root: Node) -> Iterator[Fault]:
             message = f"`{path[-1]}` needs the logits of all tokens, and `{kind}` trains without them"
             hint = f"remove `{path[-1]}`, or write `kind: linear`"
             yield fault_at(node.place, "conflict", format_path(path), message, hint)
+    ctc = get(root, "model", "output", "ctc")
+    if ctc is not None and kind in TARGETS_ONLY:
+        message = f"CTC changes the probability of every token, and `{kind}` measures the target alone"
+        yield fault_at(ctc.place, "conflict", "model.output.ctc", message, "remove `ctc`, or write `kind: linear`")
     compiled = get(root, "training", "compile")
     if kind == "adaptive" and compiled is not None and compiled.value:
         message = "`adaptive` sorts the tokens of a batch into clusters of any size, each of which is compiled anew"

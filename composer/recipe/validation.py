@@ -22,7 +22,7 @@ from composer.recipe.data_checks import check_filters, check_stories, check_tabl
 from composer.recipe.extends_and_overrides import MEANINGFUL_NULLS, REPLACED_WHOLE
 from composer.recipe.messages import SchemaError, explain
 from composer.recipe.metrics import METRICS, SAMPLE, SUITABLE, decodes_all, metric_name, metric_of, text_metrics
-from composer.recipe.output_checks import chosen_word, output_faults
+from composer.recipe.output_checks import TARGETS_ONLY, chosen_word, output_faults
 from composer.recipe.output_checks import get as _get
 from composer.recipe.registry import CPU_REFUSES_16
 from composer.recipe.schema_reader import (
@@ -318,6 +318,8 @@ def unavailable_metric(root: Node, key: str) -> tuple[str, str] | None:
     kind = _get(root, "model", "output", "kind")
     if needs == "bits" and (kind is None or kind.value != "sigmoid"):
         return "the answers are of words, not of bits", "write `val/loss`, or `model: {output: {kind: sigmoid}}`"
+    if needs == "logits" and chosen_word(kind) in TARGETS_ONLY:
+        return f"`{chosen_word(kind)}` measures the target alone", "write `val/loss`, or another `model.output.kind`"
     if needs == "texts" and (_sources(root) or not (_get(root, "data", "text") or _get(root, "data", "hub"))):
         return "it is measured of texts without a source", "write `val/loss`, or give `data: {text: ...}`"
     lines, metrics = _get(root, "training", "validation_sample", "lines"), _get(root, "evaluation", "metrics")

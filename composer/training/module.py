@@ -27,9 +27,7 @@ from composer.model.encoder_decoder import (
     EncoderDecoder,
     StepInputs,
     map_leaves,
-    target_bits,
 )
-from composer.model.output_heads import SigmoidOutput
 from composer.model.parameter_paths import learning_rate_factors
 from composer.model.weights import initialize
 from composer.recipe.metrics import token_scores
@@ -251,16 +249,15 @@ class Seq2SeqModule(LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Add a batch to the sums of the validation."""
-        if batch.get("window", -1) < 0:
-            logits = self.model(batch["sources"], batch["target_in"])  # (B, T, V)
-        else:
-            logits = self.carry_on(batch["target_in"], batch["window"], VALIDATION)
         target = batch["target_out"]
-        real = target != PAD
-        correct = ((logits.argmax(-1) == target) & real).sum()
-        self.val_sums.add(loss=sum_loss(logits, target), tokens=real.sum(), right=correct)
-        if isinstance(self.model.output, SigmoidOutput):
-            self.val_sums.add(bits=target_bits(logits, target).sum(), rows=real.any(1).sum())
+        if batch.get("window", -1) < 0:
+            outputs = self.model(batch["sources"], batch["target_in"], answer=target)
+        else:
+            outputs = self.carry_on(batch["target_in"], batch["window"], VALIDATION, answer=target)
+        real = target != PAD  # (B, T)
+        measures = self.model.output.measure(outputs, target)
+        sums = {name: values.masked_fill(~real, 0).sum() for name, values in measures.items()}
+        self.val_sums.add(**sums, tokens=real.sum(), rows=real.any(1).sum())
 
     def take_validation_scores(self) -> dict[str, float]:
         """Return `val/loss` and the other scores that need no decoding, and reset their sums; empty without any."""

@@ -21,7 +21,6 @@ from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeErro
 from composer.evaluation import tokenizer_faults
 from composer.model.builder import build, vocabulary_bounds
 from composer.model.costs import TOKENS
-from composer.model.ctc import CtcModel
 from composer.model.encoder_decoder import example_ids, example_sources
 from composer.model.planner import Plan, plan
 from composer.model.recording_builder import RecordingBuilder
@@ -285,11 +284,9 @@ def activation_bytes(recipe: Recipe, vocabularies: Mapping[str, int]) -> int:
     hooks = (lambda x: saved.setdefault(x.untyped_storage()._cdata, x)), (lambda x: x)
     with torch.autograd.graph.saved_tensors_hooks(*hooks):
         ids = example_ids(model, TOKENS)
-        if isinstance(model, CtcModel):  # whose logits take far more than the cost that it trains on
-            model(example_sources(model, TOKENS), ids, answer=ids)
-        else:
-            logits = model(example_sources(model, TOKENS), ids)  # (1, T, V)
-            torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids.flatten())
+        outputs = model(example_sources(model, TOKENS), ids, answer=ids)  # (1, T), or logits (1, T, V)
+        if not model.output.returns_cost:
+            torch.nn.functional.cross_entropy(outputs.flatten(0, 1), ids.flatten())
     size = sum(tensor.untyped_storage().nbytes() for key, tensor in saved.items() if key not in own)
     return round(size / TOKENS * recipe.training["tokens_per_batch"] / recipe.training["accumulate"])
 

@@ -16,9 +16,8 @@ from composer.model.encoder_decoder import (
     PAD,
     OneHot,
     force_length,
-    target_bits,
 )
-from composer.model.output_heads import IdentityOutput, SigmoidOutput
+from composer.model.output_heads import IdentityOutput, SigmoidOutput, target_bits
 from composer.recipe.recipe import load_text
 
 BITS = 3

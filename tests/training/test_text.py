@@ -235,7 +235,7 @@ def test_self_attention_that_sees_a_window_is_carried(text: Any, tmp_path: Path)
     assert evaluate(tmp_path / "run")["test/perplexity"] < 10
 
 
-HEADS = ("sampled: {samples: 2}", "adaptive: {cutoffs: [4], div_value: 2}", "cnn: {samples: 2}")
+HEADS = ("sampled: {samples: 2}", "adaptive: {cutoffs: [4], div_value: 2}", "cnn: {samples: 2}", "char_lstm: 8")
 
 
 @pytest.mark.parametrize("kind", HEADS)
