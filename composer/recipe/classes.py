@@ -67,7 +67,7 @@ class OutputHead(RecipeObject):
     """One of the outputs: its name, or its name with settings."""
 
 
-AnyBlock = Block | Literal["activation", "cgru", "concat_columns", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "episodic_memory", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool2d", "pool_hierarchical", "positions", "pyramid", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts", "window_memory"] | Var | Mapping[str, Any]
+AnyBlock = Block | Literal["activation", "cgru", "concat_columns", "conv", "conv2d", "cross_attention", "delta_net", "deque_memory", "differential_attention", "discrete_stacks", "dropout", "episodic_memory", "feed_forward", "flatten", "gated_delta_net", "gated_linear_attention", "grid", "identity", "latent_attention", "linear", "linear_attention", "mamba2", "maxout", "memory_network", "mlstm", "no_input", "norm", "nram", "ntm", "pool", "pool2d", "pool_hierarchical", "positions", "pyramid", "queue_memory", "retention", "reverse", "rnn", "rwkv7", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts", "window_memory"] | Var | Mapping[str, Any]
 AnyOptimizer = Optimizer | Literal["adadelta", "adagrad", "adam", "adamw", "rmsprop", "sgd"] | Var | Mapping[str, Any]
 AnyDecoder = Decoder | Literal["beam", "greedy", "mbr", "sample", "viterbi"] | Var | Mapping[str, Any]
 AnySchedule = Schedule | Literal["constant", "cosine", "epoch_decay", "inverse_sqrt", "linear", "plateau", "staircase"] | Var | Mapping[str, Any]
@@ -356,6 +356,30 @@ class CrossAttention(Block, word="cross_attention"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class DeltaNet(Block, word="delta_net"):
+    """DeltaNet (Schlag et al. 2021, arXiv 2102.11174, equation 24; Yang et al. 2024, arXiv 2406.06484, section 3.4).
+
+    heads: How many heads; they divide the width that arrives, unless `head_width` is given; default 8.
+    head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
+    state: The width of a head's queries and keys; `head_width` unless given.
+    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    short_conv: How many positions a depthwise convolution of q, k and v reads; 0 for none, or 2 or more; default 4.
+    negative_eigenvalues: Whether beta is between 0 and 2, in place of 0 and 1; default False.
+    initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
+        delta_net); default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    chunk: int | Var | Unset = UNSET
+    short_conv: int | Var | Unset = UNSET
+    negative_eigenvalues: bool | Var | Unset = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class DequeMemory(Block, word="deque_memory"):
     """A continuous double-ended queue (Grefenstette et al. 2015, section 3.3, equations 6 to 11).
 
@@ -365,6 +389,25 @@ class DequeMemory(Block, word="deque_memory"):
     """
     width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
     initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DifferentialAttention(Block, word="differential_attention"):
+    """Differential attention: what two softmaxes have in common, noise, cancels (Ye et al. 2024, arXiv 2410.05258).
+
+    heads: How many heads H; twice as many divide the width that arrives. At the same D a Transformer has 2 H;
+        default 8.
+    lambda_init: l_0, 0 <= l_0 < 1. The paper has 0.8 - 0.6 exp(-0.3 (n - 1)) in layer n, so 0.2 in the first, and
+        finds 0.8 in all layers about as good; default 0.8.
+    positions: What it knows of distances: none | rotary (Su et al. 2021), which the paper has; default 'none'.
+    dropout: Probability of dropping a weight of either softmax, 0 <= dropout < 1; default 0.0.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
+    lambda_init: float | Var | Unset = UNSET
+    positions: Literal["none", "rotary"] | Var | Unset = UNSET
+    dropout: float | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -458,6 +501,56 @@ class Flatten(Block, word="flatten"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class GatedDeltaNet(Block, word="gated_delta_net"):
+    """Gated DeltaNet (Yang et al. 2024, arXiv 2412.06464, equation 10); with vector decays, that of Kimi Linear.
+
+    heads: How many heads; they divide the width that arrives, unless `head_width` is given; default 8.
+    head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
+    state: The width of a head's queries and keys; `head_width` unless given.
+    decay: scalar | vector; default 'scalar'.
+    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    short_conv: How many positions a depthwise convolution of q, k and v reads; 0 for none, or 2 or more; default 4.
+    negative_eigenvalues: Whether beta is between 0 and 2, in place of 0 and 1; default False.
+    initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
+        gated_delta_net); default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    decay: Literal["scalar", "vector"] | Var | Unset = UNSET
+    chunk: int | Var | Unset = UNSET
+    short_conv: int | Var | Unset = UNSET
+    negative_eigenvalues: bool | Var | Unset = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GatedLinearAttention(Block, word="gated_linear_attention"):
+    """Gated linear attention (Yang et al. 2023, section 4; the layer of section 4.4).
+
+    heads: How many heads; default 4.
+    head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
+    state: The width of a head's queries and keys; half of `head_width`, rounded up, unless given.
+    rank: How many numbers of a position decide its decays, 1 or more; default 16.
+    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; 0 for none; default 0.
+    initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
+        gated_linear_attention). In an encoder, of the direction that reads forwards; default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    rank: int | Var | Unset = UNSET
+    chunk: int | Var | Unset = UNSET
+    short_conv: int | Var | Unset = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Grid(Block, word="grid"):
     """The Neural GPU's mental image: the stream in column 0, zeros in all others (Kaiser & Sutskever 2016, section 2).
 
@@ -492,6 +585,28 @@ class Identity(Block, word="identity"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class LatentAttention(Block, word="latent_attention"):
+    """Multi-head latent attention (DeepSeek-AI 2024, arXiv 2405.04434, section 2.1).
+
+    heads: How many heads; without `head_width` they divide the width that arrives; default 8.
+    latent: The width D_c of the latent c, 2 or more; 4 times the width of a head by default, as in the paper.
+    query_latent: The width of the latent z of the queries, 2 or more; without it they are made of x itself.
+    head_width: The width d of each head's keys and values; by default D / heads.
+    rotary_width: The width D_r of the decoupled key, an even number; 0 for none, without which positions are not
+        known. By default half the width of a head, or what makes that even.
+    dropout: Probability of dropping an attention weight, 0 <= dropout < 1; default 0.0.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
+    latent: int | Var | Unset | None = UNSET
+    query_latent: int | Var | Unset | None = UNSET
+    head_width: int | Var | Unset | None = UNSET
+    rotary_width: int | Var | Unset | None = UNSET
+    dropout: float | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Linear(Block, word="linear"):
     """A linear map: y = f(W x + b). With glu and swiglu W is twice as wide and one half gates the other.
 
@@ -510,6 +625,53 @@ class Linear(Block, word="linear"):
     bias: bool | Var | Unset = UNSET
     weight_norm: bool | Var | Unset = UNSET
     init_scale: float | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LinearAttention(Block, word="linear_attention"):
+    """Linear attention (Katharopoulos et al. 2020, equations 7, 16 to 20), phi(x) = elu(x) + 1.
+
+    heads: How many heads; they divide the width that arrives, unless `head_width` is given; default 8.
+    head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
+    state: The width of a head's queries and keys; `head_width` unless given.
+    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; 0 for none, or 2 or more;
+        default 0.
+    initial_state: zeros | learned | a memory (its mean, projected to S and z, z by magnitude) | {copy: MEMORY.x}
+        (the last state of a linear_attention); default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    chunk: int | Var | Unset = UNSET
+    short_conv: int | Var | Unset = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Mamba2(Block, word="mamba2"):
+    """Mamba-2 (Dao & Gu 2024, section 7.1, with the defaults of the authors' code), for each head:
+
+    heads: How many heads; so many that all values together are twice as wide as the input, unless given.
+    head_width: The width of a head's values x, 1 or more; default 64.
+    state: The width of B and C; default 128.
+    groups: How many groups of heads there are; they divide the heads; default 1.
+    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    short_conv: How many positions of x, B and C the convolution reads; 0 for none, and no SiLU; default 4.
+    initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a mamba2).
+        In an encoder, of the direction that reads forwards; default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset = UNSET
+    state: int | Var | Unset = UNSET
+    groups: int | Var | Unset = UNSET
+    chunk: int | Var | Unset = UNSET
+    short_conv: int | Var | Unset = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -562,6 +724,52 @@ class MemoryNetwork(Block, word="memory_network"):
     linear_start: float | Var | Unset = UNSET
     slots: int | Var | Unset = UNSET
     answer: Literal["state", "words"] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MixtureOfExperts(Block, word="mixture_of_experts"):
+    """Experts chosen for each position (Shazeer et al. 2017, arXiv 1701.06538), some shared by all (Dai et al. 2024,
+    arXiv 2401.06066), with loads balanced by a bias and not by the loss (Wang et al. 2024, arXiv 2408.15664).
+
+    stack: The blocks of an expert, which have no state, as `feed_forward`; they keep the length and the kind of the
+        stream. Names given inside cannot be read outside.
+    experts: How many experts there are to choose from; default 8.
+    top_k: How many of them a position uses, at most `experts`; default 2.
+    shared: How many experts there are beside these, which every position uses; default 0.
+    balance_rate: What a bias changes by after a training step, 0 or more; 0 for none; default 0.001.
+    as_: The name of the output, for later blocks.
+    """
+    stack: Stack = field(kw_only=False)
+    experts: int | Var | Unset = UNSET
+    top_k: int | Var | Unset = UNSET
+    shared: int | Var | Unset = UNSET
+    balance_rate: float | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Mlstm(Block, word="mlstm"):
+    """The mLSTM of xLSTM (Beck et al. 2024, equations 15 and 19 to 27), for each head:
+
+    heads: How many heads; default 4.
+    head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
+    state: The width of a head's queries and keys; `head_width` unless given.
+    forget_gate: sigmoid | exp; default 'sigmoid'.
+    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    short_conv: How many positions of x a depthwise convolution with SiLU reads, of which then q and k are made
+        (figure 10); 0 for none; default 4.
+    initial_state: zeros | learned | a memory (its mean, projected to C and n) | {copy: MEMORY.x} (the last state of
+        an mlstm). In an encoder, of the direction that reads forwards; default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    forget_gate: Literal["sigmoid", "exp"] | Var | Unset = UNSET
+    chunk: int | Var | Unset = UNSET
+    short_conv: int | Var | Unset = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -821,6 +1029,28 @@ class Residual(Block, word="residual"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class Retention(Block, word="retention"):
+    """Multi-scale retention (Sun et al. 2023, equations 5, 6 and 8; sections 2.1 and 2.2).
+
+    heads: How many heads; they divide the width that arrives, unless `head_width` and `state` are given; default 8.
+    head_width: The width of a head's values; twice the width that arrives, divided by the heads, unless given.
+    state: The width of a head's queries and keys, even; the width that arrives, divided by the heads, unless given.
+    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; 0 for none; default 0.
+    initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
+        retention). In an encoder, of the direction that reads forwards; default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    chunk: int | Var | Unset = UNSET
+    short_conv: int | Var | Unset = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Reverse(Block, word="reverse"):
     """Reverses the positions of each row: before an rnn, it then reads a source from right to left.
 
@@ -903,6 +1133,26 @@ class Rows(Block, word="rows"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class Rwkv7(Block, word="rwkv7"):
+    """Time mixing of RWKV-7 (Peng et al. 2025, arXiv 2503.14456, section 4.1), of one layer.
+
+    heads: How many heads; they divide the width that arrives, unless `head_width` is given; default 8.
+    head_width: The width of a head; the width that arrives, divided by the heads, unless given. 2 or more.
+    rank: That of f_w, f_a, and of the gate; default 32.
+    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of an rwkv7);
+        default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    rank: int | Var | Unset = UNSET
+    chunk: int | Var | Unset = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Scale(Block, word="scale"):
     """The stream times a number: y = factor x. With `gradient`, dL/dx = gradient dL/dy, whatever the factor.
 
@@ -934,17 +1184,32 @@ class SelfAttention(Block, word="self_attention"):
     dropout: Probability of dropping an attention weight, 0 <= dropout < 1; default 0.0.
     window: How far it sees: the position itself and the window - 1 before it (in an encoder, after it too). Without
         it, everything; with it, decoding keeps a state of fixed size.
-    positions: What it knows of distances: none | relative | rotary | transformer_xl; default 'none'.
+    positions: What it knows of distances: none | relative | rotary | transformer_xl | alibi; default 'none'.
     max_distance: Of `relative` positions, from where on all distances are one, 1 or more; 16 by default.
     bias: Whether q, k, v and y have biases; default True.
+    kv_heads: How many heads of keys and values there are, each for heads / kv_heads heads of queries; they divide
+        `heads` (grouped-query attention: Ainslie et al. 2023, arXiv 2305.13245; 1: multi-query attention, Shazeer
+        2019, arXiv 1911.02150). As many as `heads` by default.
+    qk_norm: Whether q and k of each head are normalised, before they are turned: g q / sqrt(mean(q^2) + 1e-5), with
+        a g of each feature that all heads share, one for q and one for k. So Dehghani et al. 2023 (arXiv
+        2302.05442, section 2), with the root mean square in place of layer normalisation; Henry et al. 2020 (arXiv
+        2010.04245) have one g in place of 1/sqrt(D/H); default False.
+    soft_cap: The bound c of the scores, above 0: c tanh(score / c) (Gemma Team 2024, arXiv 2408.00118, section 2),
+        before alibi is added.
+    sinks: Whether each head has a learned score of reading nothing, in the denominator of its softmax (OpenAI 2025,
+        arXiv 2508.10925); default False.
     as_: The name of the output, for later blocks.
     """
     heads: int | Var | Unset = field(default=UNSET, kw_only=False)
     dropout: float | Var | Unset = UNSET
     window: int | Var | Unset | None = UNSET
-    positions: Literal["none", "relative", "rotary", "transformer_xl"] | Var | Unset = UNSET
+    positions: Literal["none", "relative", "rotary", "transformer_xl", "alibi"] | Var | Unset = UNSET
     max_distance: int | Var | Unset | None = UNSET
     bias: bool | Var | Unset = UNSET
+    kv_heads: int | Var | Unset | None = UNSET
+    qk_norm: bool | Var | Unset = UNSET
+    soft_cap: float | Var | Unset | None = UNSET
+    sinks: bool | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -1329,10 +1594,31 @@ class CrossAttentionDefaults(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class DeltaNetDefaults(RecipeObject):
+    """The defaults of every `delta_net`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    chunk: int | Var | Unset | None = UNSET
+    short_conv: int | Var | Unset | None = UNSET
+    negative_eigenvalues: bool | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class DequeMemoryDefaults(RecipeObject):
     """The defaults of every `deque_memory`."""
     width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
     initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DifferentialAttentionDefaults(RecipeObject):
+    """The defaults of every `differential_attention`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    lambda_init: float | Var | Unset | None = UNSET
+    positions: Literal["none", "rotary"] | Var | Unset | None = UNSET
+    dropout: float | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1368,10 +1654,46 @@ class FeedForwardDefaults(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class GatedDeltaNetDefaults(RecipeObject):
+    """The defaults of every `gated_delta_net`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    decay: Literal["scalar", "vector"] | Var | Unset | None = UNSET
+    chunk: int | Var | Unset | None = UNSET
+    short_conv: int | Var | Unset | None = UNSET
+    negative_eigenvalues: bool | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GatedLinearAttentionDefaults(RecipeObject):
+    """The defaults of every `gated_linear_attention`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    rank: int | Var | Unset | None = UNSET
+    chunk: int | Var | Unset | None = UNSET
+    short_conv: int | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class GridDefaults(RecipeObject):
     """The defaults of every `grid`."""
     columns: int | Var | Unset | None = field(default=UNSET, kw_only=False)
     max_length_ratio: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LatentAttentionDefaults(RecipeObject):
+    """The defaults of every `latent_attention`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    latent: int | Var | Unset | None = UNSET
+    query_latent: int | Var | Unset | None = UNSET
+    head_width: int | Var | Unset | None = UNSET
+    rotary_width: int | Var | Unset | None = UNSET
+    dropout: float | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1382,6 +1704,29 @@ class LinearDefaults(RecipeObject):
     bias: bool | Var | Unset | None = UNSET
     weight_norm: bool | Var | Unset | None = UNSET
     init_scale: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LinearAttentionDefaults(RecipeObject):
+    """The defaults of every `linear_attention`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    chunk: int | Var | Unset | None = UNSET
+    short_conv: int | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Mamba2Defaults(RecipeObject):
+    """The defaults of every `mamba2`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    groups: int | Var | Unset | None = UNSET
+    chunk: int | Var | Unset | None = UNSET
+    short_conv: int | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1405,6 +1750,27 @@ class MemoryNetworkDefaults(RecipeObject):
     linear_start: float | Var | Unset | None = UNSET
     slots: int | Var | Unset | None = UNSET
     answer: Literal["state", "words"] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MixtureOfExpertsDefaults(RecipeObject):
+    """The defaults of every `mixture_of_experts`."""
+    experts: int | Var | Unset | None = UNSET
+    top_k: int | Var | Unset | None = UNSET
+    shared: int | Var | Unset | None = UNSET
+    balance_rate: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MlstmDefaults(RecipeObject):
+    """The defaults of every `mlstm`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    forget_gate: Literal["sigmoid", "exp"] | Var | Unset | None = UNSET
+    chunk: int | Var | Unset | None = UNSET
+    short_conv: int | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1513,6 +1879,17 @@ class ResidualDefaults(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class RetentionDefaults(RecipeObject):
+    """The defaults of every `retention`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    chunk: int | Var | Unset | None = UNSET
+    short_conv: int | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RnnDefaults(RecipeObject):
     """The defaults of every `rnn`."""
     cell: Literal["lstm", "gru", "tanh"] | Var | Unset | None = field(default=UNSET, kw_only=False)
@@ -1539,6 +1916,16 @@ class RnnCellDefaults(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class Rwkv7Defaults(RecipeObject):
+    """The defaults of every `rwkv7`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    rank: int | Var | Unset | None = UNSET
+    chunk: int | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ScaleDefaults(RecipeObject):
     """The defaults of every `scale`."""
     factor: float | Var | Unset | None = field(default=UNSET, kw_only=False)
@@ -1557,9 +1944,13 @@ class SelfAttentionDefaults(RecipeObject):
     heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
     dropout: float | Var | Unset | None = UNSET
     window: int | Var | Unset | None = UNSET
-    positions: Literal["none", "relative", "rotary", "transformer_xl"] | Var | Unset | None = UNSET
+    positions: Literal["none", "relative", "rotary", "transformer_xl", "alibi"] | Var | Unset | None = UNSET
     max_distance: int | Var | Unset | None = UNSET
     bias: bool | Var | Unset | None = UNSET
+    kv_heads: int | Var | Unset | None = UNSET
+    qk_norm: bool | Var | Unset | None = UNSET
+    soft_cap: float | Var | Unset | None = UNSET
+    sinks: bool | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1815,14 +2206,23 @@ class Model(RecipeObject):
     conv: conv.
     conv2d: conv2d.
     cross_attention: cross_attention.
+    delta_net: delta_net.
     deque_memory: deque_memory.
+    differential_attention: differential_attention.
     discrete_stacks: discrete_stacks.
     episodic_memory: episodic_memory.
     feed_forward: feed_forward.
+    gated_delta_net: gated_delta_net.
+    gated_linear_attention: gated_linear_attention.
     grid: grid.
+    latent_attention: latent_attention.
     linear: linear.
+    linear_attention: linear_attention.
+    mamba2: mamba2.
     maxout: maxout.
     memory_network: memory_network.
+    mixture_of_experts: mixture_of_experts.
+    mlstm: mlstm.
     no_input: no_input.
     norm: norm.
     nram: nram.
@@ -1837,8 +2237,10 @@ class Model(RecipeObject):
     queue_memory: queue_memory.
     repeat: repeat.
     residual: residual.
+    retention: retention.
     rnn: rnn.
     rnn_cell: rnn_cell.
+    rwkv7: rwkv7.
     scale: scale.
     select_column: select_column.
     self_attention: self_attention.
@@ -1864,14 +2266,23 @@ class Model(RecipeObject):
     conv: ConvDefaults | Mapping[str, Any] | Unset | None = UNSET
     conv2d: Conv2dDefaults | Mapping[str, Any] | Unset | None = UNSET
     cross_attention: CrossAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
+    delta_net: DeltaNetDefaults | Mapping[str, Any] | Unset | None = UNSET
     deque_memory: DequeMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
+    differential_attention: DifferentialAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
     discrete_stacks: DiscreteStacksDefaults | Mapping[str, Any] | Unset | None = UNSET
     episodic_memory: EpisodicMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
     feed_forward: FeedForwardDefaults | Mapping[str, Any] | Unset | None = UNSET
+    gated_delta_net: GatedDeltaNetDefaults | Mapping[str, Any] | Unset | None = UNSET
+    gated_linear_attention: GatedLinearAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
     grid: GridDefaults | Mapping[str, Any] | Unset | None = UNSET
+    latent_attention: LatentAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
     linear: LinearDefaults | Mapping[str, Any] | Unset | None = UNSET
+    linear_attention: LinearAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
+    mamba2: Mamba2Defaults | Mapping[str, Any] | Unset | None = UNSET
     maxout: MaxoutDefaults | Mapping[str, Any] | Unset | None = UNSET
     memory_network: MemoryNetworkDefaults | Mapping[str, Any] | Unset | None = UNSET
+    mixture_of_experts: MixtureOfExpertsDefaults | Mapping[str, Any] | Unset | None = UNSET
+    mlstm: MlstmDefaults | Mapping[str, Any] | Unset | None = UNSET
     no_input: NoInputDefaults | Mapping[str, Any] | Unset | None = UNSET
     norm: NormDefaults | Mapping[str, Any] | Unset | None = UNSET
     nram: NramDefaults | Mapping[str, Any] | Unset | None = UNSET
@@ -1886,8 +2297,10 @@ class Model(RecipeObject):
     queue_memory: QueueMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
     repeat: RepeatDefaults | Mapping[str, Any] | Unset | None = UNSET
     residual: ResidualDefaults | Mapping[str, Any] | Unset | None = UNSET
+    retention: RetentionDefaults | Mapping[str, Any] | Unset | None = UNSET
     rnn: RnnDefaults | Mapping[str, Any] | Unset | None = UNSET
     rnn_cell: RnnCellDefaults | Mapping[str, Any] | Unset | None = UNSET
+    rwkv7: Rwkv7Defaults | Mapping[str, Any] | Unset | None = UNSET
     scale: ScaleDefaults | Mapping[str, Any] | Unset | None = UNSET
     select_column: SelectColumnDefaults | Mapping[str, Any] | Unset | None = UNSET
     self_attention: SelfAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
@@ -3073,21 +3486,25 @@ __all__ = [
     "ByteTokenizer", "Cgru", "CgruDefaults", "CharLstmOutputHead", "CharTokenizer", "CharactersEmbedding",
     "CnnOutputHead", "Concat", "ConcatColumns", "ConstantSchedule", "Conv", "Conv2d", "Conv2dDefaults", "ConvDefaults",
     "CopyTask", "CosineSchedule", "CountingTask", "CrossAttention", "CrossAttentionDefaults", "Ctc", "Curriculum",
-    "Data", "Decoder", "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
-    "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding",
-    "EpisodicMemory", "EpisodicMemoryDefaults", "EpochDecaySchedule", "Evaluation", "FeedForward",
-    "FeedForwardDefaults", "FileTokenizer", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway",
-    "HubData", "Identity", "IdentityOutputHead", "Imageaugment", "IncrementTask", "Initialization", "IntegersTokenizer",
-    "InverseSqrtSchedule", "LearnedEmbedding", "Linear", "LinearDefaults", "LinearEmbedding", "LinearOutputHead",
-    "LinearSchedule", "Logging", "Logmel", "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit", "MemoryNetwork",
-    "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram",
-    "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding", "Optimizer", "OrthogonalInitialization",
-    "Output", "OutputHead", "Parallel", "ParallelData", "ParallelDefaults", "Parametergroup", "ParenthesesTask",
-    "Patches", "PatchesDefaults", "PlateauSchedule", "Pool", "Pool2d", "Pool2dDefaults", "PoolDefaults",
-    "PoolHierarchical", "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "Pyramid",
-    "PyramidDefaults", "QueueMemory", "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask",
-    "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual",
-    "ResidualDefaults", "Reverse", "ReverseTask", "Rnn", "RnnCell", "RnnCellDefaults", "RnnDefaults", "Rows", "SGD",
+    "Data", "Decoder", "DefaultInitialization", "DeltaNet", "DeltaNetDefaults", "DequeMemory", "DequeMemoryDefaults",
+    "DialectTask", "DifferentialAttention", "DifferentialAttentionDefaults", "DiscreteStacks", "DiscreteStacksDefaults",
+    "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding", "EpisodicMemory",
+    "EpisodicMemoryDefaults", "EpochDecaySchedule", "Evaluation", "FeedForward", "FeedForwardDefaults", "FileTokenizer",
+    "Flatten", "GatedDeltaNet", "GatedDeltaNetDefaults", "GatedLinearAttention", "GatedLinearAttentionDefaults",
+    "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway", "HubData", "Identity", "IdentityOutputHead",
+    "Imageaugment", "IncrementTask", "Initialization", "IntegersTokenizer", "InverseSqrtSchedule", "LatentAttention",
+    "LatentAttentionDefaults", "LearnedEmbedding", "Linear", "LinearAttention", "LinearAttentionDefaults",
+    "LinearDefaults", "LinearEmbedding", "LinearOutputHead", "LinearSchedule", "Logging", "Logmel", "Mamba2",
+    "Mamba2Defaults", "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit", "MemoryNetwork", "MemoryNetworkDefaults",
+    "MixtureOfExperts", "MixtureOfExpertsDefaults", "Mlstm", "MlstmDefaults", "Model", "Multiply", "NoInput",
+    "NoInputDefaults", "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask",
+    "OneHotEmbedding", "Optimizer", "OrthogonalInitialization", "Output", "OutputHead", "Parallel", "ParallelData",
+    "ParallelDefaults", "Parametergroup", "ParenthesesTask", "Patches", "PatchesDefaults", "PlateauSchedule", "Pool",
+    "Pool2d", "Pool2dDefaults", "PoolDefaults", "PoolHierarchical", "PoolHierarchicalDefaults", "Positions",
+    "PositionsDefaults", "PrioritySortTask", "Pyramid", "PyramidDefaults", "QueueMemory", "QueueMemoryDefaults",
+    "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat",
+    "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Retention", "RetentionDefaults", "Reverse",
+    "ReverseTask", "Rnn", "RnnCell", "RnnCellDefaults", "RnnDefaults", "Rows", "Rwkv7", "Rwkv7Defaults", "SGD",
     "Sample", "SampledOutputHead", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelectColumn",
     "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SigmoidOutputHead", "SortTask", "SourceState",
     "SourceStateDefaults", "Specaugment", "Split", "SplitColumns", "StackMemory", "StackMemoryDefaults",
