@@ -9,9 +9,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+import mmap
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -104,6 +106,31 @@ def keep_freed_memory() -> None:
         mallopt(-3, (1 << 31) - 1)  # M_MMAP_THRESHOLD
         mallopt(-1, (1 << 31) - 1)  # M_TRIM_THRESHOLD
         mallopt(-2, 64 << 20)  # M_TOP_PAD
+
+
+class FreedMemory:
+    """Gives freed memory back where this process has doubled: batches of many shapes leave holes that add up."""
+
+    def __init__(self) -> None:
+        self.resident = 0  # bytes, when it was first looked at since memory was last given back
+
+    def trim_if_doubled(self) -> bool:
+        """Give freed memory back if the process has become twice as large; return whether it had."""
+        now = resident_memory()
+        if not self.resident or now <= 2 * self.resident:
+            self.resident = self.resident or now
+            return False
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+        self.resident = 0
+        return True
+
+
+def resident_memory() -> int:
+    """Return the bytes of this process that are in memory; 0 where the system does not say."""
+    with suppress(OSError):
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * mmap.PAGESIZE
+    return 0
 
 
 def length_queries(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from typing import Any
 
 import pytest
@@ -282,3 +283,22 @@ def test_samples_differ_by_seed_and_by_row_number() -> None:
     assert texts(one) != texts(other)
     twice = answers(model, {"sample": SHORT}, sources=[[5, 6]] * 2)
     assert texts(twice)[0] != texts(twice)[1]
+
+
+def test_freed_memory_is_given_back_where_the_process_has_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = iter([100, 150, 200, 201, 90, 180, 181])
+    monkeypatch.setattr(decoding, "resident_memory", lambda: next(sizes))
+    freed = decoding.FreedMemory()
+    assert [freed.trim_if_doubled() for _ in range(7)] == [False, False, False, True, False, False, True]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's memory")
+def test_what_is_given_back_is_no_longer_in_memory() -> None:
+    decoding.keep_freed_memory()
+    freed = decoding.FreedMemory()
+    buffers = [torch.ones(1 << 20) for _ in range(25)]  # 4 MiB each
+    full = decoding.resident_memory()
+    buffers.clear()
+    freed.resident = 1
+    assert freed.trim_if_doubled()
+    assert decoding.resident_memory() < full - (75 << 20)
