@@ -275,11 +275,7 @@ def best_validation(key: str, validations: Sequence[Mapping[str, float]]) -> Map
 
 def token_scores(sums: Sums) -> dict[str, float]:
     """Return every metric that is computed from these sums."""
-    needed = {
-        "bits": "bits",
-        "texts": "words",
-        "logits": "right",
-    }  # the sum without which such a metric is not computed
+    needed = {"bits": "bits", "texts": "words", "logits": "right"}  # sums that not every measurement has
     metrics = {name: metric for name, metric in METRICS.items() if needed.get(metric.needs, "loss") in sums}
     return {name: metric.from_sums(sums) for name, metric in metrics.items() if metric.from_sums}
 

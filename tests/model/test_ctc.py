@@ -171,14 +171,13 @@ def test_the_loss_weighs_the_decoder_and_ctc() -> None:
 def test_ctc_alone_trains_on_what_it_decodes_by() -> None:
     model = model_of(1)
     assert isinstance(model, CtcModel)
-    source, target, answer = ({"source": torch.tensor([[3, 5, 4, 2]])}, torch.tensor([[1, 4, 6]]), [4, 6, 2])
-    cost = model.train()(source, target, answer=torch.tensor([answer])).sum()
-    log_p = (
-        model.eval()(source, target, answer=torch.tensor([answer]))
-        .log_softmax(-1)[0]
-        .gather(1, torch.tensor(answer)[:, None])
-        .sum()
+    source, target, answer = (
+        {"source": torch.tensor([[3, 5, 4, 2]])},
+        torch.tensor([[1, 4, 6]]),
+        torch.tensor([[4, 6, 2]]),
     )
+    cost = model.train()(source, target, answer=answer).sum()
+    log_p = model.eval()(source, target, answer=answer).log_softmax(-1).gather(2, answer[..., None]).sum()
     torch.testing.assert_close(cost, -log_p.to(cost.dtype))
 
 
