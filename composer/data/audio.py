@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import IO, Any
@@ -21,10 +22,16 @@ LINEAR_UP_TO, LINEAR_STEP, LOG_STEP = 1000.0, 200.0 / 3, np.log(6.4) / 27.0
 
 
 def read_sound(file: IO[bytes], settings: Mapping[str, Any]) -> np.ndarray:
-    """Return the frames of a sound, its channels averaged, as the settings of its column say. -> (T, F) float32
+    """Return the frames of a sound as the settings of its column say. -> (T, F) float32. Raises MediaError."""
+    rate = settings["rate"]
+    frames = log_mel(torch.from_numpy(read_samples(file, rate)), rate, **settings["features"]["log_mel"])
+    if settings["normalize"]:
+        frames = (frames - frames.mean(0)) / frames.std(0, correction=0).clamp(min=SMALLEST_DEVIATION)
+    return frames.numpy()
 
-    Raises MediaError.
-    """
+
+def read_samples(file: IO[bytes], rate: int) -> np.ndarray:
+    """Return the samples of a sound at a rate, its channels averaged. -> (N,) float32. Raises MediaError."""
     for package in ("soundfile", "soxr"):
         if importlib.util.find_spec(package) is None:
             message = f"sounds are read through the package `{package}`, which is not installed"
@@ -33,7 +40,7 @@ def read_sound(file: IO[bytes], settings: Mapping[str, Any]) -> np.ndarray:
     import soxr
 
     try:
-        samples, rate = soundfile.read(file, dtype="float32", always_2d=True)  # (N, channels)
+        samples, own_rate = soundfile.read(file, dtype="float32", always_2d=True)  # (N, channels)
     except Exception as error:  # libsndfile's errors, and those of files that are cut off
         message = f"this is no sound that can be read: {error}"
         raise MediaError("audio", message, "save it again, as WAV or FLAC, or remove the line") from error
@@ -42,12 +49,16 @@ def read_sound(file: IO[bytes], settings: Mapping[str, Any]) -> np.ndarray:
     if not np.isfinite(samples).all():
         raise MediaError("audio", "this sound has samples that are no numbers", "save it again, or remove the line")
     mono = samples.mean(1)
-    if rate != settings["rate"]:
-        mono = soxr.resample(mono, rate, settings["rate"])
-    frames = log_mel(torch.from_numpy(np.ascontiguousarray(mono)), settings["rate"], **settings["features"]["log_mel"])
-    if settings["normalize"]:
-        frames = (frames - frames.mean(0)) / frames.std(0, correction=0).clamp(min=SMALLEST_DEVIATION)
-    return frames.numpy()
+    return np.ascontiguousarray(mono if own_rate == rate else soxr.resample(mono, own_rate, rate))
+
+
+def wav_file(samples: np.ndarray, rate: int) -> bytes:
+    """Return samples from -1 to 1 as a WAV file of 16 bits. samples: (N,)"""
+    import soundfile
+
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, "PCM_16", format="WAV")
+    return file.getvalue()
 
 
 def log_mel(samples: Tensor, rate: int, *, bands: int, window: float, hop: float) -> Tensor:
