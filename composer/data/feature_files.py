@@ -37,7 +37,7 @@ CHUNK_FILES = 256
 """Files that are read at once."""
 MAX_FAULTS = 5
 """Files of a column at fault that are told of."""
-NAMES_FIX = "check the name; files are looked up beside the table"
+NAMES_FIX = "check the name; those in a table begin at its folder, others where the command runs"
 READ_BY = {
     "image": ("size", "channels", "positions"),
     "audio": ("rate", "features", "normalize"),
@@ -46,16 +46,19 @@ READ_BY = {
 """The settings of a column that decide what its files become, by its kind."""
 
 
-def encode_features(lines: Sequence[str], settings: Mapping[str, Any], origin: str) -> Features:
+def encode_features(
+    lines: Sequence[str], settings: Mapping[str, Any], origin: str, numbers: Sequence[int] | None = None
+) -> Features:
     """Return what is in the files that lines name; of a table's column, through the cache.
 
-    settings: Those of the column. origin: What the lines are called in faults. Raises DataError with the files that
-    cannot be used, RunError where the cache cannot be written.
+    settings: Those of the column. origin, numbers: What the lines are called in faults, and their numbers there. Raises
+    DataError with the files that cannot be used, RunError where the cache cannot be written.
     """
     if isinstance(lines, RowSubset):
         return encode_features(lines.column, settings, origin).keep(lines.rows)
     names, shape = [*lines], feature_shape(settings)
-    place = place_of_names(lines, origin)
+    table, before = place_of_names(lines, origin)
+    place = table, numbers or range(before + 1, before + 1 + len(names))
     if not isinstance(lines, FileNames):  # but a sample of a table's, or what is translated
         return Features.of([*read_files(names, settings, place)], shape)
     return cached_entry(
@@ -108,10 +111,12 @@ def entry_parts(names: Sequence[str], settings: Mapping[str, Any]) -> list[Any]:
     ]
 
 
-def read_files(names: Sequence[str], settings: Mapping[str, Any], place: tuple[str, int]) -> Iterator[np.ndarray]:
+def read_files(
+    names: Sequence[str], settings: Mapping[str, Any], place: tuple[str, Sequence[int]]
+) -> Iterator[np.ndarray]:
     """Yield what is in files, by threads. Raises DataError with those that cannot be used, once all are tried.
 
-    place: The table that has the names, and how many of its lines come before them.
+    place: What has the names, and the numbers of their lines there.
     """
     faults: list[Fault] = []
     with ThreadPoolExecutor() as pool:
@@ -120,7 +125,7 @@ def read_files(names: Sequence[str], settings: Mapping[str, Any], place: tuple[s
             results = [*pool.map(partial(read_file, settings=settings), chunk)]
             for at, result in enumerate(results):
                 if isinstance(result, MediaError):
-                    message, line = f"`{chunk[at]}`: {result.message}", place[1] + first + at + 1
+                    message, line = f"`{chunk[at]}`: {result.message}", place[1][first + at]
                     faults.append(Fault(place[0], line, 1, result.code, "", message, result.fix))
             if len(faults) > MAX_FAULTS:
                 break

@@ -131,7 +131,7 @@ def encode_lines(
     ids: dict[str, list[SourceIds]] = {}
     for side, column in texts.items():
         if settings := feature_settings(recipe.dataset, side):
-            features = encode_features(column, settings, origin)
+            features = encode_features(column, settings, origin, [*lines])
             ids[side] = [features[row] for row in range(len(features))]
         else:
             ids[side] = encode_side(recipe, tokenizers, side, column)

@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from blocks.conv2d import Conv2d
 from blocks.core.contract import Block, Stream
+from blocks.flatten import Flatten
 from blocks.patches import Patches
 from blocks.pool2d import Pool2d
 from blocks.reverse import Reverse
@@ -183,7 +184,9 @@ def memory_cells(side: str, encoder: Encoder, size: tuple[int, int], name: str |
             return None
         if before.grid and stream.grid:
             step *= column_step(block, before)
-        elif before.grid and stream.length_ratio > before.length_ratio:  # flattened
+        elif before.grid and not isinstance(block, Flatten) and not stream.same_length(before):
+            return None
+        elif isinstance(block, Flatten):
             in_row = -(-columns // step) if columns and step else before.columns
             flat = Cells(side, before.length(positions), in_row, 1 / before.length_ratio, step), stream
         if label is not None and label == name:

@@ -124,7 +124,9 @@ def report(
     translated = translate_split(source, split, Path(data) if data is not None else None, say)
     if sentences and source.run is None:
         raise RunError.of(f"`--sentence` needs weights, and {source.weights}", "leave it out", str(run_dir.path))
-    shown = draw_sentences(source, source.run, sentences, translated[0]) if source.run else []
+    shown: Sequence[Alignment] = []
+    if source.run is not None:
+        shown = alignments(source.run, sentences or choose_sentences(source.run, translated[0]), "--sentence")
     for note in source.notes:
         say(note)
     return write_document(file, "report", page(source, translated, shown))
@@ -209,17 +211,6 @@ def open_split(source: Source, run: Run, split: str | None, data: Path | None) -
         messages = "; ".join(dict.fromkeys(fault.message for fault in error.faults))
         source.notes.append(f"No translations of data: {messages}. Pass the folder of the files with `--data DIR`.")
         return None
-
-
-def draw_sentences(source: Source, run: Run, sentences: Sequence[str], samples: Sequence[Sample]) -> list[Alignment]:
-    """Return the alignments of sentences; of a few samples by default, where a missing file is a note on the page."""
-    try:
-        return alignments(run, sentences or choose_sentences(run, samples), "--sentence")
-    except DataError as error:
-        if sentences:
-            raise
-        source.notes.append(f"No alignments: {error.faults[0].message}.")
-        return []
 
 
 def choose_sentences(run: Run, samples: Sequence[Sample]) -> list[str]:
