@@ -31,6 +31,7 @@ command = partial(options.with_examples, commands)
     "echo 'a man sleeps' | seqcomposer translate runs/mine",
     "seqcomposer translate runs/mine --input test.en --output test.de --beam 8",
     "seqcomposer translate runs/a runs/b < test.en     # an ensemble",
+    "ls pictures/*.png | seqcomposer translate runs/captions",
     "seqcomposer translate runs/mine --checkpoint best < test.en     # while it trains, or after an interruption",
 )
 def translate(
@@ -40,12 +41,13 @@ def translate(
     scores: Annotated[bool, option("--scores", "Print the score and a tab before each hypothesis.")] = False,
     prefix: Annotated[Path | None, option("--prefix F", "A file with a forced target prefix for each line.")] = None,
     checkpoint: options.Checkpoint = None,
-    source: Annotated[Path | None, option("--input F", "The text to translate.  [default: stdin]")] = None,
+    source: Annotated[Path | None, option("--input F", "The lines to translate.  [default: stdin]")] = None,
     output: Annotated[Path | None, option("--output F", "The file to write.  [default: stdout]")] = None,
 ) -> None:
     """Translate stdin to stdout, line by line.
 
-    One line out for each line in, in order. An empty line stays empty.
+    One line out for each line in, in order. An empty line stays empty. For a model of images or sounds a line names a
+    file; the name begins where the command runs.
     """
     names, overrides = options.split_overrides(runs)
     folders = [*map(Path, names)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import IO, Any
@@ -28,10 +29,25 @@ LINEAR_UP_TO, LINEAR_STEP, LOG_STEP = 1000.0, 200.0 / 3, np.log(6.4) / 27.0
 
 
 def read_sound(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
-    """Return the frames of a sound, its channels averaged, as the settings of its column say. -> (T, F) float32
+    """Return the frames of a sound as the settings of its column say. -> (T, F) float32
 
     settings: And `part`, the seconds that are read of it; None is all. Notices are `rate` and `silent`. Raises
     MediaError.
+    """
+    rate = settings["rate"]
+    samples, own_rate = read_samples(file, rate, settings["part"])
+    notices = [("silent", "")] if np.abs(samples).max() < 10 ** (SILENT_DB / 20) else []
+    notices += [("rate", str(own_rate))] if own_rate != rate else []
+    frames = log_mel(torch.from_numpy(samples), rate, **settings["features"]["log_mel"])
+    if settings["normalize"]:
+        frames = (frames - frames.mean(0)) / frames.std(0, correction=0).clamp(min=SMALLEST_DEVIATION)
+    return Reading(frames.numpy(), (*notices,))
+
+
+def read_samples(file: IO[bytes], rate: int, part: tuple[float, float | None] | None = None) -> tuple[np.ndarray, int]:
+    """Return the samples of a sound at a rate, its channels averaged, (N,) float32, and the sound's own rate.
+
+    part: The seconds that are read; None is all. Raises MediaError.
     """
     for package in ("soundfile", "soxr"):
         if importlib.util.find_spec(package) is None:
@@ -44,10 +60,12 @@ def read_sound(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
         if is_cut_off(file):
             raise EOFError("it is cut off")
         with soundfile.SoundFile(file) as sound:
-            rate = sound.samplerate
-            first, last = find_part(sound.frames / rate, settings["part"])
-            sound.seek(round(first * rate))
-            samples = sound.read(round(last * rate) - sound.tell(), dtype="float32", always_2d=True)  # (N, channels)
+            own_rate = sound.samplerate
+            first, last = find_part(sound.frames / own_rate, part)
+            sound.seek(round(first * own_rate))
+            samples = sound.read(
+                round(last * own_rate) - sound.tell(), dtype="float32", always_2d=True
+            )  # (N, channels)
     except MediaError:
         raise
     except Exception as error:  # libsndfile's errors, and those of files that are cut off
@@ -58,14 +76,7 @@ def read_sound(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
     if not np.isfinite(samples).all():
         raise MediaError("audio", "this sound has samples that are no numbers", "save it again, or remove the line")
     mono = samples.mean(1)
-    notices = [("silent", "")] if np.abs(mono).max() < 10 ** (SILENT_DB / 20) else []
-    notices += [("rate", str(rate))] if rate != settings["rate"] else []
-    if rate != settings["rate"]:
-        mono = soxr.resample(mono, rate, settings["rate"])
-    frames = log_mel(torch.from_numpy(np.ascontiguousarray(mono)), settings["rate"], **settings["features"]["log_mel"])
-    if settings["normalize"]:
-        frames = (frames - frames.mean(0)) / frames.std(0, correction=0).clamp(min=SMALLEST_DEVIATION)
-    return Reading(frames.numpy(), (*notices,))
+    return np.ascontiguousarray(mono if own_rate == rate else soxr.resample(mono, own_rate, rate)), own_rate
 
 
 def sound_length(file: IO[bytes], part: tuple[float, float | None] | None) -> tuple[int, float]:
@@ -102,6 +113,15 @@ def is_cut_off(file: IO[bytes]) -> bool:
         is_cut = name == b"data" and end < at - size % 2 and size < STREAMED
     file.seek(0)
     return is_cut
+
+
+def wav_file(samples: np.ndarray, rate: int) -> bytes:
+    """Return samples from -1 to 1 as a WAV file of 16 bits. samples: (N,)"""
+    import soundfile
+
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, "PCM_16", format="WAV")
+    return file.getvalue()
 
 
 def log_mel(samples: Tensor, rate: int, *, bands: int, window: float, hop: float) -> Tensor:

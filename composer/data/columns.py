@@ -299,9 +299,19 @@ class SampledLines(list[str]):
         self.column = column
 
 
+class NumberedLines(list[str]):
+    """Some lines of a text, with their numbers there."""
+
+    def __init__(self, lines: Sequence[str], numbers: Sequence[int]) -> None:
+        super().__init__(lines)
+        self.numbers = numbers
+
+
 def locate(lines: Sequence[str], row: int) -> tuple[Path | None, int]:
     """Return the file that a row comes from, None without one, and its line there, counted from 1."""
     match lines:
+        case NumberedLines():
+            return None, lines.numbers[row]
         case SampledLines():
             return locate(lines.column, row)
         case RowSubset():

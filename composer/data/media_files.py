@@ -24,7 +24,7 @@ from composer.errors import DataError, Fault, os_error_reason
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 ARCHIVE_ERRORS = (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, RuntimeError)
 """What is raised for an archive that is damaged, or packed in a way that is not known, with a password for example."""
-NAMES_FIX = "check the name; files are looked up beside the table"
+NAMES_FIX = "check the name; those in a table begin at its folder, others where the command runs"
 PART = re.compile(r"(.*)#t=(\d+(?:\.\d+)?)(?:,(\d+(?:\.\d+)?))?", re.DOTALL)
 """A part of a recording, as in Media Fragments (https://www.w3.org/TR/media-frags/), section 4.2.1."""
 

@@ -11,6 +11,7 @@ from torch.utils.data import Sampler
 
 from blocks.core.contract import State
 from composer.data.collate import Batch, BatchLoader
+from composer.data.columns import NumberedLines
 from composer.data.encoding import encode_pairs
 from composer.data.feature_files import encode_features
 from composer.data.ids import Encoded
@@ -131,7 +132,7 @@ def encode_lines(
     ids: dict[str, list[SourceIds]] = {}
     for side, column in texts.items():
         if settings := feature_settings(recipe.dataset, side):
-            features = encode_features(column, settings, origin)
+            features = encode_features(NumberedLines(column, [*lines]), settings, origin)
             ids[side] = [features[row] for row in range(len(features))]
         else:
             ids[side] = encode_side(recipe, tokenizers, side, column)

@@ -20,11 +20,12 @@ from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reas
 from composer.formatting import format_duration, strip_control_characters
 from composer.inference.lines import split_columns
 from composer.inference.run import Run, decoding_settings, open_run, translate_lines
+from composer.model.features import feature_settings
 
 BATCH_LINES = 1024
 """Lines that are sorted by length and translated together, at most."""
 WATCHED_LINES = 128
-"""The same where somebody watches the progress."""
+"""The same where somebody watches the progress, and of lines that name files, which are larger than text."""
 
 
 def translate(
@@ -43,8 +44,8 @@ def translate(
 
     Several runs are an ensemble, which decodes as the first one's recipe says. A blank line gives empty lines. With
     `scores` each line starts with the sum of the log-probabilities of its tokens, and a tab. `prefix` is a file whose
-    lines say how the translations of the same line begin. Raises RunError, RecipeError and DataError; what is before a
-    line at fault has been translated.
+    lines say how the translations of the same line begin. Raises RunError, RecipeError and DataError; what was read
+    before a line at fault has been translated.
     """
     models = [open_run(path, overrides if at == 0 else (), checkpoint) for at, path in enumerate(runs)]
     decoding = decoding_settings(models[0].recipe, beam)
@@ -55,10 +56,13 @@ def translate(
         write = files.enter_context(open_output(output, source, prefix)) if output else unbuffered_stdout()
         shows_progress = not write.isatty() and sys.stderr.isatty()
         total = count_lines(Path(source)) if shows_progress and source and Path(source).is_file() else 0
+        if shows_progress:
+            files.callback(print_status, "\r\x1b[K")  # an error begins on a line of its own
         began, unknown = time.monotonic(), list[str]()
         if not source and sys.stdin.isatty():
             print_status("type a line and Enter to translate it; Ctrl-D ends\n")
-        for chunk in read_chunks(lines, WATCHED_LINES if shows_progress else BATCH_LINES):
+        names_files = any(feature_settings(models[0].recipe.dataset, side) for side in source_names(models[0].recipe))
+        for chunk in read_chunks(lines, WATCHED_LINES if shows_progress or names_files else BATCH_LINES):
             texts, fault = decode_utf8(chunk, name, count)
             forced = read_prefixes(prefixes, str(prefix), len(texts), count) if prefixes else None
             results = translate_lines(models, texts, decoding, forced, n_best, count, name)
@@ -77,8 +81,8 @@ def translate(
         if unknown:
             example = strip_control_characters(unknown[0])
             print_status(f"note: {len(unknown):,} tokens of the input are unknown to the model, such as `{example}`\n")
-        if shows_progress:
-            print_status(f"\r\x1b[Kwrote {strip_control_characters(str(output))}\n" if output else "\r\x1b[K")
+    if shows_progress and output:
+        print_status(f"wrote {strip_control_characters(str(output))}\n")
 
 
 def unknown_tokens(run: Run, lines: Sequence[str]) -> list[str]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from rich.cells import cell_len
 from torch import Tensor
 
 from blocks.core.contract import Record
@@ -19,19 +18,40 @@ from composer.inference.decode import SourceIds, decode_all, evaluation_mode, so
 from composer.inference.lines import encode_lines, encode_targets
 from composer.inference.run import Run, oom_as_run_failed
 from composer.model.encoder_decoder import BOS, SPECIAL_TOKENS, StepInputs
-from composer.viz.memory import Memory, Panel, memories
+from composer.model.features import feature_settings
+from composer.viz.heat_maps import (
+    CELL,
+    COS,
+    SIN,
+    SLANT,
+    Axes,
+    AxesByLabels,
+    HeatMap,
+    attention_maps,
+    label_height,
+    label_width,
+    panel_maps,
+    shared_axes,
+    shorten,
+    sound_maps,
+    turned_labels,
+)
+from composer.viz.media import Medium, Strip, cells_by_memory, medium_of_source, picture_strips
+from composer.viz.memory import Memory, memories
 from composer.viz.page import png_uri, render
 from composer.viz.records import Attention, Film, SentenceRecords, attentions, films, source_labels, token_labels
 
 MAX_TOKENS = 100
 """Tokens of a source, or of an output, beyond which a picture cannot be read."""
+MAX_POSITIONS = 3000
+"""Positions of an image or a sound beyond which it has no pictures."""
 
 
 @dataclass(frozen=True)
 class Alignment:
     """One sentence: source texts, the output, and what the model did; `note` says why pictures are missing or cut.
 
-    A notebook shows its pictures.
+    `media` are the images and sounds among the sources. A notebook shows its pictures.
     """
 
     texts: Mapping[str, str]
@@ -40,6 +60,12 @@ class Alignment:
     note: str = ""
     films: Sequence[Film] = ()
     memories: Sequence[Memory] = ()
+    media: Mapping[str, Medium] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """The source texts; of an image or a sound the end of its file's path."""
+        return [self.media[side].label if side in self.media else text for side, text in self.texts.items()]
 
     def _repr_html_(self) -> str:
         # a frame keeps the page's style away from the notebook
@@ -87,9 +113,12 @@ def alignment(
     """Return the attention weights of one sentence with a given output, with teacher forcing."""
     text = run.tokenizers.decode(TARGET, [output])[0]
     # a grid's size depends on the output's length, so a part of the output would have other pictures
-    longest = max((len(row) for row in [*ids.values(), *([output] if run.model.max_target_ratio else [])]), default=0)
-    if longest > max_tokens:
-        return Alignment(texts, text, [], f"its {longest} tokens are more than the {max_tokens} of a picture")
+    lengths = {side: len(row) for side, row in ids.items()} | {TARGET: len(output) if run.model.max_target_ratio else 0}
+    for side, length in lengths.items():
+        settings = feature_settings(run.recipe.dataset, side)
+        limit, what = (max(MAX_POSITIONS, max_tokens), "positions") if settings else (max_tokens, "tokens")
+        if length > limit:
+            return Alignment(texts, text, [], f"its {length} {what} are more than the {limit} of a picture")
     note = f"the first {max_tokens} of {len(output)} tokens" if len(output) > max_tokens else ""
     output = output[:max_tokens]
     tokens = {side: source_labels(run.tokenizers, side, row) for side, row in ids.items()}
@@ -99,82 +128,32 @@ def alignment(
     with evaluation_mode([run.model]):
         # not the model itself: a compiled one would be compiled again
         run.model.forward(source, torch.tensor([[BOS, *output]], device=run.model.device), StepInputs(records=records))
-    sentence = SentenceRecords(run.recipe, records, tokens)
-    return Alignment(texts, text, list(attentions(sentence)), note, list(films(sentence)), memories(sentence))
+    columns = {side: feature_settings(run.recipe.dataset, side) for side in ids}
+    found = {side: medium_of_source(texts[side], column, ids[side]) for side, column in columns.items()}
+    media, readers = {side: one for side, one in found.items() if one is not None}, run.model.readers()
+    cells = [cells_by_memory(side, readers[side], one.size) for side, one in media.items()]
+    sentence = SentenceRecords(run.recipe, records, tokens, dict(ChainMap(*cells)))
+    maps = list(attentions(sentence))
+    if any(columns.values()):  # of so many frames only those that follow the time can be read
+        maps = [one for one in maps if one.cells or max(one.weights.shape[1:]) <= max_tokens]
+    return Alignment(texts, text, maps, note, list(films(sentence)), memories(sentence), media)
 
 
 SIDE_TITLES = {"target": "the decoder", "source": "the encoder"}
 SHOWN_FIRST = "cross_attention"
 """The block whose maps come first and are open; the others are folded."""
-CELL, FONT_HEIGHT = 14, 11
-"""SVG units of a cell's width, and of a line of text."""
-MAX_LABEL = 14
-"""Characters of an axis label, after which it is cut."""
-WIDTH = 6.7
-"""SVG units of a cell of a label's font, in which all letters have one width; Chinese ones have two cells."""
-SLANT, SIN, COS = 60, 0.87, 0.5
-"""Degrees by which the labels of columns are turned; their sine and cosine."""
-MAX_HEIGHT, MIN_ROW = 420, 3.0
-"""SVG units of a memory's map, and of a row in it, which wins."""
-MAX_DESCRIBED = 20
-"""Positions that the description of a memory's map covers."""
-
-
-class Axes(NamedTuple):
-    """Labels of the rows and columns of a heat map, drawn once for all maps that have them."""
-
-    id: str
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    row_height: float = CELL
-
-    @property
-    def row_labels(self) -> list[tuple[str, float, bool]]:
-        """Label of each row, its y, and whether it is hidden because rows are lower than text."""
-        step, middle = math.ceil(FONT_HEIGHT / self.row_height), self.row_height / 2 + 3
-        labels = enumerate(map(shorten, self.rows))
-        return [(label, self.row_height * at + middle, bool(at % step)) for at, label in labels]
-
-    @property
-    def column_labels(self) -> list[tuple[str, str]]:
-        """Label of each column, and its SVG transform."""
-        return turned_labels(self.columns)
-
-    @property
-    def size(self) -> tuple[float, float]:
-        """Width and height of the map."""
-        return CELL * len(self.columns), self.row_height * len(self.rows)
-
-
-AxesByLabels = dict[tuple[tuple[str, ...], tuple[str, ...]], Axes]
-
-
-class HeatMap(NamedTuple):
-    """Heat map as an SVG: a PNG image with one pixel a cell, and references to its axes."""
-
-    title: str
-    description: str
-    axes: Axes
-    image: str
-    top: float
-    white: float = 0.0
-
-    @property
-    def box(self) -> tuple[float, float, float, float]:
-        """The viewBox: left, top, width and height."""
-        width, height = self.axes.size
-        left = max(map(label_width, self.axes.rows)) + 6
-        right = max(0.0, COS * label_width(self.axes.columns[-1]) - CELL / 2) + 4
-        return -left, -self.top, left + width + right, self.top + height + 2
 
 
 class Pictures(NamedTuple):
     """All pictures of one sentence; templates draw them.
 
     A group has the maps of all blocks of one type in the encoder or in the decoder: its title, whether it is open, and
-    the maps by block. A memory has a line of maps for each line of panels.
+    the maps by block. A memory has a line of maps for each line of panels. `media` are the images and sounds, by ids of
+    the page; `strips` has for each block that reads an image its title, the image's id, and what is laid over it.
     """
 
+    media: dict[str, Medium]
+    strips: list[tuple[str, str, list[Strip]]]
     axes: list[Axes]
     groups: list[tuple[str, bool, list[tuple[str, list[HeatMap]]]]]
     films: list[FilmStrip]
@@ -190,9 +169,20 @@ def alignment_page(alignment: Alignment) -> str:
 def pictures(alignment: Alignment, number: int) -> Pictures:
     """Return the pictures of a sentence. number: its number on the page, which makes ids unique."""
     axes: AxesByLabels = {}
+    ids = {side: f"medium-{number}-{side}" for side in alignment.media}
     blocks: dict[tuple[str, str], list[tuple[str, list[HeatMap]]]] = {}
+    strips: list[tuple[str, str, list[Strip]]] = []
     for attention in alignment.attentions:
-        maps = attention_maps(attention, shared_axes(axes, f"axes-{number}", attention))
+        cells, prefix = attention.cells, f"axes-{number}"
+        if cells is None:
+            maps = attention_maps(attention, shared_axes(axes, prefix, attention))
+        elif (one := alignment.media[cells.side]).hop:
+            maps = sound_maps(attention, cells, one, ids[cells.side], axes, prefix)
+        else:
+            strips.append(
+                (attention.block, ids[cells.side], picture_strips(attention.rows, attention.weights, one, cells))
+            )
+            continue
         blocks.setdefault((attention.word, attention.side), []).append((attention.block, maps))
     groups: list[tuple[str, bool, list[tuple[str, list[HeatMap]]]]] = []
     for (word, side), members in sorted(blocks.items(), key=lambda group: group[0][0] != SHOWN_FIRST):
@@ -202,71 +192,9 @@ def pictures(alignment: Alignment, number: int) -> Pictures:
     memory_axes: AxesByLabels = {}
     panels = [[panel_maps(line, memory_axes, f"cells-{number}") for line in one.panels] for one in alignment.memories]
     memories = list(zip(alignment.memories, panels, strict=True))
-    return Pictures([*axes.values()], groups, [*map(film_strip, alignment.films)], [*memory_axes.values()], memories)
-
-
-def shared_axes(axes: AxesByLabels, prefix: str, labelled: Attention | Panel, row_height: float = CELL) -> Axes:
-    """Return the axes of a map, new ones if no map before had its labels."""
-    labels = tuple(labelled.rows), tuple(labelled.columns)
-    return axes.setdefault(labels, Axes(f"{prefix}-{len(axes)}", *labels, row_height))
-
-
-def attention_maps(attention: Attention, axes: Axes) -> list[HeatMap]:
-    """Return a map for each head of an attention."""
-    top = label_height(attention.columns)
-    maps = []
-    for head, weights in enumerate(attention.weights, start=1):
-        best = zip(attention.rows, weights.argmax(1).tolist(), strict=True)
-        most_read = "; ".join(f"{row}: {attention.columns[column]}" for row, column in best)
-        description = f"{attention.block}, head {head}. Most read: {most_read}"
-        maps.append(HeatMap(f"head {head}", description, axes, png_uri(grey_levels(weights)), top))
-    return maps
-
-
-def panel_maps(panels: Sequence[Panel], axes: AxesByLabels, prefix: str) -> list[HeatMap]:
-    """Return a line of maps of a memory; its rows are so high that it fits on a screen."""
-    top = max(label_height(panel.columns) for panel in panels)  # the first rows of a line are level
-    maps = []
-    for panel in panels:
-        row_height = float(min(CELL, max(MIN_ROW, MAX_HEIGHT // len(panel.rows))))
-        own = shared_axes(axes, prefix, panel, row_height)
-        image = png_uri(grey_levels((panel.values - panel.low) / (1.0 - panel.low)))
-        maps.append(HeatMap(panel.title, describe_panel(panel), own, image, top, panel.low))
-    return maps
-
-
-def describe_panel(panel: Panel) -> str:
-    """Return a memory's map in words, for those who cannot see it."""
-    best = zip(panel.columns, panel.values.argmax(0).tolist(), strict=True)
-    largest = [f"{token}: {panel.rows[row]}" for token, row in best]
-    more = f"; and {len(largest) - MAX_DESCRIBED} more" if len(largest) > MAX_DESCRIBED else ""
-    return f"{panel.title}. Largest at each moment: {'; '.join(largest[:MAX_DESCRIBED])}{more}"
-
-
-def grey_levels(weights: np.ndarray) -> np.ndarray:
-    """Return weights from 0 to 1 as grey levels, 0 and NaN as white."""
-    levels: np.ndarray = np.nan_to_num(weights * 255.0).round().clip(0, 255).astype(np.uint8)
-    return 255 - levels
-
-
-def turned_labels(labels: Sequence[str], x: int = CELL - 3, y: int = -4, angle: int = -SLANT) -> list[tuple[str, str]]:
-    """Return the labels of columns, by default those above, each with its SVG transform."""
-    return [(shorten(label), f"translate({CELL * at + x} {y})rotate({angle})") for at, label in enumerate(labels)]
-
-
-def label_height(labels: Sequence[str]) -> float:
-    """Return the height of column labels above a map."""
-    return SIN * max(map(label_width, labels)) + 8
-
-
-def label_width(label: str) -> float:
-    """Return the width of a label, in SVG units."""
-    return WIDTH * cell_len(shorten(label))
-
-
-def shorten(label: str) -> str:
-    """Return the beginning of a long label."""
-    return label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}…"
+    media = {ids[side]: one for side, one in alignment.media.items()}
+    filmed = [*map(film_strip, alignment.films)]
+    return Pictures(media, strips, [*axes.values()], groups, filmed, [*memory_axes.values()], memories)
 
 
 FRAME_CELL, FRAME_GAP = 8, 5

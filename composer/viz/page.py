@@ -74,7 +74,7 @@ def cannot_write(file: Path, what: str, reason: str) -> RunError:
 
 
 def png_uri(pixels: np.ndarray) -> str:
-    """Return grey levels (H, W) or colours (H, W, 3) as a data URI of a PNG file."""
+    """Return grey levels (H, W), or colours (H, W, 3) with their opacity or without, as a data URI of a PNG file."""
     from plotly.utils import image_array_to_data_uri  # imported late: most pages have no picture
 
     return str(image_array_to_data_uri(np.ascontiguousarray(pixels), backend="pypng", compression=9))
@@ -112,7 +112,7 @@ def security_policy(scripts: Iterable[str]) -> str:
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     # Plotly draws the pictures that it saves as a blob of the page
-    return f"default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src {allowed}"
+    return f"default-src 'none'; img-src data: blob:; media-src data:; style-src 'unsafe-inline'; script-src {allowed}"
 
 
 MAX_POINTS, MAX_MARKERS = 300, 60

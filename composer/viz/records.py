@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from composer.model.builder import encoder_stacks
 from composer.model.encoder_decoder import EOS, SPECIAL_TOKENS
 from composer.recipe.canonical_form import block_paths
 from composer.recipe.recipe import Recipe, source_path
+from composer.viz.media import Cells
 
 BLANK = "·"
 """Label of a token of white space, and of a position that has room for an answer and no token."""
@@ -49,11 +50,13 @@ class SentenceRecords:
     """What the blocks recorded for one sentence.
 
     `tokens` are those at the positions of every side: of a source its tokens and eos; of the target bos and its tokens.
+    `cells`: Where in an image or a sound the positions of a memory are, by the memory's name.
     """
 
     recipe: Recipe
     values: Mapping[Record, Sequence[Tensor]]
     tokens: Mapping[str, Sequence[str]]
+    cells: Mapping[str, Cells] = field(default_factory=dict)
 
     @property
     def answer(self) -> list[str]:
@@ -89,9 +92,15 @@ class SentenceRecords:
             return list(branches)
         if "experts" in settings:
             return [str(number) for number in range(1, settings["experts"] + 1)]
-        names = settings.get("from") or settings.get("keys") or next(iter(keys), "")
-        memories = [str(name).partition(".")[0] for name in (names if isinstance(names, list) else [names])]
+        memories = [name.partition(".")[0] for name in self.memories_read(path)]
         return [token for memory in memories for token in self.tokens.get(keys.get(memory, ""), ())]
+
+    def memories_read(self, path: Path) -> list[str]:
+        """Return the names of the memories that a block reads: `encoder`, or `encoder.x` for its output named x."""
+        settings = self.recipe.settings_at(path)
+        first = next((memory for _, memory, _, _ in encoder_stacks(self.recipe.model)), "")
+        names = settings.get("from") or settings.get("keys") or first
+        return [str(name) for name in (names if isinstance(names, list) else [names])]
 
     def block_name(self, record: Record, with_iterations: bool = True) -> str:
         """Return the path of a block as the recipe writes it, with the iteration of every `repeat` around it."""
@@ -139,7 +148,8 @@ def split_passes(values: Sequence[Tensor], lengths: Sequence[int]) -> Iterator[l
 class Attention:
     """Attention weights of one block: `block` says which, `word` its type, `side` where it runs.
 
-    In the decoder, a row is labelled with the token that is predicted there.
+    In the decoder, a row is labelled with the token that is predicted there. `cells`: Where in an image or a sound the
+    columns are, None if that is not known.
     """
 
     block: str
@@ -148,6 +158,7 @@ class Attention:
     rows: list[str]  # T
     columns: list[str]  # S
     weights: np.ndarray  # (H, T, S)
+    cells: Cells | None = None
 
 
 def attentions(sentence: SentenceRecords) -> Iterator[Attention]:
@@ -165,7 +176,9 @@ def attentions(sentence: SentenceRecords) -> Iterator[Attention]:
             weights = joined.transpose(0, 1).float().cpu().numpy()  # (H, T, S)
             read = sentence.tokens[side] if is_self else sentence.tokens_read(record.path)
             rows, columns = sentence.labels(side, weights.shape[1]), axis_labels(read, weights.shape[2], answer)
-            yield Attention(sentence.block_title(record), word, side, rows, columns, weights)
+            memories = [] if is_self or record.name == "branches" else sentence.memories_read(record.path)
+            cells = sentence.cells.get(memories[0]) if len(memories) == 1 else None
+            yield Attention(sentence.block_title(record), word, side, rows, columns, weights, cells)
 
 
 def join_cross_attention(values: Sequence[Tensor]) -> Tensor:

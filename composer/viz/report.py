@@ -26,6 +26,7 @@ from composer.evaluation import (
 from composer.fingerprint import read_verified
 from composer.formatting import format_number
 from composer.inference.run import Run, Sample, open_run
+from composer.model.features import feature_settings
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.metrics import METRICS, SAMPLE, References
 from composer.recipe.recipe import Recipe, load
@@ -40,6 +41,7 @@ from composer.run_dir import (
 )
 from composer.viz.alignments import Alignment, alignments, pictures
 from composer.viz.architecture import draw
+from composer.viz.media import example
 from composer.viz.page import (
     Rows,
     accuracy_chart,
@@ -63,8 +65,8 @@ Say = Callable[[str], None]
 ScoredSample = tuple[float, Sample]
 Translated = tuple[list[Sample], list[ScoredSample], Sequence[Mapping[str, Any]]]
 """Sentences with their translations, the worst of them, and the scores by source length."""
-ComparedTexts = list[tuple[str, str, bool]]
-"""The texts of a sentence: label, text, and whether it equals the reference."""
+ComparedTexts = list[tuple[str, str | Markup, bool]]
+"""The texts of a sentence: label, text, or an image or a sound, and whether it equals the reference."""
 
 
 class Source(NamedTuple):
@@ -267,8 +269,11 @@ def page(source: Source, translated: Translated, shown: Sequence[Alignment]) -> 
         has_source=bool(sides),
         num_examples=NUM_EXAMPLES,
         worst=worst,
-        compare_sample=partial(compare_sample, sides=sides),
+        compare_sample=partial(
+            compare_sample, columns={side: feature_settings(recipe.dataset, side) for side in sides}
+        ),
         shown_kinds=list(dict.fromkeys(memory.kind for one in shown for memory in one.memories)),
+        has_sounds=any(medium.hop for one in shown for medium in one.media.values()),
         counts=" to ".join(f"{count:,}" for count in sorted({min(counts), max(counts)})) if counts else "",
         versions=record.get("versions", {}),
         now=to_minute(utc_now()),
@@ -332,17 +337,23 @@ def score_table(source: Source) -> dict[str, Any]:
     return {"splits": [SPLIT_TITLES.get(split, split) for split in columns], "rows": rows}
 
 
-def compare_sample(sample: Sample, sides: Sequence[str]) -> ComparedTexts:
-    """Return the source texts, the reference and the translation of a sentence."""
-    texts = sample.source.split("\t") if len(sides) > 1 else [sample.source]
-    names = sides if len(sides) == len(texts) else ["source"] if sides else ["beginning"]
-    output = "translation" if sides else "continuation"
-    return compare(list(zip(names, texts, strict=False)), sample.reference, [(output, sample.translation)])
+def compare_sample(sample: Sample, columns: Mapping[str, Mapping[str, Any] | None]) -> ComparedTexts:
+    """Return the sources, the reference and the translation of a sentence.
+
+    columns: The sources by name, with their settings where they are no texts.
+    """
+    texts = sample.source.split("\t") if len(columns) > 1 else [sample.source]
+    names = [*columns] if len(columns) == len(texts) else ["source"] if columns else ["beginning"]
+    inputs = [(name, example(text, columns.get(name))) for name, text in zip(names, texts, strict=False)]
+    output = "translation" if columns else "continuation"
+    return compare(inputs, sample.reference, [(output, sample.translation)])
 
 
-def compare(inputs: Sequence[tuple[str, str]], reference: str, outputs: Sequence[tuple[str, str]]) -> ComparedTexts:
+def compare(
+    inputs: Sequence[tuple[str, str | Markup]], reference: str, outputs: Sequence[tuple[str, str]]
+) -> ComparedTexts:
     """Return labelled texts, and whether each output equals the reference."""
-    rows = [(name, text, False) for name, text in (*inputs, ("reference", reference))]
+    rows: ComparedTexts = [(name, text, False) for name, text in (*inputs, ("reference", reference))]
     return rows + [(name, text, text.strip() == reference.strip()) for name, text in outputs]
 
 

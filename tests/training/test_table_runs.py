@@ -13,10 +13,12 @@ import soundfile
 from PIL import Image
 
 import composer
+from composer.cli import main
 from composer.data import line_hashes
 from composer.errors import ComposerError, DataError, RunError
 from composer.recipe.recipe import load
 from composer.training.preflight import check_recipe
+from tests.viz.pages import by_class, check_self_contained, read, texts
 
 WORDS = ("zero", "one", "two", "three")
 RECIPE: dict[str, Any] = {
@@ -82,7 +84,29 @@ def test_a_run_goes_through_every_command(recipe: Path, tmp_path: Path) -> None:
     assert np.isfinite(run.score(lines, ["one two"])[0].total)
     scores = composer.evaluate(tmp_path / "run")
     assert scores["test/loss"] > 0
-    composer.report(tmp_path / "run")
+    check_page(composer.report(tmp_path / "run"), tmp_path)
+
+
+def check_page(file: Path, folder: Path) -> None:
+    """Fails unless the report shows the images, plays the sounds, and lays attention over both."""
+    page = read(file)
+    check_self_contained(page)
+    assert str(folder / "files") not in file.read_text(encoding="utf-8").partition('id="recipe"')[0]
+    samples, *_ = by_class(page, "samples")
+    shown = [item for item in samples.iter("dd") if list(item.iter("img"))]
+    assert texts(samples, "sample")[0].startswith("image files/test0.png\n")
+    assert len(shown) == len([*samples.iter("audio")]) == 5
+    (sentence, *_) = (item for item in by_class(page, "sentence") if by_class(item, "strip"))
+    assert len([*sentence.iter("audio")]) == 1
+    (strip,) = by_class(sentence, "strip")  # of the image
+    heat_maps = by_class(sentence, "map")
+    words = [item.text for item in strip.iter("figcaption")]
+    assert words[0] == "what is read"
+    assert words[-1] == "⟨eos⟩"
+    spectrograms = {f"#{item.get('id')}" for item in by_class(sentence, "spectrogram")}
+    of_sound = [item for item in heat_maps if spectrograms.intersection(use.get("href") for use in item.iter("use"))]
+    assert len(heat_maps) == 2  # of the sound, and of the text
+    assert len(of_sound) == len(spectrograms) == 1
 
 
 def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(recipe: Path, tmp_path: Path) -> None:
@@ -103,11 +127,25 @@ def test_a_missing_file_is_told_before_the_training(recipe: Path, tmp_path: Path
     assert not (tmp_path / "run").exists()
 
 
-def test_a_line_whose_file_is_not_there_is_refused(recipe: Path, tmp_path: Path) -> None:
+def test_a_line_whose_file_is_not_there_is_refused(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     composer.train(load(recipe, ["training.max_steps=1"]), run=tmp_path / "run")
     run = composer.open_run(tmp_path / "run")
     with pytest.raises((DataError, RunError), match=r"gone\.png"):
         run.translate([f"gone.png\t{tmp_path / 'files/test0.wav'}\tsay one"])
+    capsys.readouterr()
+    # names begin where the command runs, and a fault has the line of the input
+    monkeypatch.chdir(tmp_path / "files")
+    lines = ["test0.png\ttest0.wav\tsay one", "", "test1.png\ttest1.wav\tsay two"]
+    (tmp_path / "good.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "bad.txt").write_text("\n".join([*lines, "test2.png\tgone.wav\tsay one"]))
+    with pytest.raises(SystemExit):
+        main.main(["translate", str(tmp_path / "run"), "--input", str(tmp_path / "good.txt")])
+    assert capsys.readouterr().out.count("\n") == 3
+    with pytest.raises(SystemExit):
+        main.main(["translate", str(tmp_path / "run"), "--input", str(tmp_path / "bad.txt")])
+    assert "bad.txt:4:1: error[file]: `gone.wav`: " in capsys.readouterr().err
 
 
 def test_a_damaged_file_is_told_with_the_line_of_its_table(recipe: Path, tmp_path: Path) -> None:

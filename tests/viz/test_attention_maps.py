@@ -13,8 +13,8 @@ from blocks.core.contract import Record
 from composer.errors import DataError
 from composer.inference.run import open_run
 from composer.model.encoder_decoder import StepInputs
-from composer.viz.alignments import MAX_TOKENS, Alignment, Attention, alignment_page, alignments
-from composer.viz.records import join_cross_attention, join_self_attention, split_passes, token_labels
+from composer.viz.alignments import MAX_TOKENS, Alignment, alignment_page, alignments
+from composer.viz.records import Attention, join_cross_attention, join_self_attention, split_passes, token_labels
 from tests.inference.untrained import ATTENTION, LANGUAGE, TWO, made
 from tests.viz.pages import by_class, check_self_contained, pixels, read, texts
 

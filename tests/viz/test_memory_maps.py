@@ -11,15 +11,8 @@ from composer.inference.run import open_run
 from composer.recipe.recipe import load
 from composer.training.loggers import WandbLogger
 from composer.training.train import train
-from composer.viz.alignments import (
-    MAX_DESCRIBED,
-    MAX_HEIGHT,
-    Alignment,
-    alignment_page,
-    alignments,
-    describe_panel,
-    shorten,
-)
+from composer.viz.alignments import Alignment, alignment_page, alignments
+from composer.viz.heat_maps import MAX_DESCRIBED, MAX_HEIGHT, describe_panel, shorten
 from composer.viz.memory import Memory, Panel, Table
 from composer.viz.report import report
 from tests.inference.untrained import made

@@ -12,33 +12,49 @@ const pixels = async picture => {
   canvas.height = image.height;
   const brush = canvas.getContext("2d");
   brush.drawImage(image, 0, 0);
-  return brush.getImageData(0, 0, image.width, image.height).data;
+  return brush.getImageData(0, 0, image.width, image.height);
 };
+const read = picture => {
+  if (!pictures.has(picture)) pictures.set(picture, pixels(picture));
+  return pictures.get(picture);
+};
+const cell = (share, count) => Math.max(0, Math.min(count - 1, Math.floor(share * count)));
 const showWeight = async event => {
   const picture = event.target.closest(".map image");
   if (!picture) return;
   const axes = document.querySelector(picture.previousElementSibling.getAttribute("href"));
   const rows = axes.querySelectorAll(".row"), columns = axes.querySelectorAll(".column");
   const box = picture.getBoundingClientRect();
-  const cell = (share, count) => Math.max(0, Math.min(count - 1, Math.floor(share * count)));
   const row = cell((event.clientY - box.top) / box.height, rows.length);
   const column = cell((event.clientX - box.left) / box.width, columns.length);
-  if (!pictures.has(picture)) pictures.set(picture, pixels(picture));
   const figure = picture.closest("figure");
-  const white = Number(figure.dataset.white ?? 0);
-  const share = 1 - (await pictures.get(picture))[4 * (row * columns.length + column)] / 255;
-  const weight = white + (1 - white) * share;
+  const white = Number(figure.dataset.white ?? 0), black = Number(figure.dataset.black ?? 1);
+  const share = 1 - (await read(picture)).data[4 * (row * columns.length + column)] / 255;
+  const weight = white + (black - white) * share;
   const head = figure.querySelector("figcaption").textContent;
   const names = [rows[row], columns[column]].map(each => `\u2068${each.textContent}\u2069`);
   const readout = `${head}: ${names.join(figure.dataset.between ?? " reads ")}: ${weight.toFixed(2)}`;
   figure.closest(".block").querySelector("output").textContent = readout;
+};
+// what is laid over a picture has the weight as its opacity
+const showCell = async event => {
+  const picture = event.target.closest(".strip image");
+  if (!picture) return;
+  const strip = picture.closest(".strip"), box = picture.getBoundingClientRect();
+  const { data, width, height } = await read(picture);
+  const row = cell((event.clientY - box.top) / box.height, height);
+  const column = cell((event.clientX - box.left) / box.width, width);
+  const weight = strip.dataset.opaque * data[4 * (row * width + column) + 3] / 255;
+  const word = picture.closest("figure").querySelector("figcaption").textContent;
+  strip.querySelector("output").textContent =
+    `\u2068${word}\u2069 reads row ${row + 1}, column ${column + 1}: ${weight.toFixed(2)}`;
 };
 // all of them at a glance: the pictures are in the page once
 document.querySelectorAll(".maps").forEach(maps => {
   const drawn = maps.querySelectorAll(".map image");
   maps.querySelectorAll(".glance img").forEach((small, at) => { small.src = drawn[at].getAttribute("href"); });
 });
-["pointermove", "pointerdown"].forEach(kind => document.addEventListener(kind, showWeight));
+["pointermove", "pointerdown"].forEach(kind => [showWeight, showCell].forEach(show => document.addEventListener(kind, show)));
 
 // ---- charts: Plotly figures that take their colours from the page, so that they follow light and dark
 const color = name => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

@@ -1,0 +1,170 @@
+"""Heat maps as SVG: their axes, images with one pixel a cell, sounds above them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.cells import cell_len
+
+from composer.viz.media import BANDS_HEIGHT, Cells, Medium, times
+from composer.viz.memory import Panel
+from composer.viz.page import png_uri
+from composer.viz.records import Attention
+
+CELL, FONT_HEIGHT = 14, 11
+"""SVG units of a cell's width, and of a line of text."""
+BANDS_GAP = 6
+"""SVG units between a spectrogram and the map below it."""
+MAX_LABEL = 14
+"""Characters of an axis label, after which it is cut."""
+WIDTH = 6.7
+"""SVG units of a cell of a label's font, in which all letters have one width; Chinese ones have two cells."""
+SLANT, SIN, COS = 60, 0.87, 0.5
+"""Degrees by which the labels of columns are turned; their sine and cosine."""
+MAX_HEIGHT, MIN_ROW = 420, 3.0
+"""SVG units of a memory's map, and of a row in it, which wins."""
+MAX_DESCRIBED = 20
+"""Positions that the description of a memory's map covers."""
+
+
+class Axes(NamedTuple):
+    """Labels of the rows and columns of a heat map, drawn once for all maps that have them.
+
+    Where there are ticks, labels below the map, those of the columns are hidden.
+    """
+
+    id: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    row_height: float = CELL
+    column_width: float = CELL
+    ticks: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def row_labels(self) -> list[tuple[str, float, bool]]:
+        """Label of each row, its y, and whether it is hidden because rows are lower than text."""
+        step, middle = math.ceil(FONT_HEIGHT / self.row_height), self.row_height / 2 + 3
+        labels = enumerate(map(shorten, self.rows))
+        return [(label, self.row_height * at + middle, bool(at % step)) for at, label in labels]
+
+    @property
+    def column_labels(self) -> list[tuple[str, str]]:
+        """Label of each column, and its SVG transform."""
+        return turned_labels(self.columns)
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height of the map."""
+        return self.column_width * len(self.columns), self.row_height * len(self.rows)
+
+
+AxesByLabels = dict[tuple[tuple[str, ...], tuple[str, ...]], Axes]
+
+
+class HeatMap(NamedTuple):
+    """Heat map as an SVG: a PNG image with one pixel a cell, and references to its axes and to the sound above it.
+
+    white, black: The weights that are drawn so.
+    """
+
+    title: str
+    description: str
+    axes: Axes
+    image: str
+    top: float
+    white: float = 0.0
+    black: float = 1.0
+    sound: str = ""
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """The viewBox: left, top, width and height."""
+        width, height = self.axes.size
+        left = max(map(label_width, self.axes.rows)) + 6
+        last = "" if self.axes.ticks else self.axes.columns[-1]
+        right, below = max(0.0, COS * label_width(last) - CELL / 2) + 4, 18 if self.axes.ticks else 2
+        return -left, -self.top, left + width + right, self.top + height + below
+
+
+def shared_axes(axes: AxesByLabels, prefix: str, labelled: Attention | Panel, *size: Any) -> Axes:
+    """Return the axes of a map, new ones if no map before had its labels; size: the fields of `Axes` after them."""
+    labels = tuple(labelled.rows), tuple(labelled.columns)
+    return axes.setdefault(labels, Axes(f"{prefix}-{len(axes)}", *labels, *size))
+
+
+def attention_maps(attention: Attention, axes: Axes) -> list[HeatMap]:
+    """Return a map for each head of an attention."""
+    top = label_height(attention.columns)
+    maps = []
+    for head, weights in enumerate(attention.weights, start=1):
+        best = zip(attention.rows, weights.argmax(1).tolist(), strict=True)
+        most_read = "; ".join(f"{row}: {attention.columns[column]}" for row, column in best)
+        description = f"{attention.block}, head {head}. Most read: {most_read}"
+        maps.append(HeatMap(f"head {head}", description, axes, png_uri(grey_levels(weights)), top))
+    return maps
+
+
+def sound_maps(
+    attention: Attention, cells: Cells, sound: Medium, sound_id: str, axes: AxesByLabels, prefix: str
+) -> list[HeatMap]:
+    """Return a map for each head of an attention over a sound, below its spectrogram: what is read at each time.
+
+    The largest weight is black: spread over many frames, all are small.
+    """
+    weights = cells.grid(attention.weights).sum(-1)  # (H, T, times)
+    black = max(float(weights.max()), 1e-9)
+    timed = replace(attention, columns=times(cells, sound.hop), weights=weights / black)
+    column_width = float(cells.height) * sound.shown_size[0] / sound.size[0]
+    own = shared_axes(axes, prefix, timed, CELL, column_width, tuple(sound.ticks))
+    top = BANDS_HEIGHT + BANDS_GAP
+    return [one._replace(top=top, black=black, sound=sound_id) for one in attention_maps(timed, own)]
+
+
+def panel_maps(panels: Sequence[Panel], axes: AxesByLabels, prefix: str) -> list[HeatMap]:
+    """Return a line of maps of a memory; its rows are so high that it fits on a screen."""
+    top = max(label_height(panel.columns) for panel in panels)  # the first rows of a line are level
+    maps = []
+    for panel in panels:
+        row_height = float(min(CELL, max(MIN_ROW, MAX_HEIGHT // len(panel.rows))))
+        own = shared_axes(axes, prefix, panel, row_height)
+        image = png_uri(grey_levels((panel.values - panel.low) / (1.0 - panel.low)))
+        maps.append(HeatMap(panel.title, describe_panel(panel), own, image, top, panel.low))
+    return maps
+
+
+def describe_panel(panel: Panel) -> str:
+    """Return a memory's map in words, for those who cannot see it."""
+    best = zip(panel.columns, panel.values.argmax(0).tolist(), strict=True)
+    largest = [f"{token}: {panel.rows[row]}" for token, row in best]
+    more = f"; and {len(largest) - MAX_DESCRIBED} more" if len(largest) > MAX_DESCRIBED else ""
+    return f"{panel.title}. Largest at each moment: {'; '.join(largest[:MAX_DESCRIBED])}{more}"
+
+
+def grey_levels(weights: np.ndarray) -> np.ndarray:
+    """Return weights from 0 to 1 as grey levels, 0 and NaN as white."""
+    levels: np.ndarray = np.nan_to_num(weights * 255.0).round().clip(0, 255).astype(np.uint8)
+    return 255 - levels
+
+
+def turned_labels(labels: Sequence[str], x: int = CELL - 3, y: int = -4, angle: int = -SLANT) -> list[tuple[str, str]]:
+    """Return the labels of columns, by default those above, each with its SVG transform."""
+    return [(shorten(label), f"translate({CELL * at + x} {y})rotate({angle})") for at, label in enumerate(labels)]
+
+
+def label_height(labels: Sequence[str]) -> float:
+    """Return the height of column labels above a map."""
+    return SIN * max(map(label_width, labels)) + 8
+
+
+def label_width(label: str) -> float:
+    """Return the width of a label, in SVG units."""
+    return WIDTH * cell_len(shorten(label))
+
+
+def shorten(label: str) -> str:
+    """Return the beginning of a long label."""
+    return label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}…"
