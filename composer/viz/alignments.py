@@ -129,8 +129,8 @@ def alignment(
         # not the model itself: a compiled one would be compiled again
         run.model.forward(source, torch.tensor([[BOS, *output]], device=run.model.device), StepInputs(records=records))
     columns = {side: feature_settings(run.recipe.dataset, side) for side in ids}
-    found = {side: medium_of_source(texts[side], column, ids[side]) for side, column in columns.items()}
-    media, readers = {side: one for side, one in found.items() if one is not None}, run.model.readers()
+    read = {side: medium_of_source(texts[side], column, ids[side]) for side, column in columns.items()}
+    media, readers = {side: one for side, one in read.items() if one is not None}, run.model.readers()
     cells = [cells_by_memory(side, readers[side], one.size) for side, one in media.items()]
     sentence = SentenceRecords(run.recipe, records, tokens, dict(ChainMap(*cells)))
     maps = list(attentions(sentence))

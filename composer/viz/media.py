@@ -158,7 +158,8 @@ class Cells(NamedTuple):
 
     def grid(self, weights: np.ndarray) -> np.ndarray:
         """Return the weights of the cells. (..., S) -> (..., rows, columns)"""
-        return weights[..., : self.rows * self.columns].reshape(*weights.shape[:-1], self.rows, self.columns)
+        there = np.nan_to_num(weights[..., : self.rows * self.columns])
+        return there.reshape(*weights.shape[:-1], self.rows, self.columns)
 
 
 def cells_by_memory(side: str, encoder: Encoder, size: tuple[int, int]) -> dict[str, Cells]:
@@ -167,8 +168,8 @@ def cells_by_memory(side: str, encoder: Encoder, size: tuple[int, int]) -> dict[
     size: Positions of the image or the sound, and columns of the image.
     """
     names = {encoder.memory: None} | {f"{encoder.memory}.{name}": name for name in encoder.stack.labels if name}
-    found = {memory: memory_cells(side, encoder, size, name) for memory, name in names.items()}
-    return {memory: cells for memory, cells in found.items() if cells is not None}
+    cells = {memory: memory_cells(side, encoder, size, name) for memory, name in names.items()}
+    return {memory: one for memory, one in cells.items() if one is not None}
 
 
 def memory_cells(side: str, encoder: Encoder, size: tuple[int, int], name: str | None = None) -> Cells | None:
@@ -215,26 +216,19 @@ def times(cells: Cells, hop: float) -> list[str]:
 # ------------------------------------------------------------------------------------------- attention over pictures
 
 
-class Overlay(NamedTuple):
-    """What is laid over a picture for a word: a PNG image with a pixel for each cell, and it in words."""
-
-    word: str
-    image: str
-    description: str
-
-
 class Strip(NamedTuple):
     """The same picture for each word that is written, with one head's attention laid over it.
 
     `size`: width and height of what is laid over, in CSS pixels, from the picture's corner at the top left.
-    `opaque`: the weight that would hide the picture.
+    `opaque`: the weight that would hide the picture. An overlay is a word, an image with a pixel for each cell, and it
+    in words.
     """
 
     title: str
     medium: Medium
     size: tuple[float, float]
     opaque: float
-    overlays: list[Overlay]
+    overlays: list[tuple[str, str, str]]
 
 
 def picture_strips(words: Sequence[str], weights: np.ndarray, one: Medium, cells: Cells) -> list[Strip]:
@@ -256,8 +250,7 @@ def picture_strip(title: str, words: Sequence[str], grids: np.ndarray, one: Medi
     alphas = (WHITE * grids / opaque).round().astype(np.uint8)[..., None]  # (T, rows, columns, 1)
     colours = np.broadcast_to(np.array(HEAT, np.uint8), (*grids.shape, 3))
     images = map(png_uri, np.concatenate([colours, alphas], -1))
-    overlays = [Overlay(*parts) for parts in zip(words, images, map(describe_cells, words, grids), strict=True)]
-    return Strip(title, one, size, opaque, overlays)
+    return Strip(title, one, size, opaque, [*zip(words, images, map(describe_cells, words, grids), strict=True)])
 
 
 def describe_cells(word: str, grid: np.ndarray) -> str:

@@ -146,15 +146,16 @@ def test_attention_is_laid_over_the_image_word_by_word() -> None:
     weights = np.array([[[0.5, 0, 0.25, 0, 0, 0.25, 9]], [[0, 0, 0, 0, 0, 1, 9]]])  # what comes after is padding
     mean, *heads = picture_strips(["one"], weights, medium, Cells("source", 3, 2, Fraction(28), 28))
     assert [strip.title for strip in (mean, *heads)] == ["mean of 2 heads", "head 1", "head 2"]
-    (one,) = heads[0].overlays
+    ((word, image, description),) = heads[0].overlays
     alpha = OPACITY * WHITE
-    assert png(one.image)[..., 3].tolist() == [[round(alpha), 0], [round(alpha / 2), 0], [0, round(alpha / 2)]]
-    assert png(one.image)[0, 0, :3].tolist() == [*HEAT]
-    assert one.description == "one: most read in row 1 of 3, column 1 of 2, 0.50"
+    assert png(image)[..., 3].tolist() == [[round(alpha), 0], [round(alpha / 2), 0], [0, round(alpha / 2)]]
+    assert png(image)[0, 0, :3].tolist() == [*HEAT]
+    assert word == "one"
+    assert description == "one: most read in row 1 of 3, column 1 of 2, 0.50"
     assert heads[0].opaque == pytest.approx(0.5 / OPACITY)
     width, height = medium.shown_size
     assert heads[0].size == pytest.approx((56 / 40 * width, 84 / 60 * height))  # the last cells end beyond the image
-    assert mean.overlays[0].description == "one: most read in row 3 of 3, column 2 of 2, 0.62"
+    assert mean.overlays[0][2] == "one: most read in row 3 of 3, column 2 of 2, 0.62"
 
 
 def test_an_image_whose_positions_are_columns_is_turned_back() -> None:
@@ -165,7 +166,7 @@ def test_an_image_whose_positions_are_columns_is_turned_back() -> None:
     assert medium.pixels.tolist() == [[0, 2, 4, 6, 8, 10], [1, 3, 5, 7, 9, 11]]
     assert medium.size == (6, 2)
     (strip,) = picture_strips(["a"], np.array([[[0.0, 1.0, 0.0]]]), medium, Cells("source", 3, 1, Fraction(2), 2))
-    assert (png(strip.overlays[0].image)[..., 3] > 0).tolist() == [[False, True, False]]
+    assert (png(strip.overlays[0][1])[..., 3] > 0).tolist() == [[False, True, False]]
     assert strip.size == pytest.approx(medium.shown_size)
 
 
