@@ -67,7 +67,7 @@ class OutputHead(RecipeObject):
     """One of the outputs: its name, or its name with settings."""
 
 
-AnyBlock = Block | Literal["activation", "cgru", "concat_columns", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "episodic_memory", "feed_forward", "flatten", "grid", "identity", "linear", "maxout", "memory_network", "no_input", "norm", "nram", "ntm", "pool", "pool2d", "pool_hierarchical", "positions", "pyramid", "queue_memory", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts", "window_memory"] | Var | Mapping[str, Any]
+AnyBlock = Block | Literal["activation", "cgru", "concat_columns", "conv", "conv2d", "cross_attention", "deque_memory", "discrete_stacks", "dropout", "episodic_memory", "feed_forward", "flatten", "gated_linear_attention", "grid", "identity", "linear", "linear_attention", "mamba2", "maxout", "memory_network", "mlstm", "no_input", "norm", "nram", "ntm", "pool", "pool2d", "pool_hierarchical", "positions", "pyramid", "queue_memory", "retention", "reverse", "rnn", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts", "window_memory"] | Var | Mapping[str, Any]
 AnyOptimizer = Optimizer | Literal["adadelta", "adagrad", "adam", "adamw", "rmsprop", "sgd"] | Var | Mapping[str, Any]
 AnyDecoder = Decoder | Literal["beam", "greedy", "mbr", "sample", "viterbi"] | Var | Mapping[str, Any]
 AnySchedule = Schedule | Literal["constant", "cosine", "epoch_decay", "inverse_sqrt", "linear", "plateau", "staircase"] | Var | Mapping[str, Any]
@@ -458,6 +458,30 @@ class Flatten(Block, word="flatten"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class GatedLinearAttention(Block, word="gated_linear_attention"):
+    """Gated linear attention (Yang et al. 2023, section 4; the layer of section 4.4).
+
+    heads: How many heads; default 4.
+    head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
+    state: The width of a head's queries and keys; half of `head_width`, rounded up, unless given.
+    rank: How many numbers of a position decide its decays, 1 or more; default 16.
+    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; 0 for none; default 0.
+    initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
+        gated_linear_attention). In an encoder, of the direction that reads forwards; default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    rank: int | Var | Unset = UNSET
+    chunk: int | Var | Unset = UNSET
+    short_conv: int | Var | Unset = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Grid(Block, word="grid"):
     """The Neural GPU's mental image: the stream in column 0, zeros in all others (Kaiser & Sutskever 2016, section 2).
 
@@ -514,6 +538,53 @@ class Linear(Block, word="linear"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class LinearAttention(Block, word="linear_attention"):
+    """Linear attention (Katharopoulos et al. 2020, equations 7, 16 to 20), phi(x) = elu(x) + 1.
+
+    heads: How many heads; they divide the width that arrives, unless `head_width` is given; default 8.
+    head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
+    state: The width of a head's queries and keys; `head_width` unless given.
+    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; 0 for none, or 2 or more;
+        default 0.
+    initial_state: zeros | learned | a memory (its mean, projected to S and z, z by magnitude) | {copy: MEMORY.x}
+        (the last state of a linear_attention); default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    chunk: int | Var | Unset = UNSET
+    short_conv: int | Var | Unset = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Mamba2(Block, word="mamba2"):
+    """Mamba-2 (Dao & Gu 2024, section 7.1, with the defaults of the authors' code), for each head:
+
+    heads: How many heads; so many that all values together are twice as wide as the input, unless given.
+    head_width: The width of a head's values x, 1 or more; default 64.
+    state: The width of B and C; default 128.
+    groups: How many groups of heads there are; they divide the heads; default 1.
+    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    short_conv: How many positions of x, B and C the convolution reads; 0 for none, and no SiLU; default 4.
+    initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a mamba2).
+        In an encoder, of the direction that reads forwards; default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset = UNSET
+    state: int | Var | Unset = UNSET
+    groups: int | Var | Unset = UNSET
+    chunk: int | Var | Unset = UNSET
+    short_conv: int | Var | Unset = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Maxout(Block, word="maxout"):
     """Maxout (Goodfellow et al. 2013, section 3; after a decoder: Bahdanau et al. 2015, appendix A.2.2).
 
@@ -562,6 +633,31 @@ class MemoryNetwork(Block, word="memory_network"):
     linear_start: float | Var | Unset = UNSET
     slots: int | Var | Unset = UNSET
     answer: Literal["state", "words"] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Mlstm(Block, word="mlstm"):
+    """The mLSTM of xLSTM (Beck et al. 2024, equations 15 and 19 to 27), for each head:
+
+    heads: How many heads; default 4.
+    head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
+    state: The width of a head's queries and keys; `head_width` unless given.
+    forget_gate: sigmoid | exp; default 'sigmoid'.
+    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    short_conv: How many positions of x a depthwise convolution with SiLU reads, of which then q and k are made
+        (figure 10); 0 for none; default 4.
+    initial_state: zeros | learned | a memory (its mean, projected to C and n) | {copy: MEMORY.x} (the last state of
+        an mlstm). In an encoder, of the direction that reads forwards; default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    forget_gate: Literal["sigmoid", "exp"] | Var | Unset = UNSET
+    chunk: int | Var | Unset = UNSET
+    short_conv: int | Var | Unset = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -817,6 +913,28 @@ class Residual(Block, word="residual"):
     norm: Literal["none", "pre", "post"] | Var | Unset = UNSET
     scale: float | Var | Unset = UNSET
     dropout: float | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Retention(Block, word="retention"):
+    """Multi-scale retention (Sun et al. 2023, equations 5, 6 and 8; sections 2.1 and 2.2).
+
+    heads: How many heads; they divide the width that arrives, unless `head_width` and `state` are given; default 8.
+    head_width: The width of a head's values; twice the width that arrives, divided by the heads, unless given.
+    state: The width of a head's queries and keys, even; the width that arrives, divided by the heads, unless given.
+    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; 0 for none; default 0.
+    initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
+        retention). In an encoder, of the direction that reads forwards; default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    chunk: int | Var | Unset = UNSET
+    short_conv: int | Var | Unset = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -1368,6 +1486,18 @@ class FeedForwardDefaults(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class GatedLinearAttentionDefaults(RecipeObject):
+    """The defaults of every `gated_linear_attention`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    rank: int | Var | Unset | None = UNSET
+    chunk: int | Var | Unset | None = UNSET
+    short_conv: int | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class GridDefaults(RecipeObject):
     """The defaults of every `grid`."""
     columns: int | Var | Unset | None = field(default=UNSET, kw_only=False)
@@ -1382,6 +1512,29 @@ class LinearDefaults(RecipeObject):
     bias: bool | Var | Unset | None = UNSET
     weight_norm: bool | Var | Unset | None = UNSET
     init_scale: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LinearAttentionDefaults(RecipeObject):
+    """The defaults of every `linear_attention`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    chunk: int | Var | Unset | None = UNSET
+    short_conv: int | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Mamba2Defaults(RecipeObject):
+    """The defaults of every `mamba2`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    groups: int | Var | Unset | None = UNSET
+    chunk: int | Var | Unset | None = UNSET
+    short_conv: int | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1405,6 +1558,18 @@ class MemoryNetworkDefaults(RecipeObject):
     linear_start: float | Var | Unset | None = UNSET
     slots: int | Var | Unset | None = UNSET
     answer: Literal["state", "words"] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MlstmDefaults(RecipeObject):
+    """The defaults of every `mlstm`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    forget_gate: Literal["sigmoid", "exp"] | Var | Unset | None = UNSET
+    chunk: int | Var | Unset | None = UNSET
+    short_conv: int | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1510,6 +1675,17 @@ class ResidualDefaults(RecipeObject):
     norm: Literal["none", "pre", "post"] | Var | Unset | None = UNSET
     scale: float | Var | Unset | None = UNSET
     dropout: float | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RetentionDefaults(RecipeObject):
+    """The defaults of every `retention`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    head_width: int | Var | Unset | None = UNSET
+    state: int | Var | Unset | None = UNSET
+    chunk: int | Var | Unset | None = UNSET
+    short_conv: int | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1819,10 +1995,14 @@ class Model(RecipeObject):
     discrete_stacks: discrete_stacks.
     episodic_memory: episodic_memory.
     feed_forward: feed_forward.
+    gated_linear_attention: gated_linear_attention.
     grid: grid.
     linear: linear.
+    linear_attention: linear_attention.
+    mamba2: mamba2.
     maxout: maxout.
     memory_network: memory_network.
+    mlstm: mlstm.
     no_input: no_input.
     norm: norm.
     nram: nram.
@@ -1837,6 +2017,7 @@ class Model(RecipeObject):
     queue_memory: queue_memory.
     repeat: repeat.
     residual: residual.
+    retention: retention.
     rnn: rnn.
     rnn_cell: rnn_cell.
     scale: scale.
@@ -1868,10 +2049,14 @@ class Model(RecipeObject):
     discrete_stacks: DiscreteStacksDefaults | Mapping[str, Any] | Unset | None = UNSET
     episodic_memory: EpisodicMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
     feed_forward: FeedForwardDefaults | Mapping[str, Any] | Unset | None = UNSET
+    gated_linear_attention: GatedLinearAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
     grid: GridDefaults | Mapping[str, Any] | Unset | None = UNSET
     linear: LinearDefaults | Mapping[str, Any] | Unset | None = UNSET
+    linear_attention: LinearAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
+    mamba2: Mamba2Defaults | Mapping[str, Any] | Unset | None = UNSET
     maxout: MaxoutDefaults | Mapping[str, Any] | Unset | None = UNSET
     memory_network: MemoryNetworkDefaults | Mapping[str, Any] | Unset | None = UNSET
+    mlstm: MlstmDefaults | Mapping[str, Any] | Unset | None = UNSET
     no_input: NoInputDefaults | Mapping[str, Any] | Unset | None = UNSET
     norm: NormDefaults | Mapping[str, Any] | Unset | None = UNSET
     nram: NramDefaults | Mapping[str, Any] | Unset | None = UNSET
@@ -1886,6 +2071,7 @@ class Model(RecipeObject):
     queue_memory: QueueMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
     repeat: RepeatDefaults | Mapping[str, Any] | Unset | None = UNSET
     residual: ResidualDefaults | Mapping[str, Any] | Unset | None = UNSET
+    retention: RetentionDefaults | Mapping[str, Any] | Unset | None = UNSET
     rnn: RnnDefaults | Mapping[str, Any] | Unset | None = UNSET
     rnn_cell: RnnCellDefaults | Mapping[str, Any] | Unset | None = UNSET
     scale: ScaleDefaults | Mapping[str, Any] | Unset | None = UNSET
@@ -3064,23 +3250,25 @@ __all__ = [
     "Decoder", "DefaultInitialization", "DequeMemory", "DequeMemoryDefaults", "DialectTask", "DiscreteStacks",
     "DiscreteStacksDefaults", "Dropout", "DuplicateTask", "DynamicNgramsTask", "EarlyStopping", "Ema", "Embedding",
     "EpisodicMemory", "EpisodicMemoryDefaults", "EpochDecaySchedule", "Evaluation", "FeedForward",
-    "FeedForwardDefaults", "FileTokenizer", "Flatten", "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway",
-    "HubData", "Identity", "IdentityOutputHead", "Imageaugment", "IncrementTask", "Initialization", "IntegersTokenizer",
-    "InverseSqrtSchedule", "LearnedEmbedding", "Linear", "LinearDefaults", "LinearEmbedding", "LinearOutputHead",
-    "LinearSchedule", "Logging", "Logmel", "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit", "MemoryNetwork",
-    "MemoryNetworkDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram",
-    "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding", "Optimizer", "OrthogonalInitialization",
-    "Output", "OutputHead", "Parallel", "ParallelData", "ParallelDefaults", "Parametergroup", "ParenthesesTask",
-    "Patches", "PatchesDefaults", "PlateauSchedule", "Pool", "Pool2d", "Pool2dDefaults", "PoolDefaults",
-    "PoolHierarchical", "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "Pyramid",
-    "PyramidDefaults", "QueueMemory", "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask",
-    "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual",
-    "ResidualDefaults", "Reverse", "ReverseTask", "Rnn", "RnnCell", "RnnCellDefaults", "RnnDefaults", "Rows", "SGD",
-    "Sample", "SampledOutputHead", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelectColumn",
-    "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SigmoidOutputHead", "SortTask", "SourceState",
-    "SourceStateDefaults", "Specaugment", "Split", "SplitColumns", "StackMemory", "StackMemoryDefaults",
-    "StaircaseSchedule", "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Table", "Tablecolumn", "Task",
-    "TextData", "Tokenizer", "Trainer", "Training", "UNSET", "UniformInitialization", "UniformScalingInitialization",
-    "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB",
-    "WeightedFile", "WindowMemory", "WindowMemoryDefaults", "WordTokenizer", "read",
+    "FeedForwardDefaults", "FileTokenizer", "Flatten", "GatedLinearAttention", "GatedLinearAttentionDefaults",
+    "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway", "HubData", "Identity", "IdentityOutputHead",
+    "Imageaugment", "IncrementTask", "Initialization", "IntegersTokenizer", "InverseSqrtSchedule", "LearnedEmbedding",
+    "Linear", "LinearAttention", "LinearAttentionDefaults", "LinearDefaults", "LinearEmbedding", "LinearOutputHead",
+    "LinearSchedule", "Logging", "Logmel", "Mamba2", "Mamba2Defaults", "Maxout", "MaxoutDefaults", "Mbr",
+    "Measuredsplit", "MemoryNetwork", "MemoryNetworkDefaults", "Mlstm", "MlstmDefaults", "Model", "Multiply", "NoInput",
+    "NoInputDefaults", "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask",
+    "OneHotEmbedding", "Optimizer", "OrthogonalInitialization", "Output", "OutputHead", "Parallel", "ParallelData",
+    "ParallelDefaults", "Parametergroup", "ParenthesesTask", "Patches", "PatchesDefaults", "PlateauSchedule", "Pool",
+    "Pool2d", "Pool2dDefaults", "PoolDefaults", "PoolHierarchical", "PoolHierarchicalDefaults", "Positions",
+    "PositionsDefaults", "PrioritySortTask", "Pyramid", "PyramidDefaults", "QueueMemory", "QueueMemoryDefaults",
+    "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat",
+    "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Retention", "RetentionDefaults", "Reverse",
+    "ReverseTask", "Rnn", "RnnCell", "RnnCellDefaults", "RnnDefaults", "Rows", "SGD", "Sample", "SampledOutputHead",
+    "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelectColumn", "SelectColumnDefaults", "SelfAttention",
+    "SelfAttentionDefaults", "SigmoidOutputHead", "SortTask", "SourceState", "SourceStateDefaults", "Specaugment",
+    "Split", "SplitColumns", "StackMemory", "StackMemoryDefaults", "StaircaseSchedule", "SumColumns", "SupportingFacts",
+    "SupportingFactsDefaults", "Table", "Tablecolumn", "Task", "TextData", "Tokenizer", "Trainer", "Training", "UNSET",
+    "UniformInitialization", "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use", "UseDefaults",
+    "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB", "WeightedFile", "WindowMemory",
+    "WindowMemoryDefaults", "WordTokenizer", "read",
 ]
