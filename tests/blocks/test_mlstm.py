@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from blocks.core.contract import State
 from blocks.mlstm import Mlstm
+from tests.blocks.outer_product_loops import EXACT, expect_equations, loop, outputs_and_gradients, relative_error
 from tests.blocks.single_block import mask_of, run, site_of
-from tests.blocks.step_loops import EXACT, expect_equations, loop, outputs_and_gradients, relative_error
 
 VARIANTS = {
     "mlstm": (

@@ -51,6 +51,7 @@ STAND_ALONE = {
         "linear",
         "maxout",
     ),
+    *("gated_linear_attention", "linear_attention", "mamba2", "mlstm", "retention"),
     *("multiply", "norm", "ntm", "parallel", "positions", "recurrent", "repeat", "residual", "rnn", "rnn_cell"),
     *("scale", "self_attention", "use", "window_memory"),
 }
