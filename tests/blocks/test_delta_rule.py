@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from blocks.core.delta_rule import Parts, scan_delta_rule, unit_length
-from tests.blocks.step_loops import delta_rule, loop, outputs_and_gradients, relative_error
+from tests.blocks.outer_product_loops import delta_rule, loop, outputs_and_gradients, relative_error
 from tests.blocks.test_outer_product_state import CASES, DECAYS, EXACT, HEADS, KEYS, VALUES
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from blocks.core.contract import Context, State
 from blocks.linear_attention import LinearAttention
+from tests.blocks.outer_product_loops import EXACT, decayed_sum, expect_equations, loop, relative_error
 from tests.blocks.single_block import context_of, mask_of, run, site_of
-from tests.blocks.step_loops import EXACT, decayed_sum, expect_equations, loop, relative_error
 
 VARIANTS = {
     "linear_attention": (

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from blocks.core.contract import BlockError, State
 from blocks.mamba2 import Mamba2
+from tests.blocks.outer_product_loops import EXACT, decayed_sum, expect_equations, loop, relative_error
 from tests.blocks.single_block import mask_of, run, site_of
-from tests.blocks.step_loops import EXACT, decayed_sum, expect_equations, loop, relative_error
 
 VARIANTS = {
     "mamba2": (

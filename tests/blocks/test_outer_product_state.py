@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from blocks.core.outer_product_state import scan_outer_products
-from tests.blocks.step_loops import decayed_sum, loop, outputs_and_gradients, relative_error
+from tests.blocks.outer_product_loops import decayed_sum, loop, outputs_and_gradients, relative_error
 
 HEADS, KEYS, VALUES = 3, 6, 5
 DECAYS = {

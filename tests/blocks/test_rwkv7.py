@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.rwkv7 import Rwkv7
+from tests.blocks.outer_product_loops import loop, outputs_and_gradients, relative_error
 from tests.blocks.single_block import context_of, mask_of, run, site_of
-from tests.blocks.step_loops import loop, outputs_and_gradients, relative_error
 from tests.blocks.test_outer_product_state import EXACT
 
 VARIANTS = {

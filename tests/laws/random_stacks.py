@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from composer.recipe import schema_generator
 from tests.laws.law_cases import ACTIVATIONS, WIDTH, Draw, Scene, drop_keys, drop_none, inside, new_name, readable_name
 from tests.laws.random_memories import CONTINUABLE, MEMORIES, memory
+from tests.laws.random_mixers import MIXERS
 
 ENCODERS: Sequence[tuple[str, ...]] = [("encoder",)] * 6 + [("image", "text")] * 3 + [()]
 
@@ -118,7 +119,7 @@ def block(scene: Scene) -> Any:
     if scene.sometimes() and (not scene.on_shelf or scene.mistake()):
         settings["as"] = new_name(scene)
         scene.names.append(settings["as"])
-        scene.named_memories |= {settings["as"]: (word, settings)} if word in (*CONTINUABLE, "rnn") else {}
+        scene.named_memories |= {settings["as"]: (word, settings)} if word in (*CONTINUABLE, *MIXERS, "rnn") else {}
     if word in SHORTENING or "stride" in settings:
         scene.names[:] = [settings["as"]] if "as" in settings else []  # all others have another length
     return {word: settings} if settings else word
@@ -555,6 +556,7 @@ LEAVES: dict[str, Callable[[Scene], dict[str, Any]]] = {
     "concat_columns": identity,
     "pyramid": identity,
     **MEMORIES,
+    **MIXERS,
 }
 SHORTENING = {"pool", "pool_hierarchical", "pyramid", "pool2d", "patches"}
 """Blocks after which there are fewer positions."""

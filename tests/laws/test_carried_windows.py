@@ -52,6 +52,7 @@ STAND_ALONE = {
         "maxout",
         "mixture_of_experts",
     ),
+    *("gated_linear_attention", "linear_attention", "mamba2", "mlstm", "retention"),
     *("multiply", "norm", "ntm", "parallel", "positions", "recurrent", "repeat", "residual", "rnn", "rnn_cell"),
     *("scale", "self_attention", "use", "window_memory"),
 }

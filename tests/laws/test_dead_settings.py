@@ -31,7 +31,10 @@ from tests.laws.test_blocks import VARIANTS
 
 SMALL = 12
 """Larger numbers reach beyond the rows of the bench."""
+MIXERS = ("gated_linear_attention", "linear_attention", "mamba2", "mlstm", "retention")
+CHUNKED = {(word, "chunk"): "changes time and memory alone" for word in MIXERS}
 EXCEPTIONS = {
+    **CHUNKED,
     ("active_memory", "recompute"): "changes time and memory alone",
     ("repeat", "recompute"): "changes time and memory alone",
     ("cross_attention", "local"): "a window of 10 is more than the memories of the bench have",
@@ -75,6 +78,7 @@ AT_BORDERS: dict[str, tuple[dict[str, Any], ...]] = {
 }
 """Settings of blocks of which several are at a border at once."""
 EXCEPTIONS_AT_BORDERS = {
+    **CHUNKED,
     ("active_memory", "recompute"): "changes time and memory alone",
     ("repeat", "recompute"): "changes time and memory alone",
     ("use", "copy"): "needs a second use, which the bench has not",

@@ -52,6 +52,12 @@ MEMORIES: list[tuple[str, dict[str, Any], Callable[[State], None]]] = [
     ("deque_memory", {"width": 5}, thick),
     ("discrete_stacks", {"stacks": 3, "cells": 20}, within),
     ("memory_network", {"from": "encoder.grid"}, lambda state: None),
+    ("linear_attention", {"heads": 2}, lambda state: None),
+    ("retention", {"heads": 2}, lambda state: None),
+    ("gated_linear_attention", {"heads": 2}, lambda state: None),
+    ("mamba2", {"head_width": 6, "state": 5}, lambda state: None),
+    ("mlstm", {"heads": 2}, lambda state: None),
+    ("mlstm", {"heads": 2, "forget_gate": "exp"}, lambda state: None),
 ]
 
 

@@ -1,0 +1,44 @@
+"""Blocks with an outer-product state wherever a block may stand: accepted, they train and keep the laws of models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.laws.stack_laws import outcome
+
+MIXERS: dict[str, dict[str, Any]] = {
+    "linear_attention": {"heads": 2},
+    "retention": {"heads": 3, "short_conv": 2},
+    "gated_linear_attention": {"heads": 2, "rank": 3},
+    "mamba2": {"head_width": 3, "state": 4, "groups": 2},
+    "mlstm": {"heads": 2},
+}
+
+
+@pytest.mark.parametrize("word", MIXERS)
+def test_a_mixer_stands_anywhere(word: str, tmp_path: Path) -> None:
+    def mixer(**settings: Any) -> dict[str, Any]:
+        return {word: {**MIXERS[word], **settings}}
+
+    fed_back = [
+        {"concat": ["prev.top"]},
+        "linear",
+        mixer(initial_state={"copy": "encoder.read"}),
+        {"linear": {"as": "top"}},
+    ]
+    model = {
+        "width": 6,
+        "stacks": {"shelf": [{"residual": [mixer()]}]},
+        "encoder": [mixer(**{"as": "read"}), {"parallel": {"branches": [[mixer()], ["linear"]]}}],
+        "decoder": [
+            mixer(initial_state="encoder"),
+            {"recurrent": fed_back},
+            {"repeat": {"times": 2, "share": True, "stack": [{"residual": [mixer(chunk=2)]}]}},
+            {"parallel": {"branches": [[{"use": "shelf"}], [{"use": "shelf"}, mixer(initial_state="learned")]]}},
+        ],
+    }
+    data = {"parallel": {"train": {"source": "source.txt", "target": "target.txt"}}}
+    assert outcome({"recipe": 1, "data": data, "model": model}, tmp_path / "everywhere.yaml") == "accepted"
