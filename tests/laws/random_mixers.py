@@ -34,6 +34,22 @@ def mlstm(scene: Scene) -> dict[str, Any]:
     return begun(scene, "mlstm", {**settings, **shared(scene)})
 
 
+def delta_net(scene: Scene) -> dict[str, Any]:
+    heads = 4 if scene.mistake() else scene.one_of(1, 2, 3)
+    settings = {"heads": heads, "state": scene.one_of(None, 3), "negative_eigenvalues": scene.one_of(None, True)}
+    return begun(scene, "delta_net", {**settings, **shared(scene)})
+
+
+def gated_delta_net(scene: Scene) -> dict[str, Any]:
+    settings = {"heads": scene.one_of(1, 2, 3), "state": scene.one_of(None, 2), "decay": scene.one_of(None, "vector")}
+    return begun(scene, "gated_delta_net", {**settings, **shared(scene)})
+
+
+def rwkv7(scene: Scene) -> dict[str, Any]:
+    heads = 6 if scene.mistake() else scene.one_of(1, 2, 3)
+    return begun(scene, "rwkv7", {"heads": heads, "rank": scene.one_of(None, 2), "chunk": scene.one_of(None, 1, 3)})
+
+
 def shared(scene: Scene) -> dict[str, Any]:
     return {"chunk": scene.one_of(None, 1, 2, 3), "short_conv": scene.one_of(None, 0, 1, 3)}
 
@@ -55,4 +71,7 @@ MIXERS: Mapping[str, Callable[[Scene], dict[str, Any]]] = {
     "gated_linear_attention": gated_linear_attention,
     "mamba2": mamba2,
     "mlstm": mlstm,
+    "delta_net": delta_net,
+    "gated_delta_net": gated_delta_net,
+    "rwkv7": rwkv7,
 }

@@ -52,7 +52,8 @@ STAND_ALONE = {
         "maxout",
         "mixture_of_experts",
     ),
-    *("gated_linear_attention", "linear_attention", "mamba2", "mlstm", "retention"),
+    *("delta_net", "gated_delta_net", "gated_linear_attention", "linear_attention", "mamba2", "mlstm"),
+    *("retention", "rwkv7"),
     *("multiply", "norm", "ntm", "parallel", "positions", "recurrent", "repeat", "residual", "rnn", "rnn_cell"),
     *("scale", "self_attention", "use", "window_memory"),
 }

@@ -31,7 +31,8 @@ from tests.laws.test_blocks import VARIANTS
 
 SMALL = 12
 """Larger numbers reach beyond the rows of the bench."""
-MIXERS = ("gated_linear_attention", "linear_attention", "mamba2", "mlstm", "retention")
+MIXERS = ("delta_net", "gated_delta_net", "gated_linear_attention", "linear_attention", "mamba2", "mlstm")
+MIXERS += ("retention", "rwkv7")
 CHUNKED = {(word, "chunk"): "changes time and memory alone" for word in MIXERS}
 EXCEPTIONS = {
     **CHUNKED,

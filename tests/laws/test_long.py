@@ -57,6 +57,9 @@ MEMORIES: list[tuple[str, dict[str, Any], Callable[[State], None]]] = [
     ("gated_linear_attention", {"heads": 2}, lambda state: None),
     ("mamba2", {"head_width": 6, "state": 5}, lambda state: None),
     ("mlstm", {"heads": 2}, lambda state: None),
+    ("delta_net", {"heads": 2, "negative_eigenvalues": True}, lambda state: None),
+    ("gated_delta_net", {"heads": 2, "decay": "vector"}, lambda state: None),
+    ("rwkv7", {"heads": 2}, lambda state: None),
     ("mlstm", {"heads": 2, "forget_gate": "exp"}, lambda state: None),
 ]
 

@@ -15,6 +15,9 @@ MIXERS: dict[str, dict[str, Any]] = {
     "gated_linear_attention": {"heads": 2, "rank": 3},
     "mamba2": {"head_width": 3, "state": 4, "groups": 2},
     "mlstm": {"heads": 2},
+    "delta_net": {"heads": 2, "negative_eigenvalues": True},
+    "gated_delta_net": {"heads": 2, "decay": "vector"},
+    "rwkv7": {"heads": 2, "rank": 3},
 }
 
 
