@@ -105,8 +105,8 @@ class Rwkv7(Mixer):
     def own_value(self, parts: Parts) -> Tensor:
         """Return a position's own value, as often as its receptance finds its key: (B, T, H V)"""
         r, k, v, _, _, scale = parts
-        found = (r * k * scale).unflatten(-1, (self.heads, -1)) * self.bonus  # (B, T, H, V)
-        return (found.sum(-1, keepdim=True) * v.unflatten(-1, (self.heads, -1))).flatten(2)
+        products = (r * k * scale).unflatten(-1, (self.heads, -1)) * self.bonus  # (B, T, H, V)
+        return (products.sum(-1, keepdim=True) * v.unflatten(-1, (self.heads, -1))).flatten(2)
 
     def scan(self, parts: Parts, state: tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         """parts: r, k, v, the log decays, a, and what k is multiplied by: (B, T, H V) each"""

@@ -67,8 +67,10 @@ class DeltaMixer(Mixer):
         query, key, value, strength, log_decay = parts
         query, key = unit_length(split_heads(query, self.heads)), unit_length(split_heads(key, self.heads))
         log_decay = mask_decays(log_decay.to(memory.dtype), mask, self.heads)  # (B, H, T, 1 or K)
-        written = key * mask_keys(strength, mask, self.heads)  # (B, H, T, K)
-        parts = DeltaParts(query, written, split_heads(value, self.heads), key * log_decay.exp(), -written, log_decay)
+        scaled_key = key * mask_keys(strength, mask, self.heads)  # (B, H, T, K)
+        parts = DeltaParts(
+            query, scaled_key, split_heads(value, self.heads), key * log_decay.exp(), -scaled_key, log_decay
+        )
         y, memory = scan_delta_rule(parts, memory, chunk=self.chunk)
         return join_heads(y), (memory,)
 
