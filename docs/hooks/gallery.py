@@ -33,6 +33,7 @@ FOLDER_TITLES = {
     "algorithms": "Algorithms",
     "stacks": "Neural stacks",
     "memory": "External memories",
+    "mixers": "Mixers in place of attention",
     "babi": "bAbI",
     "dialect": "A dialect of an invented language",
     "pictures": "Pictures",

@@ -67,3 +67,27 @@ def test_an_override_of_the_optimizer_names_its_setting() -> None:
         (fault,) = raised.value.faults
         written = f"`optimizer: {{{word}: {{learning_rate: 3}}}}`"
         assert fault.hint == f"write {written}, on the command line `training.optimizer.{word}.learning_rate=3`"
+
+
+@pytest.mark.parametrize(
+    ("block", "setting", "fix"),
+    [
+        ("self_attention: {heads: 4, kv_heads: 3}", "kv_heads", "write `kv_heads: 2`"),
+        ("self_attention: {heads: 16, qk_norm: true}", "qk_norm", "remove `qk_norm`, or write fewer `heads`"),
+        ("latent_attention: {heads: 5}", "heads", "write `heads: 4`, or choose a width that 5 divides"),
+        ("latent_attention: {rotary_width: 5}", "rotary_width", "write `rotary_width: 6`"),
+        ("differential_attention: {heads: 16}", "heads", "write `heads: 8`, or choose a width that 32 divides"),
+        ("differential_attention: {heads: 8, positions: rotary}", "positions", "write `heads: 4`"),
+        ("mixture_of_experts: {stack: [linear], experts: 2, top_k: 3}", "top_k", "write `top_k: 2` or less"),
+        ("mixture_of_experts: {stack: [rnn], experts: 2}", "stack", "write blocks that work at each position alone"),
+    ],
+)
+def test_a_fault_of_attention_and_experts_stands_at_its_setting(block: str, setting: str, fix: str) -> None:
+    text = f"{HEAD}model:\n  width: 16\n  decoder:\n    - norm\n    - {block}\n"
+    with pytest.raises(RecipeError) as raised:
+        plan(load_text(text))
+    (fault,) = raised.value.faults
+    before, after = (text.splitlines()[6][part] for part in (slice(fault.column - 1), slice(fault.column - 1, None)))
+    assert fault.line == 7
+    assert before.endswith(f"{setting}: ") or after.startswith(f"{setting}: ")
+    assert fix in fault.hint

@@ -1,0 +1,52 @@
+"""Biases that balance experts change once a step, alike however a batch is dealt out; checkpoints hold no counts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from composer.run_dir import checkpoint_weights, list_checkpoints
+from composer.training.train import train
+from tests.training.test_kills import DDP, FSDP
+from tests.training.tiny_recipes import TINY, Tiny
+
+EXPERTS = (
+    "model.decoder=[rnn, cross_attention, {residual: [{mixture_of_experts: {stack: [linear], experts: 3, top_k: 1}}]}]",
+    "model.dropout=0",
+    "training.optimizer={sgd: {}}",  # Adam would make a step of a rounding
+    "training.max_steps=4",
+    "training.validate_every=2",
+)
+
+
+def biases(run: Path) -> list[Tensor]:
+    """The biases in each checkpoint of a run, in steps; no counts stand beside them."""
+    states = [checkpoint_weights(path) for path in list_checkpoints(run / "checkpoints")]
+    assert all(not value.any() for state in states for name, value in state.items() if name.endswith(".counts"))
+    return [value for state in states for name, value in state.items() if name.endswith(".moves")]
+
+
+def test_parts_of_a_step_change_the_biases_as_the_whole_does(tiny: Tiny, tmp_path: Path) -> None:
+    train(tiny(*EXPERTS), tmp_path / "whole")
+    train(tiny(*EXPERTS, "training.accumulate=2"), tmp_path / "parts")
+    whole, parts = biases(tmp_path / "whole"), biases(tmp_path / "parts")
+    assert torch.equal(torch.stack(whole), torch.stack(parts))
+    assert all(0 < value.abs().max() <= step for step, value in zip((2, 4), whole, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trainer", [DDP, FSDP], ids=["ddp", "fsdp"])
+def test_two_devices_change_the_biases_as_one_does(trainer: str, tiny: Tiny, tmp_path: Path) -> None:
+    train(tiny(*EXPERTS), tmp_path / "one")
+    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    command = [sys.executable, "-m", "composer.cli.main", "train", str(tmp_path / "tiny.yaml"), *EXPERTS, trainer]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
+    done = subprocess.run([*command, "--run", str(tmp_path / "two")], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert torch.equal(torch.stack(biases(tmp_path / "two")), torch.stack(biases(tmp_path / "one")))
