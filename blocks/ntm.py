@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any, Literal
 
 import torch
@@ -13,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from blocks.core import addressing
 from blocks.core.addressing import AddressParams, AddressTape
 from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Few, InitialState, NoEffect, Site, State
+from blocks.core.functional import no_autocast
 from blocks.core.initial_state import MemoryInit, SlotMemoryInitializer
 
 Shift = Annotated[int, Bounds(minimum=0, maximum=1_000)]
@@ -204,11 +204,6 @@ def step_backward(
     grad_places = places * share
     before, where = addressing.address_backward(total, grad_places, AddressParams(*addresses), way)
     return (before.add_(places.sub_(grad_places)), read - seen), (*where, *data)
-
-
-def no_autocast(x: Tensor) -> AbstractContextManager[object]:
-    """Return a context without autocast, whose rounding a state of many steps must not have; there is none on meta."""
-    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
 def write(memory: Tensor, places: Tensor, erase: Tensor, add: Tensor) -> Tensor:

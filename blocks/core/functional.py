@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import torch
@@ -50,6 +51,11 @@ def activate(name: Activation, x: Tensor) -> Tensor:
         case "swiglu":
             a, b = x.chunk(2, dim=-1)
             return F.silu(a) * b
+
+
+def no_autocast(x: Tensor) -> AbstractContextManager[object]:
+    """Return a context without autocast, whose rounding a state of many steps must not have; there is none on meta."""
+    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
 def weight_norm_gain(direction: Tensor) -> nn.Parameter:

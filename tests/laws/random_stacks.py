@@ -207,7 +207,7 @@ def rnn(scene: Scene) -> dict[str, Any]:
     if alike and scene.draw(st.booleans()):
         name = scene.one_of(*alike)
         return {**drop_keys(alike[name], "as"), "initial_state": {"copy": name}}
-    cell, layers = scene.one_of("lstm", "gru", "tanh"), scene.one_of(None, 1, 2)
+    cell, layers = scene.one_of("lstm", "gru", "tanh", "min_gru"), scene.one_of(None, 1, 2)
     dropout = scene.one_of(None, 0.2) if layers == 2 or scene.mistake() else None
     return {
         "cell": cell,
@@ -215,10 +215,10 @@ def rnn(scene: Scene) -> dict[str, Any]:
         "dropout": dropout,
         "locked": scene.one_of(None, True) if dropout or scene.mistake() else None,
         "reset": scene.one_of("before", "after") if cell == "gru" else None,
-        "weight_dropout": scene.one_of(None, None, 0.5),
+        "weight_dropout": scene.one_of(None, None, 0.5) if cell != "min_gru" or scene.mistake() else None,
         "bidirectional": True if (scene.sometimes() if not scene.causal else scene.mistake()) else None,
         "projection": 4 if cell == "lstm" and scene.sometimes() and not scene.keeps else None,
-        "norm": "gates" if scene.sometimes() else None,
+        "norm": "gates" if cell != "min_gru" and scene.sometimes() else None,
         "initial_state": initial_state(scene),
     }
 

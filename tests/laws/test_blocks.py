@@ -39,6 +39,10 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "active_memory": {"settings.recompute": "it computes the same once more, as the tests of recomputation say"},
     "repeat": {"settings.recompute": "it computes the same once more, as the tests of recomputation say"},
+    "rg_lru": {
+        "initial_output": "an encoder's output has in it what was read from the end, and a copied state has not"
+    },
+    "slstm": {"initial_output": "an encoder's output has in it what was read from the end, and a copied state has not"},
     "rnn_cell": {"settings.width": "it says how wide a `prev` is, of which the bench has none; sennrich2017 needs it"},
     "supporting_facts": {
         "gradients": "what chooses learns from told facts alone, which the bench has in training, as its own test says",
@@ -54,6 +58,8 @@ COMPILED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("cross_attention", {"score": "additive", "heads": 2, "local": "predicted"}),
     ("discrete_stacks", {"stacks": 2, "cells": 4, "initial_state": {"copy": "encoder.same"}}),
     ("episodic_memory", {"from": "encoder.grid", "query": "encoder", "hops": 2}),
+    ("long_conv", {"state": 4}),
+    ("mamba", {"state": 2}),
     ("memory_network", {"from": "encoder.grid", "query": "encoder", "linear_start": 0.5}),
     ("nram", {"steps": 2, "registers": 2}),
     ("ntm", {"slots": 5, "slot_width": 3, "write_heads": 2, "initial_state": "learned"}),
@@ -62,8 +68,11 @@ COMPILED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("recurrent", {"stack": [{"concat": {"of": ["prev.top"]}}, {"rnn": {"as": "top"}}, {"linear": {}}]}),
     ("repeat", {"times": 2, "stack": [{"residual": {"stack": ATTENTION}}, {"feed_forward": {}}]}),
     ("repeat", {"times": "length", "stack": CGRU, "share": True}),
+    ("rg_lru", {"heads": 2}),
     ("rnn", {"cell": "gru", "reset": "before"}),
+    ("rnn", {"cell": "min_gru"}),
     ("self_attention", {"heads": 2, "window": 3}),
+    ("slstm", {"short_conv": 2}),
     ("supporting_facts", {"from": "encoder.grid", "query": "encoder", "hops": 2}),
 )
 """A sample of the blocks, since compiling takes seconds."""

@@ -49,10 +49,12 @@ STAND_ALONE = {
         "highway",
         "identity",
         "linear",
+        "long_conv",
+        "mamba",
         "maxout",
     ),
-    *("multiply", "norm", "ntm", "parallel", "positions", "recurrent", "repeat", "residual", "rnn", "rnn_cell"),
-    *("scale", "self_attention", "use", "window_memory"),
+    *("multiply", "norm", "ntm", "parallel", "positions", "recurrent", "repeat", "residual", "rg_lru", "rnn"),
+    *("rnn_cell", "scale", "self_attention", "slstm", "use", "window_memory"),
 }
 """Blocks of a decoder without an encoder that have a bounded state, or none, with some of their settings."""
 
