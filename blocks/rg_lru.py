@@ -21,6 +21,8 @@ DECAY_RANGE = 0.9, 0.999
 """What the initial a^c are drawn from."""
 ROUNDED_AWAY = -37.0
 """Where log(1 + exp(x)) is exp(x) in double precision."""
+VANISHING = 1e-20
+"""Where (1 - exp(-2 x)) / 2 is x in double precision."""
 
 
 class RgLru(Block):
@@ -102,12 +104,11 @@ def log_softplus(x: Tensor) -> Tensor:
 
 
 def input_scale(log_rate: Tensor) -> Tensor:
-    """Return sqrt(1 - a^2) of a = exp(-exp(log_rate)), with its gradient where a rounds to 1.
+    """Return sqrt(1 - a^2) of a = exp(-exp(log_rate)), with its gradient even where a is 1 but for rounding.
 
-    It is exp(log_rate / 2) sqrt((1 - a^2) / rate), and that fraction goes to 2.
+    There it is sqrt(2 exp(log_rate)).
     """
     rate = log_rate.exp()
-    tiny = rate < torch.finfo(rate.dtype).tiny
-    safe = rate.masked_fill(tiny, 1.0)
-    fraction = torch.where(tiny, 2.0, -torch.expm1(-2.0 * safe) / safe)
-    return (0.5 * log_rate).exp() * fraction.sqrt()
+    tiny = rate < VANISHING
+    scale = (-torch.expm1(-2.0 * rate.masked_fill(tiny, 1.0))).sqrt()
+    return torch.where(tiny, (0.5 * (log_rate + math.log(2.0))).exp(), scale)

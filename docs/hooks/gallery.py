@@ -34,6 +34,7 @@ FOLDER_TITLES = {
     "stacks": "Neural stacks",
     "memory": "External memories",
     "babi": "bAbI",
+    "mixers": "Mixers in place of attention",
     "dialect": "A dialect of an invented language",
     "pictures": "Pictures",
 }

@@ -229,6 +229,27 @@ def initial_state(scene: Scene) -> Any:
     return scene.one_of(None, None, "zeros", "learned", *scene.memories)
 
 
+def recurrent_mixer(scene: Scene, **settings: Any) -> dict[str, Any]:
+    """Settings of a recurrence element by element."""
+    return {**settings, "initial_state": initial_state(scene)}
+
+
+def mamba(scene: Scene) -> dict[str, Any]:
+    return recurrent_mixer(scene, state=scene.one_of(None, 2), short_conv=scene.one_of(None, 0))
+
+
+def rg_lru(scene: Scene) -> dict[str, Any]:
+    return recurrent_mixer(scene, heads=scene.one_of(None, 2), short_conv=scene.one_of(None, 4))
+
+
+def slstm(scene: Scene) -> dict[str, Any]:
+    return recurrent_mixer(scene, heads=scene.one_of(1, 2), short_conv=scene.one_of(None, 0))
+
+
+def long_conv(scene: Scene) -> dict[str, Any]:
+    return recurrent_mixer(scene, state=scene.one_of(None, 2))
+
+
 def conv(scene: Scene) -> dict[str, Any]:
     stride = scene.one_of(None, None, None, 2) if not (scene.causal or scene.keeps) or scene.mistake() else None
     kernel = scene.one_of(None, 1, 2, 3, 4)
@@ -496,6 +517,10 @@ LEAVES: dict[str, Callable[[Scene], dict[str, Any]]] = {
     "add": merge_names,
     "multiply": merge_names,
     "rnn": rnn,
+    "mamba": mamba,
+    "rg_lru": rg_lru,
+    "slstm": slstm,
+    "long_conv": long_conv,
     "conv": conv,
     "pool": pool,
     "pool_hierarchical": pool_hierarchical,
