@@ -14,18 +14,20 @@ from blocks.core.recurrence import Cell, OutputActivation, RecurrentLayer, build
 
 
 class Rnn(Block):
-    """Recurrent layers: LSTM (Hochreiter & Schmidhuber 1997), GRU (Cho et al. 2014, section 2.3) or tanh (Elman 1990).
+    """Recurrent layers: LSTM (Hochreiter & Schmidhuber 1997), GRU (Cho et al. 2014, section 2.3), tanh (Elman 1990), or
+    minGRU (Feng et al. 2024, arXiv 2410.01201, section 3.1).
 
     lstm: i, f, o = sigmoid(W x + U h + b); c' = f c + i tanh(W_g x + U_g h + b_g); h' = o tanh(c')
     gru:  r, z = sigmoid(W x + U h + b); h' = (1 - z) n + z h, with n = tanh(W_n x + b_n + U_n (r h)) for reset before,
           n = tanh(W_n x + b_n + r (U_n h + c_n)) for reset after (torch's and cuDNN's form, and the fast one)
     tanh: h' = tanh(W x + U h + b)
+    min_gru: z = sigmoid(W x + b); h' = (1 - z) h + z (W_n x + b_n): no gate reads h, and all positions run at once
     With `norm: gates` each W x + U h + b here, and the same of the candidate n, is layer-normalised (Ba et al. 2016;
     Chen et al. 2018, section 3): LN(a) = g (a - mean) / sqrt(var + 1e-5) + b, with g and b for each gate. The LSTM of
     Chen et al. (RNMT+) has h' = o c': `output_activation: none`.
 
     Settings:
-        cell: lstm | gru | tanh.
+        cell: lstm | gru | tanh | min_gru.
         width: The width that comes out, `model.width` unless given; each direction of a bidirectional rnn has half.
         layers: How many layers, 1 or more.
         bidirectional: Whether a second network reads each row from its end; in an encoder only.
@@ -39,10 +41,12 @@ class Rnn(Block):
         weight_dropout: Probability of dropping a weight between two positions, 0 <= weight_dropout < 1 (Merity et al.
             2018, section 2): one mask for a batch or a window, and for each position in the loop of `recurrent`.
 
-    Shapes: (B, T, D) -> (B, T, width). State: for each layer and direction (h, c) or (h,), each (B, .).
+    Shapes: (B, T, D) -> (B, T, width). State: for each layer and direction (h, c) or (h,), each (B, .), of a min_gru
+    in float32.
     Raises BlockError where a grid arrives, for an odd bidirectional width, a second direction on a causal site, a
     projection that is not narrower than the cells, not an lstm's, or beside `norm: gates`, `reset: after` or
-    `output_activation: none` of another cell, a state to copy of another kind.
+    `output_activation: none` of another cell, `norm: gates` or `weight_dropout` of a min_gru, a state to copy of
+    another kind.
     """
 
     family = "recurrence"
@@ -76,6 +80,9 @@ class Rnn(Block):
         if output_activation == "none" and (cell, norm) != ("lstm", "gates"):
             message = "only an lstm with normalised gates can leave out the activation of its cell"
             raise NoEffect("output_activation", message, fix="remove it, or write `cell: lstm, norm: gates`")
+        if weight_dropout and cell == "min_gru":
+            message = "a min_gru has no weights between positions"
+            raise NoEffect("weight_dropout", message, fix="remove it, or write `dropout` between layers")
         if dropout and layers == 1:
             message = "dropout stands between two layers, and here is one"
             raise NoEffect("dropout", message, fix="write `layers: 2`, or put `- dropout` after this block")
@@ -95,7 +102,7 @@ class Rnn(Block):
         built = [layer(one) for one in arriving for _ in range(self.directions)]
         for one in built:
             one.weight_dropout = weight_dropout
-        self.layers = nn.ModuleList(built)
+        self.layers, self.wide = nn.ModuleList(built), cell == "min_gru"
         self.state_kind = (
             "rnn",
             ("cell", cell),
@@ -107,7 +114,8 @@ class Rnn(Block):
         self.initial = StateInitializer(site, initial_state, tuple(layer.sizes for layer in built), self.state_kind)
 
     def start(self, x: Tensor, context: Context) -> State:
-        return self.initial(x.to(next(self.layers.parameters()).dtype), context)
+        dtype = next(self.layers.parameters()).dtype
+        return self.initial(x.to(torch.promote_types(dtype, torch.float32) if self.wide else dtype), context)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         after: tuple[State, ...] = ()
@@ -132,6 +140,9 @@ def _check_settings(cell: Cell, width: int, bidirectional: bool, reset: str, pro
     """Raise BlockError where settings do not go together."""
     if cell != "gru" and reset == "after":
         raise NoEffect("reset", f"`{cell}` has no reset gate", fix="remove `reset`, or write `cell: gru`")
+    if norm == "gates" and cell == "min_gru":
+        message = "the gates of a min_gru are not normalised"
+        raise BlockError("norm", message, fix="remove `norm`, or put a `norm` after this block")
     if norm == "gates":
         check_norm_width(width // (2 if bidirectional else 1), "norm")
     if projection is not None and cell != "lstm":

@@ -73,6 +73,11 @@ def activate(name: Activation, x: Tensor) -> Tensor:
             return F.silu(a) * b
 
 
+def no_autocast(x: Tensor) -> AbstractContextManager[object]:
+    """Return a context without autocast, whose rounding a state of many steps must not have; there is none on meta."""
+    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
+
+
 def weight_norm_gain(direction: Tensor) -> nn.Parameter:
     """Return the gains that leave the weights at `direction`: g = |v|. (outputs, ...) -> (outputs,)"""
     return nn.Parameter(weight_norms(direction).detach().clone())
@@ -161,8 +166,3 @@ def pad_same(x: Tensor, kernel: tuple[int, ...]) -> tuple[Tensor, tuple[int, int
     if down % 2 or across % 2:
         x = F.pad(x, (0, across % 2, 0, down % 2))
     return x, (down // 2, across // 2)
-
-
-def no_autocast(x: Tensor) -> AbstractContextManager[object]:
-    """Return a context without autocast, whose rounding a state of many steps must not have; there is none on meta."""
-    return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)

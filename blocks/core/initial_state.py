@@ -45,7 +45,7 @@ class StateInitializer(nn.Module):
 
     def _all_values(self, like: Tensor, context: Context) -> Tensor:
         if self.learned is not None:
-            return self.learned.expand(like.shape[0], -1)
+            return self.learned.to(like.dtype).expand(like.shape[0], -1)
         if self.memory:
             return torch.tanh(self.project(memory_mean(context.memories[self.memory]))).to(like.dtype)
         return like.new_zeros(like.shape[0], sum(sum(leaf_sizes) for leaf_sizes in self.sizes))

@@ -1,4 +1,4 @@
-"""Recurrent layers of one direction (LSTM, GRU, tanh; with layer norm): fused kernel for many positions, else the cell.
+"""Recurrent layers of one direction (LSTM, GRU, tanh, minGRU; with layer norm): fused for many positions, or a cell.
 
 No kernel is told lengths: they would have to be on the CPU. Padding is on the right, so no real position sees it, and
 only the last state needs care: h is read where each row ends, c is kept through the padding by saturated gates.
@@ -17,9 +17,10 @@ from torch.nn import functional as F
 
 from blocks.core.contract import State
 from blocks.core.functional import apply_dropout
+from blocks.core.linear_recurrence import linear_recurrence
 
-Cell = Literal["lstm", "gru", "tanh"]
-"""lstm (Hochreiter & Schmidhuber 1997) | gru (Cho et al. 2014) | tanh (Elman 1990)."""
+Cell = Literal["lstm", "gru", "tanh", "min_gru"]
+"""lstm (Hochreiter & Schmidhuber 1997) | gru (Cho et al. 2014) | tanh (Elman 1990) | min_gru (Feng et al. 2024)."""
 
 OutputActivation = Literal["tanh", "none"]
 """What an LSTM with normalised gates applies to its cell before the output gate."""
@@ -212,12 +213,38 @@ class GRUResetBefore(RecurrentLayer):
         return torch.stack(outputs, 1), (h,)
 
 
+class MinGRU(RecurrentLayer):
+    """z = sigmoid(W x + b); h' = (1 - z) h + z (V x + c), all positions at once (Feng et al. 2024, section 3.1).
+
+    The state is in float32 at least.
+    """
+
+    def __init__(self, arriving: int, width: int) -> None:
+        super().__init__()
+        self.sizes = (width,)
+        self.arriving = nn.Linear(arriving, 2 * width)
+        init_per_gate(self.arriving.weight, width, nn.init.xavier_uniform_)
+        nn.init.zeros_(self.arriving.bias)
+
+    def forward(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
+        (h,) = state
+        arriving = self.arriving(x.to(self.arriving.weight.dtype))
+        gate, candidate = arriving.to(torch.promote_types(arriving.dtype, torch.float32)).chunk(2, dim=-1)
+        real = mask[..., None]
+        kept = torch.sigmoid(-gate).masked_fill(~real, 1.0)
+        entering = (torch.sigmoid(gate) * candidate).masked_fill(~real, 0.0)
+        y = linear_recurrence(kept, entering, h)
+        return y.to(arriving.dtype), (y[:, -1],)
+
+
 def build_layer(cell: Cell, reset: str, arriving: int, width: int, projection: int | None) -> RecurrentLayer:
     """Build one layer in one direction."""
     if cell == "lstm":
         return LSTMLayer(arriving, width, projection)
     if cell == "tanh":
         return TanhLayer(arriving, width)
+    if cell == "min_gru":
+        return MinGRU(arriving, width)
     return GRUResetAfter(arriving, width) if reset == "after" else GRUResetBefore(arriving, width)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.contract import Output, State, Stream
+from blocks.core.linear_recurrence import log_linear_recurrence
 from blocks.core.stack import Stack
 from composer.model.encoder_decoder import (
     BOS,
@@ -105,17 +106,11 @@ def extend(frames: Tensor, real: Tensor, paths: Tensor, last: Tensor, token: Ten
     index = token[:, None, None].expand(-1, frames.shape[1], 1)  # (B, S, 1)
     smallest = torch.finfo(frames.dtype).tiny  # whose logarithm is finite
     gain = frames.gather(2, index)[..., 0].clamp(min=smallest).log()  # (B, S)
-    labels = F.pad(linear_recurrence(entering, gain), (1, 0), value=IMPOSSIBLE)  # (B, S + 1)
-    blanks = linear_recurrence(labels[:, :-1], frames[..., BLANK].clamp(min=smallest).log())
-    blanks = F.pad(blanks, (1, 0), value=IMPOSSIBLE)  # (B, S + 1)
+    labels = F.pad(log_linear_recurrence(gain, entering + gain), (1, 0), value=IMPOSSIBLE)  # (B, S + 1)
+    blank = frames[..., BLANK].clamp(min=smallest).log()  # (B, S)
+    blanks = F.pad(log_linear_recurrence(blank, labels[:, :-1] + blank), (1, 0), value=IMPOSSIBLE)  # (B, S + 1)
     log_p = (entering + gain).masked_fill(~real, IMPOSSIBLE).logsumexp(1)  # (B,)
     return torch.stack((labels, blanks), -1), log_p
-
-
-def linear_recurrence(entering: Tensor, gain: Tensor) -> Tensor:
-    """Return log r_s of r_s = (r_{s-1} + e_s) g_s with r_0 = 0, from log e and log g, all (B, S)."""
-    product = gain.cumsum(1)
-    return product + (entering - product + gain).logcumsumexp(1)
 
 
 def next_log_probs(frames: Tensor, real: Tensor, paths: Tensor, last: Tensor, log_p: Tensor) -> Tensor:

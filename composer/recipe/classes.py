@@ -67,7 +67,7 @@ class OutputHead(RecipeObject):
     """One of the outputs: its name, or its name with settings."""
 
 
-AnyBlock = Block | Literal["activation", "cgru", "concat_columns", "conv", "conv2d", "cross_attention", "delta_net", "deque_memory", "differential_attention", "discrete_stacks", "dropout", "episodic_memory", "feed_forward", "flatten", "gated_delta_net", "gated_linear_attention", "grid", "identity", "latent_attention", "linear", "linear_attention", "mamba2", "maxout", "memory_network", "mlstm", "no_input", "norm", "nram", "ntm", "pool", "pool2d", "pool_hierarchical", "positions", "pyramid", "queue_memory", "retention", "reverse", "rnn", "rwkv7", "scale", "select_column", "self_attention", "source_state", "stack_memory", "sum_columns", "supporting_facts", "window_memory"] | Var | Mapping[str, Any]
+AnyBlock = Block | Literal["activation", "cgru", "concat_columns", "conv", "conv2d", "cross_attention", "delta_net", "deque_memory", "differential_attention", "discrete_stacks", "dropout", "episodic_memory", "feed_forward", "flatten", "gated_delta_net", "gated_linear_attention", "grid", "identity", "latent_attention", "linear", "linear_attention", "long_conv", "mamba", "mamba2", "maxout", "memory_network", "mlstm", "no_input", "norm", "nram", "ntm", "pool", "pool2d", "pool_hierarchical", "positions", "pyramid", "queue_memory", "retention", "reverse", "rg_lru", "rnn", "rwkv7", "scale", "select_column", "self_attention", "slstm", "source_state", "stack_memory", "sum_columns", "supporting_facts", "window_memory"] | Var | Mapping[str, Any]
 AnyOptimizer = Optimizer | Literal["adadelta", "adagrad", "adam", "adamw", "rmsprop", "sgd"] | Var | Mapping[str, Any]
 AnyDecoder = Decoder | Literal["beam", "greedy", "mbr", "sample", "viterbi"] | Var | Mapping[str, Any]
 AnySchedule = Schedule | Literal["constant", "cosine", "epoch_decay", "inverse_sqrt", "linear", "plateau", "staircase"] | Var | Mapping[str, Any]
@@ -652,6 +652,39 @@ class LinearAttention(Block, word="linear_attention"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class LongConv(Block, word="long_conv"):
+    """Long convolution of each feature by a sum of exponentials (S4D: Gu et al. 2022, arXiv 2206.11893, section 3).
+
+    state: How wide the state of each feature is, twice the number of exponentials; even, 2 or more; default 64.
+    initial_state: zeros | learned | a memory (its mean, projected, as the input before the first position) | {copy:
+        MEMORY.x} (the last state of a long_conv); default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    state: int | Var | Unset = field(default=UNSET, kw_only=False)
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Mamba(Block, word="mamba"):
+    """Selective state space (S6) between two projections, with a gate (Gu & Dao 2023, arXiv 2312.00752, figure 3).
+
+    state: How wide the state of each feature is, 1 or more; default 16.
+    expansion: How many times as wide as what arrives it is inside, 1 or more; default 2.
+    short_conv: How many positions a convolution before the state space reads, itself included; 0 for none; default
+        4.
+    initial_state: zeros | learned | a memory (its mean, projected: h_0 = p q^T) | {copy: MEMORY.x} (the last state
+        of a mamba); default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    state: int | Var | Unset = field(default=UNSET, kw_only=False)
+    expansion: int | Var | Unset = UNSET
+    short_conv: int | Var | Unset = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Mamba2(Block, word="mamba2"):
     """Mamba-2 (Dao & Gu 2024, section 7.1, with the defaults of the authors' code), for each head:
 
@@ -1060,10 +1093,29 @@ class Reverse(Block, word="reverse"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Rnn(Block, word="rnn"):
-    """Recurrent layers: LSTM (Hochreiter & Schmidhuber 1997), GRU (Cho et al. 2014, section 2.3) or tanh (Elman 1990).
+class RgLru(Block, word="rg_lru"):
+    """Real-gated linear recurrent unit (De et al. 2024, arXiv 2402.19427, section 2.4).
 
-    cell: lstm | gru | tanh; default 'lstm'.
+    heads: How many blocks the matrices of the gates have on their diagonals; they divide the width that arrives. 1
+        is dense; the paper's models have 16 (section 4.1); default 1.
+    short_conv: How many positions a depthwise convolution before the layer reads, itself included, 4 in Griffin; 0
+        for none; default 0.
+    initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a rg_lru);
+        default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
+    short_conv: int | Var | Unset = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Rnn(Block, word="rnn"):
+    """Recurrent layers: LSTM (Hochreiter & Schmidhuber 1997), GRU (Cho et al. 2014, section 2.3), tanh (Elman 1990),
+    or minGRU (Feng et al. 2024, arXiv 2410.01201, section 3.1).
+
+    cell: lstm | gru | tanh | min_gru; default 'lstm'.
     width: The width that comes out, `model.width` unless given; each direction of a bidirectional rnn has half.
     layers: How many layers, 1 or more; default 1.
     bidirectional: Whether a second network reads each row from its end; in an encoder only; default False.
@@ -1084,7 +1136,7 @@ class Rnn(Block, word="rnn"):
         default 0.0.
     as_: The name of the output, for later blocks.
     """
-    cell: Literal["lstm", "gru", "tanh"] | Var | Unset = field(default=UNSET, kw_only=False)
+    cell: Literal["lstm", "gru", "tanh", "min_gru"] | Var | Unset = field(default=UNSET, kw_only=False)
     width: int | Var | Unset | None = UNSET
     layers: int | Var | Unset = UNSET
     bidirectional: bool | Var | Unset = UNSET
@@ -1210,6 +1262,23 @@ class SelfAttention(Block, word="self_attention"):
     qk_norm: bool | Var | Unset = UNSET
     soft_cap: float | Var | Unset | None = UNSET
     sinks: bool | Var | Unset = UNSET
+    as_: str | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Slstm(Block, word="slstm"):
+    """The sLSTM (Beck et al. 2024, arXiv 2405.04517, section 2.2), a loop over the positions: its gates read h.
+
+    heads: How many heads; they divide the width that arrives, into two features or more; default 4.
+    short_conv: How many positions the convolution before two of the gates reads, itself included; 0 for none;
+        default 4.
+    initial_state: zeros | learned | a memory (its mean, projected to h and c, with n = 1 and m = 0) | {copy:
+        MEMORY.x} (the last state of a slstm); default 'zeros'.
+    as_: The name of the output, for later blocks.
+    """
+    heads: int | Var | Unset = field(default=UNSET, kw_only=False)
+    short_conv: int | Var | Unset = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -1718,6 +1787,22 @@ class LinearAttentionDefaults(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class LongConvDefaults(RecipeObject):
+    """The defaults of every `long_conv`."""
+    state: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MambaDefaults(RecipeObject):
+    """The defaults of every `mamba`."""
+    state: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    expansion: int | Var | Unset | None = UNSET
+    short_conv: int | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Mamba2Defaults(RecipeObject):
     """The defaults of every `mamba2`."""
     heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
@@ -1890,9 +1975,17 @@ class RetentionDefaults(RecipeObject):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class RgLruDefaults(RecipeObject):
+    """The defaults of every `rg_lru`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    short_conv: int | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RnnDefaults(RecipeObject):
     """The defaults of every `rnn`."""
-    cell: Literal["lstm", "gru", "tanh"] | Var | Unset | None = field(default=UNSET, kw_only=False)
+    cell: Literal["lstm", "gru", "tanh", "min_gru"] | Var | Unset | None = field(default=UNSET, kw_only=False)
     width: int | Var | Unset | None = UNSET
     layers: int | Var | Unset | None = UNSET
     bidirectional: bool | Var | Unset | None = UNSET
@@ -1951,6 +2044,14 @@ class SelfAttentionDefaults(RecipeObject):
     qk_norm: bool | Var | Unset | None = UNSET
     soft_cap: float | Var | Unset | None = UNSET
     sinks: bool | Var | Unset | None = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SlstmDefaults(RecipeObject):
+    """The defaults of every `slstm`."""
+    heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
+    short_conv: int | Var | Unset | None = UNSET
+    initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2218,6 +2319,8 @@ class Model(RecipeObject):
     latent_attention: latent_attention.
     linear: linear.
     linear_attention: linear_attention.
+    long_conv: long_conv.
+    mamba: mamba.
     mamba2: mamba2.
     maxout: maxout.
     memory_network: memory_network.
@@ -2238,12 +2341,14 @@ class Model(RecipeObject):
     repeat: repeat.
     residual: residual.
     retention: retention.
+    rg_lru: rg_lru.
     rnn: rnn.
     rnn_cell: rnn_cell.
     rwkv7: rwkv7.
     scale: scale.
     select_column: select_column.
     self_attention: self_attention.
+    slstm: slstm.
     source_state: source_state.
     stack_memory: stack_memory.
     supporting_facts: supporting_facts.
@@ -2278,6 +2383,8 @@ class Model(RecipeObject):
     latent_attention: LatentAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
     linear: LinearDefaults | Mapping[str, Any] | Unset | None = UNSET
     linear_attention: LinearAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
+    long_conv: LongConvDefaults | Mapping[str, Any] | Unset | None = UNSET
+    mamba: MambaDefaults | Mapping[str, Any] | Unset | None = UNSET
     mamba2: Mamba2Defaults | Mapping[str, Any] | Unset | None = UNSET
     maxout: MaxoutDefaults | Mapping[str, Any] | Unset | None = UNSET
     memory_network: MemoryNetworkDefaults | Mapping[str, Any] | Unset | None = UNSET
@@ -2298,12 +2405,14 @@ class Model(RecipeObject):
     repeat: RepeatDefaults | Mapping[str, Any] | Unset | None = UNSET
     residual: ResidualDefaults | Mapping[str, Any] | Unset | None = UNSET
     retention: RetentionDefaults | Mapping[str, Any] | Unset | None = UNSET
+    rg_lru: RgLruDefaults | Mapping[str, Any] | Unset | None = UNSET
     rnn: RnnDefaults | Mapping[str, Any] | Unset | None = UNSET
     rnn_cell: RnnCellDefaults | Mapping[str, Any] | Unset | None = UNSET
     rwkv7: Rwkv7Defaults | Mapping[str, Any] | Unset | None = UNSET
     scale: ScaleDefaults | Mapping[str, Any] | Unset | None = UNSET
     select_column: SelectColumnDefaults | Mapping[str, Any] | Unset | None = UNSET
     self_attention: SelfAttentionDefaults | Mapping[str, Any] | Unset | None = UNSET
+    slstm: SlstmDefaults | Mapping[str, Any] | Unset | None = UNSET
     source_state: SourceStateDefaults | Mapping[str, Any] | Unset | None = UNSET
     stack_memory: StackMemoryDefaults | Mapping[str, Any] | Unset | None = UNSET
     supporting_facts: SupportingFactsDefaults | Mapping[str, Any] | Unset | None = UNSET
@@ -3494,22 +3603,23 @@ __all__ = [
     "GradientNoise", "Greedy", "Grid", "GridDefaults", "Highway", "HubData", "Identity", "IdentityOutputHead",
     "Imageaugment", "IncrementTask", "Initialization", "IntegersTokenizer", "InverseSqrtSchedule", "LatentAttention",
     "LatentAttentionDefaults", "LearnedEmbedding", "Linear", "LinearAttention", "LinearAttentionDefaults",
-    "LinearDefaults", "LinearEmbedding", "LinearOutputHead", "LinearSchedule", "Logging", "Logmel", "Mamba2",
-    "Mamba2Defaults", "Maxout", "MaxoutDefaults", "Mbr", "Measuredsplit", "MemoryNetwork", "MemoryNetworkDefaults",
-    "MixtureOfExperts", "MixtureOfExpertsDefaults", "Mlstm", "MlstmDefaults", "Model", "Multiply", "NoInput",
-    "NoInputDefaults", "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask",
-    "OneHotEmbedding", "Optimizer", "OrthogonalInitialization", "Output", "OutputHead", "Parallel", "ParallelData",
-    "ParallelDefaults", "Parametergroup", "ParenthesesTask", "Patches", "PatchesDefaults", "PlateauSchedule", "Pool",
-    "Pool2d", "Pool2dDefaults", "PoolDefaults", "PoolHierarchical", "PoolHierarchicalDefaults", "Positions",
-    "PositionsDefaults", "PrioritySortTask", "Pyramid", "PyramidDefaults", "QueueMemory", "QueueMemoryDefaults",
-    "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat",
-    "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Retention", "RetentionDefaults", "Reverse",
-    "ReverseTask", "Rnn", "RnnCell", "RnnCellDefaults", "RnnDefaults", "Rows", "Rwkv7", "Rwkv7Defaults", "SGD",
-    "Sample", "SampledOutputHead", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelectColumn",
-    "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SigmoidOutputHead", "SortTask", "SourceState",
-    "SourceStateDefaults", "Specaugment", "Split", "SplitColumns", "StackMemory", "StackMemoryDefaults",
-    "StaircaseSchedule", "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Table", "Tablecolumn", "Task",
-    "TextData", "Tokenizer", "Trainer", "Training", "UNSET", "UniformInitialization", "UniformScalingInitialization",
-    "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB",
-    "WeightedFile", "WindowMemory", "WindowMemoryDefaults", "WordTokenizer", "read",
+    "LinearDefaults", "LinearEmbedding", "LinearOutputHead", "LinearSchedule", "Logging", "Logmel", "LongConv",
+    "LongConvDefaults", "Mamba", "Mamba2", "Mamba2Defaults", "MambaDefaults", "Maxout", "MaxoutDefaults", "Mbr",
+    "Measuredsplit", "MemoryNetwork", "MemoryNetworkDefaults", "MixtureOfExperts", "MixtureOfExpertsDefaults", "Mlstm",
+    "MlstmDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram", "NramDefaults",
+    "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding", "Optimizer", "OrthogonalInitialization", "Output",
+    "OutputHead", "Parallel", "ParallelData", "ParallelDefaults", "Parametergroup", "ParenthesesTask", "Patches",
+    "PatchesDefaults", "PlateauSchedule", "Pool", "Pool2d", "Pool2dDefaults", "PoolDefaults", "PoolHierarchical",
+    "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "Pyramid", "PyramidDefaults",
+    "QueueMemory", "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Read",
+    "Recipe", "Recurrent", "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Retention",
+    "RetentionDefaults", "Reverse", "ReverseTask", "RgLru", "RgLruDefaults", "Rnn", "RnnCell", "RnnCellDefaults",
+    "RnnDefaults", "Rows", "Rwkv7", "Rwkv7Defaults", "SGD", "Sample", "SampledOutputHead", "Scale", "ScaleDefaults",
+    "Schedule", "ScheduledSampling", "SelectColumn", "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults",
+    "SigmoidOutputHead", "Slstm", "SlstmDefaults", "SortTask", "SourceState", "SourceStateDefaults", "Specaugment",
+    "Split", "SplitColumns", "StackMemory", "StackMemoryDefaults", "StaircaseSchedule", "SumColumns", "SupportingFacts",
+    "SupportingFactsDefaults", "Table", "Tablecolumn", "Task", "TextData", "Tokenizer", "Trainer", "Training", "UNSET",
+    "UniformInitialization", "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use", "UseDefaults",
+    "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB", "WeightedFile", "WindowMemory",
+    "WindowMemoryDefaults", "WordTokenizer", "read",
 ]

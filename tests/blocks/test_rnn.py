@@ -13,6 +13,7 @@ from blocks.core.contract import BlockError, Named, Output, Stream
 from blocks.core.recurrence import reverse
 from blocks.rnn import Rnn
 from tests.blocks.single_block import close, context_of, keeps_chunks, leaves, mask_of, run, site_of
+from tests.blocks.step_loops import expect_equations
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -35,6 +36,9 @@ VARIANTS = {
         {"norm": "gates", "cell": "gru", "bidirectional": True, "width": 8},
         {"norm": "gates", "cell": "gru", "reset": "after", "layers": 2},
         {"norm": "gates", "cell": "tanh"},
+        {"cell": "min_gru", "initial_state": "learned"},
+        {"cell": "min_gru", "bidirectional": True, "layers": 2},
+        {"cell": "min_gru", "initial_state": {"copy": "encoder.same"}},
     ),
 }
 """Settings with which the laws are checked, by block."""
@@ -46,6 +50,7 @@ KINDS: list[dict[str, Any]] = [
     {"cell": "gru", "reset": "before"},
     {"cell": "gru", "reset": "after", "layers": 2},
     {"cell": "tanh"},
+    {"cell": "min_gru", "layers": 2, "initial_state": "learned"},
 ]
 
 
@@ -297,3 +302,30 @@ def test_runs_on_meta_and_compiles() -> None:
 def test_reverse_reverses_a_row_within_its_length() -> None:
     x = torch.arange(8.0).view(2, 4, 1)
     close(reverse(x, mask_of(4, 3))[..., 0], torch.tensor([[3.0, 2, 1, 0], [6, 5, 4, 7]]))
+
+
+def min_gru(block: Any, x: Tensor) -> Tensor:
+    """Feng et al. 2024, section 3.1, position by position."""
+    (layer,) = block.layers
+    h, y = torch.zeros(len(x), 5, dtype=x.dtype), []
+    for one in x.unbind(1):
+        z, candidate = layer.arriving(one).chunk(2, dim=-1)
+        z = torch.sigmoid(z)
+        h = (1.0 - z) * h + z * candidate
+        y.append(h)
+    return torch.stack(y, 1)
+
+
+@pytest.mark.parametrize("bias", [0.0, 25.0, -12.0])
+def test_min_gru_equals_a_loop(bias: float) -> None:
+    """With 25 more every h is forgotten, with 12 less hardly anything of one."""
+    block = Rnn(site_of(5, causal="a decoder"), cell="min_gru")
+    block.layers[0].arriving.bias.data[:5] += bias
+    expect_equations(block, min_gru)
+
+
+def test_min_gru_has_no_weights_between_positions_and_no_normalised_gates() -> None:
+    for setting in ({"norm": "gates"}, {"weight_dropout": 0.5}, {"reset": "after"}):
+        with pytest.raises(BlockError) as refused:
+            Rnn(site_of(4), cell="min_gru", **setting)
+        assert (refused.value.setting, bool(refused.value.fix)) == (next(iter(setting)), True)

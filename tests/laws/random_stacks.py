@@ -208,7 +208,7 @@ def rnn(scene: Scene) -> dict[str, Any]:
     if alike and scene.draw(st.booleans()):
         name = scene.one_of(*alike)
         return {**drop_keys(alike[name], "as"), "initial_state": {"copy": name}}
-    cell, layers = scene.one_of("lstm", "gru", "tanh"), scene.one_of(None, 1, 2)
+    cell, layers = scene.one_of("lstm", "gru", "tanh", "min_gru"), scene.one_of(None, 1, 2)
     dropout = scene.one_of(None, 0.2) if layers == 2 or scene.mistake() else None
     return {
         "cell": cell,
@@ -216,10 +216,10 @@ def rnn(scene: Scene) -> dict[str, Any]:
         "dropout": dropout,
         "locked": scene.one_of(None, True) if dropout or scene.mistake() else None,
         "reset": scene.one_of("before", "after") if cell == "gru" else None,
-        "weight_dropout": scene.one_of(None, None, 0.5),
+        "weight_dropout": scene.one_of(None, None, 0.5) if cell != "min_gru" or scene.mistake() else None,
         "bidirectional": True if (scene.sometimes() if not scene.causal else scene.mistake()) else None,
         "projection": 4 if cell == "lstm" and scene.sometimes() and not scene.keeps else None,
-        "norm": "gates" if scene.sometimes() else None,
+        "norm": "gates" if cell != "min_gru" and scene.sometimes() else None,
         "initial_state": initial_state(scene),
     }
 
@@ -228,6 +228,27 @@ def initial_state(scene: Scene) -> Any:
     if scene.copies and scene.mistake():
         return {"copy": scene.one_of(*scene.copies)}
     return scene.one_of(None, None, "zeros", "learned", *scene.memories)
+
+
+def recurrent_mixer(scene: Scene, **settings: Any) -> dict[str, Any]:
+    """Settings of a recurrence element by element."""
+    return {**settings, "initial_state": initial_state(scene)}
+
+
+def mamba(scene: Scene) -> dict[str, Any]:
+    return recurrent_mixer(scene, state=scene.one_of(None, 2), short_conv=scene.one_of(None, 0))
+
+
+def rg_lru(scene: Scene) -> dict[str, Any]:
+    return recurrent_mixer(scene, heads=scene.one_of(None, 2), short_conv=scene.one_of(None, 4))
+
+
+def slstm(scene: Scene) -> dict[str, Any]:
+    return recurrent_mixer(scene, heads=scene.one_of(1, 2), short_conv=scene.one_of(None, 0))
+
+
+def long_conv(scene: Scene) -> dict[str, Any]:
+    return recurrent_mixer(scene, state=scene.one_of(None, 2))
 
 
 def conv(scene: Scene) -> dict[str, Any]:
@@ -534,6 +555,10 @@ LEAVES: dict[str, Callable[[Scene], dict[str, Any]]] = {
     "add": merge_names,
     "multiply": merge_names,
     "rnn": rnn,
+    "mamba": mamba,
+    "rg_lru": rg_lru,
+    "slstm": slstm,
+    "long_conv": long_conv,
     "conv": conv,
     "pool": pool,
     "pool_hierarchical": pool_hierarchical,

@@ -49,13 +49,14 @@ STAND_ALONE = {
         "highway",
         "identity",
         "linear",
+        "long_conv",
+        "mamba",
         "maxout",
         "mixture_of_experts",
     ),
     *("delta_net", "gated_delta_net", "gated_linear_attention", "linear_attention", "mamba2", "mlstm"),
-    *("retention", "rwkv7"),
-    *("multiply", "norm", "ntm", "parallel", "positions", "recurrent", "repeat", "residual", "rnn", "rnn_cell"),
-    *("scale", "self_attention", "use", "window_memory"),
+    *("multiply", "norm", "ntm", "parallel", "positions", "recurrent", "repeat", "residual", "retention", "rg_lru"),
+    *("rnn", "rnn_cell", "rwkv7", "scale", "self_attention", "slstm", "use", "window_memory"),
 }
 """Blocks of a decoder without an encoder that have a bounded state, or none, with some of their settings."""
 

@@ -1,0 +1,98 @@
+"""The recurrence of a selective state space, without its states at all positions (Gu & Dao 2023, algorithm 2).
+
+Letters beside the contract's:   E inner width   N width of the state of each of its features   C positions of a chunk
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from blocks.core.functional import no_autocast
+from blocks.core.linear_recurrence import scan, scan_back
+
+CHUNK = 16
+"""How many positions have states at once. More of them leave a CPU's cache."""
+
+
+class Selection(NamedTuple):
+    """What the recurrence reads, in float32 at least."""
+
+    dt: Tensor  # (B, T, E), 0 or more
+    u: Tensor  # (B, T, E)
+    into: Tensor  # (B, T, N)
+    out: Tensor  # (B, T, N)
+
+    def chunks(self) -> list[Selection]:
+        """Return the positions in chunks."""
+        return [Selection(*parts) for parts in zip(*(x.split(CHUNK, 1) for x in self), strict=True)]
+
+
+def selective_scan(selection: Selection, rate: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """Run h_t = exp(dt_t rate) h_(t-1) + u_t into_t^T and y_t = h_t out_t from a state.
+
+    rate: (E, N), below 0, state: (B, E, N) -> y: (B, T, E), the state after the last position. A position with dt = 0
+    and u = 0 changes nothing. Training keeps the states between chunks, T / 16 of T; those within a chunk are
+    computed again in the backward pass.
+    """
+    y, after = SelectiveScan.apply(*selection, rate, state)
+    return y, after
+
+
+class SelectiveScan(torch.autograd.Function):
+    """The recurrence chunk by chunk, and its gradient by the chain rule, from the last chunk."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Tensor) -> tuple[Tensor, Tensor]:
+        selection, rate, state = Selection(*arguments[:4]), arguments[4], arguments[5]
+        outputs, states = [], [state]
+        with no_autocast(state):
+            for chunk in selection.chunks():
+                _, h = chunk_states(chunk, rate, states[-1])
+                outputs.append((h @ chunk.out[..., None])[..., 0])
+                states.append(h[:, -1].clone())
+        ctx.save_for_backward(*selection, rate, *states[:-1])
+        return torch.cat(outputs, 1), states[-1]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        *arguments, rate = ctx.saved_tensors[:5]
+        states, chunks = ctx.saved_tensors[5:], Selection(*arguments).chunks()
+        grad_y, grad_state = grads
+        grad_rate, collected = torch.zeros_like(rate), []
+        with no_autocast(rate):
+            for chunk, state, grad in zip(chunks[::-1], states[::-1], grad_y.split(CHUNK, 1)[::-1], strict=True):
+                selection, of_rate, grad_state = chunk_gradients(chunk, rate, state, grad, grad_state)
+                grad_rate += of_rate
+                collected.append(selection)
+        return *_join(collected[::-1]), grad_rate, grad_state
+
+
+def chunk_states(chunk: Selection, rate: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the decays and the states at all positions of a chunk: (B, C, E, N) each."""
+    decay = (chunk.dt[..., None] * rate).exp_()
+    return decay, scan(decay, chunk.u[..., None] * chunk.into[:, :, None], state)
+
+
+def chunk_gradients(
+    chunk: Selection, rate: Tensor, state: Tensor, grad: Tensor, grad_state: Tensor
+) -> tuple[Selection, Tensor, Tensor]:
+    """Return the gradients of a chunk, of the rates and of the state before it, from those of y and the state after."""
+    decay, h = chunk_states(chunk, rate, state)
+    arriving = grad[..., None] * chunk.out[:, :, None]  # (B, C, E, N)
+    arriving[:, -1] += grad_state
+    total = scan_back(decay, arriving)  # of each state
+    grad_u, grad_into = (total @ chunk.into[..., None])[..., 0], (chunk.u[:, :, None] @ total)[:, :, 0]
+    grad_out = (grad[:, :, None] @ h)[:, :, 0]
+    before = decay[:, 0] * total[:, 0]
+    exponent = total * decay * torch.cat((state[:, None], h[:, :-1]), 1)  # of dt rate
+    grad_dt = (exponent * rate).sum(-1)
+    grad_rate = (exponent * chunk.dt[..., None]).sum((0, 1))
+    return Selection(grad_dt, grad_u, grad_into, grad_out), grad_rate, before
+
+
+def _join(chunks: list[Selection]) -> Iterator[Tensor]:
+    return (torch.cat(parts, 1) for parts in zip(*chunks, strict=True))

@@ -1,0 +1,36 @@
+"""Short depthwise convolutions over the last positions, with the positions that they still read as their state."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from blocks.core.functional import last_positions
+
+
+class ShortConvolution(nn.Module):
+    """y_t = sum_j w_j x_(t - kernel + 1 + j) + b, with a kernel for each feature; zero before the first position.
+
+    The state is (B, kernel - 1, D). With a kernel of 0 it is the identity, and has no parameters.
+    """
+
+    def __init__(self, width: int, kernel: int) -> None:
+        super().__init__()
+        self.reach, self.width = max(kernel - 1, 0), width
+        most = kernel**-0.5 if kernel else 0.0
+        self.weight = nn.Parameter(torch.empty(kernel, width).uniform_(-most, most)) if kernel else None
+        self.bias = nn.Parameter(torch.zeros(width)) if kernel else None
+
+    def start(self, like: Tensor) -> Tensor:
+        """Return the state before the first position, of the batch and the precision of `like` (B, ...)."""
+        return like.new_zeros(len(like), self.reach, self.width)
+
+    def forward(self, x: Tensor, state: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """x: (B, T, D), mask: (B, T) -> (B, T, D), in the precision of x, and the state after it."""
+        if self.weight is None or self.bias is None:
+            return x, state
+        since = torch.cat((state.to(x.dtype), x), 1)  # (B, kernel - 1 + T, D)
+        length, y = x.shape[1], self.bias.to(x.dtype)
+        for place, weight in enumerate(self.weight.to(x.dtype)):
+            y = torch.addcmul(y, since[:, place : place + length], weight)
+        return y, last_positions(since, mask.sum(1), self.reach).to(state.dtype)
