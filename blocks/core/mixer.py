@@ -15,10 +15,11 @@ from torch.nn import functional as F
 
 from blocks.core.attention import check_heads, split_heads
 from blocks.core.contract import Block, Context, Site, State
-from blocks.core.functional import check_norm_width, last_positions
+from blocks.core.functional import check_norm_width
 from blocks.core.initial_state import StateInitializer
 from blocks.core.outer_product_state import state_dtype
 from blocks.core.recurrence import reverse
+from blocks.core.short_convolution import ShortConvolution
 
 Parts = tuple[Tensor, ...]
 """What one direction reads: queries, keys, values, decays ..., each (B, T, .)."""
@@ -52,7 +53,7 @@ class Mixer(Block):
         self.out, self.directions = site.sequence(word), 1 if site.causal else 2
         self.heads, self.head_width, self.chunk = heads, head_width, chunk
         self.memory_shape = (heads, key_width, head_width + self.normalised)
-        self.short_conv = ShortConv(conv_width, short_conv, bool(site.causal)) if short_conv else None
+        self.short_conv = ShortConvolution(conv_width, short_conv, bool(site.causal)) if short_conv else None
         conv = (("short_conv", short_conv), ("of width", conv_width)) if short_conv else (("short_conv", 0),)
         self.state_kind = (word, ("heads", heads), ("state", key_width), ("head_width", head_width), *conv)
         self.initial = StateInitializer(site, initial_state, ((math.prod(self.memory_shape),),), self.state_kind)
@@ -74,11 +75,14 @@ class Mixer(Block):
         return F.pad(split_heads(value, self.heads), (0, 1 if self.normalised else 0), value=1.0)
 
     def convolve(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
-        """Run the short convolution if there is one. (B, T, .), the block's state -> (B, T, .), its part of the next"""
+        """Run the short convolution if there is one, then SiLU.
+
+        x: (B, T, .), state: the block's -> (B, T, .), the convolution's part of the next state
+        """
         if self.short_conv is None:
             return x, ()
         y, after = self.short_conv(x, state[-1], mask)
-        return y, (after,)
+        return F.silu(y), (after,)
 
     def scan(self, parts: Parts, state: tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Run one direction over its parts. mask: (B, T) -> y: (B, T, H V), the state after, less the convolution's"""
@@ -97,35 +101,6 @@ class Mixer(Block):
         empty = torch.zeros_like(after[0])
         z, _ = self.scan(tuple(reverse(x, mask) for x in backwards), (empty, *self.extra_state(empty)), mask)
         return [y, reverse(z, mask)], after
-
-
-class ShortConv(nn.Module):
-    """A depthwise convolution over the last few positions, then SiLU (Dao & Gu 2024, section 7).
-
-    y_t = silu(b + sum_j w_j x_(t - j)), with j = 0 .. kernel - 1; in an encoder centred, an even kernel reaching one
-    further to the left. State: the kernel - 1 inputs before, (B, kernel - 1, D).
-    """
-
-    def __init__(self, width: int, kernel: int, causal: bool) -> None:
-        super().__init__()
-        self.reach, self.causal = kernel - 1, causal
-        self.weight = nn.Parameter(torch.empty(width, 1, kernel).uniform_(-(kernel**-0.5), kernel**-0.5))
-        self.bias = nn.Parameter(torch.zeros(width))
-
-    def start(self, x: Tensor) -> Tensor:
-        """Return the state before the first position: (B, kernel - 1, D)"""
-        return x.new_zeros(len(x), self.reach, len(self.bias))
-
-    def forward(self, x: Tensor, state: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """x: (B, T, D), mask: (B, T) -> (B, T, D), the state after each row's last real position"""
-        seen = torch.cat((state.to(x.dtype), x), 1)  # (B, reach + T, D)
-        after = last_positions(seen, mask.sum(1), self.reach).to(state.dtype)
-        if self.causal and x.shape[1] == 1:  # one position: a product, which needs no other layout
-            return F.silu((seen.mT * self.weight[:, 0]).sum(-1) + self.bias)[:, None].to(x.dtype), after
-        if not self.causal:
-            right = self.reach // 2
-            seen = F.pad(x.masked_fill(~mask[..., None], 0.0), (0, 0, self.reach - right, right))
-        return F.silu(F.conv1d(seen.mT, self.weight, self.bias, groups=len(self.bias))).mT, after
 
 
 def build_projection(width: int, sizes: Sequence[int], bias: bool = True) -> nn.Linear:

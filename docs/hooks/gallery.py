@@ -35,7 +35,6 @@ FOLDER_TITLES = {
     "memory": "External memories",
     "mixers": "Mixers in place of attention",
     "babi": "bAbI",
-    "mixers": "Mixers in place of attention",
     "dialect": "A dialect of an invented language",
     "pictures": "Pictures",
 }

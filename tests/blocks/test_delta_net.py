@@ -37,7 +37,7 @@ def convolved(block: DeltaNet | GatedDeltaNet, x: Tensor) -> Tensor:
     """silu(conv(W x)), a position at a time."""
     if block.short_conv is None:
         return F.silu(block.project(x))
-    reach, weight = block.short_conv.reach, block.short_conv.weight[:, 0]  # (D, kernel)
+    reach, weight = block.short_conv.reach, block.short_conv.weight.mT  # (D, kernel)
     padded = F.pad(block.project(x), (0, 0, reach, 0))
     windows = [padded[:, place : place + reach + 1] for place in range(x.shape[1])]  # (B, kernel, D)
     return F.silu(torch.stack([(window * weight.mT).sum(1) for window in windows], 1) + block.short_conv.bias)
