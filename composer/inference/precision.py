@@ -24,6 +24,10 @@ _converted: WeakKeyDictionary[EncoderDecoder, dict[str, tuple[tuple[tuple[int, i
 )
 
 
+WEIGHT_LEVELS = 127 if torch.cpu._is_vnni_supported() else 64
+"""Largest weight. A CPU without VNNI adds two products at a time in 16 bits, which 255 times 64 twice does not exceed."""
+
+
 class SmallLinear(nn.Linear, OutputHead):
     """Linear map that computes with many rows in bfloat16, and with few in float32."""
 
@@ -43,7 +47,8 @@ class SmallLinear(nn.Linear, OutputHead):
 class Int8Linear(nn.Linear, OutputHead):
     """Linear map with weights of 8 bits, with a scale for each output; each row that arrives has one too.
 
-    y = s_x s_w (q_x q_w) + b with q = round(127 x / max |x|). `weight` and `bias` are those it was made from.
+    y = s_x s_w (q_x q_w) + b with q = round(127 x / max |x|), of weights round(`WEIGHT_LEVELS` w / max |w|). `weight` and
+    `bias` are those it was made from.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -51,7 +56,7 @@ class Int8Linear(nn.Linear, OutputHead):
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight, self.bias = linear.weight, linear.bias
         weight = linear.weight.detach()
-        self.scale = weight.abs().amax(1).clamp(min=torch.finfo(weight.dtype).tiny) / 127  # (O,)
+        self.scale = weight.abs().amax(1).clamp(min=torch.finfo(weight.dtype).tiny) / WEIGHT_LEVELS  # (O,)
         self.packed = torch.ops.onednn.qlinear_prepack((weight / self.scale[:, None]).round().to(torch.int8), None)
         self.zeros = torch.zeros_like(self.scale).long()
         self.shift = torch.zeros_like(self.scale) if linear.bias is None else linear.bias.detach()
