@@ -259,7 +259,7 @@ class AlibiAttention(nn.Module):
         distance: Tensor,
         context: Context,
         dropout: float,
-        softmax: Softmax,
+        softmax: Softmax | None = None,
     ) -> Tensor:
         """Attend as `attention` does, which has the letters. distance: i - j of each query and slot, (B or 1, T, N)"""
         costs = context.once(alibi_mask, mask, distance, self.heads, query.dtype)  # (B, H, T, N)
@@ -297,7 +297,7 @@ class RelativeAttention(nn.Module):
         distance: Tensor,
         context: Context,
         dropout: float,
-        softmax: Softmax,
+        softmax: Softmax | None = None,
     ) -> Tensor:
         """Attend as `attention` does, which has the letters. distance: i - j of each query and slot, (B or 1, T, N)"""
         index = distance.clamp(self.nearest, self.furthest) - self.nearest  # (B or 1, T, N)
@@ -334,7 +334,7 @@ class TransformerXlAttention(nn.Module):
         distance: Tensor,
         context: Context,
         dropout: float,
-        softmax: Softmax,
+        softmax: Softmax | None = None,
     ) -> Tensor:
         """Attend as `attention` does, which has the letters. distance: i - j of each query and slot, (B or 1, T, N)"""
         furthest = min(keys.shape[2], self.window or keys.shape[2]) - 1

@@ -25,7 +25,7 @@ _converted: WeakKeyDictionary[EncoderDecoder, dict[str, tuple[tuple[tuple[int, i
 
 
 WEIGHT_LEVELS = 127 if torch.cpu._is_vnni_supported() else 64
-"""Largest weight. A CPU without VNNI adds two products at a time in 16 bits, which 255 times 64 twice does not exceed."""
+"""Largest weight. A CPU without VNNI adds two products in 16 bits, which twice 255 times 64 does not exceed."""
 
 
 class SmallLinear(nn.Linear, OutputHead):
@@ -47,8 +47,8 @@ class SmallLinear(nn.Linear, OutputHead):
 class Int8Linear(nn.Linear, OutputHead):
     """Linear map with weights of 8 bits, with a scale for each output; each row that arrives has one too.
 
-    y = s_x s_w (q_x q_w) + b with q = round(127 x / max |x|), of weights round(`WEIGHT_LEVELS` w / max |w|). `weight` and
-    `bias` are those it was made from.
+    y = s_x s_w (q_x q_w) + b with q = round(n x / max |x|), n = 127, of weights `WEIGHT_LEVELS`. `weight` and `bias` are
+    those it was made from.
     """
 
     def __init__(self, linear: nn.Linear) -> None:

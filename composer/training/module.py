@@ -219,10 +219,7 @@ class Seq2SeqModule(LightningModule):
         return optimizer
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Finish the step of the blocks, and set its learning rate.
-
-        No torch scheduler sets the rate: a budget may be minutes of a clock.
-        """
+        """Finish the blocks' step, and set its learning rate. No torch scheduler does: a budget may be minutes."""
         for block in self.counting_blocks:
             block.finish_step(lambda counts: self.trainer.strategy.reduce(counts, reduce_op="sum"))
         ((_, chosen),) = self.recipe.training["optimizer"].items()

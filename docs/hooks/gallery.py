@@ -33,8 +33,8 @@ FOLDER_TITLES = {
     "algorithms": "Algorithms",
     "stacks": "Neural stacks",
     "memory": "External memories",
-    "mixers": "Mixers in place of attention",
     "babi": "bAbI",
+    "mixers": "Mixers in place of attention",
     "dialect": "A dialect of an invented language",
     "pictures": "Pictures",
 }
