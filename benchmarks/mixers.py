@@ -2,10 +2,10 @@
 
     python -m benchmarks.mixers [--tables steps lengths decoding]
 
-Batch 4, width 512, 8 heads, float32, one thread; seconds are the least of several runs. Three tables: a decoder's block
-over 1,024 positions, forward and backward, with its scan and with a loop over the positions in its place; the exponent
-of that time in the length, up to 16,384 in one row; and the time of one token, with the bytes of state, after prefixes
-of several lengths, with self-attention beside it.
+Batch 4, width 512, 8 heads, float32, one thread; seconds are the least of several runs. Three tables: 1,024
+positions, forward and backward, of the scan alone and of a decoder's block, against a loop over the positions in the
+scan's place; the exponent of that time in the length, up to 16,384 in one row; and the time of one token, with the
+bytes of state, after prefixes of several lengths, with self-attention beside it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from blocks.core.contract import Block, Context, Site, State, Stream
-from blocks.core.outer_product_state import step_outer_product
+from blocks.core.outer_product_state import scan_outer_products, step_outer_product
 from blocks.core.scope import Scope
 from blocks.gated_linear_attention import GatedLinearAttention
 from blocks.linear_attention import LinearAttention
@@ -101,12 +101,31 @@ def least_seconds(call: Callable[[], object], times: int) -> float:
 def train_seconds(block: Block, length: int, batch: int = BATCH, times: int = 3) -> float:
     """Return the seconds of a forward and a backward pass."""
     x = torch.randn(batch, length, WIDTH, requires_grad=True)
-    return least_seconds(lambda: run(block, x)[0].sum().backward(), times)
+    weight = torch.randn(batch, length, WIDTH)
+    return least_seconds(lambda: run(block, x)[0].backward(weight), times)
+
+
+def scan_seconds(scan: Callable[..., tuple[Tensor, Tensor]], decays: int, times: int) -> float:
+    """Return the seconds of a forward and a backward pass of the scan alone, with so many decays a head."""
+    head = WIDTH // HEADS
+    sizes = (head, head, head, decays)
+    query, key, value, u = (torch.randn(BATCH, HEADS, LENGTH, size, requires_grad=True) for size in sizes)
+    weight, state = torch.randn(BATCH, HEADS, LENGTH, head), torch.zeros(BATCH, HEADS, head, head)
+
+    def both_passes() -> None:
+        y, _ = scan(query, key, value, torch.nn.functional.logsigmoid(u), state)
+        y.backward(weight)
+
+    return least_seconds(both_passes, times)
 
 
 def print_steps() -> None:
-    """Print the scan against the loop."""
+    """Print the scan against the loop, alone and in the blocks."""
     print(f"\nforward and backward, {BATCH} x {LENGTH}         scan       loop   ratio")
+    for name, decays in {"scan alone, a decay a head": 1, "scan alone, a decay a feature": WIDTH // HEADS}.items():
+        scan = scan_seconds(scan_outer_products, decays, 5)
+        loop = scan_seconds(loop_over_positions, decays, 2)
+        print(f"{name:<32} {scan:8.2f} s {loop:8.2f} s {loop / scan:7.1f}", flush=True)
     for name, (kind, settings) in MIXERS.items():
         block = build(kind, settings)
         scan = train_seconds(block, LENGTH)

@@ -88,25 +88,26 @@ def segment_sums(x: Tensor) -> Tensor:
 def _products_by_halves(query: Tensor, key: Tensor, log_decay: Tensor) -> Tensor:
     """Compute `decayed_products` with a decay for each feature, from the diagonal up.
 
-    Of a block of positions that is cut in two, what the second half reads of the first decays up to the cut, and from
-    there on: two factors, each at most 1, the one the key's and the other the query's. So it is a product of matrices.
+    Of two neighbouring blocks of positions, what the second reads of the first decays up to the first one's end, and
+    from there on: two factors, each at most 1, one the key's and one the query's. So it is a product of matrices.
     """
     length = query.shape[-2]
     size = 1 << (length - 1).bit_length()
     query, key, log_decay = (F.pad(x, (0, 0, 0, size - length)) for x in (query, key, log_decay))
-    products, half = (query * key).sum(-1)[..., None, None], 1  # (..., C, 1, 1)
-    while half < size:
-        (until, since), later, earlier = _halves(log_decay, half), _halves(query, half)[1], _halves(key, half)[0]
-        across = later * decay_from_start(since) @ (earlier * decay_to_end(until)).mT  # (..., half, half)
-        first, second = products.unflatten(-3, (-1, 2)).unbind(-3)
-        products = torch.cat((F.pad(first, (0, half)), torch.cat((across, second), -1)), -2)
-        half *= 2
+    decay = log_decay.exp()[..., None, :]  # (..., blocks, 1, K), over all of a block
+    products = (query * key).sum(-1)[..., None, None]  # (..., blocks, 1, 1)
+    key = key[..., None, :].expand(*torch.broadcast_shapes(key[..., None, :].shape, decay.shape))
+    query = query[..., None, :] * decay
+    while query.shape[-3] > 1:
+        (first_query, later), (earlier, second_key), (until, since), (first, second) = (
+            x.unflatten(-3, (-1, 2)).unbind(-3) for x in (query, key, decay, products)
+        )
+        across = torch.cat((later @ earlier.mT, second), -1)  # (..., blocks, positions, 2 positions)
+        products = torch.cat((F.pad(first, (0, first.shape[-1])), across), -2)
+        query = torch.cat((first_query, later * until), -2)  # decayed from the start of both
+        key = torch.cat((earlier * since, second_key), -2)  # to the end of both
+        decay = until * since
     return products[..., 0, :length, :length]
-
-
-def _halves(x: Tensor, half: int) -> tuple[Tensor, ...]:
-    """Cut each block of 2 half positions in two: (..., C, K) -> twice (..., C / 2 half, half, K)"""
-    return x.unflatten(-2, (-1, 2, half)).unbind(-3)
 
 
 def decay_from_start(log_decay: Tensor) -> Tensor:
