@@ -77,7 +77,7 @@ def compare_recurrences() -> None:
     selection = Selection(F.softplus(wide[0].detach()).requires_grad_(), wide[1], *narrow)
     rate, state = -torch.rand(inner, STATE), torch.zeros(BATCH, inner, STATE)
     report("selective scan, loop", lambda: selective_loop(selection, rate, state)[0], 2)
-    report("selective scan", lambda: selective_scan(selection, rate, state)[0], 2)
+    report("selective scan", lambda: selective_scan(selection, rate.mT.contiguous(), state.mT)[0], 2)
 
 
 def time_blocks() -> None:

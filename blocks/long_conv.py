@@ -93,9 +93,9 @@ class ExponentialFilter(Reader):
         dt = self.log_dt.to(wide).exp()[:, None, None]
         pole = torch.stack((-self.log_rate.to(wide).exp(), self.frequency.to(wide)), -1)
         exponent = dt * pole
-        gone = exponential(exponent) - torch.tensor((1.0, 0.0), dtype=wide, device=like.device)
+        change = exponential(exponent) - torch.tensor((1.0, 0.0), dtype=wide, device=like.device)
         conjugate = pole * torch.tensor((1.0, -1.0), dtype=wide, device=like.device)
-        integral = product(gone, conjugate) / pole.square().sum(-1, keepdim=True)
+        integral = product(change, conjugate) / pole.square().sum(-1, keepdim=True)
         return exponent, 2.0 * product(self.weight.to(wide), integral)
 
     def _one(self, x: Tensor, s: Tensor, mask: Tensor, exponent: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

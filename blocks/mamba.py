@@ -23,7 +23,7 @@ class Mamba(Block):
 
     u, z = W x, each `expansion` times as wide; u' = silu(conv(u)); y = W_o (s silu(z)), and s of algorithm 2:
     dt_t = softplus(W_2 W_1 u'_t + b), W_1 to a sixteenth of the width; B_t, C_t = W_B u'_t, W_C u'_t;
-    h_t = exp(dt_t A) h_(t-1) + dt_t u'_t B_t^T, s_t = h_t C_t + D u'_t, with A = -exp(A_log), -1 .. -`state` at first.
+    h_t = exp(A dt_t) h_(t-1) + B_t (dt_t u'_t)^T, s_t = h_t^T C_t + D u'_t; A = -exp(A_log), -1 .. -`state` at first.
     In an encoder all between u and s is there twice, and the second reads each row from its end; both s are summed
     (Zhu et al. 2024, arXiv 2401.09417, section 3.2).
 
@@ -31,11 +31,11 @@ class Mamba(Block):
         state: How wide the state of each feature is, 1 or more.
         expansion: How many times as wide as what arrives it is inside, 1 or more.
         short_conv: How many positions a convolution before the state space reads, itself included; 0 for none.
-        initial_state: zeros | learned | a memory (its mean, projected: h_0 = p q^T) | {copy: MEMORY.x} (the last state
+        initial_state: zeros | learned | a memory (its mean, projected: h_0 = q p^T) | {copy: MEMORY.x} (the last state
             of a mamba).
 
     Shapes: (B, T, D) -> (B, T, D). State, for each direction: the last inputs of the convolution, (B, short_conv - 1,
-    expansion D), and h, (B, expansion D, state), in float32. Training keeps one h for each 16 positions.
+    expansion D), and h, (B, state, expansion D), in float32. Training keeps one h for each 16 positions.
     Raises BlockError where a grid arrives, or a state to copy is of another kind.
     """
 
@@ -96,7 +96,7 @@ class SelectiveReader(Reader):
 
     def start(self, *leaves: Tensor) -> tuple[Tensor, ...]:
         inner, state = leaves
-        return self.conv.start(inner), inner[:, :, None] * state[:, None]
+        return self.conv.start(inner), inner[:, None] * state[:, :, None]
 
     def forward(self, x: Tensor, state: tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         window, h = state
@@ -106,5 +106,5 @@ class SelectiveReader(Reader):
         dt = F.softplus(self.dt(low).to(h.dtype)).masked_fill(~mask[..., None], 0.0)  # (B, T, E)
         wide = u.to(h.dtype)
         selection = Selection(dt, dt * wide, into.to(h.dtype), out.to(h.dtype))
-        y, h = selective_scan(selection, -self.log_rate.to(h.dtype).exp(), h)
+        y, h = selective_scan(selection, -self.log_rate.to(h.dtype).exp().mT.contiguous(), h)
         return y + self.skip * wide, (window, h)

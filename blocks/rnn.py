@@ -133,7 +133,8 @@ class Rnn(Block):
         return torch.cat((y, reverse(z, mask)), -1), (last, first_last)
 
     def initial_output(self, x: Tensor, state: State) -> Tensor:
-        return state[-1][0][:, None]
+        first: Tensor = state[-1][0][:, None]
+        return first.to(next(self.layers.parameters()).dtype)
 
 
 def _check_settings(cell: Cell, width: int, bidirectional: bool, reset: str, projection: int | None, norm: str) -> None:

@@ -124,8 +124,8 @@ class SlstmReader(Reader):
 def step(gates: Tensor, c: Tensor, n: Tensor, m: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return h, c, n and m after one position. n is 1 or more, since m is the largest of all exponents so far."""
     i, f, z, o = gates.chunk(4, -1)
-    kept = F.logsigmoid(f) + m
-    m = torch.maximum(kept, i)
-    entering, kept = (i - m).exp(), (kept - m).exp()
-    c, n = kept * c + entering * torch.tanh(z), kept * n + entering
+    decay = F.logsigmoid(f) + m
+    m = torch.maximum(decay, i)
+    entering, decay = (i - m).exp(), (decay - m).exp()
+    c, n = decay * c + entering * torch.tanh(z), decay * n + entering
     return torch.sigmoid(o) * c / n, c, n, m

@@ -70,10 +70,10 @@ def _scan(y: Tensor, a: Tensor, b: Tensor, before: Tensor, step: int) -> None:
     rest = slice(None)
     if length > STEP_BY_STEP:
         odd = length % math.isqrt(length)
-        whole, rest = slice(length - odd), slice(length - odd, None)
+        in_chunks, rest = slice(length - odd), slice(length - odd, None)
         if step < 0:
-            whole, rest = slice(odd, None), slice(odd)
-        before = _scan_chunks(y[:, whole], a[:, whole], b[:, whole], before, step)
+            in_chunks, rest = slice(odd, None), slice(odd)
+        before = _scan_chunks(y[:, in_chunks], a[:, in_chunks], b[:, in_chunks], before, step)
     _scan_positions(y[:, rest], a[:, rest], b[:, rest], before, step)
 
 

@@ -231,9 +231,9 @@ class MinGRU(RecurrentLayer):
         arriving = self.arriving(x.to(self.arriving.weight.dtype))
         gate, candidate = arriving.to(torch.promote_types(arriving.dtype, torch.float32)).chunk(2, dim=-1)
         real = mask[..., None]
-        kept = torch.sigmoid(-gate).masked_fill(~real, 1.0)
+        decay = torch.sigmoid(-gate).masked_fill(~real, 1.0)
         entering = (torch.sigmoid(gate) * candidate).masked_fill(~real, 0.0)
-        y = linear_recurrence(kept, entering, h)
+        y = linear_recurrence(decay, entering, h)
         return y.to(arriving.dtype), (y[:, -1],)
 
 

@@ -32,9 +32,9 @@ class Selection(NamedTuple):
 
 
 def selective_scan(selection: Selection, rate: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Run h_t = exp(dt_t rate) h_(t-1) + u_t into_t^T and y_t = h_t out_t from a state.
+    """Run h_t = exp(rate dt_t) h_(t-1) + into_t u_t^T and y_t = h_t^T out_t from a state.
 
-    rate: (E, N), below 0, state: (B, E, N) -> y: (B, T, E), the state after the last position. A position with dt = 0
+    rate: (N, E), below 0, state: (B, N, E) -> y: (B, T, E), the state after the last position. A position with dt = 0
     and u = 0 changes nothing. Training keeps the states between chunks, T / 16 of T; those within a chunk are
     computed again in the backward pass.
     """
@@ -52,7 +52,7 @@ class SelectiveScan(torch.autograd.Function):
         with no_autocast(state):
             for chunk in selection.chunks():
                 _, h = chunk_states(chunk, rate, states[-1])
-                outputs.append((h @ chunk.out[..., None])[..., 0])
+                outputs.append((chunk.out[:, :, None] @ h)[:, :, 0])
                 states.append(h[:, -1].clone())
         ctx.save_for_backward(*selection, rate, *states[:-1])
         return torch.cat(outputs, 1), states[-1]
@@ -72,9 +72,9 @@ class SelectiveScan(torch.autograd.Function):
 
 
 def chunk_states(chunk: Selection, rate: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the decays and the states at all positions of a chunk: (B, C, E, N) each."""
-    decay = (chunk.dt[..., None] * rate).exp_()
-    return decay, scan(decay, chunk.u[..., None] * chunk.into[:, :, None], state)
+    """Return the decays and the states at all positions of a chunk: (B, C, N, E) each."""
+    decay = (chunk.dt[:, :, None] * rate).exp_()
+    return decay, scan(decay, chunk.u[:, :, None] * chunk.into[..., None], state)
 
 
 def chunk_gradients(
@@ -82,15 +82,17 @@ def chunk_gradients(
 ) -> tuple[Selection, Tensor, Tensor]:
     """Return the gradients of a chunk, of the rates and of the state before it, from those of y and the state after."""
     decay, h = chunk_states(chunk, rate, state)
-    arriving = grad[..., None] * chunk.out[:, :, None]  # (B, C, E, N)
+    arriving = grad[:, :, None] * chunk.out[..., None]  # (B, C, N, E)
     arriving[:, -1] += grad_state
     total = scan_back(decay, arriving)  # of each state
-    grad_u, grad_into = (total @ chunk.into[..., None])[..., 0], (chunk.u[:, :, None] @ total)[:, :, 0]
-    grad_out = (grad[:, :, None] @ h)[:, :, 0]
-    before = decay[:, 0] * total[:, 0]
-    exponent = total * decay * torch.cat((state[:, None], h[:, :-1]), 1)  # of dt rate
-    grad_dt = (exponent * rate).sum(-1)
-    grad_rate = (exponent * chunk.dt[..., None]).sum((0, 1))
+    grad_u, grad_into = (chunk.into[:, :, None] @ total)[:, :, 0], (total @ chunk.u[..., None])[..., 0]
+    grad_out = (h @ grad[..., None])[..., 0]
+    exponent = decay.mul_(total)  # the gradient of rate dt, but for the state that decays
+    before = exponent[:, 0].clone()
+    exponent[:, 0].mul_(state)
+    exponent[:, 1:].mul_(h[:, :-1])
+    grad_rate = (exponent * chunk.dt[:, :, None]).sum((0, 1))
+    grad_dt = exponent.mul_(rate).sum(2)
     return Selection(grad_dt, grad_u, grad_into, grad_out), grad_rate, before
 
 

@@ -673,7 +673,7 @@ class Mamba(Block, word="mamba"):
     expansion: How many times as wide as what arrives it is inside, 1 or more; default 2.
     short_conv: How many positions a convolution before the state space reads, itself included; 0 for none; default
         4.
-    initial_state: zeros | learned | a memory (its mean, projected: h_0 = p q^T) | {copy: MEMORY.x} (the last state
+    initial_state: zeros | learned | a memory (its mean, projected: h_0 = q p^T) | {copy: MEMORY.x} (the last state
         of a mamba); default 'zeros'.
     as_: The name of the output, for later blocks.
     """

@@ -62,7 +62,7 @@ def test_a_memory_gives_the_outer_product_of_two_projections() -> None:
     mean = torch.stack((states[0].mean(0), states[1, :2].mean(0)))
     p, q = torch.tanh(block.directions.initial.project(mean)).split((8, 2), -1)
     _, ((_, h),) = run(block, x, torch.zeros(2, 1, dtype=torch.bool), encoder=Output(states, mask_of(5, 2)))
-    torch.testing.assert_close(h, p[:, :, None] * q[:, None])
+    torch.testing.assert_close(h, p[:, None] * q[:, :, None])
 
 
 def test_initial_decays_are_the_papers() -> None:
