@@ -47,8 +47,8 @@ class SmallLinear(nn.Linear, OutputHead):
 class Int8Linear(nn.Linear, OutputHead):
     """Linear map with weights of 8 bits, with a scale for each output; each row that arrives has one too.
 
-    y = s_x s_w (q_x q_w) + b with q = round(n x / max |x|), n = 127, of weights `WEIGHT_LEVELS`. `weight` and `bias` are
-    those it was made from.
+    y = s_x s_w (q_x q_w) + b with q = round(n x / max |x|), where n is 127, of weights `WEIGHT_LEVELS`. `weight` and
+    `bias` are those it was made from.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
