@@ -36,6 +36,12 @@ MIXERS += ("retention", "rwkv7")
 CHUNKED = {(word, "chunk"): "changes time and memory alone" for word in MIXERS}
 EXCEPTIONS = {
     **CHUNKED,
+    **{
+        (word, setting): "is what the width gives, as without it"
+        for word in MIXERS
+        for setting in ("head_width", "state")
+    },
+    ("mamba2", "heads"): "are what the width gives, as without them",
     ("active_memory", "recompute"): "changes time and memory alone",
     ("repeat", "recompute"): "changes time and memory alone",
     ("cross_attention", "local"): "a window of 10 is more than the memories of the bench have",
