@@ -36,14 +36,15 @@ class GatedDeltaNet(DeltaMixer):
         state: The width of a head's queries and keys; `head_width` unless given.
         decay: scalar | vector.
         chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone.
-        short_conv: How many positions a depthwise convolution of q, k and v reads; 0 for none, or 2 or more.
+        short_conv: How many positions a depthwise convolution of q, k and v reads; 0 for none.
         negative_eigenvalues: Whether beta is between 0 and 2, in place of 0 and 1.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
             gated_delta_net).
 
     Shapes: (B, T, D) -> (B, T, D). State: S, (B, H, K, V), in float32 at least; with `short_conv` the last inputs of
     the convolution.
-    Raises BlockError where a grid arrives, where heads do not divide D, and for a state to copy of another kind.
+    Raises BlockError where a grid arrives, where heads do not divide D, for a `head_width` or `state` of 1, and for a
+    state to copy of another kind.
     """
 
     def __init__(

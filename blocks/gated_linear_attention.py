@@ -71,8 +71,8 @@ class GatedLinearAttention(Mixer):
             key_width=key_width,
             head_width=head_width,
             chunk=chunk,
-            conv_width=sum(sizes),
             short_conv=short_conv,
+            kept_width=sum(sizes) if short_conv else 0,
             initial_state=initial_state,
         )
         self.sizes = sizes

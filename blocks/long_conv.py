@@ -93,8 +93,9 @@ class ExponentialFilter(Reader):
         dt = self.log_dt.to(wide).exp()[:, None, None]
         pole = torch.stack((-self.log_rate.to(wide).exp(), self.frequency.to(wide)), -1)
         exponent = dt * pole
-        change = exponential(exponent) - torch.tensor((1.0, 0.0), dtype=wide, device=like.device)
-        conjugate = pole * torch.tensor((1.0, -1.0), dtype=wide, device=like.device)
+        real, imaginary = exponential(exponent).unbind(-1)
+        change = torch.stack((real - 1.0, imaginary), -1)
+        conjugate = torch.stack((pole[..., 0], -pole[..., 1]), -1)
         integral = product(change, conjugate) / pole.square().sum(-1, keepdim=True)
         return exponent, 2.0 * product(self.weight.to(wide), integral)
 

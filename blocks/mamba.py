@@ -60,7 +60,7 @@ class Mamba(Block):
             ("width", width),
             ("expansion", expansion),
             ("state", state),
-            ("kernel", short_conv),
+            ("short_conv", short_conv),
         )
 
         def build() -> SelectiveReader:

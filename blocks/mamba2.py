@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
 from blocks.core.contract import BlockError, Context, Count, InitialState, NonNegativeInt, Site, State
-from blocks.core.mixer import Mixer, Parts, build_projection, mask_decays, mask_keys, sum_gated
+from blocks.core.functional import check_rms_width
+from blocks.core.mixer import Mixer, Parts, build_projection, mask_decays, mask_keys
 from blocks.core.outer_product_state import scan_outer_products
 
 STEPS = (0.001, 0.1)
@@ -62,6 +63,7 @@ class Mamba2(Mixer):
             message = f"{groups} does not divide the {heads} heads"
             raise BlockError("groups", message, fix=f"write `groups: {math.gcd(heads, groups)}`")
         sizes = [groups * state, groups * state, heads * head_width]
+        check_rms_width(sizes[2] // groups, "groups", "write fewer `groups`")
         super().__init__(
             site,
             "mamba2",
@@ -69,8 +71,8 @@ class Mamba2(Mixer):
             key_width=state,
             head_width=head_width,
             chunk=chunk,
-            conv_width=sum(sizes),
             short_conv=short_conv,
+            kept_width=sum(sizes) if short_conv else 0,
             initial_state=initial_state,
         )
         self.sizes, self.groups = sizes, groups
@@ -94,7 +96,7 @@ class Mamba2(Mixer):
         skips = [skip.repeat_interleave(self.head_width) * parts[2] for skip in self.skip]  # (B, T, H P)
         read = [(y + skip) * gate for y, skip, gate in zip(outputs, skips, gates, strict=True)]
         normalised = [self.normalise(y).to(x.dtype) for y in read]
-        return self.merge(sum_gated(self.directions * [self.norm], normalised)), (*after, *conv)
+        return self.merge(sum(self.norm * y for y in normalised)), (*after, *conv)
 
     def normalise(self, y: Tensor) -> Tensor:
         """Divide each group by its root mean square: (B, T, H P)"""

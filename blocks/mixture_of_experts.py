@@ -7,6 +7,7 @@ from typing import Annotated, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from blocks.core.contract import (
     Block,
@@ -20,6 +21,7 @@ from blocks.core.contract import (
     Site,
     State,
 )
+from blocks.core.functional import no_autocast
 from blocks.core.stack import Stack, check_same_stream
 
 BALANCE_RATE = 0.001
@@ -91,13 +93,15 @@ class MixtureOfExperts(Block):
         self.register_buffer("counts", torch.zeros(experts, dtype=torch.long))
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        scores = torch.sigmoid(self.router(x))  # (..., E)
-        bias = self.balance_rate * self.moves.to(torch.promote_types(scores.dtype, torch.float32))
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        with no_autocast(x):  # rounded scores are alike, and choose otherwise
+            scores = torch.sigmoid(F.linear(x.to(dtype), self.router.weight.to(dtype)))  # (..., E)
+        bias = self.balance_rate * self.moves.to(dtype)
         best = (scores.detach() + bias).topk(self.top_k, -1).indices  # (..., K)
         chosen = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best, True)
         if self.training and torch.is_grad_enabled():
             self.counts.add_((chosen & context.mask[..., None]).flatten(0, -2).sum(0))
-        gates = scores * chosen
+        gates = (scores * chosen).to(x.dtype)
         context.record("experts", gates)
         inner = context._replace(records=None)  # experts share a path, which tells records apart
         stacks = cast("list[Stack]", list(self.stacks))

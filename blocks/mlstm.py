@@ -68,8 +68,8 @@ class Mlstm(Mixer):
             key_width=key_width,
             head_width=head_width,
             chunk=chunk,
-            conv_width=width,
             short_conv=short_conv,
+            kept_width=width if short_conv else 0,
             initial_state=initial_state,
         )
         self.scale, self.forget_gate = key_width**-0.5, forget_gate

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from blocks.core.attention import ROTARY_BASE, apply_rotary, join_heads, split_heads
 from blocks.core.contract import BlockError, Context, Count, InitialState, NonNegativeInt, Site, State
-from blocks.core.functional import count_positions
+from blocks.core.functional import count_positions, no_positions
 from blocks.core.mixer import (
     HeadNorm,
     Mixer,
@@ -73,8 +73,8 @@ class Retention(Mixer):
             key_width=key_width,
             head_width=head_width,
             chunk=chunk,
-            conv_width=sum(sizes),
             short_conv=short_conv,
+            kept_width=sum(sizes) if short_conv else 0,
             initial_state=initial_state,
         )
         self.sizes, self.key_width = sizes, key_width
@@ -82,6 +82,11 @@ class Retention(Mixer):
         self.gate = build_projection(width, self.directions * [sizes[2]], bias=False)
         self.norm = HeadNorm(heads, head_width)
         self.merge = build_projection(sizes[2], [width], bias=False)
+
+    def start(self, x: Tensor, context: Context) -> State:
+        state = super().start(x, context)
+        # the same count in all layers, which then turn by the same angles
+        return state if self.initial.copied else (state[0], context.once(no_positions, context.mask), *state[2:])
 
     def extra_state(self, memory: Tensor) -> tuple[Tensor, ...]:
         return (memory.new_zeros(len(memory), dtype=torch.long),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -55,8 +56,8 @@ class RgLru(Block):
         self.out = site.sequence("rg_lru")
         width = self.out.width
         check_heads(heads, width)
-        self.state_kind = ("rg_lru", ("width", width), ("kernel", short_conv))
-        build = lambda: RgLruReader(width, heads, short_conv)  # noqa: E731
+        self.state_kind = ("rg_lru", ("width", width), ("short_conv", short_conv))
+        build = partial(RgLruReader, width, heads, short_conv)
         self.directions = Directions(site, build, initial_state, self.state_kind)
 
     def start(self, x: Tensor, context: Context) -> State:

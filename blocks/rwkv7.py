@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from blocks.core.attention import join_heads, split_heads
 from blocks.core.contract import Context, Count, InitialState, Site, State
-from blocks.core.delta_rule import Parts as DeltaParts
-from blocks.core.delta_rule import scan_delta_rule, unit_length
+from blocks.core.delta_rule import DeltaInputs, scan_delta_rule, unit_length
 from blocks.core.functional import last_positions
 from blocks.core.mixer import (
     HeadNorm,
@@ -70,17 +69,19 @@ class Rwkv7(Mixer):
             key_width=head_width,
             head_width=head_width,
             chunk=chunk,
-            conv_width=width,
             short_conv=0,
+            kept_width=width,
             initial_state=initial_state,
         )
         inner = heads * head_width
         self.shift = nn.Parameter(torch.rand(MIXES, width))
         self.receive, self.key, self.value = (build_projection(width, [inner], bias=False) for _ in range(3))
         self.rates = nn.ModuleList(Rates(width, rank, inner) for _ in range(self.directions))
-        self.key_scale = nn.Parameter(torch.full((inner,), 0.71))  # the authors' first values, here and below
+        self.key_scale = nn.Parameter(
+            torch.full((inner,), 0.71)
+        )  # 0.71, -0.04 and 1.02 are about the authors' first values
         self.bonus = nn.Parameter(torch.full((heads, head_width), -0.04))
-        self.norm = HeadNorm(heads, head_width)
+        self.norm = HeadNorm(heads, head_width, eps=1e-5 * head_width)
         self.merge = build_projection(inner, [width], bias=False)
 
     def start(self, x: Tensor, context: Context) -> State:
@@ -112,8 +113,8 @@ class Rwkv7(Mixer):
         """parts: r, k, v, the log decays, a, and what k is multiplied by: (B, T, H V) each"""
         (memory,) = state
         r, k, v, log_decay, correction, scale = parts
-        kappa = unit_length(split_heads(k * self.key_scale, self.heads))  # (B, H, T, V)
-        delta_parts = DeltaParts(
+        kappa = unit_length(split_heads((k * self.key_scale).to(memory.dtype), self.heads))  # (B, H, T, V)
+        delta_parts = DeltaInputs(
             split_heads(r, self.heads),
             mask_keys(k * scale, mask, self.heads),
             split_heads(v, self.heads),

@@ -54,7 +54,7 @@ class Slstm(Block):
             message = "a head of one feature has nothing to be normalised with"
             raise BlockError("heads", message, code="width", fix="write fewer `heads`, or choose a larger width")
         self.gain = nn.Parameter(torch.ones(width))
-        self.state_kind = ("slstm", ("width", width), ("kernel", short_conv))
+        self.state_kind = ("slstm", ("width", width), ("short_conv", short_conv))
 
         def build() -> SlstmReader:
             return SlstmReader(width, heads, short_conv, starts_empty=initial_state == "zeros")

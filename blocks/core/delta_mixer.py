@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
 from blocks.core.contract import Site, State
-from blocks.core.delta_rule import Parts as DeltaParts
-from blocks.core.delta_rule import scan_delta_rule, unit_length
+from blocks.core.delta_rule import DeltaInputs, scan_delta_rule, unit_length
+from blocks.core.functional import RmsNorm, check_rms_width
 from blocks.core.mixer import Mixer, Parts, build_projection, mask_decays, mask_keys, width_of_heads
 
 
@@ -35,6 +35,8 @@ class DeltaMixer(Mixer):
         width = site.sequence(word).width
         head_width = width_of_heads(site, heads, head_width)
         key_width = state or head_width
+        check_rms_width(head_width, "head_width", "write fewer `heads`, or `head_width: 2` or more")
+        check_rms_width(key_width, "state", "write `state: 2` or more")
         sizes = [heads * key_width, heads * key_width, heads * head_width]
         super().__init__(
             site,
@@ -43,14 +45,14 @@ class DeltaMixer(Mixer):
             key_width=key_width,
             head_width=head_width,
             chunk=chunk,
-            conv_width=sum(sizes),
             short_conv=short_conv,
+            kept_width=sum(sizes) if short_conv else 0,
             initial_state=initial_state,
         )
         self.sizes, self.strongest = sizes, 2.0 if negative_eigenvalues else 1.0
         self.project = build_projection(width, sizes, bias=False)
         self.strengths = build_projection(width, self.directions * [heads], bias=False)
-        self.norm = nn.RMSNorm(head_width, eps=1e-5)
+        self.norm = RmsNorm(head_width)
         self.merge = build_projection(sizes[2], [width], bias=False)
 
     def read_parts(self, x: Tensor, state: State, mask: Tensor) -> tuple[Parts, tuple[Tensor, ...], State]:
@@ -65,16 +67,16 @@ class DeltaMixer(Mixer):
         """parts: q, k, v, beta, and the log decays (B, T, H) or (B, T, H K)"""
         (memory,) = state
         query, key, value, strength, log_decay = parts
-        query, key = unit_length(split_heads(query, self.heads)), unit_length(split_heads(key, self.heads))
+        query, key = (unit_length(split_heads(x.to(memory.dtype), self.heads)) for x in (query, key))
         log_decay = mask_decays(log_decay.to(memory.dtype), mask, self.heads)  # (B, H, T, 1 or K)
         scaled_key = key * mask_keys(strength, mask, self.heads)  # (B, H, T, K)
-        parts = DeltaParts(
+        inputs = DeltaInputs(
             query, scaled_key, split_heads(value, self.heads), key * log_decay.exp(), -scaled_key, log_decay
         )
-        y, memory = scan_delta_rule(parts, memory, chunk=self.chunk)
+        y, memory = scan_delta_rule(inputs, memory, chunk=self.chunk)
         return join_heads(y), (memory,)
 
     def normalise(self, y: Tensor, dtype: torch.dtype) -> Tensor:
         """Return what a direction reads with each head normalised, in `dtype`: (B, T, H V) -> (B, T, H V)"""
-        heads = y.unflatten(-1, (self.heads, -1)).to(self.norm.weight.dtype)  # (B, T, H, V)
-        return self.norm(heads).flatten(2).to(dtype)
+        normalised: Tensor = self.norm(y.unflatten(-1, (self.heads, -1)))  # (B, T, H, V)
+        return normalised.flatten(2).to(dtype)

@@ -36,7 +36,7 @@ def unit_length(x: Tensor) -> Tensor:
     return x * (x.square().sum(-1, keepdim=True) + EPSILON).rsqrt()
 
 
-class Parts(NamedTuple):
+class DeltaInputs(NamedTuple):
     """What each position does to the state and reads of it."""
 
     query: Tensor  # (..., T, K)
@@ -48,7 +48,7 @@ class Parts(NamedTuple):
 
 
 def scan_delta_rule(
-    parts: Parts, state: Tensor, *, chunk: int = CHUNK, starts: Tensor | None = None
+    inputs: DeltaInputs, state: Tensor, *, chunk: int = CHUNK, starts: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Run S_t = (diag(exp(log_decay_t)) + write_t read_t^T) S_(t-1) + k_t v_t^T, y_t = S_t^T q_t over the positions.
 
@@ -58,27 +58,27 @@ def scan_delta_rule(
     precision, and in float32 at least. How many positions a chunk has changes nothing but speed. `starts` (B, T) is
     True where a document begins, which reads nothing of what came before it.
     """
-    state, length = state.to(state_dtype(state)), parts.value.shape[-2]
+    state, length = state.to(state_dtype(state)), inputs.value.shape[-2]
     with no_autocast(state):
-        parts = Parts(*(x.to(state.dtype) for x in parts))
+        inputs = DeltaInputs(*(x.to(state.dtype) for x in inputs))
         if length == 1:
-            return _step(parts, state, starts)
-        y, state = _scan_chunks(Parts(*(split_chunks(x, min(chunk, length)) for x in parts)), state, starts)
+            return _step(inputs, state, starts)
+        y, state = _scan_chunks(DeltaInputs(*(split_chunks(x, min(chunk, length)) for x in inputs)), state, starts)
         return y.flatten(-3, -2)[..., :length, :], state
 
 
-def _step(parts: Parts, state: Tensor, starts: Tensor | None) -> tuple[Tensor, Tensor]:
+def _step(inputs: DeltaInputs, state: Tensor, starts: Tensor | None) -> tuple[Tensor, Tensor]:
     """Run one position of `scan_delta_rule`: T = 1."""
     if starts is not None:
         state = state.masked_fill(starts.view(-1, *(1,) * (state.ndim - 1)), 0.0)
-    corrected = parts.write.mT * (parts.read @ state) + parts.key.mT * parts.value  # (..., K, V)
-    state = torch.addcmul(corrected, parts.log_decay.exp().mT, state)
-    return parts.query @ state, state
+    corrected = inputs.write.mT * (inputs.read @ state) + inputs.key.mT * inputs.value  # (..., K, V)
+    state = torch.addcmul(corrected, inputs.log_decay.exp().mT, state)
+    return inputs.query @ state, state
 
 
-def _scan_chunks(parts: Parts, state: Tensor, starts: Tensor | None) -> tuple[Tensor, Tensor]:
+def _scan_chunks(inputs: DeltaInputs, state: Tensor, starts: Tensor | None) -> tuple[Tensor, Tensor]:
     """Run `scan_delta_rule` over chunks (..., N, C, .) -> y (..., N, C, V), the state after the last."""
-    query, key, value, read, write, log_decay = parts
+    query, key, value, read, write, log_decay = inputs
     # what is read at t has decayed up to t - 1: as if it were asked for there
     asked_before = F.pad(read[..., 1:, :], (0, 0, 0, 1))  # (..., N, C, K)
     products = decayed_products(torch.stack((query, asked_before))[:, None], torch.stack((key, write)), log_decay)

@@ -30,7 +30,8 @@ class Mixer(Block):
 
     The state is a tuple: the sum, in float32 at least, if `normalised` with that of the keys as one more column; what
     `extra_state` returns; and with a short convolution what its next positions read, (B, kernel - 1, .).
-    Only the sum is projected from a memory, or learned; the rest is zero unless it is copied.
+    Only the sum is projected from a memory, or learned; the rest is zero unless it is copied. `kept_width` is that of
+    the inputs that the state keeps beside the sum.
     """
 
     family = "recurrence"
@@ -45,24 +46,24 @@ class Mixer(Block):
         key_width: int,
         head_width: int,
         chunk: int,
-        conv_width: int,
         short_conv: int,
+        kept_width: int,
         initial_state: str | dict[str, str],
     ) -> None:
         super().__init__()
         self.out, self.directions = site.sequence(word), 1 if site.causal else 2
         self.heads, self.head_width, self.chunk = heads, head_width, chunk
         self.memory_shape = (heads, key_width, head_width + self.normalised)
-        self.short_conv = ShortConvolution(conv_width, short_conv, bool(site.causal)) if short_conv else None
-        conv = (("short_conv", short_conv), ("of width", conv_width)) if short_conv else (("short_conv", 0),)
-        self.state_kind = (word, ("heads", heads), ("state", key_width), ("head_width", head_width), *conv)
+        self.short_conv = ShortConvolution(kept_width, short_conv, bool(site.causal)) if short_conv else None
+        kept = ("short_conv", short_conv), ("kept width", kept_width)
+        self.state_kind = (word, ("heads", heads), ("state", key_width), ("head_width", head_width), *kept)
         self.initial = StateInitializer(site, initial_state, ((math.prod(self.memory_shape),),), self.state_kind)
 
     def start(self, x: Tensor, context: Context) -> State:
         if self.initial.copied:
             return self.initial(x, context)
         ((memory,),) = self.initial(x.new_zeros(len(x), 1, dtype=state_dtype(x)), context)
-        memory = memory.to(state_dtype(x)).unflatten(-1, self.memory_shape)  # (B, H, K, V)
+        memory = memory.unflatten(-1, self.memory_shape)  # (B, H, K, V)
         conv = () if self.short_conv is None else (self.short_conv.start(x),)
         return (memory, *self.extra_state(memory), *conv)
 
@@ -75,7 +76,7 @@ class Mixer(Block):
         return F.pad(split_heads(value, self.heads), (0, 1 if self.normalised else 0), value=1.0)
 
     def convolve(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
-        """Run the short convolution if there is one, then SiLU.
+        """Run the short convolution and SiLU; without one return x as it is.
 
         x: (B, T, .), state: the block's -> (B, T, .), the convolution's part of the next state
         """
@@ -116,16 +117,16 @@ def build_projection(width: int, sizes: Sequence[int], bias: bool = True) -> nn.
 class HeadNorm(nn.Module):
     """Group normalisation of each position, a group being a head (Wu & He 2018; Sun et al. 2023, equation 8)."""
 
-    def __init__(self, heads: int, head_width: int, setting: str = "head_width") -> None:
+    def __init__(self, heads: int, head_width: int, setting: str = "head_width", eps: float = 1e-5) -> None:
         super().__init__()
         check_norm_width(head_width, setting)
-        self.head_width = head_width
+        self.head_width, self.eps = head_width, eps
         self.weight = nn.Parameter(torch.ones(heads * head_width))
         self.bias = nn.Parameter(torch.zeros(heads * head_width))
 
     def forward(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """Normalise in the precision of x, (B, T, H V), and return what is normalised in `dtype`."""
-        heads = F.layer_norm(x.unflatten(-1, (-1, self.head_width)), (self.head_width,))
+        heads = F.layer_norm(x.unflatten(-1, (-1, self.head_width)), (self.head_width,), eps=self.eps)
         return torch.addcmul(self.bias, heads.flatten(-2).to(dtype), self.weight)
 
 

@@ -32,7 +32,7 @@ def scan_outer_products(
 ) -> tuple[Tensor, Tensor]:
     """Run S_t = diag(exp(log_decay_t)) S_(t-1) + k_t v_t^T and y_t = S_t^T q_t over any number of positions.
 
-    query, key: (..., T, K), value: (..., T, V), log_decay <= 0: (..., T, 1), one for a head, or (..., T, K), state:
+    query, key: (..., T, K), value: (..., T, V), log_decay: (..., T, 1), one for a head, or (..., T, K), state:
     (..., K, V) before the first position -> y: (..., T, V), the state after the last. Leading axes are broadcast.
 
     A masked position has the key 0 and the log decay 0, and then changes no state. All is computed in the state's

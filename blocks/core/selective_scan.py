@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from blocks.core.functional import no_autocast
 from blocks.core.linear_recurrence import scan, scan_back
@@ -58,6 +59,7 @@ class SelectiveScan(torch.autograd.Function):
         return torch.cat(outputs, 1), states[-1]
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
         *arguments, rate = ctx.saved_tensors[:5]
         states, chunks = ctx.saved_tensors[5:], Selection(*arguments).chunks()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 from collections.abc import Mapping
 from functools import lru_cache
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from composer.data.features import Reading
-from composer.data.media_files import MediaError
+from composer.data.media_files import MediaError, require_packages
 
 LOWEST = 1e-10
 """The energy of silence, whose logarithm is finite."""
@@ -49,10 +48,7 @@ def read_samples(file: IO[bytes], rate: int, part: tuple[float, float | None] | 
 
     part: The seconds that are read; None is all. Raises MediaError.
     """
-    for package in ("soundfile", "soxr"):
-        if importlib.util.find_spec(package) is None:
-            message = f"sounds are read through the package `{package}`, which is not installed"
-            raise MediaError("package", message, f"run `pip install {package}`")
+    require_packages("soundfile", "soxr")
     import soundfile
     import soxr
 
@@ -63,9 +59,8 @@ def read_samples(file: IO[bytes], rate: int, part: tuple[float, float | None] | 
             own_rate = sound.samplerate
             first, last = find_part(sound.frames / own_rate, part)
             sound.seek(round(first * own_rate))
-            samples = sound.read(
-                round(last * own_rate) - sound.tell(), dtype="float32", always_2d=True
-            )  # (N, channels)
+            count = round(last * own_rate) - sound.tell()
+            samples = sound.read(count, dtype="float32", always_2d=True)  # (N, channels)
     except MediaError:
         raise
     except Exception as error:  # libsndfile's errors, and those of files that are cut off
@@ -76,11 +71,15 @@ def read_samples(file: IO[bytes], rate: int, part: tuple[float, float | None] | 
     if not np.isfinite(samples).all():
         raise MediaError("audio", "this sound has samples that are no numbers", "save it again, or remove the line")
     mono = samples.mean(1)
-    return np.ascontiguousarray(mono if own_rate == rate else soxr.resample(mono, own_rate, rate)), own_rate
+    resampled = mono if own_rate == rate else soxr.resample(mono, own_rate, rate)
+    if not len(resampled):
+        raise MediaError("audio", f"this sound has no sample at {rate} Hz", "record it again, or remove the line")
+    return np.ascontiguousarray(resampled), own_rate
 
 
 def sound_length(file: IO[bytes], part: tuple[float, float | None] | None) -> tuple[int, float]:
     """Return the samples a second of a sound, and the seconds of it or of its part. Raises MediaError."""
+    require_packages("soundfile")
     import soundfile
 
     try:

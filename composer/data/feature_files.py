@@ -43,13 +43,11 @@ READ_BY = {
 """The settings of a column that decide what its files become, by its kind."""
 
 
-def encode_features(
-    lines: Sequence[str], settings: Mapping[str, Any], origin: str, numbers: Sequence[int] | None = None
-) -> Features:
+def encode_features(lines: Sequence[str], settings: Mapping[str, Any], origin: str) -> Features:
     """Return what is in the files that lines name; of a table's column, through the cache.
 
-    settings: Those of the column. origin, numbers: What the lines are called in faults, and their numbers there. Raises
-    DataError with the files that cannot be used, RunError where the cache cannot be written.
+    settings: Those of the column. origin: What the lines are called in faults. Raises DataError with the files that
+    cannot be used, RunError where the cache cannot be written.
     """
     if isinstance(lines, RowSubset):
         return encode_features(lines.column, settings, origin).keep(lines.rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
@@ -10,7 +9,7 @@ from typing import IO, Any
 import numpy as np
 
 from composer.data.features import WHITE, Reading
-from composer.data.media_files import MediaError
+from composer.data.media_files import MediaError, require_packages
 
 MAX_PIXELS = 89_478_485
 """Pixels of an image that is opened at most: from more on Pillow warns. In colour they take a quarter of a GiB."""
@@ -26,8 +25,7 @@ def read_image(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
     T are its rows, or with `positions: columns` its columns. Transparent pixels are white. Notices are those of
     `image_notices`, and `blank`. Raises MediaError.
     """
-    if importlib.util.find_spec("PIL") is None:
-        raise MediaError("package", "images are read by Pillow, which is not installed", "run `pip install pillow`")
+    require_packages("PIL")
     from PIL import Image
 
     height, width = settings["size"]
@@ -50,6 +48,7 @@ def read_image(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
 
 def open_image(file: IO[bytes]) -> tuple[Any, list[tuple[str, str]]]:
     """Return an image, turned as its camera says, with the notice `frames` if it has several. Raises MediaError."""
+    require_packages("PIL")
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     # in all threads: files are read by several, and `catch_warnings` would catch those of others

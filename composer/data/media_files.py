@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import importlib.util
 import io
 import json
 import os
@@ -29,12 +30,24 @@ PART = re.compile(r"(.*)#t=(\d+(?:\.\d+)?)(?:,(\d+(?:\.\d+)?))?", re.DOTALL)
 """A part of a recording, as in Media Fragments (https://www.w3.org/TR/media-frags/), section 4.2.1."""
 
 
+PACKAGES = {"PIL": "pillow"}
+"""Packages by the name they are imported by, where that is another."""
+
+
 class MediaError(Exception):
     """A file of an image, a sound or vectors cannot be used. `code` is the fault's code, `fix` what to do."""
 
     def __init__(self, code: str, message: str, fix: str) -> None:
         super().__init__(message)
         self.code, self.message, self.fix = code, message, fix
+
+
+def require_packages(*names: str) -> None:
+    """Raise MediaError for a package that is not installed."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            message = f"files of this kind are read through the package `{name}`, which is not installed"
+            raise MediaError("package", message, f"run `pip install {PACKAGES.get(name, name)}`")
 
 
 def split_part(name: str) -> tuple[str, tuple[float, float | None] | None]:

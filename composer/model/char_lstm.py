@@ -96,7 +96,7 @@ class CharLstmOutput(OutputHead):
         nn.init.normal_(self.map.weight, std=out_width**-0.5)
         self.lstm = LSTMLayer(width, width, None)
         self.symbol = nn.Linear(width, SYMBOLS)
-        self.memo: tuple[tuple[int, int], Tree] | None = None
+        self.memo: tuple[Tensor, int, Tree] | None = None
 
     def cost(self, y: Tensor, target: Tensor) -> Tensor:
         symbols = self.spellings.characters[target.flatten()].long()  # (N, L)
@@ -131,10 +131,9 @@ class CharLstmOutput(OutputHead):
         table = self.spellings.characters
         if not has_numbers(table):
             return Tree.of_words([bytes([BEGIN, *text.encode(), END]) for text in id_texts(len(table))])
-        key = id(table), table._version
-        if self.memo is None or self.memo[0] != key:
-            self.memo = key, Tree.of_words(self.spellings.words())
-        return self.memo[1]
+        if self.memo is None or self.memo[0] is not table or self.memo[1] != table._version:
+            self.memo = table, table._version, Tree.of_words(self.spellings.words())
+        return self.memo[2]
 
     def _spell(self, tree: Tree, arriving: Tensor) -> Tensor:
         """Return log p of all tokens, level by level of the tree. arriving: P y (N, C) -> (N, V)"""

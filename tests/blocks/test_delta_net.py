@@ -62,7 +62,7 @@ def equations(block: DeltaNet | GatedDeltaNet, x: Tensor, state: Tensor) -> Tens
         f = decay.maps(x).unflatten(-1, decay.bias.shape) + decay.bias  # (B, T, H, 1 or K)
         alpha, gate = torch.exp(-decay.log_rate.exp() * F.softplus(f)), F.silu(block.gate(x)).unflatten(-1, v.shape[2:])
     y, _ = loop(corrected, state, q, k, v, beta, alpha)
-    y = block.norm.weight * y / (y.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    y = block.norm.gain * y / (y.square().mean(-1, keepdim=True) + 1e-5).sqrt()
     return block.merge((y * gate).flatten(2))
 
 
@@ -109,3 +109,14 @@ def test_only_a_negative_eigenvalue_can_flip_a_state() -> None:
     assert flipped.flatten().tolist() == [-3.0, 1.0]
     _, erased = corrected(state, key, key, nothing, torch.full((1, 1), 1.0), kept)
     assert erased.flatten().tolist() == [0.0, 1.0]
+
+
+def test_a_reflected_state_stays_as_large_under_autocast() -> None:
+    """A key that is longer than 1 by its rounding to bfloat16 would multiply the state at each of its reflections."""
+    torch.manual_seed(1)
+    block = DeltaNet(site_of(12, causal="a decoder"), heads=2, negative_eigenvalues=True)
+    block.strengths.weight.data.fill_(100.0)  # beta = 2
+    x = torch.ones(1, 2000, 12)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        _, (state, _) = run(block, x)
+    assert state.abs().max() < 100

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from blocks.core.delta_rule import Parts, scan_delta_rule, unit_length
+from blocks.core.delta_rule import DeltaInputs, scan_delta_rule, unit_length
 from tests.blocks.outer_product_loops import delta_rule, loop, outputs_and_gradients, relative_error
 from tests.blocks.test_outer_product_state import CASES, DECAYS, EXACT, HEADS, KEYS, VALUES
 
@@ -38,7 +38,7 @@ def test_outputs_and_gradients_are_those_of_the_loop(name: str, width: int, dtyp
     expected = outputs_and_gradients(one_by_one(*exact), exact)
     for chunk in (1, 4, 16, 64):
         *parts, state = arguments
-        made = outputs_and_gradients(scan_delta_rule(Parts(*parts), state, chunk=chunk), arguments)
+        made = outputs_and_gradients(scan_delta_rule(DeltaInputs(*parts), state, chunk=chunk), arguments)
         for one, other in zip(made, expected, strict=True):
             assert relative_error(one, other) < EXACT[dtype]
 
@@ -46,10 +46,10 @@ def test_outputs_and_gradients_are_those_of_the_loop(name: str, width: int, dtyp
 @pytest.mark.parametrize("width", [1, KEYS])
 def test_pieces_of_any_size_go_on_from_the_state_before_them(width: int) -> None:
     *parts, state = random_arguments("near 0 and near 1 in turn", width, 30)
-    y, last = scan_delta_rule(Parts(*parts), state, chunk=8)
+    y, last = scan_delta_rule(DeltaInputs(*parts), state, chunk=8)
     pieces = []
     for piece in zip(*(x.split([1, 7, 1, 8, 13], dim=2) for x in parts), strict=True):
-        one, state = scan_delta_rule(Parts(*piece), state, chunk=8)
+        one, state = scan_delta_rule(DeltaInputs(*piece), state, chunk=8)
         pieces.append(one)
     assert relative_error(torch.cat(pieces, 2), y) < 1e-12
     assert relative_error(state, last) < 1e-12
@@ -61,12 +61,12 @@ def test_a_document_reads_nothing_of_those_before_it(width: int, chunk: int) -> 
     *parts, state = random_arguments("near 1", width, 30)
     starts = torch.zeros(2, 30, dtype=torch.bool)
     starts[0, [0, 3, 4, 17]] = starts[1, [16, 29]] = True
-    y, last = scan_delta_rule(Parts(*parts), state, chunk=chunk, starts=starts)
+    y, last = scan_delta_rule(DeltaInputs(*parts), state, chunk=chunk, starts=starts)
     for row, edges in enumerate(([0, 3, 4, 17, 30], [0, 16, 29, 30])):
         after = state[row : row + 1]
         for begin, end in itertools.pairwise(edges):
             before = torch.zeros_like(after) if starts[row, begin] else after
-            document = Parts(*(x[row : row + 1, :, begin:end] for x in parts))
+            document = DeltaInputs(*(x[row : row + 1, :, begin:end] for x in parts))
             alone, after = scan_delta_rule(document, before, chunk=chunk)
             assert relative_error(y[row : row + 1, :, begin:end], alone) < 1e-12
         assert relative_error(last[row : row + 1], after) < 1e-12
@@ -79,7 +79,7 @@ def test_bfloat16_errs_at_most_twice_as_much_as_the_loop(name: str, width: int) 
     parts = [x.bfloat16() for x in parts]
     exact = one_by_one(*(x.double() for x in parts), state)
     loops = one_by_one(*(x.float() for x in parts), state.float())
-    (y, last), (stepped, _), (true, true_last) = scan_delta_rule(Parts(*parts), state.float()), loops, exact
+    (y, last), (stepped, _), (true, true_last) = scan_delta_rule(DeltaInputs(*parts), state.float()), loops, exact
     assert y.dtype is last.dtype is torch.float32
     assert relative_error(y.bfloat16(), true) <= 2 * relative_error(stepped.bfloat16(), true)
     assert relative_error(last, true_last) < 1e-5

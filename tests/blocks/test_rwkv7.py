@@ -46,7 +46,9 @@ def equations(block: Rwkv7, x: Tensor, state: Tensor) -> Tensor:
     k = k * (1 + rates.replacement * (a - 1))
     r, w, a, k, v = (part.unflatten(-1, heads) for part in (r, w, a, k, v))  # (B, T, H, V)
     y, _ = loop(written, state.mT, r, w, kappa, a, k, v)
-    y = F.group_norm(y.flatten(0, 1).flatten(1), block.heads, block.norm.weight, block.norm.bias, 1e-5)
+    y = F.group_norm(
+        y.flatten(0, 1).flatten(1), block.heads, block.norm.weight, block.norm.bias, 1e-5 * block.head_width
+    )
     y = y.view(*x.shape[:2], -1) + ((r * k * block.bonus).sum(-1, keepdim=True) * v).flatten(2)
     return block.merge(g * y)
 
