@@ -34,7 +34,7 @@ class Mamba(Block):
         initial_state: zeros | learned | a memory (its mean, projected: h_0 = q p^T) | {copy: MEMORY.x} (the last state
             of a mamba).
 
-    Shapes: (B, T, D) -> (B, T, D). State, for each direction: the last inputs of the convolution, (B, short_conv - 1,
+    Shapes: (B, T, D) -> (B, T, D). State: for each direction the last inputs of the convolution, (B, short_conv - 1,
     expansion D), and h, (B, state, expansion D), in float32. Training keeps one h for each 16 positions.
     Raises BlockError where a grid arrives, or a state to copy is of another kind.
     """

@@ -43,9 +43,9 @@ class MixtureOfExperts(Block):
     The parameters are those of a sparse mixture, the time is not.
 
     Settings:
-        stack: The blocks of an expert, which have no state, as `feed_forward`; they keep the length and the kind of the
-            stream. Names given inside cannot be read outside.
-        experts: How many experts there are to choose from.
+        stack: The blocks of an expert, none with a state where it stands, as `feed_forward`; they keep the length and
+            the kind of the stream. Names given inside cannot be read outside.
+        experts: How many experts there are to choose from; a step takes the FLOPs of all of them.
         top_k: How many of them a position uses, at most `experts`.
         shared: How many experts there are beside these, which every position uses.
         balance_rate: What a bias changes by after a training step, 0 or more; 0 for none.

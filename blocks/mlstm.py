@@ -19,12 +19,13 @@ SMALLEST = 1e-20
 
 
 class Mlstm(Mixer):
-    """The mLSTM of xLSTM (Beck et al. 2024, equations 15 and 19 to 27), for each head:
+    """The mLSTM of xLSTM: a matrix for a memory, with exponential gates (Beck et al. 2024, equations 15 and 19 to 27).
 
-    C_t = f_t C_(t-1) + i_t k_t v_t^T, n_t = f_t n_(t-1) + i_t k_t, h_t = o_t C_t^T q_t / max(|n_t^T q_t|, 1), y_t =
-    W h_t + b, with i_t = exp(w_i x_t + b_i), f_t = sigmoid(w_f x_t + b_f) or exp, o_t = sigmoid(W_o x_t + b_o), and q,
-    k sqrt(state), v linear in x.
+    For each head C_t = f_t C_(t-1) + i_t k_t v_t^T, n_t = f_t n_(t-1) + i_t k_t,
+    h_t = o_t C_t^T q_t / max(|n_t^T q_t|, 1), y_t = W h_t + b, with i_t = exp(w_i x_t + b_i),
+    f_t = sigmoid(w_f x_t + b_f) or exp, o_t = sigmoid(W_o x_t + b_o), and q, k sqrt(state), v linear in x.
     The state is C and n times e^(-ceil(m)), with m_t = max(log f_t + m_(t-1), log i_t), so that nothing overflows.
+    The norm of each head and the skip of figure 10 are not here: `norm` and `residual` stand around it.
     In an encoder the same runs over each row from its end, with its own i, f and o, and both h are added before W: a
     position's own k v^T is counted in both directions.
 

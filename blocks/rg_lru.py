@@ -42,7 +42,7 @@ class RgLru(Block):
             for none.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a rg_lru).
 
-    Shapes: (B, T, D) -> (B, T, D). State, for each direction: the last inputs of the convolution, (B, short_conv - 1,
+    Shapes: (B, T, D) -> (B, T, D). State: for each direction the last inputs of the convolution, (B, short_conv - 1,
     D), and h, (B, D), in float32.
     Raises BlockError where a grid arrives, where heads do not divide D, or a state to copy is of another kind.
     """

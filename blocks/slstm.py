@@ -35,7 +35,7 @@ class Slstm(Block):
         initial_state: zeros | learned | a memory (its mean, projected to h and c, with n = 1 and m = 0) |
             {copy: MEMORY.x} (the last state of a slstm).
 
-    Shapes: (B, T, D) -> (B, T, D). State, for each direction: the last inputs of the convolution, (B, short_conv - 1,
+    Shapes: (B, T, D) -> (B, T, D). State: for each direction the last inputs of the convolution, (B, short_conv - 1,
     D), and h, c, n and m, (B, D) each, in float32.
     Raises BlockError where a grid arrives, where heads do not divide D or have one feature each, or a state to copy is
     of another kind.

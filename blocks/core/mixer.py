@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.attention import check_heads, split_heads
-from blocks.core.contract import Block, Context, Site, State
-from blocks.core.functional import check_norm_width
+from blocks.core.contract import Block, BlockError, Context, Site, State
 from blocks.core.initial_state import StateInitializer
 from blocks.core.outer_product_state import state_dtype
 from blocks.core.recurrence import reverse
@@ -117,9 +116,11 @@ def build_projection(width: int, sizes: Sequence[int], bias: bool = True) -> nn.
 class HeadNorm(nn.Module):
     """Group normalisation of each position, a group being a head (Wu & He 2018; Sun et al. 2023, equation 8)."""
 
-    def __init__(self, heads: int, head_width: int, setting: str = "head_width", eps: float = 1e-5) -> None:
+    def __init__(self, heads: int, head_width: int, eps: float = 1e-5) -> None:
         super().__init__()
-        check_norm_width(head_width, setting)
+        if head_width == 1:
+            message = "of one feature, layer normalisation leaves its bias and nothing of what arrives"
+            raise BlockError("heads", message, code="width", fix="write fewer `heads`, or `head_width: 2` or more")
         self.head_width, self.eps = head_width, eps
         self.weight = nn.Parameter(torch.ones(heads * head_width))
         self.bias = nn.Parameter(torch.zeros(heads * head_width))

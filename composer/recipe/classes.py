@@ -363,7 +363,7 @@ class DeltaNet(Block, word="delta_net"):
     head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
     state: The width of a head's queries and keys; `head_width` unless given.
     chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
-    short_conv: How many positions a depthwise convolution of q, k and v reads; 0 for none, or 2 or more; default 4.
+    short_conv: How many positions a depthwise convolution of q, k and v reads; 0 for none; default 4.
     negative_eigenvalues: Whether beta is between 0 and 2, in place of 0 and 1; default False.
     initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
         delta_net); default 'zeros'.
@@ -509,7 +509,7 @@ class GatedDeltaNet(Block, word="gated_delta_net"):
     state: The width of a head's queries and keys; `head_width` unless given.
     decay: scalar | vector; default 'scalar'.
     chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
-    short_conv: How many positions a depthwise convolution of q, k and v reads; 0 for none, or 2 or more; default 4.
+    short_conv: How many positions a depthwise convolution of q, k and v reads; 0 for none; default 4.
     negative_eigenvalues: Whether beta is between 0 and 2, in place of 0 and 1; default False.
     initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
         gated_delta_net); default 'zeros'.
@@ -636,8 +636,7 @@ class LinearAttention(Block, word="linear_attention"):
     head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
     state: The width of a head's queries and keys; `head_width` unless given.
     chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
-    short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; 0 for none, or 2 or more;
-        default 0.
+    short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; 0 for none; default 0.
     initial_state: zeros | learned | a memory (its mean, projected to S and z, z by magnitude) | {copy: MEMORY.x}
         (the last state of a linear_attention); default 'zeros'.
     as_: The name of the output, for later blocks.
@@ -686,7 +685,7 @@ class Mamba(Block, word="mamba"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Mamba2(Block, word="mamba2"):
-    """Mamba-2 (Dao & Gu 2024, section 7.1, with the defaults of the authors' code), for each head:
+    """Mamba-2: linear attention whose decays depend on what is read (Dao & Gu 2024, section 7.1, and their code).
 
     heads: How many heads; so many that all values together are twice as wide as the input, unless given.
     head_width: The width of a head's values x, 1 or more; default 64.
@@ -765,9 +764,9 @@ class MixtureOfExperts(Block, word="mixture_of_experts"):
     """Experts chosen for each position (Shazeer et al. 2017, arXiv 1701.06538), some shared by all (Dai et al. 2024,
     arXiv 2401.06066), with loads balanced by a bias and not by the loss (Wang et al. 2024, arXiv 2408.15664).
 
-    stack: The blocks of an expert, which have no state, as `feed_forward`; they keep the length and the kind of the
-        stream. Names given inside cannot be read outside.
-    experts: How many experts there are to choose from; default 8.
+    stack: The blocks of an expert, none with a state where it stands, as `feed_forward`; they keep the length and
+        the kind of the stream. Names given inside cannot be read outside.
+    experts: How many experts there are to choose from; a step takes the FLOPs of all of them; default 8.
     top_k: How many of them a position uses, at most `experts`; default 2.
     shared: How many experts there are beside these, which every position uses; default 0.
     balance_rate: What a bias changes by after a training step, 0 or more; 0 for none; default 0.001.
@@ -783,7 +782,7 @@ class MixtureOfExperts(Block, word="mixture_of_experts"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Mlstm(Block, word="mlstm"):
-    """The mLSTM of xLSTM (Beck et al. 2024, equations 15 and 19 to 27), for each head:
+    """The mLSTM of xLSTM: a matrix for a memory, with exponential gates (Beck et al. 2024, equations 15 and 19 to 27).
 
     heads: How many heads; default 4.
     head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
