@@ -139,14 +139,6 @@ class Corpus(NamedTuple):
         return next(preset for preset in PRESETS if self.pairs * share <= preset.pairs)
 
 
-def new(source: str | Path, target: str | Path, output: str | Path | None = None) -> Path:
-    """Write a recipe for two line-aligned texts and return its path, by default a name made from the texts' names.
-
-    Raises DataError if the texts cannot be used, RunError if the file exists already.
-    """
-    return write_corpus_recipe(inspect(Path(source), Path(target)), None if output is None else Path(output))
-
-
 def write_corpus_recipe(corpus: Corpus, output: Path | None) -> Path:
     """Write a recipe for a corpus and return its path. Raise RunError if the file exists already."""
     name = f"{recipe_name(corpus.source, corpus.target)}.yaml"

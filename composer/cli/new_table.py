@@ -6,6 +6,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,6 +72,31 @@ class TableFacts(NamedTuple):
             return f"images of {first[0]:.0f} x {second[0]:.0f} pixels, up to {first[1]:.0f} x {second[1]:.0f}"
         rates = ", ".join(f"{rate:,.0f} Hz" for rate, _ in Counter(rate for rate, *_ in self.looks).most_common())
         return f"sounds of {second[0]:.1f} seconds, up to {second[1]:.1f}; {rates}"
+
+
+def new(
+    source: str | Path | None = None,
+    target: str | Path | None = None,
+    output: str | Path | None = None,
+    table: str | Path | None = None,
+) -> Path:
+    """Write a recipe for two line-aligned texts, or for two columns of a table, and return its path.
+
+    output: by default a name made from those of the files. Raises DataError if the texts or the table cannot be used,
+    RunError if the file exists already, TypeError without a table and two texts.
+    """
+    path = None if output is None else Path(output)
+    if table is not None:
+        facts = inspect_table(Path(table), *(None if name is None else str(name) for name in (source, target)))
+        return write_table_recipe(facts, path)
+    if source is None or target is None:
+        raise TypeError("name two texts, or a table")
+    return new_recipe.write_corpus_recipe(new_recipe.inspect(Path(source), Path(target)), path)
+
+
+def write_table_recipe(facts: TableFacts, output: Path | None) -> Path:
+    """Write a recipe for a table and return its path. Raise RunError if the file exists already."""
+    return new_recipe.write_recipe(f"{facts.table.stem}.yaml", output, partial(fill_table_template, facts))
 
 
 def inspect_table(table: Path, source: str | None, target: str | None) -> TableFacts:

@@ -52,7 +52,7 @@ def new(
         from composer.cli import new_table  # late: it imports torch
 
         facts = new_table.inspect_table(table, source, target)
-        path = new_recipe.write_recipe(f"{table.stem}.yaml", output, partial(new_table.fill_table_template, facts))
+        path = new_table.write_table_recipe(facts, output)
         options.echo("\n".join(new_table.table_steps(facts, path)))
         return
     if not (source and target):

@@ -24,7 +24,7 @@ from composer.data.augmentation import (
 )
 from composer.data.columns import FileNames, RowSubset, SampledLines
 from composer.data.feature_files import encode_features, missing_files
-from composer.data.features import Features, Remark
+from composer.data.features import Features, Reading, Remark
 from composer.data.media_files import open_file
 from composer.data.tables import open_columns
 from composer.errors import DataError
@@ -180,6 +180,7 @@ def test_what_was_noticed_is_kept_with_the_first_line_that_has_it(
 
     def noticing(name: str, settings: Mapping[str, Any]) -> Any:
         reading = read(name, settings)
+        assert isinstance(reading, Reading)
         return reading._replace(notices=(("even", "2"),)) if "2.npy" in name else reading
 
     monkeypatch.setattr(feature_files, "read_file", noticing)
