@@ -9,44 +9,44 @@ from tests.laws.law_cases import Scene, drop_keys
 
 
 def linear_attention(scene: Scene) -> dict[str, Any]:
-    heads = 4 if scene.mistake() else scene.one_of(1, 2, 3)
+    heads = scene.one_of(1, 2)
     return begun(scene, "linear_attention", {"heads": heads, "state": scene.one_of(None, 2), **shared(scene)})
 
 
 def retention(scene: Scene) -> dict[str, Any]:
-    heads, state = scene.one_of((1, None), (2, 4), (3, None))
-    return begun(scene, "retention", {"heads": heads, "state": 3 if scene.mistake() else state, **shared(scene)})
+    heads, state = scene.one_of((1, None), (2, 4))
+    return begun(scene, "retention", {"heads": heads, "state": state, **shared(scene)})
 
 
 def gated_linear_attention(scene: Scene) -> dict[str, Any]:
-    settings = {"heads": scene.one_of(1, 2, 3), "state": scene.one_of(None, 2), "rank": scene.one_of(None, 2)}
+    settings = {"heads": scene.one_of(1, 2), "state": scene.one_of(None, 2), "rank": scene.one_of(None, 2)}
     return begun(scene, "gated_linear_attention", {**settings, **shared(scene)})
 
 
 def mamba2(scene: Scene) -> dict[str, Any]:
-    groups = 3 if scene.mistake() else scene.one_of(None, 2)
+    groups = scene.one_of(None, 2)
     settings = {"head_width": scene.one_of(3, 6), "state": scene.one_of(2, 4), "groups": groups}
     return begun(scene, "mamba2", {**settings, **shared(scene)})
 
 
 def mlstm(scene: Scene) -> dict[str, Any]:
-    settings = {"heads": scene.one_of(1, 2, 3), "forget_gate": scene.one_of(None, "exp")}
+    settings = {"heads": scene.one_of(1, 2), "forget_gate": scene.one_of(None, "exp")}
     return begun(scene, "mlstm", {**settings, **shared(scene)})
 
 
 def delta_net(scene: Scene) -> dict[str, Any]:
-    heads = 4 if scene.mistake() else scene.one_of(1, 2, 3)
+    heads = scene.one_of(1, 2)
     settings = {"heads": heads, "state": scene.one_of(None, 3), "negative_eigenvalues": scene.one_of(None, True)}
     return begun(scene, "delta_net", {**settings, **shared(scene)})
 
 
 def gated_delta_net(scene: Scene) -> dict[str, Any]:
-    settings = {"heads": scene.one_of(1, 2, 3), "state": scene.one_of(None, 2), "decay": scene.one_of(None, "vector")}
+    settings = {"heads": scene.one_of(1, 2), "state": scene.one_of(None, 2), "decay": scene.one_of(None, "vector")}
     return begun(scene, "gated_delta_net", {**settings, **shared(scene)})
 
 
 def rwkv7(scene: Scene) -> dict[str, Any]:
-    heads = 6 if scene.mistake() else scene.one_of(1, 2, 3)
+    heads = scene.one_of(1, 2)
     return begun(scene, "rwkv7", {"heads": heads, "rank": scene.one_of(None, 2), "chunk": scene.one_of(None, 1, 3)})
 
 

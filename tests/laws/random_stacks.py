@@ -292,7 +292,7 @@ def self_attention(scene: Scene) -> dict[str, Any]:
         "bias": scene.one_of(None, False),
         "positions": positions,
         "max_distance": scene.one_of(None, *limits) if positions == "relative" or scene.mistake() else None,
-        "kv_heads": 4 if scene.mistake() else scene.one_of(None, None, 1),
+        "kv_heads": scene.one_of(None, None, 1),
         "qk_norm": scene.one_of(None, None, True) if has_distances else None,
         "soft_cap": scene.one_of(None, None, 2.0) if has_distances else None,
         "sinks": scene.one_of(None, None, True),
@@ -300,20 +300,18 @@ def self_attention(scene: Scene) -> dict[str, Any]:
 
 
 def latent_attention(scene: Scene) -> dict[str, Any]:
-    heads = 4 if scene.mistake() else scene.one_of(1, 2, 3)
     return {
-        "heads": heads,
+        "heads": scene.one_of(1, 2),
         "latent": scene.one_of(None, 3),
         "query_latent": scene.one_of(None, None, 3),
-        "rotary_width": 3 if scene.mistake() else scene.one_of(None, 0, 4),
+        "rotary_width": scene.one_of(None, 0, 4),
         "dropout": scene.one_of(None, 0.1),
     }
 
 
 def differential_attention(scene: Scene) -> dict[str, Any]:
-    heads = 2 if scene.mistake() else scene.one_of(1, 3)
     return {
-        "heads": heads,
+        "heads": 1,
         "lambda_init": scene.one_of(None, 0.2),
         "positions": scene.one_of(None, "rotary") if scene.mistake() else None,
         "dropout": scene.one_of(None, 0.1),
@@ -503,7 +501,7 @@ def mixture_of_experts(scene: Scene) -> dict[str, Any]:
     written = ((word, drop_none(LEAVES[word](within))) for word in (scene.one_of(*words) for _ in range(2)))
     return {
         "stack": [{word: settings} for word, settings in written],
-        "experts": 1 if scene.mistake() else scene.one_of(2, 3),
+        "experts": scene.one_of(2, 3),
         "top_k": scene.one_of(None, 1, 2),
         "shared": scene.one_of(None, 1),
     }
