@@ -54,8 +54,8 @@ class Mixer(Block):
         self.heads, self.head_width, self.chunk = heads, head_width, chunk
         self.memory_shape = (heads, key_width, head_width + self.normalised)
         self.short_conv = ShortConvolution(kept_width, short_conv, bool(site.causal)) if short_conv else None
-        kept = ("short_conv", short_conv), ("kept width", kept_width)
-        self.state_kind = (word, ("heads", heads), ("state", key_width), ("head_width", head_width), *kept)
+        inputs = ("short_conv", short_conv), ("kept width", kept_width)
+        self.state_kind = (word, ("heads", heads), ("state", key_width), ("head_width", head_width), *inputs)
         self.initial = StateInitializer(site, initial_state, ((math.prod(self.memory_shape),),), self.state_kind)
 
     def start(self, x: Tensor, context: Context) -> State:

@@ -10,7 +10,7 @@ import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
 
-from composer.cli.new_recipe import new as write_recipe
+from composer.cli.new_table import new as write_recipe
 from composer.data.encoding import load_data
 from composer.data.sources import check_files, open_pairs
 from composer.errors import DataError

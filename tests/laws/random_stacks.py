@@ -292,7 +292,7 @@ def self_attention(scene: Scene) -> dict[str, Any]:
         "bias": scene.one_of(None, False),
         "positions": positions,
         "max_distance": scene.one_of(None, *limits) if positions == "relative" or scene.mistake() else None,
-        "kv_heads": scene.one_of(None, None, 1),
+        "kv_heads": scene.one_of(None, None, 1) if heads != 1 else None,
         "qk_norm": scene.one_of(None, None, True) if has_distances else None,
         "soft_cap": scene.one_of(None, None, 2.0) if has_distances else None,
         "sinks": scene.one_of(None, None, True),
