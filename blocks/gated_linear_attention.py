@@ -12,8 +12,7 @@ from blocks.core.mixer import (
     Mixer,
     Parts,
     build_projection,
-    mask_decays,
-    mask_keys,
+    mask_heads,
     sum_gated,
     width_of_heads,
 )
@@ -98,9 +97,9 @@ class GatedLinearAttention(Mixer):
         log_decay = F.logsigmoid(decay.to(state[0].dtype)) / TEMPERATURE  # (B, T, H K)
         y, memory = scan_outer_products(
             split_heads(query, self.heads),
-            mask_keys(key, mask, self.heads),
+            mask_heads(key, mask, self.heads),
             split_heads(value, self.heads),
-            mask_decays(log_decay, mask, self.heads),
+            mask_heads(log_decay, mask, self.heads),
             state[0],
             chunk=self.chunk,
         )

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from blocks.core.attention import join_heads, split_heads
 from blocks.core.contract import Context, Count, InitialState, NonNegativeInt, Site, State
 from blocks.core.functional import no_autocast
-from blocks.core.mixer import Mixer, Parts, build_projection, mask_keys, width_of_heads
+from blocks.core.mixer import Mixer, Parts, build_projection, mask_heads, width_of_heads
 from blocks.core.outer_product_state import scan_outer_products
 
 EPSILON = 1e-6
@@ -81,7 +81,7 @@ class LinearAttention(Mixer):
     def scan(self, parts: Parts, state: tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         memory, value = state[0], self.values_and_ones(parts[2])  # (B, H, K, V + 1), (B, H, T, V + 1)
         query, key = (F.elu(x.to(memory.dtype)) + 1.0 for x in parts[:2])  # (B, T, H K)
-        query, key = split_heads(query, self.heads), mask_keys(key, mask, self.heads)  # (B, H, T, K)
+        query, key = split_heads(query, self.heads), mask_heads(key, mask, self.heads)  # (B, H, T, K)
         if self.directions == 2:
             sums, memory = sum_outer_products(query, key, value, memory)
         else:

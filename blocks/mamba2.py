@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from blocks.core.attention import join_heads, split_heads
 from blocks.core.contract import BlockError, Context, Count, InitialState, NonNegativeInt, Site, State
 from blocks.core.functional import check_rms_width
-from blocks.core.mixer import Mixer, Parts, build_projection, mask_decays, mask_keys
+from blocks.core.mixer import Mixer, Parts, build_projection, mask_heads
 from blocks.core.outer_product_state import scan_outer_products
 
 STEPS = (0.001, 0.1)
@@ -110,9 +110,9 @@ class Mamba2(Mixer):
         value = split_heads(value.to(dtype), self.heads) * step.mT[..., None]  # (B, H, T, P)
         y, memory = scan_outer_products(
             split_heads(query, self.groups)[:, :, None],  # (B, G, 1, T, N)
-            mask_keys(key, mask, self.groups)[:, :, None],
+            mask_heads(key, mask, self.groups)[:, :, None],
             self.split_groups(value),  # (B, G, H/G, T, P)
-            self.split_groups(mask_decays(-step * rate, mask, self.heads)),
+            self.split_groups(mask_heads(-step * rate, mask, self.heads)),
             self.split_groups(state[0]),  # (B, G, H/G, N, P)
             chunk=self.chunk,
         )

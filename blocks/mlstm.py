@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
 from blocks.core.contract import Context, Count, InitialState, NonNegativeInt, Site, State
-from blocks.core.mixer import Mixer, Parts, build_projection, mask_decays, mask_keys, sum_gated, width_of_heads
+from blocks.core.mixer import Mixer, Parts, build_projection, mask_heads, sum_gated, width_of_heads
 from blocks.core.outer_product_state import scan_outer_products
 
 SMALLEST = 1e-20
@@ -104,7 +104,7 @@ class Mlstm(Mixer):
         memory, before = state[:2]  # (B, H, K, V + 1), (B, H)
         forget, log_input = forget.to(memory.dtype), log_input.to(memory.dtype)
         log_forget = F.logsigmoid(forget) if self.forget_gate == "sigmoid" else forget
-        log_forget = mask_decays(log_forget, mask, self.heads)[..., 0]  # (B, H, T)
+        log_forget = mask_heads(log_forget, mask, self.heads)[..., 0]  # (B, H, T)
         log_input = log_input.masked_fill(~mask[..., None], -math.inf).mT  # (B, H, T)
         with torch.no_grad():  # C, n and 1 are divided by the same e^ceil(m), so no gradient goes through it
             m = stabilizers(log_input, log_forget, before)  # (B, H, T)
@@ -113,7 +113,7 @@ class Mlstm(Mixer):
         inputs = (log_input - scale).exp()[..., None] * self.scale  # (B, H, T, 1)
         sums, memory = scan_outer_products(
             split_heads(query, self.heads),
-            mask_keys(key.to(memory.dtype), mask, self.heads) * inputs,
+            mask_heads(key.to(memory.dtype), mask, self.heads) * inputs,
             self.values_and_ones(value),
             (log_forget + (since - scale))[..., None],
             memory,

@@ -16,8 +16,7 @@ from blocks.core.mixer import (
     Mixer,
     Parts,
     build_projection,
-    mask_decays,
-    mask_keys,
+    mask_heads,
     sum_gated,
     width_of_heads,
 )
@@ -105,13 +104,13 @@ class Retention(Mixer):
 
     def scan(self, parts: Parts, state: tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         memory = state[0]
-        query, key = split_heads(parts[0], self.heads), mask_keys(parts[1], mask, self.heads)  # (B, H, T, K)
+        query, key = split_heads(parts[0], self.heads), mask_heads(parts[1], mask, self.heads)  # (B, H, T, K)
         log_decay = log_decays(self.heads, memory).expand(*mask.shape, -1)  # (B, T, H)
         y, memory = scan_outer_products(
             query,
             key,
             split_heads(parts[2], self.heads),
-            mask_decays(log_decay, mask, self.heads),
+            mask_heads(log_decay, mask, self.heads),
             memory,
             chunk=self.chunk,
         )

@@ -14,8 +14,7 @@ from blocks.core.mixer import (
     Mixer,
     Parts,
     build_projection,
-    mask_decays,
-    mask_keys,
+    mask_heads,
     sum_gated,
     width_of_heads,
 )
@@ -116,11 +115,11 @@ class Rwkv7(Mixer):
         kappa = unit_length(split_heads((k * self.key_scale).to(memory.dtype), self.heads))  # (B, H, T, V)
         delta_parts = DeltaInputs(
             split_heads(r, self.heads),
-            mask_keys(k * scale, mask, self.heads),
+            mask_heads(k * scale, mask, self.heads),
             split_heads(v, self.heads),
             read=kappa,
-            write=-kappa * mask_keys(correction, mask, self.heads),
-            log_decay=mask_decays(log_decay.to(memory.dtype), mask, self.heads),
+            write=-kappa * mask_heads(correction, mask, self.heads),
+            log_decay=mask_heads(log_decay.to(memory.dtype), mask, self.heads),
         )
         y, memory = scan_delta_rule(delta_parts, memory, chunk=self.chunk)
         return join_heads(y), (memory,)

@@ -10,7 +10,7 @@ from blocks.core.attention import join_heads, split_heads
 from blocks.core.contract import Site, State
 from blocks.core.delta_rule import DeltaInputs, scan_delta_rule, unit_length
 from blocks.core.functional import RmsNorm, check_rms_width
-from blocks.core.mixer import Mixer, Parts, build_projection, mask_decays, mask_keys, width_of_heads
+from blocks.core.mixer import Mixer, Parts, build_projection, mask_heads, width_of_heads
 
 
 class DeltaMixer(Mixer):
@@ -68,8 +68,8 @@ class DeltaMixer(Mixer):
         (memory,) = state
         query, key, value, strength, log_decay = parts
         query, key = (unit_length(split_heads(x.to(memory.dtype), self.heads)) for x in (query, key))
-        log_decay = mask_decays(log_decay.to(memory.dtype), mask, self.heads)  # (B, H, T, 1 or K)
-        scaled_key = key * mask_keys(strength, mask, self.heads)  # (B, H, T, K)
+        log_decay = mask_heads(log_decay.to(memory.dtype), mask, self.heads)  # (B, H, T, 1 or K)
+        scaled_key = key * mask_heads(strength, mask, self.heads)  # (B, H, T, K)
         inputs = DeltaInputs(
             query, scaled_key, split_heads(value, self.heads), key * log_decay.exp(), -scaled_key, log_decay
         )

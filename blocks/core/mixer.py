@@ -148,11 +148,6 @@ def width_of_heads(site: Site, heads: int, width: int | None, factor: int = 1) -
     return factor * site.stream.width // heads
 
 
-def mask_keys(key: Tensor, mask: Tensor, heads: int) -> Tensor:
-    """Return the heads' keys, 0 where nothing is real: (B, T, H K), (B, T) -> (B, H, T, K)"""
-    return split_heads(key.masked_fill(~mask[..., None], 0.0), heads)
-
-
-def mask_decays(log_decay: Tensor, mask: Tensor, heads: int) -> Tensor:
-    """Return the heads' log decays, 0 where nothing is real: (B, T, H n), (B, T) -> (B, H, T, n)"""
-    return split_heads(log_decay.masked_fill(~mask[..., None], 0.0), heads)
+def mask_heads(x: Tensor, mask: Tensor, heads: int) -> Tensor:
+    """Return the heads' features, 0 where nothing is real: (B, T, H n), (B, T) -> (B, H, T, n)"""
+    return split_heads(x.masked_fill(~mask[..., None], 0.0), heads)

@@ -29,7 +29,7 @@ ONEDNN_HAS_BFLOAT16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
 """Whether this CPU multiplies bfloat16 as oneDNN needs it (AVX-512 or better)."""
 
 SATURATED = 1e4
-"""sigmoid(-SATURATED) is 0 and sigmoid(SATURATES) is 1 in every precision, and both have the gradient 0."""
+"""sigmoid(-SATURATED) is 0 and sigmoid(SATURATED) is 1 in every precision, and both have the gradient 0."""
 
 
 def reverse(x: Tensor, mask: Tensor) -> Tensor:

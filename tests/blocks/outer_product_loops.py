@@ -48,8 +48,12 @@ def delta_rule(
     state: Tensor, q: Tensor, k: Tensor, v: Tensor, read: Tensor, write: Tensor, log_decay: Tensor
 ) -> tuple[Tensor, Tensor]:
     """S' = (diag(exp(log_decay)) + write read^T) S + k v^T, y = S'^T q, with vectors as those of `decayed_sum`."""
-    found = torch.einsum("...k,...kv->...v", read, state)
-    state = log_decay.exp()[..., None] * state + write[..., None] * found[..., None, :] + k[..., None] * v[..., None, :]
+    value_of_key = torch.einsum("...k,...kv->...v", read, state)
+    state = (
+        log_decay.exp()[..., None] * state
+        + write[..., None] * value_of_key[..., None, :]
+        + k[..., None] * v[..., None, :]
+    )
     return torch.einsum("...k,...kv->...v", q, state), state
 
 

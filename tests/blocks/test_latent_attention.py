@@ -80,16 +80,16 @@ def test_outputs_and_gradients_equal_the_papers_equations(causal: str, settings:
 
 def test_single_queries_over_latents_have_the_gradients_of_expanded_keys() -> None:
     block, x, one = built("a decoder", query_latent=3), torch.randn(2, 5, 8), mask_of(1, 1)
-    whole, last = run(block, x)
+    at_once, last = run(block, x)
     steps, state = [], block.start(x[:, :1], context_of(one))
     for at in range(5):
         y, state = block(x[:, at : at + 1], state, context_of(one))
         steps.append(y)
     stepped = torch.cat(steps, 1)
-    torch.testing.assert_close(stepped, whole, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(stepped, at_once, rtol=1e-10, atol=1e-10)
     close(state, last)
-    factors = torch.randn_like(whole)
-    gradients = [torch.autograd.grad((y * factors).sum(), [*block.parameters()]) for y in (whole, stepped)]
+    factors = torch.randn_like(at_once)
+    gradients = [torch.autograd.grad((y * factors).sum(), [*block.parameters()]) for y in (at_once, stepped)]
     for mine, theirs in zip(*gradients, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
 

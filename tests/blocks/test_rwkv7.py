@@ -23,7 +23,7 @@ VARIANTS = {
 """Settings with which the laws are checked, by block."""
 
 
-def written(
+def time_mixing_step(
     state: Tensor, r: Tensor, w: Tensor, kappa: Tensor, a: Tensor, k: Tensor, v: Tensor
 ) -> tuple[Tensor, Tensor]:
     """S' = S (diag(w) - kappa^T (a kappa)) + v^T k, y = r S'^T, with rows of values as in the paper: S is (V, K)."""
@@ -45,7 +45,7 @@ def equations(block: Rwkv7, x: Tensor, state: Tensor) -> Tensor:
     kappa = kappa / (kappa.square().sum(-1, keepdim=True) + 1e-6).sqrt()
     k = k * (1 + rates.replacement * (a - 1))
     r, w, a, k, v = (part.unflatten(-1, heads) for part in (r, w, a, k, v))  # (B, T, H, V)
-    y, _ = loop(written, state.mT, r, w, kappa, a, k, v)
+    y, _ = loop(time_mixing_step, state.mT, r, w, kappa, a, k, v)
     y = F.group_norm(
         y.flatten(0, 1).flatten(1), block.heads, block.norm.weight, block.norm.bias, 1e-5 * block.head_width
     )

@@ -36,7 +36,7 @@ def write_table(folder: Path, kind: str, answers: Sequence[str], header: str = "
     return folder / "mine.tsv"
 
 
-def written(table: Path, *arguments: str) -> Recipe:
+def written_recipe(table: Path, *arguments: str) -> Recipe:
     output = table.with_name("mine.yaml")
     with pytest.raises(SystemExit) as end:
         main(["new", "--table", str(table), "--output", str(output), *arguments])
@@ -98,11 +98,11 @@ def test_ctc_stands_beside_answers_that_follow_a_sound(tmp_path: Path) -> None:
 
 def test_columns_that_are_named_are_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = write_table(tmp_path, "audio", ["a b", "c"])
-    recipe = written(table, "--source", "file", "--target", "more")
+    recipe = written_recipe(table, "--source", "file", "--target", "more")
     assert (recipe.dataset["table"]["target"], recipe.dataset["table"]["train"]) == ("more", "mine.tsv")
-    told = capsys.readouterr().out
-    assert "file: sounds of 1.5 seconds, up to 1.5; 8,000 Hz" in told
-    assert "2 rows, all for training" in told
+    output = capsys.readouterr().out
+    assert "file: sounds of 1.5 seconds, up to 1.5; 8,000 Hz" in output
+    assert "2 rows, all for training" in output
 
 
 def test_a_folder_of_kaldi_is_a_table(tmp_path: Path) -> None:

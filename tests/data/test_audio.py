@@ -90,14 +90,14 @@ def test_a_sound_without_samples_is_refused() -> None:
         sound(np.zeros(0))
 
 
-def written(samples: np.ndarray, rate: int = 8000) -> bytes:
+def wav_bytes(samples: np.ndarray, rate: int = 8000) -> bytes:
     file = BytesIO()
     soundfile.write(file, samples, rate, format="WAV")
     return file.getvalue()
 
 
 def test_a_wav_file_that_is_cut_off_is_refused_and_a_streamed_one_is_read() -> None:
-    content = written(tone(440))
+    content = wav_bytes(tone(440))
     with pytest.raises(MediaError, match="it is cut off"):
         read_sound(BytesIO(content[:3000]), SETTINGS)
     at = content.index(b"data") + 4
@@ -106,7 +106,7 @@ def test_a_wav_file_that_is_cut_off_is_refused_and_a_streamed_one_is_read() -> N
 
 
 def test_a_part_of_a_sound_is_that_of_its_samples() -> None:
-    content = BytesIO(written(tone(440)))
+    content = BytesIO(wav_bytes(tone(440)))
     part = read_sound(content, {**SETTINGS, "part": (0.1, 0.3)}).array
     assert np.array_equal(part, sound(tone(440)[800:2400]))
     content.seek(0)
@@ -127,4 +127,4 @@ def test_a_part_of_a_sound_is_that_of_its_samples() -> None:
     ],
 )
 def test_silence_and_another_rate_are_noticed(samples: np.ndarray, rate: int, notices: tuple[Any, ...]) -> None:
-    assert read_sound(BytesIO(written(samples, rate)), SETTINGS).notices == notices
+    assert read_sound(BytesIO(wav_bytes(samples, rate)), SETTINGS).notices == notices

@@ -33,11 +33,11 @@ def biases(run: Path) -> list[Tensor]:
 
 
 def test_parts_of_a_step_change_the_biases_as_the_whole_does(tiny: Tiny, tmp_path: Path) -> None:
-    train(tiny(*EXPERTS), tmp_path / "whole")
+    train(tiny(*EXPERTS), tmp_path / "one_batch")
     train(tiny(*EXPERTS, "training.accumulate=2"), tmp_path / "parts")
-    whole, parts = biases(tmp_path / "whole"), biases(tmp_path / "parts")
-    assert torch.equal(torch.stack(whole), torch.stack(parts))
-    assert all(0 < value.abs().max() <= step for step, value in zip((2, 4), whole, strict=True))
+    one_batch, parts = biases(tmp_path / "one_batch"), biases(tmp_path / "parts")
+    assert torch.equal(torch.stack(one_batch), torch.stack(parts))
+    assert all(0 < value.abs().max() <= step for step, value in zip((2, 4), one_batch, strict=True))
 
 
 @pytest.mark.slow
@@ -49,4 +49,4 @@ def test_two_devices_change_the_biases_as_one_does(trainer: str, tiny: Tiny, tmp
     environment = os.environ | {"OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
     done = subprocess.run([*command, "--run", str(tmp_path / "two")], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert torch.equal(torch.stack(biases(tmp_path / "two")), torch.stack(biases(tmp_path / "one")))
+    assert torch.equal(torch.stack(biases(tmp_path / "two")), torch.stack(biases(tmp_path / "one_batch")))

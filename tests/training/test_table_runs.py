@@ -174,8 +174,8 @@ def test_silent_sounds_other_rates_and_lost_colours_are_told_by_check_and_train(
     assert "2 of " in warnings["silent", 2, "train.tsv"].message
     assert "16000 Hz (2), 44100 Hz (1)" in warnings["rate", 3, "train.tsv"].message
     composer.train(load(recipe), run=tmp_path / "run")
-    told = capsys.readouterr()
-    assert f"{tmp_path / 'train.tsv'}:2:1: warning[silent]: 2 of 20 sounds" in told.out + told.err
+    captured = capsys.readouterr()
+    assert f"{tmp_path / 'train.tsv'}:2:1: warning[silent]: 2 of 20 sounds" in captured.out + captured.err
     explicit = load(recipe, ["data.table.image.channels=1"])
     assert "grey" not in {fault.code for fault in check_recipe(explicit).warnings}
 

@@ -193,6 +193,6 @@ def test_a_sound_is_on_the_page_if_it_is_short(tmp_path: Path) -> None:
     assert np.allclose(played, samples, atol=1e-4)
     soundfile.write(tmp_path / "long.wav", np.zeros(MAX_SOUND // 2 + 1), 8000)
     assert "it lasts 30.0 s, and a page holds sounds of up to 30 s" in example(str(tmp_path / "long.wav"), SOUND)
-    gone = Medium("gone.wav", np.zeros((4, 9)), (9, 0), False, 8000, 0.01)
-    assert "its file can no longer be read" in gone.html
+    missing = Medium("gone.wav", np.zeros((4, 9)), (9, 0), False, 8000, 0.01)
+    assert "its file can no longer be read" in missing.html
     assert example("gone.wav", SOUND) == "gone.wav"
