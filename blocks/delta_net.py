@@ -22,10 +22,11 @@ class DeltaNet(DeltaMixer):
         head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
         state: The width of a head's queries and keys; `head_width` unless given.
         chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone.
-        short_conv: How many positions a depthwise convolution of q, k and v reads; 0 for none.
+        short_conv: How many positions a depthwise convolution of q, k and v reads; in an encoder it
+            is centred; 0 for none.
         negative_eigenvalues: Whether beta is between 0 and 2, in place of 0 and 1.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
-            delta_net).
+            delta_net). In an encoder, of the direction that reads forwards; the other begins empty.
 
     Shapes: (B, T, D) -> (B, T, D). State: S, (B, H, K, V), in float32 at least; with `short_conv` the last inputs of
     the convolution.

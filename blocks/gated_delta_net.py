@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from typing import Literal
 
 import torch
@@ -12,10 +11,9 @@ from torch.nn import functional as F
 
 from blocks.core.contract import Context, Count, InitialState, NonNegativeInt, Site, State
 from blocks.core.delta_mixer import DeltaMixer
+from blocks.core.functional import inverse_softplus, random_dt, state_dtype
 from blocks.core.mixer import build_projection, sum_gated
 
-DT_RANGE = 1e-3, 1e-1
-"""What the initial dt are drawn from, evenly in their logarithms."""
 RATE_RANGE = 1.0, 16.0
 """What the initial rates of decay are drawn from, evenly."""
 
@@ -36,10 +34,11 @@ class GatedDeltaNet(DeltaMixer):
         state: The width of a head's queries and keys; `head_width` unless given.
         decay: scalar | vector.
         chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone.
-        short_conv: How many positions a depthwise convolution of q, k and v reads; 0 for none.
+        short_conv: How many positions a depthwise convolution of q, k and v reads; in an encoder it
+            is centred; 0 for none.
         negative_eigenvalues: Whether beta is between 0 and 2, in place of 0 and 1.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
-            gated_delta_net).
+            gated_delta_net). In an encoder, of the direction that reads forwards; the other begins empty.
 
     Shapes: (B, T, D) -> (B, T, D). State: S, (B, H, K, V), in float32 at least; with `short_conv` the last inputs of
     the convolution.
@@ -98,11 +97,10 @@ class Decay(nn.Module):
         maps = [width, heads * decays] if rank is None else [width, rank, heads * decays]
         self.maps = nn.Sequential(*(nn.Linear(*pair, bias=False) for pair in itertools.pairwise(maps)))
         self.log_rate = nn.Parameter(torch.empty(heads, 1).uniform_(*RATE_RANGE).log())
-        dt = torch.empty(heads, decays).uniform_(*(math.log(dt) for dt in DT_RANGE)).exp()
-        self.bias = nn.Parameter(dt + torch.log(-torch.expm1(-dt)))  # whose softplus is dt
+        self.bias = nn.Parameter(inverse_softplus(random_dt(heads, decays)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logarithms of the decays. (B, T, D) -> (B, T, H decays), in float32 at least"""
         f = self.maps(x).unflatten(-1, self.bias.shape)  # (B, T, H, decays)
-        f = f.to(torch.promote_types(f.dtype, torch.float32)) + self.bias
+        f = f.to(state_dtype(f)) + self.bias
         return (-self.log_rate.exp() * F.softplus(f)).flatten(2)

@@ -37,7 +37,8 @@ class GatedLinearAttention(Mixer):
         state: The width of a head's queries and keys; half of `head_width`, rounded up, unless given.
         rank: How many numbers of a position decide its decays, 1 or more.
         chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone.
-        short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; 0 for none.
+        short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU;
+            in an encoder it is centred; 0 for none.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
             gated_linear_attention). In an encoder, of the direction that reads forwards.
 

@@ -28,7 +28,8 @@ class LinearAttention(Mixer):
         head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
         state: The width of a head's queries and keys; `head_width` unless given.
         chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone.
-        short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; 0 for none.
+        short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU;
+            in an encoder it is centred; 0 for none.
         initial_state: zeros | learned | a memory (its mean, projected to S and z, z by magnitude) | {copy: MEMORY.x}
             (the last state of a linear_attention).
 

@@ -10,11 +10,9 @@ from torch.nn import functional as F
 
 from blocks.core.contract import Block, BlockError, Context, Count, InitialState, Site, State
 from blocks.core.directions import Directions, Reader
-from blocks.core.functional import no_autocast
+from blocks.core.functional import no_autocast, random_dt
 from blocks.core.recurrence import reverse
 
-DT_RANGE = 1e-3, 1e-1
-"""What the initial dt are drawn from, evenly in their logarithms."""
 CHUNK = 64
 """How many positions are convolved at once; the matrices of a feature are as large as its state is by default."""
 
@@ -69,7 +67,7 @@ class ExponentialFilter(Reader):
     def __init__(self, width: int, pairs: int) -> None:
         super().__init__()
         self.sizes = (width,)
-        self.log_dt = nn.Parameter(torch.empty(width).uniform_(*(math.log(dt) for dt in DT_RANGE)))
+        self.log_dt = nn.Parameter(random_dt(width).log())
         self.log_rate = nn.Parameter(torch.full((width, pairs), math.log(0.5)))
         self.frequency = nn.Parameter(math.pi * torch.arange(float(pairs)).repeat(width, 1))
         self.weight = nn.Parameter(torch.randn(width, pairs, 2) * 0.5**0.5)

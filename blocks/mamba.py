@@ -10,12 +10,11 @@ from torch.nn import functional as F
 
 from blocks.core.contract import Block, Context, Count, Few, InitialState, NonNegativeInt, Site, State
 from blocks.core.directions import Directions, Reader
+from blocks.core.functional import inverse_softplus, random_dt
 from blocks.core.selective_scan import Selection, selective_scan
 from blocks.core.short_convolution import ShortConvolution
 
 FEATURES_PER_RANK = 16
-DT_RANGE = 1e-3, 1e-1
-"""What the initial dt are drawn from, evenly in their logarithms."""
 
 
 class Mamba(Block):
@@ -89,10 +88,7 @@ class SelectiveReader(Reader):
         self.log_rate = nn.Parameter(torch.arange(1.0, state + 1).log().repeat(inner, 1))  # (E, N)
         self.skip = nn.Parameter(torch.ones(inner))
         nn.init.uniform_(self.dt.weight, -(rank**-0.5), rank**-0.5)
-        least, most = (math.log(dt) for dt in DT_RANGE)
-        with torch.no_grad():
-            dt = torch.empty(inner).uniform_(least, most).exp()
-            self.dt.bias.copy_(dt + torch.log(-torch.expm1(-dt)))  # whose softplus is dt
+        self.dt.bias.detach().copy_(inverse_softplus(random_dt(inner)))
 
     def start(self, *leaves: Tensor) -> tuple[Tensor, ...]:
         inner, state = leaves

@@ -10,12 +10,10 @@ from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
 from blocks.core.contract import BlockError, Context, Count, InitialState, NonNegativeInt, Site, State
-from blocks.core.functional import check_rms_width
+from blocks.core.functional import check_rms_width, inverse_softplus, random_dt
 from blocks.core.mixer import Mixer, Parts, build_projection, mask_heads
 from blocks.core.outer_product_state import scan_outer_products
 
-STEPS = (0.001, 0.1)
-"""Between what dt is drawn, evenly in its logarithm."""
 RATES = (1.0, 16.0)
 """Between what A is drawn."""
 
@@ -35,7 +33,8 @@ class Mamba2(Mixer):
         state: The width of B and C.
         groups: How many groups of heads there are; they divide the heads.
         chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone.
-        short_conv: How many positions of x, B and C the convolution reads; 0 for none, and no SiLU.
+        short_conv: How many positions of x, B and C the convolution reads, centred in an encoder; 0 for none,
+            and no SiLU.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a mamba2).
             In an encoder, of the direction that reads forwards.
 
@@ -83,8 +82,7 @@ class Mamba2(Mixer):
         self.skip = nn.Parameter(torch.ones(self.directions, heads))
         self.norm = nn.Parameter(torch.ones(sizes[2]))
         self.merge = build_projection(sizes[2], [width], bias=False)
-        steps = torch.empty(self.directions * heads).uniform_(*map(math.log, STEPS)).exp()
-        self.step.bias.detach().copy_(steps + torch.log(-torch.expm1(-steps)))  # the inverse of softplus
+        self.step.bias.detach().copy_(inverse_softplus(random_dt(self.directions * heads)))
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         features, conv = self.convolve(self.project(x), state, context.mask)

@@ -21,7 +21,7 @@ from blocks.core.contract import (
     Site,
     State,
 )
-from blocks.core.functional import no_autocast
+from blocks.core.functional import no_autocast, state_dtype
 from blocks.core.stack import Stack, check_same_stream
 
 BALANCE_RATE = 0.001
@@ -93,7 +93,7 @@ class MixtureOfExperts(Block):
         self.register_buffer("counts", torch.zeros(experts, dtype=torch.long))
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        dtype = torch.promote_types(x.dtype, torch.float32)
+        dtype = state_dtype(x)
         with no_autocast(x):  # rounded scores are alike, and choose otherwise
             scores = torch.sigmoid(F.linear(x.to(dtype), self.router.weight.to(dtype)))  # (..., E)
         bias = self.balance_rate * self.moves.to(dtype)

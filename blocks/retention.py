@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from blocks.core.attention import ROTARY_BASE, apply_rotary, join_heads, split_heads
 from blocks.core.contract import BlockError, Context, Count, InitialState, NonNegativeInt, Site, State
-from blocks.core.functional import count_positions, no_positions
+from blocks.core.functional import count_positions, no_positions, state_dtype
 from blocks.core.mixer import (
     HeadNorm,
     Mixer,
@@ -20,7 +20,7 @@ from blocks.core.mixer import (
     sum_gated,
     width_of_heads,
 )
-from blocks.core.outer_product_state import scan_outer_products, state_dtype
+from blocks.core.outer_product_state import scan_outer_products
 
 
 class Retention(Mixer):
@@ -38,7 +38,8 @@ class Retention(Mixer):
         head_width: The width of a head's values; twice the width that arrives, divided by the heads, unless given.
         state: The width of a head's queries and keys, even; the width that arrives, divided by the heads, unless given.
         chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone.
-        short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; 0 for none.
+        short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU;
+            in an encoder it is centred; 0 for none.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
             retention). In an encoder, of the direction that reads forwards.
 

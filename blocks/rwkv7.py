@@ -43,6 +43,7 @@ class Rwkv7(Mixer):
         rank: That of f_w, f_a, and of the gate.
         chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of an rwkv7).
+            In an encoder, of the direction that reads forwards; the other begins empty.
 
     Shapes: (B, T, D) -> (B, T, D). State: S, (B, H, V, V), in float32 at least, and the last x, (B, 1, D).
     Raises BlockError where a grid arrives, where heads do not divide D, for heads of one feature, and for a state to

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from blocks.core.functional import no_autocast
+from blocks.core.functional import no_autocast, state_dtype
 from blocks.core.outer_product_state import (
     CHUNK,
     decay_from_start,
@@ -24,7 +24,6 @@ from blocks.core.outer_product_state import (
     decayed_products,
     split_chunks,
     split_documents,
-    state_dtype,
 )
 
 EPSILON = 1e-6

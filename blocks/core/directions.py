@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
 from blocks.core.contract import Context, Site, State
+from blocks.core.functional import state_dtype
 from blocks.core.initial_state import StateInitializer
 from blocks.core.recurrence import reverse
-
-
-def widen(x: Tensor) -> Tensor:
-    """Return x in float32 at least."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 class Reader(nn.Module):
@@ -53,10 +48,10 @@ class Directions(nn.Module):
 
     def start(self, x: Tensor, context: Context) -> State:
         """Return the state before the first position. x: any (B, 1, .)"""
-        states = self.initial(widen(x), context)
+        states = self.initial(x.to(state_dtype(x)), context)
         if self.initial.copied:
             copied = [states[min(index, len(states) - 1)] for index in range(len(self.readers))]
-            return tuple(tuple(widen(leaf) for leaf in state) for state in copied)
+            return tuple(tuple(leaf.to(state_dtype(leaf)) for leaf in state) for state in copied)
         readers = cast(Iterable[Reader], self.readers)
         return tuple(reader.start(*leaves) for reader, leaves in zip(readers, states, strict=True))
 

@@ -16,6 +16,7 @@ Activation = Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "
 """none | relu | gelu | silu | tanh | sigmoid | glu (a * sigmoid(b)) | swiglu (silu(a) * b)."""
 
 DROPOUT_LEVELS = 1 << 16
+DT_RANGE = 1e-3, 1e-1
 
 
 def check_norm_width(width: int, setting: str = "") -> None:
@@ -71,6 +72,22 @@ def activate(name: Activation, x: Tensor) -> Tensor:
         case "swiglu":
             a, b = x.chunk(2, dim=-1)
             return F.silu(a) * b
+
+
+def state_dtype(x: Tensor) -> torch.dtype:
+    """Return the precision of a state: that of x, and float32 at least."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def inverse_softplus(y: Tensor) -> Tensor:
+    """Return the x whose softplus is y, above 0."""
+    return y + torch.log(-torch.expm1(-y))
+
+
+def random_dt(*shape: int) -> Tensor:
+    """Draw steps of time between 0.001 and 0.1, evenly in their logarithms (Gu & Dao 2023, section 3.6)."""
+    least, most = (math.log(dt) for dt in DT_RANGE)
+    return torch.empty(*shape).uniform_(least, most).exp()
 
 
 def no_autocast(x: Tensor) -> AbstractContextManager[object]:

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from blocks.core.functional import state_dtype
+
 STEP_BY_STEP = 32
 """Up to how many positions one loop over them costs less than chunks."""
 
@@ -26,7 +28,7 @@ def linear_recurrence(a: Tensor, b: Tensor, before: Tensor) -> Tensor:
     a, b: (B, T, ...), before: (B, ...) -> (B, T, ...). A position with a = 1 and b = 0 changes nothing. Training keeps
     a and y; the backward pass is the same recurrence from the end.
     """
-    dtype = torch.promote_types(b.dtype, torch.float32)
+    dtype = state_dtype(b)
     return cast(Tensor, LinearRecurrence.apply(a.to(dtype), b.to(dtype), before.to(dtype)))
 
 

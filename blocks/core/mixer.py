@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from blocks.core.attention import check_heads, split_heads
 from blocks.core.contract import Block, BlockError, Context, Site, State
+from blocks.core.functional import state_dtype
 from blocks.core.initial_state import StateInitializer
-from blocks.core.outer_product_state import state_dtype
 from blocks.core.recurrence import reverse
 from blocks.core.short_convolution import ShortConvolution
 

@@ -143,8 +143,3 @@ def split_documents(starts: Tensor, chunk: int, ndim: int) -> Tensor:
     """Number the documents of each chunk, 0 for the one that began before it: (B, T) -> (B, 1, ..., N, C, 1)"""
     split = split_chunks(starts[..., None].long(), chunk)  # (B, N, C, 1)
     return split.cumsum(-2).view(len(starts), *(1,) * (ndim - split.ndim), *split.shape[1:])
-
-
-def state_dtype(x: Tensor) -> torch.dtype:
-    """Return the precision of a state: that of x, and float32 at least."""
-    return torch.promote_types(x.dtype, torch.float32)

@@ -215,10 +215,7 @@ def open_run(path: str | Path | Run, overrides: Sequence[str] = (), checkpoint: 
     run = open_untrained(path, overrides)
     if checkpoint is None:
         if not os.path.lexists(run.run_dir.weights):
-            fix = "resume its training, or end it with `train ... --finish`; `translate`, `evaluate` and `report` take "
-            fix += '`--checkpoint best` (in Python `open_run(path, checkpoint="best")`)'
-            message = "this run has no weights yet: it has not finished"
-            raise RunError.of(message, fix, str(run.run_dir.weights))
+            raise missing_weights(run.run_dir)
         load_weights(run.model, run.run_dir.weights)
         newest = max((checkpoint_step(path) or 0 for path in list_checkpoints(run.run_dir.checkpoints)), default=0)
         if newest > (used := run.run_dir.read().get("steps", newest)):
@@ -249,6 +246,21 @@ def find_checkpoint(run_dir: RunDir, recipe: Recipe, name: str) -> Path:
         fix = known if steps else "wait for the first validation, or continue the training"
         raise RunError.of(message, fix, str(run_dir.checkpoints))
     return steps[step]
+
+
+def missing_weights(run_dir: RunDir) -> RunError:
+    """Return the error of a run without final weights: those of a finished one were removed."""
+    checkpoint = '`--checkpoint best` (in Python `open_run(path, checkpoint="best")`)'
+    if run_dir.read().get("status") == "finished":
+        message, fix = (
+            "the weights of this run, which has finished, are missing",
+            f"restore the file, or pass {checkpoint}",
+        )
+    else:
+        message = "this run has no weights yet: it has not finished"
+        fix = "resume its training, or end it with `train ... --finish`; `translate`, `evaluate` and `report` take "
+        fix += checkpoint
+    return RunError.of(message, fix, str(run_dir.weights))
 
 
 def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:

@@ -363,10 +363,11 @@ class DeltaNet(Block, word="delta_net"):
     head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
     state: The width of a head's queries and keys; `head_width` unless given.
     chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
-    short_conv: How many positions a depthwise convolution of q, k and v reads; 0 for none; default 4.
+    short_conv: How many positions a depthwise convolution of q, k and v reads; in an encoder it is centred; 0 for
+        none; default 4.
     negative_eigenvalues: Whether beta is between 0 and 2, in place of 0 and 1; default False.
     initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
-        delta_net); default 'zeros'.
+        delta_net). In an encoder, of the direction that reads forwards; the other begins empty; default 'zeros'.
     as_: The name of the output, for later blocks.
     """
     heads: int | Var | Unset = field(default=UNSET, kw_only=False)
@@ -509,10 +510,12 @@ class GatedDeltaNet(Block, word="gated_delta_net"):
     state: The width of a head's queries and keys; `head_width` unless given.
     decay: scalar | vector; default 'scalar'.
     chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
-    short_conv: How many positions a depthwise convolution of q, k and v reads; 0 for none; default 4.
+    short_conv: How many positions a depthwise convolution of q, k and v reads; in an encoder it is centred; 0 for
+        none; default 4.
     negative_eigenvalues: Whether beta is between 0 and 2, in place of 0 and 1; default False.
     initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
-        gated_delta_net); default 'zeros'.
+        gated_delta_net). In an encoder, of the direction that reads forwards; the other begins empty; default
+        'zeros'.
     as_: The name of the output, for later blocks.
     """
     heads: int | Var | Unset = field(default=UNSET, kw_only=False)
@@ -535,7 +538,8 @@ class GatedLinearAttention(Block, word="gated_linear_attention"):
     state: The width of a head's queries and keys; half of `head_width`, rounded up, unless given.
     rank: How many numbers of a position decide its decays, 1 or more; default 16.
     chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
-    short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; 0 for none; default 0.
+    short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; in an encoder it is
+        centred; 0 for none; default 0.
     initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
         gated_linear_attention). In an encoder, of the direction that reads forwards; default 'zeros'.
     as_: The name of the output, for later blocks.
@@ -636,7 +640,8 @@ class LinearAttention(Block, word="linear_attention"):
     head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
     state: The width of a head's queries and keys; `head_width` unless given.
     chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
-    short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; 0 for none; default 0.
+    short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; in an encoder it is
+        centred; 0 for none; default 0.
     initial_state: zeros | learned | a memory (its mean, projected to S and z, z by magnitude) | {copy: MEMORY.x}
         (the last state of a linear_attention); default 'zeros'.
     as_: The name of the output, for later blocks.
@@ -692,7 +697,8 @@ class Mamba2(Block, word="mamba2"):
     state: The width of B and C; default 128.
     groups: How many groups of heads there are; they divide the heads; default 1.
     chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
-    short_conv: How many positions of x, B and C the convolution reads; 0 for none, and no SiLU; default 4.
+    short_conv: How many positions of x, B and C the convolution reads, centred in an encoder; 0 for none, and no
+        SiLU; default 4.
     initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a mamba2).
         In an encoder, of the direction that reads forwards; default 'zeros'.
     as_: The name of the output, for later blocks.
@@ -1068,7 +1074,8 @@ class Retention(Block, word="retention"):
     head_width: The width of a head's values; twice the width that arrives, divided by the heads, unless given.
     state: The width of a head's queries and keys, even; the width that arrives, divided by the heads, unless given.
     chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
-    short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; 0 for none; default 0.
+    short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; in an encoder it is
+        centred; 0 for none; default 0.
     initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
         retention). In an encoder, of the direction that reads forwards; default 'zeros'.
     as_: The name of the output, for later blocks.
@@ -1191,8 +1198,8 @@ class Rwkv7(Block, word="rwkv7"):
     head_width: The width of a head; the width that arrives, divided by the heads, unless given. 2 or more.
     rank: That of f_w, f_a, and of the gate; default 32.
     chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
-    initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of an rwkv7);
-        default 'zeros'.
+    initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of an rwkv7).
+        In an encoder, of the direction that reads forwards; the other begins empty; default 'zeros'.
     as_: The name of the output, for later blocks.
     """
     heads: int | Var | Unset = field(default=UNSET, kw_only=False)

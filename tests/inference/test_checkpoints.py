@@ -88,6 +88,15 @@ def test_without_weights_the_error_says_how(unfinished: Path) -> None:
         open_run(unfinished, checkpoint="last")
 
 
+def test_weights_that_were_removed_are_not_called_unfinished(trained: Path, tmp_path: Path) -> None:
+    finished = shutil.copytree(trained, tmp_path / "finished")
+    (finished / "model.safetensors").unlink()
+    with pytest.raises(
+        RunError, match=r"which has finished, are missing\n *fix: restore the file, or pass `--checkpoint"
+    ):
+        open_run(finished)
+
+
 def test_all_that_opens_runs_takes_one(unfinished: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     lines = ["a b c", "d e f a"]
     step = steps(unfinished)[0]
