@@ -20,6 +20,7 @@ from blocks.core.attention import (
 from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Rate, Site, State
 from blocks.core.functional import RmsNorm, check_rms_width, count_positions, no_positions
 from blocks.core.kv_cache import append
+from blocks.core.mixer import build_projection
 
 Width = Annotated[int, Bounds(minimum=0, maximum=1_000_000)]
 """A width, or 0 for none."""
@@ -73,7 +74,7 @@ class LatentAttention(Block):
         _check_widths(self.rotary_width, latent, query_latent)
         self.compress = nn.Linear(stream.width, self.latent + self.rotary_width, bias=False)
         self.norm = RmsNorm(self.latent)
-        self.compress_query = nn.Linear(stream.width, query_latent, bias=False) if query_latent else nn.Identity()
+        self.compress_query = build_projection(stream.width, [query_latent], False) if query_latent else nn.Identity()
         self.query_norm = RmsNorm(query_latent) if query_latent else nn.Identity()
         self.query = nn.Linear(query_latent or stream.width, heads * (width + self.rotary_width), bias=False)
         # no linear maps: decoding multiplies queries with these, and what is read, in place of keys and values

@@ -108,7 +108,11 @@ def inspect_table(table: Path, source: str | None, target: str | None) -> TableF
     columns = (open_folder if is_kaldi_folder(table) else tables.open_columns)(table, {name: name for name in names})
     rows = np.unique(np.linspace(0, len(columns[names[0]]) - 1, FILES).astype(int))
     kinds = {name: kind_of(RowSubset(column, rows)) for name, column in columns.items()}
-    source = source or next((name for name in names if kinds[name]), None)
+    media = [name for name in names if kinds[name]]
+    if source is not None and media and source not in media:
+        message = f"the column `{source}` names no images or sounds, and `{media[0]}` does"
+        raise DataError([Fault(str(table), 0, 0, "column", "", message, f"write `--source {media[0]}`")])
+    source = source or next(iter(media), None)
     after = names[names.index(source) + 1 :] if source else []
     target = target or next((name for name in ("text", *after, *names) if kinds.get(name) == ""), None)
     if source is None or target is None or not kinds[source]:

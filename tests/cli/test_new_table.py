@@ -126,6 +126,14 @@ def test_other_tables_are_read(tmp_path: Path, suffix: str) -> None:
     assert inspect_table(path, None, None)[2:5] == ("image", "file", "text")
 
 
+def test_columns_the_wrong_way_round_are_told(tmp_path: Path) -> None:
+    table = write_table(tmp_path, "image", ["a", "b"])
+    with pytest.raises(DataError, match=r"`answer` names no images .* `file` does\n *fix: write `--source file`"):
+        DataError, match=r"`answer` names no images or sounds, and `file` does\n *fix: write `--source file`"
+    ):
+        inspect_table(table, "answer", "file")
+
+
 def test_a_table_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     table = write_table(tmp_path, "image", ["a", "b"])
     for name, text, message in (
