@@ -129,8 +129,6 @@ def test_other_tables_are_read(tmp_path: Path, suffix: str) -> None:
 def test_columns_the_wrong_way_round_are_told(tmp_path: Path) -> None:
     table = write_table(tmp_path, "image", ["a", "b"])
     with pytest.raises(DataError, match=r"`answer` names no images .* `file` does\n *fix: write `--source file`"):
-        DataError, match=r"`answer` names no images or sounds, and `file` does\n *fix: write `--source file`"
-    ):
         inspect_table(table, "answer", "file")
 
 
