@@ -10,6 +10,7 @@ import pytest
 import composer
 from composer.errors import DataError, RecipeError, RunError
 from composer.inference.run import decoding_settings, open_run, translate_lines
+from composer.run_dir import RunDir
 from tests.inference.untrained import LANGUAGE, TWO, made, record_hashes
 
 LINES = ["eins zwei", "", "drei", "vier fünf sechs sieben acht", "  ", "neun"]
@@ -83,10 +84,15 @@ def test_a_path_that_is_no_run_is_refused(tmp_path: Path) -> None:
         open_run(tmp_path / "nothing")
 
 
-def test_a_run_without_weights_is_refused(gru: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [("running", "has not finished\n.*`train ... --finish`"), ("finished", "has finished, are missing\n.*restore")],
+)
+def test_a_run_without_weights_is_refused(status: str, words: str, gru: Path, tmp_path: Path) -> None:
     shutil.copytree(gru, tmp_path / "run")
     (tmp_path / "run" / "model.safetensors").unlink()
-    with pytest.raises(RunError, match="has not finished"):
+    RunDir(tmp_path / "run").update(status=status)
+    with pytest.raises(RunError, match=words):
         open_run(tmp_path / "run")
 
 
