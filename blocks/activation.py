@@ -29,6 +29,7 @@ class Activation(Block):
     """
 
     family = "position-wise"
+    packs = True
 
     def __init__(self, site: Site, *, kind: Kind = "silu") -> None:
         super().__init__()

@@ -20,6 +20,7 @@ class Add(Block):
     """
 
     family = "combination"
+    packs = True
 
     def __init__(self, site: Site, *, of: NameList, scale: Positive = 1.0) -> None:
         super().__init__()

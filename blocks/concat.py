@@ -20,6 +20,7 @@ class Concat(Block):
     """
 
     family = "combination"
+    packs = True
 
     def __init__(self, site: Site, *, of: NameList) -> None:
         super().__init__()

@@ -39,6 +39,7 @@ class DiscreteStacks(Block):
     """
 
     family = "memory"
+    not_packed = "what it has put away belongs to a row, and would be read by the documents after it"
 
     def __init__(
         self,

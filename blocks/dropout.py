@@ -26,7 +26,7 @@ class Dropout(Block):
         super().__init__()
         if locked and not rate:
             raise NoEffect("locked", "at the rate 0, nothing is dropped")
-        self.rate = rate
+        self.rate, self.packs = rate, not locked
         self.drop = apply_locked_dropout if locked else apply_dropout
         self.out = site.stream
 

@@ -65,6 +65,7 @@ class EpisodicMemory(Block):
     """
 
     family = "memory"
+    not_packed = "it answers a question about a story, of which a row has one"
 
     reads_stream = False
 

@@ -23,6 +23,7 @@ class FeedForward(Block):
     """
 
     family = "position-wise"
+    packs = True
 
     def __init__(
         self,

@@ -14,6 +14,7 @@ class Identity(Block):
     """
 
     family = "position-wise"
+    packs = True
 
     def __init__(self, site: Site) -> None:
         super().__init__()

@@ -24,6 +24,7 @@ class Linear(Block):
     """
 
     family = "position-wise"
+    packs = True
 
     def __init__(
         self,

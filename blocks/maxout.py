@@ -20,6 +20,7 @@ class Maxout(Block):
     """
 
     family = "position-wise"
+    packs = True
 
     def __init__(self, site: Site, *, pieces: Few = 2, width: Count | None = None) -> None:
         super().__init__()

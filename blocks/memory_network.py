@@ -74,6 +74,7 @@ class MemoryNetwork(Block):
     """
 
     family = "memory"
+    not_packed = "it answers a question about a story, of which a row has one"
 
     linear: Tensor
 

@@ -56,6 +56,7 @@ class MixtureOfExperts(Block):
     """
 
     family = "structure"
+    packs = True
     moves: Tensor
     counts: Tensor
 

@@ -19,6 +19,7 @@ class Multiply(Block):
     """
 
     family = "combination"
+    packs = True
 
     def __init__(self, site: Site, *, of: NameList) -> None:
         super().__init__()

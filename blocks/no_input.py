@@ -20,6 +20,7 @@ class NoInput(Block):
     """
 
     family = "combination"
+    packs = True
 
     reads_stream = False
 

@@ -25,6 +25,7 @@ class Norm(Block):
     """
 
     family = "normalization"
+    packs = True
 
     def __init__(self, site: Site, *, kind: Literal["layer", "rms"] = "layer") -> None:
         super().__init__()

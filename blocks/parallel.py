@@ -45,6 +45,7 @@ class Parallel(Block):
     """
 
     family = "structure"
+    packs = True
 
     def __init__(
         self,

@@ -26,6 +26,7 @@ class QueueMemory(NeuralStack):
     """
 
     family = "memory"
+    not_packed = "what it has put away belongs to a row, and would be read by the documents after it"
 
     def __init__(self, site: Site, *, width: Count | None = None, initial_state: InitialState = "zeros") -> None:
         super().__init__(site, "queue_memory", QUEUE, width, initial_state)

@@ -22,6 +22,7 @@ class Read(Block):
     """
 
     family = "combination"
+    packs = True
 
     reads_stream = False
 

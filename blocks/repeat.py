@@ -80,6 +80,7 @@ class Repeat(Block):
     """
 
     family = "structure"
+    packs = True
 
     def __init__(
         self,
@@ -95,6 +96,9 @@ class Repeat(Block):
         self.relaxation = Relaxation.parse(relaxation)
         sets, shared = self.relaxation.sets if self.relaxation else 1, share or self.relaxation is not None
         self.times, self.recompute = None if times == "length" else times, recompute
+        self.not_packed = (
+            "it runs as often as a row is long, and documents of a row differ" if times == "length" else ""
+        )
         _check_settings(site, self.times, shared, sets)
         if share and (self.relaxation is not None or self.times == 1):
             message = "`relaxation` shares the parameters" if self.relaxation else "one iteration has nothing to share"

@@ -24,6 +24,7 @@ class Scale(Block):
     """
 
     family = "normalization"
+    packs = True
 
     def __init__(self, site: Site, *, factor: Positive = 1.0, gradient: Positive | None = None) -> None:
         super().__init__()

@@ -25,6 +25,7 @@ from blocks.core.attention import (
     visible_slots,
 )
 from blocks.core.contract import Block, Context, Count, NoEffect, Positive, Rate, Site, State
+from blocks.core.documents import run_documents
 from blocks.core.functional import RmsNorm, check_rms_width, count_positions, last_positions, no_positions
 from blocks.core.kv_cache import append
 
@@ -72,6 +73,7 @@ class SelfAttention(Block):
     """
 
     family = "attention"
+    packs = True
 
     def __init__(
         self,
@@ -129,7 +131,16 @@ class SelfAttention(Block):
         return (*state, context.once(no_positions, context.mask)) if self.rotary else state
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        projected = self.project(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2)  # (B, H + 2 G, T, d)
+        projected = self.project(x)  # (B, T, (H + 2 G) d)
+        if context.starts is None:
+            attended, after = self._mix(projected, state, context)
+        else:
+            attended, after = run_documents(self._mix, self.start, projected, state, context)
+        return self.merge(attended), after
+
+    def _mix(self, projected: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        """Return what all heads read, (B, T, D), and the state after it."""
+        projected = projected.unflatten(-1, (-1, self.head_width)).transpose(1, 2)  # (B, H + 2 G, T, d)
         query, pairs = projected[:, : self.heads], projected[:, self.heads :].unflatten(1, (2, self.kv_heads))
         counted = state[2:]
         if self.rotary or self.norms is not None:
@@ -137,7 +148,7 @@ class SelfAttention(Block):
             pairs = torch.stack((keys, pairs[:, 1]), 1)  # (B, 2, G, T, d)
             counted = (context.once(count_positions, counted[0], context.mask),) if counted else ()
         attended, after = self._read(query, pairs, state[:2], context)
-        return self.merge(join_heads(attended)), (*after, *counted)
+        return join_heads(attended), (*after, *counted)
 
     def _turn(self, query: Tensor, keys: Tensor, before: Tensor | None, context: Context) -> tuple[Tensor, Tensor]:
         """Return queries (B, H, T, d) and keys (B, G, T, d), normalised and turned by the angles of their positions."""

@@ -48,6 +48,7 @@ class SupportingFacts(Block):
     """
 
     family = "memory"
+    not_packed = "it answers a question about a story, of which a row has one"
 
     reads_stream = False
 

@@ -6,13 +6,14 @@ number of positions and the state before them, and returns as many outputs and t
 Tensor letters, the same in the whole project:
     B batch   T target time   S source time   D width   W grid columns   H heads   K beams   V vocabulary
 
-The three laws (`composer.testing` checks them, and more, over every block and every recipe):
+The four laws (`composer.testing` checks them, and more, over every block and every recipe):
     1. Chunks. On a causal site, cutting the positions into any chunks, single ones included, gives the same
        outputs and the same last state.
     2. Padding. A masked position changes no state and is seen by nobody. Padding is on the right of its chunk,
        so counters are per row.
     3. In an encoder x is whole and the state is `start`'s; the last state is the one after each row's last real
        position.
+    4. Packing. Where a row has several documents, no output and no gradient of one feels another.
 
 State is a value: a tensor or a tuple of states, every leaf with the batch first. Nothing is kept on `self`, and nothing
 is changed in place; a cache that grows does so by `kv_cache.append`, where no other state sees it. A leaf that a step
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from blocks.core.documents import Documents, run_documents
 from blocks.core.stream import Stream as Stream
 
 if TYPE_CHECKING:
@@ -250,6 +252,7 @@ class Output(NamedTuple):
     states: Tensor  # (B, T, D) or (B, T, W, D)
     mask: Tensor  # (B, T) or (B, T, W), True = a real token
     last: State = ()  # of a named block: its state after each row's last real position
+    documents: Documents | tuple[()] = ()  # of a memory whose rows are packed: where its documents are
 
 
 NamedOutputs = Mapping[str, Output]
@@ -286,7 +289,8 @@ class Context(NamedTuple):
     `records` and `penalties` are None unless somebody asked; `progress` is the fraction of training done; `facts` are
     the places in a story of what bears the answer, in order, -1 for none, and are known in training only; `path` is the
     block's, known where there are records; `iterations` has the iteration of each `repeat` around it, outermost first;
-    `memo` has the results of `once`, which are those of one call of the model.
+    `memo` has the results of `once`, which are those of one call of the model. Where rows are packed, `starts` is True
+    where a document begins; `documents` says the same once more, for who must not wait for the device.
     """
 
     mask: Tensor  # (B, T) bool, True = a real token; of a grid (B, T, W)
@@ -299,6 +303,8 @@ class Context(NamedTuple):
     path: Path = ()
     iterations: tuple[int, ...] = ()
     memo: dict[Any, Any] | None = None
+    starts: Tensor | None = None  # (B, T) bool
+    documents: Documents | None = None
 
     def once(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return `function(*arguments)`, computed for the first of the blocks that ask for it with the same tensors.
@@ -358,6 +364,14 @@ class Block(nn.Module):
     max_positions: int | None = None  # how many positions of a sequence it can tell apart, if not all
     family: str = "other"  # the heading under which `seqcomposer blocks` lists it
     reads_stream: bool = True  # whether anything depends on the stream that arrives
+    packs: bool = False  # whether it keeps packed documents apart itself, as what looks at one position does
+    not_packed: str = ""  # why no row of several documents may reach it, if so
+
+    def __call__(self, x: Tensor, state: State, context: Context) -> Any:
+        """Run `forward`, its hooks too; over documents side by side where rows are packed, unless the block `packs`."""
+        if context.starts is None or self.packs:
+            return super().__call__(x, state, context)
+        return run_documents(super().__call__, self.start, x, state, context)
 
     def start(self, x: Tensor, context: Context) -> State:
         """Return the state before the first position. x: any (B, 1, .), for batch, dtype and device."""

@@ -47,8 +47,8 @@ def story_stream(site: Site, name: str) -> Stream:
 
 def as_story(memory: Output) -> Output:
     """Return a memory as sentences of words, (B, N, W, D): a position of a sequence is a sentence of one word."""
-    states, mask, last = memory
-    return memory if states.ndim == 4 else Output(states[:, :, None], mask[:, :, None], last)
+    states, mask = memory.states, memory.mask
+    return memory if states.ndim == 4 else Output(states[:, :, None], mask[:, :, None], memory.last)
 
 
 def as_sentence(memory: Output) -> Output:

@@ -20,6 +20,7 @@ class Stack(Block):
     """
 
     is_shared = False
+    packs = True
 
     def __init__(
         self,
@@ -37,7 +38,10 @@ class Stack(Block):
         self.reads_stream = all(block.reads_stream for block in blocks)
 
     def start(self, x: Tensor, context: Context) -> State:
-        return tuple(block.start(x, context) for block in self.inner())
+        if context.starts is None:
+            return tuple(block.start(x, context) for block in self.inner())
+        # of the others each document has its own, made when it is run
+        return tuple(block.start(x, context) if block.packs else () for block in self.inner())
 
     def initial_outputs(self, x: Tensor, state: State) -> dict[str, Tensor]:
         outputs: dict[str, Tensor] = {}
@@ -86,6 +90,7 @@ class Wrapper(Block):
     """A block around one stack: the state is the stack's, and so are the outputs named inside."""
 
     stack: Stack
+    packs = True
 
     def start(self, x: Tensor, context: Context) -> State:
         return self.stack.start(x, context)

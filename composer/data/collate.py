@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from blocks.core.documents import Documents, find_documents
 from composer.data.ids import Corpus
+from composer.data.pairs import TARGET
 from composer.data.sampler import BatchSlice
 from composer.data.tokenizer import Tokenizers
 from composer.model.encoder_decoder import PAD
@@ -21,7 +23,7 @@ class Batch(TypedDict):
     `tokens` counts the real target tokens, eos included, of the whole global batch: a loss summed over this batch, then
     divided by it, adds up to the mean over the global batch. `part` is the share of its rows that are here, so that
     means over rows add up too. `rows` are the numbers of the pairs; -1 is a row that only keeps a device busy: all its
-    `target_out` is padding.
+    `target_out` is padding. Packed, the B rows of a side stand in one, (1, sum of their lengths).
     """
 
     sources: dict[str, Tensor]  # (B, S) each, ending in eos; of a story (B, N, W), sentences by words
@@ -34,15 +36,20 @@ class Batch(TypedDict):
     window: int  # of rows that go on from a state, how many windows came before; -1 where none is carried
     turn: int  # of the accumulation
     facts: Tensor  # (B, F) the indices of the sentences that support the answer, -1 for none; F = 0 without stories
+    packed: dict[str, Documents]  # where the documents of `target` and of each source are, if they are in one row
 
 
 class BatchDataset(Dataset[Batch]):
     """Map-style dataset whose index is a batch slice, and whose item the batch."""
 
-    def __init__(self, corpus: Corpus) -> None:
-        self.corpus = corpus
+    def __init__(self, corpus: Corpus, packing: bool = False) -> None:
+        self.corpus, self.packing = corpus, packing
 
     def __getitem__(self, index: BatchSlice) -> Batch:
+        batch = self._padded(index)
+        return pack_rows(batch) if self.packing else batch
+
+    def _padded(self, index: BatchSlice) -> Batch:
         encoded, rows = self.corpus.of_epoch(index.epoch), index.rows
         out = torch.from_numpy(encoded.target.outputs(rows))
         is_graded = index.graded is not None and index.part > 0.0
@@ -58,21 +65,49 @@ class BatchDataset(Dataset[Batch]):
             "window": index.window,
             "turn": index.turn,
             "facts": torch.from_numpy(facts),
+            "packed": {},
         }
+
+
+def pack_rows(batch: Batch) -> Batch:
+    """Return a batch with its rows one behind the other in one, without their padding."""
+    sides = {**batch["sources"], TARGET: batch["target_in"]}
+    real = {side: ids != PAD for side, ids in sides.items()}  # (B, T) each
+    ids = {side: ids[real[side]][None] for side, ids in sides.items()}  # (1, sum of lengths) each
+    return {
+        **batch,
+        "target_in": ids.pop(TARGET),
+        "target_out": batch["target_out"][real[TARGET]][None],
+        "sources": ids,
+        "packed": {side: find_documents(mark_starts(mask)) for side, mask in real.items()},
+    }
+
+
+def mark_starts(real: Tensor) -> Tensor:
+    """Return where each row begins when they stand one behind the other: (B, T) bool -> (1, sum of lengths) bool"""
+    first = torch.zeros_like(real)
+    first[:, 0] = True
+    return first[real][None]
 
 
 class BatchLoader(DataLoader[Batch]):
     """Data loader of the batches of a corpus in an order, prepared by this process or by `workers` more.
 
     It has its own generator: it never draws from torch's global one. Workers are forked, so that they share the corpus
-    with this process. `tokenizers` are those of its ids, where a loop of one's own needs them.
+    with this process. `tokenizers` are those of its ids, where a loop of one's own needs them. `packing`: The rows of a
+    batch stand in one.
     """
 
     def __init__(
-        self, corpus: Corpus, order: Sampler[BatchSlice], workers: int = 0, tokenizers: Tokenizers | None = None
+        self,
+        corpus: Corpus,
+        order: Sampler[BatchSlice],
+        workers: int = 0,
+        tokenizers: Tokenizers | None = None,
+        packing: bool = False,
     ) -> None:
         super().__init__(
-            BatchDataset(corpus),
+            BatchDataset(corpus, packing),
             sampler=order,
             batch_size=None,
             num_workers=workers,

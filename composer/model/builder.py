@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from blocks.core.contract import Block, BlockError, Context, Named, NoEffect, Path, Site, State, Stream
+from blocks.core.documents import packing_problem
 from blocks.core.scope import Scope
 from blocks.core.stack import Stack
 from composer.errors import Fault, RecipeError, error_of_code
@@ -298,7 +299,19 @@ class Builder:
             self.fault("block", site.path, message, f"make its numbers smaller, or {AUTHOR}")
             block = StandIn(stand_in_stream)
         block.path = site.path
+        if self.recipe.dataset.get("packing"):
+            self._check_packing(site, word, settings, block)
         return block
+
+    def _check_packing(self, site: Site, word: str, settings: Mapping[str, Any], block: Block) -> None:
+        """Report a block that no row of several documents may reach."""
+        if problem := packing_problem(block, site.stream):
+            message = f"`{word}` cannot be trained on packed rows: {problem}"
+            self.fault("packing", site.path, message, "remove `data.packing`, or the block")
+        for setting, value in settings.items():
+            if isinstance(value, Mapping) and "copy" in value and setting == "initial_state":
+                message = "a packed row has one last state, and the state of each of its documents would be copied"
+                self.fault("packing", (*site.path, setting), message, "write `zeros`, or the memory's name alone")
 
     def related_places(self, site: Site, message: str) -> str:
         """Return where else to look for a fault of widths: at inner blocks that change it, and at names it mentions."""

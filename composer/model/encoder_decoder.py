@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.contract import Block, Context, Output, Penalties, Records, State
+from blocks.core.documents import Documents
 from blocks.core.functional import apply_dropout
 from blocks.core.stack import Stack
 
@@ -133,12 +134,22 @@ class OutputHead(nn.Module):
 
 
 class StepInputs(NamedTuple):
-    """Optional inputs and outputs of a step beside tokens and logits: the fields of these names of `Context`."""
+    """Optional inputs and outputs of a step beside tokens and logits: the fields of these names of `Context`.
+
+    `packed` has where the documents of each side are, if rows have several; then every row begins with one.
+    """
 
     records: Records | None = None
     penalties: Penalties | None = None
     progress: Tensor | None = None
     facts: Tensor | None = None
+    packed: Mapping[str, Documents] = {}
+
+    def context(self, mask: Tensor, memories: Mapping[str, Output], side: str = "target") -> Context:
+        """Return the context of one call of a stack, which reads an encoder's source or the target."""
+        context = Context(mask, {}, memories, self.records, self.penalties, self.progress, self.facts, memo={})
+        documents = self.packed.get(side)
+        return context if documents is None else context._replace(starts=documents.starts, documents=documents)
 
 
 NOTHING = StepInputs()
@@ -176,8 +187,12 @@ class Encoder(nn.Module):
         outputs = {"input": Output(x, context.mask)}
         context = context._replace(named_outputs=outputs, memories=memories)
         states, last, named = self.stack(x, self.stack.start(x[:, :1], context), context)
-        output = Output(states, self.stack.mask(context.mask), last)
-        return {self.memory: output} | {f"{self.memory}.{name}": value for name, value in {**outputs, **named}.items()}
+        outputs |= named
+        memories = {self.memory: Output(states, self.stack.mask(context.mask), last)}
+        memories |= {f"{self.memory}.{name}": output for name, output in outputs.items()}
+        if context.documents is None:
+            return memories
+        return {name: output._replace(documents=context.documents) for name, output in memories.items()}
 
 
 def pad_with_blanks(x: Tensor, mask: Tensor, target_mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -244,7 +259,7 @@ class EncoderDecoder(nn.Module):
         memories: dict[str, Output] = {}
         for key, encoder in self.readers().items():
             mask = source_mask(sources[key])  # (B, S) or (B, S, W)
-            memories |= encoder(sources[key], memories, Context(mask, {}, memories, *inputs, memo={}), target_mask)
+            memories |= encoder(sources[key], memories, inputs.context(mask, memories, key), target_mask)
         return memories
 
     def start(self, memories: Mapping[str, Output], batch: int) -> State:
@@ -267,7 +282,7 @@ class EncoderDecoder(nn.Module):
         ids: (B, T), padded on the right -> logits (B, T, V), the state after them.
         """
         state = self.start(memories, len(ids)) if state is None else state
-        return self._decode(ids, state, Context(ids != PAD, {}, memories, *inputs, memo={}), answer)
+        return self._decode(ids, state, inputs.context(ids != PAD, memories), answer)
 
     def forward(
         self,
@@ -282,8 +297,11 @@ class EncoderDecoder(nn.Module):
         (B, T).
         """
         memories = self.encode(sources, inputs, target != PAD)
-        context = Context(target != PAD, {}, memories, *inputs, memo={})
-        return self._decode(target, self.start(memories, target.shape[0]), context, answer)[0]
+        context, batch = inputs.context(target != PAD, memories), target.shape[0]
+        if context.starts is None:
+            return self._decode(target, self.start(memories, batch), context, answer)[0]
+        state = self.decoder.start(self._zeros(batch, 1, self.width), context)
+        return self._decode(target, state, context, answer)[0]
 
     def with_ctc_weight(self, weight: float) -> EncoderDecoder:
         """Return the model with another weight of CTC beside the decoder: itself where there are not both."""

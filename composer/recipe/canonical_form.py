@@ -37,6 +37,7 @@ ADDED_TO_SECTIONS = {
     "stride": None,
     "split_answers": False,
     "table": None,
+    "packing": False,
 }
 """Such keys of sections, some of which are settings of blocks, too."""
 BUDGET_KEYS = ("max_steps", "max_epochs", "max_minutes")

@@ -1448,6 +1448,8 @@ class Data(RecipeObject):
     max_length: Training pairs with more tokens on either side are left out and counted; test lines never are, nor
         are stories; default 256.
     lowercase: Whether all text is made lower case first; default False.
+    packing: Whether the pairs of a training batch stand in one row, one behind the other, without padding; what is
+        learned is the same; default False.
     """
     parallel: ParallelData | Mapping[str, Any] | Unset | None = UNSET
     table: Table | Mapping[str, Any] | Unset | None = UNSET
@@ -1458,6 +1460,7 @@ class Data(RecipeObject):
     tokenizer: AnyTokenizer | Unset | None = UNSET
     max_length: int | Var | Unset | None = UNSET
     lowercase: bool | Var | Unset | None = UNSET
+    packing: bool | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -23,6 +23,16 @@ NEEDED = {"image": {"size": "[64, 256]"}, "vectors": {"width": "512"}}
 """Those that have no default, each with an example."""
 
 
+UNPACKED = {
+    ("training", "window"): "a window of a text has no padding",
+    ("training", "curriculum"): "a curriculum counts the mistakes of rows",
+    ("data", "babi"): "a row has one story",
+    ("model", "output", "ctc"): "CTC adds up all ways through a row",
+    ("model", "output", "length"): "an answer of a fixed length has no padding",
+}
+"""What has no rows that could be packed, and why."""
+
+
 def check_stories(root: Node) -> Iterator[Fault]:
     """Check that stories have their encoders, and a tokenizer that makes a token of a word."""
     stories = get(root, "data", "babi")
@@ -97,6 +107,22 @@ def check_text(root: Node) -> Iterator[Fault]:
         message = f"a batch of {size:,} tokens has no window of {window.value:,}"
         hint = f"write `tokens_per_batch: {20 * window.value}`, for 20 streams of text"
         yield fault_at((tokens or window).mark, "value", "training.window", message, hint)
+
+
+def check_packing(root: Node) -> Iterator[Fault]:
+    """Check that rows have padding that packing saves, and that nothing counts rows."""
+    packing = get(root, "data", "packing")
+    if packing is None or not packing.value:
+        return
+    for path, reason in UNPACKED.items():
+        if (node := get(root, *path)) is not None and node.value not in (None, False):
+            at = ".".join(path)
+            yield fault_at(packing.mark, "packing", "data.packing", f"{reason}: `{at}` is set", f"remove it, or `{at}`")
+    for name, column in (table.value if (table := get(root, "data", "table")) is not None else {}).items():
+        kind = get(column, "kind") if name not in SPLITS else None
+        if kind is not None and kind.value != "text":
+            message = f"only text is packed, and `{name}` is of the kind `{kind.value}`"
+            yield fault_at(packing.mark, "packing", "data.packing", message, "remove it")
 
 
 def check_filters(root: Node) -> Iterator[Fault]:

@@ -294,6 +294,8 @@ class Data:
         max_length: Training pairs with more tokens on either side are left out and counted; test lines never are, nor
             are stories.
         lowercase: Whether all text is made lower case first.
+        packing: Whether the pairs of a training batch stand in one row, one behind the other, without padding; what is
+            learned is the same.
     """
 
     parallel: Parallel | None = None
@@ -305,3 +307,4 @@ class Data:
     tokenizer: Annotated[Any, Kind("choice:tokenizers")] = "word"
     max_length: Count = 256
     lowercase: bool = False
+    packing: bool = False

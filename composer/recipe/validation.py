@@ -18,7 +18,14 @@ from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
 from composer.errors import MAX_FAULTS, Fault, KeyPath, RecipeError, closest_match, did_you_mean, fault_at, format_path
-from composer.recipe.data_checks import check_filters, check_stories, check_table, check_text, check_weights
+from composer.recipe.data_checks import (
+    check_filters,
+    check_packing,
+    check_stories,
+    check_table,
+    check_text,
+    check_weights,
+)
 from composer.recipe.extends_and_overrides import MEANINGFUL_NULLS, REPLACED_WHOLE
 from composer.recipe.messages import SchemaError, explain
 from composer.recipe.metrics import METRICS, SAMPLE, SUITABLE, decodes_all, metric_name, metric_of, text_metrics
@@ -50,7 +57,7 @@ NOT_FOR_ENCODERS = ("input", "prev", "tape", "zeros", "learned", "target", "file
 def validate(root: Node, schema: Schema) -> None:
     """Raise RecipeError with everything that can be found wrong without a model: the schema's faults, else others."""
     data_keys = partial(_data_keys, schema=schema)
-    of_data = (check_stories, check_table, check_text, check_filters, check_weights)
+    of_data = (check_stories, check_table, check_text, check_filters, check_weights, check_packing)
     of_model = (_empty, _encoder_names, _outputs, *of_data)
     of_training = (data_keys, _early_stopping, _curriculum, _averages, _machine)
     if not (faults := schema_faults(root, schema)):

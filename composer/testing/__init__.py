@@ -17,7 +17,7 @@ import torch
 from blocks.core.contract import Block
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.registry import block_class
-from composer.testing import block_laws, model_laws, module_laws
+from composer.testing import block_laws, model_laws, module_laws, packing_laws
 from composer.testing.harness import COLUMNS, Case, LawError, Place, default_dtype
 from composer.testing.settings_laws import check_settings
 
@@ -39,6 +39,7 @@ LAWS: Mapping[str, Callable[[Case], None]] = {
         block_laws.last_state,
         block_laws.padding,
         block_laws.independent_rows,
+        packing_laws.packing,
         block_laws.unchanged_leaves,
         module_laws.lifting,
         module_laws.recording,

@@ -47,6 +47,7 @@ LOOK_FOR = {
     "start_ignores_values": "`start` that computes with x; it may use its batch size, type and device only",
     "initial_output": "`initial_output` that ignores a copied state, or reads another part of it than `forward`",
     "kept_states": "a state that is changed in place when there are no gradients",
+    "packing": "`packs` of a block that is not at work at one position alone, or a row's state that a document reads",
     "reordering": "a state with a leaf that is no tensor or does not have the batch first, or one shared by all rows",
     "causality": "a softmax, mean, norm or convolution over time without a causal mask or left padding",
     "chunks": "a position, sum or penalty that starts at 0 in every chunk and is not carried in the state",
@@ -120,6 +121,20 @@ class Case:
     def causal(self) -> bool:
         return self.place == "decoder"
 
+    @property
+    def stream(self) -> Stream:
+        """The stream that arrives."""
+        return Stream(self.arriving, grid=self.columns > 0, columns=self.columns)
+
+    @property
+    def copies(self) -> bool:
+        """Whether it goes on from a state that the same block has left in the encoder."""
+        return {"copy": "encoder.same"} in self.settings.values()
+
+    def reads(self, name: str) -> bool:
+        """Whether anything in its settings reads this name."""
+        return f"'{name}'" in repr(self.settings)
+
     def broken(self, law: str, detail: str) -> NoReturn:
         """Raise LawError."""
         place = f"{self.place} where a grid arrives" if self.columns else self.place
@@ -175,7 +190,7 @@ class HarnessBuilder(Builder):
 
 def site(case: Case) -> Site:
     """Return the site of a case: `input`, `earlier` and `narrow` can be read, and what an encoder left."""
-    stream, same = Stream(case.arriving, grid=case.columns > 0, columns=case.columns), copied_block(case)
+    stream, same = case.stream, copied_block(case)
     names = Scope.root(stream, declared=set(output_names(list(case.settings.values()))))
     names.define("earlier", Named(stream))
     names.define("narrow", Named(stream._replace(width=NARROW)))
@@ -184,7 +199,7 @@ def site(case: Case) -> Site:
     memories |= {name: Named(Stream(READ, grid=True, columns=COLUMNS)) for name in GRIDS}
     if same is not None:
         memories["encoder.same"] = Named(same.out, same.state_kind)
-    recipe = SimpleNamespace(model={"width": WIDTH, "stacks": STACKS}, joint=False)
+    recipe = SimpleNamespace(model={"width": WIDTH, "stacks": STACKS}, dataset={}, joint=False)
     builder = HarnessBuilder(cast(Recipe, recipe))
     stacks = (builder.stack, builder.dry_build, builder.shared_stack)
     return Site(stream, WIDTH, names, memories, ["encoder"], "a decoder" if case.causal else "", ("block",), *stacks)
@@ -254,7 +269,7 @@ def expand_as(which: Tensor, states: Tensor) -> Tensor:
 
 def map_outputs(batch: Batch, change: Callable[[Output], Output], memories: bool = False) -> Batch:
     """Return the batch with every named output (and every memory) changed, `input` like the stream."""
-    x, mask, _ = change(Output(batch.x, batch.mask))
+    x, mask, *_ = change(Output(batch.x, batch.mask))
     board = {name: change(output) for name, output in batch.board.items()}
     board["input"] = Output(x, mask)
     read = {name: change(output) for name, output in batch.memories.items()} if memories else batch.memories

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from pytorch_lightning import LightningDataModule
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 
 from composer.data.collate import Batch, BatchLoader
 from composer.data.encoding import answerable_rows, encode_data
@@ -18,6 +18,7 @@ from composer.data.epochs import training_corpus
 from composer.data.ids import Encoded
 from composer.data.pairs import available_splits
 from composer.data.sampler import (
+    BatchSlice,
     EpochRows,
     EpochSampler,
     ResumableBatchSampler,
@@ -114,7 +115,12 @@ class RecipeDataModule(LightningDataModule):
         assert self.batches is not None, "a Trainer calls `setup` before"
         assert self.trainer is not None
         self.batches.rank, self.batches.world = self.trainer.global_rank, self.trainer.world_size
-        return BatchLoader(self.batches.corpus, self.resumable or self.batches, self.recipe.training["workers"])
+        return self._train_loader(self.resumable or self.batches)
+
+    def _train_loader(self, order: Sampler[BatchSlice]) -> BatchLoader:
+        assert self.batches is not None  # planned
+        workers, packing = self.recipe.training["workers"], self.recipe.dataset["packing"]
+        return BatchLoader(self.batches.corpus, order, workers, self.tokenizers, packing)
 
     def split_loader(self, split: str) -> BatchLoader:
         """Return the loader of a split for a loop of one's own, without a Trainer. Raises RunError if there is none."""
@@ -127,7 +133,7 @@ class RecipeDataModule(LightningDataModule):
         with torch.device("meta"):
             self.plan_batches(build(self.recipe, self.tokenizers.sizes), accumulate=1)
         assert self.batches is not None  # planned
-        return BatchLoader(self.batches.corpus, self.batches, workers, self.tokenizers)
+        return self._train_loader(self.batches)
 
     def val_dataloader(self) -> DataLoader[Batch] | list[DataLoader[Batch]]:
         """Return the loader of this device's parts of the validation batches; an empty list without any."""

@@ -156,7 +156,7 @@ class Seq2SeqModule(LightningModule):
         for block in self.progress_blocks:
             block.set_progress(spent)
         penalties: Penalties = {}
-        inputs = StepInputs(None, penalties, self.spent, batch["facts"])
+        inputs = StepInputs(None, penalties, self.spent, batch["facts"], batch.get("packed", {}))
         target, read = batch["target_out"], self.decoder_input(batch, spent)  # (B, T) each
         if batch.get("window", -1) < 0:
             outputs = self.train_forward(batch["sources"], read, inputs, target)
@@ -204,7 +204,8 @@ class Seq2SeqModule(LightningModule):
         if not rate:
             return target
         with torch.no_grad():
-            logits = self.train_forward(batch["sources"], target, StepInputs(None, None, self.spent))
+            inputs = StepInputs(progress=self.spent, packed=batch.get("packed", {}))
+            logits = self.train_forward(batch["sources"], target, inputs)
         return sample_decoder_inputs(target, logits, rate, settings["choose"])
 
     def configure_optimizers(self) -> Optimizer:
@@ -367,7 +368,7 @@ def sample_decoder_inputs(target: Tensor, logits: Tensor, rate: float, choose: C
     """
     predicted = predict_tokens(logits[:, :-1], choose)  # (B, T - 1)
     true = target[:, 1:]
-    replaced = (torch.rand(true.shape, device=true.device) < rate) & (true != PAD)
+    replaced = (torch.rand(true.shape, device=true.device) < rate) & (true != PAD) & (true != BOS)
     return torch.cat((target[:, :1], torch.where(replaced, predicted, true)), 1)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from blocks.core.documents import packing_problem
 from composer.recipe.registry import blocks
 from composer.testing import PLACES, Case, LawError, check_block
 from composer.testing.harness import COLUMNS
@@ -104,6 +105,30 @@ COMPILED: tuple[tuple[str, dict[str, Any]], ...] = (
     ("supporting_facts", {"from": "encoder.grid", "query": "encoder", "hops": 2}),
 )
 """A sample of the blocks, since compiling takes seconds."""
+
+
+STACKED = "what it has put away belongs to a row, and would be read by the documents after it"
+STORY = "it answers a question about a story, of which a row has one"
+GRID = "it works on a grid, and a row of a grid is one document"
+LENGTH = "it changes the number of positions, by which documents are told apart"
+UNPACKED: Mapping[str, str] = {
+    **dict.fromkeys(("deque_memory", "discrete_stacks", "queue_memory", "stack_memory"), STACKED),
+    **dict.fromkeys(("episodic_memory", "memory_network", "supporting_facts"), STORY),
+    **dict.fromkeys(("active_memory", "grid", "split_columns"), GRID),
+    **dict.fromkeys(("pool", "pool_hierarchical", "pyramid"), LENGTH),
+}
+"""Blocks that arrive at a sequence and cannot be trained on packed rows, each with its reason."""
+
+
+def test_blocks_that_cannot_be_packed_are_in_the_table() -> None:
+    refused = {}
+    for name, variants in VARIANTS.items():
+        cases = [Case(blocks()[name], settings, place) for settings in variants for place in PLACES]
+        accepted = [case for case in cases if case.refusal() is None]
+        problems = {packing_problem(case.build(), case.stream) for case in accepted}
+        if accepted and "" not in problems:
+            refused[name] = problems
+    assert refused == {name: {reason} for name, reason in UNPACKED.items()}
 
 
 def test_variants_are_of_blocks_that_exist() -> None:

@@ -32,6 +32,25 @@ class Sum(Block):
         return x + self.scale * self.weight * y, (state[0] + real.sum(1), state[1] + context.mask.sum(1))
 
 
+class LeaksIntoTheNextDocument(Sum):
+    packs = True
+
+
+class LeaksAlmostNothing(Sum):
+    """A decay of 1e-12 in place of a reset: no output shows it."""
+
+    packs = True
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        if context.starts is None:
+            return super().forward(x, state, context)
+        total, outputs = state[0], []
+        for arriving, begins in zip((x * context.mask[..., None]).unbind(1), context.starts.unbind(1), strict=True):
+            total = torch.where(begins[:, None], 1e-12, 1.0) * total + arriving
+            outputs.append(total)
+        return x + self.scale * self.weight * torch.stack(outputs, 1), (total, state[1] + context.mask.sum(1))
+
+
 class Forgets(Sum):
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         return super().forward(x, self.start(x, context), context)
@@ -303,6 +322,8 @@ BROKEN: list[tuple[type[Block], str]] = [
     (RemembersPadding, "last_state"),
     (EmptyRowIsNaN, "padding"),
     (MixesRows, "independent_rows"),
+    (LeaksIntoTheNextDocument, "packing"),
+    (LeaksAlmostNothing, "packing"),
     (BatchSecond, "reordering"),
     (NumbersItsRows, "reordering"),
     (StartsFromX, "start_ignores_values"),

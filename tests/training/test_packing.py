@@ -1,0 +1,118 @@
+"""Packed rows train with the losses of the unpacked, on one device and two; what cannot be packed is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from composer.errors import RecipeError
+from composer.model.encoder_decoder import BOS, PAD
+from composer.run_dir import RunDir, read_metrics
+from composer.training.datamodule import RecipeDataModule
+from composer.training.module import sample_decoder_inputs
+from composer.training.train import train
+from tests.training.test_kills import DDP, FSDP
+from tests.training.tiny_recipes import TINY, Tiny
+
+EXACT = (
+    "model.dropout=0",
+    "training.precision=64",
+    "training.optimizer={sgd: {}}",  # Adam would make a step of a rounding
+    "training.max_steps=6",
+    "trainer.log_every_n_steps=1",
+)
+HYBRID = "[positions, {gated_delta_net: {heads: 2}}, {self_attention: {heads: 2, positions: rotary}}, feed_forward]"
+EXPERTS = "mixture_of_experts: {stack: [linear], experts: 3, top_k: 1}"
+MODELS = {
+    "recurrent": (),
+    "initial_state": ("model.decoder=[{rnn: {cell: lstm, initial_state: encoder}}, {cross_attention: {heads: 2}}]",),
+    "hybrid": (f"model.encoder={HYBRID}", f"model.decoder=[{HYBRID[1:-1]}, {{cross_attention: {{heads: 2}}}}, norm]"),
+    "loop": (
+        "model.decoder=[{recurrent: [{concat: [input, prev.h]}, {rnn: {as: h}}]}, {cross_attention: {heads: 2}}]",
+    ),
+    "experts": (f"model.decoder=[mamba2: {{head_width: 4}}, cross_attention: {{heads: 2}}, {EXPERTS}]",),
+}
+
+
+def losses(run: Path) -> list[float]:
+    return [row["train/loss"] for row in read_metrics(RunDir(run).metrics) if "train/loss" in row]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_packed_training_has_the_losses_of_the_unpacked_one(name: str, tiny: Tiny, tmp_path: Path) -> None:
+    for packing in ("false", "true"):
+        train(tiny(*EXACT, *MODELS[name], f"data.packing={packing}"), tmp_path / packing)
+    unpacked, packed = losses(tmp_path / "false"), losses(tmp_path / "true")
+    assert len(set(unpacked)) == 6
+    assert packed == pytest.approx(unpacked, abs=1e-6)
+
+
+def test_rows_of_a_batch_stand_in_one_without_padding(tiny: Tiny) -> None:
+    padded, packed = (
+        next(iter(RecipeDataModule(tiny(f"data.packing={packing}")).split_loader("train")))
+        for packing in ("false", "true")
+    )
+    real = padded["target_in"] != PAD
+    assert not real.all()  # or there was nothing to save
+    assert torch.equal(packed["target_in"][0], padded["target_in"][real])
+    assert torch.equal(packed["target_out"][0], padded["target_out"][real])
+    source = padded["sources"]["source"]
+    assert torch.equal(packed["sources"]["source"][0], source[source != PAD])
+    documents = packed["packed"]["target"]
+    assert torch.equal(documents.starts, packed["target_in"] == BOS)
+    assert torch.equal(documents.split(packed["target_in"])[documents.there], packed["target_in"][0])
+    assert len(documents.row) == len(packed["packed"]["source"].row) == len(real)
+
+
+def test_scheduled_sampling_leaves_the_beginning_of_each_document() -> None:
+    target = torch.tensor([[BOS, 5, 6, BOS, 7, 8, BOS, 9]])
+    sampled = sample_decoder_inputs(target, torch.randn(1, 8, 12), 1.0, "argmax")
+    assert torch.equal(sampled == BOS, target == BOS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trainer", [DDP, FSDP], ids=["ddp", "fsdp"])
+def test_two_devices_learn_from_packed_rows_what_one_learns(trainer: str, tiny: Tiny, tmp_path: Path) -> None:
+    settings = (*EXACT, *MODELS["hybrid"], "data.packing=true")
+    train(tiny(*settings), tmp_path / "one")
+    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    command = [sys.executable, "-m", "composer.cli.main", "train", str(tmp_path / "tiny.yaml"), *settings, trainer]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
+    done = subprocess.run([*command, "--run", str(tmp_path / "two")], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-6)
+
+
+@pytest.mark.slow
+def test_packed_rows_train_compiled_and_in_bfloat16(tiny: Tiny, tmp_path: Path) -> None:
+    settings = (*EXACT, *MODELS["hybrid"], "data.packing=true")
+    train(tiny(*settings), tmp_path / "plain")
+    train(tiny(*settings, "training.compile=true"), tmp_path / "compiled")
+    assert losses(tmp_path / "compiled") == pytest.approx(losses(tmp_path / "plain"), abs=1e-6)
+    train(tiny(*settings, "training.precision=bf16-mixed"), tmp_path / "bf16")
+    assert losses(tmp_path / "bf16") == pytest.approx(losses(tmp_path / "plain"), rel=0.02)
+
+
+REFUSED = {
+    "model.encoder=[grid: 2, select_column: 0]": "`grid` cannot be trained on packed rows: it works on a grid",
+    "model.encoder=[{pool: {}}, identity]": "`pool` cannot be trained on packed rows: it changes the number of",
+    "model.encoder=[{repeat: {times: length, stack: [linear]}}]": "it runs as often as a row is long",
+    "model.decoder=[{stack_memory: {}}]": "`stack_memory` cannot be trained on packed rows: what it has put away",
+    "model={encoder: [{rnn: {as: x}}], decoder: [{rnn: {initial_state: {copy: encoder.x}}}]}": "one last state",
+    "training.curriculum={}": "a curriculum counts the mistakes of rows: `training.curriculum` is set",
+    "model.output.length=6": "an answer of a fixed length has no padding",
+}
+
+
+@pytest.mark.parametrize("setting", REFUSED)
+def test_what_cannot_be_packed_is_refused_at_its_line(setting: str, tiny: Tiny) -> None:
+    tiny(setting).plan()
+    with pytest.raises(RecipeError) as caught:
+        tiny("data.packing=true", setting).plan()
+    assert REFUSED[setting] in str(caught.value)
+    assert "<command line>:1:" in str(caught.value)
