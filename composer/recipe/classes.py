@@ -71,7 +71,7 @@ AnyBlock = Block | Literal["activation", "cgru", "concat_columns", "conv", "conv
 AnyOptimizer = Optimizer | Literal["adadelta", "adagrad", "adam", "adamw", "rmsprop", "sgd"] | Var | Mapping[str, Any]
 AnyDecoder = Decoder | Literal["beam", "greedy", "mbr", "sample", "viterbi"] | Var | Mapping[str, Any]
 AnySchedule = Schedule | Literal["constant", "cosine", "epoch_decay", "inverse_sqrt", "linear", "plateau", "staircase"] | Var | Mapping[str, Any]
-AnyTask = Task | Literal["associative_recall", "bigram_flip", "binary_addition", "binary_multiplication", "copy", "counting", "dialect", "duplicate", "dynamic_ngrams", "increment", "number_words", "parentheses", "priority_sort", "ram_access", "ram_copy", "ram_increment", "repeat_copy", "reverse", "sort", "vector_copy"] | Var | Mapping[str, Any]
+AnyTask = Task | Literal["associative_recall", "bigram_flip", "binary_addition", "binary_multiplication", "copy", "counting", "dialect", "duplicate", "dynamic_ngrams", "increment", "modular_sum", "multi_query_recall", "number_words", "parentheses", "priority_sort", "ram_access", "ram_copy", "ram_increment", "repeat_copy", "reverse", "sort", "vector_copy"] | Var | Mapping[str, Any]
 AnyTokenizer = Tokenizer | Literal["bits", "bpe", "byte", "char", "integers", "unigram", "word"] | Var | Mapping[str, Any]
 AnyInitialization = Initialization | Literal["default", "orthogonal", "uniform", "uniform_scaling"] | Var | Mapping[str, Any]
 AnyEmbedding = Embedding | Literal["characters", "learned", "linear", "one_hot"] | Var | Mapping[str, Any]
@@ -3091,6 +3091,58 @@ class IncrementTask(Task, word="increment"):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
+class ModularSumTask(Task, word="modular_sum"):
+    """Add numbers, and give each sum so far modulo m: "1 0 1 1" is "1 1 0 1". With a modulus of 2 it is parity.
+
+    modulus: the number m that sums are divided by; the numbers are 0 to m - 1; default 2.
+    min_length: numbers of the shortest sequence; default 1.
+    max_length: numbers of the longest training and validation sequence; default 20.
+    test_lengths: numbers of the test sequences, to ask for longer ones than were trained; null: as in training.
+    train: training pairs of an epoch; default 20000.
+    val: validation pairs; default 500.
+    test: test pairs, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default True.
+    """
+    modulus: int | Var | Unset = field(default=UNSET, kw_only=False)
+    min_length: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class MultiQueryRecallTask(Task, word="multi_query_recall"):
+    """Recall the value of each key: "k3 v7 k1 v2 k1 k3" is ". . . . v2 v7".
+
+    keys: different keys, at least as many as the longest line has pairs; default 64.
+    values: different values; default 64.
+    min_length: pairs of the shortest line; default 2.
+    max_length: pairs of the longest training and validation line; default 8.
+    test_lengths: pairs of the test lines, to ask for longer ones than were trained; null: as in training.
+    train: training pairs of an epoch; default 20000.
+    val: validation pairs; default 500.
+    test: test pairs, of each test length; default 1000.
+    seed: what the draws start from; default 1.
+    endless: whether every epoch has new training pairs; default True.
+    """
+    keys: int | Var | Unset = field(default=UNSET, kw_only=False)
+    values: int | Var | Unset = UNSET
+    min_length: int | Var | Unset = UNSET
+    max_length: int | Var | Unset = UNSET
+    test_lengths: Sequence[int | Var] | Var | Unset | None = UNSET
+    train: int | Var | Unset = UNSET
+    val: int | Var | Unset = UNSET
+    test: int | Var | Unset = UNSET
+    seed: int | Var | Unset = UNSET
+    endless: bool | Var | Unset = UNSET
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
 class NumberWordsTask(Task, word="number_words"):
     """Translate number words, English to German by default: "four hundred and twenty-one", "vierhunderteinundzwanzig".
 
@@ -3615,20 +3667,21 @@ __all__ = [
     "LinearDefaults", "LinearEmbedding", "LinearOutputHead", "LinearSchedule", "Logging", "Logmel", "LongConv",
     "LongConvDefaults", "Mamba", "Mamba2", "Mamba2Defaults", "MambaDefaults", "Maxout", "MaxoutDefaults", "Mbr",
     "Measuredsplit", "MemoryNetwork", "MemoryNetworkDefaults", "MixtureOfExperts", "MixtureOfExpertsDefaults", "Mlstm",
-    "MlstmDefaults", "Model", "Multiply", "NoInput", "NoInputDefaults", "Norm", "NormDefaults", "Nram", "NramDefaults",
-    "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding", "Optimizer", "OrthogonalInitialization", "Output",
-    "OutputHead", "Parallel", "ParallelData", "ParallelDefaults", "Parametergroup", "ParenthesesTask", "Patches",
-    "PatchesDefaults", "PlateauSchedule", "Pool", "Pool2d", "Pool2dDefaults", "PoolDefaults", "PoolHierarchical",
-    "PoolHierarchicalDefaults", "Positions", "PositionsDefaults", "PrioritySortTask", "Pyramid", "PyramidDefaults",
-    "QueueMemory", "QueueMemoryDefaults", "RMSprop", "RamAccessTask", "RamCopyTask", "RamIncrementTask", "Read",
-    "Recipe", "Recurrent", "Repeat", "RepeatCopyTask", "RepeatDefaults", "Residual", "ResidualDefaults", "Retention",
-    "RetentionDefaults", "Reverse", "ReverseTask", "RgLru", "RgLruDefaults", "Rnn", "RnnCell", "RnnCellDefaults",
-    "RnnDefaults", "Rows", "Rwkv7", "Rwkv7Defaults", "SGD", "Sample", "SampledOutputHead", "Scale", "ScaleDefaults",
-    "Schedule", "ScheduledSampling", "SelectColumn", "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults",
-    "SigmoidOutputHead", "Slstm", "SlstmDefaults", "SortTask", "SourceState", "SourceStateDefaults", "Specaugment",
-    "Split", "SplitColumns", "StackMemory", "StackMemoryDefaults", "StaircaseSchedule", "SumColumns", "SupportingFacts",
-    "SupportingFactsDefaults", "Table", "Tablecolumn", "Task", "TextData", "Tokenizer", "Trainer", "Training", "UNSET",
-    "UniformInitialization", "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use", "UseDefaults",
-    "Validationsample", "Var", "VectorCopyTask", "Viterbi", "WandB", "WeightedFile", "WindowMemory",
-    "WindowMemoryDefaults", "WordTokenizer", "read",
+    "MlstmDefaults", "Model", "ModularSumTask", "MultiQueryRecallTask", "Multiply", "NoInput", "NoInputDefaults",
+    "Norm", "NormDefaults", "Nram", "NramDefaults", "Ntm", "NtmDefaults", "NumberWordsTask", "OneHotEmbedding",
+    "Optimizer", "OrthogonalInitialization", "Output", "OutputHead", "Parallel", "ParallelData", "ParallelDefaults",
+    "Parametergroup", "ParenthesesTask", "Patches", "PatchesDefaults", "PlateauSchedule", "Pool", "Pool2d",
+    "Pool2dDefaults", "PoolDefaults", "PoolHierarchical", "PoolHierarchicalDefaults", "Positions", "PositionsDefaults",
+    "PrioritySortTask", "Pyramid", "PyramidDefaults", "QueueMemory", "QueueMemoryDefaults", "RMSprop", "RamAccessTask",
+    "RamCopyTask", "RamIncrementTask", "Read", "Recipe", "Recurrent", "Repeat", "RepeatCopyTask", "RepeatDefaults",
+    "Residual", "ResidualDefaults", "Retention", "RetentionDefaults", "Reverse", "ReverseTask", "RgLru",
+    "RgLruDefaults", "Rnn", "RnnCell", "RnnCellDefaults", "RnnDefaults", "Rows", "Rwkv7", "Rwkv7Defaults", "SGD",
+    "Sample", "SampledOutputHead", "Scale", "ScaleDefaults", "Schedule", "ScheduledSampling", "SelectColumn",
+    "SelectColumnDefaults", "SelfAttention", "SelfAttentionDefaults", "SigmoidOutputHead", "Slstm", "SlstmDefaults",
+    "SortTask", "SourceState", "SourceStateDefaults", "Specaugment", "Split", "SplitColumns", "StackMemory",
+    "StackMemoryDefaults", "StaircaseSchedule", "SumColumns", "SupportingFacts", "SupportingFactsDefaults", "Table",
+    "Tablecolumn", "Task", "TextData", "Tokenizer", "Trainer", "Training", "UNSET", "UniformInitialization",
+    "UniformScalingInitialization", "UnigramTokenizer", "Unset", "Use", "UseDefaults", "Validationsample", "Var",
+    "VectorCopyTask", "Viterbi", "WandB", "WeightedFile", "WindowMemory", "WindowMemoryDefaults", "WordTokenizer",
+    "read",
 ]

@@ -25,6 +25,7 @@ WORDS = {
     "binary_multiplication": lambda k: 2 * k + 1,
     "repeat_copy": lambda k: k + 1,
     "associative_recall": lambda k: 4 * k + 4,
+    "multi_query_recall": lambda k: 3 * k,
 }
 """How many words a source of length k has, where not k."""
 
@@ -183,6 +184,29 @@ def reduced_answer(brackets: Sequence[str]) -> str:
     if any(bracket in CLOSING for bracket in left):
         return "x"
     return CLOSING[OPENING.index(left[-1])] if left else "."
+
+
+def test_a_modular_sum_is_of_all_numbers_so_far():
+    for source, target in zip(*TASKS["modular_sum"]("train", train=200, modulus=5), strict=True):
+        numbers = [int(word) for word in source.split()]
+        assert [int(word) for word in target.split()] == [sum(numbers[: at + 1]) % 5 for at in range(len(numbers))]
+    parity = TASKS["modular_sum"]("train", train=200, min_length=7)
+    assert {word for line in (*parity.source, *parity.target) for word in line.split()} == {"0", "1"}
+
+
+def test_every_key_of_a_line_is_asked_for_once_and_answered_by_its_value():
+    lines = TASKS["multi_query_recall"]("train", train=200, keys=9, values=3, min_length=2, max_length=9)
+    in_order = 0
+    for source, target in zip(*lines, strict=True):
+        words, answer = source.split(), target.split()
+        count = len(words) // 3
+        pairs = dict(zip(words[0 : 2 * count : 2], words[1 : 2 * count : 2], strict=True))
+        assert sorted(pairs) == sorted(words[2 * count :])
+        assert answer == ["."] * 2 * count + [pairs[key] for key in words[2 * count :]]
+        in_order += list(pairs) == words[2 * count :]
+    assert in_order < 60
+    with pytest.raises(TaskError, match="only 9"):
+        TASKS["multi_query_recall"]("test", keys=9, test_lengths=[4, 10])
 
 
 # ------------------------------------------------------------------------------------------- dialects
