@@ -10,7 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -47,7 +47,7 @@ def in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Draft, "cost", lambda self, model: 0.0)
 
 
-def model(name: str) -> EncoderDecoder:
+def model(name: str) -> Any:
     """A model whose answers are long, and do not turn in a circle at once."""
     made = model_of(LANGUAGE_MODELS.get(name, TRANSLATING), seed=2, target=11, source=name == "translation", sharp=3.0)
     with torch.no_grad():
@@ -61,11 +61,11 @@ def neighbour(model: EncoderDecoder) -> EncoderDecoder:
     torch.manual_seed(3)
     with torch.no_grad():
         for parameter in other.parameters():
-            parameter += 0.1 * parameter.std() * torch.randn_like(parameter)
+            parameter.add_(0.1 * parameter.std() * torch.randn_like(parameter))
     return other
 
 
-def drafts_of(model: EncoderDecoder) -> dict[str, Draft]:
+def drafts_of(model: Any) -> dict[str, Draft]:
     return {
         "neighbour": Draft(neighbour(model)),
         "itself": Draft(model),
@@ -128,7 +128,8 @@ def test_tokens_are_shown_as_they_come() -> None:
 def test_no_position_is_read_that_a_model_has_not(tmp_path: Path) -> None:
     """Learned positions end: those of the model where its text ends, those of the draft where it says nothing more."""
     bounded = [{"positions": {"kind": "learned", "max_length": 12}}, SELF, NORM]
-    short, long = (model_of(stack, seed=4, target=11, source=False).double() for stack in (bounded, TRANSLATING[:2]))
+    models: list[Any] = [model_of(stack, seed=4, target=11, source=False) for stack in (bounded, TRANSLATING[:2])]
+    short, long = (one.double() for one in models)
     for answering, proposing in ((short, long), (long, short), (short, short)):
         answering.output.bias.data[EOS] = -9.0
         for prefix in ([], [3] * 9, [3] * 11, *([[3] * 14] if answering is long else [])):
@@ -143,11 +144,17 @@ def test_few_tokens_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DraftLength, "choose", lambda self: 4)
     answering, lengths = model("lstm"), list[int]()
     step = answering.step
-    answering.step = lambda ids, *rest: (lengths.append(ids.shape[1]), step(ids, *rest))[1]  # type: ignore[method-assign]
+
+    def counted_step(ids: Tensor, *rest: Any) -> Any:
+        lengths.append(ids.shape[1])
+        return step(ids, *rest)
+
+    def wrong_step(ids: Tensor, *rest: Any) -> Any:
+        logits, state = step(ids, *rest)
+        return -logits, state
+
     wrong = copy.deepcopy(answering)
-    wrong.step = lambda ids, state, memories: tuple(  # type: ignore[method-assign]
-        -part if at == 0 else part for at, part in enumerate(step(ids, state, memories))
-    )
+    wrong.step, answering.step = wrong_step, counted_step
     decode_all([answering], {}, GREEDY, [[3]], draft=Draft(wrong))
     assert MOST_UNREAD < max(lengths) <= MOST_UNREAD + 4
 
@@ -162,11 +169,12 @@ TABLE: dict[int, dict[int, float]] = {
     C: {A: 0.28, B: 0.22, C: 0.45, EOS: 0.05},
 }
 OTHER: dict[int, dict[int, float]] = {
-    0: {A: 0.2, B: 0.3, C: 0.4, EOS: 0.1},
-    A: {A: 0.5, B: 0.22, C: 0.18, EOS: 0.1},
-    B: {A: 0.24, B: 0.26, C: 0.3, EOS: 0.2},
-    C: {A: 0.1, B: 0.6, C: 0.25, EOS: 0.05},
+    0: {A: 0.5, B: 0.3, C: 0.15, EOS: 0.05},
+    A: {A: 0.06, B: 0.82, C: 0.07, EOS: 0.05},
+    B: {A: 0.75, B: 0.09, C: 0.11, EOS: 0.05},
+    C: {A: 0.1, B: 0.06, C: 0.8, EOS: 0.04},
 }
+"""It is surer of the most probable token, so what is rejected goes to all the others."""
 DRAWS, LENGTH, PROMPT = 1000, 3, (A, B, C, A, B, C)
 SETTINGS: dict[str, dict[str, float]] = {
     "plain": {},
@@ -209,7 +217,9 @@ def exact_distribution(table: Mapping[int, Mapping[int, float]], **settings: flo
         longer: dict[tuple[int, ...], float] = {}
         for answer, p in answers.items():
             ended = answer[-1:] == (EOS,)
-            following = {None: 1.0} if ended else next_probabilities(table, [*PROMPT, *answer], **settings)
+            following: dict[Any, float] = (
+                {None: 1.0} if ended else next_probabilities(table, [*PROMPT, *answer], **settings)
+            )
             for token, share in following.items():
                 longer[answer if token is None else (*answer, token)] = p * share
         answers = longer
@@ -227,6 +237,10 @@ class Markov(Written):
         return self.rows[ids], ids[:, -1:]
 
 
+def markov(table: Mapping[int, Mapping[int, float]]) -> EncoderDecoder:
+    return cast("EncoderDecoder", Markov(table))
+
+
 def chi_square(counts: Mapping[tuple[int, ...], int], exact: Mapping[tuple[int, ...], float]) -> float:
     """Pearson's statistic in standard deviations above what is expected; rare answers count as one."""
     rare = {answer for answer, p in exact.items() if p * DRAWS < 5}
@@ -234,7 +248,7 @@ def chi_square(counts: Mapping[tuple[int, ...], int], exact: Mapping[tuple[int, 
     if rare:
         pairs.append((sum(counts.get(answer, 0) for answer in rare), sum(exact[answer] for answer in rare) * DRAWS))
     freedom = len(pairs) - 1
-    return (sum((seen - p) ** 2 / p for seen, p in pairs) - freedom) / math.sqrt(2 * freedom)
+    return float((sum((seen - p) ** 2 / p for seen, p in pairs) - freedom) / math.sqrt(2 * freedom))
 
 
 @pytest.mark.parametrize(
@@ -242,9 +256,9 @@ def chi_square(counts: Mapping[tuple[int, ...], int], exact: Mapping[tuple[int, 
 )
 def test_samples_have_the_distribution_of_the_model(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DraftLength, "choose", lambda self: 2)
-    settings, draft = SETTINGS[name], Draft(Markov(OTHER) if kind == "model" else None)
+    settings, draft = SETTINGS[name], Draft(markov(OTHER) if kind == "model" else None)
     sampling = {"sample": {**settings, "max_length": LENGTH, "seed": 4}}
-    (answers,) = decode_all([Markov(TABLE)], {}, sampling, [PROMPT], n_best=DRAWS, draft=draft)
+    (answers,) = decode_all([markov(TABLE)], {}, sampling, [PROMPT], n_best=DRAWS, draft=draft)
     counts = Counter((*one.ids[len(PROMPT) :], *([EOS] if one.ended else [])) for one in answers)
     exact = exact_distribution(TABLE, **settings)
     assert sum(exact.values()) == pytest.approx(1.0)
@@ -252,10 +266,9 @@ def test_samples_have_the_distribution_of_the_model(name: str, kind: str, monkey
     assert chi_square(counts, exact) < 4
     assert chi_square(counts, {a: exact_distribution(OTHER, **settings).get(a, 0) + 1e-9 for a in exact}) > 20
     assert 0 < draft.accepted < draft.drafted
-    likely = max(answers, key=lambda one: counts[tuple(one.ids[len(PROMPT) :])])
-    text = list(itertools.accumulate([*likely.ids, *([EOS] if likely.ended else [])], lambda t, x: (*t, x), initial=()))
-    steps = [(before, after[-1]) for before, after in itertools.pairwise(text)]
-    assert likely.score == pytest.approx(sum(math.log(TABLE[b[-1] if b else 0][t]) for b, t in steps), abs=1e-4)
+    tokens = [0, *answers[0].ids, *([EOS] if answers[0].ended else [])]
+    score = sum(math.log(TABLE[before][token]) for before, token in itertools.pairwise(tokens))
+    assert answers[0].score == pytest.approx(score, abs=1e-4)
 
 
 def test_an_answer_depends_on_its_seed_and_its_number_alone() -> None:
