@@ -11,10 +11,12 @@ from composer.model.encoder_decoder import EOS, EncoderDecoder
 
 MOST_DRAFTED = 8
 """Tokens that are drafted at once, at most."""
-POSITION_COST = 0.05
+POSITION_COST = 0.1
 """What another position costs in a step of several, as a share of a step of one."""
 MODULE_COST = 100_000
 """Weights that a step reads in the time that calling a module takes at least, on a CPU or to launch kernels."""
+STEP_MODULES = 20
+"""Modules that could be called in the time that a step takes beside its modules."""
 RETRY_TOKENS = 32
 """Tokens after which a draft that did not pay is tried again."""
 MEMORY = 0.95
@@ -57,7 +59,7 @@ def step_cost(model: EncoderDecoder) -> int:
     """Return what a step of one token costs, counted and not timed: the weights it reads, and the modules it calls."""
     parts = nn.ModuleList([model.decoder, model.output])
     modules = sum(not any(module.children()) for module in parts.modules())
-    return sum(parameter.numel() for parameter in parts.parameters()) + MODULE_COST * modules
+    return sum(parameter.numel() for parameter in parts.parameters()) + MODULE_COST * (STEP_MODULES + modules)
 
 
 class DraftLength:
