@@ -200,6 +200,7 @@ def translate(
     scores: bool = False,
     prefix: Sequence[str] | None = None,
     checkpoint: str | int | None = None,
+    draft: AnyRun | None = None,
 ) -> list[Any]:
     """Return the translation of each line by a run, or by an ensemble of runs; an empty line stays empty.
 
@@ -207,7 +208,7 @@ def translate(
         runs: A run or several, opened or as folders; a Seq2SeqModule is one, trained by whom it may be.
         lines: One source each; with several encoders their texts, separated by tabs.
         overrides: Settings of decoding, `decoding...=value`, for a first run that is a folder.
-        beam, n_best, scores, prefix: As of `Run.translate`.
+        beam, n_best, scores, prefix, draft: As of `Run.translate`.
         checkpoint: `last`, `best` or a step, for the weights of a checkpoint of each run, all of them folders.
 
     Raises RunError, RecipeError and DataError.
@@ -216,7 +217,7 @@ def translate(
     opened = [_open_run(run, () if index else _as_list(overrides), checkpoint) for index, run in enumerate(ensemble)]
     if not opened:
         raise TypeError(f"this takes at least one run, not {runs!r:.80}")
-    return opened[0].translate(lines, beam, n_best, scores, prefix, opened[1:])
+    return opened[0].translate(lines, beam, n_best, scores, prefix, opened[1:], draft)
 
 
 def _open_run(run: AnyRun | Seq2SeqModule, overrides: Sequence[str], checkpoint: str | int | None) -> Run:

@@ -32,6 +32,7 @@ command = partial(options.with_examples, commands)
     "seqcomposer translate runs/mine --input test.en --output test.de --beam 8",
     "seqcomposer translate runs/a runs/b < test.en     # an ensemble",
     "ls pictures/*.png | seqcomposer translate runs/captions",
+    "seqcomposer translate runs/mine decoding=greedy --draft runs/small < test.en",
     "seqcomposer translate runs/mine --checkpoint best < test.en     # while it trains, or after an interruption",
 )
 def translate(
@@ -40,6 +41,7 @@ def translate(
     n_best: Annotated[int, option("--n-best N", "Hypotheses per source line.", min=1)] = 1,
     scores: Annotated[bool, option("--scores", "Print the score and a tab before each hypothesis.")] = False,
     prefix: Annotated[Path | None, option("--prefix F", "A file with a forced target prefix for each line.")] = None,
+    draft: options.Draft = None,
     checkpoint: options.Checkpoint = None,
     source: Annotated[Path | None, option("--input F", "The lines to translate.  [default: stdin]")] = None,
     output: Annotated[Path | None, option("--output F", "The file to write.  [default: stdout]")] = None,
@@ -48,6 +50,9 @@ def translate(
 
     One line out for each line in, in order. An empty line stays empty. For a model of images or sounds a line names a
     file; the name begins where the command runs.
+
+    With a draft the model reads several proposed tokens in one step, and keeps those that it would have written. This
+    is for `decoding=greedy` and `sample`, one line after the other; stderr says how many tokens were accepted.
     """
     names, overrides = options.split_overrides(runs)
     folders = [*map(Path, names)]
@@ -58,13 +63,14 @@ def translate(
         raise RunError.of(f"there is no run `{text}`", f"if that is text to translate: `{command}`")
     with options.show_loading():
         from composer.inference.translate import translate as translate_text
-    files = {"prefix": prefix, "source": source, "output": output}
+    files = {"prefix": prefix, "source": source, "output": output, "draft": draft}
     translate_text(folders, overrides, beam=beam, n_best=n_best, scores=scores, checkpoint=checkpoint, **files)
 
 
 @command(
     "seqcomposer generate runs/shakespeare --prompt 'ROMEO:' --temperature 0.8 --top-k 200",
     "seqcomposer generate runs/shakespeare --samples 5 --min-p 0.1 --seed 2 --json",
+    "seqcomposer generate runs/shakespeare --draft runs/shakespeare-tiny --temperature 0.8",
     "seqcomposer generate runs/shakespeare --prompt 'To be' --prompt 'Not to be' --beam 4 --max-length 50",
 )
 def generate(
@@ -86,6 +92,7 @@ def generate(
     seed: Annotated[int | None, option("--seed N", "Seed of what is drawn.")] = None,
     beam: Annotated[int | None, option("--beam N", "Beam size, in place of drawing.", min=1)] = None,
     max_length: Annotated[int | None, option("--max-length N", "Tokens after the prompt at most.", min=1)] = None,
+    draft: options.Draft = None,
     checkpoint: options.Checkpoint = None,
     as_json: Annotated[bool, option("--json", "Print one JSON object a text.")] = False,
 ) -> None:
@@ -93,12 +100,15 @@ def generate(
 
     The text continues the prompt, or begins as the model likes. It is decoded as the recipe says; a setting of
     sampling, or several samples, replaces that by sampling. On a terminal the words are shown as they come.
+
+    With a draft the model reads several proposed tokens in one step, and keeps those that it would have written, or
+    that it may draw: the same greedy text, or one drawn by the same probabilities. stderr says how many were accepted.
     """
     with options.show_loading():
         from composer.inference.generate import generate as generate_texts
     drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
     more = {"repetition_penalty": repetition_penalty, "beam": beam, "max_length": max_length, "checkpoint": checkpoint}
-    beginnings, shown = prompts or [], list[int]()
+    beginnings, shown, drafts = prompts or [], list[int](), list[object]()
 
     def show(number: int, piece: str) -> None:
         if number not in shown:
@@ -108,6 +118,7 @@ def generate(
 
     is_watched = sys.stdout.isatty() and not as_json
     settings: dict[str, Any] = {**drawing, **more, "scores": True, "on_text": show if is_watched else None}
+    settings |= {"draft": draft, "on_draft": drafts.append}
     results = generate_texts(run, beginnings, overrides or (), samples=samples, **settings)
     texts = [text for row in results for text in row] if samples > 1 else results
     if is_watched:
@@ -122,6 +133,8 @@ def generate(
             typer.echo(to_json({**row, "ended": text.ended}, indent=None))
     else:
         typer.echo(f"\n{BETWEEN_TEXTS}\n".join(text.text for text in texts))
+    for one in drafts:
+        typer.echo(one, err=True)
 
 
 @command(

@@ -21,6 +21,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from composer.inference import decoders
+from composer.inference.decoders.speculative import check_draft
+from composer.inference.drafts import Draft
 from composer.inference.target_lengths import LengthQuery, Lengths, length_constraint, token_limit
 from composer.model.encoder_decoder import EOS, PAD, ROUNDING, EncoderDecoder
 
@@ -51,6 +53,7 @@ def decode_all(
     to_texts: decoders.ToTexts = decoders.join_ids,
     on_batch: Callable[[float], None] = lambda share: None,
     on_token: Callable[[int], None] | None = None,
+    draft: Draft | None = None,
 ) -> list[list[decoders.Hypothesis]]:
     """Return the n best hypotheses of each sequence, best first. Decode in batches of similar length.
 
@@ -65,6 +68,7 @@ def decode_all(
         numbers: Each sequence's number, which the random numbers of sampling depend on.
         on_batch: Called after each batch with the share of the sequences that is decoded.
         on_token: Called with each token of a single sequence as it comes; `greedy` and `sample` do.
+        draft: What proposes tokens, of one sequence after the other; it counts how many are accepted.
         to_texts: From the ids of answers to their texts, which `mbr` compares; without it, ids as words.
 
     Raises:
@@ -80,15 +84,20 @@ def decode_all(
     decoder, device = decoders.DECODERS[name], models[0].device
     hypotheses = max(n_best, decoder.hypotheses(models, {**decoder.defaults, **settings}))
     results: list[list[decoders.Hypothesis]] = [[]] * len(queries)
-    with evaluation_mode(models):
+    if draft is not None:
+        check_draft(models, decoding)
+    proposing = [] if draft is None or draft.model is None else [draft.model]
+    with evaluation_mode([*models, *proposing]):
         done = 0
-        for places in batches(longest, hypotheses):
+        for places in batches(longest, hypotheses) if draft is None else [[at] for at in range(len(queries))]:
             part = [queries[at] for at in places]
             batch = {key: source_tensor([rows[query.row] for query in part], device) for key, rows in sources.items()}
             begun = [prefixes[query.row] for query in part]
             sizes = length_constraint(part, begun, device)
             places_of = [numbers[query.row] for query in part]
-            search = decoders.Search(models, batch, begun, n_best, places_of, sizes, to_texts, on_token=on_token)
+            search = decoders.Search(
+                models, batch, begun, n_best, places_of, sizes, to_texts, on_token=on_token, draft=draft
+            )
             for at, answers in zip(places, decoder(search, **settings), strict=True):
                 results[at] = answers
             done += len(places)

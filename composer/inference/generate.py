@@ -14,6 +14,8 @@ from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
 from composer.inference.decode import Decoding, decode_all
 from composer.inference.decoders.sampling import sample
+from composer.inference.draft_runs import open_draft
+from composer.inference.drafts import Draft
 from composer.inference.run import Run, Translation, decoding_settings, oom_as_run_failed, open_run
 from composer.model.encoder_decoder import UNK
 from composer.recipe.recipe import Recipe, load_text
@@ -38,7 +40,9 @@ def generate(
     max_length: int | None = None,
     scores: bool = False,
     checkpoint: str | int | None = None,
+    draft: str | Path | Run | None = None,
     on_text: Callable[[int, str], None] | None = None,
+    on_draft: Callable[[Draft], None] = lambda draft: None,
 ) -> list[Any]:
     """Return the text that a language model writes after each prompt, with the prompt; without any, from its beginning.
 
@@ -54,6 +58,10 @@ def generate(
         max_length: Tokens after the prompt at most.
         scores: Whether to return `Translation`s in place of texts.
         checkpoint: `last`, `best` or a step, in place of the final weights.
+        draft: A smaller run, or "ngram", which proposes tokens: the model reads several at once, and keeps those that
+            it would have written, or may have drawn. The text is the same without one, or drawn by the same
+            probabilities, but not with the same random numbers.
+        on_draft: Called at the end with the draft, which knows how many tokens were accepted.
         on_text: Called with the number of a text and what is new of it, as it is written; one text follows the other.
 
     Raises RunError, also for a model with an encoder, and RecipeError for a setting that is not possible.
@@ -73,8 +81,11 @@ def generate(
     }
     sampling = {name: value for name, value in sampling.items() if value is not None}
     decoding = generation_settings(opened.recipe, sampling, samples, beam, max_length)
+    proposing = None if draft is None else open_draft(draft, [opened], decoding)
     begun = [ids for ids in encode_prompts(opened, prompts) for _ in range(samples)]
-    texts = [text if scores else text.text for text in write_texts(opened, begun, decoding, on_text)]
+    texts = [text if scores else text.text for text in write_texts(opened, begun, decoding, on_text, proposing)]
+    if proposing:
+        on_draft(proposing)
     return texts if samples == 1 else [texts[at : at + samples] for at in range(0, len(texts), samples)]
 
 
@@ -116,13 +127,18 @@ def encode_prompts(run: Run, prompts: Sequence[str]) -> list[list[int]]:
 
 
 def write_texts(
-    run: Run, begun: Sequence[list[int]], decoding: Decoding, on_text: Callable[[int, str], None] | None = None
+    run: Run,
+    begun: Sequence[list[int]],
+    decoding: Decoding,
+    on_text: Callable[[int, str], None] | None = None,
+    draft: Draft | None = None,
 ) -> list[Translation]:
     """Return the texts that begin with these ids: all side by side, or one after the other if somebody watches.
 
     The numbers that sampling draws depend on a text's place alone.
     """
-    decode = partial(decode_all, [run.model], {}, decoding, to_texts=partial(run.tokenizers.decode, TARGET))
+    to_texts = partial(run.tokenizers.decode, TARGET)
+    decode = partial(decode_all, [run.model], {}, decoding, to_texts=to_texts, draft=draft)
     with oom_as_run_failed({TARGET: begun}):
         if on_text is None:
             results = decode(begun, numbers=range(len(begun)))

@@ -27,6 +27,7 @@ from composer.formatting import strip_control_characters
 from composer.inference.decode import Decoding, SourceIds, decode_all, evaluation_mode
 from composer.inference.decoders.beam_search import MAX_BEAM
 from composer.inference.decoders.beam_search import beam as beam_search
+from composer.inference.drafts import Draft
 from composer.inference.lines import Score, check_aligned, encode_lines, encode_targets, score_targets, to_device
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
@@ -100,19 +101,25 @@ class Run:
         scores: bool = False,
         prefix: Sequence[str] | None = None,
         ensemble: Sequence[Run] = (),
+        draft: str | Path | Run | None = None,
     ) -> list[Any]:
         """Return the translation of each line, as the recipe decodes, or with a beam of this size: a list of texts.
 
         With several encoders a line has their texts in the recipe's order, with tabs between. Without any, a line is
         the beginning of a text, and the answer the whole text. A blank line stays empty. With `n_best` above 1 each
         line has a list, best first; with `scores` there are `Translation`s in place of texts. `prefix`: the text with
-        which each translation begins. `ensemble`: runs that vote with this one. Raises DataError and RunError.
+        which each translation begins. `ensemble`: runs that vote with this one. `draft`: a smaller run, or
+        "ngram", which proposes tokens and changes the speed alone. Raises DataError and RunError.
         """
+        from composer.inference.draft_runs import open_draft
+
         check_aligned(lines, lines if prefix is None else prefix, "prefixes")
         if n_best < 1:
             raise RunError.of(f"there are no {n_best} best translations", "write `n_best=1` or more")
         decoding = decoding_settings(self.recipe, beam)
-        results = translate_lines([self, *ensemble], lines, decoding, prefix, n_best)
+        runs = [self, *ensemble]
+        proposing = None if draft is None else open_draft(draft, runs, decoding)
+        results = translate_lines(runs, lines, decoding, prefix, n_best, draft=proposing)
         rows = [list(row) if scores else [translation.text for translation in row] for row in results]
         return rows if n_best > 1 else [row[0] for row in rows]
 
@@ -312,12 +319,13 @@ def translate_lines(
     first: int = 0,
     origin: str = "",
     on_batch: Callable[[float], None] = lambda share: None,
+    draft: Draft | None = None,
 ) -> list[list[Translation]]:
     """Return the n best translations of each line by one run or an ensemble, best first.
 
     prefixes: the text with which each line's translations begin. first: how many lines came before, for sampling and
-    for faults, which name the file `origin`. on_batch: see `decode_all`. Of a blank line all translations are empty.
-    Raises RunError, DataError.
+    for faults, which name the file `origin`. on_batch, draft: see `decode_all`. Of a blank line all translations are
+    empty. Raises RunError, DataError.
     """
     check_compatible(runs)
     if prefixes is not None and not source_names(runs[0].recipe):
@@ -334,7 +342,7 @@ def translate_lines(
     models, numbers = [run.model for run in runs], [first + at for at in full]
     with oom_as_run_failed(read):
         to_texts = partial(tokenizers.decode, TARGET)
-        results = decode_all(models, read, decoding, forced, n_best, numbers, to_texts, on_batch)
+        results = decode_all(models, read, decoding, forced, n_best, numbers, to_texts, on_batch, draft=draft)
     # a tiny vocabulary may have fewer answers than n, and what is missing has no probability
     answers = [[Translation("", float("-inf") if line.strip() else 0.0)] * n_best for line in lines]
     for at, hypotheses in zip(full, results, strict=True):

@@ -18,6 +18,7 @@ from composer.data.pairs import TARGET, source_names
 from composer.data.text_files import count_lines
 from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reason
 from composer.formatting import format_duration, strip_control_characters
+from composer.inference.draft_runs import open_draft
 from composer.inference.lines import split_columns
 from composer.inference.run import Run, decoding_settings, open_run, translate_lines
 from composer.model.features import feature_settings
@@ -39,16 +40,19 @@ def translate(
     source: str | Path | None = None,
     output: str | Path | None = None,
     checkpoint: str | int | None = None,
+    draft: str | Path | None = None,
 ) -> None:
     """Translate the lines of `source` (stdin) to `output` (stdout): `n_best` lines out for each line in, in order.
 
     Several runs are an ensemble, which decodes as the first one's recipe says. A blank line gives empty lines. With
     `scores` each line starts with the sum of the log-probabilities of its tokens, and a tab. `prefix` is a file whose
-    lines say how the translations of the same line begin. Raises RunError, RecipeError and DataError; what was read
-    before a line at fault has been translated.
+    lines say how the translations of the same line begin. `draft` is a run, or `ngram`, which proposes tokens; at the
+    end a note says how many were accepted. Raises RunError, RecipeError and DataError; what was read before a line at
+    fault has been translated.
     """
     models = [open_run(path, overrides if at == 0 else (), checkpoint) for at, path in enumerate(runs)]
     decoding = decoding_settings(models[0].recipe, beam)
+    proposing = None if draft is None else open_draft(draft, models, decoding)
     name, count = str(source or "<stdin>"), 0
     with ExitStack() as files:
         prefixes = files.enter_context(open_input(prefix)) if prefix else None
@@ -65,7 +69,7 @@ def translate(
         for chunk in read_chunks(lines, WATCHED_LINES if shows_progress or names_files else BATCH_LINES):
             texts, fault = decode_utf8(chunk, name, count)
             forced = read_prefixes(prefixes, str(prefix), len(texts), count) if prefixes else None
-            results = translate_lines(models, texts, decoding, forced, n_best, count, name)
+            results = translate_lines(models, texts, decoding, forced, n_best, count, name, draft=proposing)
             best = [hypothesis for row in results for hypothesis in row]
             outputs = "".join(f"{score:.4f}\t{text}\n" if scores else f"{text}\n" for text, score, _ in best)
             # a file or a pipe gets every byte, a terminal nothing that it would obey
@@ -81,6 +85,8 @@ def translate(
         if unknown:
             example = strip_control_characters(unknown[0])
             print_status(f"note: {len(unknown):,} tokens of the input are unknown to the model, such as `{example}`\n")
+    if proposing:
+        print_status(f"{proposing}\n")
     if shows_progress and output:
         print_status(f"wrote {strip_control_characters(str(output))}\n")
 

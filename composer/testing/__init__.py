@@ -33,6 +33,7 @@ LAWS: Mapping[str, Callable[[Case], None]] = {
         block_laws.initial_output,
         block_laws.reordering,
         block_laws.kept_states,
+        block_laws.rollback,
         block_laws.causality,
         block_laws.chunks,
         block_laws.ragged_chunks,
@@ -53,7 +54,7 @@ LAWS: Mapping[str, Callable[[Case], None]] = {
 }
 """Every law by its name, but `settings`, which looks at all variants together."""
 
-CAUSAL = frozenset({"causality", "chunks", "ragged_chunks", "kept_states", "unchanged_leaves"})
+CAUSAL = frozenset({"causality", "chunks", "ragged_chunks", "kept_states", "rollback", "unchanged_leaves"})
 """Laws of causal sites; an encoder's block sees everything, once."""
 
 PLACES: tuple[Place, ...] = ("decoder", "encoder")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 from unittest.mock import patch
 
@@ -202,6 +202,46 @@ def kept_states(case: Case) -> None:
         expect_equal(case, "kept_states", run(block, future, after).y, expected, "after another step from the state")
         expect_equal(case, "kept_states", reordered, expected[index], "after a reordering of the rows")
         run(block, future, again)
+
+
+def rollback(case: Case) -> None:
+    """Check that a state goes on as if steps that were taken from it, and rejected, had never been: bit by bit.
+
+    And that what they led to goes on, too, whatever was done with the state behind it.
+    """
+    block, batch = case.exact(), random_batch(case)
+    future = next_positions(case, batch)
+    rejected = map_outputs(future, lambda output: output._replace(states=-output.states))
+    with torch.inference_mode(), patch("blocks.core.kv_cache.SMALL", 0):
+        expected = run(block, future, run(block, batch).state)
+        for sizes in ((3,), (1, 1, 1)):
+            detail = f"after {' + '.join(map(str, sizes))} rejected steps"
+            alone = run(block, future, run_chunks(block, rejected, sizes, run(block, batch).state))
+            state = run(block, batch).state
+            leaves = [leaf.clone() for leaf in state_leaves(state)]
+            newer = run_chunks(block, rejected, sizes, state)
+            expect_same_bits(case, "rollback", run(block, future, state), expected, detail)
+            if not all(map(torch.equal, state_leaves(state), leaves)):
+                case.broken("rollback", f"{detail}: the state that was kept has changed")
+            expect_same_bits(case, "rollback", run(block, future, newer), alone, f"{detail}, what follows these")
+            expect_same_bits(case, "rollback", run(block, future, state), expected, f"{detail}, a second time")
+
+
+def run_chunks(block: Block, batch: Batch, sizes: Sequence[int], state: State) -> State:
+    """Return the state after consecutive chunks of these sizes."""
+    at = 0
+    for size in sizes:
+        state, at = run(block, positions(batch, at, at + size), state).state, at + size
+    return state
+
+
+def expect_same_bits(case: Case, law: str, mine: BlockOutput, theirs: BlockOutput, detail: str) -> None:
+    """Raise LawError where outputs, or the states after them, differ in any bit."""
+    pairs = zip((mine.real, *state_leaves(mine.state)), (theirs.real, *state_leaves(theirs.state)), strict=True)
+    for place, (one, other) in enumerate(pairs):
+        if not torch.equal(one, other):
+            what = "a leaf of the last state" if place else "the output"
+            case.broken(law, f"{detail}: {what} differs by {max_difference(one, other):.3g}")
 
 
 def unchanged_leaves(case: Case) -> None:

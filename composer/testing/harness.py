@@ -48,6 +48,7 @@ LOOK_FOR = {
     "initial_output": "`initial_output` that ignores a copied state, or reads another part of it than `forward`",
     "kept_states": "a state that is changed in place when there are no gradients",
     "packing": "`packs` of a block that is not at work at one position alone, or a row's state that a document reads",
+    "rollback": "an append to memory that several states share, behind what the newest of them has",
     "reordering": "a state with a leaf that is no tensor or does not have the batch first, or one shared by all rows",
     "causality": "a softmax, mean, norm or convolution over time without a causal mask or left padding",
     "chunks": "a position, sum or penalty that starts at 0 in every chunk and is not carried in the state",

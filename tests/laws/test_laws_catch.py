@@ -196,6 +196,16 @@ class ChangesInPlaceWhileDecoding(Sum):
         return y, ((total if torch.is_grad_enabled() else state[0].copy_(total)), count)
 
 
+class AppendsBehindTheNewest(Sum):
+    """States share what was appended to them; whoever goes on from an older one comes after the newest."""
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        y, after = super().forward(x, (getattr(state[0], "appended", state[0]), state[1]), context)
+        if not torch.is_grad_enabled():
+            state[0].appended = after[0]
+        return y, after
+
+
 class Idle(Sum):
     def __init__(self, site: Site, *, scale: Count = 2) -> None:
         super().__init__(site, scale=scale)
@@ -332,6 +342,7 @@ BROKEN: list[tuple[type[Block], str]] = [
     (CountsOnSelf, "no_side_effects"),
     (ChangesInPlace, "no_side_effects"),
     (ChangesInPlaceWhileDecoding, "kept_states"),
+    (AppendsBehindTheNewest, "rollback"),
     (StopsAtAGrid, "grid_or_refusal"),
     (RefusesWithoutHelp, "grid_or_refusal"),
     (LeavesGaps, "shapes"),

@@ -21,6 +21,7 @@ from torch import Tensor
 from blocks.core.contract import Count, Output, Positive, Proportion, State
 from blocks.core.kv_cache import take_rows
 from composer.errors import RunError
+from composer.inference.drafts import Draft
 from composer.inference.precision import Precision, in_precision
 from composer.inference.target_lengths import LengthConstraint, token_limit
 from composer.model.encoder_decoder import (
@@ -76,6 +77,8 @@ class Search(NamedTuple):
     on_token: Callable[[int], None] | None = None  # given each token of the first row, greedy or sampled, as it comes
     keeps_history: bool = False  # whether the tokens so far and the logits are part of the decoder's state
     steps: Sequence[Step] = ()  # of one token, of each model
+    draft: Draft | None = None  # what proposes tokens of the only row; greedy or sampled
+    drafting: Search | None = None  # the same for the draft, if that is a model
 
     @property
     def device(self) -> torch.device:
@@ -97,7 +100,10 @@ class Search(NamedTuple):
             from composer.inference.compiled_step import compiled_step  # late: it imports PyTorch's compiler
 
             steps = [compiled_step(model) for model in models]
-        return self._replace(models=models, no_repeat_ngram=no_repeat_ngram, steps=steps)
+        drafting = None
+        if self.draft is not None and self.draft.model is not None:
+            drafting = self._replace(models=[self.draft.model], draft=None).using(precision, compile)
+        return self._replace(models=models, no_repeat_ngram=no_repeat_ngram, steps=steps, drafting=drafting)
 
     def log_probs(self, logits: Tensor) -> Tensor:
         """Return what is added up of each token, from the logits of the only model, or of an ensemble's votes."""
@@ -126,6 +132,10 @@ class Search(NamedTuple):
 
 Step = Callable[[Tensor, State, Mapping[str, Output]], tuple[Tensor, State]]
 """`EncoderDecoder.step`: ids (R, T), a state and what the encoders left -> logits (R, T, V), the state after them."""
+
+
+Distribution = Callable[[Tensor, Tensor | None, Tensor | None], Tensor]
+"""log p of the tokens (R, V), their logits (R, V) and the tokens so far (R, t) -> the p by which to draw (R, V)."""
 
 
 class DecoderState(NamedTuple):
@@ -212,6 +222,17 @@ def token_log_probs(search: Search, logits: Tensor, position: DecoderState) -> T
     if search.no_repeat_ngram and position.history is not None:
         log_p = exclude_repeated_ngrams(log_p, position.history, search.no_repeat_ngram)
     return log_p
+
+
+def draw_from_cdf(probabilities: Tensor, uniforms: Tensor) -> Tensor:
+    """Return the token at which the cumulative probability passes a number; the sum need not be 1.
+
+    probabilities: (R, V) of 64 bits, uniforms: (R,) -> columns (R,)
+    """
+    sums = probabilities.cumsum(-1)  # (R, V)
+    # of a number that is not below the last sum, the token is the last one that can be drawn at all
+    below = uniforms.double() * sums[:, -1]  # (R,)
+    return torch.searchsorted(sums, below[:, None], right=True)[:, 0].clamp(max=sums.shape[1] - 1)
 
 
 def exclude_repeated_ngrams(log_p: Tensor, history: Tensor, size: int) -> Tensor:
@@ -313,10 +334,12 @@ CountHypotheses = Callable[[Sequence[EncoderDecoder], Mapping[str, Any]], int]
 class Decoder:
     """A decoding method: called with a `Search` and settings, it returns the n best hypotheses of each row."""
 
-    def __init__(self, decode: Decode, first_order: bool, one_answer: bool, hypotheses: CountHypotheses) -> None:
+    def __init__(
+        self, decode: Decode, first_order: bool, one_answer: bool, takes_draft: bool, hypotheses: CountHypotheses
+    ) -> None:
         functools.update_wrapper(self, decode)
         self.decode, self.name, self.hypotheses = decode, decode.__name__, hypotheses
-        self.first_order, self.one_answer = first_order, one_answer
+        self.first_order, self.one_answer, self.takes_draft = first_order, one_answer, takes_draft
         self.defaults: dict[str, Any] = decode.__kwdefaults__ or {}
 
     def __call__(self, search: Search, **settings: Any) -> list[list[Hypothesis]]:
@@ -340,7 +363,11 @@ DECODERS: dict[str, Decoder] = {}
 
 
 def decoder(
-    *, first_order: bool = False, one_answer: bool = False, hypotheses: CountHypotheses = lambda models, settings: 1
+    *,
+    first_order: bool = False,
+    one_answer: bool = False,
+    takes_draft: bool = False,
+    hypotheses: CountHypotheses = lambda models, settings: 1,
 ) -> Callable[[Decode], Decoder]:
     """Return a decorator that registers a function as the decoding method of its name.
 
@@ -349,11 +376,12 @@ def decoder(
     Args:
         first_order: It needs decoders whose next token depends on the last one alone.
         one_answer: It finds one answer, and never the n best.
+        takes_draft: It reads tokens that a draft proposes.
         hypotheses: How many hypotheses it decodes at once for each row, by which batches are sized.
     """
 
     def register(function: Decode) -> Decoder:
-        DECODERS[function.__name__] = Decoder(function, first_order, one_answer, hypotheses)
+        DECODERS[function.__name__] = Decoder(function, first_order, one_answer, takes_draft, hypotheses)
         return DECODERS[function.__name__]
 
     return register

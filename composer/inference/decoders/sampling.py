@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Literal, NamedTuple
 from zlib import crc32
 
@@ -26,10 +27,13 @@ from composer.inference.decoders import (
     Search,
     advance,
     decoder,
+    draw_from_cdf,
     prefill,
     reorder_state,
 )
-from composer.inference.decoders.beam_search import MAX_BEAM, top_k
+from composer.inference.decoders.beam_search import MAX_BEAM
+from composer.inference.decoders.beam_search import top_k as best_tokens
+from composer.inference.decoders.speculative import decode_speculatively
 from composer.model.encoder_decoder import EOS
 from composer.recipe.metrics import METRICS
 
@@ -43,7 +47,7 @@ Choose = Callable[[Tensor, DecoderState, Tensor], Tensor]
 """log p of the tokens (R, V), the state behind it, each row's place among all (R,) -> columns of log p (R,)."""
 
 
-@decoder(one_answer=True)
+@decoder(one_answer=True, takes_draft=True)
 def greedy(
     search: Search,
     *,
@@ -57,10 +61,15 @@ def greedy(
     """Greedy search: choose the most probable token at every position."""
     search = search.using(precision, compile, no_repeat_ngram, ctc_weight)
     limits = search.limits(max_length, max_ratio)  # (B,)
-    return [[finished] for finished in decode_single(search, lambda log_p, _, __: top_k(log_p, 1)[1][:, 0], limits, 1)]
+    if search.draft is not None:
+        numbers = torch.zeros(3, int(limits[0]), device=search.device)
+        return [[decode_speculatively(search, put_all_in_one, int(limits[0]), numbers, prefill(search))]]
+    return [
+        [finished] for finished in decode_single(search, lambda log_p, _, __: best_tokens(log_p, 1)[1][:, 0], limits, 1)
+    ]
 
 
-@decoder()
+@decoder(takes_draft=True)
 def sample(
     search: Search,
     *,
@@ -85,18 +94,35 @@ def sample(
     """
     search = search._replace(keeps_history=repetition_penalty > 1.0)
     search, limits = search.using(precision, compile, no_repeat_ngram), search.limits(max_length, max_ratio)
-    uniforms = uniform_draws(search, seed, int(limits.max()))  # (B N, L)
+    longest = int(limits.max())
 
-    def choose(log_p: Tensor, position: DecoderState, places: Tensor) -> Tensor:
-        scores = penalise_repetitions(log_p, position, repetition_penalty) if repetition_penalty > 1.0 else log_p
+    def distribution(log_p: Tensor, logits: Tensor | None, history: Tensor | None) -> Tensor:
+        scores = log_p if logits is None or history is None else penalise(log_p, logits, history)
         values = (scores - scores.amax(-1, keepdim=True)) / temperature  # (R, V)
-        return sample_from_cdf(truncate(values, top_k, top_p, min_p), uniforms[places, position.length])
+        return truncate(values, top_k, top_p, min_p).double().softmax(-1)
 
-    finished = decode_single(search, choose, limits, search.n_best)
+    penalise = partial(penalise_repetitions, penalty=repetition_penalty)
+    if search.draft is None:
+        uniforms = uniform_draws(search, seed, longest)  # (B N, L)
+
+        def choose(log_p: Tensor, position: DecoderState, places: Tensor) -> Tensor:
+            p = distribution(log_p, position.logits, position.history)  # (R, V)
+            return draw_from_cdf(p, uniforms[places, position.length])
+
+        finished = decode_single(search, choose, limits, search.n_best)
+    else:
+        prefilled = prefill(search)
+        numbers = uniform_draws(search, seed, 3 * longest).unflatten(1, (3, longest))  # (N, 3, L)
+        finished = [decode_speculatively(search, distribution, longest, own, prefilled) for own in numbers]
     return [
         sorted(finished[at : at + search.n_best], key=lambda hypothesis: -hypothesis.normalised)
         for at in range(0, len(finished), search.n_best)
     ]
+
+
+def put_all_in_one(log_p: Tensor, logits: Tensor | None, history: Tensor | None) -> Tensor:
+    """Return probabilities that are 1 of the most probable token: those of greedy search. (R, V) -> (R, V)"""
+    return torch.zeros_like(log_p, dtype=torch.float64).scatter(1, best_tokens(log_p, 1)[1], 1.0)
 
 
 class Hypotheses(NamedTuple):
@@ -169,22 +195,11 @@ def uniform_draws(search: Search, seed: int, length: int) -> Tensor:
     return torch.stack(rows).to(search.device)
 
 
-def sample_from_cdf(values: Tensor, uniforms: Tensor) -> Tensor:
-    """Return the token at which the cumulative probability passes a number. values: (R, V), uniforms: (R,) -> (R,)"""
-    sums = values.double().softmax(-1).cumsum(-1)  # (R, V)
-    # of a number that is not below the last sum, the token is the last one that can be drawn at all
-    below = uniforms.double() * sums[:, -1]  # (R,)
-    return torch.searchsorted(sums, below[:, None], right=True)[:, 0].clamp(max=values.shape[1] - 1)
-
-
-def penalise_repetitions(log_p: Tensor, position: DecoderState, penalty: float) -> Tensor:
+def penalise_repetitions(log_p: Tensor, logits: Tensor, history: Tensor, penalty: float) -> Tensor:
     """Return the logits in which tokens of the history are less probable; impossible ones stay it. -> (R, V)"""
-    assert position.logits is not None
-    assert position.history is not None
     seen = torch.zeros_like(log_p, dtype=torch.bool)  # (R, V)
-    columns = (position.history - EOS).clamp(min=0)  # (R, t) padding is eos, of which no history has any
+    columns = (history - EOS).clamp(min=0)  # (R, t) padding is eos, of which no history has any
     seen = seen.scatter(1, columns, True) & (torch.arange(log_p.shape[1], device=log_p.device) > 0)
-    logits = position.logits
     penalised = torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
     return penalised.masked_fill(log_p.isneginf(), -torch.inf)
 

@@ -1,0 +1,73 @@
+"""Speed of writing one text with a draft against writing it without: a smaller run as the draft, and n-grams.
+
+    OMP_NUM_THREADS=1 python benchmarks/speculative.py RUN DRAFT [--tokens 256] [--rounds 5] [--prompt TEXT]
+
+Greedily, and by drawing at temperature 0.8. All sides alternate in one process, in another order every round. Prints
+the median ratio of speeds in processor time, which share of the drafted tokens was accepted, and how many tokens each
+step of the model made; of greedy search also whether the text is the same.
+
+Runs to measure, a model and one an eighth of its size, on Shakespeare in characters:
+
+    seqcomposer train benchmarks/speculative.yaml --data DATA --run RUN
+    seqcomposer train benchmarks/speculative.yaml --data DATA --run DRAFT vars.layers=1 training.max_minutes=1
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+from composer.data.pairs import TARGET
+from composer.inference.decode import Decoding, decode_all
+from composer.inference.draft_runs import open_draft
+from composer.inference.drafts import Draft, step_cost
+from composer.inference.run import Run, open_run
+
+
+def write(run: Run, decoding: Decoding, prompt: list[int], draft: Draft | None) -> tuple[list[int], float]:
+    """Return a text, and its processor seconds for each token."""
+    start = time.process_time()
+    ((best,),) = decode_all([run.model], {}, decoding, [prompt], draft=draft)
+    return best.ids, (time.process_time() - start) / max(len(best.ids) - len(prompt), 1)
+
+
+def compare(run: Run, drafts: dict[str, str], decoding: Decoding, prompt: list[int], rounds: int) -> None:
+    sides = {"no draft": None, **{name: open_draft(draft, [run], decoding) for name, draft in drafts.items()}}
+    texts = {name: write(run, decoding, prompt, draft)[0] for name, draft in sides.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(rounds):
+        for name in [*sides][:: 1 if number % 2 else -1]:
+            seconds[name].append(write(run, decoding, prompt, sides[name])[1])
+    (kind,) = decoding
+    print(f"{kind}, no draft: {1 / statistics.median(seconds['no draft']):,.0f} tokens/s")
+    for name, draft in [*sides.items()][1:]:
+        ratios = [plain / own for plain, own in zip(seconds["no draft"], seconds[name], strict=True)]
+        same = f", the same text: {texts[name] == texts['no draft']}" if kind == "greedy" else ""
+        spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        print(f"{kind}, {name}: {spread} of the speed without; {draft}{same}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run")
+    parser.add_argument("draft")
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--prompt", default="ROMEO:\n")
+    parser.add_argument("--compile", action="store_true", help="the step of one token compiled, of all sides")
+    options = parser.parse_args()
+    run, small = open_run(options.run), open_run(options.draft)
+    (prompt,) = run.tokenizers.encode(TARGET, [options.prompt])
+    weights = [sum(parameter.numel() for parameter in one.model.parameters()) for one in (run, small)]
+    cost = step_cost(small.model) / step_cost(run.model)
+    print(f"{weights[0]:,} parameters, the draft {weights[1]:,}; a step of it counts as {cost:.2f}")
+    drafts = {"a smaller run": options.draft, "n-grams": "ngram"}
+    shared: dict[str, Any] = {"max_length": options.tokens, "compile": options.compile}
+    for decoding in ({"greedy": shared}, {"sample": {**shared, "temperature": 0.8}}):
+        compare(run, drafts, decoding, prompt, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

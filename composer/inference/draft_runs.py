@@ -1,0 +1,59 @@
+"""Drafts by name: a run that proposes tokens to another one, or n-grams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from composer.data.pairs import TARGET, source_names
+from composer.errors import RunError
+from composer.inference.decode import Decoding
+from composer.inference.decoders.speculative import check_draft
+from composer.inference.drafts import Draft
+from composer.inference.run import Run, open_run
+from composer.model.ctc import CtcModel
+from composer.model.features import feature_settings
+from composer.run_dir import RunDir
+
+NGRAM = "ngram"
+"""The draft that is no run."""
+
+
+def open_draft(draft: str | Path | Run, runs: Sequence[Run], decoding: Decoding) -> Draft:
+    """Return what proposes tokens to the only one of some runs: another run, opened or a folder, or `ngram`.
+
+    n-grams are looked up in the answer so far, and in the first source with its vocabulary. A run has the same target
+    vocabulary, token by token, and reads nothing else. Raises RunError, also where the decoding method takes no draft.
+    """
+    check_draft([run.model for run in runs], decoding)
+    run = runs[0]
+    if draft == NGRAM:
+        sides = run.tokenizers.sides
+        shared = (side for side in source_names(run.recipe) if sides.get(side) == sides[TARGET])
+        return Draft(source="" if run.recipe.dataset.get("babi") else next(shared, ""))
+    if not isinstance(draft, Run) and not RunDir(Path(draft)).recipe.exists():
+        fix = "write the folder of a smaller run with the same tokenizer, or `ngram`"
+        raise RunError.of(f"the draft `{draft}` is no run", fix)
+    opened = open_run(draft)
+    if problem := mismatch(opened, run):
+        fix = f"train it with the tokenizer.json of {run.run_dir.path}, or draft with `ngram`"
+        raise RunError.of(problem, fix, str(opened.run_dir.path))
+    return Draft(opened.model.to(run.model.device).with_ctc_weight(0.0))
+
+
+def mismatch(draft: Run, run: Run) -> str:
+    """Return why a run cannot propose tokens to another one; "" if it can."""
+    if draft.tokenizers.vocabulary(TARGET) != run.tokenizers.vocabulary(TARGET):
+        return "the draft writes other tokens: its target vocabulary is not that of the run that it drafts for"
+    read = source_names(run.recipe)
+    for side in source_names(draft.recipe):
+        if side not in read:
+            return f"the draft reads a `{side}`, and the run that it drafts for has no such encoder"
+        settings = [feature_settings(one.recipe.dataset, side) for one in (draft, run)]
+        if settings[0] != settings[1]:
+            return f"the draft reads `{side}` as something else than the run that it drafts for"
+        if settings[0] is None and draft.tokenizers.vocabulary(side) != run.tokenizers.vocabulary(side):
+            return f"the draft reads other tokens: the vocabulary of `{side}` is not that of the run it drafts for"
+    if draft.model.max_target_ratio or isinstance(draft.model, CtcModel):
+        return "the draft does not write its answer token by token, from the first to the last"
+    return ""
