@@ -310,7 +310,7 @@ class Builder:
             self.fault("packing", site.path, message, "remove `data.packing`, or the block")
         for setting, value in settings.items():
             if isinstance(value, Mapping) and "copy" in value and setting == "initial_state":
-                message = "a packed row has one last state, and the state of each of its documents would be copied"
+                message = "a row has one last state, and each of its packed documents would copy its own"
                 self.fault("packing", (*site.path, setting), message, "write `zeros`, or the memory's name alone")
 
     def related_places(self, site: Site, message: str) -> str:
