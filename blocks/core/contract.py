@@ -124,11 +124,13 @@ class Named(NamedTuple):
 class BlockError(ValueError):
     """A block cannot stand where the recipe puts it. It knows no YAML: the builder adds file, line and column.
 
-    `setting` is the setting at fault ("" for the block itself), `code` the error's code, `fix` what to write instead.
+    `setting` is the setting at fault ("" for the block itself), `inside` the path in it of a block of a stack, `code`
+    the error's code, `fix` what to write instead.
     """
 
-    def __init__(self, setting: str, message: str, *, fix: str = "", code: str = "setting") -> None:
+    def __init__(self, setting: str, message: str, *, fix: str = "", code: str = "setting", inside: Path = ()) -> None:
         super().__init__(message)
+        self.inside = inside
         self.setting, self.message, self.fix, self.code = setting, message, fix, code
 
 

@@ -79,7 +79,7 @@ def test_an_override_of_the_optimizer_names_its_setting() -> None:
         ("differential_attention: {heads: 16}", "heads", "write `heads: 8`, or choose a width that 32 divides"),
         ("differential_attention: {heads: 8, positions: rotary}", "positions", "write `heads: 4`"),
         ("mixture_of_experts: {stack: [linear], experts: 2, top_k: 3}", "top_k", "write `top_k: 2` or less"),
-        ("mixture_of_experts: {stack: [rnn], experts: 2}", "stack", "write blocks that work at each position alone"),
+        ("mixture_of_experts: {stack: [rnn: {}], experts: 2}", "rnn", "write blocks that work at each position alone"),
     ],
 )
 def test_a_fault_of_attention_and_experts_stands_at_its_setting(block: str, setting: str, fix: str) -> None:
@@ -91,3 +91,20 @@ def test_a_fault_of_attention_and_experts_stands_at_its_setting(block: str, sett
     assert fault.line == 7
     assert before.endswith(f"{setting}: ") or after.startswith(f"{setting}: ")
     assert fix in fault.hint
+
+
+@pytest.mark.parametrize(
+    "inner", ["conv", "self_attention", "reverse", "gated_delta_net", "rnn: {bidirectional: true}"]
+)
+def test_a_block_of_an_expert_that_reads_other_positions_is_refused_at_its_line_in_encoders_too(inner: str) -> None:
+    blocks = (
+        "    - mixture_of_experts:\n        stack:\n          - feed_forward\n          - residual:\n              - "
+    )
+    text = f"{HEAD}model:\n  width: 16\n  decoder: [cross_attention]\n  encoder:\n{blocks}{inner}\n"
+    with pytest.raises(RecipeError, match=f"`{inner.partition(':')[0]}` reads more") as raised:
+        plan(load_text(text))
+    (fault,) = raised.value.faults
+    assert (fault.line, fault.column) == (len(text.splitlines()), 17)
+    plan(load_text(text.replace(f"- {inner}\n", "- feed_forward\n")))
+    outside = text.replace(f"- {inner}\n", "- feed_forward\n") + f"    - {inner}\n"
+    plan(load_text(outside))
