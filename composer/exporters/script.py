@@ -59,7 +59,7 @@ TRANSLATES = {
 WRITES = {
     "purpose": "Write text with this exported language model",
     "example": "how a text begins",
-    "use": "The first writes on from beginnings, the second from each line of a file, and both print these with the rest",
+    "use": "The first writes on from beginnings, the second from each line of a file; both print these with the rest",
     "sources": "{}",
     "ids": "A text begins with bos",
     "signature": "ids (B, T) -> (B, T, V), and nothing else to read",
