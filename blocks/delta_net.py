@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from blocks.core.contract import Context, Count, InitialState, NonNegativeInt, Site, State
+from blocks.core.contract import Context, Count, InitialState, ShortKernel, Site, State
 from blocks.core.delta_mixer import DeltaMixer
 
 
@@ -42,7 +42,7 @@ class DeltaNet(DeltaMixer):
         head_width: Count | None = None,
         state: Count | None = None,
         chunk: Count = 64,
-        short_conv: NonNegativeInt = 4,
+        short_conv: ShortKernel = 4,
         negative_eigenvalues: bool = False,
         initial_state: InitialState = "zeros",
     ) -> None:

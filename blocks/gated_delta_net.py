@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import Context, Count, InitialState, NonNegativeInt, Site, State
+from blocks.core.contract import Context, Count, InitialState, ShortKernel, Site, State
 from blocks.core.delta_mixer import DeltaMixer
 from blocks.core.functional import inverse_softplus, random_dt, state_dtype
 from blocks.core.mixer import build_projection, sum_gated
@@ -55,7 +55,7 @@ class GatedDeltaNet(DeltaMixer):
         state: Count | None = None,
         decay: Literal["scalar", "vector"] = "scalar",
         chunk: Count = 64,
-        short_conv: NonNegativeInt = 4,
+        short_conv: ShortKernel = 4,
         negative_eigenvalues: bool = False,
         initial_state: InitialState = "zeros",
     ) -> None:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
-from blocks.core.contract import Context, Count, InitialState, NonNegativeInt, Site, State
+from blocks.core.contract import Context, Count, InitialState, ShortKernel, Site, State
 from blocks.core.mixer import (
     HeadNorm,
     Mixer,
@@ -57,7 +57,7 @@ class GatedLinearAttention(Mixer):
         state: Count | None = None,
         rank: Count = 16,
         chunk: Count = 64,
-        short_conv: NonNegativeInt = 0,
+        short_conv: ShortKernel = 0,
         initial_state: InitialState = "zeros",
     ) -> None:
         width = site.sequence("gated_linear_attention").width

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
-from blocks.core.contract import Context, Count, InitialState, NonNegativeInt, Site, State
+from blocks.core.contract import Context, Count, InitialState, ShortKernel, Site, State
 from blocks.core.functional import no_autocast
 from blocks.core.mixer import Mixer, Parts, build_projection, mask_heads, width_of_heads
 from blocks.core.outer_product_state import scan_outer_products
@@ -48,7 +48,7 @@ class LinearAttention(Mixer):
         head_width: Count | None = None,
         state: Count | None = None,
         chunk: Count = 64,
-        short_conv: NonNegativeInt = 0,
+        short_conv: ShortKernel = 0,
         initial_state: InitialState = "zeros",
     ) -> None:
         width = site.sequence("linear_attention").width

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, Context, Count, Few, InitialState, NonNegativeInt, Site, State
+from blocks.core.contract import Block, Context, Count, Few, InitialState, ShortKernel, Site, State
 from blocks.core.directions import Directions, Reader
 from blocks.core.functional import inverse_softplus, random_dt
 from blocks.core.selective_scan import Selection, selective_scan
@@ -46,7 +46,7 @@ class Mamba(Block):
         *,
         state: Count = 16,
         expansion: Few = 2,
-        short_conv: NonNegativeInt = 4,
+        short_conv: ShortKernel = 4,
         initial_state: InitialState = "zeros",
     ) -> None:
         super().__init__()

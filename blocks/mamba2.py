@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
-from blocks.core.contract import BlockError, Context, Count, InitialState, NonNegativeInt, Site, State
+from blocks.core.contract import BlockError, Context, Count, InitialState, ShortKernel, Site, State
 from blocks.core.functional import check_rms_width, inverse_softplus, random_dt
 from blocks.core.mixer import Mixer, Parts, build_projection, mask_heads
 from blocks.core.outer_product_state import scan_outer_products
@@ -53,7 +53,7 @@ class Mamba2(Mixer):
         state: Count = 128,
         groups: Count = 1,
         chunk: Count = 64,
-        short_conv: NonNegativeInt = 4,
+        short_conv: ShortKernel = 4,
         initial_state: InitialState = "zeros",
     ) -> None:
         width = site.sequence("mamba2").width
@@ -125,6 +125,7 @@ def _default_heads(width: int, head_width: int) -> int:
     """Return how many heads are together twice as wide as the input. Raises BlockError where none are."""
     if 2 * width % head_width:
         message = f"{head_width} does not divide {2 * width}, twice the width that arrives"
-        fix = f"write `head_width: {math.gcd(2 * width, head_width)}`, or say how many `heads` there are"
+        nearest = min((n for n in range(1, 2 * width + 1) if 2 * width % n == 0), key=lambda n: abs(n - head_width))
+        fix = f"write `head_width: {nearest}`, or say how many `heads` there are"
         raise BlockError("head_width", message, code="width", fix=fix)
     return 2 * width // head_width

@@ -43,16 +43,16 @@ class MixtureOfExperts(Block):
     The parameters are those of a sparse mixture, the time is not.
 
     Settings:
-        stack: The blocks of an expert, none with a state where it stands, as `feed_forward`; they keep the length and
-            the kind of the stream. Names given inside cannot be read outside.
+        stack: The blocks of an expert, which read each position alone, as `feed_forward`; they keep the length and the
+            kind of the stream. Names given inside cannot be read outside.
         experts: How many experts there are to choose from; a step takes the FLOPs of all of them.
         top_k: How many of them a position uses, at most `experts`.
         shared: How many experts there are beside these, which every position uses.
         balance_rate: What a bias changes by after a training step, 0 or more; 0 for none.
 
     Shapes: (B, T, D) -> (B, T, D') of the stack, or so for each cell of a grid. State: none.
-    Raises BlockError where the stack has a state, or changes the length or the kind of the stream, and for more `top_k`
-    than experts.
+    Raises BlockError for a block in the stack that reads more than its own position, in encoders too, where the stack
+    changes the length or the kind of the stream, and for more `top_k` than experts.
     """
 
     family = "structure"
@@ -83,7 +83,9 @@ class MixtureOfExperts(Block):
             built.append(site.stack(("stack",), stack, names=names))
         site.names.taken |= names.taken
         check_same_stream(site, built[0], "an expert answers at each position", any_width=True)
-        self.states = _empty_states(site, built)
+        _require_single_positions(site, built[0], stack)
+        x = torch.zeros(1, 1, *_cells(site), site.stream.width)
+        self.states = [expert.start(x, _context_of(x)) for expert in built]
         self.experts, self.top_k, self.balance_rate = experts, top_k, balance_rate
         self.router = nn.Linear(site.stream.width, experts, bias=False)
         self.stacks = nn.ModuleList(built)
@@ -119,19 +121,52 @@ class MixtureOfExperts(Block):
         self.counts.zero_()
 
 
-def _empty_states(site: Site, stacks: list[Stack]) -> list[State]:
-    """Return the states of the stacks, in which nothing is. Raises BlockError where something would be."""
-    cell = (site.stream.columns,) if site.stream.grid else ()
-    x = torch.zeros(1, 1, *cell, site.stream.width)
-    try:
-        states = [stack.start(x, Context(torch.ones(x.shape[:-1], dtype=torch.bool), {}, {})) for stack in stacks]
-    except KeyError:  # what reads a memory keeps what it has made of it
-        states = [x]
-    if _has_tensors(states):
-        message = "an expert keeps nothing from one position to the next, and this stack has a state"
+def _require_single_positions(site: Site, expert: Stack, blocks: Blocks) -> None:
+    """Raise BlockError, at its place, for a block in an expert that reads more than its own position.
+
+    On a causal site such a block has a state, or is refused for looking ahead; so an encoder's is built there, too.
+    """
+    dry = site.dry_build(("stack",), blocks, names=site.names.copy(), causal=site.causal or "an expert")
+    x = torch.zeros(1, 1, *_cells(site), site.stream.width, device="meta")
+    if block := _find_wider_block(expert, dry, x):
+        word = block.path[-1] if block.path else type(block).__name__
+        own = (*site.path, "stack")
+        inside = block.path[len(own) :] if block.path[: len(own)] == own else ()
+        message = f"an expert reads each position alone, and `{word}` reads more"
         fix = "write blocks that work at each position alone, as `feed_forward`, and put the others outside"
-        raise BlockError("stack", message, code="kind", fix=fix)
-    return states
+        raise BlockError("stack", message, code="kind", fix=fix, inside=inside)
+
+
+def _find_wider_block(expert: Stack, causal: Stack, x: Tensor) -> Block | None:
+    """Return the first block, of nested ones the innermost, that reads more than its own position."""
+    for block, other in zip(expert.inner(), causal.inner(), strict=True):
+        if type(block) is not type(other):  # a stand-in
+            return block
+        pairs = zip(_stacks_of(block), _stacks_of(other), strict=False)  # a stand-in inside has none
+        inner = (_find_wider_block(one, two, x) for one, two in pairs)
+        if wider := next(filter(None, inner), block if _reads_more(other, x) else None):
+            return wider
+    return None
+
+
+def _stacks_of(block: Block) -> list[Stack]:
+    return [part for part in block.modules() if isinstance(part, Stack)]
+
+
+def _reads_more(block: Block, x: Tensor) -> bool:
+    """Return whether a block on a causal site keeps anything, or what it has made of a memory."""
+    try:
+        return _has_tensors(block.start(x, _context_of(x)))
+    except KeyError:  # there are no memories here
+        return True
+
+
+def _cells(site: Site) -> tuple[int, ...]:
+    return (site.stream.columns,) if site.stream.grid else ()
+
+
+def _context_of(x: Tensor) -> Context:
+    return Context(torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device), {}, {})
 
 
 def _has_tensors(state: State) -> bool:

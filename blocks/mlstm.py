@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
-from blocks.core.contract import Context, Count, InitialState, NonNegativeInt, Site, State
+from blocks.core.contract import Context, Count, InitialState, ShortKernel, Site, State
 from blocks.core.mixer import Mixer, Parts, build_projection, mask_heads, sum_gated, width_of_heads
 from blocks.core.outer_product_state import scan_outer_products
 
@@ -56,7 +56,7 @@ class Mlstm(Mixer):
         state: Count | None = None,
         forget_gate: Literal["sigmoid", "exp"] = "sigmoid",
         chunk: Count = 64,
-        short_conv: NonNegativeInt = 4,
+        short_conv: ShortKernel = 4,
         initial_state: InitialState = "zeros",
     ) -> None:
         width = site.sequence("mlstm").width

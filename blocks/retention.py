@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.attention import ROTARY_BASE, apply_rotary, join_heads, split_heads
-from blocks.core.contract import BlockError, Context, Count, InitialState, NonNegativeInt, Site, State
+from blocks.core.contract import BlockError, Context, Count, InitialState, ShortKernel, Site, State
 from blocks.core.functional import count_positions, no_positions, state_dtype
 from blocks.core.mixer import (
     HeadNorm,
@@ -57,7 +57,7 @@ class Retention(Mixer):
         head_width: Count | None = None,
         state: Count | None = None,
         chunk: Count = 64,
-        short_conv: NonNegativeInt = 0,
+        short_conv: ShortKernel = 0,
         initial_state: InitialState = "zeros",
     ) -> None:
         width = site.sequence("retention").width

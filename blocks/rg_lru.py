@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.attention import check_heads
-from blocks.core.contract import Block, Context, Few, InitialState, NonNegativeInt, Site, State
+from blocks.core.contract import Block, Context, Few, InitialState, ShortKernel, Site, State
 from blocks.core.directions import Directions, Reader
 from blocks.core.headwise_linear import HeadwiseLinear
 from blocks.core.linear_recurrence import linear_recurrence
@@ -50,7 +50,7 @@ class RgLru(Block):
     family = "recurrence"
 
     def __init__(
-        self, site: Site, *, heads: Few = 1, short_conv: NonNegativeInt = 0, initial_state: InitialState = "zeros"
+        self, site: Site, *, heads: Few = 1, short_conv: ShortKernel = 0, initial_state: InitialState = "zeros"
     ) -> None:
         super().__init__()
         self.out = site.sequence("rg_lru")

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.attention import check_heads
-from blocks.core.contract import Block, BlockError, Context, Few, InitialState, NonNegativeInt, Site, State
+from blocks.core.contract import Block, BlockError, Context, Few, InitialState, ShortKernel, Site, State
 from blocks.core.directions import Directions, Reader
 from blocks.core.functional import no_autocast
 from blocks.core.headwise_linear import HeadwiseLinear
@@ -44,7 +44,7 @@ class Slstm(Block):
     family = "recurrence"
 
     def __init__(
-        self, site: Site, *, heads: Few = 4, short_conv: NonNegativeInt = 4, initial_state: InitialState = "zeros"
+        self, site: Site, *, heads: Few = 4, short_conv: ShortKernel = 4, initial_state: InitialState = "zeros"
     ) -> None:
         super().__init__()
         self.out, self.heads = site.sequence("slstm"), heads

@@ -87,6 +87,8 @@ NonNegativeInt = Annotated[int, Bounds(minimum=0, maximum=1_000_000)]
 """A whole number, 0 or more."""
 Few = Annotated[int, Bounds(minimum=1, maximum=1_000)]
 """How many layers, heads or hops of one block, 1 or more."""
+ShortKernel = Annotated[int, Bounds(minimum=0, maximum=1_000)]
+"""How many positions a short convolution reads; 0 for none."""
 Rate = Annotated[float, Bounds(minimum=0.0, below=1.0)]
 """A probability of dropping, 0 <= rate < 1."""
 Positive = Annotated[float, Bounds(above=0.0)]
@@ -126,11 +128,13 @@ class Named(NamedTuple):
 class BlockError(ValueError):
     """A block cannot stand where the recipe puts it. It knows no YAML: the builder adds file, line and column.
 
-    `setting` is the setting at fault ("" for the block itself), `code` the error's code, `fix` what to write instead.
+    `setting` is the setting at fault ("" for the block itself), `inside` the path in it of a block of a stack, `code`
+    the error's code, `fix` what to write instead.
     """
 
-    def __init__(self, setting: str, message: str, *, fix: str = "", code: str = "setting") -> None:
+    def __init__(self, setting: str, message: str, *, fix: str = "", code: str = "setting", inside: Path = ()) -> None:
         super().__init__(message)
+        self.inside = inside
         self.setting, self.message, self.fix, self.code = setting, message, fix, code
 
 

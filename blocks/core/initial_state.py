@@ -68,7 +68,9 @@ def resolve_copy(site: Site, chosen: dict[str, str], kind: tuple[Any, ...], proj
         left, wanted = describe_difference(there, kind), describe_difference(kind, there)
         other = f"`initial_state: {name.partition('.')[0]}` for a projection" if projected else "`initial_state: zeros`"
         message = f"`{name}` leaves {left}, and this starts from {wanted}"
-        raise BlockError("initial_state", message, fix=f"copy from a block with the same settings, or write {other}")
+        raise BlockError(
+            "initial_state", message, fix=f"copy from a `{kind[0]}` with the same settings, or write {other}"
+        )
     return name
 
 
@@ -78,6 +80,7 @@ def describe_difference(kind: tuple[Any, ...], other: tuple[Any, ...]) -> str:
         return "no state that can be copied"
     block, *parts = kind
     own = [f"{what} {value}" for what, value in parts if (what, value) not in other]
+    own = [part for part in own if not part.startswith("kept width")] or own  # which follows from the others
     return f"the state of `{block}`" + (f" with {', '.join(own)}" if own else "")
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from composer.data.features import Reading
-from composer.data.media_files import MediaError, require_packages
+from composer.data.media_files import NO_SUCH_PART, MediaError, require_packages
 
 LOWEST = 1e-10
 """The energy of silence, whose logarithm is finite."""
@@ -98,7 +98,7 @@ def find_part(length: float, part: tuple[float, float | None] | None) -> tuple[f
     first, last = part
     if first >= length or (last is not None and not first < last <= length + OVERSHOOT):
         message = f"the recording has {length:.2f} seconds, and this part of it is not there"
-        raise MediaError("audio", message, "correct the seconds, or remove the line")
+        raise MediaError(NO_SUCH_PART, message, "correct the seconds, or remove the line")
     return first, length if last is None else min(last, length)
 
 

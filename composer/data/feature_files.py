@@ -25,7 +25,15 @@ from composer.data import audio, features, images
 from composer.data.cache_entries import cached_entry, entry_path
 from composer.data.columns import FileNames, RowSubset, locate
 from composer.data.features import Features, Reading, Remark, columns_of, fill_columns
-from composer.data.media_files import NAMES_FIX, MediaError, hash_states, is_there, open_file, split_part
+from composer.data.media_files import (
+    NAMES_FIX,
+    NO_SUCH_PART,
+    MediaError,
+    hash_states,
+    is_there,
+    open_file,
+    split_part,
+)
 from composer.data.token_cache import code_hashes, versions_of
 from composer.errors import DataError, Fault, RunError, os_error_reason
 from composer.model.features import feature_shape
@@ -76,10 +84,35 @@ def fault_of_row(lines: Sequence[str], row: int, origin: str, name: str, error: 
 
 
 def missing_files(lines: Sequence[str], origin: str) -> list[Fault]:
-    """Return the faults of the first lines whose files are not there, without reading any."""
-    missing = ((row, name) for row, name in enumerate(lines) if not is_there(name))
-    error = MediaError("file", "there is no such file", NAMES_FIX)
-    return [fault_of_row(lines, row, origin, name, error) for row, name in islice(missing, MAX_FAULTS)]
+    """Return the faults of the first files that are not there, without reading any."""
+    names = [*lines]
+    errors = ((row, _missing(name)) for row, name in enumerate(names) if not is_there(name))
+    return [*islice(file_faults(names, lines, origin, errors), MAX_FAULTS)]
+
+
+def _missing(name: str) -> MediaError:
+    message = "this is a folder; the cell is blank, perhaps" if os.path.isdir(name) else "there is no such file"
+    return MediaError("file", message, NAMES_FIX)
+
+
+def file_faults(
+    names: Sequence[str], lines: Sequence[str], origin: str, errors: Iterable[tuple[int, MediaError]]
+) -> Iterator[Fault]:
+    """Yield the fault of each file once, at the first row that names it or a part of it, with the number of its rows.
+
+    errors: Rows, each with what is wrong. A part that its recording does not have is wrong in its own row alone.
+    """
+    before, rows_of = set[tuple[str, str]](), Counter[str]()
+    for row, error in errors:
+        name = names[row] if error.code == NO_SUCH_PART else split_part(names[row])[0]
+        if (name, error.message) in before:
+            continue
+        before.add((name, error.message))
+        rows_of = rows_of or Counter(split_part(own)[0] for own in names)
+        if (count := rows_of[name]) > 1:
+            message, fix = f"{error.message}; {count:,} lines name it", error.fix.replace("the line", "these lines")
+            error = MediaError(error.code, message, fix)
+        yield fault_of_row(lines, row, origin, name, error)
 
 
 def entry_parts(names: Sequence[str], settings: Mapping[str, Any]) -> list[Any]:
@@ -102,20 +135,18 @@ def read_files(
 
     lines: The column that has the names, which knows its places.
     """
-    faults: list[Fault] = []
+    errors: dict[int, MediaError] = {}
     with ThreadPoolExecutor() as pool:
         for first in range(0, len(names), CHUNK_FILES):
             chunk = names[first : first + CHUNK_FILES]
             results = [*pool.map(partial(read_file, settings=settings), chunk)]
-            for row, (name, result) in enumerate(zip(chunk, results, strict=True), start=first):
-                if isinstance(result, MediaError):
-                    faults.append(fault_of_row(lines, row, origin, name, result))
-            if len(faults) > MAX_FAULTS:
+            errors |= {row: result for row, result in enumerate(results, first) if isinstance(result, MediaError)}
+            if len({split_part(names[row])[0] for row in errors}) > MAX_FAULTS:
                 break
-            if not faults:
+            if not errors:
                 yield from (result for result in results if isinstance(result, Reading))
-    if faults:
-        raise DataError(faults[:MAX_FAULTS])
+    if errors:
+        raise DataError(islice(file_faults(names, lines, origin, errors.items()), MAX_FAULTS))
 
 
 def read_file(name: str, settings: Mapping[str, Any]) -> Reading | MediaError:

@@ -28,6 +28,8 @@ ARCHIVE_ERRORS = (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, Ru
 NAMES_FIX = "check the name; those in a table begin at its folder, others where the command runs"
 PART = re.compile(r"(.*)#t=(\d+(?:\.\d+)?)(?:,(\d+(?:\.\d+)?))?", re.DOTALL)
 """A part of a recording, as in Media Fragments (https://www.w3.org/TR/media-frags/), section 4.2.1."""
+NO_SUCH_PART = "part"
+"""The code of the fault of a part that its recording does not have."""
 
 
 PACKAGES = {"PIL": "pillow"}

@@ -13,7 +13,7 @@ import numpy as np
 from composer.data import tables, text_files
 from composer.data.columns import Concatenation, FileNames, open_column, split_rows
 from composer.data.feature_files import missing_files
-from composer.data.kaldi import COLUMNS, check_folder, is_kaldi_folder, open_folder
+from composer.data.kaldi import COLUMNS, check_folder, folder_problem, is_kaldi_folder, open_folder
 from composer.data.pairs import TARGET, Pairs, available_splits, source_names, split_path
 from composer.data.text_files import Problem, suffix_of
 from composer.errors import DataError, Fault, KeyPath
@@ -118,14 +118,16 @@ def check_columns(name: str, columns: Mapping[str, str], folders: Sequence[Path]
     """Return the problems of a table, or of the names of columns in a folder of Kaldi's, by the keys naming them."""
     if folder := _kaldi_folder(name, folders):
         return [*tables.check_names([*COLUMNS], columns, f"the folder `{folder}`")]
+    path = text_files.find_file(name, folders)
     suffix, packed = suffix_of(Path(name))
     kind = tables.KINDS.get(suffix)
-    if kind is None:
+    if path and path.is_dir():
+        return [folder_problem("file", path)]
+    if path is None and (kind or not suffix):
+        return [text_files.missing_file("file", name, folders)]
+    if path is None or kind is None:
         message = f"`{name}` ends in none of {', '.join(tables.KINDS)}, and is no folder with `wav.scp`"
         return [Problem("file", "file", message, "give it the suffix of its format")]
-    path = text_files.find_file(name, folders)
-    if path is None:
-        return [text_files.missing_file("file", name, folders)]
     problem = tables.missing_package("file", f"{kind} is") if kind in ("csv", "parquet") else None
     problem = problem or text_files.check_readable("file", path)
     if not problem and packed and kind not in tables.READ_IN_PLACE:

@@ -39,7 +39,7 @@ ROOTS = ("composer.exporters.standalone", "composer.data.tokenizer")
 """Where the search for needed modules begins, beside the model's blocks; the tokenizer is imported only for text."""
 OURS = frozenset({"composer", "blocks"})
 ALLOWED = frozenset({"torch", "tokenizers", *sys.stdlib_module_names})
-MAIN = '''"""Translate with this exported model: `python DIR "a sentence"`."""
+MAIN = '''"""{purpose}: `python DIR "{example}"`."""
 
 from pathlib import Path
 
@@ -47,6 +47,24 @@ from composer.exporters.standalone import main
 
 main(Path(__file__).parent)
 '''
+TRANSLATES = {
+    "purpose": "Translate with this exported model",
+    "example": "a sentence",
+    "use": "The first translates the sentences that it is given, the second each line of a file",
+    "sources": "sources",
+    "ids": "A source ends with eos, a target begins with bos",
+    "signature": "ids (B, S) by the encoders' keys, (B, T) -> (B, T, V)",
+}
+"""What an exported folder says of a model that has an encoder."""
+WRITES = {
+    "purpose": "Write text with this exported language model",
+    "example": "how a text begins",
+    "use": "The first writes on from beginnings, the second from each line of a file; both print these with the rest",
+    "sources": "{}",
+    "ids": "A text begins with bos",
+    "signature": "ids (B, T) -> (B, T, V), and nothing else to read",
+}
+"""And of one that has none."""
 README = Path(__file__).with_name("script.template.md").read_text(encoding="utf-8")
 
 
@@ -84,8 +102,9 @@ def export_script(run_or_recipe: str | Path | Recipe, path: str | Path, override
             load_weights(model, source.run.weights)
             torch.save(model.state_dict(), draft / WEIGHTS)  # tied weights share their storage there, too
             shutil.copy(source.run.tokenizer, draft / TOKENIZER)
-        (draft / "__main__.py").write_text(MAIN, encoding="utf-8")
-        (draft / "README.md").write_text(readme(source, target.name), encoding="utf-8")
+        words = TRANSLATES if exported.reads_source else WRITES
+        (draft / "__main__.py").write_text(MAIN.format(**words), encoding="utf-8")
+        (draft / "README.md").write_text(readme(source, target.name, words), encoding="utf-8")
     return target
 
 
@@ -106,11 +125,12 @@ def open_source(run_or_recipe: str | Path | Recipe, overrides: Sequence[str]) ->
     return Source(recipe, sizes, record.get("fingerprints") or recipe.fingerprints, run)
 
 
-def readme(source: Source, folder: str) -> str:
-    """Return the README.md of an exported folder."""
+def readme(source: Source, folder: str, words: Mapping[str, str]) -> str:
+    """Return the README.md of an exported folder. words: TRANSLATES or WRITES"""
     # run.json may have been edited: only what is a hash is written
     prints = [f"    {key:<6}{value}" for key, value in source.fingerprints.items() if key in KEYS and is_hash(value)]
     return README.format(
+        **words,
         name="".join(character for character in source.recipe.name if character.isprintable()),
         version=version("seqcomposer"),
         folder=folder,

@@ -41,6 +41,11 @@ class ExportedRecipe:
     joint: bool
     vocabularies: dict[str, int]
 
+    @property
+    def reads_source(self) -> bool:
+        """Whether there is an encoder; a model without one is a language model, and goes on from how a text begins."""
+        return self.model.get("encoder") is not None or bool(self.model.get("encoders"))
+
     def fault(self, code: str, path: Sequence[str | int], message: str, hint: str = "") -> Fault:
         """Return a fault of the builder's: of a model that is too large for this machine."""
         return Fault(RECIPE, 0, 0, code, ".".join(map(str, path)), message, hint)
@@ -106,8 +111,12 @@ def translate(
 
 def main(folder: Path) -> None:
     """Run the command line of an exported folder."""
-    parser = argparse.ArgumentParser(prog=f"python {folder}", description="Translate sentences, or lines of stdin.")
-    parser.add_argument("text", nargs="*", help="sentences; without any, each line of stdin is translated")
+    recipe = load_recipe(folder)
+    description, texts = "Write text on from beginnings, or from lines of stdin.", "how texts begin"
+    if recipe.reads_source:
+        description, texts = "Translate sentences, or lines of stdin.", "sentences"
+    parser = argparse.ArgumentParser(prog=f"python {folder}", description=description)
+    parser.add_argument("text", nargs="*", help=f"{texts}; without any, each line of stdin is one")
     parser.add_argument("--info", action="store_true", help="print the model and the number of its parameters")
     arguments = parser.parse_args()
     try:
@@ -118,7 +127,7 @@ def main(folder: Path) -> None:
             sys.stdout.write(f"{model}\n{parameters:,} parameters, {weights}\n")
             return
         model = model.cuda() if torch.cuda.is_available() else model
-        recipe, tokenizers = load_recipe(folder), load_tokenizers(folder)
+        tokenizers = load_tokenizers(folder)
         lines = (line.decode().removesuffix("\n").removesuffix("\r") for line in sys.stdin.buffer)
         remaining, first = iter(arguments.text or lines), 0
         while batch := list(islice(remaining, BATCH_LINES)):

@@ -284,7 +284,7 @@ class Builder:
             if isinstance(error, NoEffect) and error.setting in settings:
                 self.no_effects[(*site.path, error.setting)] = error.message, error.fix
                 return self.block(site, word, {key: value for key, value in settings.items() if key != error.setting})
-            setting = (error.setting,) if error.setting else ()
+            setting = (error.setting, *error.inside) if error.setting else ()
             # what is built dry is thrown away, and so are its faults
             related = self.related_places(site, error.message) if error.code == "width" and not self.is_dry else ""
             self.fault(error.code, (*site.path, *setting), error.message + related, error.fix)

@@ -69,6 +69,21 @@ class Tree(NamedTuple):
         return cls(levels, [places[word] for word in words])
 
 
+class TreeIndices(NamedTuple):
+    """A tree of prefixes in tensors on one device: parents, symbols and open places of each level, places of tokens."""
+
+    levels: list[tuple[Tensor, Tensor, Tensor]]
+    places: Tensor  # (V,)
+
+    @classmethod
+    def of(cls, tree: Tree, device: torch.device) -> TreeIndices:
+        """Return the indices of a tree, which gradients may pass through later."""
+        with torch.inference_mode(False):
+            parts = ([torch.tensor(part, dtype=torch.long, device=device) for part in level] for level in tree.levels)
+            levels = [(parents, symbols, goes_on) for parents, symbols, goes_on in parts]
+            return cls(levels, torch.tensor(tree.places, device=device))
+
+
 class CharLstmOutput(OutputHead):
     """LSTM over the characters of a token, given the decoder's output (Jozefowicz et al. 2016, section 3.3).
 
@@ -97,6 +112,7 @@ class CharLstmOutput(OutputHead):
         self.lstm = LSTMLayer(width, width, None)
         self.symbol = nn.Linear(width, SYMBOLS)
         self.memo: tuple[Tensor, int, Tree] | None = None
+        self.indices: tuple[Tree, TreeIndices] | None = None  # no buffers: they follow from the spellings
 
     def cost(self, y: Tensor, target: Tensor) -> Tensor:
         symbols = self.spellings.characters[target.flatten()].long()  # (N, L)
@@ -115,7 +131,8 @@ class CharLstmOutput(OutputHead):
             raise NotImplementedError("`char_lstm` spells the vocabulary in as many parts as the memory asks for")
         tree, arriving = self.tree(), self.map(y.flatten(0, -2))  # (N, C)
         rows = max(1, PREFIXES_AT_ONCE // max(len(level.symbols) for level in tree.levels))
-        return torch.cat([self._spell(tree, some) for some in arriving.split(rows)]).view(*y.shape[:-1], -1)
+        indices = self.tree_indices(tree, y.device)
+        return torch.cat([self._spell(indices, some) for some in arriving.split(rows)]).view(*y.shape[:-1], -1)
 
     def log_probs(self, logits: Tensor) -> Tensor:
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -135,21 +152,28 @@ class CharLstmOutput(OutputHead):
             self.memo = table, table._version, Tree.of_words(self.spellings.words())
         return self.memo[2]
 
-    def _spell(self, tree: Tree, arriving: Tensor) -> Tensor:
+    def tree_indices(self, tree: Tree, device: torch.device) -> TreeIndices:
+        """Return a tree in tensors, made once for as long as tree and device stay what they are."""
+        if torch.compiler.is_compiling() or device.type == "meta":
+            return TreeIndices.of(tree, device)
+        if self.indices is None or self.indices[0] is not tree or self.indices[1].places.device != device:
+            self.indices = tree, TreeIndices.of(tree, device)
+        return self.indices[1]
+
+    def _spell(self, tree: TreeIndices, arriving: Tensor) -> Tensor:
         """Return log p of all tokens, level by level of the tree. arriving: P y (N, C) -> (N, V)"""
         rows, device = len(arriving), arriving.device
         symbols, log_p, results = torch.tensor([BEGIN], device=device), arriving.new_zeros(rows, 1), []
         state = self._start(arriving, rows)
-        for level in tree.levels:
+        for parents, following_symbols, goes_on in tree.levels:
             x = (self.embedding(symbols) + arriving[:, None]).flatten(0, 1)[:, None]  # (N Q, 1, C)
             m, state = self.lstm(x, state, torch.ones_like(x[..., 0], dtype=torch.bool))
             following = self._log_probs(m).view(rows, len(symbols), SYMBOLS)
-            parents, symbols, goes_on = (torch.tensor(part, dtype=torch.long, device=device) for part in level)
-            log_p = log_p[:, parents] + following[:, parents, symbols]  # (N, P)
+            log_p = log_p[:, parents] + following[:, parents, following_symbols]  # (N, P)
             results.append(log_p)
-            log_p, parents, symbols = log_p[:, goes_on], parents[goes_on], symbols[goes_on]
+            log_p, parents, symbols = log_p[:, goes_on], parents[goes_on], following_symbols[goes_on]
             state = tuple(leaf.view(rows, -1, leaf.shape[-1])[:, parents].flatten(0, 1) for leaf in state)
-        return torch.cat(results, 1)[:, torch.tensor(tree.places, device=device)]
+        return torch.cat(results, 1)[:, tree.places]
 
     def _start(self, x: Tensor, rows: int) -> tuple[Tensor, Tensor]:
         zeros = x.new_zeros(rows, self.lstm.sizes[0], dtype=self.lstm.recurrent.dtype)  # (N, C)

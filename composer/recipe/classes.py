@@ -770,8 +770,8 @@ class MixtureOfExperts(Block, word="mixture_of_experts"):
     """Experts chosen for each position (Shazeer et al. 2017, arXiv 1701.06538), some shared by all (Dai et al. 2024,
     arXiv 2401.06066), with loads balanced by a bias and not by the loss (Wang et al. 2024, arXiv 2408.15664).
 
-    stack: The blocks of an expert, none with a state where it stands, as `feed_forward`; they keep the length and
-        the kind of the stream. Names given inside cannot be read outside.
+    stack: The blocks of an expert, which read each position alone, as `feed_forward`; they keep the length and the
+        kind of the stream. Names given inside cannot be read outside.
     experts: How many experts there are to choose from; a step takes the FLOPs of all of them; default 8.
     top_k: How many of them a position uses, at most `experts`; default 2.
     shared: How many experts there are beside these, which every position uses; default 0.

@@ -26,7 +26,7 @@ from composer.model.planner import Plan, plan
 from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import available_memory
 from composer.recipe.recipe import Recipe
-from composer.training.sample_warnings import frame_warnings, media_warnings, script_warnings
+from composer.training.sample_warnings import empty_warnings, frame_warnings, media_warnings, script_warnings
 
 OPTIMIZER_STATES = {"adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1, "adagrad": 1}
 """Numbers that an optimizer remembers of each parameter; `sgd` without momentum remembers none."""
@@ -74,7 +74,7 @@ def check_recipe(recipe: Recipe, any_machine: bool = False, any_data: bool = Fal
     warnings = [*planned.warnings, *budget_warnings(recipe, EpochSize.of(recipe, sample))]
     if sample:
         warnings += [*script_warnings(recipe, sample.data), *frame_warnings(recipe, planned, sample.data)]
-        warnings += media_warnings(recipe, sample.data)
+        warnings += [*empty_warnings(recipe, sample.data), *media_warnings(recipe, sample.data)]
         warnings += [*source.overlap_warnings(sample.data.pairs, sample.is_all)]
     return replace(planned, warnings=tuple(warnings))
 

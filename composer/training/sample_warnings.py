@@ -1,4 +1,5 @@
-"""What data show that no recipe says: references that BLEU cannot split, answers too long for CTC, silent sounds."""
+"""What data show that no recipe says: references that BLEU cannot split, answers too long for CTC, blank cells, silent
+sounds."""
 
 from __future__ import annotations
 
@@ -9,11 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from composer.data.audio import SILENT_DB
+from composer.data.columns import locate
 from composer.data.encoding import Data
 from composer.data.features import Features, Remark
 from composer.data.ids import Ids
-from composer.data.pairs import source_names
-from composer.errors import Fault
+from composer.data.pairs import TARGET, source_names, text_names
+from composer.errors import MAX_LISTED, Fault
 from composer.model.planner import Plan
 from composer.recipe.metrics import suggest_bleu_tokenizer
 from composer.recipe.recipe import Recipe
@@ -74,6 +76,40 @@ def frame_warnings(recipe: Recipe, planned: Plan, data: Data) -> Iterator[Fault]
         )
         hint = "shorten the source less, or choose a tokenizer with longer tokens"
         yield recipe.fault("length", ("model", "output", "ctc"), message, hint).as_warning()
+
+
+def empty_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:
+    """Yield a warning of the empty cells of each column of text of a table, at the first, with the lines of all.
+
+    Those of `parallel` the notes count: in aligned texts empty lines are usual.
+    """
+    table = recipe.dataset.get("table") or {}
+    for split, pairs in data.pairs.items() if table else ():
+        for side in text_names(recipe):
+            lines = pairs.sides[side]
+            by_file = defaultdict[str, list[int]](list)
+            for path, line in (locate(lines, row) for row, text in enumerate(lines) if not text.strip()):
+                by_file[str(path)].append(line)
+            column = table[side] if isinstance(table[side], str) else table[side]["column"]
+            total = f"{sum(map(len, by_file.values())):,} of {len(lines):,} cells of `{column}`"
+            for file, empty in by_file.items():
+                message = f"{total} are empty ({format_lines(empty)}): {_effect_of_empty(split, side)}"
+                yield Fault(file, empty[0], 1, "empty", "", message, "fill them, or remove their lines").as_warning()
+
+
+def _effect_of_empty(split: str, side: str) -> str:
+    if split == "train":
+        return "the training leaves these rows out"
+    if side == TARGET:
+        return "exact match and error rates leave these rows out, and the loss is that of an empty answer"
+    return "these rows are measured, and the model reads nothing there"
+
+
+def format_lines(numbers: Sequence[int]) -> str:
+    """Return the numbers of some lines as words, the first few of many."""
+    listed = ", ".join(f"{number:,}" for number in numbers[:MAX_LISTED])
+    more = f" and {len(numbers) - MAX_LISTED:,} more" if len(numbers) > MAX_LISTED else ""
+    return f"line{'s' if len(numbers) > 1 else ''} {listed}{more}"
 
 
 def media_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:

@@ -49,7 +49,7 @@ from composer.training.preflight import (
 )
 from composer.training.reproduce import compare_outcome, default_folder, find_original_run
 from composer.training.resume import check_same_recipe, resolve_initial_run, resumed_recipe
-from composer.training.sample_warnings import media_warnings
+from composer.training.sample_warnings import empty_warnings, media_warnings
 from composer.training.setup import TrainingSetup, setup, silence_lightning, start_logging, wait_for_record
 from composer.viz.alignments import alignment_page, alignments
 
@@ -146,7 +146,11 @@ def check_budget_and_memory(training: TrainingSetup) -> None:
     if data.batches is not None and not recipe.training["curriculum"]:
         epoch = EpochSize(data.batches.slices_in(0) / recipe.training["accumulate"], not is_endless(recipe))
     of_data = (
-        [*media_warnings(recipe, data.data), *training.source.overlap_warnings(data.data.pairs)]
+        [
+            *empty_warnings(recipe, data.data),
+            *media_warnings(recipe, data.data),
+            *training.source.overlap_warnings(data.data.pairs),
+        ]
         if is_main_process()
         else ()
     )

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocks.core.contract import Block, Context, Named, Output, Site, State, Stream
+from blocks.core.contract import Block, BlockError, Context, Named, Output, Site, State, Stream
 from blocks.core.scope import Scope
 from blocks.core.stack import Stack
+from blocks.identity import Identity
 
 
 def stack_of(site: Site, blocks: Sequence[Any]) -> Stack:
@@ -28,6 +29,22 @@ def stack_of(site: Site, blocks: Sequence[Any]) -> Stack:
     return Stack(site.stream, built, names)
 
 
+def dry_stack_of(site: Site, blocks: Sequence[Any]) -> Stack:
+    """The same on the meta device, where a block that is refused has a stand-in."""
+
+    def stand_in(block: Any) -> Any:
+        def make(site: Site, **settings: Any) -> Block:
+            try:
+                return block(site, **settings)
+            except BlockError:
+                return Identity(site)
+
+        return make
+
+    with torch.device("meta"):
+        return stack_of(site, [{**written, "block": stand_in(written["block"])} for written in blocks])
+
+
 def site_of(
     width: int, *, causal: str = "", model: int | None = None, memories: dict[str, Named] | None = None
 ) -> Site:
@@ -35,7 +52,7 @@ def site_of(
     memories = memories or {}
     encoders = [name for name in memories if "." not in name]
     stream = Stream(width)
-    return Site(stream, model or width, Scope.root(stream), memories, encoders, causal, (), stack_of)
+    return Site(stream, model or width, Scope.root(stream), memories, encoders, causal, (), stack_of, dry_stack_of)
 
 
 def grid_site(width: int, columns: int, *, causal: str = "", model: int | None = None, **beside: Stream) -> Site:

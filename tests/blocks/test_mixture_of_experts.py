@@ -9,16 +9,20 @@ import torch
 from torch import Tensor
 
 from blocks.conv import Conv
+from blocks.conv2d import Conv2d
 from blocks.core.contract import BlockError, Named, NoEffect, Stream
 from blocks.cross_attention import CrossAttention
 from blocks.feed_forward import FeedForward
 from blocks.linear import Linear
+from blocks.linear_attention import LinearAttention
 from blocks.mixture_of_experts import MixtureOfExperts
 from blocks.pool import Pool
+from blocks.pool2d import Pool2d
+from blocks.reverse import Reverse
 from blocks.rnn import Rnn
 from blocks.self_attention import SelfAttention
 from tests.blocks.inner_stacks import TANH
-from tests.blocks.single_block import context_of, mask_of, run, site_of
+from tests.blocks.single_block import context_of, grid_site, mask_of, run, site_of
 
 VARIANTS = {
     "mixture_of_experts": (
@@ -164,20 +168,30 @@ def test_biases_are_saved_and_rounded_by_no_precision() -> None:
 
 @pytest.mark.parametrize(
     ("inner", "causal"),
-    [(Rnn, ""), (Rnn, "a decoder"), (SelfAttention, "a decoder"), (Conv, "a decoder")],
+    [(block, causal) for block in (Rnn, SelfAttention, Conv, Reverse, LinearAttention) for causal in ("", "a decoder")],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
-def test_an_expert_with_a_state_is_refused(inner: type, causal: str) -> None:
-    stack = [{"block": FeedForward}, {"block": inner, **({"heads": 2} if inner is SelfAttention else {})}]
-    with pytest.raises(BlockError, match="this stack has a state") as refused:
+def test_a_block_that_reads_other_positions_is_refused(inner: type, causal: str) -> None:
+    heads = {"heads": 2} if inner in (SelfAttention, LinearAttention) else {}
+    stack = [{"block": FeedForward}, {"block": inner, **heads}]
+    expected = "may not read the future" if inner is Reverse and causal else f"and `{inner.__name__}` reads more"
+    with pytest.raises(BlockError, match=expected) as refused:
         MixtureOfExperts(site_of(4, causal=causal), stack=stack, experts=2)
-    assert refused.value.setting == "stack"
-    assert "feed_forward" in refused.value.fix
+    if not (inner is Reverse and causal):
+        assert refused.value.setting == "stack"
+        assert "feed_forward" in refused.value.fix
+
+
+def test_a_block_of_a_grid_that_reads_other_cells_is_refused() -> None:
+    for inner in ({"block": Conv2d}, {"block": Pool2d, "size": (3, 3), "stride": (1, 1)}):
+        with pytest.raises(BlockError, match="reads more"):
+            MixtureOfExperts(grid_site(4, 3), stack=[inner], experts=2)
+    MixtureOfExperts(grid_site(4, 3), stack=[{"block": FeedForward}], experts=2)
 
 
 def test_an_expert_that_reads_a_memory_is_refused() -> None:
     place = site_of(4, causal="a decoder", memories={"encoder": Named(Stream(4))})
-    with pytest.raises(BlockError, match="this stack has a state"):
+    with pytest.raises(BlockError, match="`CrossAttention` reads more"):
         MixtureOfExperts(place, stack=[{"block": CrossAttention}], experts=2)
 
 

@@ -119,3 +119,40 @@ def test_a_folder_counts_by_its_sounds(folder: Path, tmp_path: Path) -> None:
     assert composer.fingerprints(tmp_path / "recipe.yaml")["data"] == first
     (folder / "segments").write_text("u1 rec-a 0.0 0.4\nu2 rec-a 0.00001 -1\nu3 rec-b 0.25 1.2\n")
     assert composer.fingerprints(tmp_path / "recipe.yaml")["data"] != first
+
+
+def test_a_folder_without_sounds_is_told_what_it_lacks(folder: Path, tmp_path: Path) -> None:
+    (folder / "wav.scp").rename(tmp_path / "wav.scp")
+    (fault,) = composer.check(tmp_path / "recipe.yaml")
+    assert (fault.line, fault.path) == (4, "data.table.train")
+    assert f"the folder `{folder}` has `segments`, `text`, `utt2spk`, and no `wav.scp`" in fault.message
+    assert fault.hint == "add `wav.scp` to it, with a line `ID FILE` for each recording"
+    (tmp_path / "wav.scp").rename(folder / "wav.scp")
+    assert not composer.check(tmp_path / "recipe.yaml")
+    (tmp_path / "recipe.yaml").write_text(RECIPE.replace("train: train", "train: trian"))
+    (fault,) = composer.check(tmp_path / "recipe.yaml")
+    assert "no file `trian`" in fault.message
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_recording_at_fault_is_told_once_with_the_number_of_its_segments(
+    folder: Path, tmp_path: Path, is_there: bool
+) -> None:
+    (tmp_path / "recipe.yaml").write_text(RECIPE.replace("train: train", "train: train, val: 1"))
+    ends = [number / 20 for number in range(1, 9)]
+    segments = [f"{name}{end} rec-{name} 0 {end}" for end in ends for name in "ab"]
+    (folder / "segments").write_text("\n".join(segments) + "\n")
+    (folder / "text").write_text("\n".join(f"{line.split()[0]} words" for line in segments) + "\n")
+    (folder / "utt2spk").unlink()
+    assert not composer.check(tmp_path / "recipe.yaml")
+    sound = (folder / "b.wav").read_bytes()[:99]
+    (folder / "b.wav").unlink()
+    if is_there:
+        (folder / "b.wav").write_bytes(sound)
+    (fault,) = composer.check(tmp_path / "recipe.yaml")
+    assert (fault.file, fault.line) == (str(folder / "segments"), 2)
+    assert fault.message.startswith(f"`{folder / 'b.wav'}`: ")
+    assert fault.message.endswith("; 8 lines name it")
+    with pytest.raises(ComposerError) as error:
+        composer.train(load(tmp_path / "recipe.yaml"), run=tmp_path / "run")
+    assert error.value.faults == [fault]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -314,6 +315,36 @@ def test_the_command_writes_once_and_refuses_what_cannot_be(tmp_path: Path, caps
             app(["export", *arguments], standalone_mode=False)
     assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "exported", "file", "run"]
+
+
+def test_a_language_model_says_that_it_writes(tmp_path: Path) -> None:
+    translator, writer = (
+        export_script(made(tmp_path / name, model), tmp_path / f"exported_{name}")
+        for name, model in (("gru", GRU), ("language", LANGUAGE))
+    )
+    texts = {folder: (folder / "README.md").read_text(encoding="utf-8") for folder in (translator, writer)}
+    texts = {folder: text + (folder / "__main__.py").read_text(encoding="utf-8") for folder, text in texts.items()}
+    assert 'python exported_gru "a sentence"' in texts[translator]
+    assert 'python exported_language "how a text begins"' in texts[writer]
+    assert not re.search(r"translat|sentence|source\b", texts[writer], re.IGNORECASE)
+    lines = texts[writer].split("sys.path`:")[1].split("Ids:")[0].splitlines()
+    code = "\n".join(line.removeprefix("    ") for line in lines)
+    with exported_modules(writer):
+        names: dict[str, Any] = {"target": torch.tensor([[1, 4, 5]]), "ids": torch.tensor([[1]])}
+        exec(code.replace('Path("exported_language")', f"Path({str(writer)!r})"), names)
+        assert names["logits"].shape[:2] == (1, 1)
+
+
+def test_the_help_of_a_language_model_speaks_of_writing(
+    tmp_path: Path, main_of: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for model, word, other in ((GRU, "Translate", "Write"), (LANGUAGE, "Write", "Translate")):
+        folder = export_script(made(tmp_path / word, model), tmp_path / f"exported_{word}")
+        with pytest.raises(SystemExit):
+            main_of(folder, "--help")
+        text = capsys.readouterr().out
+        assert word in text
+        assert other not in text
 
 
 def test_decoding_settings_of_a_run_are_exported(tmp_path: Path) -> None:

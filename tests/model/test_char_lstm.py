@@ -20,6 +20,7 @@ from composer.training.train import train
 from tests.laws.section_cases import recipe_of
 
 TEXTS = ["⟨pad⟩", "⟨bos⟩", "⟨eos⟩", "⟨unk⟩", "the", "then", "t", "straße", "", "characters", "character"]
+BEGUN = torch.tensor([BEGIN])
 KIND = "model.output.kind={char_lstm: {width: 12}}"
 
 
@@ -109,6 +110,22 @@ def test_the_tree_is_made_once_for_the_same_spellings() -> None:
     assert head.tree() is tree
     head.spellings.write([*TEXTS[:4], *TEXTS[:3:-1]])
     torch.testing.assert_close(head(y)[..., 4:], before[..., 4:].flip(-1))
+
+
+def test_the_indices_of_the_tree_are_made_once_and_let_gradients_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, (y, _) = small(), inputs()
+    with torch.inference_mode():
+        first = head(y.detach())
+    monkeypatch.setattr(
+        torch, "tensor", lambda values, **options: pytest.fail("made anew") if len(values) > 1 else BEGUN
+    )
+    assert torch.equal(head(y), first)
+    head(y).sum().backward()
+    assert y.grad is not None
+    monkeypatch.undo()
+    assert not any("indices" in name or "tree" in name for name in head.state_dict())
+    head.spellings.write([*TEXTS[:-1], "other"])
+    assert not torch.equal(head(y), first)
 
 
 def test_a_validation_and_scores_are_those_of_the_logits(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from composer.errors import RecipeError
+from composer.errors import Fault, RecipeError
 from composer.model.planner import plan
 from composer.recipe.recipe import load_text
 
@@ -79,7 +81,7 @@ def test_an_override_of_the_optimizer_names_its_setting() -> None:
         ("differential_attention: {heads: 16}", "heads", "write `heads: 8`, or choose a width that 32 divides"),
         ("differential_attention: {heads: 8, positions: rotary}", "positions", "write `heads: 4`"),
         ("mixture_of_experts: {stack: [linear], experts: 2, top_k: 3}", "top_k", "write `top_k: 2` or less"),
-        ("mixture_of_experts: {stack: [rnn], experts: 2}", "stack", "write blocks that work at each position alone"),
+        ("mixture_of_experts: {stack: [rnn: {}], experts: 2}", "rnn", "write blocks that work at each position alone"),
     ],
 )
 def test_a_fault_of_attention_and_experts_stands_at_its_setting(block: str, setting: str, fix: str) -> None:
@@ -91,3 +93,109 @@ def test_a_fault_of_attention_and_experts_stands_at_its_setting(block: str, sett
     assert fault.line == 7
     assert before.endswith(f"{setting}: ") or after.startswith(f"{setting}: ")
     assert fix in fault.hint
+
+
+@pytest.mark.parametrize(
+    "inner", ["conv", "self_attention", "reverse", "gated_delta_net", "rnn: {bidirectional: true}"]
+)
+def test_a_block_of_an_expert_that_reads_other_positions_is_refused_at_its_line_in_encoders_too(inner: str) -> None:
+    blocks = (
+        "    - mixture_of_experts:\n        stack:\n          - feed_forward\n          - residual:\n              - "
+    )
+    text = f"{HEAD}model:\n  width: 16\n  decoder: [cross_attention]\n  encoder:\n{blocks}{inner}\n"
+    with pytest.raises(RecipeError, match=f"`{inner.partition(':')[0]}` reads more") as raised:
+        plan(load_text(text))
+    (fault,) = raised.value.faults
+    assert (fault.line, fault.column) == (len(text.splitlines()), 17)
+    plan(load_text(text.replace(f"- {inner}\n", "- feed_forward\n")))
+    outside = text.replace(f"- {inner}\n", "- feed_forward\n") + f"    - {inner}\n"
+    plan(load_text(outside))
+
+
+def faults_of(encoder: str, decoder: str) -> list[Fault]:
+    """The faults of a model 24 wide whose decoder has a block at line 9."""
+    text = (
+        f"{HEAD}model:\n  width: 24\n  encoder:\n    - {encoder}\n  decoder:\n    - cross_attention\n    - {decoder}\n"
+    )
+    try:
+        plan(load_text(text))
+    except RecipeError as error:
+        return list(error.faults)
+    return []
+
+
+HEADS_THAT_DIVIDE = [
+    *("linear_attention", "gated_linear_attention", "delta_net", "gated_delta_net", "mlstm", "slstm"),
+    *("rwkv7", "rg_lru", "latent_attention", "differential_attention"),
+]
+SHORT_CONV = [
+    *("linear_attention", "retention", "gated_linear_attention", "delta_net", "gated_delta_net", "mlstm", "slstm"),
+    *("mamba", "mamba2", "rg_lru"),
+]
+STATES = [*SHORT_CONV, "rwkv7", "long_conv"]
+CHUNK = [word for word in STATES if word not in ("mamba", "slstm", "rg_lru", "long_conv")]
+DIFFERENTIAL = "differential_attention: {{heads: {}, positions: rotary}}"
+EXPERTS = "mixture_of_experts: {{stack: [linear], experts: 2, top_k: {}}}"
+SMALL = {"mamba2": "head_width: 16", "retention": "heads: 4"}
+"""What a block needs where 24 features arrive."""
+
+
+@pytest.mark.parametrize(
+    ("block", "setting", "fixed"),
+    [
+        *(
+            (f"{word}: {{heads: 5}}", "heads", f"{word}: {{heads: 4}}")
+            for word in HEADS_THAT_DIVIDE
+            if word != "retention"
+        ),
+        ("retention: {heads: 5, state: 6}", "heads", "retention: {heads: 4, state: 6}"),
+        *((f"{word}: {{short_conv: -1}}", "short_conv", "") for word in SHORT_CONV),
+        *((f"{word}: {{short_conv: 1001}}", "short_conv", "") for word in SHORT_CONV),
+        *(
+            (f"{word}: {{chunk: 0}}", "chunk", "")
+            for word in STATES
+            if word not in ("mamba", "slstm", "rg_lru", "long_conv")
+        ),
+        ("self_attention: {heads: 4, kv_heads: 3}", "kv_heads", "self_attention: {heads: 4, kv_heads: 2}"),
+        ("self_attention: {heads: 4, kv_heads: 8}", "kv_heads", "self_attention: {heads: 4, kv_heads: 4}"),
+        ("self_attention: {heads: 8, positions: rotary}", "positions", "self_attention: {heads: 6, positions: rotary}"),
+        (DIFFERENTIAL.format(4), "positions", DIFFERENTIAL.format(3)),
+        ("latent_attention: {latent: 1}", "latent", "latent_attention: {latent: 2}"),
+        ("latent_attention: {query_latent: 1}", "query_latent", "latent_attention: {query_latent: 2}"),
+        ("latent_attention: {rotary_width: 3}", "rotary_width", "latent_attention: {rotary_width: 4}"),
+        ("retention: {heads: 4, state: 5}", "state", "retention: {heads: 4, state: 6}"),
+        ("long_conv: {state: 5}", "state", "long_conv: {state: 6}"),
+        ("delta_net: {head_width: 1}", "head_width", "delta_net: {head_width: 2}"),
+        ("gated_delta_net: {state: 1}", "state", "gated_delta_net: {state: 2}"),
+        ("mamba2: {head_width: 7}", "head_width", "mamba2: {head_width: 6}"),
+        ("mamba2: {head_width: 16, groups: 2}", "groups", "mamba2: {head_width: 16, groups: 1}"),
+        (EXPERTS.format(3), "top_k", EXPERTS.format(2)),
+    ],
+)
+def test_a_bad_setting_of_a_mixer_is_refused_where_it_stands_and_its_fix_is_one(
+    block: str, setting: str, fixed: str
+) -> None:
+    word = block.partition(":")[0]
+    if setting in ("short_conv", "chunk"):
+        value = {"short_conv": 4, "chunk": 64}[setting]
+        fixed = f"{word}: {{{', '.join(filter(None, (f'{setting}: {value}', SMALL.get(word))))}}}"
+    (fault,) = faults_of("linear", block)
+    assert fault.line == 9
+    assert fault.path.endswith(f".{word}.{setting}")
+    changed = {part for part in re.findall(r"\w+: \w+", fixed) if part not in block}
+    assert setting in ("short_conv", "chunk") or all(f"`{part}`" in fault.hint for part in changed)
+    assert not faults_of("linear", fixed)
+
+
+@pytest.mark.parametrize("word", STATES)
+def test_a_state_of_another_size_or_block_is_not_copied(word: str) -> None:
+    other = {"rwkv7": "heads: 2", "rg_lru": "short_conv: 2", "slstm": "short_conv: 2"}.get(word, "state: 8")
+    own = SMALL.get(word, "")
+    copying = f"{word}: {{initial_state: {{copy: encoder.top}}{', ' * bool(own)}{own}}}"
+    for encoder in (f"{word}: {{as: top, {other}{', ' * bool(own)}{own}}}", "rnn: {as: top}", "linear: {as: top}"):
+        (fault,) = faults_of(encoder, copying)
+        assert (fault.line, fault.path.rpartition(".")[2]) == (9, "initial_state")
+        assert f"this starts from the state of `{word}`" in fault.message
+        assert f"copy from a `{word}` with the same settings" in fault.hint
+    assert not faults_of(f"{word}: {{as: top{', ' * bool(own)}{own}}}", copying)
+    assert not faults_of("linear", copying.replace("{copy: encoder.top}", "encoder"))

@@ -180,6 +180,30 @@ def test_silent_sounds_other_rates_and_lost_colours_are_told_by_check_and_train(
     assert "grey" not in {fault.code for fault in check_recipe(explicit).warnings}
 
 
+def test_empty_cells_are_told_with_their_lines_by_check_and_train(
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not check_recipe(load(recipe)).warnings
+    for name, empty in (("train", {2: 3, 4: 3, 7: 2}), ("test", {1: 3, 3: 2})):
+        rows = [line.split("\t") for line in (tmp_path / f"{name}.tsv").read_text().splitlines()]
+        for row, column in empty.items():
+            rows[row][column] = " "
+        (tmp_path / f"{name}.tsv").write_text("\n".join("\t".join(row) for row in rows) + "\n")
+    warnings = check_recipe(load(recipe)).warnings
+    assert [(Path(fault.file).name, fault.line, fault.code, fault.severity) for fault in sorted(warnings)] == [
+        *(("test.tsv", line, "empty", "warning") for line in (2, 4)),
+        *(("train.tsv", line, "empty", "warning") for line in (3, 8)),
+    ]
+    messages = {(Path(fault.file).name, fault.line): fault.message for fault in warnings}
+    assert messages["train.tsv", 3].startswith("2 of 16 cells of `answer` are empty (lines 3, 5): the training leaves")
+    assert messages["train.tsv", 8].startswith("1 of 16 cells of `words` are empty (line 8): the training leaves")
+    assert messages["test.tsv", 2].startswith("1 of 5 cells of `answer` are empty (line 2): exact match")
+    assert messages["test.tsv", 4].endswith("these rows are measured, and the model reads nothing there")
+    composer.train(load(recipe, ["training.max_steps=1"]), run=tmp_path / "run")
+    captured = capsys.readouterr()
+    assert f"{tmp_path / 'train.tsv'}:3:1: warning[empty]: 2 of 16 cells" in captured.out + captured.err
+
+
 def test_the_rate_of_all_sounds_is_what_to_write(recipe: Path) -> None:
     warnings = check_recipe(load(recipe, ["data.table.sound.rate=16000"])).warnings
     hints = {fault.hint for fault in warnings if fault.code == "rate"}
