@@ -123,6 +123,10 @@ class SelfAttention(Block):
         self.relative = _build_relative(positions, heads, width, window, max_distance, future=not self.causal)
 
     def start(self, x: Tensor, context: Context) -> State:
+        return self._start(x, context)
+
+    def _start(self, x: Tensor, context: Context) -> State:
+        # `start` itself frees the parameters of a sharded block, so that no `forward` may call it
         if not self.causal:
             return ()
         num_kept = 0 if self.window is None else self.window - 1
@@ -135,7 +139,7 @@ class SelfAttention(Block):
         if context.starts is None:
             attended, after = self._mix(projected, state, context)
         else:
-            attended, after = run_documents(self._mix, self.start, projected, state, context)
+            attended, after = run_documents(self._mix, self._start, projected, state, context)
         return self.merge(attended), after
 
     def _mix(self, projected: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
