@@ -23,7 +23,6 @@ from blocks.core.outer_product_state import (
     decay_to_end,
     decayed_products,
     split_chunks,
-    split_documents,
 )
 
 EPSILON = 1e-6
@@ -46,36 +45,31 @@ class DeltaInputs(NamedTuple):
     log_decay: Tensor  # (..., T, 1) or (..., T, K), 0 or less
 
 
-def scan_delta_rule(
-    inputs: DeltaInputs, state: Tensor, *, chunk: int = CHUNK, starts: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def scan_delta_rule(inputs: DeltaInputs, state: Tensor, *, chunk: int = CHUNK) -> tuple[Tensor, Tensor]:
     """Run S_t = (diag(exp(log_decay_t)) + write_t read_t^T) S_(t-1) + k_t v_t^T, y_t = S_t^T q_t over the positions.
 
     state: (..., K, V) before the first position -> y: (..., T, V), the state after the last.
 
     A masked position has zeros as key, write and log decay, and then changes no state. All is computed in the state's
-    precision, and in float32 at least. How many positions a chunk has changes nothing but speed. `starts` (B, T) is
-    True where a document begins, which reads nothing of what came before it.
+    precision, and in float32 at least. How many positions a chunk has changes nothing but speed.
     """
     state, length = state.to(state_dtype(state)), inputs.value.shape[-2]
     with no_autocast(state):
         inputs = DeltaInputs(*(x.to(state.dtype) for x in inputs))
         if length == 1:
-            return _step(inputs, state, starts)
-        y, state = _scan_chunks(DeltaInputs(*(split_chunks(x, min(chunk, length)) for x in inputs)), state, starts)
+            return _step(inputs, state)
+        y, state = _scan_chunks(DeltaInputs(*(split_chunks(x, min(chunk, length)) for x in inputs)), state)
         return y.flatten(-3, -2)[..., :length, :], state
 
 
-def _step(inputs: DeltaInputs, state: Tensor, starts: Tensor | None) -> tuple[Tensor, Tensor]:
+def _step(inputs: DeltaInputs, state: Tensor) -> tuple[Tensor, Tensor]:
     """Run one position of `scan_delta_rule`: T = 1."""
-    if starts is not None:
-        state = state.masked_fill(starts.view(-1, *(1,) * (state.ndim - 1)), 0.0)
     corrected = inputs.write.mT * (inputs.read @ state) + inputs.key.mT * inputs.value  # (..., K, V)
     state = torch.addcmul(corrected, inputs.log_decay.exp().mT, state)
     return inputs.query @ state, state
 
 
-def _scan_chunks(inputs: DeltaInputs, state: Tensor, starts: Tensor | None) -> tuple[Tensor, Tensor]:
+def _scan_chunks(inputs: DeltaInputs, state: Tensor) -> tuple[Tensor, Tensor]:
     """Run `scan_delta_rule` over chunks (..., N, C, .) -> y (..., N, C, V), the state after the last."""
     query, key, value, read, write, log_decay = inputs
     # what is read at t has decayed up to t - 1: as if it were asked for there
@@ -84,11 +78,6 @@ def _scan_chunks(inputs: DeltaInputs, state: Tensor, starts: Tensor | None) -> t
     products = torch.stack((products[0], F.pad(products[1], (0, 0, 1, 0))[..., :-1, :]))  # (2, 2, ..., N, C, C)
     from_start, to_end = decay_from_start(log_decay), decay_to_end(log_decay)  # (..., N, C, 1 or K)
     until_before = F.pad(from_start[..., :-1, :], (0, 0, 1, 0), value=1.0)
-    if starts is not None:
-        document = split_documents(starts, query.shape[-2], query.ndim)
-        products = products.masked_fill(document != document.mT, 0.0)
-        from_start, until_before = (x.masked_fill(document > 0, 0.0) for x in (from_start, until_before))
-        to_end = to_end.masked_fill(document != document[..., -1:, :], 0.0)
     (of_keys, of_writes), (read_keys, read_writes) = products  # (..., N, C, C) each
     # u = u_0 + U S of the state S before the chunk
     system = torch.eye(query.shape[-2], dtype=query.dtype, device=query.device) - read_writes

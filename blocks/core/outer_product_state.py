@@ -28,7 +28,6 @@ def scan_outer_products(
     state: Tensor,
     *,
     chunk: int = CHUNK,
-    starts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run S_t = diag(exp(log_decay_t)) S_(t-1) + k_t v_t^T and y_t = S_t^T q_t over any number of positions.
 
@@ -37,21 +36,15 @@ def scan_outer_products(
 
     A masked position has the key 0 and the log decay 0, and then changes no state. All is computed in the state's
     precision, float32 or double. How many positions a chunk has changes nothing but speed.
-    `starts` (B, T) is True where a document begins, which reads nothing of what came before it.
     """
     with no_autocast(state):
         query, key, value, log_decay = (x.to(state.dtype) for x in (query, key, value, log_decay))
         if query.shape[-2] == 1:
-            return step_outer_product(query, key, value, log_decay, state, starts)
+            return step_outer_product(query, key, value, log_decay, state)
         length, chunk = query.shape[-2], min(chunk, query.shape[-2])
         query, key, value, log_decay = (split_chunks(x, chunk) for x in (query, key, value, log_decay))
         from_start, to_end = decay_from_start(log_decay), decay_to_end(log_decay)  # (..., N, C, 1 or K)
         products = decayed_products(query, key, log_decay)  # (..., N, C, C)
-        if starts is not None:
-            document = split_documents(starts, chunk, query.ndim)
-            products = products.masked_fill(document != document.mT, 0.0)
-            from_start = from_start.masked_fill(document > 0, 0.0)
-            to_end = to_end.masked_fill(document != document[..., -1:, :], 0.0)
         added = (key * to_end).mT @ value  # (..., N, K, V)
         before, state = scan_chunks(state, added, from_start[..., -1:, :].mT)
         y = products @ value + (query * from_start) @ before  # (..., N, C, V)
@@ -59,11 +52,9 @@ def scan_outer_products(
 
 
 def step_outer_product(
-    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, state: Tensor, starts: Tensor | None = None
+    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Run one position of `scan_outer_products`: T = 1."""
-    if starts is not None:
-        state = state.masked_fill(starts.view(-1, *(1,) * (state.ndim - 1)), 0.0)
     state = torch.addcmul(key.mT * value, log_decay.exp().mT, state)  # (..., K, V)
     return query @ state, state
 
@@ -137,9 +128,3 @@ def scan_chunks(state: Tensor, added: Tensor, decay: Tensor) -> tuple[Tensor, Te
 def split_chunks(x: Tensor, chunk: int) -> Tensor:
     """Cut positions into chunks, the last one filled up with zeros: (..., T, n) -> (..., N, C, n)"""
     return F.pad(x, (0, 0, 0, -x.shape[-2] % chunk)).unflatten(-2, (-1, chunk))
-
-
-def split_documents(starts: Tensor, chunk: int, ndim: int) -> Tensor:
-    """Number the documents of each chunk, 0 for the one that began before it: (B, T) -> (B, 1, ..., N, C, 1)"""
-    split = split_chunks(starts[..., None].long(), chunk)  # (B, N, C, 1)
-    return split.cumsum(-2).view(len(starts), *(1,) * (ndim - split.ndim), *split.shape[1:])

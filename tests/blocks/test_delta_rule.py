@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
 from torch import Tensor
@@ -53,23 +51,6 @@ def test_pieces_of_any_size_go_on_from_the_state_before_them(width: int) -> None
         pieces.append(one)
     assert relative_error(torch.cat(pieces, 2), y) < 1e-12
     assert relative_error(state, last) < 1e-12
-
-
-@pytest.mark.parametrize("width", [1, KEYS])
-@pytest.mark.parametrize("chunk", [1, 8, 64])
-def test_a_document_reads_nothing_of_those_before_it(width: int, chunk: int) -> None:
-    *parts, state = random_arguments("near 1", width, 30)
-    starts = torch.zeros(2, 30, dtype=torch.bool)
-    starts[0, [0, 3, 4, 17]] = starts[1, [16, 29]] = True
-    y, last = scan_delta_rule(DeltaInputs(*parts), state, chunk=chunk, starts=starts)
-    for row, edges in enumerate(([0, 3, 4, 17, 30], [0, 16, 29, 30])):
-        after = state[row : row + 1]
-        for begin, end in itertools.pairwise(edges):
-            before = torch.zeros_like(after) if starts[row, begin] else after
-            document = DeltaInputs(*(x[row : row + 1, :, begin:end] for x in parts))
-            alone, after = scan_delta_rule(document, before, chunk=chunk)
-            assert relative_error(y[row : row + 1, :, begin:end], alone) < 1e-12
-        assert relative_error(last[row : row + 1], after) < 1e-12
 
 
 @pytest.mark.parametrize("width", [1, KEYS])

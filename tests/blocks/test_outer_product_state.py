@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
 from torch import Tensor
@@ -68,24 +66,6 @@ def test_a_position_without_key_and_decay_changes_no_state(width: int) -> None:
     _, padded = scan_outer_products(q, k * there, v, log_decay * there, state, chunk=8)
     _, cut = scan_outer_products(*(x[:, :, :13] for x in (q, k, v, log_decay)), state, chunk=8)
     assert relative_error(padded, cut) < 1e-14
-
-
-@pytest.mark.parametrize("width", [1, KEYS])
-@pytest.mark.parametrize("chunk", [1, 8, 64])
-def test_a_document_reads_nothing_of_those_before_it(width: int, chunk: int) -> None:
-    *parts, state = random_arguments("near 1", width, 30)
-    starts = torch.zeros(2, 30, dtype=torch.bool)
-    starts[0, [0, 3, 4, 17]] = starts[1, [16, 29]] = True
-    y, last = scan_outer_products(*parts, state, chunk=chunk, starts=starts)
-    for row, edges in enumerate(([0, 3, 4, 17, 30], [0, 16, 29, 30])):
-        after = state[row : row + 1]
-        for begin, end in itertools.pairwise(edges):
-            before = torch.zeros_like(after) if starts[row, begin] else after
-            document = (x[row : row + 1, :, begin:end] for x in parts)
-            alone, after = scan_outer_products(*document, before, chunk=chunk)
-            assert relative_error(y[row : row + 1, :, begin:end], alone) < 1e-12
-        assert relative_error(last[row : row + 1], after) < 1e-12
-    assert all(x.isfinite().all() for x in outputs_and_gradients((y, last), parts))
 
 
 @pytest.mark.parametrize("width", [1, KEYS])
