@@ -25,9 +25,9 @@ from blocks.core.attention import (
     visible_slots,
 )
 from blocks.core.contract import Block, Context, Count, NoEffect, Positive, Rate, Site, State
-from blocks.core.documents import run_documents
 from blocks.core.functional import RmsNorm, check_rms_width, count_positions, last_positions, no_positions
 from blocks.core.kv_cache import append
+from blocks.core.packing import run_documents
 
 HEADS = 8
 Positions = Literal["none", "relative", "rotary", "transformer_xl", "alibi"]

@@ -25,12 +25,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from blocks.core.documents import Documents, run_documents
+from blocks.core.documents import Documents
+from blocks.core.records import Path as Path
+from blocks.core.records import Penalties as Penalties
+from blocks.core.records import Record as Record
+from blocks.core.records import Records as Records
+from blocks.core.records import Reduction as Reduction
+from blocks.core.records import reduce_penalties as reduce_penalties
 from blocks.core.stream import Stream as Stream
 
 if TYPE_CHECKING:
@@ -39,9 +45,6 @@ if TYPE_CHECKING:
 
 State = Any
 """A Tensor or a tuple of States; every leaf has the batch first; `()` where there is none."""
-
-Path = tuple[str | int, ...]
-"""Where a block stands in a recipe: ("model", "decoder", 1, "rnn")."""
 
 
 # ------------------------------------------------------------------------------------------- kinds of setting
@@ -263,30 +266,6 @@ NamedOutputs = Mapping[str, Output]
 """Outputs by the names that `as` gives them."""
 
 
-class Record(NamedTuple):
-    """Of whom something was recorded: the block's path, the iteration of each `repeat` around it, and what it is."""
-
-    path: Path
-    iterations: tuple[int, ...]
-    name: str
-
-
-Records = dict[Record, list[Tensor]]
-"""What was recorded. Each value is (B, T, ...); the values of one key are consecutive positions."""
-
-
-Reduction = Literal["mean", "sum", "tokens"]
-"""What is taken of several penalties with one name; `tokens`: their sum, a cost of tokens as the cross-entropy is."""
-Penalties = dict[tuple[str, Reduction], list[Tensor]]
-"""Scalars to be added to the training loss, by name."""
-
-
-def reduce_penalties(penalties: Penalties) -> dict[tuple[str, Reduction], Tensor]:
-    """Return what is added to the loss under each name."""
-    stacked = {key: torch.stack(values) for key, values in penalties.items()}
-    return {key: values.mean() if key[1] == "mean" else values.sum() for key, values in stacked.items()}
-
-
 class Context(NamedTuple):
     """What flows beside the stream: this chunk's mask, the named outputs so far, the memories.
 
@@ -375,6 +354,8 @@ class Block(nn.Module):
         """Run `forward`, its hooks too; over documents side by side where rows are packed, unless the block `packs`."""
         if context.starts is None or self.packs:
             return super().__call__(x, state, context)
+        from blocks.core.packing import run_documents  # late: it needs the contract
+
         return run_documents(super().__call__, self.start, x, state, context)
 
     def start(self, x: Tensor, context: Context) -> State:

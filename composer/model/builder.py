@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from blocks.core.contract import Block, BlockError, Context, Named, NoEffect, Path, Site, State, Stream
-from blocks.core.documents import packing_problem
+from blocks.core.packing import packing_problem
 from blocks.core.scope import Scope
 from blocks.core.stack import Stack
 from composer.errors import Fault, RecipeError, error_of_code
@@ -299,19 +299,10 @@ class Builder:
             self.fault("block", site.path, message, f"make its numbers smaller, or {AUTHOR}")
             block = StandIn(stand_in_stream)
         block.path = site.path
-        if self.recipe.dataset.get("packing"):
-            self._check_packing(site, word, settings, block)
-        return block
-
-    def _check_packing(self, site: Site, word: str, settings: Mapping[str, Any], block: Block) -> None:
-        """Report a block that no row of several documents may reach."""
-        if problem := packing_problem(block, site.stream):
+        if self.recipe.dataset.get("packing") and (problem := packing_problem(block, site.stream, settings)):
             message = f"`{word}` cannot be trained on packed rows: {problem}"
             self.fault("packing", site.path, message, "remove `data.packing`, or the block")
-        for setting, value in settings.items():
-            if isinstance(value, Mapping) and "copy" in value and setting == "initial_state":
-                message = "a row has one last state, and each of its packed documents would copy its own"
-                self.fault("packing", (*site.path, setting), message, "write `zeros`, or the memory's name alone")
+        return block
 
     def related_places(self, site: Site, message: str) -> str:
         """Return where else to look for a fault of widths: at inner blocks that change it, and at names it mentions."""

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import Block, Context, Output, Penalties, Records, State
-from blocks.core.documents import Documents
+from blocks.core.contract import Block, Context, Output, Penalties, State
 from blocks.core.functional import apply_dropout
 from blocks.core.stack import Stack
+from composer.model.step_inputs import NOTHING as NOTHING
+from composer.model.step_inputs import StepInputs as StepInputs
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIAL_TOKENS = ["⟨pad⟩", "⟨bos⟩", "⟨eos⟩", "⟨unk⟩"]
@@ -131,28 +132,6 @@ class OutputHead(nn.Module):
         """
         log_p = outputs.log_softmax(-1, torch.promote_types(outputs.dtype, torch.float32))  # (B, T, V)
         return {"loss": -log_p.gather(-1, target[..., None])[..., 0], "right": outputs.argmax(-1) == target}
-
-
-class StepInputs(NamedTuple):
-    """Optional inputs and outputs of a step beside tokens and logits: the fields of these names of `Context`.
-
-    `packed` has where the documents of each side are, if rows have several; then every row begins with one.
-    """
-
-    records: Records | None = None
-    penalties: Penalties | None = None
-    progress: Tensor | None = None
-    facts: Tensor | None = None
-    packed: Mapping[str, Documents] = {}
-
-    def context(self, mask: Tensor, memories: Mapping[str, Output], side: str = "target") -> Context:
-        """Return the context of one call of a stack, which reads an encoder's source or the target."""
-        context = Context(mask, {}, memories, self.records, self.penalties, self.progress, self.facts, memo={})
-        documents = self.packed.get(side)
-        return context if documents is None else context._replace(starts=documents.starts, documents=documents)
-
-
-NOTHING = StepInputs()
 
 
 class Encoder(nn.Module):

@@ -127,11 +127,6 @@ class Case:
         """The stream that arrives."""
         return Stream(self.arriving, grid=self.columns > 0, columns=self.columns)
 
-    @property
-    def copies(self) -> bool:
-        """Whether it goes on from a state that the same block has left in the encoder."""
-        return {"copy": "encoder.same"} in self.settings.values()
-
     def reads(self, name: str) -> bool:
         """Whether anything in its settings reads this name."""
         return f"'{name}'" in repr(self.settings)

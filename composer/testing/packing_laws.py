@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from blocks.core.contract import Output
-from blocks.core.documents import Documents, find_documents, packing_problem
+from blocks.core.documents import Documents, find_documents
+from blocks.core.packing import packing_problem
 from composer.testing.harness import (
     Batch,
     Case,
@@ -29,20 +30,20 @@ ROWS = ((0, 1, 2), (3, 4))
 def packing(case: Case) -> None:
     """Check that packed documents give what each gives alone, and that the gradients of one are 0 for all others."""
     block, alone = case.exact(), random_batch(case, DOCUMENTS)
-    if packing_problem(block, case.stream) or case.copies or case.reads("encoder.summary"):
+    if packing_problem(block, case.stream, case.settings) or case.reads("encoder.summary"):
         return  # where rows are packed, a recipe with it is refused
     batch, documents = pack(alone)
     context = context_of(batch)._replace(starts=documents.starts)
     y = documents.split(block(batch.x, start(block, batch), context)[0])  # (N, L, D)
     expected = run(block, alone).real
-    found = y.masked_fill(~documents.there[..., None], 0.0)
-    expect_equal(case, "packing", found, expected, "documents in one row, against each alone")
+    packed_y = y.masked_fill(~documents.there[..., None], 0.0)
+    expect_equal(case, "packing", packed_y, expected, "documents in one row, against each alone")
     outputs = {name: output for name, output in (batch.board | batch.memories).items() if name != "input"}
     read = {"the stream": (batch.x, documents)}
     read |= {f"`{name}`": (output.states, output.documents or documents) for name, output in outputs.items()}
     for number in range(len(DOCUMENTS) if y.requires_grad else 0):
         leaves = [leaf for leaf, _ in read.values()]
-        gradients = torch.autograd.grad(found[number].sum(), leaves, retain_graph=True, allow_unused=True)
+        gradients = torch.autograd.grad(packed_y[number].sum(), leaves, retain_graph=True, allow_unused=True)
         for (name, (_, own)), gradient in zip(read.items(), gradients, strict=True):
             if gradient is not None and (felt := sizes(gradient, own).index_fill(0, torch.tensor(number), 0.0)).any():
                 size, other = felt.max().item(), int(felt.argmax())

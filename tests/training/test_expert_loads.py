@@ -49,4 +49,4 @@ def test_two_devices_change_the_biases_as_one_does(trainer: str, tiny: Tiny, tmp
     environment = os.environ | {"OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
     done = subprocess.run([*command, "--run", str(tmp_path / "two")], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert torch.equal(torch.stack(biases(tmp_path / "two")), torch.stack(biases(tmp_path / "one_batch")))
+    assert torch.equal(torch.stack(biases(tmp_path / "two")), torch.stack(biases(tmp_path / "one")))

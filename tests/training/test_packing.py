@@ -105,7 +105,7 @@ REFUSED = {
     "model.encoder=[{pool: {}}, identity]": "`pool` cannot be trained on packed rows: it changes the number of",
     "model.encoder=[repeat: {times: length, share: true, stack: [linear]}]": "it runs as often as a row is long",
     f"model.decoder=[stack_memory: {{}}, {READS}]": "`stack_memory` cannot be trained on packed rows: what it has put",
-    f"model.decoder=[rnn: {{cell: gru, initial_state: {{copy: encoder.last}}}}, {READS}]": "a row has one last state",
+    f"model.decoder=[rnn: {{cell: gru, initial_state: {{copy: encoder.last}}}}, {READS}]": "it copies the last state",
     "training.curriculum={}": "a curriculum counts the mistakes of rows: `training.curriculum` is set",
     "model.output.length=6": "an answer of a fixed length has no padding",
 }

@@ -1,0 +1,35 @@
+"""What blocks hand out beside their outputs: records for pictures, and penalties that are added to the loss."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+Path = tuple[str | int, ...]
+"""Where a block stands in a recipe: ("model", "decoder", 1, "rnn")."""
+
+
+class Record(NamedTuple):
+    """Of whom something was recorded: the block's path, the iteration of each `repeat` around it, and what it is."""
+
+    path: Path
+    iterations: tuple[int, ...]
+    name: str
+
+
+Records = dict[Record, list[Tensor]]
+"""What was recorded. Each value is (B, T, ...); the values of one key are consecutive positions."""
+
+
+Reduction = Literal["mean", "sum", "tokens"]
+"""What is taken of several penalties with one name; `tokens`: their sum, a cost of tokens as the cross-entropy is."""
+Penalties = dict[tuple[str, Reduction], list[Tensor]]
+"""Scalars to be added to the training loss, by name."""
+
+
+def reduce_penalties(penalties: Penalties) -> dict[tuple[str, Reduction], Tensor]:
+    """Return what is added to the loss under each name."""
+    stacked = {key: torch.stack(values) for key, values in penalties.items()}
+    return {key: values.mean() if key[1] == "mean" else values.sum() for key, values in stacked.items()}
