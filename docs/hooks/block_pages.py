@@ -123,7 +123,9 @@ def block_fragments(name: str) -> Iterator[tuple[str, GalleryRecipe]]:
 def example(name: str) -> tuple[str, GalleryRecipe | None]:
     """Return the most informative short fragment and its recipe, or a derived example without one."""
     candidates = sorted(block_fragments(name), key=lambda pair: (-example_score(pair[0]), len(pair[0]), pair[1].slug))
-    return candidates[0] if candidates else (MODELS.get(name) or derived_example(name), None)
+    if name in MODELS:
+        return MODELS[name], None
+    return candidates[0] if candidates else (derived_example(name), None)
 
 
 def derived_example(name: str) -> str:

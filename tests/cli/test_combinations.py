@@ -358,7 +358,7 @@ MEMORIES_REFUSED = {
         "ntm: {slots: 5, slot_width: 3, initial_state: {copy: encoder.paper}}",
         "12:60:setting",
         "`encoder.paper` leaves the state of `ntm` with slots 6, and this starts from the state of `ntm` with slots 5",
-        "copy from a block with the same settings, or write `initial_state: encoder` for a projection",
+        "copy from a `ntm` with the same settings, or write `initial_state: encoder` for a projection",
     ),
     "a tape with other heads": (
         "ntm: {slots: 6, slot_width: 3, read_heads: 2, initial_state: {copy: encoder.paper}}",
@@ -400,7 +400,7 @@ MEMORIES_REFUSED = {
         "queue_memory: {width: 4, initial_state: {copy: encoder.pile}}",
         "12:54:setting",
         "`encoder.pile` leaves the state of `stack_memory`, and this starts from the state of `queue_memory`",
-        "copy from a block with the same settings, or write `initial_state: zeros`",
+        "copy from a `queue_memory` with the same settings, or write `initial_state: zeros`",
     ),
     "a wider stack": (
         "stack_memory: {initial_state: {copy: encoder.pile}}",
