@@ -1,4 +1,4 @@
-"""Where the documents of packed rows are, and the same documents side by side, each in a row of its own."""
+"""Where the documents of packed rows are, and the same documents side by side, one per row."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Documents(NamedTuple):
     is_whole: bool
 
     def split(self, x: Tensor) -> Tensor:
-        """Return each document in a row of its own, anything after its end: (B, T, ...) -> (N, L, ...)"""
+        """Return one document per row, with anything after its end: (B, T, ...) -> (N, L, ...)"""
         split: Tensor = Rearrange.apply(x.flatten(0, 1), self.position.flatten(), self.place.flatten(), None)
         return split.unflatten(0, self.position.shape)
 

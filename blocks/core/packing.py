@@ -1,13 +1,14 @@
 """Packing: how a block runs over rows of several documents without one feeling another.
 
 A row of several documents has no padding between them, so what looks at one position costs less. What looks at several
-is run over the documents side by side, each in a row of its own as if it had never been packed: so a block need not
-know of packing, and what it computes is exact.
+is run over the documents side by side, one per row, as if they had never been packed: so a block need not know of
+packing, and what it computes is exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,38 +16,23 @@ from torch import Tensor
 
 from blocks.core.contract import Block, Context, Output, Result, State, Stream
 from blocks.core.documents import Documents, find_documents, split_mask
+from blocks.core.lazy_outputs import LazyOutputs
 
 
-class DocumentOutputs(Mapping[str, "Output"]):
-    """Named outputs or memories with a document in each row; one is split when a block reads it, if at all.
+def split_output(output: Output, documents: Documents) -> Output:
+    """Return a named output with one document per row."""
+    mask = split_mask(output.mask, documents.position, documents.there)
+    return output._replace(states=documents.split(output.states), mask=mask, documents=())
 
-    A memory of which it is not known where its documents are is read whole by each document of its row.
+
+def split_memory(memory: Output, stream: Documents) -> Output:
+    """Return a memory with what each document of the stream may read in its row: the document of the same number.
+
+    A memory whose rows are not packed is read whole by each document of its row.
     """
-
-    def __init__(self, outputs: Mapping[str, Output], stream: Documents, are_memories: bool) -> None:
-        self.outputs, self.stream, self.are_memories = outputs, stream, are_memories
-        self.read: dict[str, Output] = {}
-
-    def __getitem__(self, name: str) -> Output:
-        if name not in self.read:
-            output = self.outputs[name]
-            documents = output.documents if self.are_memories else self.stream
-            if documents:
-                states = documents.split(output.states)
-                mask = split_mask(output.mask, documents.position, documents.there)
-            else:
-                states, mask = output.states[self.stream.row], output.mask[self.stream.row]
-            self.read[name] = output._replace(states=states, mask=mask, documents=())
-        return self.read[name]
-
-    def __contains__(self, name: Any) -> bool:
-        return name in self.outputs
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.outputs)
-
-    def __len__(self) -> int:
-        return len(self.outputs)
+    if memory.documents:
+        return split_output(memory, memory.documents)
+    return memory._replace(states=memory.states[stream.row], mask=memory.mask[stream.row])
 
 
 def run_documents(
@@ -69,8 +55,8 @@ def run_documents(
         documents = context.once(find_documents, context.starts)
     inner = context._replace(
         mask=context.once(split_mask, context.mask, documents.position, documents.there),
-        named_outputs=DocumentOutputs(context.named_outputs, documents, are_memories=False),
-        memories=DocumentOutputs(context.memories, documents, are_memories=True),
+        named_outputs=LazyOutputs(context.named_outputs, partial(split_output, documents=documents)),
+        memories=LazyOutputs(context.memories, partial(split_memory, stream=documents)),
         starts=None,
         documents=None,
     )

@@ -12,7 +12,7 @@ import functools
 import importlib
 import math
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from blocks.core.contract import Count, Output, Positive, Proportion, State
 from blocks.core.kv_cache import take_rows
+from blocks.core.lazy_outputs import LazyOutputs
 from composer.errors import RunError
 from composer.inference.drafts import Draft
 from composer.inference.precision import Precision, in_precision
@@ -159,7 +160,7 @@ class DecoderState(NamedTuple):
         """Select the rows `rows`, in this order; a row may be repeated."""
         states = reorder_state(self.states, rows)
         sequences = self.sequences[rows]
-        memories = [LazyRows(origin, sequences) for origin in self.origins]
+        memories = [LazyOutputs(origin, functools.partial(reorder_output, rows=sequences)) for origin in self.origins]
         pairs = zip(state_leaves(self.states), state_leaves(states), strict=True)
         unchanged = {id(new): new for old, new in pairs if id(old) in self.unchanged}
         history, logits = (None if it is None else it[rows] for it in (self.history, self.logits))
@@ -291,26 +292,9 @@ def reorder_state(state: State, rows: Tensor, unchanged: Unchanged | None = None
     return reorder(state)
 
 
-class LazyRows(Mapping[str, Output]):
-    """Memories, with row `rows[i]` for their row i; a memory is copied when a block reads it, once, if at all."""
-
-    def __init__(self, memories: Mapping[str, Output], rows: Tensor) -> None:
-        self.memories, self.rows = memories, rows
-        self.read: dict[str, Output] = {}
-
-    def __getitem__(self, name: str) -> Output:
-        if name not in self.read:
-            self.read[name] = Output(*reorder_state(self.memories[name], self.rows))
-        return self.read[name]
-
-    def __contains__(self, name: Any) -> bool:
-        return name in self.memories
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.memories)
-
-    def __len__(self) -> int:
-        return len(self.memories)
+def reorder_output(output: Output, rows: Tensor) -> Output:
+    """Return an output or a memory with its row `rows[i]` as row i."""
+    return Output(*reorder_state(output, rows))
 
 
 MaxLength = Annotated[Count, "tokens of an answer at most, eos included; a longer one is cut"]

@@ -1,0 +1,30 @@
+"""Named outputs of which few are read, and each of those is changed first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from blocks.core.contract import Output
+
+
+class LazyOutputs(Mapping[str, Output]):
+    """Named outputs or memories, changed by a function when a block reads them: once, if at all."""
+
+    def __init__(self, outputs: Mapping[str, Output], change: Callable[[Output], Output]) -> None:
+        self.outputs, self.change = outputs, change
+        self.read: dict[str, Output] = {}
+
+    def __getitem__(self, name: str) -> Output:
+        if name not in self.read:
+            self.read[name] = self.change(self.outputs[name])
+        return self.read[name]
+
+    def __contains__(self, name: Any) -> bool:
+        return name in self.outputs
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.outputs)
+
+    def __len__(self) -> int:
+        return len(self.outputs)
