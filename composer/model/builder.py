@@ -59,8 +59,7 @@ class Builder:
     `widened` has, by the path of a stack, the last block in it that changes the width; `named_paths` the blocks by
     the names that they have in the encoder or decoder that is being built. `shared` are the first uses of named
     stacks, and `open_stacks` those that are being built; `uses` has the paths of all uses, and whether they are
-    copies. `no_effects` has, by the paths of settings that change nothing, why and the fix. `is_dry`: what is built
-    is thrown away, and its faults are ignored, since they will be reported when the stack is really built.
+    copies. `no_effects` has, by the paths of settings that change nothing, why and the fix. `is_dry`: faults are ignored.
     """
 
     recipe: Recipe
@@ -275,7 +274,7 @@ class Builder:
         """Build one block, without a setting that has no effect there; if it fails, report it and return a stand-in."""
         self.size.count_block(site.path)
         arguments = {python_name(key): value for key, value in settings.items() if key != "as"}
-        # with the width that is written, the blocks after it have no faults that only follow from this one
+        # with the width that is written, the blocks after it have no faults that only follow from it
         stand_in_stream = site.stream._replace(width=settings.get("width") or site.stream.width)
         try:
             block = block_class(word)(site, **arguments)
@@ -299,7 +298,8 @@ class Builder:
             self.fault("block", site.path, message, f"make its numbers smaller, or {AUTHOR}")
             block = StandIn(stand_in_stream)
         block.path = site.path
-        if self.recipe.dataset.get("packing") and (problem := packing_problem(block, site.stream, settings)):
+        packs = self.recipe.dataset.get("packing") and not (site.stream.grid or isinstance(block, StandIn))
+        if packs and (problem := packing_problem(block, site.stream, settings)):
             message = f"`{word}` cannot be trained on packed rows: {problem}"
             self.fault("packing", site.path, message, "remove `data.packing`, or the block")
         return block

@@ -118,4 +118,5 @@ def test_what_cannot_be_packed_is_refused_at_its_line(setting: str, tiny: Tiny) 
     with pytest.raises(RecipeError) as caught:
         tiny("data.packing=true", *settings).plan()
     assert REFUSED[setting] in str(caught.value)
+    assert [fault.code for fault in caught.value.faults] == ["packing"]
     assert "<command line>:1:" in str(caught.value)
