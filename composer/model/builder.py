@@ -59,7 +59,7 @@ class Builder:
     `widened` has, by the path of a stack, the last block in it that changes the width; `named_paths` the blocks by
     the names that they have in the encoder or decoder that is being built. `shared` are the first uses of named
     stacks, and `open_stacks` those that are being built; `uses` has the paths of all uses, and whether they are
-    copies. `no_effects` has, by the paths of settings that change nothing, why and the fix. `is_dry`: faults are ignored.
+    copies. `no_effects` has, by the paths of settings that change nothing, why and the fix. `is_dry`: count no fault.
     """
 
     recipe: Recipe
