@@ -183,6 +183,7 @@ EXCEPTIONS = {
     "vars": "are gone when a recipe is read; their own tests see what they do",
     "data.tokenizer.bits.size": "has one value that the data do not refuse",
     "data.table.source.width": "has one value that the data do not refuse",
+    "data.packing": "lays the same pairs out in fewer rows: tests/training/test_packing.py",
     "data.hub.config": "is for a data set that has several, which a folder has not",
     "decoding.viterbi.max_ratio": "is for answers of more than 50 tokens, and the most probable ones here are shorter",
     "decoding.mbr.max_ratio": "is for samples of more than 50 tokens, and those here are shorter",
