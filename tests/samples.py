@@ -1,6 +1,6 @@
-"""A law over all recipes runs over a sample of them by default; the others are marked `slow`.
+"""A law over many cases runs over a sample of them by default, over more with `-m slow`, and over all by hand.
 
-`pytest -m ""` runs all of them, `SAMPLE_SEED=2 pytest` another sample.
+`pytest -m ""` runs all of them, `SAMPLE_SEED=2 pytest` other samples.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ import pytest
 SEED = int(os.environ.get("SAMPLE_SEED", "1"))
 
 
-def sampled(cases: Sequence[Any], size: int) -> list[Any]:
-    """Return all cases as parameters of a test, those outside of a sample of `size` marked `slow`."""
-    sample = set(random.Random(SEED).sample(range(len(cases)), min(size, len(cases))))
-    return [case if index in sample else pytest.param(case, marks=pytest.mark.slow) for index, case in enumerate(cases)]
+def sampled(cases: Sequence[Any], size: int, slow: int | None = None) -> list[Any]:
+    """Return all cases as parameters of a test: a sample of `size` unmarked, `slow` others `slow`, the rest `exhaustive`.
+
+    slow: All others, unless given.
+    """
+    order = random.Random(SEED).sample(range(len(cases)), len(cases))
+    end = len(cases) if slow is None else size + slow
+    marks = dict.fromkeys(order[size:end], pytest.mark.slow) | dict.fromkeys(order[end:], pytest.mark.exhaustive)
+    return [pytest.param(case, marks=marks[at]) if at in marks else case for at, case in enumerate(cases)]

@@ -86,7 +86,7 @@ def their_model(standalone: ModuleType, folder: Path) -> Any:
     return standalone.load_model(folder)
 
 
-@pytest.mark.parametrize("path", sampled(RECIPES, 10), ids=name)
+@pytest.mark.parametrize("path", sampled(RECIPES, 10, 30), ids=name)
 def test_every_recipe_is_the_same_model(path: Path, tmp_path: Path) -> None:
     recipe = small(path)
     ours = our_model(recipe)

@@ -271,7 +271,7 @@ def unused(path: str, faults: Sequence[Fault]) -> list[Fault]:
     return [fault for fault in faults if fault.code == "unused" and fault.path.startswith(path)]
 
 
-@pytest.mark.parametrize("case", sampled(DEAD, 12), ids=str)
+@pytest.mark.parametrize("case", sampled(DEAD, 12, 40), ids=str)
 def test_a_dead_setting_is_a_fault_and_a_warning_with_both_places_where_an_override_has_it(
     case: Dead, tmp_path: Path
 ) -> None:

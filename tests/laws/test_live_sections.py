@@ -361,13 +361,12 @@ def is_alive(key: str, folder: Path) -> bool:
     return False
 
 
-@pytest.mark.parametrize("key", sampled(QUICK, 40))
+@pytest.mark.parametrize("key", sampled(QUICK, 40, 60))
 def test_a_key_of_data_model_trainer_or_logging_is_alive(key: str, tmp_path: Path) -> None:
     assert is_alive(key, tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("key", SLOW)
+@pytest.mark.parametrize("key", sampled(SLOW, 0, 40))
 def test_a_key_of_training_or_decoding_is_alive(key: str, tmp_path: Path) -> None:
     assert is_alive(key, tmp_path)
 
