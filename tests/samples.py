@@ -16,10 +16,7 @@ SEED = int(os.environ.get("SAMPLE_SEED", "1"))
 
 
 def sampled(cases: Sequence[Any], size: int, slow: int | None = None) -> list[Any]:
-    """Return all cases as parameters of a test: a sample of `size` unmarked, `slow` others `slow`, the rest `exhaustive`.
-
-    slow: All others, unless given.
-    """
+    """Return all cases as parameters: `size` without a mark, `slow` others (or all) `slow`, the rest `exhaustive`."""
     order = random.Random(SEED).sample(range(len(cases)), len(cases))
     end = len(cases) if slow is None else size + slow
     marks = dict.fromkeys(order[size:end], pytest.mark.slow) | dict.fromkeys(order[end:], pytest.mark.exhaustive)
