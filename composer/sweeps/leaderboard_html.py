@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from statistics import median
 from textwrap import shorten
@@ -21,14 +20,16 @@ from composer.recipe.metrics import is_share
 from composer.run_dir import utc_now
 from composer.sweeps.leaderboard import Leaderboard, TrialResult, pareto_front
 from composer.sweeps.leaderboard_text import (
-    MAX_GROUPS,
     axis_value,
     columns,
+    contribution_notes,
+    contributions,
     count_text,
+    effect_cells,
+    effect_heads,
     effect_title,
     failure_lines,
     format_mean,
-    informative_effects,
     metric_title,
     point_text,
     ranking_note,
@@ -47,14 +48,15 @@ LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
 def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> Path:
     """Write the page, by default FOLDER/leaderboard.html, and return its path. Raises RunError."""
     file = Path(output) if output is not None else board.folder / "leaderboard.html"
-    effects = informative_effects(board)
+    fitted = contributions(board)
+    effects = fitted.effects if fitted and fitted.df else {}
     ranked = [(cost, [e for e in board.ranked if cost.metric in e.measured]) for cost in cost_goals(board)]
     charts = [(cost, results) for cost, results in ranked if results]
     curves = [result for result in board.results if result.curve]
     sections = {
         "table": ("Trials", board.results),
         "costs": ("Quality against cost", charts),
-        "axes": ("What each axis contributes", effects),
+        "axes": ("What each axis contributes", fitted),
         "curves": ("Curves", curves),
     }
     *table, fingerprints = columns(board)
@@ -76,12 +78,14 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
         ],
         failures=failure_lines(board),
         cost_charts=[cost_chart(board, cost, results) for cost, results in charts],
-        metric=metric_title(board.goals[0].metric),
-        max_groups=MAX_GROUPS,
-        parallel_chart=effects
+        parallel_chart=fitted
         and figure_html(parallel_figure(board, board.ranked), "The axes and the score of each trial"),
-        effects=[(effect_title(effect), effect) for effect in effects],
-        format_mean=partial(format_mean, board.goals[0].metric),
+        effect_heads=effect_heads(board),
+        effects={
+            effect_title(board, axis): [(effect, effect_cells(board, effect)) for effect in values]
+            for axis, values in effects.items()
+        },
+        effect_notes=[*contribution_notes(board, fitted)] if fitted else [],
         curve_metric=board.curve_metric,
         curve_chart=figure_html(curve_figure(board, curves), f"{board.curve_metric} by step") if curves else "",
         time=utc_now()[:16].replace("T", " "),

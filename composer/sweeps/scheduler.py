@@ -44,6 +44,7 @@ from composer.sweeps.sweep import (
     SweepDir,
     Trial,
     format_value,
+    pruning_warnings,
     read_log,
     read_sweep_record,
     read_trials,
@@ -85,8 +86,10 @@ def run_sweep(
     with lock_sweep(home):
         check_resumable(home, sweep)
         pool = LocalWorkerPool(workers) if ray is None else RayWorkerPool(ray, workers)
-        max_steps = None if recipe is None else recipe.training["max_steps"]
-        return Scheduler(sweep, home, trainable, pool, data, quiet).run(max_steps)
+        scheduler = Scheduler(sweep, home, trainable, pool, data, quiet)
+        for fault in pruning_warnings(sweep, recipe.training) if recipe else ():
+            scheduler.display.say(fault.render())
+        return scheduler.run(None if recipe is None else recipe.training["max_steps"])
 
 
 @contextmanager

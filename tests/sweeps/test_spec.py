@@ -68,7 +68,7 @@ def test_missing_keys_have_defaults(tmp_path: Path) -> None:
     read = sweep(tmp_path, ENCODER)
     assert (read.name, read.seeds, read.search.kind, read.pruner) == ("tried", (7,), "grid", None)
     assert read.rank == (Goal("val/loss", "min"),)
-    assert sweep(tmp_path, ENCODER, "prune: median").pruner == Pruner("median", 500, 3, 5)
+    assert sweep(tmp_path, ENCODER, "prune: median").pruner == Pruner("median", None, 3, 5)
     assert sweep(tmp_path, ENCODER, "search: {random: 9}").search == SearchAlgorithm("random", 9, 1)
     assert sweep(tmp_path, ENCODER, "seeds: [1, 5]").seeds == (1, 5)
     assert sweep(tmp_path, ENCODER, "where:\nprune:\nname:").where == ()
@@ -275,8 +275,8 @@ def test_a_search_lists_its_candidate_structures(tmp_path: Path) -> None:
 
 def test_the_schema_agrees_with_the_code() -> None:
     result = load_schema()
-    keys = ("sweep", "name", "description", "base", "set", "axes", "where", "search", "prune", "seeds", "rank")
-    assert tuple(result["properties"]) == keys
+    keys = ("sweep", "name", "description", "base", "set", "axes", "where", "search", "prune", "seeds")
+    assert tuple(result["properties"]) == (*keys, "tune", "rank")
     assert set(result["$defs"]["axis"]["properties"]) == {
         *("set", "values", *RANGES, "replace", "with", "extend", "when", "zip")
     }
