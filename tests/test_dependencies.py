@@ -54,6 +54,12 @@ class WithoutRefused:
     def __getattr__(self, name):
         return getattr(self.finder, name)
 
+def version_unless_refused(name, version=metadata.version):
+    if name.replace("-", "_") in refused:  # torchmetrics asks for SciPy's, and imports it if there is one
+        raise metadata.PackageNotFoundError(name)
+    return version(name)
+
+metadata.version = version_unless_refused
 sys.meta_path[:] = map(WithoutRefused, sys.meta_path)
 for name in [name for name in sys.modules if name.partition(".")[0] in refused]:
     del sys.modules[name]

@@ -115,14 +115,14 @@ class Leaderboard:
         return leaderboard_json(self)
 
 
-def open_leaderboard(*paths: Path) -> Leaderboard:
+def open_leaderboard(path: Path, *more: Path) -> Leaderboard:
     """Return the leaderboard of sweeps, each given by its directory, or by its file if it was run in runs/NAME.
 
     Raises RunError if no sweep has run there, a trial cannot be read or sweeps rank by different metrics, and
     RecipeError if a file cannot be read.
     """
-    boards = [open_sweep(path) for path in paths]
-    return boards[0] if len(boards) == 1 else join_leaderboards(boards)
+    boards = [open_sweep(sweep) for sweep in (path, *more)]
+    return join_leaderboards(boards) if more else boards[0]
 
 
 def open_sweep(path: Path) -> Leaderboard:
