@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from textwrap import shorten
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import optuna
@@ -25,8 +25,7 @@ from composer.sweeps.leaderboard_text import (
     contribution_notes,
     contributions,
     count_text,
-    effect_cells,
-    effect_heads,
+    effect_rows,
     effect_title,
     failure_lines,
     format_mean,
@@ -36,6 +35,9 @@ from composer.sweeps.leaderboard_text import (
 )
 from composer.sweeps.sweep import Goal
 from composer.viz.page import Curve, chart_text, figure_html, line_chart, render, write_document
+
+if TYPE_CHECKING:
+    from composer.sweeps.significance import Contributions
 
 MAX_NAMED_CURVES = 8
 """Curves that are shown at first; the legend has the others."""
@@ -49,7 +51,7 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
     """Write the page, by default FOLDER/leaderboard.html, and return its path. Raises RunError."""
     file = Path(output) if output is not None else board.folder / "leaderboard.html"
     fitted = contributions(board)
-    effects = fitted.effects if fitted and fitted.df else {}
+    figure = effect_figure(board, fitted) if fitted and fitted.df else None
     ranked = [(cost, [e for e in board.ranked if cost.metric in e.measured]) for cost in cost_goals(board)]
     charts = [(cost, results) for cost, results in ranked if results]
     curves = [result for result in board.results if result.curve]
@@ -80,11 +82,8 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
         cost_charts=[cost_chart(board, cost, results) for cost, results in charts],
         parallel_chart=fitted
         and figure_html(parallel_figure(board, board.ranked), "The axes and the score of each trial"),
-        effect_heads=effect_heads(board),
-        effects={
-            effect_title(board, axis): [(effect, effect_cells(board, effect)) for effect in values]
-            for axis, values in effects.items()
-        },
+        effect_chart=figure and figure_html(figure, "The difference of each value from its axis's reference"),
+        effects=effect_rows(board, fitted) if fitted and figure else [],
         effect_notes=[*contribution_notes(board, fitted)] if fitted else [],
         curve_metric=board.curve_metric,
         curve_chart=figure_html(curve_figure(board, curves), f"{board.curve_metric} by step") if curves else "",
@@ -212,6 +211,27 @@ def parallel_figure(board: Leaderboard, results: Sequence[TrialResult]) -> go.Fi
     figure.update_traces(line_color=None, selector={"opacity": 0.5}).update_traces(marker_showscale=False)
     figure.update_annotations(font_color=None)
     return figure.update_layout(template=None, title=None, plot_bgcolor=None, margin={"t": 40, "r": 10})
+
+
+def effect_figure(board: Leaderboard, fitted: Contributions) -> go.Figure:
+    """Return the differences of values from the references of their axes, with intervals; the first value on top."""
+    scale = 100 if is_share(board.goals[0].metric) else 1
+    names: list[str] = []
+    ends: list[tuple[float, float, float]] = []
+    for axis, effects in fitted.effects.items():
+        reference = next((effect.value for effect in effects if effect.is_reference), "")
+        for effect in effects:
+            if effect.difference is not None and effect.interval is not None:
+                names.append(chart_text(f"{effect_title(board, axis)}: {effect.value} - {reference}"))
+                ends.append((scale * effect.interval[0], scale * effect.difference, scale * effect.interval[1]))
+    above, below = ([end[at + 1] - end[at] for end in ends] for at in (1, 0))
+    error = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
+    figure = go.Figure(go.Scatter(x=[end[1] for end in ends], y=names, error_x=error, mode="markers"))
+    figure.add_vline(x=0, line_dash="dot").update_yaxes(autorange="reversed", automargin=True)
+    title = f"difference in {metric_title(board.goals[0].metric)}{' (points)' if scale > 1 else ''}"
+    return figure.update_xaxes(title=title).update_layout(
+        margin={"t": 40, "r": 10}, height=max(320, 150 + 24 * len(names))
+    )
 
 
 def curve_figure(board: Leaderboard, results: Sequence[TrialResult]) -> go.Figure:

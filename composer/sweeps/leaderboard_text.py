@@ -297,12 +297,7 @@ def _effect_lines(board: Leaderboard, width: int | None) -> list[str]:
     fitted = contributions(board)
     if fitted is None:
         return []
-    rows = [["axis", "value", "trials", *effect_heads(board)]]
-    for axis, effects in fitted.effects.items():
-        first = effect_title(board, axis)
-        for effect in effects:
-            rows.append([first, effect.value, str(effect.trials), *effect_cells(board, effect)])
-            first = ""
+    rows = effect_rows(board, fitted)
     lines: list[str] = []
     is_text = (True, True, False, False, False, True)
     for shown in ((0, 1, 2, 3, 4, 5), (0, 1, 2, 4, 5), (0, 1, 4, 5)) if fitted.df else ():
@@ -312,15 +307,21 @@ def _effect_lines(board: Leaderboard, width: int | None) -> list[str]:
     return ["", *lines, *(_wrap(note, width) for note in contribution_notes(board, fitted))]
 
 
-def effect_heads(board: Leaderboard) -> list[str]:
-    """Return the heads of `effect_cells`."""
-    points = " (points)" if is_share(board.goals[0].metric) else ""
-    return [f"adjusted {metric_title(board.goals[0].metric)}", f"difference{points}", "95 % interval"]
-
-
-def effect_cells(board: Leaderboard, effect: ValueEffect) -> list[str]:
-    """Return the adjusted mean of a value, its difference from the reference, and the interval of that, in words."""
+def effect_rows(board: Leaderboard, fitted: Contributions) -> list[list[str]]:
+    """Return the table of the axes in words: its heads, then a row for each value, the axis in the first of its."""
     metric = board.goals[0].metric
+    points = " (points)" if is_share(metric) else ""
+    rows = [["axis", "value", "trials", f"adjusted {metric_title(metric)}", f"difference{points}", "95 % interval"]]
+    for axis, effects in fitted.effects.items():
+        first = effect_title(board, axis)
+        for effect in effects:
+            rows.append([first, effect.value, str(effect.trials), *effect_cells(metric, effect)])
+            first = ""
+    return rows
+
+
+def effect_cells(metric: str, effect: ValueEffect) -> list[str]:
+    """Return the adjusted mean of a value, its difference from the reference, and the interval of that, in words."""
     mean = "?" if effect.mean is None else format_metric(metric, effect.mean)
     if effect.difference is None or effect.interval is None or effect.p_value is None:
         return [mean, "reference" if effect.is_reference else "?", ""]

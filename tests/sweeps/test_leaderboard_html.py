@@ -68,7 +68,7 @@ def test_the_page_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
     assert policy.startswith("default-src 'none'")
     styles = "".join("".join(item.itertext()) for item in result.iter("style"))
     assert not any(word in styles for word in ("url(", "@import", "http"))
-    assert len(figures(result)) == 4  # minutes are no goal: parameters, FLOPs, shares and curves
+    assert len(figures(result)) == 5  # minutes are no goal: parameters, FLOPs, effects, parallel coordinates and curves
 
 
 def test_names_and_errors_are_escaped(tmp_path: Path) -> None:
@@ -158,8 +158,18 @@ def test_the_page_says_of_effects_and_differences_what_the_terminal_does(tmp_pat
     assert all(any({*line} - {"encoder"} <= {*row} for row in cells) for line in effects)
 
 
+def test_differences_are_drawn_with_their_intervals(tmp_path: Path) -> None:
+    folder = small(tmp_path / "s")
+    (trace,) = figures(page(folder))[2]["data"]
+    effects = read_board(folder).as_json()["contributions"]["effects"]
+    (cnn,) = (effect for effect in effects["encoder"] if effect["interval"])
+    assert (trace["x"], trace["y"]) == ([cnn["difference"]], ["encoder: cnn - rnn"])
+    ends = [trace["x"][0] + sign * trace["error_x"][key][0] for sign, key in ((-1, "arrayminus"), (1, "array"))]
+    assert ends == pytest.approx(cnn["interval"])
+
+
 def test_each_finished_trial_is_a_line_through_its_values_and_its_score(tmp_path: Path) -> None:
-    lines = figures(page(small(tmp_path / "s")))[2]["data"]
+    lines = figures(page(small(tmp_path / "s")))[3]["data"]
     values = [dict(line["customdata"]) for line in lines if line["mode"] == "lines" and "customdata" in line]
     assert [value["encoder"] for value in values] == ["cnn", "cnn", "rnn"]
 

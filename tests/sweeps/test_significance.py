@@ -142,6 +142,18 @@ def test_a_trial_as_good_as_the_best_is_seldom_left_unmarked(trials: int, seeds:
     assert fmean(alarms) <= allowed(300)
 
 
+def test_structures_that_were_tuned_by_the_same_scores_are_seldom_told_apart() -> None:
+    """Each of ten equal structures is the best of three equal trials."""
+    rng = np.random.default_rng(6)
+    alarms = []
+    for _ in range(300):
+        scores = rng.normal(size=(10, 3, 4)) + rng.normal(size=4)
+        tuned = [rates[rates.mean(axis=1).argmax()] for rates in scores]
+        best_first = sorted(tuned, key=lambda row: -row.mean())
+        alarms.append(min(p_values_to_best([dict(enumerate(row)) for row in best_first]) or [1.0]) < ERROR_RATE)
+    assert fmean(alarms) <= allowed(300)
+
+
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_clear_differences_are_seen(seeds: int) -> None:
     rng = np.random.default_rng(4)
