@@ -37,9 +37,9 @@ from composer.sweeps.sweep import (
 )
 
 RANGES = ("uniform", "log_uniform", "int", "log_int")
-NOT_FINGERPRINTED = ("name", "description", "base", "search", "seeds")
-"""Keys whose text decides nothing. The base's own text and the order of the search are fingerprinted apart; the number
-of trials and seeds may grow."""
+NOT_FINGERPRINTED = ("name", "description", "base", "search", "seeds", "tune")
+"""Keys whose text decides no training. The base's own text and the order of the search are fingerprinted apart; the
+number of trials and seeds may grow, and what is tuned may change."""
 SECTIONS = "recipe name description extends vars data model training decoding trainer logging"
 RESERVED = {*SECTIONS.split(), "and", "or", "not", "in", "true", "false", "none", "minutes", *COSTS, SWEEP_AXIS}
 """Words that mean something else on the command line or in conditions, so that no axis may have them."""

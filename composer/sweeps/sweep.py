@@ -130,7 +130,7 @@ class Sweep:
     """A sweep that passed all checks. `axes` are in the order of the file.
 
     `fingerprint` is of everything that decides which trials are run and how they are ranked; trials and seeds, which
-    may be added later, are not in it.
+    may be added later, are not in it, nor is `tune`.
     """
 
     file: Path
