@@ -66,7 +66,7 @@ def sweep(
     "seqcomposer leaderboard runs/mix-and-match runs/more-mixes      # one leaderboard of both",
 )
 def leaderboard(
-    sweeps: Annotated[list[Path], argument("SWEEP...", "Sweeps: directories, or files.", complete_recipe)],
+    sweeps: Annotated[list[Path], argument("SWEEP", "Sweeps: their directories, or files.", complete_recipe)],
     output: Annotated[Path | None, option("--output F", "HTML page.  [default: FOLDER/leaderboard.html]")] = None,
     as_json: options.AsJson = False,
 ) -> None:

@@ -35,7 +35,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Measurement:
-    """One metric of a trial by seed, by seed 0 alone where seeds make no difference; or the means of several trials.
+    """One metric of a trial by seed, by seed 0 alone where seeds make no difference.
 
     `at_most` says that it is the upper bound of a cost.
     """

@@ -146,7 +146,7 @@ def contributions(board: Leaderboard) -> Contributions | None:
     number = {result.trial.fingerprint: index for index, result in enumerate(trials)}
     groups = {
         axis: {
-            strip_control_characters(value): [number[result.trial.fingerprint] for result in results]
+            value: [number[result.trial.fingerprint] for result in results]
             for value, results in group_by_value(board, axis).items()
         }
         for axis in board.axes
@@ -161,7 +161,7 @@ def contribution_notes(board: Leaderboard, fitted: Contributions) -> Iterator[st
     if fitted.df:
         by_seeds = "the seeds alone"
         if len(fitted.effects) > 1:
-            by_seeds += ": the trials are too few to show whether the axes act on each other"
+            by_seeds += ", since the trials are too few to say how far they are from the model"
         df = f"{fitted.df:g} degree{'' if fitted.df == 1 else 's'} of freedom"
         yield (
             "Means are adjusted by an additive model of the axes, fitted to the finished trials; differences are to "
@@ -186,12 +186,12 @@ def contribution_notes(board: Leaderboard, fitted: Contributions) -> Iterator[st
 
 
 def _inseparable_note(one: Inseparable) -> str:
-    value = f"`{strip_control_characters(one.axis)}: {one.value}`"
-    if one.partner is None:
+    pairs = [(one.axis, one.value), *([one.partner] if one.partner else [])]
+    value, *partners = (strip_control_characters(f"`{axis}: {text}`") for axis, text in pairs)
+    if not partners:
         return f"{value} cannot be separated from the other axes: too few combinations were tried."
-    partner = f"`{strip_control_characters(one.partner[0])}: {one.partner[1]}`"
     mutual = ", and that only with it" if one.is_mutual else ""
-    return f"{value} was only tried with {partner}{mutual}: the trials cannot separate their effects."
+    return f"{value} was only tried with {partners[0]}{mutual}: the trials cannot separate their effects."
 
 
 def group_by_value(board: Leaderboard, axis: str) -> dict[str, list[TrialResult]]:
@@ -315,7 +315,9 @@ def effect_rows(board: Leaderboard, fitted: Contributions) -> list[list[str]]:
     for axis, effects in fitted.effects.items():
         first = effect_title(board, axis)
         for effect in effects:
-            rows.append([first, effect.value, str(effect.trials), *effect_cells(metric, effect)])
+            rows.append(
+                [first, strip_control_characters(effect.value), str(effect.trials), *effect_cells(metric, effect)]
+            )
             first = ""
     return rows
 

@@ -219,7 +219,7 @@ def test_axes_that_act_on_each_other_are_reported(tmp_path: Path) -> None:
             trial(folder, number, [score, score + 0.2, score + 0.1 * number], point={"encoder": encoder, "rate": rate})
         text = leaderboard_text(read_board(folder))
         assert ("The axes act on each other" in text) == (joint > 0)
-        assert "the seeds alone: the trials are too few to show whether" in text
+        assert "the seeds alone, since the trials are too few to say how far they are from the model" in text
 
 
 def test_many_numbers_are_cut_into_ranges(tmp_path: Path) -> None:
