@@ -97,6 +97,24 @@ def test_intervals_hold_planted_effects_as_often_as_is_stated(name: str) -> None
     assert 0.90 <= fmean(hit for some in held for hit in some) <= 0.97
 
 
+def test_intervals_hold_where_a_search_looks_where_scores_were_good() -> None:
+    """After ten points at random, three of four values are those that were best on their axis so far."""
+    rng = np.random.default_rng(7)
+    held = []
+    for _ in range(200):
+        points: list[dict[str, str]] = []
+        trials: list[Scores] = []
+        while len(points) < 25:
+            point = {axis: str(rng.choice([*values])) for axis, values in EFFECTS.items()}
+            for axis, members in groups_of(points).items() if len(points) >= 10 else ():
+                if rng.random() < 0.75:
+                    point[axis] = max(members, key=lambda value: fmean(trials[n][0] for n in members[value]))
+            points.append(point)
+            trials += run_trials(rng, EFFECTS, [point], 1, 1.0)
+        held += hits(fit_contributions(groups_of(points), trials), EFFECTS)
+    assert 0.90 <= fmean(held) <= 0.97
+
+
 @pytest.mark.parametrize("name", DESIGNS)
 def test_axes_without_effect_are_seldom_seen(name: str) -> None:
     points_of, seeds, of_points = DESIGNS[name]
