@@ -70,6 +70,7 @@ DOORS = {
     "wandb": {"training.loggers", "hub.remotes"},
     "optuna": {"sweeps.leaderboard_html", "sweeps.study"},
     "ray": {"sweeps.workers"},
+    "scipy": {"comparison.outputs", "sweeps.significance"},
     "plotly": {"viz.page", "sweeps.leaderboard_html"},
     "jinja2": {"viz.page"},
     "huggingface_hub": {"hub.model_card", "hub.remotes"},

@@ -44,6 +44,7 @@ from composer.sweeps.sweep import (
     SweepDir,
     Trial,
     format_value,
+    pruning_warnings,
     read_log,
     read_sweep_record,
     read_trials,
@@ -85,8 +86,10 @@ def run_sweep(
     with lock_sweep(home):
         check_resumable(home, sweep)
         pool = LocalWorkerPool(workers) if ray is None else RayWorkerPool(ray, workers)
-        max_steps = None if recipe is None else recipe.training["max_steps"]
-        return Scheduler(sweep, home, trainable, pool, data, quiet).run(max_steps)
+        scheduler = Scheduler(sweep, home, trainable, pool, data, quiet)
+        for fault in pruning_warnings(sweep, recipe.training) if recipe else ():
+            scheduler.display.say(fault.render())
+        return scheduler.run(None if recipe is None else recipe.training["max_steps"])
 
 
 @contextmanager
@@ -326,7 +329,7 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
 
 
 def write_sweep_record(folder: SweepDir, sweep: Sweep) -> None:
-    """Write sweep.yaml and sweep.json into a new directory, and again if trials or seeds were added."""
+    """Write sweep.yaml and sweep.json into a new directory, and again if `growable_parts` have changed."""
     if folder.record.exists() and read_sweep_record(folder).get("growable") == growable_parts(sweep):
         return
     folder.trials.mkdir(parents=True, exist_ok=True)
@@ -338,8 +341,8 @@ def write_sweep_record(folder: SweepDir, sweep: Sweep) -> None:
 
 
 def growable_parts(sweep: Sweep) -> dict[str, Any]:
-    """Return what a resumed sweep may have more of: trials, and seeds after the earlier ones."""
-    return {"trials": sweep.search.trials, "seeds": [*sweep.seeds]}
+    """Return what a resumed sweep may have more of, trials and seeds after the earlier ones, or change: `tune`."""
+    return {"trials": sweep.search.trials, "seeds": [*sweep.seeds], "tune": to_data(sweep.root).get("tune")}
 
 
 def shrink_message(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
