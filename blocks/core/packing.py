@@ -7,32 +7,40 @@ packing, and what it computes is exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from blocks.core.contract import Block, Context, Output, Result, State, Stream
-from blocks.core.documents import Documents, find_documents, split_mask
+from blocks.core.contract import Block, Context, Output, Penalties, Reduction, Result, State, Stream, reduce_penalties
+from blocks.core.documents import Documents, find_documents
 from blocks.core.lazy_outputs import LazyOutputs
+from blocks.core.shelves import Shelves, arrange, shelve
+
+SHELVES = int(os.environ.get("SHELVES", "4"))
+"""On how many shelves documents are put; on more of them less is padded, and each has less to do at once."""
 
 
-def split_output(output: Output, documents: Documents) -> Output:
-    """Return a named output with one document per row."""
-    mask = split_mask(output.mask, documents.position, documents.there)
-    return output._replace(states=documents.split(output.states), mask=mask, documents=())
+def split_output(output: Output, shelves: Shelves) -> list[Output]:
+    """Return a named output with one document per row, of each shelf."""
+    parts = zip(shelves.split(output.states), shelves.split_mask(output.mask), strict=True)
+    return [output._replace(states=states, mask=mask, documents=()) for states, mask in parts]
 
 
-def split_memory(memory: Output, stream: Documents) -> Output:
+def split_memory(memory: Output, stream: Documents, shelves: Shelves) -> list[Output]:
     """Return a memory with what each document of the stream may read in its row: the document of the same number.
 
     A memory whose rows are not packed is read whole by each document of its row.
     """
     if memory.documents:
-        return split_output(memory, memory.documents)
-    return memory._replace(states=memory.states[stream.row], mask=memory.mask[stream.row])
+        return split_output(memory, arrange(memory.documents, shelves.numbers))
+    rows = [stream.row[numbers] for numbers in shelves.numbers]
+    return [memory._replace(states=memory.states[row], mask=memory.mask[row]) for row in rows]
 
 
 def run_documents(
@@ -42,7 +50,7 @@ def run_documents(
     state: State,
     context: Context,
 ) -> Any:
-    """Run what a block computes over the documents of its rows side by side.
+    """Run what a block computes over the documents of its rows side by side, those on one shelf at a time.
 
     Each begins with what `start` returns, and what a row has before its first beginning with the row's state. The state
     after is that of each row's last document.
@@ -53,27 +61,23 @@ def run_documents(
     if documents is None:
         assert context.starts is not None  # or nothing is packed
         documents = context.once(find_documents, context.starts)
-    inner = context._replace(
-        mask=context.once(split_mask, context.mask, documents.position, documents.there),
-        named_outputs=LazyOutputs(context.named_outputs, partial(split_output, documents=documents)),
-        memories=LazyOutputs(context.memories, partial(split_memory, stream=documents)),
-        starts=None,
-        documents=None,
-    )
-    split = documents.split(x)  # (N, L, D)
-    before = start(split[:, :1], inner)
-    if not documents.is_whole and state != ():
-        goes_on = ~documents.starts[documents.row, 0] & documents.row.diff(prepend=documents.row[:1] - 1).bool()
-        before = _choose(goes_on, _take(state, documents.row), before)
-    y, after, *nested = forward(split, before, inner)
-    joined = documents.join(y), _take(after, documents.last)
+    shelves = context.once(shelve, documents, _count_shelves(x, context))
+    inner = _split_context(context, documents, shelves)
+    results = []
+    for part, own, numbers in zip(shelves.split(x), inner, shelves.numbers, strict=True):
+        before = start(part[:, :1], own)
+        if not documents.is_whole and state != ():
+            row = documents.row[numbers]
+            goes_on = ~documents.starts[row, 0] & (documents.first[row] == numbers)
+            before = _choose(goes_on, _take(state, row), before)
+        results.append(forward(part, before, own))
+    _add_penalties(context, [own.penalties or {} for own in inner], shelves)
+    ys, states, *nested = zip(*results, strict=True)
+    joined = shelves.join(ys), _take(_join_states(states), shelves.find(documents.last))
     if not nested:
         return joined
-    named = {
-        name: output._replace(states=documents.join(output.states), mask=documents.join(output.mask), last=())
-        for name, output in nested[0].items()
-    }
-    return *joined, named
+    named = {name: [outputs[name] for outputs in nested[0]] for name in nested[0][0]}
+    return *joined, {name: _join_outputs(parts, shelves) for name, parts in named.items()}
 
 
 def packing_problem(block: Block, arriving: Stream, settings: Mapping[str, Any]) -> str:
@@ -88,6 +92,61 @@ def packing_problem(block: Block, arriving: Stream, settings: Mapping[str, Any])
     if isinstance(settings.get("initial_state"), Mapping):
         return "it copies the last state of a row, and each of its documents has its own"
     return block.not_packed
+
+
+def _count_shelves(x: Tensor, context: Context) -> int:
+    """Return 1 where more save no time: a GPU waits for each kernel, not for what is padded in it."""
+    is_eager = x.is_cpu and not torch.compiler.is_compiling()
+    return SHELVES if is_eager and context.records is None else 1
+
+
+def _split_context(context: Context, documents: Documents, shelves: Shelves) -> list[Context]:
+    """Return what flows beside the documents of each shelf."""
+    named = LazyOutputs(context.named_outputs, partial(split_output, shelves=shelves))
+    memories = LazyOutputs(context.memories, partial(split_memory, stream=documents, shelves=shelves))
+    return [
+        context._replace(
+            mask=mask,
+            named_outputs=LazyOutputs(named, itemgetter(at)),
+            memories=LazyOutputs(memories, itemgetter(at)),
+            penalties=None if context.penalties is None else {},
+            starts=None,
+            documents=None,
+        )
+        for at, mask in enumerate(context.once(shelves.split_mask, context.mask))
+    ]
+
+
+def _add_penalties(context: Context, penalties: Sequence[Penalties], shelves: Shelves) -> None:
+    """Add what the documents of each shelf cost on the mean, as what all of them do."""
+    shares: dict[tuple[str, Reduction], list[Tensor]] = {}
+    total = sum(count for count, _ in shelves.shapes)
+    for own, (count, _) in zip(penalties, shelves.shapes, strict=True):
+        for key, value in reduce_penalties(own).items():
+            shares.setdefault(key, []).append(value if key[1] == "tokens" else value * (count / total))
+    for (name, reduction), values in shares.items():
+        context.penalty(name, torch.stack(values).sum(), reduction)
+
+
+def _join_outputs(parts: Sequence[Output], shelves: Shelves) -> Output:
+    states, mask = (shelves.join(leaves) for leaves in ([x.states for x in parts], [x.mask for x in parts]))
+    return parts[0]._replace(states=states, mask=mask, last=())
+
+
+def _join_states(parts: Sequence[State]) -> State:
+    """Return the states of the documents of all shelves; where one has fewer slots, with empty ones behind them."""
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], tuple):
+        return tuple(_join_states(leaves) for leaves in zip(*parts, strict=True))
+    longest = [max(sizes) for sizes in zip(*(part.shape[1:] for part in parts), strict=True)]
+    return torch.cat([_widen(part, longest) for part in parts])
+
+
+def _widen(x: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Return x with zeros behind it in every dimension but the first: (N, ...) -> (N, *sizes)"""
+    missing = [size - own for size, own in zip(sizes, x.shape[1:], strict=True)]
+    return F.pad(x, [side for size in reversed(missing) for side in (0, size)]) if any(missing) else x
 
 
 def _take(state: State, rows: Tensor) -> State:

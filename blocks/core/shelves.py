@@ -1,0 +1,75 @@
+"""Documents of packed rows on shelves: those that are about as long stand side by side, so that little is padded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from blocks.core.documents import Documents, Rearrange
+
+
+class Shelves(NamedTuple):
+    """Where the documents of some rows stand, shelf after shelf: P places in all, with what is padded.
+
+    `shapes` has how many documents stand on each shelf, and how many positions the longest of them has.
+    """
+
+    shapes: tuple[tuple[int, int], ...]
+    numbers: tuple[Tensor, ...]  # which documents stand on each shelf, in the order of the rows
+    position: Tensor  # (P,) which of the B T positions of all rows is at a place; 0 after a document's end
+    there: Tensor  # (P,) bool, False after a document's end
+    place: Tensor  # (B, T) at which place a position of the rows is
+
+    def split(self, x: Tensor) -> list[Tensor]:
+        """Return one document per row, with anything after its end: (B, T, ...) -> of each shelf (N, L, ...)"""
+        return self.cut(Rearrange.apply(x.flatten(0, 1), self.position, self.place.flatten(), None))
+
+    def split_mask(self, mask: Tensor) -> list[Tensor]:
+        """Return what is real of each document: (B, T), or so for each cell of a grid -> of each shelf (N, L)"""
+        there = self.there.view(-1, *[1] * (mask.ndim - 2))
+        return self.cut(mask.flatten(0, 1)[self.position] & there)
+
+    def join(self, parts: Sequence[Tensor]) -> Tensor:
+        """Return the rows of these documents: of each shelf (N, L, ...) -> (B, T, ...)"""
+        x = torch.cat([part.flatten(0, 1) for part in parts]) if len(parts) > 1 else parts[0].flatten(0, 1)
+        joined: Tensor = Rearrange.apply(x, self.place.flatten(), self.position, self.there)
+        return joined.unflatten(0, self.place.shape)
+
+    def cut(self, x: Tensor) -> list[Tensor]:
+        """Return what is on each shelf: (P, ...) -> (N, L, ...) each"""
+        parts = x.split([count * length for count, length in self.shapes])
+        return [part.unflatten(0, shape) for part, shape in zip(parts, self.shapes, strict=True)]
+
+    def find(self, numbers: Tensor) -> Tensor:
+        """Return where documents are in the order of the shelves."""
+        return torch.cat(self.numbers).argsort()[numbers]
+
+
+def shelve(documents: Documents, count: int) -> Shelves:
+    """Put each document on the shelf, of `count`, of its share of the longest length; what would be empty is left out.
+
+    It waits for the device, unless there is one shelf.
+    """
+    number = torch.arange(len(documents.row), device=documents.row.device)  # (N,)
+    if count == 1:
+        return arrange(documents, (number,))
+    lengths = documents.there.sum(1)  # (N,)
+    shelf = (lengths - 1) * count // documents.there.shape[1]  # (N,)
+    return arrange(documents, tuple(number[shelf == at] for at in shelf.unique().tolist()))
+
+
+def arrange(documents: Documents, numbers: tuple[Tensor, ...]) -> Shelves:
+    """Put documents on shelves by their numbers, each of them once. It waits for the device, unless there is one."""
+    if len(numbers) == 1:
+        shape, position, there = documents.there.shape, documents.position.flatten(), documents.there.flatten()
+        return Shelves(((shape[0], shape[1]),), numbers, position, there, documents.place)
+    shapes = [(len(chosen), int(documents.there[chosen].any(0).sum())) for chosen in numbers]
+    pieces = [(chosen, slice(length)) for chosen, (_, length) in zip(numbers, shapes, strict=True)]
+    position, there = (
+        torch.cat([x[piece].flatten() for piece in pieces]) for x in (documents.position, documents.there)
+    )
+    place = documents.place.flatten().index_copy(0, position[there], there.nonzero()[:, 0])
+    return Shelves(tuple(shapes), numbers, position, there, place.view_as(documents.place))
