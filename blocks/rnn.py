@@ -10,7 +10,16 @@ from torch import Tensor, nn
 from blocks.core.contract import Block, BlockError, Context, Count, Few, InitialState, NoEffect, Rate, Site, State
 from blocks.core.functional import apply_dropout, apply_locked_dropout, check_norm_width
 from blocks.core.initial_state import StateInitializer
-from blocks.core.recurrence import Cell, OutputActivation, RecurrentLayer, build_layer, build_layer_norm_layer, reverse
+from blocks.core.packing import run_shelves
+from blocks.core.recurrence import (
+    Cell,
+    OutputActivation,
+    RecurrentLayer,
+    build_layer,
+    build_layer_norm_layer,
+    reverse,
+    run_slices,
+)
 
 
 class Rnn(Block):
@@ -50,6 +59,7 @@ class Rnn(Block):
     """
 
     family = "recurrence"
+    packs = True
 
     def __init__(
         self,
@@ -114,23 +124,38 @@ class Rnn(Block):
         self.initial = StateInitializer(site, initial_state, tuple(layer.sizes for layer in built), self.state_kind)
 
     def start(self, x: Tensor, context: Context) -> State:
+        return self._start(x, context)
+
+    def _start(self, x: Tensor, context: Context) -> State:
+        # `start` itself frees the parameters of a sharded block, so that no `forward` may call it
         dtype = next(self.layers.parameters()).dtype
         return self.initial(x.to(torch.promote_types(dtype, torch.float32) if self.wide else dtype), context)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        if context.starts is not None:
+            return run_shelves(self._run, self._start, x, state, context)
+        (y,), after = self._run([x], state, [context.mask])
+        return y, after
+
+    def _run(self, shelves: list[Tensor], state: State, masks: list[Tensor]) -> tuple[list[Tensor], State]:
+        """Run all layers over the rows of several lengths of `run_slices`."""
         after: tuple[State, ...] = ()
         for first in range(0, len(self.layers), self.directions):
-            x = self.drop(x, self.dropout, self.training and first > 0)
-            x, last = self._layer(first, x, state, context.mask)
+            shelves = [self.drop(x, self.dropout, self.training and first > 0) for x in shelves]
+            shelves, last = self._layer(first, shelves, state, masks)
             after += last
-        return x, after
+        return shelves, after
 
-    def _layer(self, first: int, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, tuple[State, ...]]:
-        y, last = self.layers[first](x, state[first], mask)
+    def _layer(
+        self, first: int, shelves: list[Tensor], state: State, masks: list[Tensor]
+    ) -> tuple[list[Tensor], tuple[State, ...]]:
+        ys, last = run_slices(self.layers[first], shelves, state[first], masks)
         if self.directions == 1:
-            return y, (last,)
-        z, first_last = self.layers[first + 1](reverse(x, mask), state[first + 1], mask)
-        return torch.cat((y, reverse(z, mask)), -1), (last, first_last)
+            return ys, (last,)
+        turned = list(map(reverse, shelves, masks))
+        zs, first_last = run_slices(self.layers[first + 1], turned, state[first + 1], masks)
+        both = zip(ys, map(reverse, zs, masks), strict=True)
+        return [torch.cat(pair, -1) for pair in both], (last, first_last)
 
     def initial_output(self, x: Tensor, state: State) -> Tensor:
         first: Tensor = state[-1][0][:, None]

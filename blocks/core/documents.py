@@ -76,4 +76,3 @@ def find_documents(starts: Tensor) -> Documents:
         document[length - 1 :: length],
         bool(starts[:, 0].all()),
     )
-

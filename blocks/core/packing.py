@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from blocks.core.contract import Block, Context, Output, Penalties, Reduction, Result, State, Stream, reduce_penalties
 from blocks.core.documents import Documents, find_documents
 from blocks.core.lazy_outputs import LazyOutputs
-from blocks.core.shelves import Shelves, arrange, shelve
+from blocks.core.shelves import Shelves, several_shelves
 
 SHELVES = int(os.environ.get("SHELVES", "4"))
 """On how many shelves documents are put; on more of them less is padded, and each has less to do at once."""
@@ -38,7 +38,7 @@ def split_memory(memory: Output, stream: Documents, shelves: Shelves) -> list[Ou
     A memory whose rows are not packed is read whole by each document of its row.
     """
     if memory.documents:
-        return split_output(memory, arrange(memory.documents, shelves.numbers))
+        return split_output(memory, shelves.like(memory.documents))
     rows = [stream.row[numbers] for numbers in shelves.numbers]
     return [memory._replace(states=memory.states[row], mask=memory.mask[row]) for row in rows]
 
@@ -57,27 +57,37 @@ def run_documents(
 
     forward, start: As of a block. x: (B, T, D), state: of B rows; `()` where every row begins with a document.
     """
-    documents = context.documents
-    if documents is None:
-        assert context.starts is not None  # or nothing is packed
-        documents = context.once(find_documents, context.starts)
-    shelves = context.once(shelve, documents, _count_shelves(x, context))
-    inner = _split_context(context, documents, shelves)
-    results = []
-    for part, own, numbers in zip(shelves.split(x), inner, shelves.numbers, strict=True):
-        before = start(part[:, :1], own)
-        if not documents.is_whole and state != ():
-            row = documents.row[numbers]
-            goes_on = ~documents.starts[row, 0] & (documents.first[row] == numbers)
-            before = _choose(goes_on, _take(state, row), before)
-        results.append(forward(part, before, own))
+    documents = _documents(context)
+    shelves = _choose_shelves(documents, x, context)
+    parts, inner = shelves.split(x), _split_context(context, documents, shelves)
+    before = _begin(start, parts, state, inner, documents, shelves)
+    ys, states, *nested = zip(*map(forward, parts, before, inner), strict=True)
     _add_penalties(context, [own.penalties or {} for own in inner], shelves)
-    ys, states, *nested = zip(*results, strict=True)
     joined = shelves.join(ys), _take(_join_states(states), shelves.find(documents.last))
     if not nested:
         return joined
     named = {name: [outputs[name] for outputs in nested[0]] for name in nested[0][0]}
-    return *joined, {name: _join_outputs(parts, shelves) for name, parts in named.items()}
+    return *joined, {name: _join_outputs(outputs, shelves) for name, outputs in named.items()}
+
+
+def run_shelves(
+    forward: Callable[[list[Tensor], State, list[Tensor]], tuple[list[Tensor], State]],
+    start: Callable[[Tensor, Context], State],
+    x: Tensor,
+    state: State,
+    context: Context,
+) -> tuple[Tensor, State]:
+    """Run over all shelves at once what can, as `run_documents` does over one at a time.
+
+    forward: From the documents (N, L, D) of each shelf, the state of all of them, and their masks (N, L), to what comes
+    out of each shelf, and the state after it. The shelf of the shortest documents is the first.
+    """
+    documents = _documents(context)
+    shelves = _choose_shelves(documents, x, context)
+    parts, inner = shelves.split(x), _split_context(context, documents, shelves)
+    before = _join_states(_begin(start, parts, state, inner, documents, shelves))
+    ys, after = forward(parts, before, [own.mask for own in inner])
+    return shelves.join(ys), _take(after, shelves.find(documents.last))
 
 
 def packing_problem(block: Block, arriving: Stream, settings: Mapping[str, Any]) -> str:
@@ -94,10 +104,38 @@ def packing_problem(block: Block, arriving: Stream, settings: Mapping[str, Any])
     return block.not_packed
 
 
-def _count_shelves(x: Tensor, context: Context) -> int:
-    """Return 1 where more save no time: a GPU waits for each kernel, not for what is padded in it."""
-    is_eager = x.is_cpu and not torch.compiler.is_compiling()
-    return SHELVES if is_eager and context.records is None else 1
+def _documents(context: Context) -> Documents:
+    if context.documents is not None:
+        return context.documents
+    assert context.starts is not None  # or nothing is packed
+    found: Documents = context.once(find_documents, context.starts)
+    return found
+
+
+def _choose_shelves(documents: Documents, x: Tensor, context: Context) -> Shelves:
+    """Return several shelves where they save time: a GPU waits for each kernel, and not for what is padded in it."""
+    several = x.is_cpu and not torch.compiler.is_compiling() and context.records is None
+    shelves: Shelves = context.once(several_shelves, documents, SHELVES if several else 1)
+    return shelves
+
+
+def _begin(
+    start: Callable[[Tensor, Context], State],
+    parts: Sequence[Tensor],
+    state: State,
+    inner: Sequence[Context],
+    documents: Documents,
+    shelves: Shelves,
+) -> list[State]:
+    """Return the state before each document, of each shelf."""
+    before = [start(part[:, :1], own) for part, own in zip(parts, inner, strict=True)]
+    if documents.is_whole or state == ():
+        return before
+    goes_on = ~documents.starts[documents.row, 0] & documents.row.diff(prepend=documents.row[:1] - 1).bool()  # (N,)
+    return [
+        _choose(goes_on[numbers], _take(state, documents.row[numbers]), own)
+        for numbers, own in zip(shelves.numbers, before, strict=True)
+    ]
 
 
 def _split_context(context: Context, documents: Documents, shelves: Shelves) -> list[Context]:

@@ -22,6 +22,7 @@ class Shelves(NamedTuple):
     position: Tensor  # (P,) which of the B T positions of all rows is at a place; 0 after a document's end
     there: Tensor  # (P,) bool, False after a document's end
     place: Tensor  # (B, T) at which place a position of the rows is
+    in_order: bool = False  # whether all stand on one shelf, in the order of the rows
 
     def split(self, x: Tensor) -> list[Tensor]:
         """Return one document per row, with anything after its end: (B, T, ...) -> of each shelf (N, L, ...)"""
@@ -45,27 +46,36 @@ class Shelves(NamedTuple):
 
     def find(self, numbers: Tensor) -> Tensor:
         """Return where documents are in the order of the shelves."""
-        return torch.cat(self.numbers).argsort()[numbers]
+        return numbers if self.in_order else torch.cat(self.numbers).argsort()[numbers]
+
+    def like(self, documents: Documents) -> Shelves:
+        """Return shelves on which other documents stand as these do."""
+        return one_shelf(documents) if self.in_order else arrange(documents, self.numbers)
 
 
-def shelve(documents: Documents, count: int) -> Shelves:
-    """Put each document on the shelf, of `count`, of its share of the longest length; what would be empty is left out.
+def one_shelf(documents: Documents) -> Shelves:
+    """Put all documents on one shelf, in the order of the rows."""
+    (count, length), device = documents.there.shape, documents.there.device
+    every = torch.arange(count, device=device)
+    position, there = documents.position.flatten(), documents.there.flatten()
+    return Shelves(((count, length),), (every,), position, there, documents.place, in_order=True)
 
-    It waits for the device, unless there is one shelf.
+
+def several_shelves(documents: Documents, count: int) -> Shelves:
+    """Put each document on the shelf, of `count`, of its share of the longest length, the short ones first.
+
+    What would be empty is left out. It waits for the device, unless there is one.
     """
-    number = torch.arange(len(documents.row), device=documents.row.device)  # (N,)
     if count == 1:
-        return arrange(documents, (number,))
+        return one_shelf(documents)
     lengths = documents.there.sum(1)  # (N,)
     shelf = (lengths - 1) * count // documents.there.shape[1]  # (N,)
-    return arrange(documents, tuple(number[shelf == at] for at in shelf.unique().tolist()))
+    numbers = tuple((shelf == at).nonzero()[:, 0] for at in shelf.unique().tolist())
+    return arrange(documents, numbers) if len(numbers) > 1 else one_shelf(documents)
 
 
 def arrange(documents: Documents, numbers: tuple[Tensor, ...]) -> Shelves:
-    """Put documents on shelves by their numbers, each of them once. It waits for the device, unless there is one."""
-    if len(numbers) == 1:
-        shape, position, there = documents.there.shape, documents.position.flatten(), documents.there.flatten()
-        return Shelves(((shape[0], shape[1]),), numbers, position, there, documents.place)
+    """Put documents on shelves by their numbers, each of them once. It waits for the device."""
     shapes = [(len(chosen), int(documents.there[chosen].any(0).sum())) for chosen in numbers]
     pieces = [(chosen, slice(length)) for chosen, (_, length) in zip(numbers, shapes, strict=True)]
     position, there = (
