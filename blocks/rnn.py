@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from blocks.core.contract import Block, BlockError, Context, Count, Few, InitialState, NoEffect, Rate, Site, State
 from blocks.core.functional import apply_dropout, apply_locked_dropout, check_norm_width
 from blocks.core.initial_state import StateInitializer
-from blocks.core.packing import run_shelves
+from blocks.core.packing import SHELVES, run_shelves
 from blocks.core.recurrence import (
     Cell,
     OutputActivation,
@@ -112,6 +112,7 @@ class Rnn(Block):
         built = [layer(one) for one in arriving for _ in range(self.directions)]
         for one in built:
             one.weight_dropout = weight_dropout
+        self.weight_dropout = weight_dropout
         self.layers, self.wide = nn.ModuleList(built), cell == "min_gru"
         self.state_kind = (
             "rnn",
@@ -133,7 +134,9 @@ class Rnn(Block):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         if context.starts is not None:
-            return run_shelves(self._run, self._start, x, state, context)
+            # on several shelves a document runs in several calls, and the weights that are dropped are those of a call
+            at_most = 1 if self.training and self.weight_dropout else SHELVES
+            return run_shelves(self._run, self._start, x, state, context, at_most=at_most)
         (y,), after = self._run([x], state, [context.mask])
         return y, after
 

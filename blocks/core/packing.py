@@ -2,12 +2,11 @@
 
 A row of several documents has no padding between them, so what looks at one position costs less. What looks at several
 is run over the documents side by side, one per row, as if they had never been packed: so a block need not know of
-packing, and what it computes is exact.
+packing, and what it computes is exact. On a CPU those of about one length are run together, so that little is padded.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
@@ -22,8 +21,11 @@ from blocks.core.documents import Documents, find_documents
 from blocks.core.lazy_outputs import LazyOutputs
 from blocks.core.shelves import Shelves, several_shelves
 
-SHELVES = int(os.environ.get("SHELVES", "4"))
-"""On how many shelves documents are put; on more of them less is padded, and each has less to do at once."""
+SHELVES = 5
+"""On how many shelves documents are put, each with those of a share of the longest length.
+
+On more, less is padded, and what runs at once has fewer rows.
+"""
 
 
 def split_output(output: Output, shelves: Shelves) -> list[Output]:
@@ -57,8 +59,8 @@ def run_documents(
 
     forward, start: As of a block. x: (B, T, D), state: of B rows; `()` where every row begins with a document.
     """
-    documents = _documents(context)
-    shelves = _choose_shelves(documents, x, context)
+    documents = _find(context)
+    shelves = _shelve(documents, x, context, SHELVES)
     parts, inner = shelves.split(x), _split_context(context, documents, shelves)
     before = _begin(start, parts, state, inner, documents, shelves)
     ys, states, *nested = zip(*map(forward, parts, before, inner), strict=True)
@@ -76,14 +78,16 @@ def run_shelves(
     x: Tensor,
     state: State,
     context: Context,
+    *,
+    at_most: int = SHELVES,
 ) -> tuple[Tensor, State]:
-    """Run over all shelves at once what can, as `run_documents` does over one at a time.
+    """Run what a block computes over the documents of all shelves at once: `run_documents`, for a block that can.
 
-    forward: From the documents (N, L, D) of each shelf, the state of all of them, and their masks (N, L), to what comes
-    out of each shelf, and the state after it. The shelf of the shortest documents is the first.
+    forward: From the documents of each shelf (N, L, D), the shortest first, the state before all of them, and the masks
+    (N, L) to what comes out of each, and the state after them. at_most: How many shelves there may be.
     """
-    documents = _documents(context)
-    shelves = _choose_shelves(documents, x, context)
+    documents = _find(context)
+    shelves = _shelve(documents, x, context, at_most)
     parts, inner = shelves.split(x), _split_context(context, documents, shelves)
     before = _join_states(_begin(start, parts, state, inner, documents, shelves))
     ys, after = forward(parts, before, [own.mask for own in inner])
@@ -104,18 +108,21 @@ def packing_problem(block: Block, arriving: Stream, settings: Mapping[str, Any])
     return block.not_packed
 
 
-def _documents(context: Context) -> Documents:
+def _find(context: Context) -> Documents:
     if context.documents is not None:
         return context.documents
     assert context.starts is not None  # or nothing is packed
-    found: Documents = context.once(find_documents, context.starts)
-    return found
+    documents: Documents = context.once(find_documents, context.starts)
+    return documents
 
 
-def _choose_shelves(documents: Documents, x: Tensor, context: Context) -> Shelves:
-    """Return several shelves where they save time: a GPU waits for each kernel, and not for what is padded in it."""
-    several = x.is_cpu and not torch.compiler.is_compiling() and context.records is None
-    shelves: Shelves = context.once(several_shelves, documents, SHELVES if several else 1)
+def _shelve(documents: Documents, x: Tensor, context: Context, count: int) -> Shelves:
+    """Return `count` shelves at most; one where several save nothing: a GPU waits for kernels more than for padding.
+
+    One where compiled, since how many there are depends on values, and for records, which are of all documents at once.
+    """
+    is_one = not x.is_cpu or torch.compiler.is_compiling() or context.records is not None
+    shelves: Shelves = context.once(several_shelves, documents, 1 if is_one else count)
     return shelves
 
 
@@ -156,7 +163,7 @@ def _split_context(context: Context, documents: Documents, shelves: Shelves) -> 
 
 
 def _add_penalties(context: Context, penalties: Sequence[Penalties], shelves: Shelves) -> None:
-    """Add what the documents of each shelf cost on the mean, as what all of them do."""
+    """Add the penalties of all shelves, of which each is a mean over its documents, as one over all documents."""
     shares: dict[tuple[str, Reduction], list[Tensor]] = {}
     total = sum(count for count, _ in shelves.shapes)
     for own, (count, _) in zip(penalties, shelves.shapes, strict=True):

@@ -43,6 +43,8 @@ def reverse(x: Tensor, mask: Tensor) -> Tensor:
 
 def last_real(x: Tensor, mask: Tensor, otherwise: Tensor) -> Tensor:
     """Return x at each row's last real position, `otherwise` (B, D) in a row without one. x: (B, T, D) -> (B, D)"""
+    if x.shape[1] == 1:
+        return masked_update(mask[:, 0], x[:, 0], otherwise)
     count = mask.sum(1)  # (B,)
     row = torch.arange(x.shape[0], device=x.device)
     return masked_update(count > 0, x[row, (count - 1).clamp(min=0)], otherwise)
