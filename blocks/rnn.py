@@ -18,8 +18,8 @@ from blocks.core.recurrence import (
     build_layer,
     build_layer_norm_layer,
     reverse,
-    run_slices,
 )
+from blocks.core.shelves import run_slices
 
 
 class Rnn(Block):

@@ -55,32 +55,6 @@ def masked_update(real: Tensor, after: Tensor, before: Tensor) -> Tensor:
     return torch.where(real[:, None], after.to(before.dtype), before)
 
 
-def run_slices(
-    layer: Callable[..., Any], shelves: list[Tensor], state: tuple[Tensor, ...], masks: list[Tensor]
-) -> tuple[list[Tensor], tuple[Tensor, ...]]:
-    """Run a layer over rows of several lengths, the shortest first: each slice of positions in those that reach it.
-
-    layer: From x (B, T, D), leaves (B, .) and mask (B, T) to (B, T, .), and the leaves after it.
-    shelves: (N, L, D) each, masks: (N, L) each, state: of the rows of all -> (N, L, .) each, the state after them
-    """
-    if len(shelves) == 1:
-        y, state = layer(shelves[0], state, masks[0])
-        return [y], state
-    counts = [len(x) for x in shelves]
-    lengths = [x.shape[1] - before for before, x in zip((0, *(x.shape[1] for x in shelves)), shelves, strict=False)]
-    pieces = [[x.split(lengths[: at + 1], 1) for at, x in enumerate(one)] for one in (shelves, masks)]
-    outputs: list[list[Tensor]] = [[] for _ in shelves]
-    ended = []
-    for at, count in enumerate(counts):
-        x, mask = (torch.cat([piece[at] for piece in one[at:]]) for one in pieces)
-        y, state = layer(x, state, mask)
-        for output, piece in zip(outputs[at:], y.split(counts[at:]), strict=True):
-            output.append(piece)
-        ended.append([leaf[:count] for leaf in state])
-        state = tuple(leaf[count:] for leaf in state)
-    return [torch.cat(output, 1) for output in outputs], tuple(map(torch.cat, zip(*ended, strict=True)))
-
-
 class RecurrentLayer(nn.Module):
     """One layer in one direction. `sizes` are the widths of the leaves of its state, the first of them its output's.
 

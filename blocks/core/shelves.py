@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -83,3 +83,29 @@ def arrange(documents: Documents, numbers: tuple[Tensor, ...]) -> Shelves:
     )
     place = documents.place.flatten().index_copy(0, position[there], there.nonzero()[:, 0])
     return Shelves(tuple(shapes), numbers, position, there, place.view_as(documents.place))
+
+
+def run_slices(
+    layer: Callable[..., Any], shelves: list[Tensor], state: tuple[Tensor, ...], masks: list[Tensor]
+) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+    """Run a layer over rows of several lengths, the shortest first: each slice of positions in those that reach it.
+
+    layer: From x (B, T, D), leaves (B, .) and mask (B, T) to (B, T, .), and the leaves after it.
+    shelves: (N, L, D) each, masks: (N, L) each, state: of the rows of all -> (N, L, .) each, the state after them
+    """
+    if len(shelves) == 1:
+        y, state = layer(shelves[0], state, masks[0])
+        return [y], state
+    counts = [len(x) for x in shelves]
+    lengths = [x.shape[1] - before for before, x in zip((0, *(x.shape[1] for x in shelves)), shelves, strict=False)]
+    pieces = [[x.split(lengths[: at + 1], 1) for at, x in enumerate(one)] for one in (shelves, masks)]
+    outputs: list[list[Tensor]] = [[] for _ in shelves]
+    ended = []
+    for at, count in enumerate(counts):
+        x, mask = (torch.cat([piece[at] for piece in one[at:]]) for one in pieces)
+        y, state = layer(x, state, mask)
+        for output, piece in zip(outputs[at:], y.split(counts[at:]), strict=True):
+            output.append(piece)
+        ended.append([leaf[:count] for leaf in state])
+        state = tuple(leaf[count:] for leaf in state)
+    return [torch.cat(output, 1) for output in outputs], tuple(map(torch.cat, zip(*ended, strict=True)))
