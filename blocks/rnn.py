@@ -7,10 +7,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from blocks.core.buckets import run_slices
 from blocks.core.contract import Block, BlockError, Context, Count, Few, InitialState, NoEffect, Rate, Site, State
 from blocks.core.functional import apply_dropout, apply_locked_dropout, check_norm_width
 from blocks.core.initial_state import StateInitializer
-from blocks.core.packing import SHELVES, run_shelves
+from blocks.core.packing import MAX_BUCKETS, run_buckets
 from blocks.core.recurrence import (
     Cell,
     OutputActivation,
@@ -19,7 +20,6 @@ from blocks.core.recurrence import (
     build_layer_norm_layer,
     reverse,
 )
-from blocks.core.shelves import run_slices
 
 
 class Rnn(Block):
@@ -134,28 +134,28 @@ class Rnn(Block):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         if context.starts is not None:
-            # on several shelves a document runs in several calls, and the weights that are dropped are those of a call
-            at_most = 1 if self.training and self.weight_dropout else SHELVES
-            return run_shelves(self._run, self._start, x, state, context, at_most=at_most)
+            # in several buckets a document runs in several calls, and the weights that are dropped are those of a call
+            at_most = 1 if self.training and self.weight_dropout else MAX_BUCKETS
+            return run_buckets(self._run, self._start, x, state, context, at_most=at_most)
         (y,), after = self._run([x], state, [context.mask])
         return y, after
 
-    def _run(self, shelves: list[Tensor], state: State, masks: list[Tensor]) -> tuple[list[Tensor], State]:
+    def _run(self, buckets: list[Tensor], state: State, masks: list[Tensor]) -> tuple[list[Tensor], State]:
         """Run all layers over the rows of several lengths of `run_slices`."""
         after: tuple[State, ...] = ()
         for first in range(0, len(self.layers), self.directions):
-            shelves = [self.drop(x, self.dropout, self.training and first > 0) for x in shelves]
-            shelves, last = self._layer(first, shelves, state, masks)
+            buckets = [self.drop(x, self.dropout, self.training and first > 0) for x in buckets]
+            buckets, last = self._layer(first, buckets, state, masks)
             after += last
-        return shelves, after
+        return buckets, after
 
     def _layer(
-        self, first: int, shelves: list[Tensor], state: State, masks: list[Tensor]
+        self, first: int, buckets: list[Tensor], state: State, masks: list[Tensor]
     ) -> tuple[list[Tensor], tuple[State, ...]]:
-        ys, last = run_slices(self.layers[first], shelves, state[first], masks)
+        ys, last = run_slices(self.layers[first], buckets, state[first], masks)
         if self.directions == 1:
             return ys, (last,)
-        turned = list(map(reverse, shelves, masks))
+        turned = list(map(reverse, buckets, masks))
         zs, first_last = run_slices(self.layers[first + 1], turned, state[first + 1], masks)
         both = zip(ys, map(reverse, zs, masks), strict=True)
         return [torch.cat(pair, -1) for pair in both], (last, first_last)

@@ -16,32 +16,32 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from blocks.core.buckets import Buckets, bucket_by_length
 from blocks.core.contract import Block, Context, Output, Penalties, Reduction, Result, State, Stream, reduce_penalties
 from blocks.core.documents import Documents, find_documents
 from blocks.core.lazy_outputs import LazyOutputs
-from blocks.core.shelves import Shelves, several_shelves
 
-SHELVES = 5
-"""On how many shelves documents are put, each with those of a share of the longest length.
+MAX_BUCKETS = 5
+"""Into how many buckets documents are put, each with those of a share of the longest length.
 
 On more, less is padded, and what runs at once has fewer rows.
 """
 
 
-def split_output(output: Output, shelves: Shelves) -> list[Output]:
-    """Return a named output with one document per row, of each shelf."""
-    parts = zip(shelves.split(output.states), shelves.split_mask(output.mask), strict=True)
+def split_output(output: Output, buckets: Buckets) -> list[Output]:
+    """Return a named output with one document per row, of each bucket."""
+    parts = zip(buckets.split(output.states), buckets.split_mask(output.mask), strict=True)
     return [output._replace(states=states, mask=mask, documents=()) for states, mask in parts]
 
 
-def split_memory(memory: Output, stream: Documents, shelves: Shelves) -> list[Output]:
+def split_memory(memory: Output, stream: Documents, buckets: Buckets) -> list[Output]:
     """Return a memory with what each document of the stream may read in its row: the document of the same number.
 
     A memory whose rows are not packed is read whole by each document of its row.
     """
     if memory.documents:
-        return split_output(memory, shelves.like(memory.documents))
-    rows = [stream.row[numbers] for numbers in shelves.numbers]
+        return split_output(memory, buckets.like(memory.documents))
+    rows = [stream.row[numbers] for numbers in buckets.numbers]
     return [memory._replace(states=memory.states[row], mask=memory.mask[row]) for row in rows]
 
 
@@ -52,7 +52,7 @@ def run_documents(
     state: State,
     context: Context,
 ) -> Any:
-    """Run what a block computes over the documents of its rows side by side, those on one shelf at a time.
+    """Run what a block computes over the documents of its rows side by side, those in one bucket at a time.
 
     Each begins with what `start` returns, and what a row has before its first beginning with the row's state. The state
     after is that of each row's last document.
@@ -60,38 +60,38 @@ def run_documents(
     forward, start: As of a block. x: (B, T, D), state: of B rows; `()` where every row begins with a document.
     """
     documents = _find(context)
-    shelves = _shelve(documents, x, context, SHELVES)
-    parts, inner = shelves.split(x), _split_context(context, documents, shelves)
-    before = _begin(start, parts, state, inner, documents, shelves)
+    buckets = _find_buckets(documents, x, context, MAX_BUCKETS)
+    parts, inner = buckets.split(x), _split_context(context, documents, buckets)
+    before = _begin(start, parts, state, inner, documents, buckets)
     ys, states, *nested = zip(*map(forward, parts, before, inner), strict=True)
-    _add_penalties(context, [own.penalties or {} for own in inner], shelves)
-    joined = shelves.join(ys), _take(_join_states(states), shelves.find(documents.last))
+    _add_penalties(context, [own.penalties or {} for own in inner], buckets)
+    joined = buckets.join(ys), _take(_join_states(states), buckets.find(documents.last))
     if not nested:
         return joined
     named = {name: [outputs[name] for outputs in nested[0]] for name in nested[0][0]}
-    return *joined, {name: _join_outputs(outputs, shelves) for name, outputs in named.items()}
+    return *joined, {name: _join_outputs(outputs, buckets) for name, outputs in named.items()}
 
 
-def run_shelves(
+def run_buckets(
     forward: Callable[[list[Tensor], State, list[Tensor]], tuple[list[Tensor], State]],
     start: Callable[[Tensor, Context], State],
     x: Tensor,
     state: State,
     context: Context,
     *,
-    at_most: int = SHELVES,
+    at_most: int = MAX_BUCKETS,
 ) -> tuple[Tensor, State]:
-    """Run what a block computes over the documents of all shelves at once: `run_documents`, for a block that can.
+    """Run what a block computes over the documents of all buckets at once: `run_documents`, for a block that can.
 
-    forward: From the documents of each shelf (N, L, D), the shortest first, the state before all of them, and the masks
-    (N, L) to what comes out of each, and the state after them. at_most: How many shelves there may be.
+    forward: From the documents of each bucket (N, L, D), the shortest first, the state before all of them, and the masks
+    (N, L) to what comes out of each, and the state after them. at_most: How many buckets there may be.
     """
     documents = _find(context)
-    shelves = _shelve(documents, x, context, at_most)
-    parts, inner = shelves.split(x), _split_context(context, documents, shelves)
-    before = _join_states(_begin(start, parts, state, inner, documents, shelves))
+    buckets = _find_buckets(documents, x, context, at_most)
+    parts, inner = buckets.split(x), _split_context(context, documents, buckets)
+    before = _join_states(_begin(start, parts, state, inner, documents, buckets))
     ys, after = forward(parts, before, [own.mask for own in inner])
-    return shelves.join(ys), _take(after, shelves.find(documents.last))
+    return buckets.join(ys), _take(after, buckets.find(documents.last))
 
 
 def packing_problem(block: Block, arriving: Stream, settings: Mapping[str, Any]) -> str:
@@ -116,14 +116,14 @@ def _find(context: Context) -> Documents:
     return documents
 
 
-def _shelve(documents: Documents, x: Tensor, context: Context, count: int) -> Shelves:
-    """Return `count` shelves at most; one where several save nothing: a GPU waits for kernels more than for padding.
+def _find_buckets(documents: Documents, x: Tensor, context: Context, count: int) -> Buckets:
+    """Return `count` buckets at most; one where several save nothing: a GPU waits for kernels more than for padding.
 
     One where compiled, since how many there are depends on values, and for records, which are of all documents at once.
     """
     is_one = not x.is_cpu or torch.compiler.is_compiling() or context.records is not None
-    shelves: Shelves = context.once(several_shelves, documents, 1 if is_one else count)
-    return shelves
+    buckets: Buckets = context.once(bucket_by_length, documents, 1 if is_one else count)
+    return buckets
 
 
 def _begin(
@@ -132,23 +132,23 @@ def _begin(
     state: State,
     inner: Sequence[Context],
     documents: Documents,
-    shelves: Shelves,
+    buckets: Buckets,
 ) -> list[State]:
-    """Return the state before each document, of each shelf."""
+    """Return the state before each document, of each bucket."""
     before = [start(part[:, :1], own) for part, own in zip(parts, inner, strict=True)]
     if documents.is_whole or state == ():
         return before
     goes_on = ~documents.starts[documents.row, 0] & documents.row.diff(prepend=documents.row[:1] - 1).bool()  # (N,)
     return [
         _choose(goes_on[numbers], _take(state, documents.row[numbers]), own)
-        for numbers, own in zip(shelves.numbers, before, strict=True)
+        for numbers, own in zip(buckets.numbers, before, strict=True)
     ]
 
 
-def _split_context(context: Context, documents: Documents, shelves: Shelves) -> list[Context]:
-    """Return what flows beside the documents of each shelf."""
-    named = LazyOutputs(context.named_outputs, partial(split_output, shelves=shelves))
-    memories = LazyOutputs(context.memories, partial(split_memory, stream=documents, shelves=shelves))
+def _split_context(context: Context, documents: Documents, buckets: Buckets) -> list[Context]:
+    """Return what flows beside the documents of each bucket."""
+    named = LazyOutputs(context.named_outputs, partial(split_output, buckets=buckets))
+    memories = LazyOutputs(context.memories, partial(split_memory, stream=documents, buckets=buckets))
     return [
         context._replace(
             mask=mask,
@@ -158,28 +158,28 @@ def _split_context(context: Context, documents: Documents, shelves: Shelves) -> 
             starts=None,
             documents=None,
         )
-        for at, mask in enumerate(context.once(shelves.split_mask, context.mask))
+        for at, mask in enumerate(context.once(buckets.split_mask, context.mask))
     ]
 
 
-def _add_penalties(context: Context, penalties: Sequence[Penalties], shelves: Shelves) -> None:
-    """Add the penalties of all shelves, of which each is a mean over its documents, as one over all documents."""
+def _add_penalties(context: Context, penalties: Sequence[Penalties], buckets: Buckets) -> None:
+    """Add the penalties of all buckets, of which each is a mean over its documents, as one over all documents."""
     shares: dict[tuple[str, Reduction], list[Tensor]] = {}
-    total = sum(count for count, _ in shelves.shapes)
-    for own, (count, _) in zip(penalties, shelves.shapes, strict=True):
+    total = sum(count for count, _ in buckets.shapes)
+    for own, (count, _) in zip(penalties, buckets.shapes, strict=True):
         for key, value in reduce_penalties(own).items():
             shares.setdefault(key, []).append(value if key[1] == "tokens" else value * (count / total))
     for (name, reduction), values in shares.items():
         context.penalty(name, torch.stack(values).sum(), reduction)
 
 
-def _join_outputs(parts: Sequence[Output], shelves: Shelves) -> Output:
-    states, mask = (shelves.join(leaves) for leaves in ([x.states for x in parts], [x.mask for x in parts]))
+def _join_outputs(parts: Sequence[Output], buckets: Buckets) -> Output:
+    states, mask = (buckets.join(leaves) for leaves in ([x.states for x in parts], [x.mask for x in parts]))
     return parts[0]._replace(states=states, mask=mask, last=())
 
 
 def _join_states(parts: Sequence[State]) -> State:
-    """Return the states of the documents of all shelves; where one has fewer slots, with empty ones behind them."""
+    """Return the states of the documents of all buckets; where one has fewer slots, with empty ones behind them."""
     if len(parts) == 1:
         return parts[0]
     if isinstance(parts[0], tuple):

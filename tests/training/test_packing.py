@@ -23,7 +23,7 @@ EXACT = (
     "model.dropout=0",
     "training.precision=64",
     "training.optimizer={sgd: {}}",  # Adam would make a step of a rounding
-    "training.tokens_per_batch=2000",  # rows of all lengths in one batch, and so on several shelves
+    "training.tokens_per_batch=2000",  # rows of all lengths in one batch, and so in several buckets
     "training.max_steps=6",
     "trainer.log_every_n_steps=1",
 )
