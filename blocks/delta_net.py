@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from blocks.core.contract import Context, Count, InitialState, ShortKernel, Site, State
+from blocks.core.contract import Chunk, Context, Count, InitialState, ShortKernel, Site, State
 from blocks.core.delta_mixer import DeltaMixer
 
 
@@ -21,7 +21,7 @@ class DeltaNet(DeltaMixer):
         heads: How many heads; they divide the width that arrives, unless `head_width` is given.
         head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
         state: The width of a head's queries and keys; `head_width` unless given.
-        chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone.
+        chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone.
         short_conv: How many positions a depthwise convolution of q, k and v reads; in an encoder it
             is centred; 0 for none.
         negative_eigenvalues: Whether beta is between 0 and 2, in place of 0 and 1.
@@ -41,7 +41,7 @@ class DeltaNet(DeltaMixer):
         heads: Count = 8,
         head_width: Count | None = None,
         state: Count | None = None,
-        chunk: Count = 64,
+        chunk: Chunk = 64,
         short_conv: ShortKernel = 4,
         negative_eigenvalues: bool = False,
         initial_state: InitialState = "zeros",

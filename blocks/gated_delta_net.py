@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import Context, Count, InitialState, ShortKernel, Site, State
+from blocks.core.contract import Chunk, Context, Count, InitialState, ShortKernel, Site, State
 from blocks.core.delta_mixer import DeltaMixer
 from blocks.core.functional import inverse_softplus, random_dt, state_dtype
 from blocks.core.mixer import build_projection, sum_gated
@@ -33,7 +33,7 @@ class GatedDeltaNet(DeltaMixer):
         head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
         state: The width of a head's queries and keys; `head_width` unless given.
         decay: scalar | vector.
-        chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone.
+        chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone.
         short_conv: How many positions a depthwise convolution of q, k and v reads; in an encoder it
             is centred; 0 for none.
         negative_eigenvalues: Whether beta is between 0 and 2, in place of 0 and 1.
@@ -54,7 +54,7 @@ class GatedDeltaNet(DeltaMixer):
         head_width: Count | None = None,
         state: Count | None = None,
         decay: Literal["scalar", "vector"] = "scalar",
-        chunk: Count = 64,
+        chunk: Chunk = 64,
         short_conv: ShortKernel = 4,
         negative_eigenvalues: bool = False,
         initial_state: InitialState = "zeros",

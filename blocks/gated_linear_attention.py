@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
-from blocks.core.contract import Context, Count, InitialState, ShortKernel, Site, State
+from blocks.core.contract import Chunk, Context, Count, InitialState, ShortKernel, Site, State
 from blocks.core.mixer import (
     HeadNorm,
     Mixer,
@@ -36,7 +36,7 @@ class GatedLinearAttention(Mixer):
         head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
         state: The width of a head's queries and keys; half of `head_width`, rounded up, unless given.
         rank: How many numbers of a position decide its decays, 1 or more.
-        chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone.
+        chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone.
         short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU;
             in an encoder it is centred; 0 for none.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
@@ -56,7 +56,7 @@ class GatedLinearAttention(Mixer):
         head_width: Count | None = None,
         state: Count | None = None,
         rank: Count = 16,
-        chunk: Count = 64,
+        chunk: Chunk = 64,
         short_conv: ShortKernel = 0,
         initial_state: InitialState = "zeros",
     ) -> None:

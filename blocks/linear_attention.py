@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
-from blocks.core.contract import Context, Count, InitialState, ShortKernel, Site, State
+from blocks.core.contract import Chunk, Context, Count, InitialState, ShortKernel, Site, State
 from blocks.core.functional import no_autocast
 from blocks.core.mixer import Mixer, Parts, build_projection, mask_heads, width_of_heads
 from blocks.core.outer_product_state import scan_outer_products
@@ -27,7 +27,7 @@ class LinearAttention(Mixer):
         heads: How many heads; they divide the width that arrives, unless `head_width` is given.
         head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
         state: The width of a head's queries and keys; `head_width` unless given.
-        chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone.
+        chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone.
         short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU;
             in an encoder it is centred; 0 for none.
         initial_state: zeros | learned | a memory (its mean, projected to S and z, z by magnitude) | {copy: MEMORY.x}
@@ -47,7 +47,7 @@ class LinearAttention(Mixer):
         heads: Count = 8,
         head_width: Count | None = None,
         state: Count | None = None,
-        chunk: Count = 64,
+        chunk: Chunk = 64,
         short_conv: ShortKernel = 0,
         initial_state: InitialState = "zeros",
     ) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
-from blocks.core.contract import BlockError, Context, Count, InitialState, ShortKernel, Site, State
+from blocks.core.contract import BlockError, Chunk, Context, Count, InitialState, ShortKernel, Site, State
 from blocks.core.functional import check_rms_width, inverse_softplus, random_dt
 from blocks.core.mixer import Mixer, Parts, build_projection, mask_heads
 from blocks.core.outer_product_state import scan_outer_products
@@ -32,7 +32,7 @@ class Mamba2(Mixer):
         head_width: The width of a head's values x, 1 or more.
         state: The width of B and C.
         groups: How many groups of heads there are; they divide the heads.
-        chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone.
+        chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone.
         short_conv: How many positions of x, B and C the convolution reads, centred in an encoder; 0 for none,
             and no SiLU.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a mamba2).
@@ -52,7 +52,7 @@ class Mamba2(Mixer):
         head_width: Count = 64,
         state: Count = 128,
         groups: Count = 1,
-        chunk: Count = 64,
+        chunk: Chunk = 64,
         short_conv: ShortKernel = 4,
         initial_state: InitialState = "zeros",
     ) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.attention import join_heads, split_heads
-from blocks.core.contract import Context, Count, InitialState, ShortKernel, Site, State
+from blocks.core.contract import Chunk, Context, Count, InitialState, ShortKernel, Site, State
 from blocks.core.mixer import Mixer, Parts, build_projection, mask_heads, sum_gated, width_of_heads
 from blocks.core.outer_product_state import scan_outer_products
 
@@ -34,7 +34,7 @@ class Mlstm(Mixer):
         head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
         state: The width of a head's queries and keys; `head_width` unless given.
         forget_gate: sigmoid | exp.
-        chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone.
+        chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone.
         short_conv: How many positions of x a depthwise convolution with SiLU reads, of which then q and k are made
             (figure 10); 0 for none.
         initial_state: zeros | learned | a memory (its mean, projected to C and n) | {copy: MEMORY.x} (the last state of
@@ -55,7 +55,7 @@ class Mlstm(Mixer):
         head_width: Count | None = None,
         state: Count | None = None,
         forget_gate: Literal["sigmoid", "exp"] = "sigmoid",
-        chunk: Count = 64,
+        chunk: Chunk = 64,
         short_conv: ShortKernel = 4,
         initial_state: InitialState = "zeros",
     ) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.attention import ROTARY_BASE, apply_rotary, join_heads, split_heads
-from blocks.core.contract import BlockError, Context, Count, InitialState, ShortKernel, Site, State
+from blocks.core.contract import BlockError, Chunk, Context, Count, InitialState, ShortKernel, Site, State
 from blocks.core.functional import count_positions, no_positions, state_dtype
 from blocks.core.mixer import (
     HeadNorm,
@@ -37,7 +37,7 @@ class Retention(Mixer):
         heads: How many heads; they divide the width that arrives, unless `head_width` and `state` are given.
         head_width: The width of a head's values; twice the width that arrives, divided by the heads, unless given.
         state: The width of a head's queries and keys, even; the width that arrives, divided by the heads, unless given.
-        chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone.
+        chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone.
         short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU;
             in an encoder it is centred; 0 for none.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
@@ -56,7 +56,7 @@ class Retention(Mixer):
         heads: Count = 8,
         head_width: Count | None = None,
         state: Count | None = None,
-        chunk: Count = 64,
+        chunk: Chunk = 64,
         short_conv: ShortKernel = 0,
         initial_state: InitialState = "zeros",
     ) -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.attention import join_heads, split_heads
-from blocks.core.contract import Context, Count, InitialState, Site, State
+from blocks.core.contract import Chunk, Context, Count, InitialState, Site, State
 from blocks.core.delta_rule import DeltaInputs, scan_delta_rule, unit_length
 from blocks.core.functional import last_positions
 from blocks.core.mixer import (
@@ -41,7 +41,7 @@ class Rwkv7(Mixer):
         heads: How many heads; they divide the width that arrives, unless `head_width` is given.
         head_width: The width of a head; the width that arrives, divided by the heads, unless given. 2 or more.
         rank: That of f_w, f_a, and of the gate.
-        chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone.
+        chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of an rwkv7).
             In an encoder, of the direction that reads forwards; the other begins empty.
 
@@ -57,7 +57,7 @@ class Rwkv7(Mixer):
         heads: Count = 8,
         head_width: Count | None = None,
         rank: Count = 32,
-        chunk: Count = 64,
+        chunk: Chunk = 64,
         initial_state: InitialState = "zeros",
     ) -> None:
         width = site.sequence("rwkv7").width

@@ -92,6 +92,8 @@ Few = Annotated[int, Bounds(minimum=1, maximum=1_000)]
 """How many layers, heads or hops of one block, 1 or more."""
 ShortKernel = Annotated[int, Bounds(minimum=0, maximum=1_000)]
 """How many positions a short convolution reads; 0 for none."""
+Chunk = Annotated[int, Bounds(minimum=1, maximum=1_024)]
+"""How many positions are computed at once, with memory that grows with its square."""
 Rate = Annotated[float, Bounds(minimum=0.0, below=1.0)]
 """A probability of dropping, 0 <= rate < 1."""
 Positive = Annotated[float, Bounds(above=0.0)]

@@ -83,8 +83,8 @@ def run_buckets(
 ) -> tuple[Tensor, State]:
     """Run what a block computes over the documents of all buckets at once: `run_documents`, for a block that can.
 
-    forward: From the documents of each bucket (N, L, D), the shortest first, the state before all of them, and the masks
-    (N, L) to what comes out of each, and the state after them. at_most: How many buckets there may be.
+    forward: From the documents of each bucket (N, L, D), the shortest first, the state before all of them, and the
+    masks (N, L) to what comes out of each, and the state after them. at_most: How many buckets there may be.
     """
     documents = _find(context)
     buckets = _find_buckets(documents, x, context, at_most)
