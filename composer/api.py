@@ -130,11 +130,14 @@ def sweep(
     data: str | Path | None = None,
     run: str | Path | None = None,
     ray: str | None = None,
+    worker: bool = False,
 ) -> Leaderboard:
     """Run the sweep in a file, or resume it, and return its leaderboard.
 
     workers: Trials that are trained in parallel. run: The sweep's directory (`runs/NAME`). ray: Address of a Ray
-    cluster to train on. Raises RecipeError, DataError and RunError before anything is trained.
+    cluster to train on. worker: Whether to share the sweep with other processes, on this machine or on others that see
+    the directory; each trial is trained by one of them. Raises RecipeError, DataError and RunError before anything is
+    trained.
     """
     from composer.sweeps.leaderboard import open_leaderboard
     from composer.sweeps.spec import read_sweep
@@ -146,7 +149,7 @@ def sweep(
         message = f"the package `{error.name}` is not installed, and sweeps need it"
         raise RunError.of(message, f"pip install {error.name}", str(file)) from None
     folder = Path(run or RUNS / spec.name)
-    run_sweep(spec, folder, workers, None if data is None else Path(data), ray)
+    run_sweep(spec, folder, workers, None if data is None else Path(data), ray, joins=worker)
     return open_leaderboard(folder)
 
 

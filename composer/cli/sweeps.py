@@ -19,6 +19,7 @@ command = partial(options.with_examples, commands)
 @command(
     "seqcomposer sweep recipes/sweeps/attention_scores.yaml --dry-run",
     "seqcomposer sweep mine.yaml --workers 2",
+    "seqcomposer sweep mine.yaml --worker               # on any number of machines that share the folder",
     "seqcomposer sweep mine.yaml training.max_minutes=8 --run runs/longer",
     "seqcomposer sweep mine.yaml --wandb wandb.yaml     # then: wandb sweep wandb.yaml",
 )
@@ -26,6 +27,7 @@ def sweep(
     file: Annotated[Path, argument("SWEEP", "A sweep: a YAML file.", complete_recipe)],
     overrides: options.Overrides = None,
     workers: Annotated[int, option("--workers N", "Trials trained in parallel.", min=1)] = 1,
+    worker: Annotated[bool, option("--worker", "Share the sweep with other such processes.")] = False,
     dry_run: Annotated[bool, option("--dry-run", "List the points and their costs only.")] = False,
     data: options.DataDir = None,
     run: Annotated[Path | None, option("--run DIR", "Directory of the sweep.  [default: runs/NAME]")] = None,
@@ -37,10 +39,11 @@ def sweep(
 
     Its points are every combination of its axes, or those that a search suggests. All points are checked before the
     first one trains. Each is an ordinary run folder, RUN/trials/FINGERPRINT/seed-N. The same command resumes a sweep
-    that was stopped, and trains nothing twice.
+    that was stopped, and trains nothing twice. With `--worker` it may be started any number of times, on this machine
+    and on others: each takes the next point, and the points of one that has died.
     """
     if wandb is None and not dry_run:
-        board = api.sweep(file, overrides or (), workers, data, run, ray)
+        board = api.sweep(file, overrides or (), workers, data, run, ray, worker)
         raise typer.Exit(
             options.DONE if any(result.trial.status == "finished" for result in board.results) else options.FAILED
         )

@@ -247,7 +247,8 @@ class SweepDir:
 
     def __init__(self, path: Path) -> None:
         self.path, self.trials = path, path / "trials"
-        self.sweep, self.record, self.study = path / "sweep.yaml", path / "sweep.json", path / "study.db"
+        self.sweep, self.record, self.study = path / "sweep.yaml", path / "sweep.json", path / "study.journal"
+        self.opening = path / "opening"
 
 
 @dataclass(frozen=True)

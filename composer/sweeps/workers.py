@@ -28,6 +28,7 @@ from typing import Any
 from composer.errors import RunError
 from composer.recipe.metrics import logged_key
 from composer.run_dir import RunDir, is_locked
+from composer.sweeps.leases import Lease
 from composer.sweeps.study import Study, Suggestion
 from composer.sweeps.sweep import Status, Trial, final_score, read_log, read_run_records, write_trial
 
@@ -182,10 +183,17 @@ class TrialRunner:
     """Trains one trial in one slot of a worker pool. `arguments` are those of `train` beside the seed."""
 
     def __init__(
-        self, study: Study, pool: WorkerPool, suggestion: Suggestion, trial: Trial, slot: int, arguments: Sequence[str]
+        self,
+        study: Study,
+        pool: WorkerPool,
+        suggestion: Suggestion,
+        trial: Trial,
+        lease: Lease,
+        slot: int,
+        arguments: Sequence[str],
     ) -> None:
         self.study, self.pool, self.suggestion, self.slot = study, pool, suggestion, slot
-        self.trial, self.arguments = trial, arguments
+        self.trial, self.lease, self.arguments = trial, lease, arguments
         self.seeds, self.goal = study.sweep.seeds, study.sweep.rank[0]
         self.seed = self.seeds[0]
         self.job: Job | None = None

@@ -12,6 +12,8 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from composer.errors import DataError, RunError
 from composer.recipe.recipe import load
@@ -40,7 +42,9 @@ def run(file: Path, home: Path, workers: int = 1) -> int:
 
 def opened(home: Path) -> optuna.Study:
     """The study, as anybody may read it."""
-    return optuna.load_study(study_name=None, storage=f"sqlite:///{home / 'run' / 'study.db'}")
+    return optuna.load_study(
+        study_name=None, storage=JournalStorage(JournalFileBackend(str(home / "run" / "study.journal")))
+    )
 
 
 def test_every_point_and_seed_runs_once_in_order(home: Path) -> None:
