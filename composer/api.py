@@ -153,6 +153,31 @@ def sweep(
     return open_leaderboard(folder)
 
 
+def submit_sweep(
+    file: str | Path,
+    overrides: Sequence[str] = (),
+    workers: int = 1,
+    data: str | Path | None = None,
+    run: str | Path | None = None,
+) -> tuple[str, Path]:
+    """Submit the workers of a sweep to Slurm as a job array, and return its number and the sweep's directory.
+
+    Raises RecipeError, DataError and RunError before anything is submitted. The arguments are those of `sweep`.
+    """
+    from composer.sweeps.directory import write_sweep_record
+    from composer.sweeps.scheduler import check_sweep
+    from composer.sweeps.slurm import submit_workers
+    from composer.sweeps.spec import read_sweep
+    from composer.sweeps.sweep import SweepDir
+
+    spec = read_sweep(file, _as_list(overrides), data)
+    folder = Path(run or RUNS / spec.name)
+    check_sweep(spec, SweepDir(folder), None if data is None else Path(data))
+    write_sweep_record(SweepDir(folder), spec)
+    places = ["--run", str(folder), *(() if data is None else ("--data", str(data)))]
+    return submit_workers(spec, folder, [str(file), *_as_list(overrides), *places], workers), folder
+
+
 def sweep_points(file: str | Path, overrides: Sequence[str] = (), data: str | Path | None = None) -> list[PointCost]:
     """Return the points of a sweep with their costs and faults, as `sweep --dry-run` lists them. Trains nothing."""
     from composer.sweeps.points import list_points

@@ -62,7 +62,7 @@ print("refused:", *sorted(refused))
 import composer
 composer.check(sys.argv[1])
 print("trained:", composer.train(sys.argv[1], run=sys.argv[2]).record["status"])
-optional = {"wandb", "optuna", "datasets", "plotly", "jinja2", "huggingface_hub", "num2words", "ray"}
+optional = {"wandb", "optuna", "datasets", "plotly", "jinja2", "huggingface_hub", "num2words", "ray", "submitit"}
 print("imported:", *sorted(optional & set(sys.modules)))
 """
 

@@ -21,6 +21,7 @@ command = partial(options.with_examples, commands)
     "seqcomposer sweep mine.yaml --workers 2",
     "seqcomposer sweep mine.yaml --worker               # on any number of machines that share the folder",
     "seqcomposer sweep mine.yaml training.max_minutes=8 --run runs/longer",
+    "seqcomposer sweep mine.yaml --slurm --workers 16",
     "seqcomposer sweep mine.yaml --wandb wandb.yaml     # then: wandb sweep wandb.yaml",
 )
 def sweep(
@@ -32,6 +33,7 @@ def sweep(
     data: options.DataDir = None,
     run: Annotated[Path | None, option("--run DIR", "Directory of the sweep.  [default: runs/NAME]")] = None,
     ray: Annotated[str | None, option("--ray ADDRESS", "Train on a Ray cluster: auto, local or its address.")] = None,
+    slurm: Annotated[bool, option("--slurm", "Submit the workers to Slurm as a job array.")] = False,
     wandb: Annotated[Path | None, option("--wandb F", "Write a Weights & Biases sweep file; train nothing.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -42,6 +44,11 @@ def sweep(
     that was stopped, and trains nothing twice. With `--worker` it may be started any number of times, on this machine
     and on others: each takes the next point, and the points of one that has died.
     """
+    if slurm:
+        job, folder = api.submit_sweep(file, overrides or (), workers, data, run)
+        options.echo(f"submitted job {job} with {workers} workers, which log to {folder / 'slurm'}", err=True)
+        options.echo(f"next: squeue --job {job}; seqcomposer leaderboard {folder}", err=True)
+        raise typer.Exit(options.DONE)
     if wandb is None and not dry_run:
         board = api.sweep(file, overrides or (), workers, data, run, ray, worker)
         raise typer.Exit(

@@ -17,8 +17,6 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from optuna.trial import FrozenTrial
-
 from composer.atomic_io import atomic_write
 from composer.data.sources import check_files
 from composer.errors import DataError, RecipeError, RunError
@@ -77,6 +75,19 @@ def run_sweep(
     KeyboardInterrupt and SystemExit after a signal, when all trainings have written a checkpoint and ended.
     """
     home = SweepDir(folder)
+    trainable, max_steps = check_sweep(sweep, home, data)
+    with written_sweep(home) if joins else lock_sweep(home):
+        check_resumable(home, sweep)
+        needs = sweep.resources
+        pool = LocalWorkerPool(workers, needs) if ray is None else RayWorkerPool(ray, workers, needs)
+        return Scheduler(sweep, home, trainable, pool, data, quiet).run(max_steps)
+
+
+def check_sweep(sweep: Sweep, home: SweepDir, data: Path | None) -> tuple[list[PointCost], int | None]:
+    """Return the points that are known and can be trained, and the steps of a training, if known; write nothing.
+
+    Raises RecipeError, DataError and RunError where all trials would fail.
+    """
     check_resumable(home, sweep)
     points = [] if sweep.search.kind == "tpe" else list_points(sweep)
     trainable = [point for point in points if point.status == "trained"]
@@ -90,11 +101,7 @@ def run_sweep(
     # all other trials would fail over the same missing files, one by one
     if recipe is not None and (faults := check_files(recipe, recipe.folders(data))):
         raise DataError(faults)
-    with written_sweep(home) if joins else lock_sweep(home):
-        check_resumable(home, sweep)
-        pool = LocalWorkerPool(workers) if ray is None else RayWorkerPool(ray, workers)
-        max_steps = None if recipe is None else recipe.training["max_steps"]
-        return Scheduler(sweep, home, trainable, pool, data, quiet).run(max_steps)
+    return trainable, None if recipe is None else recipe.training["max_steps"]
 
 
 class Scheduler:
@@ -173,9 +180,9 @@ class Scheduler:
 
     def next_suggestion(self) -> Suggestion | None:
         """Return what no worker trains any more, then the queue, then what the search suggests."""
-        for trial in self.study.running():
-            if self.is_abandoned(trial):
-                return self.study.suggestion_of(trial)
+        for number, fingerprint in self.study.running().items():
+            if self.is_abandoned(number, fingerprint):
+                return self.study.suggestion(number)
         if (queued := self.study.ask_queued()) is not None or self.sweep.search.kind != "tpe":
             return queued
         suggested = self.study.trials()
@@ -190,12 +197,12 @@ class Scheduler:
             return None
         return suggestion
 
-    def is_abandoned(self, trial: FrozenTrial) -> bool:
-        """Return whether a trial without a result has no worker."""
-        if (fingerprint := trial.user_attrs.get("fingerprint")) is not None:
+    def is_abandoned(self, number: int, fingerprint: str | None) -> bool:
+        """Return whether a suggestion without a result has no worker."""
+        if fingerprint is not None:
             return not is_claimed(self.home.trials / fingerprint)
         # its worker has yet to find out what it costs, or was killed meanwhile
-        return time.monotonic() - self.first_seen.setdefault(trial.number, time.monotonic()) > EXPIRES
+        return time.monotonic() - self.first_seen.setdefault(number, time.monotonic()) > EXPIRES
 
     def start_trial(self, suggestion: Suggestion, slot: int) -> TrialRunner | None:
         """Return the runner of a suggestion, or None if it cannot, may not or need not be trained."""

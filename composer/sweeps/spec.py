@@ -22,6 +22,7 @@ from composer.recipe.schema_reader import duplicate_faults
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, read, to_data
 from composer.sweeps import substitution
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
+from composer.sweeps.resources import read_resources
 from composer.sweeps.sweep import (
     COSTS,
     DEFAULT_RANK,
@@ -35,7 +36,7 @@ from composer.sweeps.sweep import (
 )
 
 RANGES = ("uniform", "log_uniform", "int", "log_int")
-NOT_FINGERPRINTED = ("name", "description", "base", "search", "seeds")
+NOT_FINGERPRINTED = ("name", "description", "base", "search", "seeds", "resources")
 """Keys whose text decides nothing. The base's own text and the order of the search are fingerprinted apart; the number
 of trials and seeds may grow."""
 SECTIONS = "recipe name description extends vars data model training decoding trainer logging"
@@ -44,6 +45,7 @@ RESERVED = {*SECTIONS.split(), "and", "or", "not", "in", "true", "false", "none"
 EXAMPLES = {
     "rank": "write `rank: [{val/loss: min}]`",
     "seeds": "write `seeds: 3`, or a list of seeds: `seeds: [1, 5]`",
+    "resources": "write `resources: {gpus: 1, cpus: 4, memory: 16G, minutes: 90}`",
     "prune": "write `prune: hyperband` or `prune: median`, or remove the key",
     "axes": "write `axes: {width: {set: model.width, values: [64, 128]}}`",
 }
@@ -86,6 +88,7 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
         pruner=None if pruner is None else Pruner(pruner, **pruning),
         seeds=(),
         rank=rank or DEFAULT_RANK,
+        resources=read_resources(to_data(root.value["resources"]) if "resources" in root.value else {}),
         fingerprint="",
         overrides=tuple(overrides),
         data_dir=None if data_dir is None else Path(data_dir),

@@ -115,13 +115,16 @@ class Study:
         """Return the values of a point that Optuna chooses; zipped axes follow from them."""
         return {axis.name: point[axis.name] for axis in self.sweep.free_axes if axis.name in point}
 
-    def running(self) -> list[FrozenTrial]:
-        """Return Optuna's trials without a result: some worker trains them, or did so until it was stopped."""
-        return self.trials(TrialState.RUNNING)
+    def running(self) -> dict[int, str | None]:
+        """Return the numbers of suggestions without a result, which some worker trains, or did until it was stopped.
 
-    def suggestion_of(self, trial: FrozenTrial) -> Suggestion:
-        """Return the suggestion of a trial without a result."""
-        return self._suggestion(optuna.trial.Trial(self.study, trial._trial_id))
+        With each its fingerprint, which is not known before its worker has found out what it costs.
+        """
+        return {trial.number: trial.user_attrs.get("fingerprint") for trial in self.trials(TrialState.RUNNING)}
+
+    def suggestion(self, number: int) -> Suggestion:
+        """Return a suggestion that has no result yet."""
+        return self._suggestion(optuna.trial.Trial(self.study, self.trials()[number]._trial_id))
 
     def is_open(self) -> bool:
         """Return whether a point waits in the queue, or some worker's has no result yet."""

@@ -15,6 +15,7 @@ from composer.recipe.schema_reader import scalar_text
 from composer.recipe.yaml_reader import Node
 from composer.run_dir import RunDir, read_metrics, seed_dirs
 from composer.sweeps.conditions import Condition, holds
+from composer.sweeps.resources import Resources
 
 Value = str | int | float | bool
 Point = dict[str, Value]
@@ -128,6 +129,7 @@ class Sweep:
     pruner: Pruner | None
     seeds: tuple[int, ...]
     rank: tuple[Goal, ...]
+    resources: Resources
     fingerprint: str
     overrides: tuple[str, ...]
     data_dir: Path | None

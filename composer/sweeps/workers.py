@@ -29,6 +29,7 @@ from composer.errors import RunError
 from composer.recipe.metrics import logged_key
 from composer.run_dir import RunDir, is_locked
 from composer.sweeps.leases import Lease
+from composer.sweeps.resources import Resources
 from composer.sweeps.study import Study, Suggestion
 from composer.sweeps.sweep import Status, Trial, final_score, read_log, read_run_records, write_trial
 
@@ -73,33 +74,48 @@ class LocalJob:
 
 
 class LocalWorkerPool:
-    """Workers on this machine, each with a share of its CPUs, and of its GPUs if there are any."""
+    """Workers on this machine, each with what a trial needs, or with a share of its CPUs and of its GPUs.
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
+    Raises RunError if the machine has fewer GPUs than the trials need.
+    """
+
+    def __init__(self, workers: int, resources: Resources) -> None:
+        self.workers, self.resources, self.gpus = workers, resources, visible_gpus(os.environ)
+        if (needed := workers * (resources.gpus or 0)) > len(self.gpus):
+            message = f"{workers} trials at once need {needed:g} GPUs, and here are {len(self.gpus)}"
+            hint = "write fewer `gpus` under `resources`, or run the sweep where they are: `--slurm`, `--ray ADDRESS`"
+            raise RunError.of(message, hint)
         # a shell's background jobs ignore SIGINT, and children would inherit that; trainings listen to it
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def start(self, command: Sequence[str], log: Path, slot: int) -> LocalJob:
         """Start a command, whose output is appended to `log`."""
-        if (devices := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-            gpus = [device.strip() for device in devices.split(",") if device.strip() not in ("", "-1")]
-        else:
-            gpus = [str(number) for number, _ in enumerate(NVIDIA_GPUS.glob("*"))]
-        own = worker_environment(os.environ, slot, self.workers, gpus)
+        own = worker_environment(os.environ, slot, self.workers, self.gpus, self.resources)
         return LocalJob(command, log, {**os.environ, **own}, os.getcwd())
 
     def close(self) -> None:
         """Do nothing: no resource is held."""
 
 
-def worker_environment(environment: Mapping[str, str], slot: int, workers: int, gpus: Sequence[str]) -> dict[str, str]:
-    """Return the variables of one worker: its threads, and its GPUs if several workers share them."""
+def visible_gpus(environment: Mapping[str, str]) -> list[str]:
+    """Return the GPUs that a process of this environment may use."""
+    if (devices := environment.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [device.strip() for device in devices.split(",") if device.strip() not in ("", "-1")]
+    return [str(number) for number, _ in enumerate(NVIDIA_GPUS.glob("*"))]
+
+
+def worker_environment(
+    environment: Mapping[str, str], slot: int, workers: int, gpus: Sequence[str], resources: Resources
+) -> dict[str, str]:
+    """Return the variables of one worker: its threads, and its GPUs where several workers share them."""
     own = {}
     if "OMP_NUM_THREADS" not in environment:
         cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        own["OMP_NUM_THREADS"] = str(max(1, cpus // workers))
-    if gpus and workers > 1:
+        own["OMP_NUM_THREADS"] = str(resources.cpus or max(1, cpus // workers))
+    if gpus and resources.gpus is not None:
+        first = int(slot * resources.gpus) if resources.gpus < 1 else slot * resources.whole_gpus
+        own["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[first : first + resources.whole_gpus])
+    elif gpus and workers > 1:
         share = gpus[slot % workers :: workers] if len(gpus) >= workers else [gpus[slot % len(gpus)]]
         own["CUDA_VISIBLE_DEVICES"] = ",".join(share)
     return own
@@ -134,10 +150,11 @@ class RayJob:
 class RayWorkerPool:
     """A Ray cluster: `auto` is the one that runs here, `local` one that is started for this sweep, else an address.
 
-    Raises RunError if Ray is not installed or the cluster does not answer.
+    Ray places each trial on a node that has room for it, on one that has come meanwhile, too. Raises RunError if Ray is
+    not installed, the cluster does not answer, or no node is large enough.
     """
 
-    def __init__(self, address: str, workers: int) -> None:
+    def __init__(self, address: str, workers: int, resources: Resources) -> None:
         try:
             import ray
         except ImportError:
@@ -156,12 +173,14 @@ class RayWorkerPool:
             raise RunError.of(f"no Ray cluster answers at `{address}`: {error}", hint) from None
         for number, handler in handlers.items():  # Ray has put its own in their place, with exit statuses of its own
             signal.signal(number, handler)
-        total = self.ray.cluster_resources()
-        self.resources = resources_per_worker(total.get("CPU", 1), total.get("GPU", 0), workers)
+        try:
+            self.options = fit_in_nodes(resources, [node["Resources"] for node in self.ray.nodes() if node["Alive"]])
+        except RunError:
+            self.ray.shutdown()
+            raise
 
     def start(self, command: Sequence[str], log: Path, slot: int) -> RayJob:
-        cpus, gpus = self.resources
-        actor = self.ray.remote(LocalJob).options(num_cpus=cpus, num_gpus=gpus, max_restarts=0)
+        actor = self.ray.remote(LocalJob).options(**self.options, max_restarts=0)
         # the command has the environment of the actor, to which Ray has given its GPUs
         return RayJob(self.ray, actor.remote(command, log.absolute(), None, os.getcwd()))
 
@@ -169,10 +188,18 @@ class RayWorkerPool:
         self.ray.shutdown()
 
 
-def resources_per_worker(cpus: float, gpus: float, workers: int) -> tuple[int, float]:
-    """Return the CPUs and GPUs of one worker; if there are fewer GPUs than workers, each gets a fraction."""
-    own = gpus // workers if gpus >= workers else gpus / workers
-    return max(1, int(cpus // workers)), own
+def fit_in_nodes(resources: Resources, nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the options of Ray for one trial: one CPU, and one GPU of a cluster that has any, unless more is said.
+
+    nodes: What each node of the cluster has, as Ray names it. Raises RunError where no node has as much.
+    """
+    gpus = resources.gpus if resources.gpus is not None else float(any(node.get("GPU") for node in nodes))
+    needed = {"CPU": float(resources.cpus or 1), "GPU": gpus, "memory": float(resources.memory or 0)}
+    if not any(all(node.get(name, 0.0) >= amount for name, amount in needed.items()) for node in nodes):
+        there = (Resources(n.get("GPU"), int(n.get("CPU", 0)), int(n.get("memory", 0))).describe() for n in nodes)
+        message = f"no node of the cluster has {resources.describe()}; its nodes have {'; '.join(there) or 'nothing'}"
+        raise RunError.of(message, "write less under `resources`, or add a node with `ray start --address ...`")
+    return {"num_cpus": needed["CPU"], "num_gpus": needed["GPU"], "memory": needed["memory"]}
 
 
 Job = LocalJob | RayJob

@@ -20,6 +20,7 @@ from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.sweeps import scheduler, workers
 from composer.sweeps.points import wandb_group_overrides
+from composer.sweeps.resources import Resources
 from composer.sweeps.scheduler import Scheduler, run_sweep, running_progress
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import SweepDir, Trial, read_trials, write_trial
@@ -272,13 +273,15 @@ def test_trials_are_ordinary_runs_of_the_train_command(tmp_path: Path) -> None:
 
 
 def test_threads_and_gpus_are_divided_among_workers() -> None:
-    assert worker_environment({"OMP_NUM_THREADS": "3"}, 0, 1, ["0"]) == {}
-    output = [worker_environment({"OMP_NUM_THREADS": "3"}, slot, 2, ["0", "1", "2", "3"]) for slot in (0, 1)]
+    assert worker_environment({"OMP_NUM_THREADS": "3"}, 0, 1, ["0"], Resources()) == {}
+    output = [
+        worker_environment({"OMP_NUM_THREADS": "3"}, slot, 2, ["0", "1", "2", "3"], Resources()) for slot in (0, 1)
+    ]
     assert output == [{"CUDA_VISIBLE_DEVICES": "0,2"}, {"CUDA_VISIBLE_DEVICES": "1,3"}]
-    assert [worker_environment({"OMP_NUM_THREADS": "1"}, slot, 3, ["5"]) for slot in range(3)] == [
+    assert [worker_environment({"OMP_NUM_THREADS": "1"}, slot, 3, ["5"], Resources()) for slot in range(3)] == [
         {"CUDA_VISIBLE_DEVICES": "5"}
     ] * 3
-    assert int(worker_environment({}, 0, 1000, [])["OMP_NUM_THREADS"]) == 1
+    assert int(worker_environment({}, 0, 1000, [], Resources())["OMP_NUM_THREADS"]) == 1
 
 
 def test_runs_of_a_sweep_share_a_wandb_group(tmp_path: Path) -> None:

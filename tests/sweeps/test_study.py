@@ -102,7 +102,7 @@ def test_running_trials_keep_their_points(tmp_path: Path) -> None:
     asked = [before.ask() for _ in range(3)]
     before.tell(asked[1].number, ended(asked[1], 1.0))
     after = Study(sweep, tmp_path / "study.journal")
-    running = [after.suggestion_of(trial) for trial in after.running()]
+    running = [after.suggestion(number) for number in after.running()]
     assert [(item.number, item.point) for item in running] == [(0, asked[0].point), (2, asked[2].point)]
 
 
