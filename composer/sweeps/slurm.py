@@ -18,6 +18,7 @@ from typing import Any
 from composer.errors import RunError
 from composer.sweeps.resources import UNITS, Resources
 from composer.sweeps.sweep import Sweep
+from composer.sweeps.workers import ends_with_parent
 
 DEFAULT_MINUTES = 24 * 60
 """The time limit of a job, unless `resources.minutes` or Slurm's own SBATCH_TIMELIMIT says another."""
@@ -34,7 +35,7 @@ class SlurmWorker:
         """Run until no trial is left, and return the exit status."""
         command = [sys.executable, "-m", "composer.cli.main", "sweep", *self.arguments, "--worker"]
         # in a session of its own the signal that tells submitit of a preemption does not reach it
-        self.process = Popen(command, cwd=self.folder, start_new_session=True)
+        self.process = Popen(command, cwd=self.folder, start_new_session=True, preexec_fn=ends_with_parent())
         return self.process.wait()
 
     def checkpoint(self, number: int) -> Any:

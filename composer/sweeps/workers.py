@@ -47,17 +47,20 @@ def train_command(recipe: Path, run: Path, arguments: Sequence[str]) -> list[str
     return [*command, *arguments]
 
 
+def ends_with_parent() -> Callable[[], object] | None:
+    """Return what a child does before it starts so that it gets SIGTERM when its parent dies, be it by SIGKILL.
+
+    On Linux alone. Elsewhere a training that outlives its sweep is waited for, by the lock on its run folder.
+    """
+    return partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGTERM) if sys.platform == "linux" else None
+
+
 class LocalJob:
     """A process of this machine, which leads a process group of its own; its output is appended to `log`."""
 
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None, folder: str) -> None:
-        # On Linux the child gets SIGTERM when its parent dies, be it by SIGKILL. Elsewhere a training that outlives its
-        # sweep is waited for, by the lock on its run folder.
-        before_exec: Callable[[], object] | None = None
-        if sys.platform.startswith("linux"):
-            before_exec = partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGTERM)
         with log.open("ab") as file:
-            options: dict[str, Any] = {"env": env, "cwd": folder, "process_group": 0, "preexec_fn": before_exec}
+            options: dict[str, Any] = {"env": env, "cwd": folder, "process_group": 0, "preexec_fn": ends_with_parent()}
             self.process = Popen(command, stdin=DEVNULL, stdout=file, stderr=STDOUT, **options)
 
     def poll(self) -> int | None:

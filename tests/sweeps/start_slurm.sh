@@ -5,7 +5,7 @@ set -euo pipefail
 home=$(realpath "$1")
 mkdir -p "$home"/{state,spool,log}
 host=$(hostname -s)
-cpus=$(nproc)
+cpus=$(getconf _NPROCESSORS_ONLN) # `nproc` listens to OMP_NUM_THREADS
 cat > "$home/slurm.conf" <<CONF
 ClusterName=tests
 SlurmctldHost=$host(127.0.0.1)

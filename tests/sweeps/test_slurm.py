@@ -55,8 +55,8 @@ def statuses(folder: Path) -> list[str]:
 @pytest.mark.usefixtures("slurm")
 def test_a_preempted_and_a_killed_worker_lose_nothing(tmp_path: Path) -> None:
     file = written(tmp_path, FOUR, "resources: {cpus: 1, memory: 400M, minutes: 10}")
-    long = "training.max_steps=1500"
-    number, folder = api.submit_sweep(file, [long], workers=2, run=tmp_path / "run")
+    long = ["training.max_steps=4000", "training.validate_every=500"]
+    number, folder = api.submit_sweep(file, long, workers=2, run=tmp_path / "run")
     wait_until(lambda: len(jobs("running")) == 2 and len(list(folder.glob("trials/*/seed-1/metrics.jsonl"))) > 1, 200.0)
     subprocess.run(["scancel", "--signal=USR2", f"{number}_0"], check=True)  # what submitit takes for a preemption
     subprocess.run(["scancel", f"{number}_1"], check=True)
