@@ -186,14 +186,14 @@ def sweep_points(file: str | Path, overrides: Sequence[str] = (), data: str | Pa
     return list_points(read_sweep(file, _as_list(overrides), data))
 
 
-def leaderboard(sweep: str | Path, output: str | Path | None = None) -> Leaderboard:
-    """Rank the trials of a sweep, which may be running: `.ranked`, `.text()`, `.as_json()`.
+def leaderboard(sweep: str | Path, *more: str | Path, output: str | Path | None = None) -> Leaderboard:
+    """Rank the trials of a sweep or of several, which may be running: `.ranked`, `.text()`, `.as_json()`.
 
-    sweep: Its directory, or its file. output: An HTML page to write. Raises RunError and RecipeError.
+    sweep, more: Their directories, or their files. output: An HTML page to write. Raises RunError and RecipeError.
     """
     from composer.sweeps.leaderboard import open_leaderboard
 
-    board = open_leaderboard(Path(sweep))
+    board = open_leaderboard(*map(Path, (sweep, *more)))
     if output is not None:
         from composer.sweeps.leaderboard_html import write_leaderboard
 

@@ -72,6 +72,7 @@ DOORS = {
     "optuna": {"sweeps.leaderboard_html", "sweeps.study"},
     "ray": {"sweeps.workers"},
     "submitit": {"sweeps.slurm"},
+    "scipy": {"comparison.outputs", "sweeps.significance"},
     "plotly": {"viz.page", "sweeps.leaderboard_html"},
     "jinja2": {"viz.page"},
     "huggingface_hub": {"hub.model_card", "hub.remotes"},

@@ -73,18 +73,20 @@ def sweep(
 @command(
     "seqcomposer leaderboard runs/mix-and-match",
     "seqcomposer leaderboard mine.yaml --output mine.html",
+    "seqcomposer leaderboard runs/mix-and-match runs/more-mixes      # one leaderboard of both",
 )
 def leaderboard(
-    sweep: Annotated[Path, argument("SWEEP", "A sweep's directory, or its file.", complete_recipe)],
+    sweeps: Annotated[list[Path], argument("SWEEP", "Sweeps: their directories, or files.", complete_recipe)],
     output: Annotated[Path | None, option("--output F", "HTML page.  [default: FOLDER/leaderboard.html]")] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Rank the trials of a sweep.
+    """Rank the trials of sweeps.
 
-    Prints a table and writes one HTML page that opens offline. It has means and standard deviations over seeds, costs,
-    and the effect of each axis. The sweep may still be running.
+    Prints a table and writes one HTML page that opens offline. It has means and standard deviations over seeds, which
+    trials cannot be told from the best, costs, and what each axis contributes, with intervals. The sweeps may still be
+    running. The page of several sweeps is leaderboard.html in this folder.
     """
-    board = api.leaderboard(sweep)
+    board = api.leaderboard(*sweeps)
     if as_json:
         options.print_json(board.as_json())
     else:

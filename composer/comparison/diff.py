@@ -13,13 +13,14 @@ from typing import Any
 
 from composer.comparison import tables
 from composer.comparison.changes import SECTIONS, Change, model_changes, record_changes, setting_changes
+from composer.comparison.outputs import Comparison
 from composer.errors import ComposerError, Fault, RunError
 from composer.fingerprint import read_verified
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.tree import stack_trees
 from composer.run_dir import RunDir, seed_dirs
-from composer.sweeps.leaderboard import Comparison, find_run, open_leaderboard
+from composer.sweeps.leaderboard import find_run, open_leaderboard
 from composer.sweeps.points import point_from_args
 
 Reference = str | Path | Recipe

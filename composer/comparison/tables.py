@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from composer.comparison.outputs import Comparison, compare_trials, comparison_text
 from composer.data import text_files
 from composer.errors import ComposerError
 from composer.fingerprint import fingerprint_data
@@ -22,7 +23,6 @@ from composer.recipe.metrics import format_score, is_share
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import strings_in
 from composer.run_dir import RunDir, recorded_vocabularies
-from composer.sweeps.leaderboard import Comparison, compare_trials, comparison_text
 
 
 @dataclass(frozen=True)

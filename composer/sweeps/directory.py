@@ -38,7 +38,7 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
 
 
 def write_sweep_record(folder: SweepDir, sweep: Sweep) -> None:
-    """Write sweep.yaml and sweep.json into a new directory, and again if trials or seeds were added."""
+    """Write sweep.yaml and sweep.json into a new directory, and again if `growable_parts` have changed."""
     if folder.record.exists() and read_sweep_record(folder).get("growable") == growable_parts(sweep):
         return
     folder.trials.mkdir(parents=True, exist_ok=True)
@@ -50,8 +50,8 @@ def write_sweep_record(folder: SweepDir, sweep: Sweep) -> None:
 
 
 def growable_parts(sweep: Sweep) -> dict[str, Any]:
-    """Return what a resumed sweep may have more of: trials, and seeds after the earlier ones."""
-    return {"trials": sweep.search.trials, "seeds": [*sweep.seeds]}
+    """Return what a resumed sweep may have more of, trials and seeds after the earlier ones, or change: `tune`."""
+    return {"trials": sweep.search.trials, "seeds": [*sweep.seeds], "tune": to_data(sweep.root).get("tune")}
 
 
 def shrink_message(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:

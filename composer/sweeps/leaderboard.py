@@ -1,32 +1,33 @@
-"""Leaderboard of a sweep: its trials ranked by the goals, and the significance of the difference of two runs."""
+"""Leaderboard of sweeps: their trials ranked by the goals, each beside the best; the Pareto front."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median, stdev
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from composer.errors import RunError
-from composer.recipe.metrics import logged_key, paired_bootstrap
+from composer.recipe.metrics import logged_key
 from composer.recipe.recipe import default_name
 from composer.recipe.yaml_reader import read, to_data
 from composer.run_dir import RUNS
-from composer.sweeps.sweep import COSTS, DEFAULT_RANK, Goal, SweepDir, Trial, read_log, read_sweep_record, read_trials
-
-if TYPE_CHECKING:
-    from composer.inference.run import Run
-
-RESAMPLES = 1000
-"""Bootstrap samples, as sacreBLEU takes by default."""
-FEW_LINES = 100
-"""Test lines below which a bootstrap says little."""
-P_VALUE_MEANING = (
-    "± is half the 95 % confidence interval; p is the p-value of a paired bootstrap over test lines. "
-    "Variation between seeds is not included."
+from composer.sweeps.sweep import (
+    COSTS,
+    DEFAULT_RANK,
+    ERROR_RATE,
+    SWEEP_AXIS,
+    Goal,
+    SweepDir,
+    Trial,
+    Value,
+    read_log,
+    read_sweep_record,
+    read_trials,
+    validation_goal,
 )
 
 Rows = Sequence[Mapping[str, Any]]
@@ -34,7 +35,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Measurement:
-    """One metric of a trial by seed, by seed 0 alone where seeds make no difference; or the means of several trials.
+    """One metric of a trial by seed, by seed 0 alone where seeds make no difference.
 
     `at_most` says that it is the upper bound of a cost.
     """
@@ -56,24 +57,33 @@ class Measurement:
 class TrialResult:
     """A trial on the leaderboard.
 
-    `rank` is None if it has not finished. `is_alike` says that seeds alone may make its difference to the best. `curve`
-    is the metric of the learning curves that its first seed logged, by step.
+    `rank` is None if it has not finished, or if `better` is the trial that has better values of tuned axes. `p_value`
+    is that of its difference to the best, None of the best itself and where each trial has one seed. `curve` is the
+    metric of the learning curves that its first seed logged, by step.
     """
 
     trial: Trial
     rank: int | None
     measured: Mapping[str, Measurement]
     tokens_per_second: float | None
-    is_alike: bool
     curve: Sequence[tuple[float, float]]
+    p_value: float | None = None
+    better: Trial | None = None
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether it cannot be told from the best: seeds alone may make the difference."""
+        return self.p_value is not None and self.p_value >= ERROR_RATE
 
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """A sweep's trials: the finished ones by rank, then the running, pruned and failed ones by number.
+    """The trials of one or several sweeps: the finished ones by rank, then the running, pruned and failed ones.
 
     `axes` are those that some trial has, without those in `same`, which have in every trial the very value of the axis
-    that `same` maps them to. `zipped` maps each zipped axis to the one it follows.
+    that `same` maps them to. `zipped` maps each zipped axis to the one it follows. `labels` are the values of the
+    axes that have a list of them. `tuned` maps each axis of `tune` to the validation metric by which its value was
+    chosen. `has_same_data` is False of sweeps on different data.
     """
 
     name: str
@@ -84,6 +94,9 @@ class Leaderboard:
     same: Mapping[str, str]
     curve_metric: str
     results: Sequence[TrialResult]
+    labels: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    tuned: Mapping[str, str] = field(default_factory=dict)
+    has_same_data: bool = True
 
     @property
     def ranked(self) -> list[TrialResult]:
@@ -102,11 +115,18 @@ class Leaderboard:
         return leaderboard_json(self)
 
 
-def open_leaderboard(path: Path) -> Leaderboard:
-    """Return the leaderboard of a sweep's directory, or of the sweep file that was run in runs/NAME.
+def open_leaderboard(path: Path, *more: Path) -> Leaderboard:
+    """Return the leaderboard of sweeps, each given by its directory, or by its file if it was run in runs/NAME.
 
-    Raises RunError if no sweep has run there or a trial cannot be read, and RecipeError if the file cannot be read.
+    Raises RunError if no sweep has run there, a trial cannot be read or sweeps rank by different metrics, and
+    RecipeError if a file cannot be read.
     """
+    boards = [open_sweep(sweep) for sweep in (path, *more)]
+    return join_leaderboards(boards) if more else boards[0]
+
+
+def open_sweep(path: Path) -> Leaderboard:
+    """Return the leaderboard of one sweep."""
     if not path.is_dir():
         file = to_data(read(path, str(path)))
         path = RUNS / str(file.get("name") or default_name(path))
@@ -122,27 +142,87 @@ def open_leaderboard(path: Path) -> Leaderboard:
     first_rows = [row for trial in trials for seed in sorted(trial.seeds)[:1] for row in read_log(trial, seed)]
     goal_metric = next((goal.metric for goal in goals if goal.metric.startswith("val/")), "val/loss")
     curve_metric = logged_key(first_rows, goal_metric)
-    results = rank_results((trial_result(trial, goals, curve_metric) for trial in trials), goals)
-    points = [result.trial.point for result in results]
+    chosen_by = validation_goal(goals[0])
+    tuned = dict.fromkeys(sweep.get("tune") or (), chosen_by.metric)
+    tuned |= {axis: chosen_by.metric for axis, other in zipped.items() if other in tuned}
+    names = dict.fromkeys((*(goal.metric for goal in goals), *tuned.values(), *COSTS, "minutes"))
+    results = [trial_result(trial, [*names], curve_metric) for trial in trials]
+    results = rank_results(choose_tuned(results, tuned, chosen_by), goals)
+    points = [trial.point for trial in trials]
     present = {axis for point in points for axis in point}
     pairs = {axis: other for axis, other in zipped.items() if axis in present}
     same = {axis: one for axis, one in pairs.items() if all(point.get(axis) == point.get(one) for point in points)}
     axes = [axis for axis in sweep.get("axes", {}) if axis in present and axis not in same]
     name = str(read_sweep_record(folder)["name"])
-    return Leaderboard(name, folder.path, goals, axes, zipped, same, curve_metric, results)
+    lists = {axis: keys.get("values") or keys.get("with") or keys.get("extend") for axis, keys in sweep["axes"].items()}
+    labels = {axis: [*values] for axis, values in lists.items() if values}
+    return Leaderboard(name, folder.path, goals, axes, zipped, same, curve_metric, results, labels, tuned)
 
 
-def trial_result(trial: Trial, goals: Sequence[Goal], curve_metric: str) -> TrialResult:
+def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
+    """Return one leaderboard of several sweeps, which are its first axis; a point of two sweeps is in it once.
+
+    Raises RunError if they rank by different metrics.
+    """
+    first = boards[0]
+    names = [board.name for board in boards]
+    names = names if len({*names}) == len(names) else [str(board.folder) for board in boards]
+    results: dict[str, TrialResult] = {}
+    for name, board in zip(names, boards, strict=True):
+        if board.goals[0] != first.goals[0]:
+            one, other = (f"`{of.goals[0].metric}: {of.goals[0].direction}`" for of in (first, board))
+            message = f"these sweeps rank by {one} and {other}, and so cannot be compared"
+            raise RunError.of(message, "name sweeps whose `rank` begins with the same metric", str(board.folder))
+        for result in board.results:
+            known = results.get(result.trial.fingerprint)
+            if known is None or (known.rank is None and result.rank is not None):
+                trial = replace(result.trial, point={SWEEP_AXIS: name, **result.trial.point})
+                results[trial.fingerprint] = replace(result, trial=trial)
+    axes = [SWEEP_AXIS, *dict.fromkeys(axis for board in boards for axis in board.axes)]
+    same = {axis: one for board in boards for axis, one in board.same.items() if axis not in axes}
+    zipped = {axis: one for board in boards for axis, one in board.zipped.items()}
+    tuned = {axis: metric for board in boards for axis, metric in board.tuned.items()}
+    data = [{one.get("fingerprints", {}).get("data") for one in run_records(board)} - {None} for board in boards]
+    has_same_data = not any(some and data[0] and some.isdisjoint(data[0]) for some in data)
+    ranked, name = rank_results(results.values(), first.goals), " + ".join(names)
+    labels = {axis: values for board in reversed(boards) for axis, values in board.labels.items()}
+    parts = (first.goals, axes, zipped, same, first.curve_metric, ranked, labels, tuned, has_same_data)
+    return Leaderboard(name, Path(), *parts)
+
+
+def run_records(board: Leaderboard) -> Iterator[Mapping[str, Any]]:
+    """Yield the run.json of each seed of each trial."""
+    return (record for result in board.results for record in result.trial.seeds.values())
+
+
+def choose_tuned(results: Sequence[TrialResult], tuned: Collection[str], goal: Goal) -> list[TrialResult]:
+    """Return results in which a finished trial that differs from a better one in tuned axes alone knows of it."""
+    best: dict[Any, TrialResult] = {}
+    finished = [result for result in results if tuned and result.trial.status == "finished"]
+    for result in sorted(finished, key=lambda result: minimised(result, goal)):
+        best.setdefault(untuned_point(result, tuned), result)
+    bests = (best.get(untuned_point(result, tuned), result) for result in results)
+    return [
+        result if result is one or result not in finished else replace(result, better=one.trial)
+        for result, one in zip(results, bests, strict=True)
+    ]
+
+
+def untuned_point(result: TrialResult, tuned: Collection[str]) -> frozenset[tuple[str, Value]]:
+    """Return the point of a trial without its tuned axes."""
+    return frozenset((axis, value) for axis, value in result.trial.point.items() if axis not in tuned)
+
+
+def trial_result(trial: Trial, metrics: Sequence[str], curve_metric: str) -> TrialResult:
     """Return the result of a trial, without a rank."""
     logs = {seed: read_log(trial, seed) for seed in sorted(trial.seeds)}
-    names = dict.fromkeys((*(goal.metric for goal in goals), *COSTS, "minutes"))
-    measured = {name: measure(trial, name, logs) for name in names}
+    measured = {name: measure(trial, name, logs) for name in metrics}
     logged = [[finite(row.get("train/tokens_per_second")) for row in rows] for rows in logs.values()]
     speeds = [median(known) for speeds in logged if (known := [speed for speed in speeds if speed is not None])]
     first: Rows = next(iter(logs.values()), [])
     curve = [(float(row["step"]), value) for row in first if (value := finite(row.get(curve_metric))) is not None]
     measured = {name: measurement for name, measurement in measured.items() if measurement.values}
-    return TrialResult(trial, None, measured, fmean(speeds) if speeds else None, False, curve)
+    return TrialResult(trial, None, measured, fmean(speeds) if speeds else None, curve)
 
 
 def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:
@@ -173,18 +253,26 @@ def finite(value: Any) -> float | None:
 def rank_results(results: Iterable[TrialResult], goals: Sequence[Goal]) -> list[TrialResult]:
     """Return results in their order, those that finished with a rank: by the first goal, then by those after it.
 
-    Entries equal in all goals have equal ranks. One that finished without a number for the first goal has none.
+    Entries equal in all goals have equal ranks. One that finished without a number for the first goal has none, nor has
+    one of which another value of a tuned axis is better.
     """
-    results = sorted(results, key=lambda result: result.trial.number)
     metric = goals[0].metric
-    rest = [result for result in results if result.trial.status != "finished" or metric not in result.measured]
-    finished = [result for result in results if result.trial.status == "finished" and metric in result.measured]
+    rest: list[TrialResult] = []
+    finished: list[TrialResult] = []
+    for result in results:
+        is_ranked = result.trial.status == "finished" and metric in result.measured and result.better is None
+        (finished if is_ranked else rest).append(result)
     finished.sort(key=lambda result: [minimised(result, goal) for goal in goals])
     keys = [[minimised(result, goal) for goal in goals] for result in finished]
+    p_values: Sequence[float] | None = None
+    if finished and metric not in COSTS:
+        from composer.sweeps.significance import p_values_to_best  # SciPy takes a while to import
+
+        p_values = p_values_to_best([result.measured[metric].values for result in finished])
     ranked = []
-    for key, result in zip(keys, finished, strict=True):
-        is_alike = result is not finished[0] and are_alike(result.measured[metric], finished[0].measured[metric])
-        ranked.append(replace(result, rank=bisect_left(keys, key) + 1, is_alike=is_alike))
+    for index, (key, result) in enumerate(zip(keys, finished, strict=True)):
+        p_value = p_values[index] if p_values and index else None
+        ranked.append(replace(result, rank=bisect_left(keys, key) + 1, p_value=p_value))
     order = ("finished", "running", "pruned", "failed")
     return ranked + sorted(rest, key=lambda result: order.index(result.trial.status))
 
@@ -207,113 +295,6 @@ def pareto_front(results: Sequence[TrialResult], quality: Goal, cost: Goal) -> l
             front.append(result)
             best, price = value, paid
     return front
-
-
-def are_alike(one: Measurement, other: Measurement) -> bool:
-    """Return whether two means differ by no more than the larger of the two standard deviations over seeds."""
-    spreads = [measurement.spread for measurement in (one, other) if measurement.spread is not None]
-    return bool(spreads) and abs(one.mean - other.mean) <= max(spreads)
-
-
-@dataclass(frozen=True)
-class RunScores:
-    """One run: its BLEU with half the width of its 95 % interval, its exact matches, and those that the other lacks."""
-
-    run: str
-    bleu: float
-    interval: float
-    right: int
-    right_alone: int
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two runs on the same test lines.
-
-    `p_value` is the probability of a difference in BLEU as large as this by the choice of test lines alone, if the two
-    are equally good; `right_p_value` that of the difference in exact matches, by the exact sign test. `same_lines` are
-    the lines that both decode alike. `signature` says how sacreBLEU computed it, with seed and number of samples.
-    """
-
-    one: RunScores
-    other: RunScores
-    lines: int
-    same_lines: int
-    p_value: float
-    right_p_value: float
-    signature: str
-
-
-def compare_trials(one: str | Path, other: str | Path, data: str | Path | None = None) -> Comparison:
-    """Translate the test part with two runs, each as its recipe decodes, and compare.
-
-    Raises RunError if a run has not finished or has nothing to translate, or if their test lines or tokenizers of BLEU
-    differ; RecipeError or DataError if a recipe or its data cannot be read.
-    """
-    from composer.inference.run import open_run  # imports torch, and the leaderboard alone does without
-
-    runs = [open_run(one), open_run(other)]
-    (sources, references), (other_sources, other_references) = (read_test_part(run, data) for run in runs)
-    if references != other_references:
-        counts = f"{len(references):,} and {len(other_references):,}"
-        hint = "compare runs with the same test part; `--data DIR` says where both look their data up"
-        raise RunError.of(f"the two runs have different test lines ({counts})", hint, str(runs[1].run_dir.path))
-    one_tokenizer, other_tokenizer = (run.recipe.evaluation["bleu_tokenizer"] for run in runs)
-    if one_tokenizer != other_tokenizer:
-        message = f"the two runs measure BLEU by different tokenizers (`{one_tokenizer}` and `{other_tokenizer}`)"
-        raise RunError.of(message, "compare runs with the same `evaluation.bleu_tokenizer`", str(runs[1].run_dir.path))
-    outputs = [run.translate(lines) for run, lines in zip(runs, (sources, other_sources), strict=True)]
-    return compare_outputs([str(one), str(other)], outputs, references, one_tokenizer)
-
-
-def read_test_part(run: Run, data: str | Path | None) -> tuple[list[str], list[str]]:
-    """Return the test lines of a run, as `translate` takes them, and their references. Raises RunError."""
-    from composer.data.pairs import TARGET, available_splits, source_names
-    from composer.data.sources import DataSource
-
-    names = source_names(run.recipe)
-    if not names or "test" not in available_splits(run.recipe):
-        lack = "its model has no encoder" if not names else "its data has no test part"
-        raise RunError.of(f"this run cannot be compared: {lack}", "compare runs that translate", str(run.run_dir.path))
-    texts = DataSource(run.recipe, run.folders(data)).pairs("test").sides
-    return ["\t".join(row) for row in zip(*(texts[name] for name in names), strict=True)], [*texts[TARGET]]
-
-
-def compare_outputs(
-    names: Sequence[str], outputs: Sequence[Sequence[str]], references: Sequence[str], bleu_tokenizer: str
-) -> Comparison:
-    """Return the comparison of two runs' outputs for the same references."""
-    scores, signature = paired_bootstrap(outputs, references, RESAMPLES, bleu_tokenizer)
-    pairs = [zip(texts, references, strict=True) for texts in outputs]
-    right = [{index for index, (text, line) in enumerate(pair) if text.strip() == line.strip()} for pair in pairs]
-    alone = [len(right[0] - right[1]), len(right[1] - right[0])]
-    counts = [(name, score.score, score.ci) for name, score in zip(names, scores, strict=True)]
-    one, other = (RunScores(*counts[index], len(right[index]), alone[index]) for index in (0, 1))
-    # if no resampled difference differs from the real one, its count is of nothing and would say p = 1 / 1001
-    p_value = 1.0 if one.bleu == other.bleu else scores[1].p_value
-    same = sum(a == b for a, b in zip(*outputs, strict=True))
-    return Comparison(one, other, len(references), same, p_value, sign_test(*alone), signature)
-
-
-def sign_test(one: int, other: int) -> float:
-    """Return the probability that a fair coin falls at least as unevenly, to either side (McNemar's exact test)."""
-    tosses = one + other
-    rarer = sum(math.comb(tosses, count) for count in range(min(one, other) + 1))
-    return min(1.0, 2 * rarer / 2**tosses)
-
-
-def comparison_text(comparison: Comparison) -> str:
-    """Return a comparison in words."""
-    one, other = comparison.one, comparison.other
-    lines = [f"BLEU on test, {comparison.lines:,} lines, {comparison.same_lines:,} of them decoded identically"]
-    lines += [f"{run.bleu:6.2f} ± {run.interval:.2f}  {run.right:,} right  {run.run}" for run in (one, other)]
-    few = f" Of {comparison.lines:,} lines a bootstrap is not reliable." if comparison.lines < FEW_LINES else ""
-    short = " BLEU needs lines of four words." if one.bleu == other.bleu == 0.0 else ""
-    p_value = f"p = {comparison.p_value:.3f} (paired bootstrap, {RESAMPLES:,} samples)"
-    lines.append(f"{other.bleu - one.bleu:+6.2f}: {p_value}.{few}{short}")
-    alone = f"sign test: {one.right_alone:,} are right in the first alone, {other.right_alone:,} in the second alone"
-    lines.append(f"{other.right - one.right:+6,} lines right: p = {comparison.right_p_value:.2g} ({alone}).")
-    return "\n".join([*lines, P_VALUE_MEANING, comparison.signature])
 
 
 def find_run(board: Leaderboard, word: str) -> Path:

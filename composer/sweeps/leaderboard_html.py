@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from statistics import median
 from textwrap import shorten
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import optuna
@@ -21,20 +20,24 @@ from composer.recipe.metrics import is_share
 from composer.run_dir import utc_now
 from composer.sweeps.leaderboard import Leaderboard, TrialResult, pareto_front
 from composer.sweeps.leaderboard_text import (
-    MAX_GROUPS,
     axis_value,
     columns,
+    contribution_notes,
+    contributions,
     count_text,
+    effect_rows,
     effect_title,
     failure_lines,
     format_mean,
-    informative_effects,
     metric_title,
     point_text,
     ranking_note,
 )
 from composer.sweeps.sweep import Goal
 from composer.viz.page import Curve, chart_text, figure_html, line_chart, render, write_document
+
+if TYPE_CHECKING:
+    from composer.sweeps.significance import Contributions
 
 MAX_NAMED_CURVES = 8
 """Curves that are shown at first; the legend has the others."""
@@ -47,14 +50,15 @@ LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
 def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> Path:
     """Write the page, by default FOLDER/leaderboard.html, and return its path. Raises RunError."""
     file = Path(output) if output is not None else board.folder / "leaderboard.html"
-    effects = informative_effects(board)
+    fitted = contributions(board)
+    figure = effect_figure(board, fitted) if fitted and fitted.df else None
     ranked = [(cost, [e for e in board.ranked if cost.metric in e.measured]) for cost in cost_goals(board)]
     charts = [(cost, results) for cost, results in ranked if results]
     curves = [result for result in board.results if result.curve]
     sections = {
         "table": ("Trials", board.results),
         "costs": ("Quality against cost", charts),
-        "axes": ("What each axis contributes", effects),
+        "axes": ("What each axis contributes", fitted),
         "curves": ("Curves", curves),
     }
     *table, fingerprints = columns(board)
@@ -76,12 +80,11 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
         ],
         failures=failure_lines(board),
         cost_charts=[cost_chart(board, cost, results) for cost, results in charts],
-        metric=metric_title(board.goals[0].metric),
-        max_groups=MAX_GROUPS,
-        parallel_chart=effects
+        parallel_chart=fitted
         and figure_html(parallel_figure(board, board.ranked), "The axes and the score of each trial"),
-        effects=[(effect_title(effect), effect) for effect in effects],
-        format_mean=partial(format_mean, board.goals[0].metric),
+        effect_chart=figure and figure_html(figure, "The difference of each value from its axis's reference"),
+        effects=effect_rows(board, fitted) if fitted and figure else [],
+        effect_notes=[*contribution_notes(board, fitted)] if fitted else [],
         curve_metric=board.curve_metric,
         curve_chart=figure_html(curve_figure(board, curves), f"{board.curve_metric} by step") if curves else "",
         time=utc_now()[:16].replace("T", " "),
@@ -208,6 +211,27 @@ def parallel_figure(board: Leaderboard, results: Sequence[TrialResult]) -> go.Fi
     figure.update_traces(line_color=None, selector={"opacity": 0.5}).update_traces(marker_showscale=False)
     figure.update_annotations(font_color=None)
     return figure.update_layout(template=None, title=None, plot_bgcolor=None, margin={"t": 40, "r": 10})
+
+
+def effect_figure(board: Leaderboard, fitted: Contributions) -> go.Figure:
+    """Return the differences of values from the references of their axes, with intervals; the first value on top."""
+    scale = 100 if is_share(board.goals[0].metric) else 1
+    names: list[str] = []
+    ends: list[tuple[float, float, float]] = []
+    for axis, effects in fitted.effects.items():
+        reference = next((effect.value for effect in effects if effect.is_reference), "")
+        for effect in effects:
+            if effect.difference is not None and effect.interval is not None:
+                names.append(chart_text(f"{effect_title(board, axis)}: {effect.value} - {reference}"))
+                ends.append((scale * effect.interval[0], scale * effect.difference, scale * effect.interval[1]))
+    above, below = ([end[at + 1] - end[at] for end in ends] for at in (1, 0))
+    error = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
+    figure = go.Figure(go.Scatter(x=[end[1] for end in ends], y=names, error_x=error, mode="markers"))
+    figure.add_vline(x=0, line_dash="dot").update_yaxes(autorange="reversed", automargin=True)
+    title = f"difference in {metric_title(board.goals[0].metric)}{' (points)' if scale > 1 else ''}"
+    return figure.update_xaxes(title=title).update_layout(
+        margin={"t": 40, "r": 10}, height=max(320, 150 + 24 * len(names))
+    )
 
 
 def curve_figure(board: Leaderboard, results: Sequence[TrialResult]) -> go.Figure:

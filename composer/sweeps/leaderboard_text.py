@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import pairwise
-from statistics import fmean, pvariance
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.cells import cell_len
 
 from composer.formatting import align_columns, format_bound, si, significant, strip_control_characters
 from composer.recipe.metrics import is_share, metric_of
 from composer.sweeps.leaderboard import Leaderboard, Measurement, TrialResult
-from composer.sweeps.sweep import COSTS, format_value
+from composer.sweeps.sweep import COSTS, ERROR_RATE, format_value
 
-ALIKE = "≈"
+if TYPE_CHECKING:
+    from composer.sweeps.significance import Contributions, Inseparable, ValueEffect
+
+ALIKE, DIFFERENT = "≈", "*"
+ERROR_PERCENT = f"{100 * ERROR_RATE:g} %"
 MAX_ERROR_LENGTH = 100
 MAX_GROUPS = 4
 """Ranges, with equally many trials each, into which an axis of many numbers is cut."""
@@ -56,9 +60,15 @@ def format_difference(metric: str, result: TrialResult, best: TrialResult | None
     if best is None or result is best or result.rank is None:
         return ""
     difference = result.measured[metric].mean - best.measured[metric].mean
-    if difference and is_share(metric):
-        return f"{100 * difference:+.1f} points"
-    return f"{'-' if difference < 0 else '+'}{format_spread(metric, abs(difference))}" if difference else "equal"
+    points = " points" if difference and is_share(metric) else ""
+    return f"{format_signed(metric, difference)}{points}" if difference else "equal"
+
+
+def format_signed(metric: str, difference: float) -> str:
+    """Return a difference with its sign, of shares in percentage points."""
+    if is_share(metric):
+        return f"{100 * difference:+.1f}"
+    return f"{'-' if difference < 0 else '+'}{format_spread(metric, abs(difference))}"
 
 
 def axis_value(point: Mapping[str, object], axis: str) -> str:
@@ -102,77 +112,95 @@ def ranking_note(board: Leaderboard) -> str:
         note += f" {strip_control_characters(axis)} is the same as {strip_control_characters(other)}."
     if goal.metric in COSTS or not spreads:
         return note
+    note = " ".join([note, *_tuning_notes(board)])
+    if not board.has_same_data:
+        note += " The sweeps have different data, so their scores cannot be compared."
     if all(spread is None for spread in spreads):
-        return f"{note} One seed each: the spread between seeds is not known."
+        return f"{note} One seed each: the spread between seeds is not known, nor is which differences are by chance."
     return (
-        f"{note} ± is the standard deviation over seeds (n - 1). {ALIKE}: the mean and the best differ by no more "
-        "than the larger of their two standard deviations, so seeds alone may explain the difference."
+        f"{note} ± is the standard deviation over seeds (n - 1). {ALIKE}: cannot be told from the best; trials without "
+        "it are worse (moderated t-tests, paired over seeds where all trials have the same ones, corrected for all "
+        f"pairs of trials: in at most {ERROR_PERCENT} of sweeps a trial without it is as good)."
     )
 
 
-@dataclass(frozen=True)
-class AxisEffect:
-    """The main effect of an axis on the first goal, over the ranked trials in which it is active.
-
-    `groups` are the means of the trials that have one value of the axis, or one range of its numbers; `zipped` are the
-    axes that take their values with it. `variance` is the share of the variance between trials that lies between the
-    groups (eta squared); None where it says nothing: with one group, no variance, or no group of two trials.
-    """
-
-    axis: str
-    groups: Mapping[str, Measurement]
-    variance: float | None
-    zipped: Sequence[str] = ()
-
-    @property
-    def chance(self) -> float | None:
-        """The share that an axis without any effect has on average, (groups - 1) / (trials - 1)."""
-        trials = sum(len(group.values) for group in self.groups.values())
-        return None if self.variance is None else (len(self.groups) - 1) / (trials - 1)
+def _tuning_notes(board: Leaderboard) -> Iterator[str]:
+    """Yield that each trial is the best of several, by what, and of how many."""
+    for metric in dict.fromkeys(board.tuned.values()):
+        axes = " and ".join(strip_control_characters(axis) for axis, by in board.tuned.items() if by == metric)
+        others = Counter(result.better.fingerprint for result in board.results if result.better is not None)
+        least, most = (which(1 + others[one.trial.fingerprint] for one in board.ranked) for which in (min, max))
+        number = f"{least}" if least == most else f"{least} to {most}"
+        yield f"Of trials that differ in {axes} alone the best by {metric} is ranked, of {number} each."
+        if least != most:
+            yield "The best of more is better by chance."
 
 
-def axis_effects(board: Leaderboard) -> list[AxisEffect]:
-    """Return the effect of every axis that a ranked trial has, in the sweep's order; zipped ones with their leader."""
-    metric = board.goals[0].metric
-    followers: dict[str, list[str]] = {}
-    for axis in board.zipped:
-        leader = axis
-        while leader in board.zipped:
-            leader = board.zipped[leader]
-        followers.setdefault(leader, []).append(axis)
-    effects = []
-    for axis in (axis for axis in board.axes if axis not in board.zipped):
-        active = [result for result in board.ranked if axis in result.trial.point]
-        active.sort(key=lambda result: result.trial.number)
-        groups = {
-            name: Measurement({result.trial.number: result.measured[metric].mean for result in results})
-            for name, results in group_by_value(axis, active).items()
-        }
-        if groups:
-            variance = eta_squared([[*group.values.values()] for group in groups.values()])
-            effects.append(AxisEffect(axis, groups, variance, followers.get(axis, ())))
-    return effects
-
-
-def informative_effects(board: Leaderboard) -> list[AxisEffect]:
-    """Return the effects that say more than the table of trials; none if the first goal is known before training."""
-    if board.goals[0].metric in COSTS:
-        return []
-    return [effect for effect in axis_effects(board) if effect.variance is not None]
-
-
-def eta_squared(groups: Sequence[Sequence[float]]) -> float | None:
-    """Return the variance between groups as a share of the total variance; None where it says nothing."""
-    values = [value for group in groups for value in group]
-    total = pvariance(values)
-    if total == 0.0 or len(groups) < 2 or len(groups) == len(values):
+def contributions(board: Leaderboard) -> Contributions | None:
+    """Return what the axes contribute to the first goal; None if that is known before training, or of no axis."""
+    metric, trials = board.goals[0].metric, board.ranked
+    if metric in COSTS or len(trials) < 2:
         return None
-    return min(1.0, pvariance([fmean(group) for group in groups for _ in group]) / total)
+    from composer.sweeps.significance import fit_contributions  # SciPy takes a while to import
+
+    number = {result.trial.fingerprint: index for index, result in enumerate(trials)}
+    groups = {
+        axis: {
+            value: [number[result.trial.fingerprint] for result in results]
+            for value, results in group_by_value(board, axis).items()
+        }
+        for axis in board.axes
+        if axis not in board.zipped and axis not in board.tuned
+    }
+    fitted = fit_contributions(groups, [result.measured[metric].values for result in trials])
+    return fitted if fitted.effects else None
 
 
-def group_by_value(axis: str, results: Sequence[TrialResult]) -> dict[str, list[TrialResult]]:
-    """Return results by their value on an axis: numbers in ascending order, and in ranges if there are many."""
+def contribution_notes(board: Leaderboard, fitted: Contributions) -> Iterator[str]:
+    """Yield how the effects were computed, how sure they are, and what cannot be told."""
+    if fitted.df:
+        by_seeds = "the seeds alone"
+        if len(fitted.effects) > 1:
+            by_seeds += ", since the trials are too few to say how far they are from the model"
+        df = f"{fitted.df:g} degree{'' if fitted.df == 1 else 's'} of freedom"
+        yield (
+            "Means are adjusted by an additive model of the axes, fitted to the finished trials; differences are to "
+            "the reference. An interval holds its difference in 95 % of sweeps; its width comes from "
+            f"{by_seeds if fitted.by_seeds else 'how far trials are from the model'} ({df}). {DIFFERENT}: not by "
+            "chance, corrected for all differences of this table (Holm): of sweeps without any, at most "
+            f"{ERROR_PERCENT} have a {DIFFERENT}."
+        )
+    else:
+        yield (
+            "What the axes contribute cannot be told from chance: each trial has one seed, and the trials are no more "
+            "than the values that they try."
+        )
+    if fitted.additivity is not None and fitted.additivity < ERROR_RATE:
+        yield (
+            f"The axes act on each other (F test of the additive model: p = {significant(fitted.additivity, 2)}): what "
+            "a value contributes depends on the other axes."
+        )
+    yield from map(_inseparable_note, fitted.inseparable)
+    if any(result.trial.status == "pruned" for result in board.results):
+        yield "Pruned trials are in none of this: a value of which many were pruned looks better than it is."
+
+
+def _inseparable_note(one: Inseparable) -> str:
+    pairs = [(one.axis, one.value), *([one.partner] if one.partner else [])]
+    value, *partners = (strip_control_characters(f"`{axis}: {text}`") for axis, text in pairs)
+    if not partners:
+        return f"{value} cannot be separated from the other axes: too few combinations were tried."
+    mutual = ", and that only with it" if one.is_mutual else ""
+    return f"{value} was only tried with {partners[0]}{mutual}: the trials cannot separate their effects."
+
+
+def group_by_value(board: Leaderboard, axis: str) -> dict[str, list[TrialResult]]:
+    """Return ranked trials by their value on an axis, in the file's order; many numbers are cut into ranges."""
+    results = sorted(board.ranked, key=lambda result: result.trial.number)
+    results = [result for result in results if axis in result.trial.point]
     values = [result.trial.point[axis] for result in results]
+    order = [*board.labels.get(axis, ()), *values]
+    results.sort(key=lambda result: order.index(result.trial.point[axis]))
     groups: dict[str, list[TrialResult]] = {}
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         results = sorted(results, key=lambda result: float(result.trial.point[axis]))
@@ -222,6 +250,8 @@ def status_text(result: TrialResult) -> str:
     """Return how a trial stands, in words."""
     if result.trial.status == "pruned" and result.trial.pruned_at is not None:
         return f"pruned at step {result.trial.pruned_at:,}"
+    if result.better is not None:
+        return f"finished, better tuned in {result.better.fingerprint}"
     has_no_rank = result.trial.status == "finished" and result.rank is None
     return "finished, without a number to rank it by" if has_no_rank else result.trial.status
 
@@ -232,7 +262,8 @@ def leaderboard_text(board: Leaderboard, width: int | None = None) -> str:
     if not board.results:
         return "\n".join([head, "", ranking_note(board)])
     notes = [_wrap(text, width) for text in (*failure_lines(board), ranking_note(board))]
-    place = f"Each trial has the folder {board.folder / 'trials'}/TRIAL."
+    folders = dict.fromkeys(str(result.trial.folder.parent) for result in board.results)
+    place = f"Each trial has the folder {' or '.join(f'{folder}/TRIAL' for folder in folders)}."
     return "\n".join([head, "", *_trial_lines(board, width), "", *notes, *_effect_lines(board, width), "", place])
 
 
@@ -262,20 +293,43 @@ def _table_width(table: Sequence[Column]) -> int:
 
 
 def _effect_lines(board: Leaderboard, width: int | None) -> list[str]:
-    """Return the effects of the axes, each value in a line."""
-    metric = board.goals[0].metric
-    rows = [["axis", "variance", "by chance", "choice", "trials", metric_title(metric)]]
-    for effect in informative_effects(board):
-        first = [effect_title(effect), f"{effect.variance:.0%}", f"{effect.chance:.0%}"]
-        for name, group in effect.groups.items():
-            trials = str(len(group.values))
-            rows.append([*first, strip_control_characters(name), trials, format_mean(metric, group)])
-            first = ["", "", ""]
-    if len(rows) == 1:
+    """Return the effects of the axes, each value in a line, and what they mean."""
+    fitted = contributions(board)
+    if fitted is None:
         return []
-    lines = _ruled_table(rows, [True, False, False, True, False, True])
-    note = "variance: the share of it between an axis's values; by chance: the share of an axis without effect."
-    return ["", *lines, _wrap(note, width)]
+    rows = effect_rows(board, fitted)
+    lines: list[str] = []
+    is_text = (True, True, False, False, False, True)
+    for shown in ((0, 1, 2, 3, 4, 5), (0, 1, 2, 4, 5), (0, 1, 4, 5)) if fitted.df else ():
+        lines = _ruled_table([[row[at] for at in shown] for row in rows], [is_text[at] for at in shown])
+        if width is None or max(map(cell_len, lines)) <= width:
+            break
+    return ["", *lines, *(_wrap(note, width) for note in contribution_notes(board, fitted))]
+
+
+def effect_rows(board: Leaderboard, fitted: Contributions) -> list[list[str]]:
+    """Return the table of the axes in words: its heads, then a row for each value, the axis in the first of its."""
+    metric = board.goals[0].metric
+    points = " (points)" if is_share(metric) else ""
+    rows = [["axis", "value", "trials", f"adjusted {metric_title(metric)}", f"difference{points}", "95 % interval"]]
+    for axis, effects in fitted.effects.items():
+        first = effect_title(board, axis)
+        for effect in effects:
+            rows.append(
+                [first, strip_control_characters(effect.value), str(effect.trials), *effect_cells(metric, effect)]
+            )
+            first = ""
+    return rows
+
+
+def effect_cells(metric: str, effect: ValueEffect) -> list[str]:
+    """Return the adjusted mean of a value, its difference from the reference, and the interval of that, in words."""
+    mean = "?" if effect.mean is None else format_metric(metric, effect.mean)
+    if effect.difference is None or effect.interval is None or effect.p_value is None:
+        return [mean, "reference" if effect.is_reference else "?", ""]
+    low, high = (format_signed(metric, end) for end in effect.interval)
+    mark = f" {DIFFERENT}" if effect.p_value < ERROR_RATE else ""
+    return [mean, format_signed(metric, effect.difference), f"{low} to {high}{mark}"]
 
 
 def _ruled_table(rows: Sequence[Sequence[str]], is_text: Sequence[bool], gap: int = 2) -> list[str]:
@@ -284,30 +338,22 @@ def _ruled_table(rows: Sequence[Sequence[str]], is_text: Sequence[bool], gap: in
     return [head, "─" * max(map(cell_len, (head, *lines))), *lines]
 
 
-def effect_title(effect: AxisEffect) -> str:
+def effect_title(board: Leaderboard, axis: str) -> str:
     """Return the name of an axis, and of those that are zipped to it."""
-    return ", ".join(map(strip_control_characters, (effect.axis, *effect.zipped)))
+    followers = (name for name, leader in board.zipped.items() if leader == axis)
+    return ", ".join(map(strip_control_characters, (axis, *followers)))
 
 
 def leaderboard_json(board: Leaderboard) -> dict[str, Any]:
     """Return a leaderboard without its curves as plain data."""
+    fitted = contributions(board)
     return {
         "name": board.name,
         "rank": [{goal.metric: goal.direction} for goal in board.goals],
         "axes": [*board.axes, *board.same],
         "trials": [_result_json(result) for result in board.results],
-        "contributions": [
-            {
-                "axes": [effect.axis, *effect.zipped],
-                "share": effect.variance,
-                "chance": effect.chance,
-                "choices": [
-                    {"choice": name, "trials": len(group.values), "mean": group.mean, "spread": group.spread}
-                    for name, group in effect.groups.items()
-                ],
-            }
-            for effect in axis_effects(board)
-        ],
+        "notes": [ranking_note(board), *(contribution_notes(board, fitted) if fitted else ())],
+        "contributions": fitted and {**asdict(fitted), "inseparable": [one._asdict() for one in fitted.inseparable]},
     }
 
 
@@ -322,7 +368,9 @@ def _result_json(result: TrialResult) -> dict[str, Any]:
     return {
         "rank": result.rank,
         **{key: getattr(trial, key) for key in ("number", "fingerprint", "point", "status", "pruned_at", "error")},
-        "alike": result.is_alike,
+        "alike": None if result.p_value is None else result.is_alike,
+        "p_value": result.p_value,
+        "better": result.better and result.better.fingerprint,
         **{name: round(result.measured[name].mean) for name in COSTS},
         "at_most": [name for name in COSTS if result.measured[name].at_most],
         "tokens_per_second": result.tokens_per_second,

@@ -22,7 +22,17 @@ from composer.run_dir import RUNS
 from composer.sweeps.conditions import holds
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.substitution import apply_point
-from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, combinations, complete, format_value
+from composer.sweeps.sweep import (
+    COSTS,
+    Axis,
+    Point,
+    Sweep,
+    Value,
+    combinations,
+    complete,
+    format_value,
+    pruning_warnings,
+)
 
 MAX_POINTS = 10_000
 MAX_STRUCTURES = 100
@@ -175,7 +185,8 @@ def cost_point(sweep: Sweep, point: Point, planner: CostPlanner | None = None) -
         if cost.condition:
             return cost
         costs = (planner or CostPlanner()).plan(recipe)
-        costs = {**costs, "warnings": [*costs["warnings"], *budget_warnings(recipe, None)]}
+        warnings = [*costs["warnings"], *budget_warnings(recipe, None), *pruning_warnings(sweep, recipe.training)]
+        costs = {**costs, "warnings": warnings}
     except RecipeError as error:
         return replace(cost, faults=error.faults)
     return replace(cost, **costs, condition=violated_condition(sweep, point, costs))

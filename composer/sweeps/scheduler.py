@@ -42,6 +42,7 @@ from composer.sweeps.sweep import (
     SweepDir,
     Trial,
     format_value,
+    pruning_warnings,
     read_log,
     read_trial,
     read_trials,
@@ -75,16 +76,19 @@ def run_sweep(
     KeyboardInterrupt and SystemExit after a signal, when all trainings have written a checkpoint and ended.
     """
     home = SweepDir(folder)
-    trainable, max_steps = check_sweep(sweep, home, data)
+    trainable, recipe = check_sweep(sweep, home, data)
     with written_sweep(home) if joins else lock_sweep(home):
         check_resumable(home, sweep)
         needs = sweep.resources
         pool = LocalWorkerPool(workers, needs) if ray is None else RayWorkerPool(ray, workers, needs)
-        return Scheduler(sweep, home, trainable, pool, data, quiet).run(max_steps)
+        scheduler = Scheduler(sweep, home, trainable, pool, data, quiet)
+        for fault in pruning_warnings(sweep, recipe.training) if recipe else ():
+            scheduler.display.say(fault.render())
+        return scheduler.run(None if recipe is None else recipe.training["max_steps"])
 
 
-def check_sweep(sweep: Sweep, home: SweepDir, data: Path | None) -> tuple[list[PointCost], int | None]:
-    """Return the points that are known and can be trained, and the steps of a training, if known; write nothing.
+def check_sweep(sweep: Sweep, home: SweepDir, data: Path | None) -> tuple[list[PointCost], Recipe | None]:
+    """Return the points that are known and can be trained, and the recipe of one, if known; write nothing.
 
     Raises RecipeError, DataError and RunError where all trials would fail.
     """
@@ -101,7 +105,7 @@ def check_sweep(sweep: Sweep, home: SweepDir, data: Path | None) -> tuple[list[P
     # all other trials would fail over the same missing files, one by one
     if recipe is not None and (faults := check_files(recipe, recipe.folders(data))):
         raise DataError(faults)
-    return trainable, None if recipe is None else recipe.training["max_steps"]
+    return trainable, recipe
 
 
 class Scheduler:

@@ -26,6 +26,7 @@ from composer.sweeps.resources import read_resources
 from composer.sweeps.sweep import (
     COSTS,
     DEFAULT_RANK,
+    SWEEP_AXIS,
     Axis,
     Goal,
     Pruner,
@@ -33,14 +34,15 @@ from composer.sweeps.sweep import (
     Sweep,
     dependency_faults,
     probe_points,
+    validation_goal,
 )
 
 RANGES = ("uniform", "log_uniform", "int", "log_int")
-NOT_FINGERPRINTED = ("name", "description", "base", "search", "seeds", "resources")
-"""Keys whose text decides nothing. The base's own text and the order of the search are fingerprinted apart; the number
-of trials and seeds may grow."""
+NOT_FINGERPRINTED = ("name", "description", "base", "search", "seeds", "tune", "resources")
+"""Keys whose text decides no training. The base's own text and the order of the search are fingerprinted apart; the
+number of trials and seeds may grow, and what is tuned may change."""
 SECTIONS = "recipe name description extends vars data model training decoding trainer logging"
-RESERVED = {*SECTIONS.split(), "and", "or", "not", "in", "true", "false", "none", "minutes", *COSTS}
+RESERVED = {*SECTIONS.split(), "and", "or", "not", "in", "true", "false", "none", "minutes", *COSTS, SWEEP_AXIS}
 """Words that mean something else on the command line or in conditions, so that no axis may have them."""
 EXAMPLES = {
     "rank": "write `rank: [{val/loss: min}]`",
@@ -96,6 +98,7 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
         base_root=base,
     )
     faults += [*_misused_axes(sweep), *_unmatched_axes(sweep), *dependency_faults(sweep), *_rank_faults(sweep)]
+    faults += _tune_faults(sweep)
     _raise_if_any(faults)
     _raise_if_any(sorted(substitution.value_faults(sweep)))
     points = [substitution.apply_point(sweep, point) for point in probe_points(sweep)]
@@ -319,6 +322,20 @@ def _rank_faults(sweep: Sweep) -> Iterator[Fault]:
         metrics.append(metric)
 
 
+def _tune_faults(sweep: Sweep) -> Iterator[Fault]:
+    """Yield tuned axes that the sweep does not have, and a first metric that is no score of a validation or a test."""
+    tune = sweep.root.value.get("tune")
+    names = [axis.name for axis in sweep.axes]
+    for item in [] if tune is None else tune.value:
+        if item.value not in names:
+            message = f"the sweep has no axis `{item.value}`{did_you_mean(item.value, names)}"
+            yield fault_at(item.mark, "axis", "tune", message, f"its axes are {', '.join(names)}")
+    metric = sweep.rank[0].metric
+    if tune is not None and not metric.startswith(("val/", "test/")):
+        message = f"`tune` chooses by a score on the validation part, and `rank` begins with `{metric}`"
+        yield fault_at(tune.place, "metric", "tune", message, "begin `rank` with a metric of `val/` or `test/`")
+
+
 def _unmeasured_metrics(sweep: Sweep, roots: Sequence[Node]) -> Iterator[Fault]:
     """Yield metrics of `rank` that none of these recipes, which are points of the sweep, would log."""
     from composer.recipe.validation import unavailable_metric
@@ -327,6 +344,8 @@ def _unmeasured_metrics(sweep: Sweep, roots: Sequence[Node]) -> Iterator[Fault]:
     metric, mark = marks[0] if marks else ("", None)
     if mark is not None and sweep.pruner is not None and decodes_all(metric):
         marks.append((training_key(metric), mark))  # pruning goes by what is logged during the training
+    if mark is not None and "tune" in sweep.root.value:
+        marks.append((validation_goal(sweep.rank[0]).metric, sweep.root.value["tune"].mark))
     for metric, mark in marks:
         reasons = [unavailable_metric(root, metric) for root in roots]
         if (first := reasons[0]) is not None and None not in reasons:

@@ -183,10 +183,11 @@ def make_pruner(pruner: Pruner | None, max_steps: int | None) -> BasePruner:
     """Return Optuna's pruner. If the longest training is not known, hyperband waits for the first that ends."""
     if pruner is None:
         return NopPruner()
+    first = pruner.first_step(max_steps)
     if pruner.kind == "median":
-        return MedianPruner(n_startup_trials=pruner.trials, n_warmup_steps=pruner.min_steps)
-    longest = "auto" if max_steps is None or max_steps < pruner.min_steps else max_steps
-    return HyperbandPruner(min_resource=pruner.min_steps, max_resource=longest, reduction_factor=pruner.reduction)
+        return MedianPruner(n_startup_trials=pruner.trials, n_warmup_steps=first)
+    longest = "auto" if max_steps is None or max_steps < first else max_steps
+    return HyperbandPruner(min_resource=first, max_resource=longest, reduction_factor=pruner.reduction)
 
 
 def suggest_value(axis: Axis, trial: BaseTrial) -> Value:
@@ -255,10 +256,11 @@ def hyperband_iterations(sweep: Sweep) -> int | None:
     if sweep.pruner is None or sweep.pruner.kind != "hyperband":
         return None
     try:
-        interval = point_recipe(sweep, next(probe_points(sweep))).training["validate_every"]
+        training = point_recipe(sweep, next(probe_points(sweep))).training
     except RecipeError:
         return None
-    return None if interval is None else max(1, math.ceil(sweep.pruner.min_steps / interval))
+    interval, first = training["validate_every"], sweep.pruner.first_step(training["max_steps"])
+    return None if interval is None else max(1, math.ceil(first / interval))
 
 
 def training_metric(sweep: Sweep, metric: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import product
@@ -35,6 +36,15 @@ class Goal:
 
 
 DEFAULT_RANK = (Goal("val/loss", "min"),)
+SWEEP_AXIS = "sweep"
+"""The axis of a leaderboard of several sweeps that says of which a trial is."""
+ERROR_RATE = 0.05
+"""The share of sweeps without any difference in which one is reported."""
+
+
+def validation_goal(goal: Goal) -> Goal:
+    """Return a goal on the validation part: itself, or that of the same metric if it is one on the test part."""
+    return Goal(goal.metric.replace("test/", "val/", 1), goal.direction)
 
 
 @dataclass(frozen=True)
@@ -51,9 +61,13 @@ class Pruner:
     """When a trial is stopped early. `reduction` is hyperband's; `trials` is the median's number of start-up trials."""
 
     kind: Literal["hyperband", "median"]
-    min_steps: int
+    min_steps: int | None = None
     reduction: int = 3
     trials: int = 5
+
+    def first_step(self, max_steps: int | None) -> int:
+        """Return the step before which no trial is stopped, if the longest training has so many steps, if known."""
+        return self.min_steps or (500 if max_steps is None else max(1, max_steps // 10))
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +131,7 @@ class Sweep:
     """A sweep that passed all checks. `axes` are in the order of the file.
 
     `fingerprint` is of everything that decides which trials are run and how they are ranked; trials and seeds, which
-    may be added later, are not in it.
+    may be added later, are not in it, nor is `tune`.
     """
 
     file: Path
@@ -236,6 +250,24 @@ def probe_points(sweep: Sweep) -> Iterator[Point]:
     """Yield two points: the one of every axis's first value, and the one of every axis's last."""
     for end in (0, -1):
         yield complete(sweep, {axis.name: axis.ends[end] for axis in sweep.axes})
+
+
+def pruning_warnings(sweep: Sweep, training: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield why `prune` can stop no trial whose recipe has this `training`, if so."""
+    pruner, max_steps, every = sweep.pruner, training["max_steps"], training["validate_every"] or 1
+    if pruner is None:
+        return
+    mark, none = sweep.root.value["prune"].place, "`prune` can stop no trial"
+    first = every * math.ceil(pruner.first_step(max_steps) / every)
+    if max_steps is not None and first >= max_steps:
+        message = f"{none}: it first would after {first:,} steps, and a training has {max_steps:,}"
+        hint = "lower `min_steps` or `training.validate_every`, or remove `prune`"
+        yield fault_at(mark, "budget", "prune", message, hint).as_warning()
+    most = sweep.search.trials or math.prod(len(values) for values in sweep.structure_values().values())
+    if pruner.kind == "median" and most <= pruner.trials:
+        message = f"{none}: {pruner.trials} run to their end first, and the sweep has no more"
+        hint = f"write `prune: {{median: {{trials: {max(1, most // 2)}}}}}`, or remove `prune`"
+        yield fault_at(mark, "budget", "prune", message, hint).as_warning()
 
 
 def combinations(values: Mapping[str, Sequence[Value]]) -> Iterator[Point]:

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from composer.cli.main import app
 from composer.comparison.diff import LINE_WIDTH, diff
+from composer.comparison.outputs import Comparison, compare_trials
 from composer.comparison.tables import format_change, model_costs
 from composer.errors import ComposerError
 from composer.run_dir import RunDir
-from composer.sweeps.leaderboard import Comparison, compare_trials
 from tests.inference.untrained import GRU, made, record_hashes
 from tests.sweeps.leaderboard_dirs import begun, trial
 

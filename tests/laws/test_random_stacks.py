@@ -1,6 +1,6 @@
 """Random stacks: what `plan` refuses, it refuses with a RecipeError; what it accepts trains and keeps the laws.
 
-40 of them here (200 among the slow tests), and some that are all about memories, always the same, each drawn
+30 of them here (100 among the slow tests), and some that are all about memories, always the same, each drawn
 independently; 10,000 others, with a journal and to their end, with `python -m benchmarks.random_stacks --folder DIR`.
 """
 
@@ -25,7 +25,7 @@ MEMORIES = 15
 """Random recipes of each kind about memories, every day."""
 
 
-@pytest.mark.parametrize("examples", [40, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [30, pytest.param(100, marks=pytest.mark.slow)])
 def test_random_stacks_satisfy_the_laws(examples: int, tmp_path: Path) -> None:
     tally = tally_outcomes(recipes(), examples, tmp_path / "random.yaml")
     assert tally["accepted"] > SHARE_ACCEPTED * tally.total(), tally

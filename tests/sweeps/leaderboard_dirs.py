@@ -17,11 +17,13 @@ BEST_AND_SMALL = ({"val/bleu": "max"}, {"parameters": "min"})
 def begun(
     folder: Path,
     rank: Sequence[Mapping[str, str]] = BEST_AND_SMALL,
-    axes: Sequence[str] | Mapping[str, Mapping[str, str]] = ("encoder", "rate"),
+    axes: Sequence[str] | Mapping[str, Mapping[str, Any]] = ("encoder", "rate"),
+    tune: Sequence[str] = (),
 ) -> Path:
     """A sweep's folder without trials; axes by their names, or with what the sweep says of them."""
     (folder / "trials").mkdir(parents=True)
     sweep = {"sweep": 1, "axes": axes if isinstance(axes, Mapping) else {axis: {} for axis in axes}, "rank": [*rank]}
+    sweep |= {"tune": [*tune]} if tune else {}
     (folder / "sweep.yaml").write_text(json.dumps(sweep), encoding="utf-8")
     (folder / "sweep.json").write_text(json.dumps({"name": "mixes"}), encoding="utf-8")
     return folder

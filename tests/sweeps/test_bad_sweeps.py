@@ -65,6 +65,10 @@ NO_SAMPLE = "set: {training.validation_sample.lines: 0}"
         (f"{WIDTH}\n  h: {{set: vars.heads, values: [1], when: with > 9}}", "", 5, "did you mean `width`?"),
         (WIDTH, "where: parameters < 20Q", 5, "`Q` is not a unit"),
         (WIDTH, "where:\n  - parameters < 2M\n  - depth < 3", 7, "there is no axis or cost `depth`"),
+        (WIDTH, "tune: [widht]", 5, "the sweep has no axis `widht`; did you mean `width`?"),
+        (WIDTH, "tune: [width]\nrank: [{minutes: min}]", 5, "`tune` chooses by a score on the validation part"),
+        (WIDTH, "tune: []", 5, "`tune`"),
+        ("  sweep: {set: vars.width, values: [8]}", "", 4, "an axis cannot be called `sweep`"),
         (WIDTH, "rank: [{val/blue: max}]", 5, "no finished run has a `val/blue`; did you mean `val/bleu`?"),
         (
             WIDTH,

@@ -6,20 +6,22 @@ import itertools
 import json
 import random
 import re
+import shutil
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 from rich.cells import cell_len
 
+from composer.errors import RunError
 from composer.formatting import align_columns, si, significant
-from composer.sweeps.leaderboard import Measurement, are_alike, pareto_front
+from composer.sweeps.leaderboard import find_run, open_leaderboard, pareto_front
 from composer.sweeps.leaderboard_html import cost_goals, gather_points
 from composer.sweeps.leaderboard_text import (
     MAX_GROUPS,
-    axis_effects,
     columns,
-    eta_squared,
+    contributions,
+    effect_title,
+    group_by_value,
     leaderboard_json,
     leaderboard_text,
     ranking_note,
@@ -32,7 +34,7 @@ def test_the_best_trial_is_first_and_unfinished_trials_are_last(tmp_path: Path) 
     folder = begun(tmp_path / "s")
     trial(folder, 0, [20.0])
     trial(folder, 1, [30.0])
-    trial(folder, 2, [90.0], status="failed", error="boom\nmore")
+    trial(folder, 2, [90.0], status="failed", error="boom\nthe second line")
     trial(folder, 3, [80.0], status="pruned", pruned_at=20)
     trial(folder, 4, [70.0], status="running")
     result = read_board(folder)
@@ -41,7 +43,7 @@ def test_the_best_trial_is_first_and_unfinished_trials_are_last(tmp_path: Path) 
     assert "5 trials: 2 finished, 1 running, 1 pruned, 1 failed" in text
     assert "pruned at step 20" in text
     assert "000000000002 failed (encoder e2): boom\n" in text
-    assert "more" not in text
+    assert "the second line" not in text
 
 
 def test_a_loss_falls_and_ties_go_to_the_next_goal(tmp_path: Path) -> None:
@@ -67,44 +69,38 @@ def test_mean_and_spread_are_over_the_finished_seeds(tmp_path: Path) -> None:
     assert "12.00 ± 2.00" in leaderboard_text(read_board(folder))
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "alike"),
-    [
-        ([10.0, 12.0], [11.0, 13.0], True),
-        ([10.0, 10.2], [12.0, 12.2], False),
-        ([10.0], [11.0, 13.0], False),  # one seed: the other's spread, 1.41, is what is known; the means differ by 2
-        ([11.0], [11.0, 13.0], True),
-        ([10.0], [10.0], False),  # nothing is known of the spread
-        ([10.0, 10.0], [10.0, 10.0], True),
-    ],
-)
-def test_trials_are_alike_within_the_larger_standard_deviation(
-    one: list[float], other: list[float], alike: bool
-) -> None:
-    a, b = (Measurement(dict(enumerate(item))) for item in (one, other))
-    assert are_alike(a, b) is alike
-    assert are_alike(b, a) is alike
-
-
-def test_trials_alike_with_the_best_are_marked(tmp_path: Path) -> None:
+def test_trials_that_cannot_be_told_from_the_best_are_marked(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
-    trial(folder, 0, [30.0, 34.0])
-    trial(folder, 1, [29.0, 33.0])
-    trial(folder, 2, [10.0, 11.0])
+    trial(folder, 0, [30.0, 34.0, 32.2])
+    trial(folder, 1, [29.0, 33.1, 31.0])
+    trial(folder, 2, [10.0, 14.0, 12.1])
     result = read_board(folder)
-    assert [entry.is_alike for entry in result.results] == [False, True, False]
+    assert [entry.is_alike for entry in result.results] == [False, False, False]  # the seeds agree on each difference
+    trial(folder, 3, [29.0, 30.0, 36.0])
+    result = read_board(folder)
+    assert [(entry.trial.number, entry.is_alike) for entry in result.results] == [
+        (0, False),
+        (3, True),
+        (1, True),
+        (2, False),
+    ]
     lines = leaderboard_text(result).splitlines()
-    assert [("2 ≈" in line, "-1.00" in line) for line in lines[4:7]] == [(False, False), (True, True), (False, False)]
-    assert "larger of their two standard deviations" in ranking_note(result)
+    assert ["≈" in line for line in lines[4:8]] == [False, True, True, False]
+    assert "in at most 5 % of sweeps a trial without it is as good" in ranking_note(result)
+    plain = leaderboard_json(result)
+    assert [item["alike"] for item in plain["trials"]] == [None, True, True, False]
+    assert plain["notes"][0] == ranking_note(result)
 
 
-def test_with_one_seed_the_spread_is_reported_as_unknown(tmp_path: Path) -> None:
+def test_with_one_seed_nothing_is_said_of_differences(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     trial(folder, 0, [30.0])
     trial(folder, 1, [29.0])
     text = leaderboard_text(read_board(folder))
-    assert "is not known" in text
+    assert "nor is which differences are by chance" in text
+    assert "What the axes contribute cannot be told from chance" in text
     assert "≈" not in text
+    assert {item["alike"] for item in leaderboard_json(read_board(folder))["trials"]} == {None}
 
 
 def test_a_trial_without_a_finite_score_has_no_rank(tmp_path: Path) -> None:
@@ -134,46 +130,96 @@ def test_an_empty_sweep_is_a_leaderboard_too(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- contributions
 
 
-def grid(folder: Path, effect: dict[str, float], other: dict[str, float]) -> None:
-    cells = [(a, b) for a in effect for b in other]
-    for number, (a, b) in enumerate(cells):
-        trial(folder, number, [10.0 + effect[a] + other[b]], point={"encoder": a, "rate": b})
+def effects_of(folder: Path) -> dict[str, list[tuple[str, float | None, float | None]]]:
+    """By axis: each value with its adjusted mean and its difference."""
+    found = contributions(read_board(folder))
+    assert found is not None
+    return {
+        axis: [(item.value, rounded(item.mean), rounded(item.difference)) for item in values]
+        for axis, values in found.effects.items()
+    }
+
+
+def rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)
 
 
 def test_an_axis_contributes_its_effect(tmp_path: Path) -> None:
-    """In a full grid of x_ab = m + a + b the shares are var(a) and var(b) over their sum, 4 : 1 for effects 2 : 1."""
-    grid(begun(tmp_path / "s"), {"p": -2.0, "q": 2.0}, {"low": -1.0, "high": 1.0})
-    encoder, rate = axis_effects(read_board(tmp_path / "s"))
-    assert {name: (item.mean, len(item.values)) for name, item in encoder.groups.items()} == {
-        "p": (8.0, 2),
-        "q": (12.0, 2),
-    }
-    assert encoder.variance == pytest.approx(0.8)
-    assert rate.variance == pytest.approx(0.2)
-    assert [line.split() for line in leaderboard_text(read_board(tmp_path / "s")).splitlines() if "80%" in line] == [
-        ["encoder", "80%", "33%", "p", "2", "8.00", "±", "1.41"]
-    ]
-
-
-def test_a_meaningless_share_of_variance_is_left_out(tmp_path: Path) -> None:
+    """The one cell of four that was not tried changes no effect of an additive score, but does change the means."""
     folder = begun(tmp_path / "s")
-    trial(folder, 0, [1.0], point={"encoder": "a", "rate": 1})
-    trial(folder, 1, [2.0], point={"encoder": "b", "rate": 1})
-    encoder, rate = axis_effects(read_board(folder))
-    assert encoder.variance is None  # each choice once: the share would be 1 whatever the axis does
-    assert rate.variance is None  # one choice
-    assert list(rate.groups) == ["1"]
+    cells = [("p", 1, 7.0), ("p", 2, 9.0), ("q", 1, 11.0), ("p", 1, 7.0), ("p", 2, 9.0)]
+    for number, (encoder, rate, score) in enumerate(cells):
+        trial(folder, number, [score], point={"encoder": encoder, "rate": rate})
+    assert effects_of(folder) == {
+        "encoder": [("p", 7.8, None), ("q", 11.8, 4.0)],
+        "rate": [("1", 7.8, None), ("2", 9.8, 2.0)],
+    }
+
+
+def test_the_reference_is_the_files_first_value(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s", axes={"encoder": {"with": {"b": {}, "c": {}, "a": {}}}})
+    for number, encoder in enumerate("abc"):
+        trial(folder, number, [float(number), number + 0.1], point={"encoder": encoder})
+    assert effects_of(folder) == {"encoder": [("b", 1.05, None), ("c", 2.05, 1.0), ("a", 0.05, -1.0)]}
+
+
+def test_effects_are_shown_with_their_intervals(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    dice = random.Random(5)
+    for number, (encoder, rate) in enumerate(itertools.product("pqr", (1, 2, 3))):
+        score = {"p": 20.0, "q": 30.0, "r": 20.0}[encoder] + dice.gauss(0, 0.1)
+        trial(folder, number, [score], point={"encoder": encoder, "rate": rate})
+    lines = [" ".join(line.split()) for line in leaderboard_text(read_board(folder)).splitlines()]
+    (p, q, r) = (next(line for line in lines if re.match(rf"(encoder )?{value} 3 ", line)) for value in "pqr")
+    assert re.fullmatch(r"encoder p 3 \d+\.\d+ reference", p)
+    assert re.fullmatch(r"q 3 \d+\.\d+ \+\S+ \+\S+ to \+\S+ \*", q)
+    assert not r.endswith("*")
+    (note,) = (line for line in lines if line.startswith("Means are adjusted"))
+    assert "how far trials are from the model (4 degrees of freedom)" in note
+    plain = leaderboard_json(read_board(folder))
+    assert note in plain["notes"]
+    (_, second, _) = plain["contributions"]["effects"]["encoder"]
+    low, high = second["interval"]
+    assert 9.0 < low < second["difference"] < high < 11.0
+    assert second["p_value"] < 0.05
+
+
+def test_what_the_trials_cannot_separate_is_said_and_has_no_number(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s", axes=["encoder", "memory"])
+    pairs = [("p", "none"), ("p", "stack"), ("q", "none"), ("q", "stack"), ("recurrent", "ntm")]
+    for number, (encoder, memory) in enumerate(pairs):
+        trial(folder, number, [float(number), number + 0.5], point={"encoder": encoder, "memory": memory})
+    effects = effects_of(folder)
+    assert effects["encoder"][2] == ("recurrent", None, None)
+    assert effects["memory"] == [("none", 1.25, None), ("stack", 2.25, 1.0), ("ntm", None, None)]
+    text = leaderboard_text(read_board(folder))
+    assert "`encoder: recurrent` was only tried with `memory: ntm`, and that only with it" in text
+    assert text.count("cannot separate") == 1
+    assert "`encoder: recurrent` was only tried" in " ".join(leaderboard_json(read_board(folder))["notes"])
 
 
 def test_an_axis_counts_where_it_is_active_and_finished(tmp_path: Path) -> None:
+    """The rate of `a` alone: the effect of `b` is that beside `a` at its average rate."""
     folder = begun(tmp_path / "s")
-    trial(folder, 0, [1.0], point={"encoder": "a", "rate": 5})
-    trial(folder, 1, [2.0], point={"encoder": "a"})
-    trial(folder, 2, [9.0], point={"encoder": "a", "rate": 6}, status="pruned")
-    result = {
-        item.axis: [len(choice.values) for choice in item.groups.values()] for item in axis_effects(read_board(folder))
+    for number, (encoder, rate, score) in enumerate([("a", 5, 1.0), ("a", 6, 2.0), ("b", None, 5.0), ("b", None, 5.0)]):
+        trial(folder, number, [score], point={"encoder": encoder} | ({} if rate is None else {"rate": rate}))
+    trial(folder, 4, [9.0], point={"encoder": "a", "rate": 7}, status="pruned")
+    assert effects_of(folder) == {
+        "encoder": [("a", 1.5, None), ("b", 5.0, 3.5)],
+        "rate": [("5", 1.0, None), ("6", 2.0, 1.0)],
     }
-    assert result == {"encoder": [2], "rate": [1]}
+    assert "Pruned trials are in none of this" in leaderboard_text(read_board(folder))
+
+
+def test_axes_that_act_on_each_other_are_reported(tmp_path: Path) -> None:
+    for name, joint in (("apart", 0.0), ("joint", 5.0)):
+        folder = begun(tmp_path / name)
+        for number, (encoder, rate) in enumerate(itertools.product("pq", (1, 2))):
+            score = number + joint * (number == 3)
+            trial(folder, number, [score, score + 0.2, score + 0.1 * number], point={"encoder": encoder, "rate": rate})
+        text = leaderboard_text(read_board(folder))
+        assert ("The axes act on each other" in text) == (joint > 0)
+        assert "the seeds alone, since the trials are too few to say how far they are from the model" in text
 
 
 def test_many_numbers_are_cut_into_ranges(tmp_path: Path) -> None:
@@ -182,43 +228,96 @@ def test_many_numbers_are_cut_into_ranges(tmp_path: Path) -> None:
     random.Random(1).shuffle(rates)
     for number, rate in enumerate(rates):
         trial(folder, number, [rate], point={"rate": rate})
-    (result,) = axis_effects(read_board(folder))
-    assert [len(choice.values) for choice in result.groups.values()] == [20 // MAX_GROUPS] * MAX_GROUPS
-    means = [choice.mean for choice in result.groups.values()]
-    assert means == sorted(means)
-    assert means[-1] == pytest.approx(fmean([1.0, 0.1, 0.01, 0.001, 0.0001]))
-    assert list(result.groups)[-1] == "0.0001 to 1"
-
-
-def test_the_share_expected_by_chance_is_that_of_all_permutations(tmp_path: Path) -> None:
-    """Over all orders of the trials' values, an axis of three choices in seven trials has a third of the variance."""
-    folder = begun(tmp_path / "s", axes=["encoder"])
-    groups = ["a", "a", "b", "b", "b", "c", "c"]
-    for number, name in enumerate(groups):
-        trial(folder, number, [float(number)], point={"encoder": name})
-    (result,) = axis_effects(read_board(folder))
-    orders = [*itertools.permutations([0.0, 1.0, 1.0, 2.0, 5.0, 7.0, 9.0])]
-    shares = [
-        eta_squared([[x for x, of in zip(order, groups, strict=True) if of == name] for name in "abc"])
-        for order in orders
-    ]
-    assert result.chance == pytest.approx(1 / 3)
-    assert fmean(item for item in shares if item is not None) == pytest.approx(result.chance)
+    groups = group_by_value(read_board(folder), "rate")
+    assert [len(results) for results in groups.values()] == [20 // MAX_GROUPS] * MAX_GROUPS
+    assert list(groups)[-1] == "0.0001 to 1"
+    means = [mean for _, mean, _ in effects_of(folder)["rate"]]
+    assert means == sorted(means, key=lambda mean: mean or 0.0)
 
 
 def test_zipped_axes_are_listed_once(tmp_path: Path) -> None:
     """One zipped axis has the other's values, the next has its own: only the first is left out of the table."""
-    folder = begun(tmp_path / "s", axes={"encoder": {}, "again": {"zip": "encoder"}, "width": {"zip": "again"}})
+    folder = begun(tmp_path / "s", axes={"encoder": {}, "again": {"zip": "encoder"}, "width": {"zip": "encoder"}})
     for number, (name, width) in enumerate([("a", 1), ("a", 1), ("b", 2)]):
         trial(folder, number, [float(number)], point={"encoder": name, "again": name, "width": width})
     result = read_board(folder)
     assert (result.axes, result.same) == (["encoder", "width"], {"again": "encoder"})
-    assert [(item.axis, item.zipped) for item in axis_effects(result)] == [("encoder", ["again", "width"])]
+    assert [*effects_of(folder)] == ["encoder"]
+    assert effect_title(result, "encoder") == "encoder, again, width"
     assert "again is the same as encoder" in ranking_note(result)
-    plain = leaderboard_json(result)
-    assert plain["axes"] == ["encoder", "width", "again"]
-    assert [item["axes"] for item in plain["contributions"]] == [["encoder", "again", "width"]]
-    assert [item["trials"] for item in plain["contributions"][0]["choices"]] == [2, 1]
+    assert leaderboard_json(result)["axes"] == ["encoder", "width", "again"]
+
+
+# ------------------------------------------------------------------------------------------- tuned axes
+
+
+def test_of_tuned_axes_only_the_best_values_are_ranked(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s", rank=[{"val/bleu": "max"}], tune=["rate"])
+    scores = [("p", 1, 5.0), ("p", 2, 9.0), ("p", 3, 7.0), ("q", 1, 8.0), ("q", 2, 6.0)]
+    for number, (encoder, rate, score) in enumerate(scores):
+        trial(folder, number, [score], point={"encoder": encoder, "rate": rate})
+    result = read_board(folder)
+    assert numbers(result) == [(1, 1), (3, 2), (0, None), (2, None), (4, None)]
+    assert [entry.better and entry.better.number for entry in result.results[2:]] == [1, 1, 3]
+    text = leaderboard_text(result)
+    assert "better tuned in 000000000001" in text
+    note = "Of trials that differ in rate alone the best by val/bleu is ranked, of 2 to 3 each. The best of more is"
+    assert note in text
+    assert [*effects_of(folder)] == ["encoder"]
+    assert [item["better"] for item in leaderboard_json(result)["trials"]][2:] == [f"{n:012x}" for n in (1, 1, 3)]
+
+
+def test_a_value_is_never_chosen_by_the_test_part(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s", rank=[{"test/bleu": "max"}], tune=["rate"])
+    for number, (val, test) in enumerate([(5.0, 30.0), (9.0, 10.0)]):
+        home = trial(folder, number, [val], point={"encoder": "p", "rate": number})
+        record = home / "seed-1" / "run.json"
+        plain = json.loads(record.read_text(encoding="utf-8"))
+        plain["scores"]["test/bleu"] = test
+        record.write_text(json.dumps(plain), encoding="utf-8")
+    result = read_board(folder)
+    assert numbers(result) == [(1, 1), (0, None)]
+    assert "the best by val/bleu" in ranking_note(result)
+
+
+# ------------------------------------------------------------------------------------------- several sweeps
+
+
+def test_several_sweeps_have_one_leaderboard(tmp_path: Path) -> None:
+    one, other = begun(tmp_path / "one"), begun(tmp_path / "other", axes=["decoder", "encoder"])
+    trial(one, 0, [20.0, 21.0], point={"encoder": "p"})
+    trial(one, 1, [30.0, 31.0], point={"encoder": "q"})
+    trial(other, 1, [30.0, 31.0], point={"decoder": "x", "encoder": "q"})  # the same fingerprint
+    trial(other, 2, [25.0, 26.0], point={"decoder": "x", "encoder": "p"})
+    trial(other, 3, [35.0, 36.0], point={"decoder": "y", "encoder": "p"})
+    result = open_leaderboard(one, other)
+    assert [entry.trial.number for entry in result.results] == [3, 1, 2, 0]
+    names = [str(folder) for folder in (one, other)]  # both sweeps are called `mixes`
+    assert [entry.trial.point["sweep"] for entry in result.results] == [names[1], names[0], names[1], names[0]]
+    assert result.axes == ["sweep", "encoder", "decoder"]
+    text = leaderboard_text(result)
+    assert f"{other}/trials/TRIAL or {one}/trials/TRIAL" in text
+    assert find_run(result, "1") == other / "trials" / f"{3:012x}" / "seed-1"
+
+
+def test_sweeps_that_rank_otherwise_are_refused(tmp_path: Path) -> None:
+    one = begun(tmp_path / "one")
+    other = begun(tmp_path / "other", rank=[{"val/loss": "min"}])
+    with pytest.raises(RunError, match="rank by `val/bleu: max` and `val/loss: min`"):
+        open_leaderboard(one, other)
+
+
+def test_sweeps_on_different_data_are_reported(tmp_path: Path) -> None:
+    folders = [begun(tmp_path / name) for name in ("one", "other", "same")]
+    for number, (folder, data) in enumerate(zip(folders, ("a", "b", "a"), strict=True)):
+        record = trial(folder, number, [1.0]) / "seed-1" / "run.json"
+        plain = json.loads(record.read_text(encoding="utf-8"))
+        record.write_text(
+            json.dumps({**plain, "fingerprints": dict.fromkeys(("model", "data", "run", "recipe"), data * 64)}),
+            encoding="utf-8",
+        )
+    assert "different data" in ranking_note(open_leaderboard(*folders))
+    assert "different data" not in ranking_note(open_leaderboard(folders[0], folders[2]))
 
 
 # ------------------------------------------------------------------------------------------- the front
@@ -272,7 +371,7 @@ def test_trials_with_equal_values_share_a_dot(tmp_path: Path) -> None:
 def test_a_narrow_terminal_has_fewer_columns_and_a_note_names_the_others(tmp_path: Path, width: int) -> None:
     folder = begun(tmp_path / "s")
     trial(folder, 0, [30.0, 34.0], point={"encoder": "recurrent", "rate": 0.001})
-    trial(folder, 1, [29.0, 33.0], point={"encoder": "convolution", "rate": 0.002})
+    trial(folder, 1, [29.0, 33.5], point={"encoder": "convolution", "rate": 0.002})
     result = read_board(folder)
     wide, narrow = leaderboard_text(result).splitlines(), leaderboard_text(result, width).splitlines()
     assert max(map(cell_len, wide)) > 120
@@ -324,3 +423,39 @@ def test_columns_are_aligned() -> None:
 )
 def test_large_numbers_have_three_digits(value: float, text: str) -> None:
     assert si(value) == text
+
+
+# ------------------------------------------------------------------------------------------- which runs
+
+
+def test_a_trial_is_named_by_rank_or_fingerprint(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    homes = [trial(folder, 0xABC, {3: 1.0, 5: 2.0}), trial(folder, 0xABD, [9.0])]
+    shutil.rmtree(homes[0] / "seed-3")
+    result = read_board(folder)
+    assert find_run(result, "1") == find_run(result, "#1") == homes[1] / "seed-1"
+    assert (
+        find_run(result, "2")
+        == find_run(result, "000000000abc")
+        == find_run(result, "000000000ABC")
+        == homes[0] / "seed-5"
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [("00000", "2 trials"), ("7", "no trial"), ("", "no trial"), ("x", "no trial")],
+)
+def test_a_name_of_no_run_is_refused(tmp_path: Path, word: str, told: str) -> None:
+    folder = begun(tmp_path / "s")
+    trial(folder, 1, [1.0])
+    trial(folder, 2, [2.0])
+    with pytest.raises(RunError, match=told):
+        find_run(read_board(folder), word)
+
+
+def test_a_trial_without_a_finished_seed_is_refused(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    trial(folder, 0xF, [1.0], status="pruned")
+    with pytest.raises(RunError, match="no finished seed"):
+        find_run(read_board(folder), "00000000000f")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import unquote
 from xml.etree import ElementTree
@@ -67,7 +68,7 @@ def test_the_page_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
     assert policy.startswith("default-src 'none'")
     styles = "".join("".join(item.itertext()) for item in result.iter("style"))
     assert not any(word in styles for word in ("url(", "@import", "http"))
-    assert len(figures(result)) == 4  # minutes are no goal: parameters, FLOPs, shares and curves
+    assert len(figures(result)) == 5  # minutes are no goal: parameters, FLOPs, effects, parallel coordinates and curves
 
 
 def test_names_and_errors_are_escaped(tmp_path: Path) -> None:
@@ -118,7 +119,7 @@ def test_an_axis_is_logarithmic_where_costs_differ_much(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     for number, parameters in enumerate([10, 1000]):
         trial(folder, number, [float(number)], parameters=parameters, flops=7)
-    by_parameters, by_flops, _ = figures(page(folder))
+    by_parameters, by_flops, *_ = figures(page(folder))
     assert by_parameters["layout"]["xaxis"]["type"] == "log"
     assert by_flops["layout"]["xaxis"]["type"] == "linear"
 
@@ -143,13 +144,32 @@ def test_a_curve_is_of_all_lines_where_these_were_decoded(tmp_path: Path) -> Non
     assert [value for _, value in board.results[0].curve] == [1.0, 7.0]
 
 
-def test_shares_of_variance_are_shown_beside_chance(tmp_path: Path) -> None:
-    captions = ["".join(caption.itertext()) for caption in page(small(tmp_path / "s")).iter("figcaption")]
-    assert any(text.endswith("by chance 50%") for text in captions)  # two values in three trials
+def test_the_page_says_of_effects_and_differences_what_the_terminal_does(tmp_path: Path) -> None:
+    folder = small(tmp_path / "s")
+    board = read_board(folder)
+    text = " ".join("".join(page(folder).itertext()).split())
+    notes = board.as_json()["notes"]
+    assert len(notes) > 1
+    assert all(note in text for note in notes)
+    cells = {tuple("".join(cell.itertext()) for cell in row) for row in page(folder).iter("tr")}
+    lines = [tuple(re.split(r"\s{2,}", line.strip())) for line in board.text().splitlines()]
+    effects = [line for line in lines if line[:2] in (("cnn", "2"), ("encoder", "rnn"))]
+    assert len(effects) == 2
+    assert all(any({*line} - {"encoder"} <= {*row} for row in cells) for line in effects)
+
+
+def test_differences_are_drawn_with_their_intervals(tmp_path: Path) -> None:
+    folder = small(tmp_path / "s")
+    (trace,) = figures(page(folder))[2]["data"]
+    effects = read_board(folder).as_json()["contributions"]["effects"]
+    (cnn,) = (effect for effect in effects["encoder"] if effect["interval"])
+    assert (trace["x"], trace["y"]) == ([cnn["difference"]], ["encoder: cnn - rnn"])
+    ends = [trace["x"][0] + sign * trace["error_x"][key][0] for sign, key in ((-1, "arrayminus"), (1, "array"))]
+    assert ends == pytest.approx(cnn["interval"])
 
 
 def test_each_finished_trial_is_a_line_through_its_values_and_its_score(tmp_path: Path) -> None:
-    lines = figures(page(small(tmp_path / "s")))[2]["data"]
+    lines = figures(page(small(tmp_path / "s")))[3]["data"]
     values = [dict(line["customdata"]) for line in lines if line["mode"] == "lines" and "customdata" in line]
     assert [value["encoder"] for value in values] == ["cnn", "cnn", "rnn"]
 

@@ -19,6 +19,7 @@ from composer.errors import DataError, RunError
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.sweeps import scheduler, workers
+from composer.sweeps.leaderboard import open_leaderboard
 from composer.sweeps.points import wandb_group_overrides
 from composer.sweeps.resources import Resources
 from composer.sweeps.scheduler import Scheduler, run_sweep, running_progress
@@ -337,10 +338,21 @@ def test_a_sweep_may_grow_by_seeds(home: Path, search: str) -> None:
             run(asked(others), home)
 
 
+def test_what_is_tuned_may_be_said_later(home: Path) -> None:
+    assert run(written(home, rates(0.1, 0.2)), home) == 0
+    assert [result.rank for result in open_leaderboard(home / "run").results] == [1, 2]
+    assert run(written(home, rates(0.1, 0.2), "tune: [rate]"), home) == 0
+    assert len(starts(home)) == 2
+    assert [result.rank for result in open_leaderboard(home / "run").results] == [1, None]
+
+
 def test_the_reason_for_training_nothing_is_printed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = written(home, DRAWN, "search: {tpe: {trials: 2}}\nwhere: rate > 0.6")
+    prune = "prune: {median: {min_steps: 500}}"
+    file = written(home, DRAWN, f"search: {{tpe: {{trials: 2}}}}\nwhere: rate > 0.6\n{prune}")
     assert run_sweep(read_sweep(file), home / "run") == 1
-    assert "no point was trained, of 20 that were drawn: excluded by `rate > 0.6`" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "no point was trained, of 20 that were drawn: excluded by `rate > 0.6`" in output
+    assert "warning[budget]: `prune` can stop no trial: it first would after 500 steps, and a training has 4" in output
 
 
 @pytest.mark.parametrize(("key", "value"), [("number", "0"), ("point", 5), ("status", "done"), ("value", "high")])

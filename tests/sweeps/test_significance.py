@@ -1,175 +1,213 @@
-"""Two runs compared: the bootstrap beside one written by hand, and what cannot be compared."""
+"""The statistics of a sweep against planted effects: how often intervals hold them, and how often they see others."""
 
 from __future__ import annotations
 
-import math
-import random
-import shutil
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from statistics import fmean
 
 import numpy as np
 import pytest
-from sacrebleu.metrics import BLEU
+from scipy import stats
 
-from composer.atomic_io import sha256_of_file
-from composer.errors import RunError
-from composer.inference.run import open_run
-from composer.run_dir import RunDir
-from composer.sweeps.leaderboard import RESAMPLES, compare_outputs, compare_trials, comparison_text, find_run, sign_test
-from tests.inference.untrained import GRU, LANGUAGE, made
-from tests.sweeps.leaderboard_dirs import begun, read_board, trial
-
-WORDS = ["der", "die", "das", "ein", "eine", "haus", "hund", "katze", "läuft", "schläft"]
-
-
-def corpus(lines: int, seed: int, wrong: float) -> tuple[list[str], list[str]]:
-    """References, and hypotheses in which so large a share of the words is another."""
-    dice = random.Random(seed)
-    references = [[dice.choice(WORDS) for _ in range(8)] for _ in range(lines)]
-    written = [[dice.choice(WORDS) if dice.random() < wrong else word for word in line] for line in references]
-    return [" ".join(line) for line in references], [" ".join(line) for line in written]
-
-
-@pytest.fixture(autouse=True)
-def usual_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SACREBLEU_SEED", raising=False)
-
-
-def test_the_p_value_is_that_of_a_bootstrap_by_hand() -> None:
-    """Koehn 2004: of B draws of n lines with replacement, how many differ from their mean by more than the real two do;
-    (count + 1) / (B + 1)."""
-    references, one = corpus(40, 1, 0.30)
-    _, other = corpus(40, 1, 0.34)
-    draws = np.random.default_rng(12345).choice(40, size=(RESAMPLES, 40), replace=True)
-    bleu = BLEU(force=True)
-
-    def score(lines: list[str], rows: np.ndarray) -> float:
-        return bleu.corpus_score([lines[row] for row in rows], [[references[row] for row in rows]]).score
-
-    apart = np.array([abs(score(other, rows) - score(one, rows)) for rows in draws])
-    every = np.arange(40)
-    real = abs(score(other, every) - score(one, every))
-    result = compare_outputs(["a", "b"], [one, other], references, "13a")
-    # sacreBLEU sums in 32 bits: a draw at the very edge may fall on the other side
-    assert result.p_value == pytest.approx(((apart - apart.mean() > real).sum() + 1) / (RESAMPLES + 1), abs=2e-3)
-    assert 0.01 < result.p_value < 0.99
-    assert result.one.bleu == pytest.approx(score(one, every))
-    assert f"bs:{RESAMPLES}" in result.signature
-
-
-def test_a_clear_difference_is_significant_and_none_is_not() -> None:
-    references, good = corpus(80, 2, 0.1)
-    _, bad = corpus(80, 2, 0.8)
-    assert compare_outputs(["a", "b"], [good, bad], references, "13a").p_value < 0.01
-    same = compare_outputs(["a", "b"], [good, good], references, "13a")
-    assert (same.p_value, same.same_lines) == (1.0, 80)
-    nothing = compare_outputs(["a", "b"], [["x"] * 80, ["y"] * 80], references, "13a")
-    assert (nothing.one.bleu, nothing.p_value) == (0.0, 1.0)
-
-
-@pytest.mark.parametrize("pair", [(0, 0), (1, 0), (3, 3), (5, 1), (2, 9), (40, 20)])
-def test_the_sign_test_is_that_of_a_fair_coin(pair: tuple[int, int]) -> None:
-    """All outcomes of the tosses that are no likelier than what was seen, each with its probability."""
-    tosses = sum(pair)
-    chances = [math.comb(tosses, heads) / 2**tosses for heads in range(tosses + 1)]
-    wanted = sum(item for item in chances if item <= chances[pair[0]] * (1 + 1e-9))
-    assert sign_test(*pair) == pytest.approx(wanted)
-    assert sign_test(*pair) == sign_test(*reversed(pair))
-
-
-def test_lines_too_short_for_bleu_are_compared_too() -> None:
-    references = [str(number) for number in range(30)]
-    one, other = [*references[:20], *["x"] * 10], [*["x"] * 2, *references[2:30]]
-    result = compare_outputs(["a", "b"], [one, other], references, "13a")
-    assert (result.one.bleu, result.other.bleu, result.p_value) == (0.0, 0.0, 1.0)
-    assert [(item.right, item.right_alone) for item in (result.one, result.other)] == [(20, 2), (28, 10)]
-    assert result.right_p_value == sign_test(2, 10) < 0.05
-    assert "BLEU needs lines of four words" in comparison_text(result)
-
-
-def test_the_p_value_does_not_depend_on_the_order_of_the_runs() -> None:
-    references, one = corpus(40, 3, 0.3)
-    _, other = corpus(40, 3, 0.4)
-    assert (
-        compare_outputs(["a", "b"], [one, other], references, "13a").p_value
-        == compare_outputs(["b", "a"], [other, one], references, "13a").p_value
-    )
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Two runs on the same text, with other weights."""
-    home = tmp_path_factory.mktemp("two")
-    one = made(home / "one", GRU, decoding="greedy")
-    return one, made(home / "other", GRU, decoding="greedy", seed=1, like=one)
-
-
-def test_two_runs_are_compared_by_their_translations(two: tuple[Path, Path]) -> None:
-    result = compare_trials(*two)
-    references = (two[0].parent / "data" / "test.1").read_text(encoding="utf-8").splitlines()
-    sources = (two[0].parent / "data" / "test.0").read_text(encoding="utf-8").splitlines()
-    written = [open_run(run).translate(sources) for run in two]
-    assert result == compare_outputs([str(run) for run in two], written, references, "13a")
-    assert result.lines == 12
-    text = comparison_text(result)
-    assert f"p = {result.p_value:.3f}" in text
-    assert "not reliable" in text
-    assert str(two[1]) in text
-
-
-def test_runs_with_other_test_lines_are_refused(two: tuple[Path, Path], tmp_path: Path) -> None:
-    other = made(tmp_path / "run", GRU, decoding="greedy")
-    file = tmp_path / "data" / "test.1"
-    file.write_text(file.read_text(encoding="utf-8").replace("eins", "zwei"), encoding="utf-8")
-    with pytest.raises(RunError, match="different test lines"):
-        compare_trials(two[0], other)
-
-
-def test_runs_that_measure_bleu_otherwise_are_refused(two: tuple[Path, Path], tmp_path: Path) -> None:
-    other = shutil.copytree(two[1].parent, tmp_path / "other") / two[1].name
-    recipe = other / "recipe.yaml"
-    recipe.write_text(recipe.read_text(encoding="utf-8") + "evaluation: {bleu_tokenizer: char}\n", encoding="utf-8")
-    RunDir(other).update(recipe_sha256=sha256_of_file(recipe))
-    with pytest.raises(RunError, match="by different tokenizers \\(`13a` and `char`\\)"):
-        compare_trials(two[0], other)
-
-
-def test_a_language_model_is_refused(two: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no encoder"):
-        compare_trials(two[0], made(tmp_path / "run", LANGUAGE))
-
-
-# ------------------------------------------------------------------------------------------- which runs
-
-
-def test_a_trial_is_named_by_rank_or_fingerprint(tmp_path: Path) -> None:
-    folder = begun(tmp_path / "s")
-    homes = [trial(folder, 0xABC, {3: 1.0, 5: 2.0}), trial(folder, 0xABD, [9.0])]
-    shutil.rmtree(homes[0] / "seed-3")
-    result = read_board(folder)
-    assert find_run(result, "1") == find_run(result, "#1") == homes[1] / "seed-1"
-    assert (
-        find_run(result, "2")
-        == find_run(result, "000000000abc")
-        == find_run(result, "000000000ABC")
-        == homes[0] / "seed-5"
-    )
-
-
-@pytest.mark.parametrize(
-    ("word", "told"),
-    [("00000", "2 trials"), ("7", "no trial"), ("", "no trial"), ("x", "no trial")],
+from composer.sweeps.significance import (
+    ERROR_RATE,
+    Contributions,
+    Groups,
+    Scores,
+    fit_contributions,
+    p_values_to_best,
+    seed_noise,
 )
-def test_a_name_of_no_run_is_refused(tmp_path: Path, word: str, told: str) -> None:
-    folder = begun(tmp_path / "s")
-    trial(folder, 1, [1.0])
-    trial(folder, 2, [2.0])
-    with pytest.raises(RunError, match=told):
-        find_run(read_board(folder), word)
+
+Rng = np.random.Generator
+Points = Sequence[dict[str, str]]
+EFFECTS = {
+    "encoder": {"a": 0.0, "b": 1.0, "c": -2.0},
+    "decoder": {"x": 0.0, "y": 0.5},
+    "norm": {"pre": 0.0, "post": 3.0},
+}
+NOTHING = {axis: dict.fromkeys(values, 0.0) for axis, values in EFFECTS.items()}
 
 
-def test_a_trial_without_a_finished_seed_is_refused(tmp_path: Path) -> None:
-    folder = begun(tmp_path / "s")
-    trial(folder, 0xF, [1.0], status="pruned")
-    with pytest.raises(RunError, match="no finished seed"):
-        find_run(read_board(folder), "00000000000f")
+def grid(*axes: str) -> Points:
+    """Every combination of the values of axes."""
+    points: list[dict[str, str]] = [{}]
+    for axis in axes:
+        points = [{**point, axis: value} for point in points for value in EFFECTS[axis]]
+    return points
+
+
+def drawn_at_random(count: int) -> Callable[[Rng], Points]:
+    return lambda rng: [{axis: rng.choice([*values]) for axis, values in EFFECTS.items()} for _ in range(count)]
+
+
+def groups_of(points: Points) -> dict[str, Groups]:
+    """The numbers of the trials that have each value of each axis."""
+    axes = dict.fromkeys(axis for point in points for axis in point)
+    members = {
+        axis: {value: [n for n, p in enumerate(points) if p.get(axis) == value] for value in EFFECTS[axis]}
+        for axis in axes
+    }
+    return {axis: {value: some for value, some in values.items() if some} for axis, values in members.items()}
+
+
+def run_trials(
+    rng: Rng, effects: dict[str, dict[str, float]], points: Points, seeds: int, of_points: float
+) -> list[Scores]:
+    """Scores of an additive model with a deviation of each point, of each seed, and noise."""
+    of_seeds = rng.normal(size=seeds)
+    trials = []
+    for point in points:
+        mean = sum(effects[axis][value] for axis, value in point.items()) + of_points * rng.normal()
+        trials.append(dict(enumerate((mean + of_seeds + 0.5 * rng.normal(size=seeds)).tolist())))
+    return trials
+
+
+def hits(found: Contributions, effects: dict[str, dict[str, float]]) -> list[bool]:
+    """Of each interval, whether it holds the planted difference."""
+    held = []
+    for axis, values in found.effects.items():
+        (reference,) = [item.value for item in values if item.is_reference] or [""]
+        for item in values:
+            if item.interval is not None:
+                low, high = item.interval
+                held.append(low <= effects[axis][item.value] - effects[axis][reference] <= high)
+    return held
+
+
+DESIGNS = {
+    "a grid with one seed": (lambda _: grid("encoder", "decoder", "norm"), 1, 0.5),
+    "a grid with seeds": (lambda _: grid("encoder", "norm"), 3, 0.0),
+    "a grid whose points deviate": (lambda _: grid("encoder", "decoder", "norm"), 3, 1.0),
+    "one axis with seeds": (lambda _: grid("encoder"), 3, 0.0),
+    "points at random": (drawn_at_random(16), 1, 0.7),
+    "points at random with seeds": (drawn_at_random(12), 2, 0.7),
+}
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_intervals_hold_planted_effects_as_often_as_is_stated(name: str) -> None:
+    points_of, seeds, of_points = DESIGNS[name]
+    rng = np.random.default_rng(1)
+    held = []
+    for _ in range(400):
+        points = points_of(rng)
+        found = fit_contributions(groups_of(points), run_trials(rng, EFFECTS, points, seeds, of_points))
+        held.append(hits(found, EFFECTS))
+    assert 0.90 <= fmean(hit for some in held for hit in some) <= 0.97
+
+
+def test_intervals_hold_where_a_search_looks_where_scores_were_good() -> None:
+    """After ten points at random, three of four values are those that were best on their axis so far."""
+    rng = np.random.default_rng(7)
+    held = []
+    for _ in range(200):
+        points: list[dict[str, str]] = []
+        trials: list[Scores] = []
+        while len(points) < 25:
+            point = {axis: str(rng.choice([*values])) for axis, values in EFFECTS.items()}
+            for axis, members in groups_of(points).items() if len(points) >= 10 else ():
+                if rng.random() < 0.75:
+                    point[axis] = max(members, key=lambda value: fmean(trials[n][0] for n in members[value]))
+            points.append(point)
+            trials += run_trials(rng, EFFECTS, [point], 1, 1.0)
+        held += hits(fit_contributions(groups_of(points), trials), EFFECTS)
+    assert 0.90 <= fmean(held) <= 0.97
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_axes_without_effect_are_seldom_seen(name: str) -> None:
+    points_of, seeds, of_points = DESIGNS[name]
+    rng = np.random.default_rng(2)
+    alarms = []
+    for _ in range(400):
+        points = points_of(rng)
+        found = fit_contributions(groups_of(points), run_trials(rng, NOTHING, points, seeds, of_points))
+        p_values = [item.p_value for values in found.effects.values() for item in values if item.p_value is not None]
+        alarms.append(min(p_values, default=1.0) < ERROR_RATE)
+    assert fmean(alarms) <= allowed(400)
+
+
+def allowed(repetitions: int) -> float:
+    """The share that an event of the stated rate exceeds in one of a thousand such tests."""
+    return float(stats.binom.ppf(0.999, repetitions, ERROR_RATE)) / repetitions
+
+
+NOISE: dict[str, Callable[[Rng, int], np.ndarray]] = {
+    "equal": lambda _, trials: np.ones(trials),
+    "of one half a tenth": lambda _, trials: np.where(np.arange(trials) < trials // 2, 1.0, 0.1),
+    "of one half a fifth, mixed": lambda _, trials: np.where(np.arange(trials) % 2, 1.0, 0.2),
+    "of each its own": lambda rng, trials: np.exp(0.7 * rng.normal(size=trials)),
+}
+
+
+@pytest.mark.parametrize("noise", NOISE)
+@pytest.mark.parametrize("seeds", [3, 5])
+@pytest.mark.parametrize("trials", [4, 12, 30])
+def test_a_trial_as_good_as_the_best_is_seldom_left_unmarked(trials: int, seeds: int, noise: str) -> None:
+    """Half of the trials are equally good, and the others worse; the best by its scores is any of them."""
+    rng = np.random.default_rng(3)
+    alarms = []
+    for _ in range(300):
+        means = np.where(np.arange(trials) < trials // 2, 0.0, -1.0)
+        spread = NOISE[noise](rng, trials)
+        scores = means[:, None] + spread[:, None] * rng.normal(size=(trials, seeds)) + rng.normal(size=seeds)
+        order = np.argsort(-scores.mean(axis=1))
+        p_values = p_values_to_best([dict(enumerate(row)) for row in scores[order].tolist()])
+        assert p_values is not None
+        unmarked = np.array(p_values) < ERROR_RATE
+        alarms.append(bool((unmarked & (means[order] >= means[order[0]])).any()))
+    assert fmean(alarms) <= allowed(300)
+
+
+def test_structures_that_were_tuned_by_the_same_scores_are_seldom_told_apart() -> None:
+    """Each of ten equal structures is the best of three equal trials."""
+    rng = np.random.default_rng(6)
+    alarms = []
+    for _ in range(300):
+        scores = rng.normal(size=(10, 3, 4)) + rng.normal(size=4)
+        tuned = [rates[rates.mean(axis=1).argmax()] for rates in scores]
+        best_first = sorted(tuned, key=lambda row: -row.mean())
+        alarms.append(min(p_values_to_best([dict(enumerate(row)) for row in best_first]) or [1.0]) < ERROR_RATE)
+    assert fmean(alarms) <= allowed(300)
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_clear_differences_are_seen(seeds: int) -> None:
+    rng = np.random.default_rng(4)
+    seen = []
+    for _ in range(50):
+        scores = np.linspace(0, -60, 12)[:, None] + rng.normal(size=(12, seeds)) + 9 * rng.normal(size=seeds)
+        p_values = p_values_to_best([dict(enumerate(row)) for row in scores.tolist()])
+        assert p_values is not None
+        seen.append(fmean(p < ERROR_RATE for p in p_values[1:]))
+    assert fmean(seen) > 0.9
+
+
+def test_two_trials_are_compared_by_the_paired_t_test() -> None:
+    one, other = [3.0, 5.0, 4.2, 9.0], [2.5, 4.9, 3.0, 8.8]
+    p_values = p_values_to_best([dict(enumerate(one)), dict(enumerate(other))])
+    assert p_values == pytest.approx([1.0, stats.ttest_rel(one, other).pvalue])
+
+
+def test_trials_of_other_seeds_are_compared_unpaired() -> None:
+    one, other = [3.0, 5.0, 4.2, 9.0], [2.5, 4.9, 3.0, 8.8]
+    noise = seed_noise([dict(enumerate(one)), dict(enumerate(other, start=9))])
+    assert noise.variances.tolist() == pytest.approx([np.var(one, ddof=1), np.var(other, ddof=1)])
+    assert noise.total_df == 6
+
+
+def test_nothing_is_known_of_one_seed_and_all_of_equal_scores() -> None:
+    assert p_values_to_best([{1: 3.0}, {1: 2.0}]) is None
+    assert p_values_to_best([{1: 3.0, 2: 3.0}, {1: 3.0, 2: 3.0}, {1: 2.0, 2: 2.0}]) == [1.0, 1.0, 0.0]
+
+
+def test_one_axis_is_compared_by_a_t_test() -> None:
+    rng = np.random.default_rng(5)
+    one, other = rng.normal(size=5), rng.normal(size=4) + 1
+    scores = [{1: float(value)} for value in (*one, *other)]
+    found = fit_contributions({"encoder": {"a": range(5), "b": range(5, 9)}}, scores)
+    wanted = stats.ttest_ind(other, one)
+    (_, b) = found.effects["encoder"]
+    assert b.p_value == pytest.approx(wanted.pvalue)
+    assert b.interval == pytest.approx(tuple(wanted.confidence_interval(0.95)))

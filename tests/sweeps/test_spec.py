@@ -68,7 +68,7 @@ def test_missing_keys_have_defaults(tmp_path: Path) -> None:
     read = sweep(tmp_path, ENCODER)
     assert (read.name, read.seeds, read.search.kind, read.pruner) == ("tried", (7,), "grid", None)
     assert read.rank == (Goal("val/loss", "min"),)
-    assert sweep(tmp_path, ENCODER, "prune: median").pruner == Pruner("median", 500, 3, 5)
+    assert sweep(tmp_path, ENCODER, "prune: median").pruner == Pruner("median", None, 3, 5)
     assert sweep(tmp_path, ENCODER, "search: {random: 9}").search == SearchAlgorithm("random", 9, 1)
     assert sweep(tmp_path, ENCODER, "seeds: [1, 5]").seeds == (1, 5)
     assert sweep(tmp_path, ENCODER, "where:\nprune:\nname:").where == ()
@@ -275,8 +275,8 @@ def test_a_search_lists_its_candidate_structures(tmp_path: Path) -> None:
 
 def test_the_schema_agrees_with_the_code() -> None:
     result = load_schema()
-    keys = ("sweep", "name", "description", "base", "set", "axes", "where", "search", "prune", "seeds", "rank")
-    assert tuple(result["properties"]) == keys
+    keys = ("sweep", "name", "description", "base", "set", "axes", "where", "search", "prune", "seeds")
+    assert tuple(result["properties"]) == (*keys, "resources", "tune", "rank")
     assert set(result["$defs"]["axis"]["properties"]) == {
         *("set", "values", *RANGES, "replace", "with", "extend", "when", "zip")
     }
@@ -288,7 +288,7 @@ def test_the_schema_agrees_with_the_code() -> None:
         settings = {field.name: field.default for field in fields(kind) if field.name != "kind"}
         for entry in entries:
             assert entry["properties"].keys() <= settings.keys()
-            assert all(settings[name] in (MISSING, rule["default"]) for name, rule in entry["properties"].items())
+            assert all(settings[name] in (MISSING, rule.get("default")) for name, rule in entry["properties"].items())
 
 
 def test_a_base_is_pulled_as_a_recipe_is() -> None:

@@ -12,8 +12,8 @@ from optuna.storages.journal import JournalFileBackend
 from composer.errors import RunError
 from composer.sweeps.points import grid_points, list_points
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.study import Study, Suggestion
-from composer.sweeps.sweep import Point, Status, Sweep, Trial
+from composer.sweeps.study import Study, Suggestion, make_pruner
+from composer.sweeps.sweep import Point, Pruner, Status, Sweep, Trial
 from tests.sweeps.stub_sweeps import RATE, rates, written
 
 KINDS = (
@@ -149,6 +149,47 @@ def reports(study: Study, values: list[float]) -> int | None:
             return step
     study.tell(asked.number, ended(asked, values[-1]))
     return None
+
+
+@pytest.mark.parametrize(("max_steps", "first"), [(120, 12), (5, 1), (90_000, 9_000), (None, 500)])
+def test_pruning_begins_after_a_tenth_of_the_training(max_steps: int | None, first: int) -> None:
+    median, hyperband = (make_pruner(Pruner(kind), max_steps) for kind in ("median", "hyperband"))
+    assert (median._n_warmup_steps, hyperband._min_resource) == (first, first)
+    assert make_pruner(Pruner("median", 7), max_steps)._n_warmup_steps == 7
+
+
+def warned(folder: Path, prune: str, rest: str, steps: str) -> list[str]:
+    sweep = read_sweep(
+        written(folder, rates(*(0.1 * number for number in range(1, 8))), f"prune: {prune}\n{rest}\n{steps}")
+    )
+    (point, *_) = list_points(sweep)
+    return [fault.message for fault in point.warnings if fault.path == "prune"]
+
+
+@pytest.mark.parametrize(
+    ("prune", "rest", "steps", "why"),
+    [
+        (
+            "{median: {min_steps: 500}}",
+            "",
+            "max_steps: 120, validate_every: 10",
+            "after 500 steps, and a training has 120",
+        ),
+        ("hyperband", "", "max_steps: 120, validate_every: 120", "after 120 steps, and a training has 120"),
+        ("hyperband", "", "max_steps: 120, validate_every: 10", ""),
+        ("median", "", "max_steps: 120, validate_every: 10", ""),
+        ("{median: {trials: 7}}", "", "max_steps: 120, validate_every: 10", "7 run to their end first"),
+        ("median", "search: {random: {trials: 5}}", "max_steps: 120, validate_every: 10", "5 run to their end first"),
+        ("{median: {min_steps: 500}}", "", "max_steps: null, max_minutes: 1", ""),
+    ],
+)
+def test_a_pruning_that_can_stop_no_trial_is_reported(
+    tmp_path: Path, prune: str, rest: str, steps: str, why: str
+) -> None:
+    settings = ", ".join(f"training.{setting.strip()}" for setting in steps.split(","))
+    messages = warned(tmp_path, prune, rest, f"set: {{{settings}}}")
+    assert len(messages) == bool(why)
+    assert all(message.startswith("`prune` can stop no trial") and why in message for message in messages)
 
 
 @pytest.mark.parametrize(("direction", "sign"), [("min", 1.0), ("max", -1.0)])

@@ -1,0 +1,124 @@
+"""Two runs' outputs for the same test lines: a paired bootstrap of BLEU, and the sign test of exact matches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from composer.errors import RunError
+from composer.recipe.metrics import paired_bootstrap
+
+if TYPE_CHECKING:
+    from composer.inference.run import Run
+
+RESAMPLES = 1000
+"""Bootstrap samples, as sacreBLEU takes by default."""
+FEW_LINES = 100
+"""Test lines below which a bootstrap says little."""
+P_VALUE_MEANING = (
+    "± is half the 95 % confidence interval; p is the p-value of a paired bootstrap over test lines. "
+    "Variation between seeds is not included."
+)
+
+
+@dataclass(frozen=True)
+class RunScores:
+    """One run: its BLEU with half the width of its 95 % interval, its exact matches, and those that the other lacks."""
+
+    run: str
+    bleu: float
+    interval: float
+    right: int
+    right_alone: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs on the same test lines.
+
+    `p_value` is the probability of a difference in BLEU as large as this by the choice of test lines alone, if the two
+    are equally good; `right_p_value` that of the difference in exact matches, by the exact sign test. `same_lines` are
+    the lines that both decode alike. `signature` says how sacreBLEU computed it, with seed and number of samples.
+    """
+
+    one: RunScores
+    other: RunScores
+    lines: int
+    same_lines: int
+    p_value: float
+    right_p_value: float
+    signature: str
+
+
+def compare_trials(one: str | Path, other: str | Path, data: str | Path | None = None) -> Comparison:
+    """Translate the test part with two runs, each as its recipe decodes, and compare.
+
+    Raises RunError if a run has not finished or has nothing to translate, or if their test lines or tokenizers of BLEU
+    differ; RecipeError or DataError if a recipe or its data cannot be read.
+    """
+    from composer.inference.run import open_run  # imports torch
+
+    runs = [open_run(one), open_run(other)]
+    (sources, references), (other_sources, other_references) = (read_test_part(run, data) for run in runs)
+    if references != other_references:
+        counts = f"{len(references):,} and {len(other_references):,}"
+        hint = "compare runs with the same test part; `--data DIR` says where both look their data up"
+        raise RunError.of(f"the two runs have different test lines ({counts})", hint, str(runs[1].run_dir.path))
+    one_tokenizer, other_tokenizer = (run.recipe.evaluation["bleu_tokenizer"] for run in runs)
+    if one_tokenizer != other_tokenizer:
+        message = f"the two runs measure BLEU by different tokenizers (`{one_tokenizer}` and `{other_tokenizer}`)"
+        raise RunError.of(message, "compare runs with the same `evaluation.bleu_tokenizer`", str(runs[1].run_dir.path))
+    outputs = [run.translate(lines) for run, lines in zip(runs, (sources, other_sources), strict=True)]
+    return compare_outputs([str(one), str(other)], outputs, references, one_tokenizer)
+
+
+def read_test_part(run: Run, data: str | Path | None) -> tuple[list[str], list[str]]:
+    """Return the test lines of a run, as `translate` takes them, and their references. Raises RunError."""
+    from composer.data.pairs import TARGET, available_splits, source_names
+    from composer.data.sources import DataSource
+
+    names = source_names(run.recipe)
+    if not names or "test" not in available_splits(run.recipe):
+        lack = "its model has no encoder" if not names else "its data has no test part"
+        raise RunError.of(f"this run cannot be compared: {lack}", "compare runs that translate", str(run.run_dir.path))
+    texts = DataSource(run.recipe, run.folders(data)).pairs("test").sides
+    return ["\t".join(row) for row in zip(*(texts[name] for name in names), strict=True)], [*texts[TARGET]]
+
+
+def compare_outputs(
+    names: Sequence[str], outputs: Sequence[Sequence[str]], references: Sequence[str], bleu_tokenizer: str
+) -> Comparison:
+    """Return the comparison of two runs' outputs for the same references."""
+    scores, signature = paired_bootstrap(outputs, references, RESAMPLES, bleu_tokenizer)
+    pairs = [zip(texts, references, strict=True) for texts in outputs]
+    right = [{index for index, (text, line) in enumerate(pair) if text.strip() == line.strip()} for pair in pairs]
+    alone = [len(right[0] - right[1]), len(right[1] - right[0])]
+    counts = [(name, score.score, score.ci) for name, score in zip(names, scores, strict=True)]
+    one, other = (RunScores(*counts[index], len(right[index]), alone[index]) for index in (0, 1))
+    # if no resampled difference differs from the real one, its count is of nothing and would say p = 1 / 1001
+    p_value = 1.0 if one.bleu == other.bleu else scores[1].p_value
+    same = sum(a == b for a, b in zip(*outputs, strict=True))
+    return Comparison(one, other, len(references), same, p_value, sign_test(*alone), signature)
+
+
+def sign_test(one: int, other: int) -> float:
+    """Return the probability that a fair coin falls at least as unevenly, to either side (McNemar's exact test)."""
+    from scipy.stats import binomtest  # takes most of a second to import
+
+    return float(binomtest(one, one + other).pvalue) if one + other else 1.0
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """Return a comparison in words."""
+    one, other = comparison.one, comparison.other
+    lines = [f"BLEU on test, {comparison.lines:,} lines, {comparison.same_lines:,} of them decoded identically"]
+    lines += [f"{run.bleu:6.2f} ± {run.interval:.2f}  {run.right:,} right  {run.run}" for run in (one, other)]
+    few = f" Of {comparison.lines:,} lines a bootstrap is not reliable." if comparison.lines < FEW_LINES else ""
+    short = " BLEU needs lines of four words." if one.bleu == other.bleu == 0.0 else ""
+    p_value = f"p = {comparison.p_value:.3f} (paired bootstrap, {RESAMPLES:,} samples)"
+    lines.append(f"{other.bleu - one.bleu:+6.2f}: {p_value}.{few}{short}")
+    alone = f"sign test: {one.right_alone:,} are right in the first alone, {other.right_alone:,} in the second alone"
+    lines.append(f"{other.right - one.right:+6,} lines right: p = {comparison.right_p_value:.2g} ({alone}).")
+    return "\n".join([*lines, P_VALUE_MEANING, comparison.signature])
