@@ -62,7 +62,7 @@ def test_a_preempted_and_a_killed_worker_lose_nothing(tmp_path: Path) -> None:
     subprocess.run(["scancel", f"{number}_1"], check=True)
     wait_until(lambda: len(statuses(folder)) == 4 and set(statuses(folder)) == {"finished"}, 600.0)
     wait_until(lambda: not jobs(), 60.0)
-    logs = "".join(log.read_text(encoding="utf-8") for log in (folder / "slurm").glob("*.err"))
+    logs = "".join(log.read_text(encoding="utf-8") for log in (folder / "slurm").glob("*.out"))
     assert "goes on here" in logs
     time.sleep(1.0)  # the last line is written after the last trial
     assert {trial.seeds[1]["status"] for trial in read_trials(folder)} == {"finished"}
