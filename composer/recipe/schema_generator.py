@@ -77,6 +77,9 @@ def generate() -> Schema:
     _add_defaults(defs, blocks)
     for name, block in blocks.items():
         defs[f"block.{name}"]["x-family"] = getattr(block, "family", "other")
+    taken = "|".join([*root["properties"], *registry.RUN_FACTS])
+    own = defs["wandb"]["properties"]["config"]["propertyNames"]
+    own["pattern"] = IDENTIFIER.replace("^", f"^(?!({taken})$)")
     defs["model"]["not"] = {"required": ["encoder", "encoders"]}
     defs["trainer"]["x-refused"] = registry.REFUSED_TRAINER_ARGUMENTS
     # a base that is extended may lack what a recipe needs; when one is validated, its `extends` is gone
@@ -336,6 +339,11 @@ KINDS: dict[str, Schema] = {
     "identifier": _text(IDENTIFIER),
     "recipe_name": _text(RECIPE_NAME, "a name of letters, digits, `.`, `_` and `-`"),
     "bases": _one_or_list(NAME, PIN_SCHEMA),
+    "run_config": {
+        "type": "object",
+        "propertyNames": {"pattern": IDENTIFIER},
+        "additionalProperties": _any_of([{"type": word} for word in ("string", "number", "boolean")]),
+    },
     "any": {"x-open": True},
 }
 """The schemas of settings that are more than a scalar, by the name of their `Kind` in an annotation."""

@@ -33,7 +33,7 @@ from composer.sweeps.points import (
     list_points,
     point_recipe,
     random_points,
-    wandb_group_overrides,
+    wandb_overrides,
 )
 from composer.sweeps.study import StorageError, Study, Suggestion
 from composer.sweeps.sweep import (
@@ -212,8 +212,8 @@ class Scheduler:
         if not trial.recipe.exists():
             atomic_write(trial.recipe, recipe.dump().encode())
         data = self.data or recipe.data_dir or recipe.file.parent
-        group = wandb_group_overrides(recipe.logging["wandb"], self.sweep.name, os.environ)
-        arguments = [*group, "--data", str(data.absolute())]
+        shown = wandb_overrides(recipe, self.sweep.name, suggestion.point, os.environ)
+        arguments = [*shown, "--data", str(data.absolute())]
         return TrialRunner(self.study, self.pool, suggestion, trial, slot, arguments)
 
     def skip_reason(self, point: PointCost, trial: Trial | None, suggestion: Suggestion) -> str:

@@ -18,6 +18,7 @@ from composer.recipe.canonical_form import DefaultFiller
 from composer.recipe.extends_and_overrides import resolve_relative
 from composer.recipe.metrics import METRICS, decodes_all, training_key
 from composer.recipe.recipe import default_name
+from composer.recipe.registry import RUN_FACTS
 from composer.recipe.schema_reader import duplicate_faults
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, read, to_data
 from composer.sweeps import substitution
@@ -38,9 +39,9 @@ RANGES = ("uniform", "log_uniform", "int", "log_int")
 NOT_FINGERPRINTED = ("name", "description", "base", "search", "seeds")
 """Keys whose text decides nothing. The base's own text and the order of the search are fingerprinted apart; the number
 of trials and seeds may grow."""
-SECTIONS = "recipe name description extends vars data model training decoding trainer logging"
-RESERVED = {*SECTIONS.split(), "and", "or", "not", "in", "true", "false", "none", "minutes", *COSTS}
-"""Words that mean something else on the command line or in conditions, so that no axis may have them."""
+SECTIONS = "recipe name description extends vars data model training decoding evaluation trainer logging"
+RESERVED = {*SECTIONS.split(), *RUN_FACTS, "and", "or", "not", "in", "true", "false", "none", "minutes", *COSTS}
+"""Words that mean something else on the command line, in conditions or in a run's config at W&B: no axis has them."""
 EXAMPLES = {
     "rank": "write `rank: [{val/loss: min}]`",
     "seeds": "write `seeds: 3`, or a list of seeds: `seeds: [1, 5]`",

@@ -17,7 +17,6 @@ from composer.errors import DataError, RunError
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.sweeps import scheduler, workers
-from composer.sweeps.points import wandb_group_overrides
 from composer.sweeps.scheduler import Scheduler, run_sweep, running_progress
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import SweepDir, Trial, read_trials, write_trial
@@ -275,21 +274,6 @@ def test_threads_and_gpus_are_divided_among_workers() -> None:
         {"CUDA_VISIBLE_DEVICES": "5"}
     ] * 3
     assert int(worker_environment({}, 0, 1000, [])["OMP_NUM_THREADS"]) == 1
-
-
-def test_runs_of_a_sweep_share_a_wandb_group(tmp_path: Path) -> None:
-    base = written(tmp_path, rates(0.1)).with_name("base.yaml")
-
-    def grouped() -> list[str]:
-        return wandb_group_overrides(load(base).logging["wandb"], "tried", {})
-
-    assert grouped() == []
-    output = base.read_text(encoding="utf-8").replace("logging: {wandb: false}", "")
-    base.write_text(output, encoding="utf-8")
-    assert grouped() == ["logging.wandb.group=tried", "logging.wandb.mode=offline"]
-    assert load(base, grouped()).logging["wandb"]["group"] == "tried"
-    base.write_text(output + "logging: {wandb: {group: mine}}\n", encoding="utf-8")
-    assert grouped() == []
 
 
 DRAWN = f"rate: {{{RATE}, log_uniform: [1.0e-4, 0.5]}}"
