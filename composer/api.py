@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from composer.model.planner import Plan
     from composer.sweeps.leaderboard import Leaderboard
     from composer.sweeps.points import PointCost
+    from composer.sweeps.status import SweepStatus
     from composer.training.module import Seq2SeqModule
     from composer.training.train import TrainingResult
     from composer.viz.architecture import Drawing
@@ -130,11 +131,13 @@ def sweep(
     data: str | Path | None = None,
     run: str | Path | None = None,
     ray: str | None = None,
+    retry: bool = False,
 ) -> Leaderboard:
     """Run the sweep in a file, or resume it, and return its leaderboard.
 
     workers: Trials that are trained in parallel. run: The sweep's directory (`runs/NAME`). ray: Address of a Ray
-    cluster to train on. Raises RecipeError, DataError and RunError before anything is trained.
+    cluster to train on. retry: Whether to try the trials again that have failed. Raises RecipeError, DataError and
+    RunError before anything is trained.
     """
     from composer.sweeps.leaderboard import open_leaderboard
     from composer.sweeps.spec import read_sweep
@@ -146,8 +149,19 @@ def sweep(
         message = f"the package `{error.name}` is not installed, and sweeps need it"
         raise RunError.of(message, f"pip install {error.name}", str(file)) from None
     folder = Path(run or RUNS / spec.name)
-    run_sweep(spec, folder, workers, None if data is None else Path(data), ray)
+    run_sweep(spec, folder, workers, None if data is None else Path(data), ray, retry=retry)
     return open_leaderboard(folder)
+
+
+def sweep_status(sweep: str | Path, run: str | Path | None = None) -> SweepStatus:
+    """Return what a sweep has done and what is left: `.counts`, `.text()`, `.as_json()`. Starts nothing.
+
+    sweep: Its file, or its directory. run: Its directory, if the file was run elsewhere than in `runs/NAME`. Raises
+    RunError and RecipeError.
+    """
+    from composer.sweeps.status import sweep_status as read_status
+
+    return read_status(sweep, run)
 
 
 def sweep_points(file: str | Path, overrides: Sequence[str] = (), data: str | Path | None = None) -> list[PointCost]:

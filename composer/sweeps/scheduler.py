@@ -35,6 +35,7 @@ from composer.sweeps.points import (
     random_points,
     wandb_overrides,
 )
+from composer.sweeps.retries import describe_retry, retry_record
 from composer.sweeps.study import StorageError, Study, Suggestion
 from composer.sweeps.sweep import (
     COSTS,
@@ -60,13 +61,19 @@ PLAIN_SECONDS = 60.0
 
 
 def run_sweep(
-    sweep: Sweep, folder: Path, workers: int = 1, data: Path | None = None, ray: str | None = None, quiet: bool = False
+    sweep: Sweep,
+    folder: Path,
+    workers: int = 1,
+    data: Path | None = None,
+    ray: str | None = None,
+    quiet: bool = False,
+    retry: bool = False,
 ) -> int:
     """Run a sweep in `folder`, or resume it there, and return the exit status: 0 if any trial has finished, else 1.
 
-    data: see `composer.sweep`; ray: the address of a Ray cluster to train on instead of this machine. Raises
-    RecipeError, DataError and RunError before anything is trained; KeyboardInterrupt and SystemExit after a signal,
-    when all trainings have written a checkpoint and ended.
+    data: see `composer.sweep`; ray: the address of a Ray cluster to train on instead of this machine; retry: whether to
+    try those trials again that have failed. Raises RecipeError, DataError and RunError before anything is trained;
+    KeyboardInterrupt and SystemExit after a signal, when all trainings have written a checkpoint and ended.
     """
     home = SweepDir(folder)
     check_resumable(home, sweep)
@@ -86,7 +93,7 @@ def run_sweep(
         check_resumable(home, sweep)
         pool = LocalWorkerPool(workers) if ray is None else RayWorkerPool(ray, workers)
         max_steps = None if recipe is None else recipe.training["max_steps"]
-        return Scheduler(sweep, home, trainable, pool, data, quiet).run(max_steps)
+        return Scheduler(sweep, home, trainable, pool, data, quiet).run(max_steps, retry)
 
 
 @contextmanager
@@ -126,10 +133,10 @@ class Scheduler:
         self.unfinished: list[Suggestion] = []
         self.skipped_last = False
 
-    def run(self, max_steps: int | None) -> int:
+    def run(self, max_steps: int | None, retry: bool = False) -> int:
         """Run until no trial is left, and return the exit status."""
         try:
-            self.open_study(max_steps)
+            self.open_study(max_steps, retry)
             while self.fill_slots():
                 self.poll()
                 time.sleep(POLL_SECONDS)
@@ -143,17 +150,25 @@ class Scheduler:
             reasons = Counter(trial.user_attrs.get("skipped", "unknown") for trial in self.study.trials())
             reason = reasons.most_common(1)[0][0] if reasons else "there was none"
             self.display.say(f"no point was trained, of {reasons.total()} that were drawn: {reason}")
+        if failed := sum(trial.status == "failed" for trial in self.trials.values()):
+            self.display.say(f"trials that have failed: {failed}; the same command with `--retry` tries them again")
         return int(all(trial.status != "finished" for trial in self.trials.values()))
 
-    def open_study(self, max_steps: int | None) -> None:
-        """Open the study, and bring it to the state of the trials' directories."""
-        write_sweep_record(self.home, self.sweep)
+    def open_study(self, max_steps: int | None, retry: bool) -> None:
+        """Open the study, and bring it to the state of the trials' directories; `retry` gives failed ones another."""
+        write_sweep_record(self.home, self.sweep, self.num_trials)
         self.study = Study(self.sweep, self.home.study, max_steps)
         self.study.restore(self.trials.values())
         for name, trial in self.trials.items():
             if trial.status == "finished" and not set(self.sweep.seeds) <= set(trial.seeds):  # seeds were added
                 self.trials[name] = replace(trial, status="running", value=None)
                 write_trial(self.trials[name])
+        for trial in [trial for trial in self.trials.values() if retry and trial.status == "failed"]:
+            retries = (*trial.retries, retry_record("requested", trial.error or ""))
+            again = replace(trial, status="running", error=None, retries=retries)
+            write_trial(again)
+            self.trials[again.fingerprint] = again
+            self.say_retry(again)
         ended = {name for name, trial in self.trials.items() if trial.status in ENDED}
         points = {name: trial.point for name, trial in self.trials.items()}
         points |= {point.fingerprint: point.point for point in self.points.values()}
@@ -201,9 +216,11 @@ class Scheduler:
         suggestion.trial.set_user_attr("fingerprint", point.fingerprint)
         folder = self.home.trials / point.fingerprint
         costs = {name: getattr(point, name) for name in (*COSTS, "at_most")}
-        pruned_at = None if trial is None else trial.pruned_at  # a trial that is started again stays pruned
+        # a trial that is started again stays pruned
+        pruned_at, retries = (None, ()) if trial is None else (trial.pruned_at, trial.retries)
         head = (suggestion.number, suggestion.point, point.fingerprint)
-        trial = Trial(*head, **costs, status="running", value=None, pruned_at=pruned_at, error=None, folder=folder)
+        new = Trial(*head, **costs, status="running", value=None, pruned_at=pruned_at, error=None, folder=folder)
+        trial = replace(new, retries=retries)
         write_trial(trial)
         self.trials[trial.fingerprint] = trial
         size = format_bound(f"{trial.parameters:,} parameters", trial.at_most)
@@ -233,8 +250,11 @@ class Scheduler:
         for slot, runner in enumerate(self.runners):
             if runner is None:
                 continue
+            before = len(runner.trial.retries)
             trial = runner.poll()
             self.trials[trial.fingerprint] = trial
+            if len(trial.retries) > before:
+                self.say_retry(trial)
             if trial.status in ENDED:
                 self.runners[slot] = None
                 text = f"trial {trial.number}: {describe_point(trial)}: {trial.status}"
@@ -244,6 +264,11 @@ class Scheduler:
                     text += f" at step {trial.pruned_at:,}"
                 self.display.say("\n    ".join([text, *(trial.error or "").splitlines()]))
         self.show_progress()
+
+    def say_retry(self, trial: Trial) -> None:
+        """Print why a training of a trial is started again."""
+        text = describe_retry(trial.retries, self.sweep.retries)
+        self.display.say(f"trial {trial.number}: {describe_point(trial)}: {text}")
 
     def show_progress(self) -> None:
         """Show the progress; in plain lines only if something has changed, or a while has passed."""
@@ -325,14 +350,15 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
         raise RunError.of(shrunk, "write it as it was, or name another folder with `--run DIR`", path)
 
 
-def write_sweep_record(folder: SweepDir, sweep: Sweep) -> None:
-    """Write sweep.yaml and sweep.json into a new directory, and again if trials or seeds were added."""
-    if folder.record.exists() and read_sweep_record(folder).get("growable") == growable_parts(sweep):
+def write_sweep_record(folder: SweepDir, sweep: Sweep, num_trials: int) -> None:
+    """Write sweep.yaml and sweep.json into a new directory, and again if what may change has changed."""
+    parts = {"growable": growable_parts(sweep), "num_trials": num_trials, "retries": sweep.retries}
+    if folder.record.exists() and parts.items() <= read_sweep_record(folder).items():
         return
     folder.trials.mkdir(parents=True, exist_ok=True)
     atomic_write(folder.sweep, sweep.file.read_bytes())
     files = {"file": str(sweep.file.absolute()), "base": str(sweep.base.absolute())}
-    record = {"name": sweep.name, "fingerprint": sweep.fingerprint, **files, "growable": growable_parts(sweep)}
+    record = {"name": sweep.name, "fingerprint": sweep.fingerprint, **files, **parts}
     # last, since its presence says that the directory is a sweep's
     atomic_write(folder.record, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
 

@@ -36,9 +36,9 @@ from composer.sweeps.sweep import (
 )
 
 RANGES = ("uniform", "log_uniform", "int", "log_int")
-NOT_FINGERPRINTED = ("name", "description", "base", "search", "seeds")
+NOT_FINGERPRINTED = ("name", "description", "base", "search", "seeds", "retries")
 """Keys whose text decides nothing. The base's own text and the order of the search are fingerprinted apart; the number
-of trials and seeds may grow."""
+of trials and seeds may grow, and retries decide no result."""
 SECTIONS = "recipe name description extends vars data model training decoding evaluation trainer logging"
 RESERVED = {*SECTIONS.split(), *RUN_FACTS, "and", "or", "not", "in", "true", "false", "none", "minutes", *COSTS}
 """Words that mean something else on the command line, in conditions or in a run's config at W&B: no axis has them."""
@@ -86,6 +86,7 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
         search=SearchAlgorithm(search or "grid", limits.get("trials"), limits.get("seed", 1)),
         pruner=None if pruner is None else Pruner(pruner, **pruning),
         seeds=(),
+        retries=root.value["retries"].value if "retries" in root.value else 0,
         rank=rank or DEFAULT_RANK,
         fingerprint="",
         overrides=tuple(overrides),

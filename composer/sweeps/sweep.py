@@ -15,6 +15,7 @@ from composer.recipe.schema_reader import scalar_text
 from composer.recipe.yaml_reader import Node
 from composer.run_dir import RunDir, read_metrics, seed_dirs
 from composer.sweeps.conditions import Condition, holds
+from composer.sweeps.retries import Retry, is_retry
 
 Value = str | int | float | bool
 Point = dict[str, Value]
@@ -115,8 +116,8 @@ def format_value(value: object) -> str:
 class Sweep:
     """A sweep that passed all checks. `axes` are in the order of the file.
 
-    `fingerprint` is of everything that decides which trials are run and how they are ranked; trials and seeds, which
-    may be added later, are not in it.
+    A trial that failed is tried again `retries` times. `fingerprint` is of everything that decides which trials are run
+    and how they are ranked; trials and seeds, which may be added later, are not in it.
     """
 
     file: Path
@@ -127,6 +128,7 @@ class Sweep:
     search: SearchAlgorithm
     pruner: Pruner | None
     seeds: tuple[int, ...]
+    retries: int
     rank: tuple[Goal, ...]
     fingerprint: str
     overrides: tuple[str, ...]
@@ -255,7 +257,8 @@ class Trial:
     """One trial: a point that was started, as in trial.json, with its directory and the run.json of each seed.
 
     `value` is the mean over seeds of the first goal. `pruned_at` is the step at which pruning was decided, which is
-    never taken back. `error` is what a failed training printed last. `at_most`: the costs are upper bounds.
+    never taken back. `error` is what a failed training printed last. `at_most`: the costs are upper bounds. `retries`
+    say why a training was started again, each time that it was.
     """
 
     number: int
@@ -271,6 +274,7 @@ class Trial:
     folder: Path = field(compare=False)
     seeds: Mapping[int, Mapping[str, Any]] = field(default_factory=dict, compare=False)
     at_most: bool = False
+    retries: tuple[Retry, ...] = ()
 
     @property
     def recipe(self) -> Path:
@@ -308,11 +312,13 @@ def read_trial(folder: Path) -> Trial:
     file = folder / "trial.json"
     try:
         record = parse_json(read_text(file))
-        trial = Trial(**{key: record[key] for key in TRIAL_KEYS}, folder=folder, seeds=read_run_records(folder))
+        values = {**{key: record[key] for key in TRIAL_KEYS}, "retries": tuple(record["retries"])}
+        trial = Trial(**values, folder=folder, seeds=read_run_records(folder))
         counts = (trial.number, trial.parameters, trial.flops, trial.state_bytes)
         optional = ((trial.value, int | float), (trial.pruned_at, int), (trial.error, str), (trial.at_most, bool))
         are_typed = all(value is None or isinstance(value, kind) for value, kind in optional)
         are_typed = are_typed and isinstance(trial.point, dict) and all(isinstance(count, int) for count in counts)
+        are_typed = are_typed and all(map(is_retry, trial.retries))
         if not (are_typed and trial.fingerprint == folder.name and trial.status in ("running", *ENDED)):
             raise ValueError("a value in it is of another type")
         return trial

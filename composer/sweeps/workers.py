@@ -28,13 +28,12 @@ from typing import Any
 from composer.errors import RunError
 from composer.recipe.metrics import logged_key
 from composer.run_dir import RunDir, is_locked
+from composer.sweeps.retries import MAX_KILLS, Retry, failures, killed_by, kills_in_place, retry_record
 from composer.sweeps.study import Study, Suggestion
 from composer.sweeps.sweep import Status, Trial, final_score, read_log, read_run_records, write_trial
 
 PR_SET_PDEATHSIG = 1
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
-KILLED = (130, 137, 143)
-"""Exit statuses of a training that somebody else ended; a negative one says the same."""
 PATIENCE = 300.0
 """Seconds that a training has to write its checkpoint after SIGTERM."""
 
@@ -189,7 +188,6 @@ class TrialRunner:
         self.seeds, self.goal = study.sweep.seeds, study.sweep.rank[0]
         self.seed = self.seeds[0]
         self.job: Job | None = None
-        self.kills = 0
         self.metrics_size = -1
         self.stop_time = math.inf
 
@@ -250,16 +248,28 @@ class TrialRunner:
             self.end("pruned")
         elif status == 0:
             self.report()  # the last rows; it is too late to prune
-            self.kills = 0
             self.start_next_seed()
-        elif status < 0 or status in KILLED:
-            self.kills += 1
-            if self.kills > 2:  # so often its worker is started again
-                number = -status if status < 0 else status - 128
-                last = signal.Signals(number).name if number in list(signal.Signals) else f"exit status {status}"
-                self.end("failed", error=f"its training was killed {self.kills} times, the last time by {last}")
+        elif name := killed_by(status):
+            kill = retry_record("killed", name, RunDir(self.trial.run(self.seed)), self.seed)
+            count = kills_in_place([*self.trial.retries, kill])
+            if count < MAX_KILLS:
+                self.retry(kill)
+            else:
+                self.fail(f"its training was killed {count} times without a new checkpoint, the last time by {name}")
         else:
-            self.end("failed", error=error_excerpt(self.trial.log(self.seed), status))
+            self.fail(error_excerpt(self.trial.log(self.seed), status))
+
+    def fail(self, error: str) -> None:
+        """Try a failed training again, or end the trial if the sweep's retries are used up."""
+        if failures(self.trial.retries) < self.study.sweep.retries:
+            self.retry(retry_record("failed", error, RunDir(self.trial.run(self.seed)), self.seed))
+        else:
+            self.end("failed", error=error)
+
+    def retry(self, retry: Retry) -> None:
+        """Write down that the same seed is started again, which the next poll does."""
+        self.trial = replace(self.trial, retries=(*self.trial.retries, retry))
+        write_trial(self.trial)
 
     def finish(self) -> None:
         """End a trial whose seeds have all finished."""
