@@ -189,6 +189,7 @@ class TrialRunner:
         self.seed = self.seeds[0]
         self.job: Job | None = None
         self.metrics_size = -1
+        self.log_start = 0
         self.stop_time = math.inf
 
     def poll(self) -> Trial:
@@ -216,7 +217,9 @@ class TrialRunner:
             self.seed = left[0]
             arguments = [f"training.seed={self.seed}", *self.arguments]
             command = train_command(self.trial.recipe, self.trial.run(self.seed), arguments)
-            self.job = self.pool.start(command, self.trial.log(self.seed), self.slot)
+            log = self.trial.log(self.seed)
+            self.log_start = log.stat().st_size if log.exists() else 0
+            self.job = self.pool.start(command, log, self.slot)
 
     def prune_if_bad(self, job: Job) -> None:
         """Report the first seed's progress to the study, and stop the training if the study prunes it."""
@@ -257,7 +260,7 @@ class TrialRunner:
             else:
                 self.fail(f"its training was killed {count} times without a new checkpoint, the last time by {name}")
         else:
-            self.fail(error_excerpt(self.trial.log(self.seed), status))
+            self.fail(error_excerpt(self.trial.log(self.seed), status, self.log_start))
 
     def fail(self, error: str) -> None:
         """Try a failed training again, or end the trial if the sweep's retries are used up."""
@@ -300,9 +303,12 @@ class TrialRunner:
         return self.job is None or self.job.poll() is not None
 
 
-def error_excerpt(log: Path, status: int) -> str:
-    """Return the last lines that a training printed before it failed, at most 12, the error first."""
-    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+def error_excerpt(log: Path, status: int, start: int = 0) -> str:
+    """Return the last lines that a training printed before it failed, at most 12, the error first.
+
+    start: The bytes of the log that earlier trainings have written.
+    """
+    text = log.read_bytes()[start:].decode("utf-8", errors="replace") if log.exists() else ""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()][-12:]
     if not lines:
         return f"its training ended with exit status {status} and printed nothing"

@@ -154,6 +154,7 @@ def test_a_failed_trial_is_tried_again(
     for number in range(1, min(times, retries) + 1):
         assert f"failed, retry {number} of {retries}, from its beginning: error[run]: the loss is NaN" in out
     assert ("`--retry`" in out) == (status == "failed")
+    assert (trial.error or "").count("error[run]") == (status == "failed")  # nothing of the tries before the last
 
 
 def test_retry_tries_again_what_has_failed_and_nothing_else(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
