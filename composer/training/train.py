@@ -355,7 +355,8 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
     training.display.show([Sample(*pair, output) for pair, output in zip(pairs, outputs, strict=True)])
     if not training.recipe.dataset.get("generate"):
         sizes = record["data"]["pairs"] if source_names(training.recipe) else {}  # one text can be long
-        for hint in training_hints(read_metrics(training.run_dir.metrics), sizes, record["epochs"]):
+        rows, section = read_metrics(training.run_dir.metrics), training.recipe.training
+        for hint in training_hints(rows, sizes, record["epochs"], section):
             say(f"note: {hint}")
     # how many steps there are in a budget in minutes is known only now
     minutes = training.recipe.training["max_minutes"]
