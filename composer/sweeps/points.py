@@ -6,7 +6,7 @@ import json
 import math
 import os
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from composer.run_dir import RUNS
 from composer.sweeps.conditions import holds
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.substitution import apply_point
-from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, combinations, complete, format_value
+from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, combinations, complete, format_value, probe_points
 
 MAX_POINTS = 10_000
 MAX_STRUCTURES = 100
@@ -361,7 +361,18 @@ def dry_run_text(sweep: Sweep, points: Sequence[PointCost]) -> str:
     lines = [*align_columns(rows, [False, *(True for _ in names), False, False, False, True]), ""]
     for (status, text), numbers in noted.items():
         lines += [f"{status}, point{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}:", text, ""]
-    return "\n".join([*lines, _summary(sweep, [point.status for point in points])])
+    return "\n".join([*lines, _summary(sweep, [point.status for point in points]), *pruning_notes(sweep)])
+
+
+def pruning_notes(sweep: Sweep) -> Iterator[str]:
+    """Yield what to change if the first and the last point end before `prune` begins, so that it stops nothing."""
+    if sweep.pruner is None:
+        return
+    with suppress(RecipeError):  # an impossible point is told elsewhere
+        ends = [point_recipe(sweep, point).training["max_steps"] for point in probe_points(sweep)]
+        if None not in ends and (longest := max(ends)) <= (first := sweep.pruner.min_steps):
+            better = f"`prune: {{{sweep.pruner.kind}: {{min_steps: {max(1, longest // 4)}}}}}`"
+            yield f"warning: `prune` begins after {first:,} steps, and a training has {longest:,}: write {better}"
 
 
 def _format_value(axis: Axis, point: Point, search: str) -> str:

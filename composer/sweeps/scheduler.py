@@ -32,6 +32,7 @@ from composer.sweeps.points import (
     cost_point,
     list_points,
     point_recipe,
+    pruning_notes,
     random_points,
     wandb_overrides,
 )
@@ -174,6 +175,8 @@ class Scheduler:
         points |= {point.fingerprint: point.point for point in self.points.values()}
         self.study.enqueue({name: point for name, point in points.items() if name not in ended})
         self.unfinished = self.study.running_suggestions()
+        for note in pruning_notes(self.sweep):
+            self.display.say(note)
         # the pace is that of trials that end from here on
         self.start, self.ended_before = time.monotonic(), len(ended)
         if ended:

@@ -17,6 +17,7 @@ from composer.errors import DataError, RunError
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.sweeps import scheduler, workers
+from composer.sweeps.points import dry_run_text, list_points
 from composer.sweeps.retries import MAX_KILLS, failures, retry_record
 from composer.sweeps.scheduler import Scheduler, run_sweep, running_progress
 from composer.sweeps.spec import read_sweep
@@ -210,6 +211,19 @@ def test_a_worse_trial_is_pruned_once_on_its_first_seed(home: Path) -> None:
     assert worst.seeds[1]["status"] == "interrupted"
     run(file, home)
     assert len(starts(home)) == 5
+
+
+@pytest.mark.parametrize(("prune", "steps"), [("median", 500), ("{hyperband: {min_steps: 4}}", 4), ("{median: 3}", 3)])
+def test_pruning_that_begins_too_late_is_told(
+    home: Path, prune: str, steps: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(home, rates(0.1), f"seeds: [1]\nprune: {prune}")  # trainings of 4 steps
+    kind = "hyperband" if "hyperband" in prune else "median"
+    better = f"`prune: {{{kind}: {{min_steps: 1}}}}`"
+    note = f"warning: `prune` begins after {steps} steps, and a training has 4: write {better}"
+    assert run_sweep(read_sweep(file), home / "run") == 0
+    assert (note in capsys.readouterr().out) == (steps >= 4)
+    assert (note in dry_run_text(read_sweep(file), list_points(read_sweep(file)))) == (steps >= 4)
 
 
 @pytest.mark.slow
