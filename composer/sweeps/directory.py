@@ -37,14 +37,15 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
         raise RunError.of(shrunk, "write it as it was, or name another folder with `--run DIR`", path)
 
 
-def write_sweep_record(folder: SweepDir, sweep: Sweep) -> None:
-    """Write sweep.yaml and sweep.json into a new directory, and again if `growable_parts` have changed."""
-    if folder.record.exists() and read_sweep_record(folder).get("growable") == growable_parts(sweep):
+def write_sweep_record(folder: SweepDir, sweep: Sweep, num_trials: int) -> None:
+    """Write sweep.yaml and sweep.json into a new directory, and again if what may change has changed."""
+    parts = {"growable": growable_parts(sweep), "num_trials": num_trials, "retries": sweep.retries}
+    if folder.record.exists() and parts.items() <= read_sweep_record(folder).items():
         return
     folder.trials.mkdir(parents=True, exist_ok=True)
     atomic_write(folder.sweep, sweep.file.read_bytes())
     files = {"file": str(sweep.file.absolute()), "base": str(sweep.base.absolute())}
-    record = {"name": sweep.name, "fingerprint": sweep.fingerprint, **files, "growable": growable_parts(sweep)}
+    record = {"name": sweep.name, "fingerprint": sweep.fingerprint, **files, **parts}
     # last, since its presence says that the directory is a sweep's
     atomic_write(folder.record, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
 

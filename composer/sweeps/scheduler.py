@@ -31,8 +31,9 @@ from composer.sweeps.points import (
     list_points,
     point_recipe,
     random_points,
-    wandb_group_overrides,
+    wandb_overrides,
 )
+from composer.sweeps.retries import describe_retry, retry_record
 from composer.sweeps.study import Study, Suggestion
 from composer.sweeps.sweep import (
     COSTS,
@@ -68,11 +69,13 @@ def run_sweep(
     ray: str | None = None,
     quiet: bool = False,
     joins: bool = False,
+    retry: bool = False,
 ) -> int:
     """Run a sweep in `folder`, or resume it there, and return the exit status: 0 if any trial has finished, else 1.
 
     data: see `composer.sweep`; ray: the address of a Ray cluster to train on instead of this machine; joins: whether
-    other processes may run the same sweep. Raises RecipeError, DataError and RunError before anything is trained;
+    other processes may run the same sweep; retry: whether to try those trials again that have failed. Raises
+    RecipeError, DataError and RunError before anything is trained;
     KeyboardInterrupt and SystemExit after a signal, when all trainings have written a checkpoint and ended.
     """
     home = SweepDir(folder)
@@ -84,7 +87,7 @@ def run_sweep(
         scheduler = Scheduler(sweep, home, trainable, pool, data, quiet)
         for fault in pruning_warnings(sweep, recipe.training) if recipe else ():
             scheduler.display.say(fault.render())
-        return scheduler.run(None if recipe is None else recipe.training["max_steps"])
+        return scheduler.run(None if recipe is None else recipe.training["max_steps"], retry)
 
 
 def check_sweep(sweep: Sweep, home: SweepDir, data: Path | None) -> tuple[list[PointCost], Recipe | None]:
@@ -126,10 +129,10 @@ class Scheduler:
         self.first_seen: dict[int, float] = {}
         self.skipped_last = False
 
-    def run(self, max_steps: int | None) -> int:
+    def run(self, max_steps: int | None, retry: bool = False) -> int:
         """Run until no trial is left, and return the exit status."""
         try:
-            self.open_study(max_steps)
+            self.open_study(max_steps, retry)
             while self.fill_slots():
                 self.poll()
                 time.sleep(POLL_SECONDS)
@@ -144,14 +147,19 @@ class Scheduler:
             reasons = Counter(trial.user_attrs.get("skipped", "unknown") for trial in self.study.trials())
             reason = reasons.most_common(1)[0][0] if reasons else "there was none"
             self.display.say(f"no point was trained, of {reasons.total()} that were drawn: {reason}")
+        if failed := sum(trial.status == "failed" for trial in self.trials.values()):
+            self.display.say(f"trials that have failed: {failed}; the same command with `--retry` tries them again")
         return int(all(trial.status != "finished" for trial in self.trials.values()))
 
-    def open_study(self, max_steps: int | None) -> None:
-        """Open the study, and bring it to the state of the trials' directories; one worker does so at a time."""
+    def open_study(self, max_steps: int | None, retry: bool) -> None:
+        """Open the study, and bring it to the state of the trials' directories; `retry` gives failed ones another.
+
+        One worker does so at a time.
+        """
         while (lease := claim(self.home.opening)) is None:
             time.sleep(POLL_SECONDS)
         try:
-            write_sweep_record(self.home, self.sweep)
+            write_sweep_record(self.home, self.sweep, self.num_trials)
             self.study = Study(self.sweep, self.home.study, max_steps)
             self.trials = {trial.fingerprint: trial for trial in read_trials(self.home.path)}
             self.study.restore(self.trials.values())
@@ -159,6 +167,12 @@ class Scheduler:
                 if trial.status == "finished" and not set(self.sweep.seeds) <= set(trial.seeds):  # seeds were added
                     self.trials[name] = replace(trial, status="running", value=None)
                     write_trial(self.trials[name])
+            for trial in [trial for trial in self.trials.values() if retry and trial.status == "failed"]:
+                retries = (*trial.retries, retry_record("requested", trial.error or ""))
+                again = replace(trial, status="running", error=None, retries=retries)
+                write_trial(again)
+                self.trials[again.fingerprint] = again
+                self.say_retry(again)
             ended = {name for name, trial in self.trials.items() if trial.status in ENDED}
             points = {name: trial.point for name, trial in self.trials.items()}
             points |= {point.fingerprint: point.point for point in self.points.values()}
@@ -227,9 +241,11 @@ class Scheduler:
         if (lease := claim(folder)) is None:  # another worker was quicker
             return None
         costs = {name: getattr(point, name) for name in (*COSTS, "at_most")}
-        pruned_at = None if trial is None else trial.pruned_at  # a trial that is started again stays pruned
+        # a trial that is started again stays pruned
+        pruned_at, retries = (None, ()) if trial is None else (trial.pruned_at, trial.retries)
         head = (suggestion.number, suggestion.point, point.fingerprint)
-        trial = Trial(*head, **costs, status="running", value=None, pruned_at=pruned_at, error=None, folder=folder)
+        new = Trial(*head, **costs, status="running", value=None, pruned_at=pruned_at, error=None, folder=folder)
+        trial = replace(new, retries=retries)
         write_trial(trial)
         self.trials[trial.fingerprint] = trial
         size = format_bound(f"{trial.parameters:,} parameters", trial.at_most)
@@ -241,8 +257,8 @@ class Scheduler:
         if not trial.recipe.exists():
             atomic_write(trial.recipe, recipe.dump().encode())
         data = self.data or recipe.data_dir or recipe.file.parent
-        group = wandb_group_overrides(recipe.logging["wandb"], self.sweep.name, os.environ)
-        arguments = [*group, "--data", str(data.absolute())]
+        shown = wandb_overrides(recipe, self.sweep.name, suggestion.point, os.environ)
+        arguments = [*shown, "--data", str(data.absolute())]
         return TrialRunner(self.study, self.pool, suggestion, trial, lease, slot, arguments)
 
     def refresh_trials(self) -> None:
@@ -273,8 +289,11 @@ class Scheduler:
                 self.runners[slot] = None
                 self.display.say(f"trial {runner.trial.number}: lost, since its lease was not renewed here in time")
                 continue
+            before = len(runner.trial.retries)
             trial = runner.poll()
             self.trials[trial.fingerprint] = trial
+            if len(trial.retries) > before:
+                self.say_retry(trial)
             if trial.status in ENDED:
                 runner.lease.release()
                 self.runners[slot] = None
@@ -288,6 +307,11 @@ class Scheduler:
             self.last_read = time.monotonic()
             self.refresh_trials()
         self.show_progress()
+
+    def say_retry(self, trial: Trial) -> None:
+        """Print why a training of a trial is started again."""
+        text = describe_retry(trial.retries, self.sweep.retries)
+        self.display.say(f"trial {trial.number}: {describe_point(trial)}: {text}")
 
     def show_progress(self) -> None:
         """Show the progress; in plain lines only if something has changed, or a while has passed."""

@@ -229,12 +229,13 @@ def wandb_config(
         name = goal.metric if min_iterations is None else training_metric(sweep, goal.metric)
         config["metric"] = {"name": name, "goal": "minimize" if goal.direction == "min" else "maximize"}
     config["parameters"] = {axis.name: wandb_parameter(axis) for axis in sweep.axes if axis.zipped is None}
+    repeats = sweep.seeds if sweep.search.kind == "grid" else sweep.seeds[:1]  # a search would choose among seeds
     if len(sweep.seeds) > 1:
-        config["parameters"]["training.seed"] = {"values": list(sweep.seeds)}
+        config["parameters"]["training.seed"] = {"values": [*repeats]} if len(repeats) > 1 else {"value": repeats[0]}
     if sweep.pruner is not None and min_iterations is not None:
         config["early_terminate"] = {"type": "hyperband", "min_iter": min_iterations, "eta": sweep.pruner.reduction}
     if sweep.search.trials is not None:
-        config["run_cap"] = sweep.search.trials * len(sweep.seeds)
+        config["run_cap"] = sweep.search.trials
     command = ["seqcomposer", "train", str(sweep.file), "${args_no_hyphens}", *overrides]
     config["command"] = command if data is None else [*command, "--data", str(data)]
     return config
@@ -276,6 +277,12 @@ def limitations(sweep: Sweep, min_iterations: int | None) -> Iterator[str]:
     if sweep.where:
         settings = "WANDB_AGENT_DISABLE_FLAPPING=true WANDB_AGENT_MAX_INITIAL_FAILURES=1000"
         yield f"W&B has no `where`: `train` refuses such a point, with status 2. So that an agent goes on: {settings}."
+    if len(sweep.seeds) > 1 and sweep.search.kind != "grid":
+        others = ", ".join(map(str, sweep.seeds[1:]))
+        yield (
+            f"W&B would search among the seeds: every point is trained with seed {sweep.seeds[0]} alone. "
+            f"Train the best ones with {others} too: `seqcomposer train {sweep.file} AXIS=VALUE ... training.seed=N`."
+        )
     if sweep.pruner is not None and sweep.pruner.kind == "median":
         yield "W&B has only hyperband, not the median: no run is stopped early."
     elif sweep.pruner is not None and min_iterations is None:

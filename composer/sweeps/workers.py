@@ -30,13 +30,12 @@ from composer.recipe.metrics import logged_key
 from composer.run_dir import RunDir, is_locked
 from composer.sweeps.leases import Lease
 from composer.sweeps.resources import Resources
+from composer.sweeps.retries import MAX_KILLS, Retry, failures, killed_by, kills_in_place, retry_record
 from composer.sweeps.study import Study, Suggestion
 from composer.sweeps.sweep import Status, Trial, final_score, read_log, read_run_records, write_trial
 
 PR_SET_PDEATHSIG = 1
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
-KILLED = (130, 137, 143)
-"""Exit statuses of a training that somebody else ended; a negative one says the same."""
 PATIENCE = 300.0
 """Seconds that a training has to write its checkpoint after SIGTERM."""
 
@@ -227,8 +226,8 @@ class TrialRunner:
         self.seeds, self.goal = study.sweep.seeds, study.sweep.rank[0]
         self.seed = self.seeds[0]
         self.job: Job | None = None
-        self.kills = 0
         self.metrics_size = -1
+        self.log_start = 0
         self.stop_time = math.inf
 
     def poll(self) -> Trial:
@@ -256,7 +255,9 @@ class TrialRunner:
             self.seed = left[0]
             arguments = [f"training.seed={self.seed}", *self.arguments]
             command = train_command(self.trial.recipe, self.trial.run(self.seed), arguments)
-            self.job = self.pool.start(command, self.trial.log(self.seed), self.slot)
+            log = self.trial.log(self.seed)
+            self.log_start = log.stat().st_size if log.exists() else 0
+            self.job = self.pool.start(command, log, self.slot)
 
     def prune_if_bad(self, job: Job) -> None:
         """Report the first seed's progress to the study, and stop the training if the study prunes it."""
@@ -288,16 +289,28 @@ class TrialRunner:
             self.end("pruned")
         elif status == 0:
             self.report()  # the last rows; it is too late to prune
-            self.kills = 0
             self.start_next_seed()
-        elif status < 0 or status in KILLED:
-            self.kills += 1
-            if self.kills > 2:  # so often its worker is started again
-                number = -status if status < 0 else status - 128
-                last = signal.Signals(number).name if number in list(signal.Signals) else f"exit status {status}"
-                self.end("failed", error=f"its training was killed {self.kills} times, the last time by {last}")
+        elif name := killed_by(status):
+            kill = retry_record("killed", name, RunDir(self.trial.run(self.seed)), self.seed)
+            count = kills_in_place([*self.trial.retries, kill])
+            if count < MAX_KILLS:
+                self.retry(kill)
+            else:
+                self.fail(f"its training was killed {count} times without a new checkpoint, the last time by {name}")
         else:
-            self.end("failed", error=error_excerpt(self.trial.log(self.seed), status))
+            self.fail(error_excerpt(self.trial.log(self.seed), status, self.log_start))
+
+    def fail(self, error: str) -> None:
+        """Try a failed training again, or end the trial if the sweep's retries are used up."""
+        if failures(self.trial.retries) < self.study.sweep.retries:
+            self.retry(retry_record("failed", error, RunDir(self.trial.run(self.seed)), self.seed))
+        else:
+            self.end("failed", error=error)
+
+    def retry(self, retry: Retry) -> None:
+        """Write down that the same seed is started again, which the next poll does."""
+        self.trial = replace(self.trial, retries=(*self.trial.retries, retry))
+        write_trial(self.trial)
 
     def finish(self) -> None:
         """End a trial whose seeds have all finished."""
@@ -328,9 +341,12 @@ class TrialRunner:
         return self.job is None or self.job.poll() is not None
 
 
-def error_excerpt(log: Path, status: int) -> str:
-    """Return the last lines that a training printed before it failed, at most 12, the error first."""
-    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+def error_excerpt(log: Path, status: int, start: int = 0) -> str:
+    """Return the last lines that a training printed before it failed, at most 12, the error first.
+
+    start: The bytes of the log that earlier trainings have written.
+    """
+    text = log.read_bytes()[start:].decode("utf-8", errors="replace") if log.exists() else ""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()][-12:]
     if not lines:
         return f"its training ended with exit status {status} and printed nothing"
