@@ -7,10 +7,19 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from blocks.core.buckets import run_slices
 from blocks.core.contract import Block, BlockError, Context, Count, Few, InitialState, NoEffect, Rate, Site, State
 from blocks.core.functional import apply_dropout, apply_locked_dropout, check_norm_width
 from blocks.core.initial_state import StateInitializer
-from blocks.core.recurrence import Cell, OutputActivation, RecurrentLayer, build_layer, build_layer_norm_layer, reverse
+from blocks.core.packing import MAX_BUCKETS, run_buckets
+from blocks.core.recurrence import (
+    Cell,
+    OutputActivation,
+    RecurrentLayer,
+    build_layer,
+    build_layer_norm_layer,
+    reverse,
+)
 
 
 class Rnn(Block):
@@ -50,6 +59,7 @@ class Rnn(Block):
     """
 
     family = "recurrence"
+    packs = True
 
     def __init__(
         self,
@@ -102,6 +112,7 @@ class Rnn(Block):
         built = [layer(one) for one in arriving for _ in range(self.directions)]
         for one in built:
             one.weight_dropout = weight_dropout
+        self.weight_dropout = weight_dropout
         self.layers, self.wide = nn.ModuleList(built), cell == "min_gru"
         self.state_kind = (
             "rnn",
@@ -114,23 +125,40 @@ class Rnn(Block):
         self.initial = StateInitializer(site, initial_state, tuple(layer.sizes for layer in built), self.state_kind)
 
     def start(self, x: Tensor, context: Context) -> State:
+        return self._start(x, context)
+
+    def _start(self, x: Tensor, context: Context) -> State:
+        # `start` itself frees the parameters of a sharded block, so that no `forward` may call it
         dtype = next(self.layers.parameters()).dtype
         return self.initial(x.to(torch.promote_types(dtype, torch.float32) if self.wide else dtype), context)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        if context.starts is not None:
+            # in several buckets a document runs in several calls, and the weights that are dropped are those of a call
+            at_most = 1 if self.training and self.weight_dropout else MAX_BUCKETS
+            return run_buckets(self._run, self._start, x, state, context, at_most=at_most)
+        (y,), after = self._run([x], state, [context.mask])
+        return y, after
+
+    def _run(self, buckets: list[Tensor], state: State, masks: list[Tensor]) -> tuple[list[Tensor], State]:
+        """Run all layers over the rows of several lengths of `run_slices`."""
         after: tuple[State, ...] = ()
         for first in range(0, len(self.layers), self.directions):
-            x = self.drop(x, self.dropout, self.training and first > 0)
-            x, last = self._layer(first, x, state, context.mask)
+            buckets = [self.drop(x, self.dropout, self.training and first > 0) for x in buckets]
+            buckets, last = self._layer(first, buckets, state, masks)
             after += last
-        return x, after
+        return buckets, after
 
-    def _layer(self, first: int, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, tuple[State, ...]]:
-        y, last = self.layers[first](x, state[first], mask)
+    def _layer(
+        self, first: int, buckets: list[Tensor], state: State, masks: list[Tensor]
+    ) -> tuple[list[Tensor], tuple[State, ...]]:
+        ys, last = run_slices(self.layers[first], buckets, state[first], masks)
         if self.directions == 1:
-            return y, (last,)
-        z, first_last = self.layers[first + 1](reverse(x, mask), state[first + 1], mask)
-        return torch.cat((y, reverse(z, mask)), -1), (last, first_last)
+            return ys, (last,)
+        turned = list(map(reverse, buckets, masks))
+        zs, first_last = run_slices(self.layers[first + 1], turned, state[first + 1], masks)
+        both = zip(ys, map(reverse, zs, masks), strict=True)
+        return [torch.cat(pair, -1) for pair in both], (last, first_last)
 
     def initial_output(self, x: Tensor, state: State) -> Tensor:
         first: Tensor = state[-1][0][:, None]

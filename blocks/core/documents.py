@@ -20,7 +20,8 @@ class Documents(NamedTuple):
     there: Tensor  # (N, L) bool, False after its end
     place: Tensor  # (B, T) which of the N L positions of all documents is a row's
     row: Tensor  # (N,) the row of a document
-    last: Tensor  # (B,) the last document of a row
+    first: Tensor  # (B,) the first document of a row
+    last: Tensor  # (B,) the last one
     is_whole: bool
 
     def split(self, x: Tensor) -> Tensor:
@@ -71,11 +72,7 @@ def find_documents(starts: Tensor) -> Documents:
         there.unflatten(0, (-1, longest)),
         place.unflatten(0, (batch, length)),
         first // length,
-        document.unflatten(0, (batch, length))[:, -1],
+        document[::length],
+        document[length - 1 :: length],
         bool(starts[:, 0].all()),
     )
-
-
-def split_mask(mask: Tensor, position: Tensor, there: Tensor) -> Tensor:
-    """Return what is real of each document: (B, T) -> (N, L), or so for each cell of a grid."""
-    return mask.flatten(0, 1)[position] & there.view(*there.shape, *[1] * (mask.ndim - 2))

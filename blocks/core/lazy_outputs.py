@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from blocks.core.contract import Output
+Before = TypeVar("Before")
+After = TypeVar("After")
 
 
-class LazyOutputs(Mapping[str, Output]):
+class LazyOutputs(Mapping[str, After], Generic[Before, After]):
     """Named outputs or memories, changed by a function when a block reads them: once, if at all."""
 
-    def __init__(self, outputs: Mapping[str, Output], change: Callable[[Output], Output]) -> None:
+    def __init__(self, outputs: Mapping[str, Before], change: Callable[[Before], After]) -> None:
         self.outputs, self.change = outputs, change
-        self.read: dict[str, Output] = {}
+        self.read: dict[str, After] = {}
 
-    def __getitem__(self, name: str) -> Output:
+    def __getitem__(self, name: str) -> After:
         if name not in self.read:
             self.read[name] = self.change(self.outputs[name])
         return self.read[name]

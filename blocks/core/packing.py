@@ -2,37 +2,47 @@
 
 A row of several documents has no padding between them, so what looks at one position costs less. What looks at several
 is run over the documents side by side, one per row, as if they had never been packed: so a block need not know of
-packing, and what it computes is exact.
+packing, and what it computes is exact. On a CPU those of about one length are run together, so that little is padded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from blocks.core.contract import Block, Context, Output, Result, State, Stream
-from blocks.core.documents import Documents, find_documents, split_mask
+from blocks.core.buckets import Buckets, bucket_by_length
+from blocks.core.contract import Block, Context, Output, Penalties, Reduction, Result, State, Stream, reduce_penalties
+from blocks.core.documents import Documents, find_documents
 from blocks.core.lazy_outputs import LazyOutputs
 
+MAX_BUCKETS = 5
+"""Into how many buckets documents are put, each with those of a share of the longest length.
 
-def split_output(output: Output, documents: Documents) -> Output:
-    """Return a named output with one document per row."""
-    mask = split_mask(output.mask, documents.position, documents.there)
-    return output._replace(states=documents.split(output.states), mask=mask, documents=())
+On more, less is padded, and what runs at once has fewer rows.
+"""
 
 
-def split_memory(memory: Output, stream: Documents) -> Output:
+def split_output(output: Output, buckets: Buckets) -> list[Output]:
+    """Return a named output with one document per row, of each bucket."""
+    parts = zip(buckets.split(output.states), buckets.split_mask(output.mask), strict=True)
+    return [output._replace(states=states, mask=mask, documents=()) for states, mask in parts]
+
+
+def split_memory(memory: Output, stream: Documents, buckets: Buckets) -> list[Output]:
     """Return a memory with what each document of the stream may read in its row: the document of the same number.
 
     A memory whose rows are not packed is read whole by each document of its row.
     """
     if memory.documents:
-        return split_output(memory, memory.documents)
-    return memory._replace(states=memory.states[stream.row], mask=memory.mask[stream.row])
+        return split_output(memory, buckets.like(memory.documents))
+    rows = [stream.row[numbers] for numbers in buckets.numbers]
+    return [memory._replace(states=memory.states[row], mask=memory.mask[row]) for row in rows]
 
 
 def run_documents(
@@ -42,38 +52,46 @@ def run_documents(
     state: State,
     context: Context,
 ) -> Any:
-    """Run what a block computes over the documents of its rows side by side.
+    """Run what a block computes over the documents of its rows side by side, those in one bucket at a time.
 
     Each begins with what `start` returns, and what a row has before its first beginning with the row's state. The state
     after is that of each row's last document.
 
     forward, start: As of a block. x: (B, T, D), state: of B rows; `()` where every row begins with a document.
     """
-    documents = context.documents
-    if documents is None:
-        assert context.starts is not None  # or nothing is packed
-        documents = context.once(find_documents, context.starts)
-    inner = context._replace(
-        mask=context.once(split_mask, context.mask, documents.position, documents.there),
-        named_outputs=LazyOutputs(context.named_outputs, partial(split_output, documents=documents)),
-        memories=LazyOutputs(context.memories, partial(split_memory, stream=documents)),
-        starts=None,
-        documents=None,
-    )
-    split = documents.split(x)  # (N, L, D)
-    before = start(split[:, :1], inner)
-    if not documents.is_whole and state != ():
-        goes_on = ~documents.starts[documents.row, 0] & documents.row.diff(prepend=documents.row[:1] - 1).bool()
-        before = _choose(goes_on, _take(state, documents.row), before)
-    y, after, *nested = forward(split, before, inner)
-    joined = documents.join(y), _take(after, documents.last)
+    documents = _find(context)
+    buckets = _find_buckets(documents, x, context, MAX_BUCKETS)
+    parts, inner = buckets.split(x), _split_context(context, documents, buckets)
+    before = _begin(start, parts, state, inner, documents, buckets)
+    ys, states, *nested = zip(*map(forward, parts, before, inner), strict=True)
+    _add_penalties(context, [own.penalties or {} for own in inner], buckets)
+    joined = buckets.join(ys), _take(_join_states(states), buckets.find(documents.last))
     if not nested:
         return joined
-    named = {
-        name: output._replace(states=documents.join(output.states), mask=documents.join(output.mask), last=())
-        for name, output in nested[0].items()
-    }
-    return *joined, named
+    named = {name: [outputs[name] for outputs in nested[0]] for name in nested[0][0]}
+    return *joined, {name: _join_outputs(outputs, buckets) for name, outputs in named.items()}
+
+
+def run_buckets(
+    forward: Callable[[list[Tensor], State, list[Tensor]], tuple[list[Tensor], State]],
+    start: Callable[[Tensor, Context], State],
+    x: Tensor,
+    state: State,
+    context: Context,
+    *,
+    at_most: int = MAX_BUCKETS,
+) -> tuple[Tensor, State]:
+    """Run what a block computes over the documents of all buckets at once: `run_documents`, for a block that can.
+
+    forward: From the documents of each bucket (N, L, D), the shortest first, the state before all of them, and the masks
+    (N, L) to what comes out of each, and the state after them. at_most: How many buckets there may be.
+    """
+    documents = _find(context)
+    buckets = _find_buckets(documents, x, context, at_most)
+    parts, inner = buckets.split(x), _split_context(context, documents, buckets)
+    before = _join_states(_begin(start, parts, state, inner, documents, buckets))
+    ys, after = forward(parts, before, [own.mask for own in inner])
+    return buckets.join(ys), _take(after, buckets.find(documents.last))
 
 
 def packing_problem(block: Block, arriving: Stream, settings: Mapping[str, Any]) -> str:
@@ -88,6 +106,92 @@ def packing_problem(block: Block, arriving: Stream, settings: Mapping[str, Any])
     if isinstance(settings.get("initial_state"), Mapping):
         return "it copies the last state of a row, and each of its documents has its own"
     return block.not_packed
+
+
+def _find(context: Context) -> Documents:
+    if context.documents is not None:
+        return context.documents
+    assert context.starts is not None  # or nothing is packed
+    documents: Documents = context.once(find_documents, context.starts)
+    return documents
+
+
+def _find_buckets(documents: Documents, x: Tensor, context: Context, count: int) -> Buckets:
+    """Return `count` buckets at most; one where several save nothing: a GPU waits for kernels more than for padding.
+
+    One where compiled, since how many there are depends on values, and for records, which are of all documents at once.
+    """
+    is_one = not x.is_cpu or torch.compiler.is_compiling() or context.records is not None
+    buckets: Buckets = context.once(bucket_by_length, documents, 1 if is_one else count)
+    return buckets
+
+
+def _begin(
+    start: Callable[[Tensor, Context], State],
+    parts: Sequence[Tensor],
+    state: State,
+    inner: Sequence[Context],
+    documents: Documents,
+    buckets: Buckets,
+) -> list[State]:
+    """Return the state before each document, of each bucket."""
+    before = [start(part[:, :1], own) for part, own in zip(parts, inner, strict=True)]
+    if documents.is_whole or state == ():
+        return before
+    goes_on = ~documents.starts[documents.row, 0] & documents.row.diff(prepend=documents.row[:1] - 1).bool()  # (N,)
+    return [
+        _choose(goes_on[numbers], _take(state, documents.row[numbers]), own)
+        for numbers, own in zip(buckets.numbers, before, strict=True)
+    ]
+
+
+def _split_context(context: Context, documents: Documents, buckets: Buckets) -> list[Context]:
+    """Return what flows beside the documents of each bucket."""
+    named = LazyOutputs(context.named_outputs, partial(split_output, buckets=buckets))
+    memories = LazyOutputs(context.memories, partial(split_memory, stream=documents, buckets=buckets))
+    return [
+        context._replace(
+            mask=mask,
+            named_outputs=LazyOutputs(named, itemgetter(at)),
+            memories=LazyOutputs(memories, itemgetter(at)),
+            penalties=None if context.penalties is None else {},
+            starts=None,
+            documents=None,
+        )
+        for at, mask in enumerate(context.once(buckets.split_mask, context.mask))
+    ]
+
+
+def _add_penalties(context: Context, penalties: Sequence[Penalties], buckets: Buckets) -> None:
+    """Add the penalties of all buckets, of which each is a mean over its documents, as one over all documents."""
+    shares: dict[tuple[str, Reduction], list[Tensor]] = {}
+    total = sum(count for count, _ in buckets.shapes)
+    for own, (count, _) in zip(penalties, buckets.shapes, strict=True):
+        for key, value in reduce_penalties(own).items():
+            shares.setdefault(key, []).append(value if key[1] == "tokens" else value * (count / total))
+    for (name, reduction), values in shares.items():
+        context.penalty(name, torch.stack(values).sum(), reduction)
+
+
+def _join_outputs(parts: Sequence[Output], buckets: Buckets) -> Output:
+    states, mask = (buckets.join(leaves) for leaves in ([x.states for x in parts], [x.mask for x in parts]))
+    return parts[0]._replace(states=states, mask=mask, last=())
+
+
+def _join_states(parts: Sequence[State]) -> State:
+    """Return the states of the documents of all buckets; where one has fewer slots, with empty ones behind them."""
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], tuple):
+        return tuple(_join_states(leaves) for leaves in zip(*parts, strict=True))
+    longest = [max(sizes) for sizes in zip(*(part.shape[1:] for part in parts), strict=True)]
+    return torch.cat([_widen(part, longest) for part in parts])
+
+
+def _widen(x: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Return x with zeros behind it in every dimension but the first: (N, ...) -> (N, *sizes)"""
+    missing = [size - own for size, own in zip(sizes, x.shape[1:], strict=True)]
+    return F.pad(x, [side for size in reversed(missing) for side in (0, size)]) if any(missing) else x
 
 
 def _take(state: State, rows: Tensor) -> State:

@@ -43,6 +43,8 @@ def reverse(x: Tensor, mask: Tensor) -> Tensor:
 
 def last_real(x: Tensor, mask: Tensor, otherwise: Tensor) -> Tensor:
     """Return x at each row's last real position, `otherwise` (B, D) in a row without one. x: (B, T, D) -> (B, D)"""
+    if x.shape[1] == 1:
+        return masked_update(mask[:, 0], x[:, 0], otherwise)
     count = mask.sum(1)  # (B,)
     row = torch.arange(x.shape[0], device=x.device)
     return masked_update(count > 0, x[row, (count - 1).clamp(min=0)], otherwise)
@@ -205,12 +207,13 @@ class GRUResetBefore(RecurrentLayer):
         width, outputs = self.sizes[0], []
         recur, recur_candidate = self.dropped(self.gates), self.dropped(self.candidate)
         arriving = self.arriving(x.to(self.arriving.weight.dtype)).split((2 * width, width), dim=-1)
-        for gates, candidate, real in zip(*(gate.unbind(1) for gate in (*arriving, mask)), strict=True):
+        for gates, candidate in zip(*(gate.unbind(1) for gate in arriving), strict=True):
             r, z = torch.sigmoid(gates + recur(h)).chunk(2, dim=-1)
             n = torch.tanh(candidate + recur_candidate(r * h))
-            h = masked_update(real, n + z * (h - n), h)
+            h = n + z * (h - n)
             outputs.append(h)
-        return torch.stack(outputs, 1), (h,)
+        y = torch.stack(outputs, 1)
+        return y, (last_real(y, mask, state[0]),)
 
 
 class MinGRU(RecurrentLayer):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from blocks.core.contract import Output
+from blocks.core.contract import Output, State, reduce_penalties
 from blocks.core.documents import Documents, find_documents
 from blocks.core.packing import packing_problem
 from composer.testing.harness import (
@@ -17,6 +19,7 @@ from composer.testing.harness import (
     expect_equal,
     random_batch,
     real_rows,
+    rows,
     run,
     start,
 )
@@ -25,19 +28,36 @@ DOCUMENTS = (3, 1, 4, 2, 6)
 """How many positions each document has."""
 ROWS = ((0, 1, 2), (3, 4))
 """The documents of each row."""
+LAST = (2, 4)
+"""The last document of each row."""
 
 
 def packing(case: Case) -> None:
-    """Check that packed documents give what each gives alone, and that the gradients of one are 0 for all others."""
+    """Check that packed documents give what each gives alone, and that the gradients of one are 0 for all others.
+
+    The penalties are those of the documents alone, and on a causal site the last document of a row goes on from the
+    state that the row leaves.
+    """
     block, alone = case.exact(), random_batch(case, DOCUMENTS)
     if packing_problem(block, case.stream, case.settings) or case.reads("encoder.summary"):
         return  # where rows are packed, a recipe with it is refused
     batch, documents = pack(alone)
     context = context_of(batch)._replace(starts=documents.starts)
-    y = documents.split(block(batch.x, start(block, batch), context)[0])  # (N, L, D)
-    expected = run(block, alone).real
+    context = context._replace(penalties={})
+    y, state, *_ = block(batch.x, start(block, batch), context)
+    y = documents.split(y)  # (N, L, D)
+    alone_context = context_of(alone)._replace(penalties={})
+    expected, alone_state, *_ = block(alone.x, start(block, alone), alone_context)
+    expected = expected.masked_fill(~alone.mask[..., None], 0.0)
     packed_y = y.masked_fill(~documents.there[..., None], 0.0)
     expect_equal(case, "packing", packed_y, expected, "documents in one row, against each alone")
+    for key, cost in reduce_penalties(alone_context.penalties or {}).items():
+        packed_cost = reduce_penalties(context.penalties or {})[key]
+        expect_equal(case, "packing", packed_cost, cost, f"the penalty `{key[0]}` of documents in one row")
+    if case.causal:
+        then = rows(random_batch(case, DOCUMENTS, seed=3)._replace(memories=alone.memories), LAST)
+        goes_on, expected = (run(block, then, one).real for one in (state, take_rows(alone_state, LAST)))
+        expect_equal(case, "packing", goes_on, expected, "what comes after the last document of a row")
     outputs = {name: output for name, output in (batch.board | batch.memories).items() if name != "input"}
     read = {"the stream": (batch.x, documents)}
     read |= {f"`{name}`": (output.states, output.documents or documents) for name, output in outputs.items()}
@@ -48,6 +68,11 @@ def packing(case: Case) -> None:
             if gradient is not None and (felt := sizes(gradient, own).index_fill(0, torch.tensor(number), 0.0)).any():
                 size, other = felt.max().item(), int(felt.argmax())
                 case.broken("packing", f"document {number} feels document {other} of {name}, by {size:.3g}")
+
+
+def take_rows(state: State, numbers: Sequence[int]) -> State:
+    """Return the state of some rows."""
+    return tuple(take_rows(part, numbers) for part in state) if isinstance(state, tuple) else state[list(numbers)]
 
 
 def sizes(gradient: Tensor, documents: Documents) -> Tensor:

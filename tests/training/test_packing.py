@@ -23,14 +23,18 @@ EXACT = (
     "model.dropout=0",
     "training.precision=64",
     "training.optimizer={sgd: {}}",  # Adam would make a step of a rounding
+    "training.tokens_per_batch=2000",  # rows of all lengths in one batch, and so in several buckets
     "training.max_steps=6",
     "trainer.log_every_n_steps=1",
 )
-HYBRID = "[positions, {gated_delta_net: {heads: 2}}, {self_attention: {heads: 2, positions: rotary}}, feed_forward]"
+HYBRID = (
+    "[positions, {gated_delta_net: {heads: 2}}, rnn, {self_attention: {heads: 2, positions: rotary}}, feed_forward]"
+)
 EXPERTS = "mixture_of_experts: {stack: [linear], experts: 3, top_k: 1}"
 MODELS = {
     "recurrent": (),
     "initial_state": ("model.decoder=[{rnn: {cell: lstm, initial_state: encoder}}, {cross_attention: {heads: 2}}]",),
+    "dropped_weights": ("model.decoder=[{rnn: {cell: lstm, weight_dropout: 0.5}}, {cross_attention: {heads: 2}}]",),
     "hybrid": (f"model.encoder={HYBRID}", f"model.decoder=[{HYBRID[1:-1]}, {{cross_attention: {{heads: 2}}}}, norm]"),
     "loop": (
         "model.decoder=[{recurrent: [{concat: [input, prev.h]}, {rnn: {as: h}}]}, {cross_attention: {heads: 2}}]",
