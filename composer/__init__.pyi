@@ -13,6 +13,7 @@ from composer.api import plan as plan
 from composer.api import schema as schema
 from composer.api import sweep as sweep
 from composer.api import sweep_points as sweep_points
+from composer.api import sweep_status as sweep_status
 from composer.api import train as train
 from composer.api import translate as translate
 from composer.cli.new_table import new as new

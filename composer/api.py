@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from composer.model.planner import Plan
     from composer.sweeps.leaderboard import Leaderboard
     from composer.sweeps.points import PointCost
+    from composer.sweeps.status import SweepStatus
     from composer.training.module import Seq2SeqModule
     from composer.training.train import TrainingResult
     from composer.viz.architecture import Drawing
@@ -130,11 +131,15 @@ def sweep(
     data: str | Path | None = None,
     run: str | Path | None = None,
     ray: str | None = None,
+    worker: bool = False,
+    retry: bool = False,
 ) -> Leaderboard:
     """Run the sweep in a file, or resume it, and return its leaderboard.
 
     workers: Trials that are trained in parallel. run: The sweep's directory (`runs/NAME`). ray: Address of a Ray
-    cluster to train on. Raises RecipeError, DataError and RunError before anything is trained.
+    cluster to train on. worker: Whether to share the sweep with other processes, on this machine or on others that see
+    the directory; each trial is trained by one of them. retry: Whether to try the trials again that have failed. Raises
+    RecipeError, DataError and RunError before anything is trained.
     """
     from composer.sweeps.leaderboard import open_leaderboard
     from composer.sweeps.spec import read_sweep
@@ -146,8 +151,44 @@ def sweep(
         message = f"the package `{error.name}` is not installed, and sweeps need it"
         raise RunError.of(message, f"pip install {error.name}", str(file)) from None
     folder = Path(run or RUNS / spec.name)
-    run_sweep(spec, folder, workers, None if data is None else Path(data), ray)
+    run_sweep(spec, folder, workers, None if data is None else Path(data), ray, joins=worker, retry=retry)
     return open_leaderboard(folder)
+
+
+def submit_sweep(
+    file: str | Path,
+    overrides: Sequence[str] = (),
+    workers: int = 1,
+    data: str | Path | None = None,
+    run: str | Path | None = None,
+) -> tuple[str, Path]:
+    """Submit the workers of a sweep to Slurm as a job array, and return its number and the sweep's directory.
+
+    Raises RecipeError, DataError and RunError before anything is submitted. The arguments are those of `sweep`.
+    """
+    from composer.sweeps.directory import write_sweep_record
+    from composer.sweeps.scheduler import check_sweep
+    from composer.sweeps.slurm import submit_workers
+    from composer.sweeps.spec import read_sweep
+    from composer.sweeps.sweep import SweepDir
+
+    spec = read_sweep(file, _as_list(overrides), data)
+    folder = Path(run or RUNS / spec.name)
+    points, _ = check_sweep(spec, SweepDir(folder), None if data is None else Path(data))
+    write_sweep_record(SweepDir(folder), spec, len(points) or spec.search.trials or 0)
+    places = ["--run", str(folder), *(() if data is None else ("--data", str(data)))]
+    return submit_workers(spec, folder, [str(file), *_as_list(overrides), *places], workers), folder
+
+
+def sweep_status(sweep: str | Path, run: str | Path | None = None) -> SweepStatus:
+    """Return what a sweep has done and what is left: `.counts`, `.text()`, `.as_json()`. Starts nothing.
+
+    sweep: Its file, or its directory. run: Its directory, if the file was run elsewhere than in `runs/NAME`. Raises
+    RunError and RecipeError.
+    """
+    from composer.sweeps.status import sweep_status as read_status
+
+    return read_status(sweep, run)
 
 
 def sweep_points(file: str | Path, overrides: Sequence[str] = (), data: str | Path | None = None) -> list[PointCost]:

@@ -23,6 +23,7 @@ from composer.errors import DataError, Fault, RecipeError, RunError, one_line_er
 from composer.fingerprint import sha256_of_lines
 from composer.inference.perplexity import teacher_forced
 from composer.inference.run import Run, Translation, decoding_settings, open_run, translate_lines
+from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.recipe.metrics import (
     TOKENIZER_PACKAGES,
     References,
@@ -313,17 +314,21 @@ CONVERGED_LOSS = 0.1
 """Loss, in nats, below which ups and downs mean nothing."""
 OVERFITTING = 1.01
 """Final loss as a multiple of the best above which it has risen, rather than fluctuated."""
-LONGER = "`--resume` with a larger budget, such as `training.max_minutes`, goes on"
 DECODING_SECONDS = 10.0
 """Seconds between two lines about how much has been decoded."""
 
 
-def training_hints(rows: Sequence[Mapping[str, Any]], pairs: Mapping[str, int], epochs: float) -> list[str]:
+def training_hints(
+    rows: Sequence[Mapping[str, Any]], pairs: Mapping[str, int], epochs: float, training: Mapping[str, Any]
+) -> list[str]:
     """Say what the learning curve of a finished training suggests to try next; [] if too little is known.
 
-    rows: those of metrics.jsonl; pairs: the size of each split; epochs: how often the training saw its pairs.
+    rows: those of metrics.jsonl; pairs: the size of each split; epochs: how often the training saw its pairs; training:
+    the recipe's section, which has the budget.
     """
-    hints = [hint] if (hint := _curve_hint(rows, epochs)) else []
+    budget = " and ".join(f"`training.{key}`" for key in BUDGET_KEYS if training[key] is not None)
+    hint = _curve_hint(rows, epochs, f"`--resume` with a larger {budget} goes on")
+    hints = [hint] if hint else []
     small = {split: pairs[split] for split in ("val", "test") if 0 < pairs.get(split, 0) < MIN_PAIRS}
     if small:
         sizes = " and ".join(f"{split} has {size} pair{'s' if size > 1 else ''}" for split, size in small.items())
@@ -337,9 +342,9 @@ def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, floa
     return [(step, value) for step, value in values if isinstance(value, int | float) and math.isfinite(value)]
 
 
-def _curve_hint(rows: Sequence[Mapping[str, Any]], epochs: float) -> str:
+def _curve_hint(rows: Sequence[Mapping[str, Any]], epochs: float, longer: str) -> str:
     if 0 < epochs < MIN_EPOCHS:
-        return f"trained for only {epochs:.2f} epochs: {LONGER}"
+        return f"trained for only {epochs:.2f} epochs: {longer}"
     losses, trained = (_curve(rows, name) for name in ("val/loss", "train/loss"))
     if len(losses) < MIN_VALIDATIONS:
         return ""
@@ -349,12 +354,12 @@ def _curve_hint(rows: Sequence[Mapping[str, Any]], epochs: float) -> str:
     if last > OVERFITTING * best:
         curve = f"val/loss was lowest after step {best_step:,} of {end:,}"
         if losses[-2][0] <= best_step:
-            return f"{curve}, and one validation after it says little: {LONGER}"
+            return f"{curve}, and one validation after it says little: {longer}"
         previous = max((step for step, _ in losses if step < best_step), default=0)
         until = [loss for step, loss in trained if previous < step <= best_step]
         since = [loss for step, loss in trained if step > best_step]
         if until and since and mean(since) >= mean(until):
-            return f"{curve}, and train/loss has not fallen since, so this is no overfitting: {LONGER}"
+            return f"{curve}, and train/loss has not fallen since, so this is no overfitting: {longer}"
         curve += " and rose from then on, while train/loss fell" if since else " and rose from then on"
         return f"{curve}: the model overfits. More data helps most, then a larger `model.dropout` or a smaller model"
     # the best loss before the last quarter, or the first one if the training validated only later
@@ -362,6 +367,6 @@ def _curve_hint(rows: Sequence[Mapping[str, Any]], epochs: float) -> str:
     fall = 1 - last / before
     if fall > STILL_FALLING:
         curve = f"val/loss was still falling, by {fall:.0%} in the last quarter"
-        return f"{curve}. {LONGER}"
+        return f"{curve}. {longer}"
     curve = f"val/loss had converged, it changed by {abs(fall):.1%} in the last quarter"
     return f"{curve}: more data or another model will help more than more time"

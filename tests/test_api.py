@@ -42,6 +42,7 @@ FUNCTIONS = (
     "block",
     "check_block",
     "sweep_points",
+    "sweep_status",
     "load",
     "build",
     "open_run",
@@ -300,6 +301,8 @@ NOT_IN_PYTHON = {
     ("draw", "output"): "the drawing has `.save(file)`",
     ("train", "seeds"): "a loop over `training.seed`; the command starts a process for each",
     ("sweep", "dry_run"): "`sweep_points`, since it returns something else",
+    ("sweep", "status"): "`sweep_status`, since it returns something else",
+    ("sweep", "slurm"): "`submit_sweep`, since it returns something else",
     ("sweep", "wandb"): "a file for another command, `wandb sweep`",
 }
 """Options of commands that functions do not have, and why."""

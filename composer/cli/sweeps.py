@@ -19,17 +19,25 @@ command = partial(options.with_examples, commands)
 @command(
     "seqcomposer sweep recipes/sweeps/attention_scores.yaml --dry-run",
     "seqcomposer sweep mine.yaml --workers 2",
+    "seqcomposer sweep mine.yaml --worker               # on any number of machines that share the folder",
     "seqcomposer sweep mine.yaml training.max_minutes=8 --run runs/longer",
+    "seqcomposer sweep mine.yaml --slurm --workers 16",
+    "seqcomposer sweep mine.yaml --status               # what is done, running, failed, pruned, left",
+    "seqcomposer sweep mine.yaml --retry                # go on, and try again what has failed",
     "seqcomposer sweep mine.yaml --wandb wandb.yaml     # then: wandb sweep wandb.yaml",
 )
 def sweep(
     file: Annotated[Path, argument("SWEEP", "A sweep: a YAML file.", complete_recipe)],
     overrides: options.Overrides = None,
     workers: Annotated[int, option("--workers N", "Trials trained in parallel.", min=1)] = 1,
+    worker: Annotated[bool, option("--worker", "Share the sweep with other such processes.")] = False,
     dry_run: Annotated[bool, option("--dry-run", "List the points and their costs only.")] = False,
     data: options.DataDir = None,
     run: Annotated[Path | None, option("--run DIR", "Directory of the sweep.  [default: runs/NAME]")] = None,
     ray: Annotated[str | None, option("--ray ADDRESS", "Train on a Ray cluster: auto, local or its address.")] = None,
+    slurm: Annotated[bool, option("--slurm", "Submit the workers to Slurm as a job array.")] = False,
+    retry: Annotated[bool, option("--retry", "Try those trials again that have failed.")] = False,
+    status: Annotated[bool, option("--status", "Print what is done and what is left; start nothing.")] = False,
     wandb: Annotated[Path | None, option("--wandb F", "Write a Weights & Biases sweep file; train nothing.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -37,10 +45,24 @@ def sweep(
 
     Its points are every combination of its axes, or those that a search suggests. All points are checked before the
     first one trains. Each is an ordinary run folder, RUN/trials/FINGERPRINT/seed-N. The same command resumes a sweep
-    that was stopped, and trains nothing twice.
+    that was stopped, and trains nothing twice. With `--worker` it may be started any number of times, on this machine
+    and on others: each takes the next point, and the points of one that has died.
+
+    A training that was killed goes on from its last checkpoint, unless it was killed five times in a row without a new
+    one: then it has failed. A trial that failed is tried again as often as `retries` in the sweep's file says, 0 by
+    default. `--retry` gives every trial that has failed all these chances again.
     """
+    if status:
+        state = api.sweep_status(file, run)
+        options.print_json(state.as_json()) if as_json else options.echo(state.text())
+        return
+    if slurm:
+        job, folder = api.submit_sweep(file, overrides or (), workers, data, run)
+        options.echo(f"submitted job {job} with {workers} workers, which log to {folder / 'slurm'}", err=True)
+        options.echo(f"next: squeue --job {job}; seqcomposer leaderboard {folder}", err=True)
+        raise typer.Exit(options.DONE)
     if wandb is None and not dry_run:
-        board = api.sweep(file, overrides or (), workers, data, run, ray)
+        board = api.sweep(file, overrides or (), workers, data, run, ray, worker, retry)
         raise typer.Exit(
             options.DONE if any(result.trial.status == "finished" for result in board.results) else options.FAILED
         )

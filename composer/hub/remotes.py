@@ -265,7 +265,7 @@ def open_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remo
 
 def wandb_remote(ref: Reference, origin: str) -> Remote:
     """List an artifact of W&B. Raises RunError, also where no key is configured: W&B would prompt for one."""
-    from composer.training.loggers import is_logged_in  # imported late: it imports torch
+    from composer.training.wandb_logger import is_logged_in  # imported late: it imports torch
 
     if not is_logged_in(os.environ):
         hint = "run `wandb login`, or set WANDB_API_KEY"

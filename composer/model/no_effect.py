@@ -45,6 +45,7 @@ VALIDATED = (
     "training.early_stopping training.validation_sample training.schedule.plateau training.asgd trainer.inference_mode"
 )
 DECODED = "training.validation_sample evaluation.metrics evaluation.bleu_tokenizer"
+WANDB = ".project .name .entity .group .tags .config .artifact"
 PROCESSES = "trainer.strategy trainer.timeout_minutes"
 ALONE = "model.output.kind model.output.tie training.label_smoothing training.scheduled_sampling decoding.*.ctc_weight"
 SURE_LENGTH = 51  # tokens that an answer may have whatever `max_ratio` is: `token_limit` of the decoders
@@ -100,7 +101,7 @@ RULES: tuple[Rule, ...] = (
     Rule("trainer.is_one", True, PROCESSES, "there is one process"),
     Rule("trainer.devices", 1, PROCESSES, "one device is one process, unless a launcher starts more machines", False),
     Rule("trainer.log_every_n_steps", lambda steps: steps > 10, ".log_every_n_steps", "10 is the most", False),
-    Rule("logging.wandb.mode", "disabled", ".project .name .entity .group .tags", "nothing is sent to W&B"),
+    Rule("logging.wandb.mode", "disabled", WANDB, "nothing is sent to W&B"),
     Rule("evaluation.has_bleu", False, ".bleu_tokenizer", "BLEU is not among the metrics"),
     Rule("decoding.*.precision", "int8", ".compile", "a step in int8 is not compiled"),
     Rule("decoding.beam.only", 1, ".length_penalty", "a beam of one has nothing to rank"),

@@ -3615,8 +3615,11 @@ class WandB(RecipeObject):
     project: The project; `seqcomposer` without it.
     name: The run's name; the recipe's without it.
     entity: The user or team; the default one of the login without it.
-    group: What the run belongs to.
-    tags: Tags.
+    group: What the run belongs to; for a sweep's trial, the sweep.
+    tags: Tags, beside the families of blocks that the model has, such as attention or recurrence.
+    config: Keys of the run's config beside the recipe's own; for a sweep's trial, the values of its axes.
+    artifact: final logs the final model, packed, as the artifact model-ID, which `seqcomposer pull wandb:` takes;
+        it is as large as the weights. none logs no model; default 'final'.
     mode: online, offline or disabled; by the login without it.
     """
     project: str | Var | Unset | None = UNSET
@@ -3624,6 +3627,8 @@ class WandB(RecipeObject):
     entity: str | Var | Unset | None = UNSET
     group: str | Var | Unset | None = UNSET
     tags: Sequence[str | Var] | Var | Unset | None = UNSET
+    config: Mapping[str, str | float | bool | Var] | Unset | None = UNSET
+    artifact: Literal["final", "none"] | Var | Unset | None = UNSET
     mode: Literal["online", "offline", "disabled"] | Var | Unset | None = UNSET
 
 

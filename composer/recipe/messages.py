@@ -11,6 +11,7 @@ from composer.errors import Fault, KeyPath, Mark, closest_match, did_you_mean, f
 from composer.recipe.schema_reader import (
     BOUNDS,
     DATA_SOURCES,
+    IDENTIFIER,
     LOWER_BOUNDS,
     VERSION,
     Schema,
@@ -162,7 +163,8 @@ def _missing_key(error: SchemaError) -> Fault:
 
 
 def _invalid_name(error: SchemaError) -> Fault:
-    hint = "a name has letters, digits, `_` and `-`, and begins with a letter"
+    is_taken = re.fullmatch(IDENTIFIER, error.detail)
+    hint = "the recipe's own keys are in the config already" if is_taken else "a name has letters, digits, `_` and `-`"
     return error.fault_at_name(error.detail, "name", f"`{error.detail}` cannot be a name", hint)
 
 

@@ -83,6 +83,9 @@ The keys are `block.OLD` for a block, `block.NAME.OLD` for a setting of a block,
 `"block.condense": "pool_hierarchical"`, `"block.repeat.sets": "relaxation: {sets: 3}"`.
 """
 
+RUN_FACTS = ("parameters", "vocabularies", "pairs", "fingerprints")
+"""What the config of a run at Weights & Biases has beside the recipe: no axis of a sweep may be called so."""
+
 REFUSED_TRAINER_ARGUMENTS = {
     **dict.fromkeys(("max_steps", "limit_train_batches"), "write `training.max_steps`"),
     "max_epochs": "write `training.max_epochs`",

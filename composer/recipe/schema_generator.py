@@ -37,11 +37,14 @@ from composer.recipe.schema_reader import (
     VARIABLE,
     VARIABLE_TEXT,
     Schema,
+    flow_text,
     ref_name,
 )
 from composer.recipe.yaml_reader import strings_in
 
 Constructors = Mapping[str, Callable[..., Any]]
+OF_ITS_KEY = ("description", "markdownDescription", "default")
+"""What a setting has as the value of its key alone, and not as a short form of the whole block."""
 ENCODER_KEYS = ("Split", "MeasuredSplit", "Hub", "Table")
 """Sections that have, with several encoders, one key per encoder."""
 
@@ -77,6 +80,9 @@ def generate() -> Schema:
     _add_defaults(defs, blocks)
     for name, block in blocks.items():
         defs[f"block.{name}"]["x-family"] = getattr(block, "family", "other")
+    taken = "|".join([*root["properties"], *registry.RUN_FACTS])
+    own = defs["wandb"]["properties"]["config"]["propertyNames"]
+    own["pattern"] = IDENTIFIER.replace("^", f"^(?!({taken})$)")
     defs["model"]["not"] = {"required": ["encoder", "encoders"]}
     defs["trainer"]["x-refused"] = registry.REFUSED_TRAINER_ARGUMENTS
     # a base that is extended may lack what a recipe needs; when one is validated, its `extends` is gone
@@ -130,7 +136,8 @@ def choice_schema(table: str, entries: Constructors, description: str, noun: str
 
     `noun` is what messages call one of them. Every `block` also has the setting `as`.
     """
-    defs, references = {}, {}
+    defs: dict[str, Schema] = {}
+    references: dict[str, Schema] = {}
     for name, constructor in sorted(entries.items()):
         references[name] = {"$ref": f"#/$defs/{table}.{name}"}
         try:
@@ -140,6 +147,8 @@ def choice_schema(table: str, entries: Constructors, description: str, noun: str
             raise TypeError(f"`{name}`, which is {owner}: {error}") from error
     bare = [name for name in references if not defs[f"{table}.{name}"]["required"]]
     descriptions = [defs[f"{table}.{name}"]["description"] for name in bare]
+    for name in bare if table == "block" else ():  # a list is offered bare names and keys: each block once
+        references[name]["doNotSuggest"] = True
     choice = {
         "description": description,
         "x-choice": table,
@@ -166,7 +175,7 @@ def _entry(constructor: Callable[..., Any], has_name: bool) -> Schema:
         properties["as"] = {"description": meaning, "x-open": True, **_text(IDENTIFIER)}
     if first is None or set(schema["required"]) - {first}:
         return {"type": "object", **schema}
-    setting = {key: value for key, value in properties[first].items() if key not in ("description", "default")}
+    setting = {key: value for key, value in properties[first].items() if key not in OF_ITS_KEY}
     short = [branch for branch in setting.get("anyOf", [setting]) if branch.get("type") not in ("object", "null")]
     return {"x-first": first, **_any_of([{**setting, "anyOf": short}, {"type": "object", **schema}])}
 
@@ -202,6 +211,8 @@ def settings_schema(constructor: Callable[..., Any], defs: dict[str, Schema]) ->
             is_empty = dataclasses.is_dataclass(default) or (default == () and schema.get("type") == "object")
             value = list(default) if isinstance(default, (list, tuple)) else default
             properties[name]["default"] = {} if is_empty else value
+            if meaning and not is_empty:  # editors do not show a default by itself
+                properties[name]["markdownDescription"] = f"{meaning}\n\nDefault: `{flow_text(value)}`"
     return {"description": description, "properties": properties, "required": required, "additionalProperties": False}
 
 
@@ -336,6 +347,11 @@ KINDS: dict[str, Schema] = {
     "identifier": _text(IDENTIFIER),
     "recipe_name": _text(RECIPE_NAME, "a name of letters, digits, `.`, `_` and `-`"),
     "bases": _one_or_list(NAME, PIN_SCHEMA),
+    "run_config": {
+        "type": "object",
+        "propertyNames": {"pattern": IDENTIFIER},
+        "additionalProperties": _any_of([{"type": word} for word in ("string", "number", "boolean")]),
+    },
     "any": {"x-open": True},
 }
 """The schemas of settings that are more than a scalar, by the name of their `Kind` in an annotation."""

@@ -288,8 +288,11 @@ class WandB:
         project: The project; `seqcomposer` without it.
         name: The run's name; the recipe's without it.
         entity: The user or team; the default one of the login without it.
-        group: What the run belongs to.
-        tags: Tags.
+        group: What the run belongs to; for a sweep's trial, the sweep.
+        tags: Tags, beside the families of blocks that the model has, such as attention or recurrence.
+        config: Keys of the run's config beside the recipe's own; for a sweep's trial, the values of its axes.
+        artifact: final logs the final model, packed, as the artifact model-ID, which `seqcomposer pull wandb:` takes;
+            it is as large as the weights. none logs no model.
         mode: online, offline or disabled; by the login without it.
     """
 
@@ -298,6 +301,8 @@ class WandB:
     entity: Text | None = None
     group: Text | None = None
     tags: Names | None = None
+    config: Annotated[dict[str, Any], Kind("run_config")] | None = None
+    artifact: Literal["final", "none"] = "final"
     mode: Literal["online", "offline", "disabled"] | None = None
 
 

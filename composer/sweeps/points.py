@@ -247,8 +247,8 @@ def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> Point
     point = _parse_point(sweep, args)
     overrides = [arg for arg in args if sweep.axis(_key(arg)) is None]
     sweep = read_sweep(file, overrides, data)
-    group = wandb_group_overrides(point_recipe(sweep, point).logging["wandb"], sweep.name, os.environ)
-    sweep = replace(sweep, overrides=(*sweep.overrides, *group))
+    shown = wandb_overrides(point_recipe(sweep, point), sweep.name, point, os.environ)
+    sweep = replace(sweep, overrides=(*sweep.overrides, *shown))
     cost = cost_point(sweep, point)
     if cost.faults:
         raise RecipeError(cost.faults)
@@ -263,15 +263,18 @@ def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> Point
     return PointRun(point, recipe, folder)
 
 
-def wandb_group_overrides(wandb: Any, name: str, environment: Mapping[str, str]) -> list[str]:
-    """Return the overrides that put a run into the W&B group of its sweep.
+def wandb_overrides(recipe: Recipe, name: str, point: Point, environment: Mapping[str, str]) -> list[str]:
+    """Return the overrides with which W&B shows a run as one of its sweep: its group, and its axes as keys of config.
 
-    A recipe's own `logging.wandb` is kept; without one the run is logged offline, unless an agent of W&B started it.
+    A recipe's own group is kept; without `logging.wandb` it logs offline, unless an agent of W&B started it.
     """
-    if wandb is False or (isinstance(wandb, Mapping) and wandb.get("group")):
+    settings = recipe.logging["wandb"]
+    if settings is False or (settings and settings["mode"] == "disabled"):
         return []
-    is_offline = wandb is None and "WANDB_SWEEP_ID" not in environment
-    return [f"logging.wandb.group={name}", *(["logging.wandb.mode=offline"] if is_offline else [])]
+    axes = [f"logging.wandb.config.{axis}={json.dumps(value)}" for axis, value in point.items()]
+    group = [] if settings and settings["group"] else [f"logging.wandb.group={name}"]
+    is_offline = settings is None and "WANDB_SWEEP_ID" not in environment
+    return [*group, *axes, *(["logging.wandb.mode=offline"] if is_offline else [])]
 
 
 def _parse_point(sweep: Sweep, args: Sequence[str]) -> Point:

@@ -1,31 +1,29 @@
-"""Running a sweep: one process asks the study for points, starts trainings in a worker pool, and polls them.
+"""Running a sweep: a process asks the study for points, starts trainings in a worker pool, and polls them.
 
 Every trial is a directory named by its fingerprint, and every seed in it an ordinary run folder that an ordinary
 `train` has made. The directories are what counts: the study can be rebuilt from them, a sweep that was stopped anywhere
-is resumed, and a trial whose directory was removed runs again.
+is resumed, and a trial whose directory was removed runs again. Any number of processes, on any machines that see the
+directory, may run one sweep: each claims a trial before it trains it, and takes over those of a process that has died.
 """
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from composer.atomic_io import atomic_write, remove_temporaries
+from composer.atomic_io import atomic_write
 from composer.data.sources import check_files
-from composer.errors import DataError, RecipeError, RunError, RunFailed
-from composer.fingerprint import describe_differences, setting_differences
+from composer.errors import DataError, RecipeError, RunError
 from composer.formatting import format_bound, format_duration
 from composer.recipe.recipe import Recipe
-from composer.recipe.yaml_reader import read, to_data
-from composer.run_dir import RunDir, locked
+from composer.sweeps.directory import check_resumable, lock_sweep, write_sweep_record, written_sweep
+from composer.sweeps.leases import EXPIRES, claim, is_claimed, num_claims
 from composer.sweeps.points import (
     CostPlanner,
     PointCost,
@@ -33,9 +31,10 @@ from composer.sweeps.points import (
     list_points,
     point_recipe,
     random_points,
-    wandb_group_overrides,
+    wandb_overrides,
 )
-from composer.sweeps.study import StorageError, Study, Suggestion
+from composer.sweeps.retries import describe_retry, retry_record
+from composer.sweeps.study import Study, Suggestion
 from composer.sweeps.sweep import (
     COSTS,
     ENDED,
@@ -46,7 +45,7 @@ from composer.sweeps.sweep import (
     format_value,
     pruning_warnings,
     read_log,
-    read_sweep_record,
+    read_trial,
     read_trials,
     write_trial,
 )
@@ -56,20 +55,46 @@ from composer.training.loggers import ProgressDisplay
 POLL_SECONDS = 0.25
 MAX_SUGGESTIONS_PER_TRIAL = 10
 """Suggestions of a search for each trial that is wanted; the others are duplicates, impossible or excluded."""
+REFRESH_SECONDS = 1.0
+"""Seconds between two looks at what other workers have done."""
 PLAIN_SECONDS = 60.0
 """Seconds between two lines of progress without a terminal, if nothing but the time left has changed."""
 
 
 def run_sweep(
-    sweep: Sweep, folder: Path, workers: int = 1, data: Path | None = None, ray: str | None = None, quiet: bool = False
+    sweep: Sweep,
+    folder: Path,
+    workers: int = 1,
+    data: Path | None = None,
+    ray: str | None = None,
+    quiet: bool = False,
+    joins: bool = False,
+    retry: bool = False,
 ) -> int:
     """Run a sweep in `folder`, or resume it there, and return the exit status: 0 if any trial has finished, else 1.
 
-    data: see `composer.sweep`; ray: the address of a Ray cluster to train on instead of this machine. Raises
-    RecipeError, DataError and RunError before anything is trained; KeyboardInterrupt and SystemExit after a signal,
-    when all trainings have written a checkpoint and ended.
+    data: see `composer.sweep`; ray: the address of a Ray cluster to train on instead of this machine; joins: whether
+    other processes may run the same sweep; retry: whether to try those trials again that have failed. Raises
+    RecipeError, DataError and RunError before anything is trained;
+    KeyboardInterrupt and SystemExit after a signal, when all trainings have written a checkpoint and ended.
     """
     home = SweepDir(folder)
+    trainable, recipe = check_sweep(sweep, home, data)
+    with written_sweep(home) if joins else lock_sweep(home):
+        check_resumable(home, sweep)
+        needs = sweep.resources
+        pool = LocalWorkerPool(workers, needs) if ray is None else RayWorkerPool(ray, workers, needs)
+        scheduler = Scheduler(sweep, home, trainable, pool, data, quiet)
+        for fault in pruning_warnings(sweep, recipe.training) if recipe else ():
+            scheduler.display.say(fault.render())
+        return scheduler.run(None if recipe is None else recipe.training["max_steps"], retry)
+
+
+def check_sweep(sweep: Sweep, home: SweepDir, data: Path | None) -> tuple[list[PointCost], Recipe | None]:
+    """Return the points that are known and can be trained, and the recipe of one, if known; write nothing.
+
+    Raises RecipeError, DataError and RunError where all trials would fail.
+    """
     check_resumable(home, sweep)
     points = [] if sweep.search.kind == "tpe" else list_points(sweep)
     trainable = [point for point in points if point.status == "trained"]
@@ -83,33 +108,7 @@ def run_sweep(
     # all other trials would fail over the same missing files, one by one
     if recipe is not None and (faults := check_files(recipe, recipe.folders(data))):
         raise DataError(faults)
-    with lock_sweep(home):
-        check_resumable(home, sweep)
-        pool = LocalWorkerPool(workers) if ray is None else RayWorkerPool(ray, workers)
-        scheduler = Scheduler(sweep, home, trainable, pool, data, quiet)
-        for fault in pruning_warnings(sweep, recipe.training) if recipe else ():
-            scheduler.display.say(fault.render())
-        return scheduler.run(None if recipe is None else recipe.training["max_steps"])
-
-
-@contextmanager
-def lock_sweep(home: SweepDir) -> Iterator[None]:
-    """Hold the directory against other sweeps: RunError if one holds it, RunFailed if nothing can be written to it."""
-    try:
-        lock = locked(RunDir(home.path))
-    except RunError as error:
-        faults = [replace(fault, message=fault.message.replace("training", "sweep")) for fault in error.faults]
-        raise RunError(faults) from None
-    with lock:
-        for trial in home.trials.glob("*"):
-            remove_temporaries(trial)
-        try:
-            yield
-        except (OSError, StorageError) as error:
-            message, file = f"the study cannot be written: {error}", home.study
-            if isinstance(error, OSError):
-                message, file = f"{error.strerror or error}: {error.filename or home.path}", home.path
-            raise RunFailed.of(message, "free disk space, then run the same command to resume", str(file)) from error
+    return trainable, recipe
 
 
 class Scheduler:
@@ -123,16 +122,17 @@ class Scheduler:
         self.points = {point.fingerprint: point for point in points}
         self.num_trials = len(self.points) if sweep.search.kind != "tpe" else sweep.search.trials or 0
         self.runners: list[TrialRunner | None] = [None] * pool.workers
-        self.trials = {trial.fingerprint: trial for trial in read_trials(home.path)}
+        self.trials: dict[str, Trial] = {}
         self.display = ProgressDisplay(quiet)
         self.last_time, self.last_text = 0.0, ""
-        self.unfinished: list[Suggestion] = []
+        self.last_refresh = self.last_read = -math.inf
+        self.first_seen: dict[int, float] = {}
         self.skipped_last = False
 
-    def run(self, max_steps: int | None) -> int:
+    def run(self, max_steps: int | None, retry: bool = False) -> int:
         """Run until no trial is left, and return the exit status."""
         try:
-            self.open_study(max_steps)
+            self.open_study(max_steps, retry)
             while self.fill_slots():
                 self.poll()
                 time.sleep(POLL_SECONDS)
@@ -142,26 +142,43 @@ class Scheduler:
         finally:
             self.display.close()
             self.pool.close()
+        self.refresh_trials()
         if not self.trials:
             reasons = Counter(trial.user_attrs.get("skipped", "unknown") for trial in self.study.trials())
             reason = reasons.most_common(1)[0][0] if reasons else "there was none"
             self.display.say(f"no point was trained, of {reasons.total()} that were drawn: {reason}")
+        if failed := sum(trial.status == "failed" for trial in self.trials.values()):
+            self.display.say(f"trials that have failed: {failed}; the same command with `--retry` tries them again")
         return int(all(trial.status != "finished" for trial in self.trials.values()))
 
-    def open_study(self, max_steps: int | None) -> None:
-        """Open the study, and bring it to the state of the trials' directories."""
-        write_sweep_record(self.home, self.sweep)
-        self.study = Study(self.sweep, self.home.study, max_steps)
-        self.study.restore(self.trials.values())
-        for name, trial in self.trials.items():
-            if trial.status == "finished" and not set(self.sweep.seeds) <= set(trial.seeds):  # seeds were added
-                self.trials[name] = replace(trial, status="running", value=None)
-                write_trial(self.trials[name])
-        ended = {name for name, trial in self.trials.items() if trial.status in ENDED}
-        points = {name: trial.point for name, trial in self.trials.items()}
-        points |= {point.fingerprint: point.point for point in self.points.values()}
-        self.study.enqueue({name: point for name, point in points.items() if name not in ended})
-        self.unfinished = self.study.running_suggestions()
+    def open_study(self, max_steps: int | None, retry: bool) -> None:
+        """Open the study, and bring it to the state of the trials' directories; `retry` gives failed ones another.
+
+        One worker does so at a time.
+        """
+        while (lease := claim(self.home.opening)) is None:
+            time.sleep(POLL_SECONDS)
+        try:
+            write_sweep_record(self.home, self.sweep, self.num_trials)
+            self.study = Study(self.sweep, self.home.study, max_steps)
+            self.trials = {trial.fingerprint: trial for trial in read_trials(self.home.path)}
+            self.study.restore(self.trials.values())
+            for name, trial in self.trials.items():
+                if trial.status == "finished" and not set(self.sweep.seeds) <= set(trial.seeds):  # seeds were added
+                    self.trials[name] = replace(trial, status="running", value=None)
+                    write_trial(self.trials[name])
+            for trial in [trial for trial in self.trials.values() if retry and trial.status == "failed"]:
+                retries = (*trial.retries, retry_record("requested", trial.error or ""))
+                again = replace(trial, status="running", error=None, retries=retries)
+                write_trial(again)
+                self.trials[again.fingerprint] = again
+                self.say_retry(again)
+            ended = {name for name, trial in self.trials.items() if trial.status in ENDED}
+            points = {name: trial.point for name, trial in self.trials.items()}
+            points |= {point.fingerprint: point.point for point in self.points.values()}
+            self.study.enqueue({name: point for name, point in points.items() if name not in ended})
+        finally:
+            lease.release()
         # the pace is that of trials that end from here on
         self.start, self.ended_before = time.monotonic(), len(ended)
         if ended:
@@ -169,29 +186,47 @@ class Scheduler:
             self.display.say(f"{self.sweep.name}: {which} ended before")
 
     def fill_slots(self) -> bool:
-        """Give every free slot a trial, as long as there are any, and return whether a trial runs."""
+        """Give every free slot a trial, if there is one, and return whether any trial runs, here or elsewhere."""
+        if all(self.runners) or time.monotonic() - self.last_refresh < REFRESH_SECONDS:
+            return True
         for slot in range(len(self.runners)):
             while self.runners[slot] is None and (suggestion := self.next_suggestion()) is not None:
                 self.runners[slot] = self.start_trial(suggestion, slot)
-        return any(self.runners)
+        if not all(self.runners):
+            self.last_refresh = time.monotonic()
+        return any(self.runners) or self.study.is_open()
 
     def next_suggestion(self) -> Suggestion | None:
-        """Return what was running when the sweep was stopped, then the queue, then what the search suggests."""
-        if self.unfinished:
-            return self.unfinished.pop(0)
-        if self.study.has_queued():
-            return self.study.ask()
-        num_suggested = len(self.study.trials())
-        is_done = len(self.trials) >= self.num_trials or num_suggested >= MAX_SUGGESTIONS_PER_TRIAL * self.num_trials
-        if self.sweep.search.kind != "tpe" or is_done:
+        """Return what no worker trains any more, then the queue, then what the search suggests."""
+        for number, fingerprint in self.study.running().items():
+            if self.is_abandoned(number, fingerprint):
+                return self.study.suggestion(number)
+        if (queued := self.study.ask_queued()) is not None or self.sweep.search.kind != "tpe":
+            return queued
+        suggested = self.study.trials()
+        wanted = sum("skipped" not in trial.user_attrs for trial in suggested)
+        if wanted >= self.num_trials or len(suggested) >= MAX_SUGGESTIONS_PER_TRIAL * self.num_trials:
             return None
         # a sampler that has learned nothing from a skipped point would suggest it again
-        return self.study.ask(at_random=self.skipped_last)
+        suggestion = self.study.ask(at_random=self.skipped_last)
+        earlier = self.study.trials()[: suggestion.number]
+        if sum("skipped" not in trial.user_attrs for trial in earlier) >= self.num_trials:  # another worker was quicker
+            self.study.skip(suggestion, "there are enough trials", as_bad=False)
+            return None
+        return suggestion
+
+    def is_abandoned(self, number: int, fingerprint: str | None) -> bool:
+        """Return whether a suggestion without a result has no worker."""
+        if fingerprint is not None:
+            return not is_claimed(self.home.trials / fingerprint)
+        # its worker has yet to find out what it costs, or was killed meanwhile
+        return time.monotonic() - self.first_seen.setdefault(number, time.monotonic()) > EXPIRES
 
     def start_trial(self, suggestion: Suggestion, slot: int) -> TrialRunner | None:
         """Return the runner of a suggestion, or None if it cannot, may not or need not be trained."""
         known_point = (point for point in self.points.values() if point.point == suggestion.point)
         point = next(known_point, None) or cost_point(self.sweep, suggestion.point, self.planner)
+        self.refresh_trials()
         trial = self.trials.get(point.fingerprint)
         reason = self.skip_reason(point, trial, suggestion)
         self.skipped_last = bool(reason)
@@ -203,21 +238,35 @@ class Scheduler:
             return None
         suggestion.trial.set_user_attr("fingerprint", point.fingerprint)
         folder = self.home.trials / point.fingerprint
+        if (lease := claim(folder)) is None:  # another worker was quicker
+            return None
         costs = {name: getattr(point, name) for name in (*COSTS, "at_most")}
-        pruned_at = None if trial is None else trial.pruned_at  # a trial that is started again stays pruned
+        # a trial that is started again stays pruned
+        pruned_at, retries = (None, ()) if trial is None else (trial.pruned_at, trial.retries)
         head = (suggestion.number, suggestion.point, point.fingerprint)
-        trial = Trial(*head, **costs, status="running", value=None, pruned_at=pruned_at, error=None, folder=folder)
+        new = Trial(*head, **costs, status="running", value=None, pruned_at=pruned_at, error=None, folder=folder)
+        trial = replace(new, retries=retries)
         write_trial(trial)
         self.trials[trial.fingerprint] = trial
         size = format_bound(f"{trial.parameters:,} parameters", trial.at_most)
         self.display.say(f"trial {trial.number}: {describe_point(trial)}  ({size}, {folder})")
+        if (claims := num_claims(folder)) > 1:
+            suggestion.trial.set_user_attr("claims", claims)
+            self.display.say(f"trial {trial.number} goes on here: its worker was stopped, or is gone (claim {claims})")
         recipe = point_recipe(self.sweep, suggestion.point)
         if not trial.recipe.exists():
             atomic_write(trial.recipe, recipe.dump().encode())
         data = self.data or recipe.data_dir or recipe.file.parent
-        group = wandb_group_overrides(recipe.logging["wandb"], self.sweep.name, os.environ)
-        arguments = [*group, "--data", str(data.absolute())]
-        return TrialRunner(self.study, self.pool, suggestion, trial, slot, arguments)
+        shown = wandb_overrides(recipe, self.sweep.name, suggestion.point, os.environ)
+        arguments = [*shown, "--data", str(data.absolute())]
+        return TrialRunner(self.study, self.pool, suggestion, trial, lease, slot, arguments)
+
+    def refresh_trials(self) -> None:
+        """Read the trials that are new, or had not ended, since other workers may have trained them."""
+        for file in self.home.trials.glob("*/trial.json"):
+            known = self.trials.get(file.parent.name)
+            if known is None or known.status not in ENDED:
+                self.trials[file.parent.name] = read_trial(file.parent)
 
     def skip_reason(self, point: PointCost, trial: Trial | None, suggestion: Suggestion) -> str:
         """Return why a point is not trained, or ""."""
@@ -227,8 +276,7 @@ class Scheduler:
             return f"excluded by {point.exclusion}"
         if trial is None or trial.number == suggestion.number:
             return ""
-        running = {runner.trial.fingerprint for runner in self.runners if runner is not None}
-        is_duplicate = trial.status in ENDED or trial.fingerprint in running
+        is_duplicate = trial.status in ENDED or is_claimed(trial.folder)
         return f"the same as trial {trial.number}" if is_duplicate else ""
 
     def poll(self) -> None:
@@ -236,9 +284,18 @@ class Scheduler:
         for slot, runner in enumerate(self.runners):
             if runner is None:
                 continue
+            if runner.lease.is_lost:
+                runner.stop(signal.SIGKILL)
+                self.runners[slot] = None
+                self.display.say(f"trial {runner.trial.number}: lost, since its lease was not renewed here in time")
+                continue
+            before = len(runner.trial.retries)
             trial = runner.poll()
             self.trials[trial.fingerprint] = trial
+            if len(trial.retries) > before:
+                self.say_retry(trial)
             if trial.status in ENDED:
+                runner.lease.release()
                 self.runners[slot] = None
                 text = f"trial {trial.number}: {describe_point(trial)}: {trial.status}"
                 if trial.status == "finished":
@@ -246,7 +303,15 @@ class Scheduler:
                 elif trial.status == "pruned":
                     text += f" at step {trial.pruned_at:,}"
                 self.display.say("\n    ".join([text, *(trial.error or "").splitlines()]))
+        if time.monotonic() - self.last_read > REFRESH_SECONDS:
+            self.last_read = time.monotonic()
+            self.refresh_trials()
         self.show_progress()
+
+    def say_retry(self, trial: Trial) -> None:
+        """Print why a training of a trial is started again."""
+        text = describe_retry(trial.retries, self.sweep.retries)
+        self.display.say(f"trial {trial.number}: {describe_point(trial)}: {text}")
 
     def show_progress(self) -> None:
         """Show the progress; in plain lines only if something has changed, or a while has passed."""
@@ -288,6 +353,7 @@ class Scheduler:
             for runner in running:
                 if not runner.has_stopped():
                     runner.stop(signal.SIGKILL)
+                runner.lease.release()
         if running:
             self.display.say("stopped; run the same command to resume")
 
@@ -306,51 +372,3 @@ def running_progress(runner: TrialRunner) -> tuple[float, str]:
 def describe_point(trial: Trial) -> str:
     """Return a trial's point as `train` takes it: `encoder=attention rate=0.001`."""
     return " ".join(f"{name}={format_value(value)}" for name, value in trial.point.items()) or "the base alone"
-
-
-def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
-    """Raise RunError if this sweep may not be run in a directory; write nothing."""
-    path, other = str(folder.path), "name another with `--run DIR`"
-    if folder.path.exists() and not folder.path.is_dir():
-        raise RunError.of("a sweep needs a folder, and this is a file", other, path)
-    if RunDir(folder.path).is_empty():
-        return
-    if not folder.record.exists():
-        raise RunError.of("this folder is not empty, and was not written by a sweep", other, path)
-    record = read_sweep_record(folder)
-    if record.get("fingerprint") != sweep.fingerprint:
-        hint = "name another folder with `--run DIR`, or restore the sweep file"
-        before = to_data(read(folder.sweep, str(folder.sweep)))
-        changes = describe_differences(setting_differences(before, to_data(sweep.root)))
-        changes = changes or f"its base recipe, or a setting on the command line, was another ({record.get('file')})"
-        raise RunError.of(f"this folder belongs to another sweep: {changes}", hint, path)
-    if (shrunk := shrink_message(record.get("growable", {}), growable_parts(sweep))) is not None:
-        raise RunError.of(shrunk, "write it as it was, or name another folder with `--run DIR`", path)
-
-
-def write_sweep_record(folder: SweepDir, sweep: Sweep) -> None:
-    """Write sweep.yaml and sweep.json into a new directory, and again if `growable_parts` have changed."""
-    if folder.record.exists() and read_sweep_record(folder).get("growable") == growable_parts(sweep):
-        return
-    folder.trials.mkdir(parents=True, exist_ok=True)
-    atomic_write(folder.sweep, sweep.file.read_bytes())
-    files = {"file": str(sweep.file.absolute()), "base": str(sweep.base.absolute())}
-    record = {"name": sweep.name, "fingerprint": sweep.fingerprint, **files, "growable": growable_parts(sweep)}
-    # last, since its presence says that the directory is a sweep's
-    atomic_write(folder.record, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def growable_parts(sweep: Sweep) -> dict[str, Any]:
-    """Return what a resumed sweep may have more of, trials and seeds after the earlier ones, or change: `tune`."""
-    return {"trials": sweep.search.trials, "seeds": [*sweep.seeds], "tune": to_data(sweep.root).get("tune")}
-
-
-def shrink_message(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Return what a resumed sweep has less of than before, in words."""
-    trials, seeds = before.get("trials"), before.get("seeds", [])
-    if trials is not None and now["trials"] < trials:
-        return f"`search` had {trials} trials here and now has {now['trials']}; it can only grow"
-    if now["seeds"][: len(seeds)] != seeds:
-        old, new = (", ".join(map(str, numbers)) for numbers in (seeds, now["seeds"]))
-        return f"`seeds` were {old} and are {new}; seeds can only be appended"
-    return None

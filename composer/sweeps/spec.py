@@ -18,10 +18,12 @@ from composer.recipe.canonical_form import DefaultFiller
 from composer.recipe.extends_and_overrides import resolve_relative
 from composer.recipe.metrics import METRICS, decodes_all, training_key
 from composer.recipe.recipe import default_name
+from composer.recipe.registry import RUN_FACTS
 from composer.recipe.schema_reader import duplicate_faults
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, read, to_data
 from composer.sweeps import substitution
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
+from composer.sweeps.resources import read_resources
 from composer.sweeps.sweep import (
     COSTS,
     DEFAULT_RANK,
@@ -37,15 +39,17 @@ from composer.sweeps.sweep import (
 )
 
 RANGES = ("uniform", "log_uniform", "int", "log_int")
-NOT_FINGERPRINTED = ("name", "description", "base", "search", "seeds", "tune")
+NOT_FINGERPRINTED = ("name", "description", "base", "search", "seeds", "tune", "resources", "retries")
 """Keys whose text decides no training. The base's own text and the order of the search are fingerprinted apart; the
 number of trials and seeds may grow, and what is tuned may change."""
-SECTIONS = "recipe name description extends vars data model training decoding trainer logging"
-RESERVED = {*SECTIONS.split(), "and", "or", "not", "in", "true", "false", "none", "minutes", *COSTS, SWEEP_AXIS}
-"""Words that mean something else on the command line or in conditions, so that no axis may have them."""
+SECTIONS = "recipe name description extends vars data model training decoding evaluation trainer logging"
+CONDITIONS = "and or not in true false none minutes"
+RESERVED = {*SECTIONS.split(), *RUN_FACTS, *CONDITIONS.split(), *COSTS, SWEEP_AXIS}
+"""Words that mean something else on the command line, in conditions or in a run's config at W&B: no axis has them."""
 EXAMPLES = {
     "rank": "write `rank: [{val/loss: min}]`",
     "seeds": "write `seeds: 3`, or a list of seeds: `seeds: [1, 5]`",
+    "resources": "write `resources: {gpus: 1, cpus: 4, memory: 16G, minutes: 90}`",
     "prune": "write `prune: hyperband` or `prune: median`, or remove the key",
     "axes": "write `axes: {width: {set: model.width, values: [64, 128]}}`",
 }
@@ -87,7 +91,9 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
         search=SearchAlgorithm(search or "grid", limits.get("trials"), limits.get("seed", 1)),
         pruner=None if pruner is None else Pruner(pruner, **pruning),
         seeds=(),
+        retries=root.value["retries"].value if "retries" in root.value else 0,
         rank=rank or DEFAULT_RANK,
+        resources=read_resources(to_data(root.value["resources"]) if "resources" in root.value else {}),
         fingerprint="",
         overrides=tuple(overrides),
         data_dir=None if data_dir is None else Path(data_dir),

@@ -1,22 +1,23 @@
 """A sweep's search as an Optuna study, which suggests points and prunes trials, and as a sweep file for W&B's agents.
 
-Only the process that runs the sweep opens the study. Trainings do not know it: their metrics are read and reported
-here, so that a trial is pruned by one decision, however many processes train it. W&B's agents start our own `train`,
-one point each; writing their sweep file does not need W&B installed.
+The study is a file, Optuna's journal, that all workers of a sweep write to, on one machine or many. Trainings do not
+know it: their metrics are read and reported here, so that a trial is pruned by one decision, however many processes
+train it. W&B's agents start our own `train`, one point each; writing their sweep file does not need W&B installed.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import optuna
-from optuna.exceptions import StorageInternalError
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.samplers import RandomSampler, TPESampler
-from optuna.storages import RDBStorage
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import StudyDirection
 from optuna.trial import BaseTrial, FixedTrial, FrozenTrial, TrialState, create_trial
 
@@ -28,8 +29,6 @@ from composer.sweeps.points import point_recipe
 from composer.sweeps.sweep import Axis, Point, Pruner, Sweep, Trial, Value, complete, is_active, probe_points
 
 STATES = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
-StorageError = StorageInternalError
-"""Raised when the study's file cannot be written: the disk is full, or another process has locked it."""
 
 
 class Suggestion(NamedTuple):
@@ -40,8 +39,25 @@ class Suggestion(NamedTuple):
     trial: optuna.trial.Trial
 
 
+class JournalLock(JournalFileOpenLock):
+    """Optuna's lock on a journal; it cuts off what a worker that was killed had begun to write."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(str(file))
+        self.file = file
+
+    def acquire(self) -> bool:
+        """Wait for the lock, and leave whole lines alone in the journal."""
+        super().acquire()
+        with self.file.open("r+b") as journal:
+            if journal.seek(0, os.SEEK_END) and journal.seek(-1, os.SEEK_END) >= 0 and journal.read() != b"\n":
+                journal.seek(0)
+                journal.truncate(journal.read().rfind(b"\n") + 1)
+        return True
+
+
 class Study:
-    """Optuna's study of the first goal of a sweep, stored in a SQLite file. Raises RunError if it cannot be read.
+    """Optuna's study of the first goal of a sweep, stored as a journal. Raises RunError if it cannot be read.
 
     `max_steps` are those of the longest training, if known; hyperband builds its brackets on it.
     """
@@ -51,19 +67,17 @@ class Study:
         self.sweep = sweep
         goal = StudyDirection.MINIMIZE if sweep.rank[0].direction == "min" else StudyDirection.MAXIMIZE
         try:
-            # the timeout is in seconds, for another process that has locked the file
-            storage = RDBStorage(f"sqlite:///{file.absolute()}", engine_kwargs={"connect_args": {"timeout": 30.0}})
+            storage = JournalStorage(JournalFileBackend(str(file), JournalLock(file)))
             name, pruner = sweep.fingerprint[:12], make_pruner(sweep.pruner, max_steps)
             self.study = optuna.create_study(
                 storage=storage, study_name=name, direction=goal, pruner=pruner, load_if_exists=True
             )
-        except Exception as error:  # SQLAlchemy's many kinds
-            if any(text in str(error) for text in ("disk I/O error", "disk is full")):
-                message = "the study cannot be written: the disk is full, or does not answer"
-                raise RunFailed.of(message, "free disk space, then run the same command to resume", str(file)) from None
+        except OSError as error:
+            message = f"the study cannot be written: {error.strerror or error}"
+            raise RunFailed.of(message, "free disk space, then run the same command to resume", str(file)) from None
+        except Exception as error:  # what is in a damaged file may be anything
             hint = "remove the file: the study is rebuilt from the trials' folders"
-            message = f"the Optuna study cannot be opened: {getattr(error, 'orig', None) or error}"
-            raise RunError.of(message, hint, str(file)) from None
+            raise RunError.of(f"the Optuna study cannot be opened: {error!r}", hint, str(file)) from None
 
     def trials(self, *states: TrialState) -> list[FrozenTrial]:
         """Return Optuna's trials, of every state by default: all points that were suggested, also those skipped."""
@@ -101,17 +115,29 @@ class Study:
         """Return the values of a point that Optuna chooses; zipped axes follow from them."""
         return {axis.name: point[axis.name] for axis in self.sweep.free_axes if axis.name in point}
 
-    def running_suggestions(self) -> list[Suggestion]:
-        """Return the suggestions without a result: those that were running when the sweep was stopped."""
-        running = self.trials(TrialState.RUNNING)
-        return [self._suggestion(optuna.trial.Trial(self.study, trial._trial_id)) for trial in running]
+    def running(self) -> dict[int, str | None]:
+        """Return the numbers of suggestions without a result, which some worker trains, or did until it was stopped.
 
-    def has_queued(self) -> bool:
-        """Return whether a point waits in the queue."""
-        return bool(self.trials(TrialState.WAITING))
+        With each its fingerprint, which is not known before its worker has found out what it costs.
+        """
+        return {trial.number: trial.user_attrs.get("fingerprint") for trial in self.trials(TrialState.RUNNING)}
+
+    def suggestion(self, number: int) -> Suggestion:
+        """Return a suggestion that has no result yet."""
+        return self._suggestion(optuna.trial.Trial(self.study, self.trials()[number]._trial_id))
+
+    def is_open(self) -> bool:
+        """Return whether a point waits in the queue, or some worker's has no result yet."""
+        return bool(self.trials(TrialState.RUNNING, TrialState.WAITING))
+
+    def ask_queued(self) -> Suggestion | None:
+        """Return the queue's first point, which no other worker is given; None if the queue is empty."""
+        self.study.sampler = RandomSampler()  # it draws nothing: the point is known
+        trial_id = self.study._pop_waiting_trial_id()
+        return None if trial_id is None else self._suggestion(optuna.trial.Trial(self.study, trial_id))
 
     def ask(self, at_random: bool = False) -> Suggestion:
-        """Return the next suggestion: the queue's first, or the sampler's, which ignores all results if `at_random`."""
+        """Return what the sampler suggests, which ignores all results if `at_random`."""
         # each trial has a seed of its own, so that a resumed sweep draws the same points, and far from those of other
         # trials, so that sweeps of neighbouring seeds draw different ones
         seed = (self.sweep.search.seed * 1_000_003 + len(self.trials())) % 2**32
@@ -203,12 +229,13 @@ def wandb_config(
         name = goal.metric if min_iterations is None else training_metric(sweep, goal.metric)
         config["metric"] = {"name": name, "goal": "minimize" if goal.direction == "min" else "maximize"}
     config["parameters"] = {axis.name: wandb_parameter(axis) for axis in sweep.axes if axis.zipped is None}
+    repeats = sweep.seeds if sweep.search.kind == "grid" else sweep.seeds[:1]  # a search would choose among seeds
     if len(sweep.seeds) > 1:
-        config["parameters"]["training.seed"] = {"values": list(sweep.seeds)}
+        config["parameters"]["training.seed"] = {"values": [*repeats]} if len(repeats) > 1 else {"value": repeats[0]}
     if sweep.pruner is not None and min_iterations is not None:
         config["early_terminate"] = {"type": "hyperband", "min_iter": min_iterations, "eta": sweep.pruner.reduction}
     if sweep.search.trials is not None:
-        config["run_cap"] = sweep.search.trials * len(sweep.seeds)
+        config["run_cap"] = sweep.search.trials
     command = ["seqcomposer", "train", str(sweep.file), "${args_no_hyphens}", *overrides]
     config["command"] = command if data is None else [*command, "--data", str(data)]
     return config
@@ -250,6 +277,12 @@ def limitations(sweep: Sweep, min_iterations: int | None) -> Iterator[str]:
     if sweep.where:
         settings = "WANDB_AGENT_DISABLE_FLAPPING=true WANDB_AGENT_MAX_INITIAL_FAILURES=1000"
         yield f"W&B has no `where`: `train` refuses such a point, with status 2. So that an agent goes on: {settings}."
+    if len(sweep.seeds) > 1 and sweep.search.kind != "grid":
+        others = ", ".join(map(str, sweep.seeds[1:]))
+        yield (
+            f"W&B would search among the seeds: every point is trained with seed {sweep.seeds[0]} alone. "
+            f"Train the best ones with {others} too: `seqcomposer train {sweep.file} AXIS=VALUE ... training.seed=N`."
+        )
     if sweep.pruner is not None and sweep.pruner.kind == "median":
         yield "W&B has only hyperband, not the median: no run is stopped early."
     elif sweep.pruner is not None and min_iterations is None:

@@ -16,6 +16,8 @@ from composer.recipe.schema_reader import scalar_text
 from composer.recipe.yaml_reader import Node
 from composer.run_dir import RunDir, read_metrics, seed_dirs
 from composer.sweeps.conditions import Condition, holds
+from composer.sweeps.resources import Resources
+from composer.sweeps.retries import Retry, is_retry
 
 Value = str | int | float | bool
 Point = dict[str, Value]
@@ -129,8 +131,8 @@ def format_value(value: object) -> str:
 class Sweep:
     """A sweep that passed all checks. `axes` are in the order of the file.
 
-    `fingerprint` is of everything that decides which trials are run and how they are ranked; trials and seeds, which
-    may be added later, are not in it, nor is `tune`.
+    A trial that failed is tried again `retries` times. `fingerprint` is of everything that decides which trials are run
+    and how they are ranked; trials and seeds, which may be added later, are not in it, nor is `tune`.
     """
 
     file: Path
@@ -141,7 +143,9 @@ class Sweep:
     search: SearchAlgorithm
     pruner: Pruner | None
     seeds: tuple[int, ...]
+    retries: int
     rank: tuple[Goal, ...]
+    resources: Resources
     fingerprint: str
     overrides: tuple[str, ...]
     data_dir: Path | None
@@ -279,7 +283,8 @@ class SweepDir:
 
     def __init__(self, path: Path) -> None:
         self.path, self.trials = path, path / "trials"
-        self.sweep, self.record, self.study = path / "sweep.yaml", path / "sweep.json", path / "study.db"
+        self.sweep, self.record, self.study = path / "sweep.yaml", path / "sweep.json", path / "study.journal"
+        self.opening = path / "opening"
 
 
 @dataclass(frozen=True)
@@ -287,7 +292,8 @@ class Trial:
     """One trial: a point that was started, as in trial.json, with its directory and the run.json of each seed.
 
     `value` is the mean over seeds of the first goal. `pruned_at` is the step at which pruning was decided, which is
-    never taken back. `error` is what a failed training printed last. `at_most`: the costs are upper bounds.
+    never taken back. `error` is what a failed training printed last. `at_most`: the costs are upper bounds. `retries`
+    say why a training was started again, each time that it was.
     """
 
     number: int
@@ -303,6 +309,7 @@ class Trial:
     folder: Path = field(compare=False)
     seeds: Mapping[int, Mapping[str, Any]] = field(default_factory=dict, compare=False)
     at_most: bool = False
+    retries: tuple[Retry, ...] = ()
 
     @property
     def recipe(self) -> Path:
@@ -340,11 +347,13 @@ def read_trial(folder: Path) -> Trial:
     file = folder / "trial.json"
     try:
         record = parse_json(read_text(file))
-        trial = Trial(**{key: record[key] for key in TRIAL_KEYS}, folder=folder, seeds=read_run_records(folder))
+        values = {**{key: record[key] for key in TRIAL_KEYS}, "retries": tuple(record["retries"])}
+        trial = Trial(**values, folder=folder, seeds=read_run_records(folder))
         counts = (trial.number, trial.parameters, trial.flops, trial.state_bytes)
         optional = ((trial.value, int | float), (trial.pruned_at, int), (trial.error, str), (trial.at_most, bool))
         are_typed = all(value is None or isinstance(value, kind) for value, kind in optional)
         are_typed = are_typed and isinstance(trial.point, dict) and all(isinstance(count, int) for count in counts)
+        are_typed = are_typed and all(map(is_retry, trial.retries))
         if not (are_typed and trial.fingerprint == folder.name and trial.status in ("running", *ENDED)):
             raise ValueError("a value in it is of another type")
         return trial

@@ -28,13 +28,14 @@ from typing import Any
 from composer.errors import RunError
 from composer.recipe.metrics import logged_key
 from composer.run_dir import RunDir, is_locked
+from composer.sweeps.leases import Lease
+from composer.sweeps.resources import Resources
+from composer.sweeps.retries import MAX_KILLS, Retry, failures, killed_by, kills_in_place, retry_record
 from composer.sweeps.study import Study, Suggestion
 from composer.sweeps.sweep import Status, Trial, final_score, read_log, read_run_records, write_trial
 
 PR_SET_PDEATHSIG = 1
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
-KILLED = (130, 137, 143)
-"""Exit statuses of a training that somebody else ended; a negative one says the same."""
 PATIENCE = 300.0
 """Seconds that a training has to write its checkpoint after SIGTERM."""
 
@@ -45,17 +46,20 @@ def train_command(recipe: Path, run: Path, arguments: Sequence[str]) -> list[str
     return [*command, *arguments]
 
 
+def ends_with_parent() -> Callable[[], object] | None:
+    """Return what a child does before it starts so that it gets SIGTERM when its parent dies, be it by SIGKILL.
+
+    On Linux alone. Elsewhere a training that outlives its sweep is waited for, by the lock on its run folder.
+    """
+    return partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGTERM) if sys.platform == "linux" else None
+
+
 class LocalJob:
     """A process of this machine, which leads a process group of its own; its output is appended to `log`."""
 
     def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None, folder: str) -> None:
-        # On Linux the child gets SIGTERM when its parent dies, be it by SIGKILL. Elsewhere a training that outlives its
-        # sweep is waited for, by the lock on its run folder.
-        before_exec: Callable[[], object] | None = None
-        if sys.platform.startswith("linux"):
-            before_exec = partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGTERM)
         with log.open("ab") as file:
-            options: dict[str, Any] = {"env": env, "cwd": folder, "process_group": 0, "preexec_fn": before_exec}
+            options: dict[str, Any] = {"env": env, "cwd": folder, "process_group": 0, "preexec_fn": ends_with_parent()}
             self.process = Popen(command, stdin=DEVNULL, stdout=file, stderr=STDOUT, **options)
 
     def poll(self) -> int | None:
@@ -72,33 +76,48 @@ class LocalJob:
 
 
 class LocalWorkerPool:
-    """Workers on this machine, each with a share of its CPUs, and of its GPUs if there are any."""
+    """Workers on this machine, each with what a trial needs, or with a share of its CPUs and of its GPUs.
 
-    def __init__(self, workers: int) -> None:
-        self.workers = workers
+    Raises RunError if the machine has fewer GPUs than the trials need.
+    """
+
+    def __init__(self, workers: int, resources: Resources) -> None:
+        self.workers, self.resources, self.gpus = workers, resources, visible_gpus(os.environ)
+        if (needed := workers * (resources.gpus or 0)) > len(self.gpus):
+            message = f"{workers} trials at once need {needed:g} GPUs, and here are {len(self.gpus)}"
+            hint = "write fewer `gpus` under `resources`, or run the sweep where they are: `--slurm`, `--ray ADDRESS`"
+            raise RunError.of(message, hint)
         # a shell's background jobs ignore SIGINT, and children would inherit that; trainings listen to it
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def start(self, command: Sequence[str], log: Path, slot: int) -> LocalJob:
         """Start a command, whose output is appended to `log`."""
-        if (devices := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-            gpus = [device.strip() for device in devices.split(",") if device.strip() not in ("", "-1")]
-        else:
-            gpus = [str(number) for number, _ in enumerate(NVIDIA_GPUS.glob("*"))]
-        own = worker_environment(os.environ, slot, self.workers, gpus)
+        own = worker_environment(os.environ, slot, self.workers, self.gpus, self.resources)
         return LocalJob(command, log, {**os.environ, **own}, os.getcwd())
 
     def close(self) -> None:
         """Do nothing: no resource is held."""
 
 
-def worker_environment(environment: Mapping[str, str], slot: int, workers: int, gpus: Sequence[str]) -> dict[str, str]:
-    """Return the variables of one worker: its threads, and its GPUs if several workers share them."""
+def visible_gpus(environment: Mapping[str, str]) -> list[str]:
+    """Return the GPUs that a process of this environment may use."""
+    if (devices := environment.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [device.strip() for device in devices.split(",") if device.strip() not in ("", "-1")]
+    return [str(number) for number, _ in enumerate(NVIDIA_GPUS.glob("*"))]
+
+
+def worker_environment(
+    environment: Mapping[str, str], slot: int, workers: int, gpus: Sequence[str], resources: Resources
+) -> dict[str, str]:
+    """Return the variables of one worker: its threads, and its GPUs where several workers share them."""
     own = {}
     if "OMP_NUM_THREADS" not in environment:
         cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        own["OMP_NUM_THREADS"] = str(max(1, cpus // workers))
-    if gpus and workers > 1:
+        own["OMP_NUM_THREADS"] = str(resources.cpus or max(1, cpus // workers))
+    if gpus and resources.gpus is not None:
+        first = int(slot * resources.gpus) if resources.gpus < 1 else slot * resources.whole_gpus
+        own["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[first : first + resources.whole_gpus])
+    elif gpus and workers > 1:
         share = gpus[slot % workers :: workers] if len(gpus) >= workers else [gpus[slot % len(gpus)]]
         own["CUDA_VISIBLE_DEVICES"] = ",".join(share)
     return own
@@ -133,10 +152,11 @@ class RayJob:
 class RayWorkerPool:
     """A Ray cluster: `auto` is the one that runs here, `local` one that is started for this sweep, else an address.
 
-    Raises RunError if Ray is not installed or the cluster does not answer.
+    Ray places each trial on a node that has room for it, on one that has come meanwhile, too. Raises RunError if Ray is
+    not installed, the cluster does not answer, or no node is large enough.
     """
 
-    def __init__(self, address: str, workers: int) -> None:
+    def __init__(self, address: str, workers: int, resources: Resources) -> None:
         try:
             import ray
         except ImportError:
@@ -155,12 +175,14 @@ class RayWorkerPool:
             raise RunError.of(f"no Ray cluster answers at `{address}`: {error}", hint) from None
         for number, handler in handlers.items():  # Ray has put its own in their place, with exit statuses of its own
             signal.signal(number, handler)
-        total = self.ray.cluster_resources()
-        self.resources = resources_per_worker(total.get("CPU", 1), total.get("GPU", 0), workers)
+        try:
+            self.options = fit_in_nodes(resources, [node["Resources"] for node in self.ray.nodes() if node["Alive"]])
+        except RunError:
+            self.ray.shutdown()
+            raise
 
     def start(self, command: Sequence[str], log: Path, slot: int) -> RayJob:
-        cpus, gpus = self.resources
-        actor = self.ray.remote(LocalJob).options(num_cpus=cpus, num_gpus=gpus, max_restarts=0)
+        actor = self.ray.remote(LocalJob).options(**self.options, max_restarts=0)
         # the command has the environment of the actor, to which Ray has given its GPUs
         return RayJob(self.ray, actor.remote(command, log.absolute(), None, os.getcwd()))
 
@@ -168,10 +190,18 @@ class RayWorkerPool:
         self.ray.shutdown()
 
 
-def resources_per_worker(cpus: float, gpus: float, workers: int) -> tuple[int, float]:
-    """Return the CPUs and GPUs of one worker; if there are fewer GPUs than workers, each gets a fraction."""
-    own = gpus // workers if gpus >= workers else gpus / workers
-    return max(1, int(cpus // workers)), own
+def fit_in_nodes(resources: Resources, nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the options of Ray for one trial: one CPU, and one GPU of a cluster that has any, unless more is said.
+
+    nodes: What each node of the cluster has, as Ray names it. Raises RunError where no node has as much.
+    """
+    gpus = resources.gpus if resources.gpus is not None else float(any(node.get("GPU") for node in nodes))
+    needed = {"CPU": float(resources.cpus or 1), "GPU": gpus, "memory": float(resources.memory or 0)}
+    if not any(all(node.get(name, 0.0) >= amount for name, amount in needed.items()) for node in nodes):
+        there = (Resources(n.get("GPU"), int(n.get("CPU", 0)), int(n.get("memory", 0))).describe() for n in nodes)
+        message = f"no node of the cluster has {resources.describe()}; its nodes have {'; '.join(there) or 'nothing'}"
+        raise RunError.of(message, "write less under `resources`, or add a node with `ray start --address ...`")
+    return {"num_cpus": needed["CPU"], "num_gpus": needed["GPU"], "memory": needed["memory"]}
 
 
 Job = LocalJob | RayJob
@@ -182,15 +212,22 @@ class TrialRunner:
     """Trains one trial in one slot of a worker pool. `arguments` are those of `train` beside the seed."""
 
     def __init__(
-        self, study: Study, pool: WorkerPool, suggestion: Suggestion, trial: Trial, slot: int, arguments: Sequence[str]
+        self,
+        study: Study,
+        pool: WorkerPool,
+        suggestion: Suggestion,
+        trial: Trial,
+        lease: Lease,
+        slot: int,
+        arguments: Sequence[str],
     ) -> None:
         self.study, self.pool, self.suggestion, self.slot = study, pool, suggestion, slot
-        self.trial, self.arguments = trial, arguments
+        self.trial, self.lease, self.arguments = trial, lease, arguments
         self.seeds, self.goal = study.sweep.seeds, study.sweep.rank[0]
         self.seed = self.seeds[0]
         self.job: Job | None = None
-        self.kills = 0
         self.metrics_size = -1
+        self.log_start = 0
         self.stop_time = math.inf
 
     def poll(self) -> Trial:
@@ -218,7 +255,9 @@ class TrialRunner:
             self.seed = left[0]
             arguments = [f"training.seed={self.seed}", *self.arguments]
             command = train_command(self.trial.recipe, self.trial.run(self.seed), arguments)
-            self.job = self.pool.start(command, self.trial.log(self.seed), self.slot)
+            log = self.trial.log(self.seed)
+            self.log_start = log.stat().st_size if log.exists() else 0
+            self.job = self.pool.start(command, log, self.slot)
 
     def prune_if_bad(self, job: Job) -> None:
         """Report the first seed's progress to the study, and stop the training if the study prunes it."""
@@ -250,16 +289,28 @@ class TrialRunner:
             self.end("pruned")
         elif status == 0:
             self.report()  # the last rows; it is too late to prune
-            self.kills = 0
             self.start_next_seed()
-        elif status < 0 or status in KILLED:
-            self.kills += 1
-            if self.kills > 2:  # so often its worker is started again
-                number = -status if status < 0 else status - 128
-                last = signal.Signals(number).name if number in list(signal.Signals) else f"exit status {status}"
-                self.end("failed", error=f"its training was killed {self.kills} times, the last time by {last}")
+        elif name := killed_by(status):
+            kill = retry_record("killed", name, RunDir(self.trial.run(self.seed)), self.seed)
+            count = kills_in_place([*self.trial.retries, kill])
+            if count < MAX_KILLS:
+                self.retry(kill)
+            else:
+                self.fail(f"its training was killed {count} times without a new checkpoint, the last time by {name}")
         else:
-            self.end("failed", error=error_excerpt(self.trial.log(self.seed), status))
+            self.fail(error_excerpt(self.trial.log(self.seed), status, self.log_start))
+
+    def fail(self, error: str) -> None:
+        """Try a failed training again, or end the trial if the sweep's retries are used up."""
+        if failures(self.trial.retries) < self.study.sweep.retries:
+            self.retry(retry_record("failed", error, RunDir(self.trial.run(self.seed)), self.seed))
+        else:
+            self.end("failed", error=error)
+
+    def retry(self, retry: Retry) -> None:
+        """Write down that the same seed is started again, which the next poll does."""
+        self.trial = replace(self.trial, retries=(*self.trial.retries, retry))
+        write_trial(self.trial)
 
     def finish(self) -> None:
         """End a trial whose seeds have all finished."""
@@ -290,9 +341,12 @@ class TrialRunner:
         return self.job is None or self.job.poll() is not None
 
 
-def error_excerpt(log: Path, status: int) -> str:
-    """Return the last lines that a training printed before it failed, at most 12, the error first."""
-    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+def error_excerpt(log: Path, status: int, start: int = 0) -> str:
+    """Return the last lines that a training printed before it failed, at most 12, the error first.
+
+    start: The bytes of the log that earlier trainings have written.
+    """
+    text = log.read_bytes()[start:].decode("utf-8", errors="replace") if log.exists() else ""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()][-12:]
     if not lines:
         return f"its training ended with exit status {status} and printed nothing"

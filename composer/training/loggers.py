@@ -1,19 +1,15 @@
-"""Loggers: metrics.jsonl, Weights & Biases (its only importer), and both together with the terminal."""
+"""Loggers: metrics.jsonl and the terminal, and both together with Weights & Biases."""
 
 from __future__ import annotations
 
 import json
 import math
-import netrc
-import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import urlparse
+from typing import Any
 
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
@@ -21,10 +17,10 @@ from rich.table import Column
 
 from composer import formatting
 from composer.atomic_io import atomic_write
-from composer.errors import one_line_error
 from composer.inference.run import Sample
 from composer.recipe.metrics import format_scores, metric_name, text_metrics
 from composer.run_dir import read_metrics
+from composer.training.wandb_logger import WandbLogger
 
 SHOWN_SAMPLES = 3
 """Translations that are shown at a validation."""
@@ -102,186 +98,6 @@ def read_budget_trace(path: Path) -> dict[int, float]:
 def json_line(row: Mapping[str, Any]) -> str:
     """Return a row as a line of JSON, with NaN and infinities, which JSON lacks, as null."""
     return json.dumps(formatting.null_where_not_finite(row), ensure_ascii=False) + "\n"
-
-
-WandbMode = Literal["online", "offline", "disabled"]
-WANDB_MODES: dict[str, WandbMode] = {"online": "online", "offline": "offline", "disabled": "disabled"}
-WANDB_MODES |= {"run": "online", "dryrun": "offline"}  # its older names
-"""The values of the environment variable WANDB_MODE."""
-HOST = "https://api.wandb.ai"
-INIT_TIMEOUT = 30.0
-"""Seconds in which W&B has to answer when a run begins."""
-FINISH_TIMEOUT = 300.0
-"""Seconds in which it has to take what is left when a run ends; after them it can be sent with `wandb sync`."""
-
-
-def wandb_mode(settings: Mapping[str, Any] | bool | None, environment: Mapping[str, str] = os.environ) -> WandbMode:
-    """Return the W&B mode of a run. `settings` is `logging.wandb`: False disables it, None is offline."""
-    if settings is False:
-        return "disabled"
-    mode = WANDB_MODES.get(environment.get("WANDB_MODE", "").lower())
-    if mode is None and isinstance(settings, Mapping):
-        mode = settings.get("mode") or "online"
-    return "offline" if mode is None or (mode == "online" and not is_logged_in(environment)) else mode
-
-
-def is_logged_in(environment: Mapping[str, str]) -> bool:
-    """Return whether there is a W&B key, in the environment or from `wandb login`. Contacts no server."""
-    if environment.get("WANDB_API_KEY"):
-        return True
-    host = urlparse(environment.get("WANDB_BASE_URL") or HOST).hostname
-    named = environment.get("NETRC")
-    for path in [Path(named).expanduser()] if named else [Path.home() / ".netrc", Path.home() / "_netrc"]:
-        with suppress(OSError, netrc.NetrcParseError):
-            if host in netrc.netrc(str(path)).hosts:
-                return True
-    return False
-
-
-def describe_mode(mode: WandbMode, folder: Path) -> str:
-    """Say in one line where the metrics of a run in `folder` go."""
-    places = {
-        "online": "to Weights & Biases, online",
-        "offline": f"to Weights & Biases' files in {folder / 'wandb'} (offline: nothing is sent)",
-        "disabled": "nowhere else: Weights & Biases is off",
-    }
-    return f"logging to {folder / 'metrics.jsonl'}, and {places[mode]}"
-
-
-class WandbLogger:
-    """One run of W&B, or nothing at all where the mode is disabled or W&B fails: training goes on without.
-
-    `trouble` says why it could not start. What fails later is said through `say`, once, and nothing more is logged.
-    """
-
-    def __init__(
-        self,
-        mode: WandbMode,
-        settings: Mapping[str, Any] | bool | None,
-        folder: Path,
-        name: str,
-        run_id: str,
-        say: Callable[[str], None] = print,
-    ) -> None:
-        self.mode, self.say = mode, say
-        self.run: Any = None
-        self.trouble = ""
-        self.data_dir = ""
-        if mode == "disabled":
-            return
-        if "WANDB_DATA_DIR" not in os.environ:
-            # where artifacts wait to be sent; without it that is the user's home
-            self.data_dir = os.environ["WANDB_DATA_DIR"] = str((folder / "wandb").absolute())
-        chosen = {key: _printable(x) for key, x in settings.items() if x} if isinstance(settings, Mapping) else {}
-        try:
-            self.run = _init(mode, chosen, folder, name, run_id)
-        except Exception as error:  # whatever W&B raises, a training does not end for it
-            self.trouble, self.mode = one_line_error(error), "disabled"
-        if self.run is None and mode == "online":  # log offline what cannot be sent now
-            _stop_service()  # it holds the run's id
-            with suppress(Exception):
-                self.run, self.mode = _init("offline", chosen, folder, name, run_id), "offline"
-                self.trouble += f"; what it would have been sent is kept in {folder / 'wandb'}, for `wandb sync`"
-
-    def _attempt(self, log: Callable[[Any], object]) -> None:
-        """Call `log` with W&B's run, if there is one. Whatever W&B raises, training goes on without it."""
-        try:
-            if self.run is not None:
-                log(self.run)
-        except Exception as error:
-            self.run, self.mode = None, "disabled"
-            self.say(f"Weights & Biases has failed, and nothing more is logged to it: {one_line_error(error)}")
-            if isinstance(error, ConnectionError):
-                _stop_service()
-
-    @property
-    def is_on(self) -> bool:
-        """Whether anything is logged."""
-        return self.run is not None
-
-    def describe(self, recipe: Path, config: Mapping[str, Any]) -> None:
-        """Log the resolved recipe, as the run's config and as an artifact."""
-
-        def log(run: Any) -> None:
-            import wandb
-
-            run.config.update(dict(config), allow_val_change=True)
-            artifact = wandb.Artifact(f"recipe-{run.id}", type="recipe")
-            artifact.add_file(str(recipe), name="recipe.yaml")
-            run.log_artifact(artifact)
-
-        self._attempt(log)
-
-    def write(self, row: Mapping[str, Any]) -> None:
-        """Log one row of metrics, which has a `step`."""
-        self._attempt(lambda run: run.log(dict(row)))
-
-    def samples(self, step: int, samples: Sequence[Sample]) -> None:
-        """Log translations after `step` steps, as a table."""
-
-        def log(run: Any) -> None:
-            import wandb
-
-            table = wandb.Table(columns=["step", *Sample._fields], data=[[step, *sample] for sample in samples])
-            run.log({"step": step, "samples": table})
-
-        if samples:
-            self._attempt(log)
-
-    def pictures(self, step: int, alignments: Sequence[str], by_length: Sequence[Mapping[str, Any]]) -> None:
-        """Log attention maps and film strips as HTML, and the report's charts by source length."""
-        if self.run is None:
-            return
-        import wandb
-
-        from composer.viz.page import accuracy_chart, bleu_chart
-
-        row: dict[str, Any] = {"step": step}
-        if alignments:
-            row["alignments"] = [wandb.Html(page, inject=False) for page in alignments]
-        for name, draw in (("bleu_by_source_length", bleu_chart), ("accuracy_by_source_length", accuracy_chart)):
-            if chart := draw("test", by_length):
-                row[name] = chart[0]
-        self.run.log(row)
-
-    def finish(self, status: int) -> None:
-        """End the run; `status` is 0 if all went well."""
-        self._attempt(lambda run: run.finish(exit_code=status))
-        self.run = None
-        if self.data_dir and os.environ.get("WANDB_DATA_DIR") == self.data_dir:
-            del os.environ["WANDB_DATA_DIR"]
-
-
-def _printable(setting: Any) -> Any:
-    # `wandb sync` prints names on a terminal
-    return formatting.map_scalars(
-        setting, lambda leaf: formatting.strip_control_characters(leaf) if isinstance(leaf, str) else leaf
-    )
-
-
-def _init(mode: WandbMode, settings: Mapping[str, Any], folder: Path, name: str, run_id: str) -> Any:
-    """Start a W&B run. Raises what W&B raises, also if it is not installed."""
-    import wandb
-
-    limits = {"init_timeout": INIT_TIMEOUT, "finish_timeout": FINISH_TIMEOUT}
-    run = wandb.init(
-        **{"project": "seqcomposer", "name": name, **settings, "mode": mode},
-        id=run_id,
-        resume="allow" if mode == "online" else None,
-        dir=str(folder),
-        settings=wandb.Settings(silent=True, console="off", x_disable_stats=True, **limits),
-    )
-    run.define_metric("step")
-    run.define_metric("*", step_metric="step")
-    return run
-
-
-def _stop_service() -> None:
-    """Stop W&B's background process, if there is one, so that the next run gets a new one."""
-    import wandb
-
-    with suppress(Exception):
-        wandb.teardown()
 
 
 PLAIN_SECONDS = 15.0

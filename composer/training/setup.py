@@ -8,7 +8,7 @@ import secrets
 import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -26,7 +26,7 @@ from composer.data.pairs import source_names
 from composer.data.sampler import ResumableBatchSampler
 from composer.data.sources import DataSource, is_endless
 from composer.data.tokenizer_cache import cached_tokenizers
-from composer.errors import RecipeError, RunError
+from composer.errors import RecipeError, RunError, one_line_error
 from composer.fingerprint import check_checkpoint, fingerprint_pairs, initial_weights
 from composer.inference.run import open_run
 from composer.model.parameter_paths import count_frozen
@@ -38,20 +38,15 @@ from composer.training.callback import SHARE_FOLDER, TrainingLoopCallback
 from composer.training.checkpointing import AtomicCheckpointIO, WeightAverage
 from composer.training.datamodule import Curriculum, RecipeDataModule
 from composer.training.distributed import cluster_environment, exit_with_launcher, external_launcher, launched_world
-from composer.training.loggers import (
-    JsonLinesWriter,
-    MetricsLogger,
-    ProgressDisplay,
-    WandbLogger,
-    read_budget_trace,
-    wandb_mode,
-)
+from composer.training.loggers import JsonLinesWriter, MetricsLogger, ProgressDisplay, read_budget_trace
 from composer.training.module import Seq2SeqModule
 from composer.training.optim import Budget, replace_budget
 from composer.training.reproduce import ReproducedRun, draws_random_numbers, environment_differences, environment_record
 from composer.training.resume import Transfer, check_same_data, existing_tokenizers, file_budget, transfer_weights
 from composer.training.sharding import ShardedStrategy
 from composer.training.validation_decoder import validation_decoder
+from composer.training.wandb_logger import WandbLogger, run_config, run_tags, wandb_mode
+from composer.viz.architecture import draw
 
 TOKENIZER_SECONDS = 3600.0
 """Seconds that a process waits for the main one to have trained the tokenizer."""
@@ -187,7 +182,13 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
     wandb = WandbLogger(wandb_mode(settings), settings, run_dir.path, recipe.name, record["wandb_id"], say)
     if wandb.trouble:
         say(f"Weights & Biases could not start: {wandb.trouble}")
-    wandb.describe(run_dir.recipe, recipe.explicit)
+    if wandb.is_on:
+        wandb.describe(
+            run_dir.recipe,
+            run_config(recipe, record),
+            run_tags(recipe),
+            picture_of(recipe, record["vocabularies"], say),
+        )
     for note in data.data.notes:
         say(note)
     if reproduces := record.get("reproduces"):
@@ -202,6 +203,15 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
     last_step = checkpoint_step(training.checkpoint) if training.checkpoint else 0
     is_extended = any(budget.until_step == last_step for budget in training.budgets[:-1])
     return MetricsLogger(JsonLinesWriter(run_dir.metrics, last_step, is_extended), wandb, training.display)
+
+
+def picture_of(recipe: Recipe, vocabularies: Mapping[str, int], say: Callable[[str], None]) -> str:
+    """Return the architecture as SVG; "" where it cannot be drawn, for which no training ends."""
+    try:
+        return draw(recipe, vocabularies).svg()
+    except Exception as error:
+        say(f"no picture of the architecture for Weights & Biases: {one_line_error(error)}")
+        return ""
 
 
 def start_record(training: TrainingSetup) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from composer.data.sources import DataSource, is_endless
 from composer.errors import RecipeError, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
 from composer.evaluation import evaluate_pairs, training_hints
 from composer.fingerprint import read_verified
+from composer.formatting import format_bytes
 from composer.inference.run import Run, Sample, device_for
 from composer.model.parameter_paths import count_frozen
 from composer.model.weights import count_parameters, is_out_of_memory, save_weights
@@ -36,7 +37,7 @@ from composer.training.distributed import (
     is_main_process,
     training_processes,
 )
-from composer.training.loggers import SHOWN_SAMPLES, MetricsLogger, ProgressDisplay, describe_mode, wandb_mode
+from composer.training.loggers import SHOWN_SAMPLES, MetricsLogger, ProgressDisplay
 from composer.training.optim import Budget
 from composer.training.preflight import (
     SHORTER_WARMUP,
@@ -51,6 +52,7 @@ from composer.training.reproduce import compare_outcome, default_folder, find_or
 from composer.training.resume import check_same_recipe, resolve_initial_run, resumed_recipe
 from composer.training.sample_warnings import empty_warnings, media_warnings
 from composer.training.setup import TrainingSetup, setup, silence_lightning, start_logging, wait_for_record
+from composer.training.wandb_logger import describe_mode, wandb_mode
 from composer.viz.alignments import alignment_page, alignments
 
 
@@ -289,6 +291,7 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     )
     shown = by_length.get("test") or by_length.get("val") or []
     log_pictures(training, logger, run, [row for table in shown for row in table])
+    log_model(training, logger)
     print_summary(training, run, record)
     if reproduces := record.get("reproduces"):
         on_gpu = training.trainer.strategy.root_device.type != "cpu"
@@ -319,6 +322,23 @@ def log_pictures(
         training.display.say(f"no pictures for Weights & Biases: {one_line_error(error)}")
 
 
+def log_model(training: TrainingSetup, logger: MetricsLogger) -> None:
+    """Log the final model to Weights & Biases as a pack, if it is on, and print what `pull` calls it."""
+    run_dir, say = training.run_dir, training.display.say
+    if not (logger.wandb.is_on and logger.wandb.logs_model):
+        return
+    from composer.hub.pack import packed_temporarily  # imported late, from above: only a run that ends is packed
+
+    try:
+        with packed_temporarily(run_dir, training.recipe, "") as (manifest, folder):
+            name = logger.wandb.model(folder, run_dir.weights)
+    except Exception as error:  # the run has finished: no trouble with a pack may make it fail
+        say(f"no model for Weights & Biases: {one_line_error(error)}")
+        return
+    if name and logger.wandb.mode == "online":
+        say(f"the model went to Weights & Biases, {format_bytes(manifest.size)}: get it by `seqcomposer pull {name}`")
+
+
 def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) -> None:
     """Print steps, weights, scores, samples, hints, and the commands to go on with."""
     say = training.display.say
@@ -335,7 +355,8 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
     training.display.show([Sample(*pair, output) for pair, output in zip(pairs, outputs, strict=True)])
     if not training.recipe.dataset.get("generate"):
         sizes = record["data"]["pairs"] if source_names(training.recipe) else {}  # one text can be long
-        for hint in training_hints(read_metrics(training.run_dir.metrics), sizes, record["epochs"]):
+        rows, section = read_metrics(training.run_dir.metrics), training.recipe.training
+        for hint in training_hints(rows, sizes, record["epochs"], section):
             say(f"note: {hint}")
     # how many steps there are in a budget in minutes is known only now
     minutes = training.recipe.training["max_minutes"]

@@ -286,7 +286,7 @@ def hints(source: Source) -> list[str]:
     if record.get("status") != "finished" or source.recipe.dataset.get("generate"):
         return []
     sizes = record.get("data", {}).get("pairs", {}) if source_names(source.recipe) else {}
-    return training_hints(source.rows, sizes, record.get("epochs", 0))
+    return training_hints(source.rows, sizes, record.get("epochs", 0), source.recipe.training)
 
 
 def facts(source: Source) -> dict[str, str]:

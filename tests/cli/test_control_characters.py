@@ -19,7 +19,7 @@ from composer.inference import run as inference
 from composer.recipe import recipe
 from composer.run_dir import RunDir
 from composer.training import distributed
-from composer.training.loggers import WandbLogger
+from composer.training.wandb_logger import WandbLogger
 from tests.hub.packs import update_manifest
 from tests.inference import untrained
 from tests.sweeps.leaderboard_dirs import begun, trial

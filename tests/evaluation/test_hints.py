@@ -8,7 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from composer.evaluation import training_hints
+from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.training.train import describe_weights
+
+STEPS = {"max_steps": 500, "max_epochs": None, "max_minutes": None}
 
 
 def rows(losses: Sequence[float | None]) -> list[dict[str, float | None]]:
@@ -25,13 +28,13 @@ def rows(losses: Sequence[float | None]) -> list[dict[str, float | None]]:
     ],
 )
 def test_the_learning_curve_gives_one_hint(losses: list[float | None], said: str) -> None:
-    (line,) = training_hints(rows(losses), {"train": 1000, "val": 100, "test": 100}, 10.0)
+    (line,) = training_hints(rows(losses), {"train": 1000, "val": 100, "test": 100}, 10.0, STEPS)
     assert said in line
 
 
 @pytest.mark.parametrize("losses", [[], [5.0, 4.0], [1.0, 0.01, 0.02, 0.03]])
 def test_nothing_is_concluded_from_little(losses: list[float]) -> None:
-    assert training_hints(rows(losses), {}, 10.0) == []
+    assert training_hints(rows(losses), {}, 10.0, STEPS) == []
 
 
 def with_training(losses: Sequence[float], trained: Sequence[float]) -> list[dict[str, float | None]]:
@@ -51,22 +54,36 @@ def with_training(losses: Sequence[float], trained: Sequence[float]) -> list[dic
 def test_a_model_overfits_where_only_its_training_loss_falls(
     losses: list[float], trained: list[float], said: str
 ) -> None:
-    (line,) = training_hints(with_training(losses, trained), {}, 10.0)
+    (line,) = training_hints(with_training(losses, trained), {}, 10.0, STEPS)
     assert said in line
     assert ".0" not in line
 
 
 def test_few_epochs_are_the_first_hint() -> None:
-    (line,) = training_hints(rows([5.0, 3.0, 4.0, 5.0]), {}, 0.35)
+    (line,) = training_hints(rows([5.0, 3.0, 4.0, 5.0]), {}, 0.35, STEPS)
     assert line.startswith("trained for only 0.35 epochs")
     assert "overfits" not in line
 
 
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        (STEPS, "a larger `training.max_steps` goes on"),
+        ({**STEPS, "max_steps": None, "max_minutes": 3.0}, "a larger `training.max_minutes` goes on"),
+        ({**STEPS, "max_epochs": 2}, "a larger `training.max_steps` and `training.max_epochs` goes on"),
+    ],
+)
+def test_a_longer_training_is_by_the_recipes_own_budget(budget: dict[str, float | None], words: str) -> None:
+    (line,) = training_hints(rows([5.0, 4.0, 3.0, 2.0]), {}, 10.0, budget)
+    assert words in line
+    assert [key for key in BUDGET_KEYS if key in line] == [key for key in BUDGET_KEYS if budget[key] is not None]
+
+
 def test_few_validation_or_test_pairs_are_a_hint() -> None:
-    assert training_hints([], {"train": 20, "val": 1, "test": 99}, 10.0) == [
+    assert training_hints([], {"train": 20, "val": 1, "test": 99}, 10.0, STEPS) == [
         "val has 1 pair and test has 99 pairs: so few that scores vary by chance"
     ]
-    assert training_hints([], {"train": 20, "val": 5, "test": 100}, 10.0)[0].startswith("val has 5 pairs: ")
+    assert training_hints([], {"train": 20, "val": 5, "test": 100}, 10.0, STEPS)[0].startswith("val has 5 pairs: ")
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from composer.recipe.recipe import Recipe
 from composer.recipe.schema_generator import load as load_schema
 from composer.recipe.schema_reader import Schema
 from composer.training import setup
-from composer.training.loggers import WandbLogger, wandb_mode
+from composer.training.wandb_logger import WandbLogger, wandb_mode
 from tests.laws.section_cases import recipe_of, same, signature, write_files
 from tests.samples import sampled
 
@@ -163,6 +163,8 @@ CONTEXTS = {
     "model.embedding.characters.features": Around("model.embedding={characters: {kernels: [3]}}", values=[[1], [2]]),
     "logging.wandb": Around(values=["one", "two"]),
     "logging.wandb.tags": Around(values=[["one"], ["two"]]),
+    "logging.wandb.config": Around(values=[{"one": 1}, {"one": 2}]),
+    "logging.wandb.artifact": Around("logging.wandb={}"),
     "logging.wandb.mode": Around("logging.wandb={}"),
     "data.hub.id": Around(HUB, "files", ["set_t", "set_u"]),
     "data.hub.train": Around(HUB, "files", ["train", "validation"]),
@@ -333,8 +335,9 @@ def logging_of(recipe: Recipe, folder: Path) -> Any:
         patch.setenv("WANDB_API_KEY", "x")
         patch.delenv("WANDB_MODE", raising=False)
         settings = recipe.logging["wandb"]
-        WandbLogger(wandb_mode(settings, {"WANDB_API_KEY": "x"}), settings, folder, "name", "id")
-    return {key: value for key, value in arguments.items() if key not in ("settings", "dir")}
+        logger = WandbLogger(wandb_mode(settings, {"WANDB_API_KEY": "x"}), settings, folder, "name", "id")
+    seen = {key: value for key, value in arguments.items() if key not in ("settings", "dir")}
+    return {**seen, "logs_model": logger.logs_model}
 
 
 DOORS = {"data": data_of, "model": model_of, "trainer": trainer_of, "logging": logging_of}

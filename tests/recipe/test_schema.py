@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +13,7 @@ from jsonschema import Draft202012Validator
 from blocks.core.contract import Blocks, Bounds, Branches, Count, InitialState, NameList, Rate
 from composer.formatting import to_json
 from composer.recipe import schema_generator
+from composer.recipe.schema_reader import flow_text
 from composer.recipe.yaml_reader import read, to_data
 
 ROOT = Path(__file__).parents[2]
@@ -42,6 +45,41 @@ def test_every_key_is_described(generated: dict[str, Any]) -> None:
     ]
     assert not undescribed
     assert not [name for name, item in generated["$defs"].items() if not item.get("description")]
+
+
+SWEEPS = json.loads((ROOT / "schemas" / "sweep.schema.json").read_text(encoding="utf-8"))
+
+
+def mappings(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield every mapping in a schema."""
+    if isinstance(schema, dict):
+        yield schema
+    for inner in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from mappings(inner)
+
+
+def test_an_editor_shows_each_default_where_its_key_is(generated: dict[str, Any]) -> None:
+    """An editor shows `markdownDescription` in place of `description`, and no `default` by itself."""
+    shown = 0
+    for schema in (generated, SWEEPS):
+        for setting in mappings(schema):
+            default, text = setting.get("default"), setting.get("markdownDescription")
+            if default is None or default == {} or "description" not in setting:
+                assert text is None, setting  # a block that its first setting may stand for has not that one's text
+                continue
+            assert text == f"{setting['description']}\n\nDefault: `{flow_text(default)}`"
+            shown += 1
+    assert shown > len(generated["$defs"])
+
+
+def test_an_editor_offers_each_block_once(generated: dict[str, Any]) -> None:
+    """In a list it offers the words of `enum` and the keys, but those that are not to be suggested."""
+    blocks = generated["$defs"]["block"]
+    bare = [word for branch in blocks["anyOf"] for word in branch.get("enum", ())]
+    keys = [name for name, key in blocks["properties"].items() if not key.get("doNotSuggest")]
+    assert sorted([*bare, *keys]) == sorted(blocks["properties"])
+    assert "rnn" in bare
+    assert "residual" in keys
 
 
 @pytest.mark.parametrize("file", RECIPES, ids=lambda file: str(file.relative_to(ROOT)))
@@ -151,7 +189,8 @@ def test_a_constructor_is_its_schema() -> None:
     ]
     assert settings["of"]["description"] == "What it reads."
     assert settings["from"]["description"] == "Where: from there."
-    assert settings["kind"] == {"description": "One of two.", "anyOf": [{"enum": ["a", "b"]}, variable], "default": "a"}
+    assert settings["kind"]["anyOf"] == [{"enum": ["a", "b"]}, variable]
+    assert settings["kind"]["default"] == "a"
     assert settings["rate"]["anyOf"] == [{"type": "number", "minimum": 0.0, "exclusiveMaximum": 1.0}, variable]
     assert settings["small"]["anyOf"][0] == {"type": "integer", "minimum": 2, "maximum": 3}
     assert (settings["sizes"]["minItems"], settings["sizes"]["maxItems"], settings["sizes"]["default"]) == (

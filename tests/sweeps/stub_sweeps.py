@@ -84,7 +84,8 @@ def main() -> int:
     if "real" not in sys.argv:
         workers.train_command = stub
     address = next((item.removeprefix("ray=") for item in sys.argv if item.startswith("ray=")), None)
-    return run_sweep(read_sweep(Path(sys.argv[1])), Path(sys.argv[2]), workers=2, ray=address)
+    sweep, run, joins = read_sweep(Path(sys.argv[1])), Path(sys.argv[2]), "worker" in sys.argv
+    return run_sweep(sweep, run, workers=1 if joins else 2, ray=address, joins=joins)
 
 
 if __name__ == "__main__":

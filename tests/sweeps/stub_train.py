@@ -40,14 +40,17 @@ def train(run: RunDir, seed: int, rate: float, plan: dict[str, Any], home: Path)
     signal.signal(signal.SIGTERM, lambda *_: end(run, "interrupted", 143))
     fingerprints = dict.fromkeys(("model", "data", "run", "recipe"), "0" * 64)
     run.write({"status": "running", "seed": seed, "fingerprints": fingerprints})
-    if plan.get("fails") == seed:
+    if plan.get("fails") == seed and starts_of(home, rate) <= plan.get("times", 1000):
         sys.stderr.write("step 1\nerror[run]: the loss is NaN\n   fix: a lower rate\n1 error\n")
         end(run, "failed", plan.get("status", 1))
     begun = len(read_metrics(run.metrics)) if run.metrics.exists() else 0
-    for step in range(begun + 1, STEPS + 1):
+    for step in range(begun + 1, plan.get("steps", STEPS) + 1):
         row = {"step": 100 * step, "epoch": 1.0, "val/loss": rate + seed / 100}
         with run.metrics.open("ab") as log:  # the writer of a real training would import torch, which takes seconds
             log.write(f"{json.dumps(row)}\n".encode())
+        if plan.get("saves"):
+            run.checkpoints.mkdir(exist_ok=True)
+            (run.checkpoints / f"step-{100 * step:08d}.ckpt").touch()
         if step == begun + 1 and must_die(plan, home, rate):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(plan.get("pause", 0.0))
@@ -57,8 +60,13 @@ def train(run: RunDir, seed: int, rate: float, plan: dict[str, Any], home: Path)
 
 def must_die(plan: dict[str, Any], home: Path, rate: float) -> bool:
     """Whether this start is one of those that are killed."""
-    starts = (home / "starts").read_text(encoding="utf-8").split("\n")
-    return sum(line.startswith(f"{rate} ") for line in starts) <= plan.get("kills", 0)
+    return starts_of(home, rate) <= plan.get("kills", 0)
+
+
+def starts_of(home: Path, rate: float) -> int:
+    """How often a rate was started, this time included."""
+    lines = (home / "starts").read_text(encoding="utf-8").split("\n")
+    return sum(line.startswith(f"{rate} ") for line in lines)
 
 
 def end(run: RunDir, status: str, number: int) -> None:

@@ -85,6 +85,7 @@ NO_SAMPLE = "set: {training.validation_sample.lines: 0}"
         (WIDTH, "prune: median\nrank: [{parameters: min}]", 6, "is computed after training"),
         (WIDTH, "search: tpee", 5, "did you mean `tpe`?"),
         (WIDTH, "search: {tpe: {trails: 3}}", 5, "did you mean `trials`?"),
+        (WIDTH, "retries: -1", 5, "`retries`"),
         (WIDTH, "seeds: 0", 5, "`seeds`"),
         (WIDTH, "seeds: [1, 1]", 5, "`1` is listed twice"),
         (WIDTH, "set: {training.max_step: 3}", 5, "did you mean `max_steps`?"),

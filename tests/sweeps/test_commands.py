@@ -11,9 +11,10 @@ import pytest
 
 from composer.cli import main
 from composer.errors import RecipeError
-from composer.sweeps.points import point_from_args, wandb_group_overrides
+from composer.recipe.recipe import load
+from composer.sweeps.points import point_from_args, wandb_overrides
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.sweep import probe_points
+from composer.sweeps.sweep import Point, probe_points
 from tests.sweeps.tiny_sweep import SWEEP, write_sweep
 
 Runner = Callable[..., tuple[int, str, str]]
@@ -132,19 +133,40 @@ def test_the_first_probe_point_is_a_valid_point(tmp_path: Path) -> None:
     }
 
 
+AXES = ['logging.wandb.config.encoder="none"', "logging.wandb.config.rate=1e-05", "logging.wandb.config.tied=true"]
+
+
 @pytest.mark.parametrize(
     ("wandb", "environment", "words"),
     [
-        (None, {}, ["logging.wandb.group=g", "logging.wandb.mode=offline"]),
-        (None, {"WANDB_SWEEP_ID": "x"}, ["logging.wandb.group=g"]),
-        (False, {"WANDB_SWEEP_ID": "x"}, []),
-        ({"project": "p", "group": None}, {}, ["logging.wandb.group=g"]),
-        ({"project": "p", "group": "mine"}, {}, []),
+        ("", {}, ["logging.wandb.group=g", *AXES, "logging.wandb.mode=offline"]),
+        ("", {"WANDB_SWEEP_ID": "x"}, ["logging.wandb.group=g", *AXES]),
+        ("logging: {wandb: false}", {"WANDB_SWEEP_ID": "x"}, []),
+        ("logging: {wandb: {mode: disabled}}", {}, []),
+        ("logging: {wandb: {project: p}}", {}, ["logging.wandb.group=g", *AXES]),
+        ("logging: {wandb: {project: p, group: mine}}", {}, AXES),
     ],
 )
-def test_runs_of_a_sweep_share_a_wandb_group(wandb: object, environment: dict[str, str], words: list[str]) -> None:
+def test_wandb_shows_a_run_as_one_of_its_sweep(
+    wandb: str, environment: dict[str, str], words: list[str], tmp_path: Path
+) -> None:
     """What a recipe says of W&B stays, and one that says nothing is not sent anywhere for it."""
-    assert wandb_group_overrides(wandb, "g", environment) == words
+    write_sweep(tmp_path)
+    file = tmp_path / "base.yaml"
+    file.write_text(f"{file.read_text(encoding='utf-8')}\n{wandb}\n", encoding="utf-8")
+    point: Point = {"encoder": "none", "rate": 1e-5, "tied": True}
+    assert wandb_overrides(load(file), "g", point, environment) == words
+    settings = load(file, words).logging["wandb"]
+    if words:
+        assert settings["config"] == point
+        assert type(settings["config"]["tied"]) is bool
+
+
+def test_no_axis_is_called_as_a_key_of_a_runs_config(tmp_path: Path) -> None:
+    for name in ("fingerprints", "evaluation"):
+        axes = f"axes:\n  {name}: {{set: model.width, values: [8, 16]}}\n"
+        with pytest.raises(RecipeError, match=f"an axis cannot be called `{name}`"):
+            read_sweep(write_sweep(tmp_path, f"sweep: 1\nbase: base.yaml\n{axes}"))
 
 
 # ------------------------------------------------------------------------------------------- commands

@@ -11,22 +11,17 @@ import pytest
 
 from composer.errors import RunError
 from composer.sweeps import workers
+from composer.sweeps.resources import Resources
 from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.workers import RayWorkerPool, resources_per_worker
+from composer.sweeps.workers import RayWorkerPool
 from tests.sweeps.stub_sweeps import parent, plan, rates, starts, stub, trials_by_rate, wait_until, written
-
-
-def test_cpus_and_gpus_are_divided_among_workers() -> None:
-    assert resources_per_worker(16.0, 4.0, 2) == (8, 2)
-    assert resources_per_worker(2.0, 0.0, 4) == (1, 0.0)
-    assert resources_per_worker(8.0, 1.0, 4) == (2, 0.25)
 
 
 def test_without_ray_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(RunError, match=r"seqcomposer\[ray\]"):
-        RayWorkerPool("local", 1)
+        RayWorkerPool("local", 1, Resources())
 
 
 @pytest.fixture
@@ -69,4 +64,4 @@ def test_a_killed_sweep_leaves_no_workers_and_resumes_without_a_cluster(home: Pa
 
 def test_an_address_without_a_cluster_is_refused(home: Path) -> None:
     with pytest.raises(RunError, match="no Ray cluster answers"):
-        RayWorkerPool("127.0.0.1:1", 1)
+        RayWorkerPool("127.0.0.1:1", 1, Resources())

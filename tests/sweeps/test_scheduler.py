@@ -12,13 +12,16 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from composer.errors import DataError, RunError
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.sweeps import scheduler, workers
 from composer.sweeps.leaderboard import open_leaderboard
-from composer.sweeps.points import wandb_group_overrides
+from composer.sweeps.resources import Resources
+from composer.sweeps.retries import MAX_KILLS, failures, retry_record
 from composer.sweeps.scheduler import Scheduler, run_sweep, running_progress
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import SweepDir, Trial, read_trials, write_trial
@@ -41,7 +44,9 @@ def run(file: Path, home: Path, workers: int = 1) -> int:
 
 def opened(home: Path) -> optuna.Study:
     """The study, as anybody may read it."""
-    return optuna.load_study(study_name=None, storage=f"sqlite:///{home / 'run' / 'study.db'}")
+    return optuna.load_study(
+        study_name=None, storage=JournalStorage(JournalFileBackend(str(home / "run" / "study.journal")))
+    )
 
 
 def test_every_point_and_seed_runs_once_in_order(home: Path) -> None:
@@ -106,13 +111,99 @@ def test_the_status_is_1_where_nothing_finished(home: Path) -> None:
     assert run(written(home, rates(0.1), "seeds: [1]"), home) == 1
 
 
-def test_a_killed_worker_is_restarted_and_resumes(home: Path) -> None:
-    plan(home, **{"0.1": {"kills": 2}, "0.2": {"kills": 3}})
-    assert run(written(home, rates(0.1, 0.2, 0.3), "seeds: [1]"), home) == 0
-    assert [rate for rate, _ in starts(home)] == [0.1] * 3 + [0.2] * 3 + [0.3]
+def test_a_killed_worker_goes_on_and_no_retry_is_counted(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan(home, **{"0.1": {"kills": 2}})
+    assert run_sweep(read_sweep(written(home, rates(0.1, 0.3), "seeds: [1]\nretries: 0")), home / "run") == 0
+    assert [rate for rate, _ in starts(home)] == [0.1] * 3 + [0.3]
     result = trials_by_rate(home / "run")
-    assert [result[rate].status for rate in (0.1, 0.2, 0.3)] == ["finished", "failed", "finished"]
-    assert "SIGKILL" in (result[0.2].error or "")
+    assert [result[rate].status for rate in (0.1, 0.3)] == ["finished", "finished"]
+    assert [retry["cause"] for retry in result[0.1].retries] == ["killed", "killed"]
+    assert failures(result[0.1].retries) == 0
+    assert result[0.3].retries == ()
+    out = capsys.readouterr().out
+    assert "trial 0: rate=0.1: killed by SIGKILL, goes on from its beginning\n" in out
+    assert "trial 0: rate=0.1: killed by SIGKILL, goes on from its beginning, 2 times there, of at most 5\n" in out
+
+
+def test_a_training_that_always_dies_at_one_place_fails(home: Path) -> None:
+    plan(home, **{"0.2": {"kills": 1000}})
+    assert run(written(home, rates(0.2, 0.3), "seeds: [1]"), home) == 0
+    assert [rate for rate, _ in starts(home)] == [0.2] * MAX_KILLS + [0.3]
+    result = trials_by_rate(home / "run")
+    assert [result[rate].status for rate in (0.2, 0.3)] == ["failed", "finished"]
+    error = f"its training was killed {MAX_KILLS} times without a new checkpoint, the last time by SIGKILL"
+    assert result[0.2].error == error
+
+
+def test_a_training_that_gets_on_between_its_kills_never_fails(home: Path) -> None:
+    """A machine that is taken away every few minutes: each start is killed after one more checkpoint."""
+    count = MAX_KILLS + 3
+    plan(home, **{"0.1": {"kills": count, "saves": True, "steps": count + 1}})
+    assert run(written(home, rates(0.1), "seeds: [1]"), home) == 0
+    (trial,) = read_trials(home / "run")
+    assert [retry["step"] for retry in trial.retries] == [100 * step for step in range(1, count + 1)]
+    assert trial.status == "finished"
+
+
+@pytest.mark.parametrize(("retries", "times", "status"), [(2, 2, "finished"), (2, 3, "failed"), (0, 1, "failed")])
+def test_a_failed_trial_is_tried_again(
+    home: Path, retries: int, times: int, status: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan(home, **{"0.1": {"fails": 1, "times": times}})
+    file = written(home, rates(0.1, 0.2), f"seeds: [1]\nretries: {retries}")
+    assert run_sweep(read_sweep(file), home / "run") == 0
+    trial = trials_by_rate(home / "run")[0.1]
+    assert trial.status == status
+    assert [rate for rate, _ in starts(home)] == [0.1] * (1 + min(times, retries)) + [0.2]
+    assert [(retry["cause"], retry["seed"]) for retry in trial.retries] == [("failed", 1)] * min(times, retries)
+    out = capsys.readouterr().out
+    for number in range(1, min(times, retries) + 1):
+        assert f"failed, retry {number} of {retries}, from its beginning: error[run]: the loss is NaN" in out
+    assert ("`--retry`" in out) == (status == "failed")
+    assert (trial.error or "").count("error[run]") == (status == "failed")  # nothing of the tries before the last
+
+
+def test_retry_tries_again_what_has_failed_and_nothing_else(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan(home, **{"0.1": {"fails": 1, "times": 3}})
+    file = written(home, rates(0.1, 0.2), "seeds: [1]\nretries: 1")
+    assert run(file, home) == 0
+    assert trials_by_rate(home / "run")[0.1].status == "failed"
+    assert run(file, home) == 0  # without --retry a failed trial stays as it is
+    assert [rate for rate, _ in starts(home)] == [0.1, 0.1, 0.2]
+    capsys.readouterr()
+    assert run_sweep(read_sweep(file), home / "run", retry=True) == 0
+    assert "tried again; it had failed: error[run]: the loss is NaN" in capsys.readouterr().out
+    trial = trials_by_rate(home / "run")[0.1]
+    assert [rate for rate, _ in starts(home)] == [0.1, 0.1, 0.2, 0.1, 0.1]
+    assert [retry["cause"] for retry in trial.retries] == ["failed", "requested", "failed"]
+    assert (trial.status, trial.error) == ("finished", None)
+    states = sorted(item.state.name for item in opened(home).get_trials())
+    assert states == ["COMPLETE", "COMPLETE", "FAIL"]  # the search sees both tries
+    assert run_sweep(read_sweep(file), home / "run", quiet=True, retry=True) == 0
+    assert len(starts(home)) == 5
+
+
+def test_retries_may_be_changed_in_a_sweep_that_has_run(home: Path) -> None:
+    plan(home, **{"0.1": {"fails": 1, "times": 2}})
+    assert run(written(home, rates(0.1), "seeds: [1]"), home) == 1
+    assert run_sweep(read_sweep(written(home, rates(0.1), "seeds: [1]\nretries: 1")), home / "run", retry=True) == 0
+    assert "retries: 1" in SweepDir(home / "run").sweep.read_text(encoding="utf-8")
+
+
+def test_a_retry_that_was_written_down_survives_a_kill_of_the_sweep(home: Path) -> None:
+    file = written(home, rates(0.1), "seeds: [1]\nretries: 2")
+    plan(home, **{"0.1": {"pause": 60.0}})
+    child = parent(file, home / "run")
+    wait_until(lambda: len(starts(home)) == 1)
+    child.kill()
+    child.communicate()
+    (trial,) = read_trials(home / "run")
+    write_trial(replace(trial, retries=(retry_record("failed", "once"), retry_record("failed", "twice"))))
+    plan(home, **{"0.1": {"fails": 1}})
+    assert run(file, home) == 1
+    (trial,) = read_trials(home / "run")
+    assert [retry["error"] for retry in trial.retries] == ["once", "twice"]  # none was left
+    assert trial.status == "failed"
 
 
 def test_a_worse_trial_is_pruned_once_on_its_first_seed(home: Path) -> None:
@@ -269,28 +360,15 @@ def test_trials_are_ordinary_runs_of_the_train_command(tmp_path: Path) -> None:
 
 
 def test_threads_and_gpus_are_divided_among_workers() -> None:
-    assert worker_environment({"OMP_NUM_THREADS": "3"}, 0, 1, ["0"]) == {}
-    output = [worker_environment({"OMP_NUM_THREADS": "3"}, slot, 2, ["0", "1", "2", "3"]) for slot in (0, 1)]
+    assert worker_environment({"OMP_NUM_THREADS": "3"}, 0, 1, ["0"], Resources()) == {}
+    output = [
+        worker_environment({"OMP_NUM_THREADS": "3"}, slot, 2, ["0", "1", "2", "3"], Resources()) for slot in (0, 1)
+    ]
     assert output == [{"CUDA_VISIBLE_DEVICES": "0,2"}, {"CUDA_VISIBLE_DEVICES": "1,3"}]
-    assert [worker_environment({"OMP_NUM_THREADS": "1"}, slot, 3, ["5"]) for slot in range(3)] == [
+    assert [worker_environment({"OMP_NUM_THREADS": "1"}, slot, 3, ["5"], Resources()) for slot in range(3)] == [
         {"CUDA_VISIBLE_DEVICES": "5"}
     ] * 3
-    assert int(worker_environment({}, 0, 1000, [])["OMP_NUM_THREADS"]) == 1
-
-
-def test_runs_of_a_sweep_share_a_wandb_group(tmp_path: Path) -> None:
-    base = written(tmp_path, rates(0.1)).with_name("base.yaml")
-
-    def grouped() -> list[str]:
-        return wandb_group_overrides(load(base).logging["wandb"], "tried", {})
-
-    assert grouped() == []
-    output = base.read_text(encoding="utf-8").replace("logging: {wandb: false}", "")
-    base.write_text(output, encoding="utf-8")
-    assert grouped() == ["logging.wandb.group=tried", "logging.wandb.mode=offline"]
-    assert load(base, grouped()).logging["wandb"]["group"] == "tried"
-    base.write_text(output + "logging: {wandb: {group: mine}}\n", encoding="utf-8")
-    assert grouped() == []
+    assert int(worker_environment({}, 0, 1000, [], Resources())["OMP_NUM_THREADS"]) == 1
 
 
 DRAWN = f"rate: {{{RATE}, log_uniform: [1.0e-4, 0.5]}}"

@@ -276,7 +276,7 @@ def test_a_search_lists_its_candidate_structures(tmp_path: Path) -> None:
 def test_the_schema_agrees_with_the_code() -> None:
     result = load_schema()
     keys = ("sweep", "name", "description", "base", "set", "axes", "where", "search", "prune", "seeds")
-    assert tuple(result["properties"]) == (*keys, "tune", "rank")
+    assert tuple(result["properties"]) == (*keys, "resources", "tune", "retries", "rank")
     assert set(result["$defs"]["axis"]["properties"]) == {
         *("set", "values", *RANGES, "replace", "with", "extend", "when", "zip")
     }

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
 from composer.errors import RunError
 from composer.sweeps.points import grid_points, list_points
@@ -48,7 +50,7 @@ def asked_points(study: Study, count: int, anywhere: bool = False) -> list[Point
 
 
 def test_points_have_their_active_axes_and_no_others(tmp_path: Path) -> None:
-    study = Study(sweep_of(tmp_path, CONDITIONAL, TPE), tmp_path / "study.db")
+    study = Study(sweep_of(tmp_path, CONDITIONAL, TPE), tmp_path / "study.journal")
     points = asked_points(study, 30)
     for point in points:
         assert ("rate" in point) == (point["kind"] != "none")
@@ -86,8 +88,8 @@ def test_grid_and_random_points_are_suggested_unchanged_and_in_order(tmp_path: P
         for _ in range(2):  # whoever is killed in between does it again
             study.enqueue({str(number): point for number, point in enumerate(wanted)})
         result = []
-        while study.has_queued():
-            result.append(study.ask())
+        while (queued := study.ask_queued()) is not None:
+            result.append(queued)
             study.tell(result[-1].number, ended(result[-1], 1.0))
         assert [suggestion.point for suggestion in result] == wanted
         assert [suggestion.number for suggestion in result] == list(range(len(wanted)))
@@ -96,18 +98,37 @@ def test_grid_and_random_points_are_suggested_unchanged_and_in_order(tmp_path: P
 
 def test_running_trials_keep_their_points(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
-    before = Study(sweep, tmp_path / "study.db")
+    before = Study(sweep, tmp_path / "study.journal")
     asked = [before.ask() for _ in range(3)]
     before.tell(asked[1].number, ended(asked[1], 1.0))
-    after = Study(sweep, tmp_path / "study.db")
-    assert [(item.number, item.point) for item in after.running_suggestions()] == [
-        (0, asked[0].point),
-        (2, asked[2].point),
-    ]
+    after = Study(sweep, tmp_path / "study.journal")
+    running = [after.suggestion(number) for number in after.running()]
+    assert [(item.number, item.point) for item in running] == [(0, asked[0].point), (2, asked[2].point)]
+
+
+def test_two_workers_are_never_given_the_same_point(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, rates(*(0.01 * item for item in range(1, 21))))
+    one, other = (Study(sweep, tmp_path / "study.journal") for _ in range(2))
+    one.enqueue({str(number): {"rate": 0.01 * number} for number in range(1, 21)})
+    queued = [study.ask_queued() for _ in range(10) for study in (one, other)]
+    assert [item.number for item in queued if item is not None] == [*range(20)]
+    assert one.ask_queued() is None
+    assert other.ask_queued() is None
+
+
+def test_what_a_killed_worker_had_begun_to_write_is_cut_off(tmp_path: Path) -> None:
+    sweep = sweep_of(tmp_path, rates(0.1, 0.2), TPE)
+    Study(sweep, tmp_path / "study.journal").ask()
+    whole = (tmp_path / "study.journal").read_bytes()
+    (tmp_path / "study.journal").write_bytes(whole + b'{"op_code": 5, "work')
+    study = Study(sweep, tmp_path / "study.journal")
+    assert study.ask().number == 1
+    assert (tmp_path / "study.journal").read_bytes().startswith(whole + b"{")
+    assert len(Study(sweep, tmp_path / "study.journal").trials()) == 2
 
 
 def test_trial_states_are_reported_once(tmp_path: Path) -> None:
-    study = Study(sweep_of(tmp_path, rates(0.1, 0.2, 0.3, 0.4, 0.5), TPE), tmp_path / "study.db")
+    study = Study(sweep_of(tmp_path, rates(0.1, 0.2, 0.3, 0.4, 0.5), TPE), tmp_path / "study.journal")
     statuses: list[Status] = ["finished", "pruned", "failed"]
     for status in statuses:
         asked = study.ask()
@@ -174,7 +195,7 @@ def test_a_pruning_that_can_stop_no_trial_is_reported(
 @pytest.mark.parametrize(("direction", "sign"), [("min", 1.0), ("max", -1.0)])
 def test_the_median_pruner_stops_worse_trials(tmp_path: Path, direction: str, sign: float) -> None:
     rest = f"{TPE}\nprune: {{median: {{min_steps: 300, trials: 2}}}}\nrank: [{{val/loss: {direction}}}]"
-    study = Study(sweep_of(tmp_path, rates(*(0.1 * item for item in range(1, 9))), rest), tmp_path / "study.db")
+    study = Study(sweep_of(tmp_path, rates(*(0.1 * item for item in range(1, 9))), rest), tmp_path / "study.journal")
     good, bad = [sign * 1.0] * 5, [sign * 2.0] * 5
     assert [reports(study, item) for item in (good, bad, bad, good)] == [None, None, 300, None]
     assert reports(study, [sign * 2.0, sign * 2.0, sign * 0.5, sign * 0.5]) is None  # what counts is its best so far
@@ -182,7 +203,9 @@ def test_the_median_pruner_stops_worse_trials(tmp_path: Path, direction: str, si
 
 def test_hyperband_stops_the_worse_trials_of_a_bracket(tmp_path: Path) -> None:
     rest = f"{TPE}\nprune: {{hyperband: {{min_steps: 100, reduction: 2}}}}"
-    study = Study(sweep_of(tmp_path, rates(*(0.01 * item for item in range(1, 60))), rest), tmp_path / "study.db", 800)
+    study = Study(
+        sweep_of(tmp_path, rates(*(0.01 * item for item in range(1, 60))), rest), tmp_path / "study.journal", 800
+    )
     pruned = [reports(study, [value] * 8) for value in (0.1, 0.5, 0.9, 0.2, 0.6, 0.8) * 6]
     assert {None} < set(pruned) <= {None, 100, 200, 400, 800}  # only where a bracket has a rung
     worth = [step is None for step in pruned]
@@ -191,7 +214,7 @@ def test_hyperband_stops_the_worse_trials_of_a_bracket(tmp_path: Path) -> None:
 
 def test_steps_are_reported_once_and_nan_is_the_worst_value(tmp_path: Path) -> None:
     rest = f"{TPE}\nprune: {{median: {{min_steps: 100, trials: 1}}}}"
-    study = Study(sweep_of(tmp_path, rates(0.1, 0.2, 0.3), rest), tmp_path / "study.db")
+    study = Study(sweep_of(tmp_path, rates(0.1, 0.2, 0.3), rest), tmp_path / "study.journal")
     assert reports(study, [1.0, 1.0]) is None
     asked = study.ask()
     assert study.report(asked, {100: 0.5, 200: 0.5}) is None
@@ -202,7 +225,7 @@ def test_steps_are_reported_once_and_nan_is_the_worst_value(tmp_path: Path) -> N
 
 def test_a_lost_study_is_rebuilt_from_trial_directories(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
-    first = Study(sweep, tmp_path / "study.db")
+    first = Study(sweep, tmp_path / "study.journal")
     asked = [first.ask() for _ in range(4)]
     trials = [
         ended(asked[0], 1.0),
@@ -210,7 +233,7 @@ def test_a_lost_study_is_rebuilt_from_trial_directories(tmp_path: Path) -> None:
         ended(asked[2], None, "failed"),
         ended(asked[3], None, "running"),
     ]
-    study = Study(sweep, tmp_path / "new.db")
+    study = Study(sweep, tmp_path / "new.journal")
     for _ in range(2):
         study.restore(trials)
     assert [item.state.name for item in study.study.trials] == ["COMPLETE", "PRUNED", "FAIL"]
@@ -219,21 +242,22 @@ def test_a_lost_study_is_rebuilt_from_trial_directories(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_study_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "study.db").write_bytes(b"no database " * 100)
+    (tmp_path / "study.journal").write_bytes(b"no journal\n" * 100)
     with pytest.raises(RunError, match="remove the file"):
-        Study(sweep_of(tmp_path, rates(0.1)), tmp_path / "study.db")
+        Study(sweep_of(tmp_path, rates(0.1)), tmp_path / "study.journal")
 
 
 def test_the_file_can_be_read_by_optuna(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
-    asked_points(Study(sweep, tmp_path / "study.db"), 3)
-    (result,) = optuna.study.get_all_study_summaries(f"sqlite:///{tmp_path / 'study.db'}")
+    asked_points(Study(sweep, tmp_path / "study.journal"), 3)
+    journal = JournalStorage(JournalFileBackend(str(tmp_path / "study.journal")))
+    (result,) = optuna.study.get_all_study_summaries(journal)
     assert (result.study_name, result.n_trials, result.direction.name) == (sweep.fingerprint[:12], 3, "MINIMIZE")
 
 
 def test_points_that_are_not_trained_do_not_end_the_random_start(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
-    learning, blind = Study(sweep, tmp_path / "learning.db"), Study(sweep, tmp_path / "blind.db")
+    learning, blind = Study(sweep, tmp_path / "learning.journal"), Study(sweep, tmp_path / "blind.journal")
     for number in range(15):  # only every other point can be trained
         suggestions = learning.ask(), blind.ask(at_random=True)
         assert suggestions[0].point == suggestions[1].point

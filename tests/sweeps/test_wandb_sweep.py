@@ -42,17 +42,34 @@ def test_every_part_is_exported_to_the_wandb_format(tmp_path: Path) -> None:
             "attention": {"values": ["dot", "none"]},
             "rate": {"distribution": "log_uniform_values", "min": 1e-4, "max": 1e-2},
             "width": {"values": [8, 16, 512]},  # `hidden` follows from it
-            "training.seed": {"values": [1, 2]},
+            "training.seed": {"value": 1},  # a search would choose among seeds
         },
         "early_terminate": {"type": "hyperband", "min_iter": 2, "eta": 2},  # 3 steps are 2 validations of 2 steps
-        "run_cap": 6,  # 3 trials with 2 seeds
+        "run_cap": 3,
         "command": ["seqcomposer", "train", str(tmp_path / "tiny.yaml"), "${args_no_hyphens}"],
     }
     assert set(output) == TOP
     assert all(NAME.fullmatch(name) for name in output["parameters"])
-    assert len(lost) == 2
+    assert len(lost) == 3
     assert "`when`" in lost[0]
     assert "`where`" in lost[1]
+    assert "seed 1 alone" in lost[2]
+    assert "training.seed=N" in lost[2]
+
+
+@pytest.mark.parametrize(
+    ("search", "seeds", "parameter"),
+    [
+        ("grid", "[1, 2]", {"values": [1, 2]}),  # every seed of every point: nothing is chosen
+        ("random", "[4, 2]", {"value": 4}),
+        ("{tpe: {trials: 4}}", "2", {"value": 1}),
+        ("grid", "[7]", None),
+    ],
+)
+def test_the_seed_is_never_searched(search: str, seeds: str, parameter: dict[str, Any] | None, tmp_path: Path) -> None:
+    axes = "axes:\n  width: {set: vars.width, values: [8, 16]}\n"
+    output, _ = exported(tmp_path, f"sweep: 1\nbase: base.yaml\n{axes}search: {search}\nseeds: {seeds}\n")
+    assert output["parameters"].get("training.seed") == parameter
 
 
 @pytest.mark.parametrize(
@@ -139,5 +156,6 @@ def test_an_agents_command_line_runs(tmp_path: Path) -> None:
     recipe = to_data(read(record.parent / "recipe.yaml", ""))
     assert recipe["training"]["optimizer"] == {"adam": {"learning_rate": 0.00123}}
     assert recipe["training"]["seed"] == 8
-    assert recipe["logging"]["wandb"] == {"group": "tiny"}
+    axes = {"encoder": "recurrent", "attention": "none", "rate": 0.00123, "width": 16, "hidden": 48}
+    assert recipe["logging"]["wandb"] == {"group": "tiny", "config": axes}
     assert recipe["model"]["width"] == 16

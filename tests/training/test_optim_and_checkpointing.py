@@ -34,9 +34,10 @@ from composer.run_dir import (
 )
 from composer.training import checkpointing, loggers
 from composer.training.checkpointing import AtomicCheckpointIO, CheckpointManager, has_finite_state
-from composer.training.loggers import JsonLinesWriter, ProgressDisplay, is_logged_in, wandb_mode
+from composer.training.loggers import JsonLinesWriter, ProgressDisplay
 from composer.training.optim import OPTIMIZERS, SCHEDULES, Budget, Clock, EarlyStopping, Progress
 from composer.training.reproduce import git_state
+from composer.training.wandb_logger import is_logged_in, wandb_mode
 
 # ------------------------------------------------------------------------------------------- schedules
 

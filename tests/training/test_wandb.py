@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from composer.errors import RecipeError
+from composer.hub.pull import pull
+from composer.inference.run import open_run
 from composer.run_dir import read_metrics
-from composer.training.loggers import WandbLogger
 from composer.training.train import train
-from tests.training.tiny_recipes import TINY, Tiny
+from composer.training.wandb_logger import WandbLogger
+from tests.training.tiny_recipes import TINY, Tiny, same_weights
 
 
 def records(file: Path) -> list[dict[str, Any]]:
@@ -47,9 +52,116 @@ def test_an_offline_run_is_recorded(
         assert str(row[name])[:8] in text
     assert len(rows) >= 5
     assert '"samples._type": "table-file"' in text
-    assert '"label_smoothing"' in text  # the recipe, as config
-    assert "recipe.yaml" in text  # and as an artifact
+    assert "recipe.yaml" in text  # the recipe as an artifact
     assert '"project": "p"' in text
+
+
+def test_a_run_shows_what_it_is(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    settings = "logging={wandb: {mode: offline, group: g, tags: [a], config: {encoder: recurrent, rate: 0.1}}}"
+    recipe = tiny("training.max_steps=2", settings)
+    outcome = train(recipe, tmp_path / "run")
+    (file,) = tmp_path.glob("run/wandb/offline-run-*/*.wandb")
+    by_type: dict[str, list[dict[str, Any]]] = {}
+    for record in records(file):
+        by_type.setdefault(record["type"], []).append(record.get(record["type"], {}))
+    last = by_type["run"][-1]
+    assert (last["run_group"], last["job_type"]) == ("g", "train")
+    assert set(last["tags"]) == {"a", "attention", "recurrence"}
+    config: dict[str, Any] = {}
+    for record in [*by_type["run"], *({"config": each} for each in by_type["config"])]:
+        config |= record.get("config", {}).get("update", {})
+    assert (config["encoder"], config["rate"]) == ("recurrent", 0.1)  # flat, as parallel coordinates take them
+    assert config["training"]["optimizer"]["adam"]["beta1"] == recipe.training["optimizer"]["adam"]["beta1"]
+    record = outcome.record
+    assert config["parameters"] == record["parameters"]
+    assert config["vocabularies"] == record["vocabularies"]
+    assert config["fingerprints"]["run"] == record["fingerprints"]["run"]
+    assert config["pairs"] == record["data"]["pairs"] == {"train": 90, "val": 12, "test": 8}
+    assert any("proc.memory.rssMB" in each["item"] for each in by_type["stats"])  # system metrics
+    (picture,) = tmp_path.glob("run/wandb/offline-run-*/files/media/html/architecture_*.html")
+    drawing = picture.read_text(encoding="utf-8")
+    assert "cross" in drawing
+    assert "at most" not in drawing  # its sizes are those of the vocabulary that was trained
+
+
+class Logged:
+    """A run of W&B that keeps what it is given."""
+
+    id, entity, project, tags = "id", "ann", "p", None
+
+    def __init__(self) -> None:
+        self.artifacts: list[Any] = []
+        self.config = self
+
+    def log_artifact(self, artifact: Any) -> None:
+        self.artifacts.append(artifact)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: None
+
+
+@pytest.mark.parametrize("choice", ["final", "none"])
+def test_the_final_model_is_an_artifact_that_is_pulled(
+    choice: str, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import wandb
+
+    for name, value in {"WANDB_MODE": "online", "WANDB_API_KEY": "0" * 40, "WANDB_DATA_DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    logged, run = Logged(), tmp_path / "run"
+    monkeypatch.setattr(wandb, "init", lambda **_: logged)
+    train(tiny("training.max_steps=2", f"logging={{wandb: {{artifact: {choice}}}}}"), run)
+    models = [artifact for artifact in logged.artifacts if artifact.type == "model"]
+    text = capsys.readouterr().out
+    if choice == "none":
+        assert not models
+        assert "seqcomposer pull" not in text
+        return
+    assert "get it by `seqcomposer pull wandb:ann/p/model-id:latest`" in text
+    (artifact,) = models
+    entries = artifact.manifest.entries
+    assert Path(entries["model.safetensors"].local_path).samefile(run / "model.safetensors")  # and no copy beside it
+
+    def member(name: str) -> SimpleNamespace:
+        def download(root: str, skip_cache: bool) -> str:
+            return str(shutil.copy(entries[name].local_path, Path(root) / name))
+
+        return SimpleNamespace(size=entries[name].size, ref=None, download=download)
+
+    members = {name: member(name) for name in entries}
+    asked: list[str] = []
+    manifest = SimpleNamespace(manifest=SimpleNamespace(entries=members))
+    monkeypatch.setattr(wandb, "Api", lambda **_: SimpleNamespace(artifact=lambda name: asked.append(name) or manifest))
+    pulled = pull("wandb:ann/p/model-id:latest", tmp_path / "pulled")
+    assert asked == ["ann/p/model-id:latest"]
+    assert same_weights(pulled, run)
+    assert open_run(pulled).translate(["a b"]) == open_run(run).translate(["a b"])
+    assert str(tmp_path) not in (pulled / "run.json").read_text(encoding="utf-8")
+
+
+def test_a_model_that_cannot_be_packed_ends_no_training(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import wandb
+
+    def is_full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    monkeypatch.setattr(wandb, "init", lambda **_: Logged())
+    monkeypatch.setattr("composer.hub.pack.write_pack", is_full)
+    outcome = train(tiny("training.max_steps=2", "logging={wandb: {project: p}}"), tmp_path / "run")
+    assert outcome.record["status"] == "finished"
+    assert "no model for Weights & Biases: [Errno 28] No space left on device" in capsys.readouterr().out
+
+
+def test_a_key_of_the_config_is_none_of_the_recipes(tiny: Tiny) -> None:
+    for name in ("training", "parameters"):
+        with pytest.raises(RecipeError, match=f"`{name}` cannot be a name") as refused:
+            tiny(f"logging={{wandb: {{config: {{{name}: 1}}}}}}")
+        assert "the recipe's own keys are in the config already" in refused.value.render()
 
 
 def test_a_failing_wandb_does_not_stop_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +184,7 @@ def test_a_failing_wandb_does_not_stop_training(tmp_path: Path, monkeypatch: pyt
 class Run:
     """A run of W&B that fails at one of the things that are asked of it."""
 
-    id = "id"
+    id, tags = "id", None
 
     def __init__(self, error: Exception, at: str) -> None:
         self.error, self.at = error, at

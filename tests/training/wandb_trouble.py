@@ -10,8 +10,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from composer.training import loggers
-from composer.training.loggers import WandbLogger
+from composer.training import wandb_logger
+from composer.training.wandb_logger import WandbLogger
 
 NOBODY = "http://127.0.0.1:9"
 RUN = {
@@ -95,7 +95,7 @@ def child() -> int:
 
 
 def main(folder: Path, trouble: str) -> None:
-    loggers.INIT_TIMEOUT, loggers.FINISH_TIMEOUT = (2.0 if trouble == "unreachable" else 30.0), 1.0
+    wandb_logger.INIT_TIMEOUT, wandb_logger.FINISH_TIMEOUT = (2.0 if trouble == "unreachable" else 30.0), 1.0
     said: list[str] = []
     log = {"unreachable": unreachable, "lost": lost, "dead": dead}[trouble](folder, said)
     mode = log.mode

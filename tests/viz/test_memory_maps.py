@@ -9,8 +9,8 @@ import pytest
 
 from composer.inference.run import open_run
 from composer.recipe.recipe import load
-from composer.training.loggers import WandbLogger
 from composer.training.train import train
+from composer.training.wandb_logger import WandbLogger
 from composer.viz.alignments import Alignment, alignment_page, alignments
 from composer.viz.heat_maps import MAX_DESCRIBED, MAX_HEIGHT, describe_panel, shorten
 from composer.viz.memory import Memory, Panel, Table

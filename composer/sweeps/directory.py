@@ -1,0 +1,93 @@
+"""The directory of a sweep: whose it is, what it records of the sweep's file, and which processes may write to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from composer.atomic_io import atomic_write, remove_temporaries
+from composer.errors import RunError, RunFailed
+from composer.fingerprint import describe_differences, setting_differences
+from composer.recipe.yaml_reader import read, to_data
+from composer.run_dir import RunDir, locked
+from composer.sweeps.leases import is_claimed
+from composer.sweeps.sweep import Sweep, SweepDir, read_sweep_record
+
+
+def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
+    """Raise RunError if this sweep may not be run in a directory; write nothing."""
+    path, other = str(folder.path), "name another with `--run DIR`"
+    if folder.path.exists() and not folder.path.is_dir():
+        raise RunError.of("a sweep needs a folder, and this is a file", other, path)
+    if RunDir(folder.path).is_empty():
+        return
+    if not folder.record.exists():
+        raise RunError.of("this folder is not empty, and was not written by a sweep", other, path)
+    record = read_sweep_record(folder)
+    if record.get("fingerprint") != sweep.fingerprint:
+        hint = "name another folder with `--run DIR`, or restore the sweep file"
+        before = to_data(read(folder.sweep, str(folder.sweep)))
+        changes = describe_differences(setting_differences(before, to_data(sweep.root)))
+        changes = changes or f"its base recipe, or a setting on the command line, was another ({record.get('file')})"
+        raise RunError.of(f"this folder belongs to another sweep: {changes}", hint, path)
+    if (shrunk := shrink_message(record.get("growable", {}), growable_parts(sweep))) is not None:
+        raise RunError.of(shrunk, "write it as it was, or name another folder with `--run DIR`", path)
+
+
+def write_sweep_record(folder: SweepDir, sweep: Sweep, num_trials: int) -> None:
+    """Write sweep.yaml and sweep.json into a new directory, and again if what may change has changed."""
+    parts = {"growable": growable_parts(sweep), "num_trials": num_trials, "retries": sweep.retries}
+    if folder.record.exists() and parts.items() <= read_sweep_record(folder).items():
+        return
+    folder.trials.mkdir(parents=True, exist_ok=True)
+    atomic_write(folder.sweep, sweep.file.read_bytes())
+    files = {"file": str(sweep.file.absolute()), "base": str(sweep.base.absolute())}
+    record = {"name": sweep.name, "fingerprint": sweep.fingerprint, **files, **parts}
+    # last, since its presence says that the directory is a sweep's
+    atomic_write(folder.record, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def growable_parts(sweep: Sweep) -> dict[str, Any]:
+    """Return what a resumed sweep may have more of, trials and seeds after the earlier ones, or change: `tune`."""
+    return {"trials": sweep.search.trials, "seeds": [*sweep.seeds], "tune": to_data(sweep.root).get("tune")}
+
+
+def shrink_message(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """Return what a resumed sweep has less of than before, in words."""
+    trials, seeds = before.get("trials"), before.get("seeds", [])
+    if trials is not None and now["trials"] < trials:
+        return f"`search` had {trials} trials here and now has {now['trials']}; it can only grow"
+    if now["seeds"][: len(seeds)] != seeds:
+        old, new = (", ".join(map(str, numbers)) for numbers in (seeds, now["seeds"]))
+        return f"`seeds` were {old} and are {new}; seeds can only be appended"
+    return None
+
+
+@contextmanager
+def lock_sweep(home: SweepDir) -> Iterator[None]:
+    """Hold the directory against other sweeps: RunError if one holds it, RunFailed if nothing can be written to it."""
+    try:
+        lock = locked(RunDir(home.path))
+    except RunError as error:
+        faults = [replace(fault, message=fault.message.replace("training", "sweep")) for fault in error.faults]
+        hint = "wait until it ends, or add `--worker` to train some of its trials here"
+        raise RunError([replace(fault, hint=hint) for fault in faults]) from None
+    with lock, written_sweep(home):
+        for trial in home.trials.glob("*"):
+            if not is_claimed(trial):
+                remove_temporaries(trial)
+        yield
+
+
+@contextmanager
+def written_sweep(home: SweepDir) -> Iterator[None]:
+    """Raise RunFailed where nothing can be written to the directory of a sweep."""
+    try:
+        yield
+    except OSError as error:
+        message = f"{error.strerror or error}: {error.filename or home.path}"
+        hint = "free disk space, then run the same command to resume"
+        raise RunFailed.of(message, hint, str(home.path)) from error

@@ -1,0 +1,153 @@
+"""Leases: which worker trains a trial. The file system decides, so that workers need not know each other.
+
+A trial's folder has a file for each worker that has held it, `lease-1`, `lease-2` and so on, of which the last counts.
+A worker claims a trial by creating the next one, which only one of several can do, on shared file systems too; it may
+where the last has expired. The holder renews its lease while it trains, and has lost it where a later one is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from composer.atomic_io import parse_json
+
+EXPIRES = 60.0
+"""Seconds without a renewal after which a lease may be claimed again; a few times what a file system may delay."""
+RENEWED_EVERY = 5.0
+"""Seconds between two renewals."""
+RELEASED = 0.0
+"""The time of renewal of a lease that was given back."""
+
+
+class Lease:
+    """A worker's hold on a trial, which a thread renews until it is given back or lost.
+
+    Attributes:
+        is_lost: Whether another worker holds the trial, or may: this one must stop its training.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.is_lost = file, False
+        self._renewed = time.monotonic()
+        self._is_over = threading.Event()
+        threading.Thread(target=self._renew_on_time, daemon=True).start()
+
+    def renew(self) -> bool:
+        """Renew the lease, and return whether this worker still holds the trial."""
+        try:
+            os.utime(self.file)
+            self._renewed = time.monotonic()
+        except FileNotFoundError:  # somebody has removed the trial
+            return False
+        except OSError:  # a file system that does not answer may do so at the next call
+            return time.monotonic() - self._renewed < EXPIRES
+        return _generations(self.file.parent)[-1] == _generation(self.file)
+
+    def release(self) -> None:
+        """Give the trial back: any worker may claim it at once."""
+        self._is_over.set()
+        if not self.is_lost:
+            with suppress(OSError):
+                os.utime(self.file, (RELEASED, RELEASED))
+
+    def _renew_on_time(self) -> None:
+        while not self._is_over.wait(RENEWED_EVERY) and not self.is_lost:
+            self.is_lost = not self.renew() and not self._is_over.is_set()
+
+
+def claim(folder: Path) -> Lease | None:
+    """Return a lease on the trial in a folder, which need not be there yet; None where another worker has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    generations = _generations(folder)
+    if generations and not is_expired(_file(folder, generations[-1])):
+        return None
+    file = _file(folder, (generations or [0])[-1] + 1)
+    try:
+        with file.open("x", encoding="utf-8") as new:
+            json.dump({"machine": _machine(), "process": os.getpid(), "started": _start_of(os.getpid())}, new)
+    except FileExistsError:  # another worker was quicker
+        return None
+    return Lease(file)
+
+
+def is_claimed(folder: Path) -> bool:
+    """Return whether a worker holds the trial in a folder."""
+    generations = _generations(folder)
+    return bool(generations) and not is_expired(_file(folder, generations[-1]))
+
+
+def num_claims(folder: Path) -> int:
+    """Return how many workers have held the trial in a folder, one after another."""
+    return len(_generations(folder))
+
+
+def is_expired(lease: Path) -> bool:
+    """Return whether a lease may be claimed again: it was not renewed, or its worker, of this machine, is gone.
+
+    Its age is that on the clock of the file system, which may not be this machine's.
+    """
+    try:
+        renewed = lease.stat().st_mtime
+        if renewed == RELEASED or _is_gone(lease.read_text(encoding="utf-8")):
+            return True
+    except FileNotFoundError:
+        return True
+    return _time_at(lease.parent) - renewed > EXPIRES
+
+
+def _is_gone(text: str) -> bool:
+    try:
+        worker = parse_json(text)
+        is_here = worker["machine"] == _machine()
+        return bool(is_here and worker["started"] is not None and _start_of(worker["process"]) != worker["started"])
+    except (ValueError, KeyError, TypeError):  # it is being written
+        return False
+
+
+@cache
+def _machine() -> list[str]:
+    """Return what tells where a number of a process means something: two containers may have one name."""
+    own = [socket.gethostname()]
+    with suppress(OSError):
+        own += [Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8"), os.readlink("/proc/self/ns/pid")]
+    return own
+
+
+def _start_of(process: int) -> int | None:
+    """Return when a process of this machine was started, in ticks since the machine was; None where it is not told."""
+    try:
+        # the name, in parentheses, may have any character; 20 fields after it is the time
+        return int(Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _time_at(folder: Path) -> float:
+    """Return the time on the clock of a folder's file system."""
+    probe = folder / f".time-{secrets.token_hex(8)}.part"
+    try:
+        probe.touch()
+        return probe.stat().st_mtime
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _generations(folder: Path) -> list[int]:
+    numbers = (path.name.removeprefix("lease-") for path in folder.glob("lease-*"))
+    return sorted(int(number) for number in numbers if number.isdecimal())
+
+
+def _generation(file: Path) -> int:
+    return int(file.name.removeprefix("lease-"))
+
+
+def _file(folder: Path, generation: int) -> Path:
+    return folder / f"lease-{generation}"

@@ -1,0 +1,84 @@
+"""Running a sweep on Slurm: submitit submits a job array, each job of which is a worker that claims trials.
+
+The workers are the same as those that are started by hand, `seqcomposer sweep FILE --worker`, so a job that waits in
+the queue holds up nothing, and the trial of one that is preempted, or on a node that is lost, goes on in another.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+from composer.errors import RunError
+from composer.sweeps.resources import UNITS, Resources
+from composer.sweeps.sweep import Sweep
+from composer.sweeps.workers import ends_with_parent
+
+DEFAULT_MINUTES = 24 * 60
+"""The time limit of a job, unless `resources.minutes` or Slurm's own SBATCH_TIMELIMIT says another."""
+
+
+class SlurmWorker:
+    """A worker of a sweep as a job: preempted, or out of time, it stops its training and waits in the queue again."""
+
+    def __init__(self, arguments: Sequence[str], folder: str) -> None:
+        self.arguments, self.folder = arguments, folder
+        self.process: Popen[bytes] | None = None
+
+    def __call__(self, number: int) -> int:
+        """Run until no trial is left, and return the exit status."""
+        command = [sys.executable, "-m", "composer.cli.main", "sweep", *self.arguments, "--worker"]
+        # in a session of its own the signal that tells submitit of a preemption does not reach it
+        self.process = Popen(command, cwd=self.folder, start_new_session=True, preexec_fn=ends_with_parent())
+        return self.process.wait()
+
+    def checkpoint(self, number: int) -> Any:
+        """Stop the training with a checkpoint, and return what submitit is to put into the queue again."""
+        from submitit.helpers import DelayedSubmission
+
+        if self.process is not None:
+            self.process.terminate()
+            with suppress(ChildProcessError):  # it has ended
+                os.waitpid(self.process.pid, 0)  # not `wait`, within which the signal came that has led here
+        return DelayedSubmission(SlurmWorker(self.arguments, self.folder), number)
+
+
+def submit_workers(sweep: Sweep, folder: Path, arguments: Sequence[str], workers: int) -> str:
+    """Submit so many workers of a sweep as a job array, and return its number.
+
+    arguments: Those of `seqcomposer sweep`. Raises RunError where submitit is not installed, or Slurm refuses.
+    """
+    try:
+        import submitit
+    except ImportError:
+        hint = "`pip install 'seqcomposer[slurm]'`, or start `seqcomposer sweep FILE --worker` in jobs of your own"
+        raise RunError.of("submitit is not installed, and `--slurm` needs it", hint) from None
+    logs = folder.absolute() / "slurm"
+    try:
+        executor = submitit.SlurmExecutor(logs, max_num_timeout=1000)
+        executor.update_parameters(**job_parameters(sweep.name, sweep.resources, workers))
+        jobs = executor.map_array(SlurmWorker(arguments, os.getcwd()), range(workers))
+    except (RuntimeError, OSError, submitit.core.utils.FailedJobError) as error:
+        hint = "submit where there is `sbatch`; SBATCH_PARTITION and SBATCH_ACCOUNT name a queue and an account"
+        raise RunError.of(f"Slurm takes no job: {error}", hint) from None
+    return str(jobs[0].job_id).partition("_")[0]
+
+
+def job_parameters(name: str, resources: Resources, workers: int) -> dict[str, Any]:
+    """Return what submitit asks of Slurm for each worker."""
+    parameters: dict[str, Any] = {"job_name": name, "array_parallelism": workers, "cpus_per_task": resources.cpus or 1}
+    if resources.whole_gpus:
+        parameters["gpus_per_node"] = resources.whole_gpus
+    if resources.memory is not None:
+        parameters["mem"] = f"{math.ceil(resources.memory / UNITS['M'])}M"
+    if resources.minutes is not None:
+        parameters["time"] = math.ceil(resources.minutes)
+    elif "SBATCH_TIMELIMIT" not in os.environ:
+        parameters["time"] = DEFAULT_MINUTES
+    return parameters

@@ -1,0 +1,116 @@
+"""What a sweep has done so far, read from its directory: `sweep --status`. Starts nothing and builds no model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from composer.errors import RunError
+from composer.recipe.recipe import default_name
+from composer.recipe.yaml_reader import read, to_data
+from composer.run_dir import RUNS, RunDir, is_locked, seed_dirs
+from composer.sweeps.leases import is_claimed
+from composer.sweeps.retries import count_retries
+from composer.sweeps.sweep import ENDED, SweepDir, Trial, format_value, read_log, read_sweep_record, read_trials
+
+NOT_ENDED = ("running", "stopped")
+"""States of a trial that has neither finished nor failed nor been pruned: a process trains it, or none does."""
+
+
+@dataclass(frozen=True)
+class TrialStatus:
+    """A trial that was started.
+
+    `state` is its status, or `stopped` if no process trains it; `step` is that of the last row of its metrics.
+    """
+
+    trial: Trial
+    state: str
+    step: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        trial = self.trial
+        head = {"number": trial.number, "point": trial.point, "fingerprint": trial.fingerprint}
+        rest = {"value": trial.value, "error": trial.error, "retries": list(trial.retries)}
+        return {**head, "status": self.state, "step": self.step, **rest}
+
+    def text(self) -> str:
+        """Return it on one line."""
+        point = " ".join(f"{name}={format_value(value)}" for name, value in self.trial.point.items())
+        words = [f"{self.state}: trial {self.trial.number}: {point or 'the base alone'}"]
+        words += [f"at step {self.step:,}"] if self.step is not None and self.state in NOT_ENDED else []
+        words += [f"tried again ({count_retries(self.trial.retries)})"] if self.trial.retries else []
+        words += (self.trial.error or "").splitlines()[:1]
+        return "; ".join(words)
+
+
+@dataclass(frozen=True)
+class SweepStatus:
+    """The trials of a sweep that were started, of `num_trials`. `is_running` is None where this system has no locks."""
+
+    name: str
+    folder: Path
+    is_running: bool | None
+    num_trials: int
+    trials: list[TrialStatus]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many trials are in each state; `left` are those that were not started."""
+        states = Counter(trial.state for trial in self.trials)
+        left = max(0, self.num_trials - len(self.trials))
+        return {state: states[state] for state in ("finished", *NOT_ENDED, "pruned", "failed")} | {"left": left}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        head = {"name": self.name, "folder": str(self.folder), "is_running": self.is_running}
+        trials = [trial.as_json() for trial in self.trials]
+        return {**head, "num_trials": self.num_trials, "counts": self.counts, "trials": trials}
+
+    def text(self) -> str:
+        """Return how many trials are in each state, and a line for each that has not finished or was tried again."""
+        process = {True: "it is running", False: "it is not running", None: "whether it is running cannot be seen here"}
+        counts = ", ".join(f"{count} {state}" for state, count in self.counts.items())
+        lines = [f"{self.name} in {self.folder}: {process[self.is_running]}", f"{self.num_trials} trials: {counts}"]
+        shown = [trial for trial in self.trials if trial.state not in ("finished", "pruned") or trial.trial.retries]
+        lines += [trial.text() for trial in sorted(shown, key=lambda trial: trial.state)]
+        if self.counts["failed"]:
+            lines.append("`--retry` tries again what has failed")
+        if not self.is_running and (self.counts["stopped"] or self.counts["left"]):
+            lines.append("the same command without `--status` goes on")
+        return "\n".join(lines)
+
+
+def sweep_status(path: str | Path, run: str | Path | None = None) -> SweepStatus:
+    """Return what a sweep has done, by its directory or by its file, which is run in `run` or in runs/NAME.
+
+    Raises RunError if no sweep has been started there or a trial cannot be read, RecipeError if the file cannot be.
+    """
+    folder = Path(run or path)
+    if run is None and not folder.is_dir():
+        name = to_data(read(folder, str(folder))).get("name")
+        folder = RUNS / str(name or default_name(folder))
+    home = SweepDir(folder)
+    if not home.record.exists():
+        raise RunError.of(
+            "no sweep has been started here", "start it without `--status`, or name its `--run`", str(folder)
+        )
+    record = read_sweep_record(home)
+    trials = [trial_status(trial) for trial in read_trials(folder)]
+    is_running = is_locked(RunDir(folder)) or any(trial.state == "running" for trial in trials)
+    return SweepStatus(record["name"], folder, is_running, int(record.get("num_trials", len(trials))), trials)
+
+
+def trial_status(trial: Trial) -> TrialStatus:
+    """Return the state of a trial."""
+    seeds = [seed for seed in sorted(seed_dirs(trial.folder)) if trial.seeds.get(seed, {}).get("status") != "finished"]
+    rows = read_log(trial, seeds[0]) if seeds else []
+    step = int(rows[-1]["step"]) if rows else None
+    if trial.status in ENDED:
+        return TrialStatus(trial, trial.status, step)
+    # the training of a sweep that was killed may go on for a while
+    is_trained = is_claimed(trial.folder) or any(is_locked(RunDir(trial.run(seed))) for seed in seeds)
+    return TrialStatus(trial, "running" if is_trained else "stopped", step)

@@ -1,0 +1,245 @@
+"""Weights & Biases: where a run goes, what it has in its config, its rows, pictures and artifacts."""
+
+from __future__ import annotations
+
+import netrc
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlparse
+
+from composer import formatting
+from composer.errors import one_line_error
+from composer.inference.run import Sample
+from composer.recipe.canonical_form import block_paths
+from composer.recipe.recipe import Recipe
+from composer.recipe.registry import RUN_FACTS
+
+WandbMode = Literal["online", "offline", "disabled"]
+WANDB_MODES: dict[str, WandbMode] = {"online": "online", "offline": "offline", "disabled": "disabled"}
+WANDB_MODES |= {"run": "online", "dryrun": "offline"}  # its older names
+"""The values of the environment variable WANDB_MODE."""
+HOST = "https://api.wandb.ai"
+INIT_TIMEOUT = 30.0
+"""Seconds in which W&B has to answer when a run begins."""
+FINISH_TIMEOUT = 300.0
+"""Seconds in which it has to take what is left when a run ends; after them it can be sent with `wandb sync`."""
+MIXING_FAMILIES = ("attention", "convolution", "memory", "recurrence")
+"""Families of blocks that tell architectures apart; a run is tagged with those that it has."""
+INIT_KEYS = ("project", "name", "entity", "group", "config")
+"""The keys of `logging.wandb` that `wandb.init` takes as they are."""
+
+
+def wandb_mode(settings: Mapping[str, Any] | bool | None, environment: Mapping[str, str] = os.environ) -> WandbMode:
+    """Return the W&B mode of a run. `settings` is `logging.wandb`: False disables it, None is offline."""
+    if settings is False:
+        return "disabled"
+    mode = WANDB_MODES.get(environment.get("WANDB_MODE", "").lower())
+    if mode is None and isinstance(settings, Mapping):
+        mode = settings.get("mode") or "online"
+    return "offline" if mode is None or (mode == "online" and not is_logged_in(environment)) else mode
+
+
+def is_logged_in(environment: Mapping[str, str]) -> bool:
+    """Return whether there is a W&B key, in the environment or from `wandb login`. Contacts no server."""
+    if environment.get("WANDB_API_KEY"):
+        return True
+    host = urlparse(environment.get("WANDB_BASE_URL") or HOST).hostname
+    named = environment.get("NETRC")
+    for path in [Path(named).expanduser()] if named else [Path.home() / ".netrc", Path.home() / "_netrc"]:
+        with suppress(OSError, netrc.NetrcParseError):
+            if host in netrc.netrc(str(path)).hosts:
+                return True
+    return False
+
+
+def describe_mode(mode: WandbMode, folder: Path) -> str:
+    """Say in one line where the metrics of a run in `folder` go."""
+    places = {
+        "online": "to Weights & Biases, online",
+        "offline": f"to Weights & Biases' files in {folder / 'wandb'} (offline: nothing is sent)",
+        "disabled": "nowhere else: Weights & Biases is off",
+    }
+    return f"logging to {folder / 'metrics.jsonl'}, and {places[mode]}"
+
+
+def run_config(recipe: Recipe, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of a run: the resolved recipe with all defaults, and of run.json the RUN_FACTS.
+
+    Names of axes are no keys of these; they are `logging.wandb.config`, which the run has from its start.
+    """
+    facts = {**record, "pairs": record["data"]["pairs"]}
+    return {**recipe.canonical, **{name: facts[name] for name in RUN_FACTS}}
+
+
+def run_tags(recipe: Recipe) -> list[str]:
+    """Return the families of its blocks by which one looks for an architecture, such as `attention`, in order."""
+    words = {str(path[-1]) for path in block_paths(recipe.model)}
+    families = {recipe.rules["$defs"][f"block.{word}"]["x-family"] for word in words}
+    return [family for family in MIXING_FAMILIES if family in families]
+
+
+class WandbLogger:
+    """One run of W&B, or nothing at all where the mode is disabled or W&B fails: training goes on without.
+
+    `trouble` says why it could not start. What fails later is said through `say`, once, and nothing more is logged.
+    """
+
+    def __init__(
+        self,
+        mode: WandbMode,
+        settings: Mapping[str, Any] | bool | None,
+        folder: Path,
+        name: str,
+        run_id: str,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        self.mode, self.say = mode, say
+        self.run: Any = None
+        self.trouble = ""
+        self.data_dir = ""
+        self.logs_model = False
+        if mode == "disabled":
+            return
+        if "WANDB_DATA_DIR" not in os.environ:
+            # where artifacts wait to be sent; without it that is the user's home
+            self.data_dir = os.environ["WANDB_DATA_DIR"] = str((folder / "wandb").absolute())
+        chosen = {key: _printable(x) for key, x in settings.items() if x} if isinstance(settings, Mapping) else {}
+        self.logs_model = chosen.get("artifact", "final") == "final"
+        try:
+            self.run = _init(mode, chosen, folder, name, run_id)
+        except Exception as error:  # whatever W&B raises, a training does not end for it
+            self.trouble, self.mode = one_line_error(error), "disabled"
+        if self.run is None and mode == "online":  # log offline what cannot be sent now
+            _stop_service()  # it holds the run's id
+            with suppress(Exception):
+                self.run, self.mode = _init("offline", chosen, folder, name, run_id), "offline"
+                self.trouble += f"; what it would have been sent is kept in {folder / 'wandb'}, for `wandb sync`"
+
+    def _attempt(self, log: Callable[[Any], object]) -> None:
+        """Call `log` with W&B's run, if there is one. Whatever W&B raises, training goes on without it."""
+        try:
+            if self.run is not None:
+                log(self.run)
+        except Exception as error:
+            self.run, self.mode = None, "disabled"
+            self.say(f"Weights & Biases has failed, and nothing more is logged to it: {one_line_error(error)}")
+            if isinstance(error, ConnectionError):
+                _stop_service()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is logged."""
+        return self.run is not None
+
+    def describe(self, recipe: Path, config: Mapping[str, Any], tags: Sequence[str] = (), picture: str = "") -> None:
+        """Log what a run is: its config and tags, the recipe as an artifact, and the architecture as a page of HTML."""
+
+        def log(run: Any) -> None:
+            import wandb
+
+            run.config.update(dict(config), allow_val_change=True)
+            run.tags = tuple(dict.fromkeys([*(run.tags or ()), *tags]))
+            artifact = wandb.Artifact(f"recipe-{run.id}", type="recipe")
+            artifact.add_file(str(recipe), name="recipe.yaml")
+            run.log_artifact(artifact)
+            if picture:
+                run.log({"step": 0, "architecture": wandb.Html(picture, inject=False)})
+
+        self._attempt(log)
+
+    def model(self, pack: Path, weights: Path) -> str:
+        """Log a pack as the artifact of the final model, and return how it is called, as `pull` takes it, or "".
+
+        weights: The same weights where they stay. W&B reads them there and keeps no copy of its own.
+        """
+        names: list[str] = []
+
+        def log(run: Any) -> None:
+            import wandb
+
+            artifact = wandb.Artifact(f"model-{run.id}", type="model")
+            for name in sorted(file.name for file in pack.iterdir()):
+                path, policy = (weights, "immutable") if name == weights.name else (pack / name, "mutable")
+                artifact.add_file(str(path), name, policy=policy)
+            run.log_artifact(artifact)
+            names.append("/".join(filter(None, (run.entity, run.project, f"model-{run.id}:latest"))))
+
+        self._attempt(log)
+        return f"wandb:{names[0]}" if names else ""
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Log one row of metrics, which has a `step`."""
+        self._attempt(lambda run: run.log(dict(row)))
+
+    def samples(self, step: int, samples: Sequence[Sample]) -> None:
+        """Log translations after `step` steps, as a table."""
+
+        def log(run: Any) -> None:
+            import wandb
+
+            table = wandb.Table(columns=["step", *Sample._fields], data=[[step, *sample] for sample in samples])
+            run.log({"step": step, "samples": table})
+
+        if samples:
+            self._attempt(log)
+
+    def pictures(self, step: int, alignments: Sequence[str], by_length: Sequence[Mapping[str, Any]]) -> None:
+        """Log attention maps and film strips as HTML, and the report's charts by source length."""
+        if self.run is None:
+            return
+        import wandb
+
+        from composer.viz.page import accuracy_chart, bleu_chart
+
+        row: dict[str, Any] = {"step": step}
+        if alignments:
+            row["alignments"] = [wandb.Html(page, inject=False) for page in alignments]
+        for name, draw in (("bleu_by_source_length", bleu_chart), ("accuracy_by_source_length", accuracy_chart)):
+            if chart := draw("test", by_length):
+                row[name] = chart[0]
+        self.run.log(row)
+
+    def finish(self, status: int) -> None:
+        """End the run; `status` is 0 if all went well."""
+        self._attempt(lambda run: run.finish(exit_code=status))
+        self.run = None
+        if self.data_dir and os.environ.get("WANDB_DATA_DIR") == self.data_dir:
+            del os.environ["WANDB_DATA_DIR"]
+
+
+def _printable(setting: Any) -> Any:
+    # `wandb sync` prints names on a terminal
+    return formatting.map_scalars(
+        setting, lambda leaf: formatting.strip_control_characters(leaf) if isinstance(leaf, str) else leaf
+    )
+
+
+def _init(mode: WandbMode, settings: Mapping[str, Any], folder: Path, name: str, run_id: str) -> Any:
+    """Start a W&B run. Raises what W&B raises, also if it is not installed."""
+    import wandb
+
+    limits = {"init_timeout": INIT_TIMEOUT, "finish_timeout": FINISH_TIMEOUT}
+    own = {key: settings[key] for key in INIT_KEYS if key in settings}
+    run = wandb.init(
+        **{"project": "seqcomposer", "name": name, **own, "mode": mode},
+        tags=list(settings.get("tags", ())),
+        job_type="train",
+        id=run_id,
+        resume="allow" if mode == "online" else None,
+        dir=str(folder),
+        settings=wandb.Settings(silent=True, console="off", **limits),
+    )
+    run.define_metric("step")
+    run.define_metric("*", step_metric="step")
+    return run
+
+
+def _stop_service() -> None:
+    """Stop W&B's background process, if there is one, so that the next run gets a new one."""
+    import wandb
+
+    with suppress(Exception):
+        wandb.teardown()

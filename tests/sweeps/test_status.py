@@ -1,0 +1,136 @@
+"""What `sweep --status` says: of every trial its state, and what is left; it starts and writes nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from num2words import num2words
+
+from composer.cli import main
+from composer.errors import RunError
+from composer.run_dir import RunDir, locked
+from composer.sweeps import scheduler, workers
+from composer.sweeps.directory import lock_sweep
+from composer.sweeps.leases import claim
+from composer.sweeps.retries import MAX_KILLS, retry_record
+from composer.sweeps.scheduler import run_sweep
+from composer.sweeps.spec import load_schema, read_sweep
+from composer.sweeps.status import sweep_status
+from composer.sweeps.sweep import SweepDir, Trial, read_trials, write_trial
+from tests.sweeps.stub_sweeps import plan, rates, starts, stub, trials_by_rate, written
+
+PRUNE = "prune: {median: {min_steps: 200, trials: 2}}"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a sweep of five points: two finished, one failed, one pruned, one left."""
+    monkeypatch.setenv("STUB", str(tmp_path))
+    monkeypatch.setattr(workers, "train_command", stub)
+    monkeypatch.chdir(tmp_path)
+    plan(tmp_path, **{"0.3": {"fails": 1}, "0.9": {"pause": 2.0}})
+    file = written(tmp_path, rates(0.1, 0.2, 0.3, 0.9, 0.5), f"seeds: [1]\nretries: 1\n{PRUNE}")
+    assert run_sweep(read_sweep(file), tmp_path / "runs" / "tried", quiet=True) == 0
+    last = trials_by_rate(tmp_path / "runs" / "tried")[0.5]
+    for path in sorted(last.folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    last.folder.rmdir()
+    return tmp_path
+
+
+def command(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as left:
+        main.main(["sweep", *words])
+    assert not left.value.code
+    return capsys.readouterr().out
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_every_state_is_counted_and_nothing_is_started(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before, begun = files_of(home), starts(home)
+    status = json.loads(command(capsys, "sweep.yaml", "--status", "--json"))
+    counts = {"finished": 2, "running": 0, "stopped": 0, "pruned": 1, "failed": 1, "left": 1}
+    assert status["counts"] == counts
+    assert status["num_trials"] == 5
+    (failed,) = [trial for trial in status["trials"] if trial["status"] == "failed"]
+    assert failed["point"] == {"rate": 0.3}
+    assert [retry["cause"] for retry in failed["retries"]] == ["failed"]
+    text = command(capsys, "sweep.yaml", "--status")
+    assert "5 trials: 2 finished, 0 running, 0 stopped, 1 pruned, 1 failed, 1 left" in text
+    assert "failed: trial 2: rate=0.3; tried again (1 failed); error[run]: the loss is NaN" in text
+    assert "it is not running" in text
+    assert text.splitlines()[-2:] == [
+        "`--retry` tries again what has failed",
+        "the same command without `--status` goes on",
+    ]
+    assert command(capsys, "runs/tried", "--status") == text  # by its folder
+    assert (files_of(home), starts(home)) == (before, begun)
+
+
+def set_running(home: Path) -> Trial:
+    """Let the first trial look as if a process had begun it."""
+    trial = replace(read_trials(home / "runs/tried")[0], status="running", value=None)
+    write_trial(trial)
+    record = RunDir(trial.run(1))
+    record.write({**record.read(), "status": "running"})
+    return trial
+
+
+def test_a_trial_runs_while_its_sweep_or_its_training_does(home: Path) -> None:
+    trial = set_running(home)
+    status = sweep_status(home / "runs/tried")
+    assert (status.counts["running"], status.counts["stopped"], status.is_running) == (0, 1, False)
+    assert "stopped: trial 0: rate=0.1; at step 500" in status.text()
+    with locked(RunDir(trial.run(1))):  # its worker was killed, and the training was not
+        status = sweep_status(home / "runs/tried")
+    assert (status.counts["running"], status.is_running) == (1, True)
+    lease = claim(trial.folder)
+    assert lease is not None
+    status = sweep_status(home / "sweep.yaml")
+    assert (status.counts["running"], status.is_running) == (1, True)
+    lease.release()
+    with lock_sweep(SweepDir(home / "runs/tried")):
+        status = sweep_status(home / "sweep.yaml")
+    assert (status.counts["running"], status.is_running) == (0, True)
+    assert "it is running" in status.text()
+    assert "goes on" not in status.text()
+
+
+def test_a_sweep_that_was_never_started_is_told(home: Path) -> None:
+    with pytest.raises(RunError, match="no sweep has been started here"):
+        sweep_status(home / "sweep.yaml", home / "elsewhere")
+
+
+def test_retry_on_the_command_line_reaches_the_scheduler(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    received: list[Any] = []
+    monkeypatch.setattr(scheduler, "run_sweep", lambda *_, **options: received.append(options) or 0)
+    for words in ([], ["--retry"]):
+        with pytest.raises(SystemExit):
+            main.main(["sweep", "sweep.yaml", *words])
+    assert [options["retry"] for options in received] == [False, True]
+
+
+@pytest.mark.parametrize("place", ["schema", "help", "page"])
+def test_the_bound_on_kills_is_stated(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = load_schema()["properties"]["retries"]["description"]
+    if place == "page":
+        text = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text(encoding="utf-8")
+    elif place == "help":
+        with pytest.raises(SystemExit):
+            main.main(["sweep", "--help"])
+        text = capsys.readouterr().out
+    assert f"killed {num2words(MAX_KILLS)} times in a row without a new" in " ".join(text.split())
+
+
+def test_a_retry_that_is_no_retry_is_refused(home: Path) -> None:
+    trial = read_trials(home / "runs/tried")[0]
+    write_trial(replace(trial, retries=({**retry_record("killed", "SIGKILL"), "step": "7"},)))
+    with pytest.raises(RunError, match="cannot be read"):
+        sweep_status(home / "runs/tried")

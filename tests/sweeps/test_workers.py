@@ -1,0 +1,155 @@
+"""Many processes share a sweep: whatever is killed, each trial ends once, and the leaderboard is as of one process."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from composer.errors import RunError
+from composer.sweeps.directory import lock_sweep
+from composer.sweeps.leaderboard import open_leaderboard
+from composer.sweeps.leases import num_claims
+from composer.sweeps.scheduler import run_sweep
+from composer.sweeps.spec import read_sweep
+from composer.sweeps.sweep import SweepDir, read_trials
+from composer.sweeps.workers import LocalJob, LocalWorkerPool
+from tests.sweeps.stub_sweeps import parent, plan, rates, starts, stub, trials_by_rate, wait_until, written
+
+
+@contextmanager
+def ended(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
+    """Kill what is left of some processes."""
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def ranked(folder: Path) -> list[tuple[int | None, str, float | None]]:
+    """The rank, the fingerprint and the score of every trial."""
+    return [(one.rank, one.trial.fingerprint, one.trial.value) for one in open_leaderboard(folder).results]
+
+
+def numbered(count: int) -> str:
+    """An axis of so many rates."""
+    return rates(*(round(0.001 * number, 3) for number in range(1, count + 1)))
+
+
+def run_killed(home: Path, file: Path, workers: int, pause: float, seconds: float) -> int:
+    """Run workers, of which one is killed and begun anew every `pause` seconds; return how many were killed."""
+    processes = [parent(file, home / "run", "worker") for _ in range(workers)]
+    chance, until, killed = random.Random(1), time.monotonic() + seconds, 0
+    with ended(processes):
+        while any(process.poll() is None for process in processes) and time.monotonic() < until:
+            time.sleep(pause)
+            at = chance.randrange(workers)
+            if processes[at].poll() is None:
+                processes[at].kill()
+                processes[at].communicate()
+                processes[at] = parent(file, home / "run", "worker")
+                killed += 1
+        assert [process.wait(timeout=seconds) for process in processes] == workers * [0]
+    return killed
+
+
+def expect_one_result_each(home: Path, file: Path, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = read_trials(home / "run")
+    assert Counter(trial.status for trial in trials) == {"finished": count}
+    assert len({trial.number for trial in trials}) == count
+    plan(home)
+    monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
+    assert run_sweep(read_sweep(file), home / "alone", quiet=True) == 0
+    assert ranked(home / "run") == ranked(home / "alone")
+
+
+@pytest.mark.slow
+def test_killed_workers_lose_nothing_and_train_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STUB", str(tmp_path))
+    plan(tmp_path, all={"pause": 0.2})
+    file = written(tmp_path, numbered(12))
+    processes = [parent(file, tmp_path / "run", "worker") for _ in range(3)]
+    with ended(processes):
+        wait_until(lambda: len(starts(tmp_path)) >= 2)
+        processes[0].kill()
+        assert [process.wait(timeout=100) for process in processes[1:]] == [0, 0]
+    expect_one_result_each(tmp_path, file, 12, monkeypatch)
+
+
+def test_a_stopped_worker_gives_its_trial_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STUB", str(tmp_path))
+    plan(tmp_path, all={"pause": 0.5})
+    file = written(tmp_path, rates(0.1))
+    first = parent(file, tmp_path / "run", "worker")
+    with ended([first]):
+        wait_until(lambda: bool(starts(tmp_path)))
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(timeout=60) == 143
+    plan(tmp_path)
+    second = parent(file, tmp_path / "run", "worker")
+    with ended([second]):
+        printed = second.communicate(timeout=60)[0].decode()
+    assert "trial 0 goes on here: its worker was stopped, or is gone (claim 2)" in printed
+    assert trials_by_rate(tmp_path / "run")[0.1].status == "finished"
+    assert num_claims(trials_by_rate(tmp_path / "run")[0.1].folder) == 2
+
+
+def test_a_sweep_that_runs_is_joined_with_worker_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STUB", str(tmp_path))
+    monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
+    plan(tmp_path)
+    sweep = read_sweep(written(tmp_path, rates(0.1, 0.2)))
+    with lock_sweep(SweepDir(tmp_path / "run")):
+        with pytest.raises(RunError, match="add `--worker` to train some of its trials here"):
+            run_sweep(sweep, tmp_path / "run", quiet=True)
+        assert run_sweep(sweep, tmp_path / "run", quiet=True, joins=True) == 0
+    assert sorted(starts(tmp_path)) == [(0.1, 1), (0.2, 1)]
+
+
+def test_a_worker_stops_a_training_whose_lease_it_has_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STUB", str(tmp_path))
+    monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
+    monkeypatch.setattr("composer.sweeps.leases.RENEWED_EVERY", 0.05)
+    plan(tmp_path, all={"pause": 60.0})
+    sweep, run = read_sweep(written(tmp_path, rates(0.1))), tmp_path / "run"
+    jobs: list[LocalJob] = []
+    start = LocalWorkerPool.start
+
+    def start_and_take_over(self: LocalWorkerPool, command: Sequence[str], log: Path, slot: int) -> LocalJob:
+        jobs.append(start(self, command, log, slot))
+        if len(jobs) > 1:  # it may train now
+            return jobs[-1]
+        wait_until(lambda: bool(starts(tmp_path)))
+        plan(tmp_path)
+        lease = next(run.glob("trials/*/lease-1"))
+        lease.with_name("lease-2").touch()
+        monkeypatch.setattr("composer.sweeps.leases.EXPIRES", 0.0)  # the other worker is gone, too
+        return jobs[0]
+
+    monkeypatch.setattr(LocalWorkerPool, "start", start_and_take_over)
+    assert run_sweep(sweep, run, quiet=True) == 0
+    assert jobs[0].process.wait(timeout=10) == -signal.SIGKILL
+    assert len(jobs) == 2
+
+
+@pytest.mark.parametrize(
+    ("count", "workers"),
+    [pytest.param(30, 4, marks=pytest.mark.slow), pytest.param(200, 8, marks=pytest.mark.exhaustive)],
+)
+def test_workers_of_which_one_is_killed_every_three_seconds(
+    count: int, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STUB", str(tmp_path))
+    plan(tmp_path, all={"pause": 0.2})
+    file = written(tmp_path, numbered(count))
+    assert run_killed(tmp_path, file, workers, pause=3.0, seconds=1500.0) >= 3
+    expect_one_result_each(tmp_path, file, count, monkeypatch)
