@@ -362,7 +362,7 @@ class DeltaNet(Block, word="delta_net"):
     heads: How many heads; they divide the width that arrives, unless `head_width` is given; default 8.
     head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
     state: The width of a head's queries and keys; `head_width` unless given.
-    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone; default 64.
     short_conv: How many positions a depthwise convolution of q, k and v reads; in an encoder it is centred; 0 for
         none; default 4.
     negative_eigenvalues: Whether beta is between 0 and 2, in place of 0 and 1; default False.
@@ -509,7 +509,7 @@ class GatedDeltaNet(Block, word="gated_delta_net"):
     head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
     state: The width of a head's queries and keys; `head_width` unless given.
     decay: scalar | vector; default 'scalar'.
-    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone; default 64.
     short_conv: How many positions a depthwise convolution of q, k and v reads; in an encoder it is centred; 0 for
         none; default 4.
     negative_eigenvalues: Whether beta is between 0 and 2, in place of 0 and 1; default False.
@@ -537,7 +537,7 @@ class GatedLinearAttention(Block, word="gated_linear_attention"):
     head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
     state: The width of a head's queries and keys; half of `head_width`, rounded up, unless given.
     rank: How many numbers of a position decide its decays, 1 or more; default 16.
-    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone; default 64.
     short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; in an encoder it is
         centred; 0 for none; default 0.
     initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
@@ -639,7 +639,7 @@ class LinearAttention(Block, word="linear_attention"):
     heads: How many heads; they divide the width that arrives, unless `head_width` is given; default 8.
     head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
     state: The width of a head's queries and keys; `head_width` unless given.
-    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone; default 64.
     short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; in an encoder it is
         centred; 0 for none; default 0.
     initial_state: zeros | learned | a memory (its mean, projected to S and z, z by magnitude) | {copy: MEMORY.x}
@@ -696,7 +696,7 @@ class Mamba2(Block, word="mamba2"):
     head_width: The width of a head's values x, 1 or more; default 64.
     state: The width of B and C; default 128.
     groups: How many groups of heads there are; they divide the heads; default 1.
-    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone; default 64.
     short_conv: How many positions of x, B and C the convolution reads, centred in an encoder; 0 for none, and no
         SiLU; default 4.
     initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a mamba2).
@@ -794,7 +794,7 @@ class Mlstm(Block, word="mlstm"):
     head_width: The width of a head's values; the width that arrives, divided by the heads, unless given.
     state: The width of a head's queries and keys; `head_width` unless given.
     forget_gate: sigmoid | exp; default 'sigmoid'.
-    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone; default 64.
     short_conv: How many positions of x a depthwise convolution with SiLU reads, of which then q and k are made
         (figure 10); 0 for none; default 4.
     initial_state: zeros | learned | a memory (its mean, projected to C and n) | {copy: MEMORY.x} (the last state of
@@ -1073,7 +1073,7 @@ class Retention(Block, word="retention"):
     heads: How many heads; they divide the width that arrives, unless `head_width` and `state` are given; default 8.
     head_width: The width of a head's values; twice the width that arrives, divided by the heads, unless given.
     state: The width of a head's queries and keys, even; the width that arrives, divided by the heads, unless given.
-    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone; default 64.
     short_conv: How many positions a depthwise convolution of q, k and v reads, with SiLU; in an encoder it is
         centred; 0 for none; default 0.
     initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
@@ -1197,7 +1197,7 @@ class Rwkv7(Block, word="rwkv7"):
     heads: How many heads; they divide the width that arrives, unless `head_width` is given; default 8.
     head_width: The width of a head; the width that arrives, divided by the heads, unless given. 2 or more.
     rank: That of f_w, f_a, and of the gate; default 32.
-    chunk: How many positions are computed at once, 1 or more; it changes speed and memory alone; default 64.
+    chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone; default 64.
     initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of an rwkv7).
         In an encoder, of the direction that reads forwards; the other begins empty; default 'zeros'.
     as_: The name of the output, for later blocks.
