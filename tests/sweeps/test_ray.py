@@ -65,3 +65,31 @@ def test_a_killed_sweep_leaves_no_workers_and_resumes_without_a_cluster(home: Pa
 def test_an_address_without_a_cluster_is_refused(home: Path) -> None:
     with pytest.raises(RunError, match="no Ray cluster answers"):
         RayWorkerPool("127.0.0.1:1", 1, Resources())
+
+
+def test_a_trial_goes_to_the_node_that_it_fits_and_on_when_that_is_lost(home: Path) -> None:
+    from ray.cluster_utils import Cluster
+
+    plan(home, **{"0.1": {"pause": 3.0}, "0.2": {"pause": 3.0}})
+    file = written(home, rates(0.1, 0.2), "resources: {cpus: 2}")
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    large = cluster.add_node(num_cpus=2)
+    child = parent(file, home / "run", f"ray={cluster.address}")
+    try:
+        wait_until(lambda: len(starts(home)) == 1, 120.0)
+        cluster.remove_node(large, allow_graceful=False)
+        plan(home)
+        cluster.add_node(num_cpus=4)
+        assert child.wait(timeout=200) == 0
+    finally:
+        child.kill()
+        child.communicate()
+        cluster.shutdown()
+    assert {trial.status for trial in trials_by_rate(home / "run").values()} == {"finished"}
+    assert sorted(rate for rate, _ in starts(home)) in ([0.1, 0.1, 0.2], [0.1, 0.2, 0.2])
+
+
+def test_a_trial_that_fits_on_no_node_is_told_at_once(home: Path) -> None:
+    file = written(home, rates(0.1), "resources: {cpus: 999}")
+    with pytest.raises(RunError, match="no node of the cluster has 999 CPUs; its nodes have"):
+        run_sweep(read_sweep(file), home / "run", ray="local", quiet=True)
