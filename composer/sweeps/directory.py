@@ -14,6 +14,7 @@ from composer.fingerprint import describe_differences, setting_differences
 from composer.recipe.yaml_reader import read, to_data
 from composer.run_dir import RunDir, locked
 from composer.sweeps.leases import is_claimed
+from composer.sweeps.spec import NOT_FINGERPRINTED
 from composer.sweeps.sweep import Sweep, SweepDir, read_sweep_record
 
 
@@ -29,8 +30,9 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
     record = read_sweep_record(folder)
     if record.get("fingerprint") != sweep.fingerprint:
         hint = "name another folder with `--run DIR`, or restore the sweep file"
-        before = to_data(read(folder.sweep, str(folder.sweep)))
-        changes = describe_differences(setting_differences(before, to_data(sweep.root)))
+        files = (to_data(read(folder.sweep, str(folder.sweep))), to_data(sweep.root))
+        before, now = ({key: file[key] for key in file if key not in NOT_FINGERPRINTED} for file in files)
+        changes = describe_differences(setting_differences(before, now))
         changes = changes or f"its base recipe, or a setting on the command line, was another ({record.get('file')})"
         raise RunError.of(f"this folder belongs to another sweep: {changes}", hint, path)
     if (shrunk := shrink_message(record.get("growable", {}), growable_parts(sweep))) is not None:

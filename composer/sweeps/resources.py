@@ -15,7 +15,7 @@ class Resources:
     """What one trial needs; None is what the sweep's file does not say.
 
     Attributes:
-        gpus: How many GPUs; below 1 the share of one, which several trials use at once.
+        gpus: How many GPUs, a whole number; below 1 the share of one, which several trials use at once.
         cpus: How many CPUs.
         memory: Bytes of memory.
         minutes: Minutes of a worker, after which Slurm ends it; a trial that is not done goes on with the next.

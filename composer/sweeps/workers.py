@@ -84,7 +84,8 @@ class LocalWorkerPool:
     def __init__(self, workers: int, resources: Resources) -> None:
         self.workers, self.resources, self.gpus = workers, resources, visible_gpus(os.environ)
         if (needed := workers * (resources.gpus or 0)) > len(self.gpus):
-            message = f"{workers} trials at once need {needed:g} GPUs, and here are {len(self.gpus)}"
+            who = "a trial needs" if workers == 1 else f"{workers} trials at once need"
+            message = f"{who} {needed:g} GPU{'' if needed == 1 else 's'}, and this machine has {len(self.gpus)}"
             hint = "write fewer `gpus` under `resources`, or run the sweep where they are: `--slurm`, `--ray ADDRESS`"
             raise RunError.of(message, hint)
         # a shell's background jobs ignore SIGINT, and children would inherit that; trainings listen to it

@@ -24,7 +24,9 @@ def test_the_resources_of_a_file(tmp_path: Path) -> None:
     assert read_sweep(without).fingerprint == read_sweep(file).fingerprint, "they decide no result"
 
 
-@pytest.mark.parametrize(("text", "column"), [("memory: 16", 21), ("gpus: -1", 19), ("cpus: 0", 19), ("disk: 1G", 13)])
+@pytest.mark.parametrize(
+    ("text", "column"), [("memory: 16", 21), ("gpus: -1", 19), ("gpus: 1.5", 19), ("cpus: 0", 19), ("disk: 1G", 13)]
+)
 def test_what_no_machine_has_is_refused_where_it_stands(tmp_path: Path, text: str, column: int) -> None:
     with pytest.raises(RecipeError) as error:
         read_sweep(written(tmp_path, rates(0.1), f"resources: {{{text}}}"))
@@ -69,7 +71,7 @@ def test_workers_of_this_machine_share_its_gpus_as_their_trials_need() -> None:
 def test_more_gpus_than_there_are_here_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     assert LocalWorkerPool(4, Resources(gpus=0.5)).gpus == ["0", "1"]
-    with pytest.raises(RunError, match="2 trials at once need 4 GPUs, and here are 2"):
+    with pytest.raises(RunError, match="2 trials at once need 4 GPUs, and this machine has 2"):
         LocalWorkerPool(2, Resources(gpus=2))
 
 

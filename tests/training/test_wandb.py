@@ -257,7 +257,7 @@ import sys
 sys.modules |= dict.fromkeys(["wandb", "optuna", "datasets", "pyarrow", "pandas", "ray"])
 import pkgutil
 import composer
-sweeps = [f"composer.sweeps.{name}" for name in ("leaderboard_html", "scheduler", "study", "workers")]
+sweeps = [f"composer.sweeps.{name}" for name in ("leaderboard_html", "scheduler", "slurm", "study", "workers")]
 for each in pkgutil.walk_packages(composer.__path__, "composer."):
     if each.name not in sweeps and not each.name.endswith("__main__"):
         __import__(each.name)
