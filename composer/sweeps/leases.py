@@ -49,7 +49,7 @@ class Lease:
             return False
         except OSError:  # a file system that does not answer may do so at the next call
             return time.monotonic() - self._renewed < EXPIRES
-        return _generations(self.file.parent)[-1] == _generation(self.file)
+        return max(_generations(self.file.parent), default=0) == _generation(self.file)
 
     def release(self) -> None:
         """Give the trial back: any worker may claim it at once."""

@@ -236,9 +236,14 @@ class Scheduler:
         if trial is not None and trial.status in ENDED:  # killed after it was written, before the study was told
             self.study.tell(suggestion.number, trial)
             return None
-        suggestion.trial.set_user_attr("fingerprint", point.fingerprint)
+        if suggestion.trial.user_attrs.get("fingerprint") is None:
+            suggestion.trial.set_user_attr("fingerprint", point.fingerprint)
         folder = self.home.trials / point.fingerprint
         if (lease := claim(folder)) is None:  # another worker was quicker
+            return None
+        self.refresh_trials()
+        if (trial := self.trials.get(point.fingerprint)) is not None and trial.status in ENDED:  # meanwhile
+            lease.release()
             return None
         costs = {name: getattr(point, name) for name in (*COSTS, "at_most")}
         # a trial that is started again stays pruned
