@@ -56,16 +56,17 @@ def sweep(
         state = api.sweep_status(file, run)
         options.print_json(state.as_json()) if as_json else options.echo(state.text())
         return
-    if slurm:
+    if slurm and (ray or worker or retry):
+        raise typer.BadParameter("`--slurm` submits workers, and goes without `--ray`, `--worker` and `--retry`")
+    if wandb is None and not dry_run and slurm:
         job, folder = api.submit_sweep(file, overrides or (), workers, data, run)
         options.echo(f"submitted job {job} with {workers} workers, which log to {folder / 'slurm'}", err=True)
-        options.echo(f"next: squeue --job {job}; seqcomposer leaderboard {folder}", err=True)
+        options.echo(f"next: squeue --job {job}; seqcomposer sweep {file} --run {folder} --status", err=True)
         raise typer.Exit(options.DONE)
     if wandb is None and not dry_run:
         board = api.sweep(file, overrides or (), workers, data, run, ray, worker, retry)
-        raise typer.Exit(
-            options.DONE if any(result.trial.status == "finished" for result in board.results) else options.FAILED
-        )
+        finished = any(result.trial.status == "finished" for result in board.results)
+        raise typer.Exit(options.DONE if finished else options.FAILED)
     from composer.sweeps.points import dry_run_json, dry_run_text, list_points
     from composer.sweeps.spec import read_sweep
 

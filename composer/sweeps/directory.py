@@ -23,8 +23,8 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
     path, other = str(folder.path), "name another with `--run DIR`"
     if folder.path.exists() and not folder.path.is_dir():
         raise RunError.of("a sweep needs a folder, and this is a file", other, path)
-    if RunDir(folder.path).is_empty():
-        return
+    if RunDir(folder.path).is_empty() or (folder.opening.exists() and not folder.record.exists()):
+        return  # another worker is about to write the record
     if not folder.record.exists():
         raise RunError.of("this folder is not empty, and was not written by a sweep", other, path)
     record = read_sweep_record(folder)

@@ -28,48 +28,51 @@ RELEASED = 0.0
 
 
 class Lease:
-    """A worker's hold on a trial, which a thread renews until it is given back or lost.
-
-    Attributes:
-        is_lost: Whether another worker holds the trial, or may: this one must stop its training.
-    """
+    """A worker's hold on a trial, which a thread renews until it is given back or lost."""
 
     def __init__(self, file: Path) -> None:
-        self.file, self.is_lost = file, False
+        self.file, self._is_lost = file, False
         self._renewed = time.monotonic()
         self._is_over = threading.Event()
-        threading.Thread(target=self._renew_on_time, daemon=True).start()
+        self._thread = threading.Thread(target=self._renew_on_time, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether another worker holds the trial, or may: this one must stop its training."""
+        return self._is_lost or time.monotonic() - self._renewed > EXPIRES
 
     def renew(self) -> bool:
         """Renew the lease, and return whether this worker still holds the trial."""
         try:
             os.utime(self.file)
-            self._renewed = time.monotonic()
+            is_last = _leases(self.file.parent)[-1:] == [self.file]
         except FileNotFoundError:  # somebody has removed the trial
             return False
         except OSError:  # a file system that does not answer may do so at the next call
-            return time.monotonic() - self._renewed < EXPIRES
-        return max(_generations(self.file.parent), default=0) == _generation(self.file)
+            return not self.is_lost
+        self._renewed = time.monotonic()
+        return is_last
 
     def release(self) -> None:
         """Give the trial back: any worker may claim it at once."""
         self._is_over.set()
+        self._thread.join(RENEWED_EVERY)  # a renewal that is under way would take it back
         if not self.is_lost:
             with suppress(OSError):
                 os.utime(self.file, (RELEASED, RELEASED))
 
     def _renew_on_time(self) -> None:
         while not self._is_over.wait(RENEWED_EVERY) and not self.is_lost:
-            self.is_lost = not self.renew() and not self._is_over.is_set()
+            self._is_lost = not self.renew()
 
 
 def claim(folder: Path) -> Lease | None:
     """Return a lease on the trial in a folder, which need not be there yet; None where another worker has it."""
     folder.mkdir(parents=True, exist_ok=True)
-    generations = _generations(folder)
-    if generations and not is_expired(_file(folder, generations[-1])):
+    if is_claimed(folder):
         return None
-    file = _file(folder, (generations or [0])[-1] + 1)
+    file = folder / f"lease-{num_claims(folder) + 1}"
     try:
         with file.open("x", encoding="utf-8") as new:
             json.dump({"machine": _machine(), "process": os.getpid(), "started": _start_of(os.getpid())}, new)
@@ -80,13 +83,13 @@ def claim(folder: Path) -> Lease | None:
 
 def is_claimed(folder: Path) -> bool:
     """Return whether a worker holds the trial in a folder."""
-    generations = _generations(folder)
-    return bool(generations) and not is_expired(_file(folder, generations[-1]))
+    leases = _leases(folder)
+    return bool(leases) and not is_expired(leases[-1])
 
 
 def num_claims(folder: Path) -> int:
     """Return how many workers have held the trial in a folder, one after another."""
-    return len(_generations(folder))
+    return len(_leases(folder))
 
 
 def is_expired(lease: Path) -> bool:
@@ -100,7 +103,8 @@ def is_expired(lease: Path) -> bool:
             return True
     except FileNotFoundError:
         return True
-    return _time_at(lease.parent) - renewed > EXPIRES
+    # the probe is a write, and is made only where this machine's clock may be wrong
+    return abs(time.time() - renewed) > EXPIRES / 2 and _time_at(lease.parent) - renewed > EXPIRES
 
 
 def _is_gone(text: str) -> bool:
@@ -136,18 +140,13 @@ def _time_at(folder: Path) -> float:
     try:
         probe.touch()
         return probe.stat().st_mtime
+    except PermissionError:  # who may only read claims nothing
+        return time.time()
     finally:
-        probe.unlink(missing_ok=True)
+        with suppress(PermissionError):
+            probe.unlink(missing_ok=True)
 
 
-def _generations(folder: Path) -> list[int]:
-    numbers = (path.name.removeprefix("lease-") for path in folder.glob("lease-*"))
-    return sorted(int(number) for number in numbers if number.isdecimal())
-
-
-def _generation(file: Path) -> int:
-    return int(file.name.removeprefix("lease-"))
-
-
-def _file(folder: Path, generation: int) -> Path:
-    return folder / f"lease-{generation}"
+def _leases(folder: Path) -> list[Path]:
+    files = (path for path in folder.glob("lease-*") if path.name.removeprefix("lease-").isdecimal())
+    return sorted(files, key=lambda path: int(path.name.removeprefix("lease-")))

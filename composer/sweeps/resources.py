@@ -31,6 +31,12 @@ class Resources:
         """How many GPUs a machine must give to a worker."""
         return math.ceil(self.gpus or 0)
 
+    def gpus_of(self, trials: int) -> int:
+        """Return how many GPUs so many trials at once need; shares of one that do not fit need another."""
+        if self.gpus is None or self.gpus >= 1 or self.gpus == 0:
+            return trials * self.whole_gpus
+        return math.ceil(trials / int(1 / self.gpus))
+
     def describe(self) -> str:
         """Return what is needed in words: `2 GPUs, 4 CPUs, 16 GiB`."""
         gpus, cpus = f"{self.gpus or 0:g}", self.cpus or 1

@@ -23,7 +23,7 @@ from composer.errors import DataError, RecipeError, RunError
 from composer.formatting import format_bound, format_duration
 from composer.recipe.recipe import Recipe
 from composer.sweeps.directory import check_resumable, lock_sweep, write_sweep_record, written_sweep
-from composer.sweeps.leases import EXPIRES, claim, is_claimed, num_claims
+from composer.sweeps.leases import EXPIRES, Lease, claim, is_claimed, num_claims
 from composer.sweeps.points import (
     CostPlanner,
     PointCost,
@@ -81,7 +81,6 @@ def run_sweep(
     home = SweepDir(folder)
     trainable, recipe = check_sweep(sweep, home, data)
     with written_sweep(home) if joins else lock_sweep(home):
-        check_resumable(home, sweep)
         needs = sweep.resources
         pool = LocalWorkerPool(workers, needs) if ray is None else RayWorkerPool(ray, workers, needs)
         scheduler = Scheduler(sweep, home, trainable, pool, data, quiet)
@@ -159,6 +158,7 @@ class Scheduler:
         while (lease := claim(self.home.opening)) is None:
             time.sleep(POLL_SECONDS)
         try:
+            check_resumable(self.home, self.sweep)
             write_sweep_record(self.home, self.sweep, self.num_trials)
             self.study = Study(self.sweep, self.home.study, max_steps)
             self.trials = {trial.fingerprint: trial for trial in read_trials(self.home.path)}
@@ -203,14 +203,13 @@ class Scheduler:
                 return self.study.suggestion(number)
         if (queued := self.study.ask_queued()) is not None or self.sweep.search.kind != "tpe":
             return queued
-        suggested = self.study.trials()
-        wanted = sum("skipped" not in trial.user_attrs for trial in suggested)
-        if wanted >= self.num_trials or len(suggested) >= MAX_SUGGESTIONS_PER_TRIAL * self.num_trials:
+        if self.study.num_points() >= self.num_trials:
+            return None
+        if len(self.study.trials()) >= MAX_SUGGESTIONS_PER_TRIAL * self.num_trials:
             return None
         # a sampler that has learned nothing from a skipped point would suggest it again
         suggestion = self.study.ask(at_random=self.skipped_last)
-        earlier = self.study.trials()[: suggestion.number]
-        if sum("skipped" not in trial.user_attrs for trial in earlier) >= self.num_trials:  # another worker was quicker
+        if self.study.num_points(before=suggestion.number) >= self.num_trials:  # another worker was quicker
             self.study.skip(suggestion, "there are enough trials", as_bad=False)
             return None
         return suggestion
@@ -226,25 +225,37 @@ class Scheduler:
         """Return the runner of a suggestion, or None if it cannot, may not or need not be trained."""
         known_point = (point for point in self.points.values() if point.point == suggestion.point)
         point = next(known_point, None) or cost_point(self.sweep, suggestion.point, self.planner)
-        self.refresh_trials()
-        trial = self.trials.get(point.fingerprint)
-        reason = self.skip_reason(point, trial, suggestion)
-        self.skipped_last = bool(reason)
-        if reason:
-            self.study.skip(suggestion, reason, as_bad=point.status != "trained")
+        self.skipped_last = True
+        if point.faults or point.condition:
+            reason = point.faults[0].message if point.faults else f"excluded by {point.exclusion}"
+            self.study.skip(suggestion, reason, as_bad=True)
             return None
-        if trial is not None and trial.status in ENDED:  # killed after it was written, before the study was told
-            self.study.tell(suggestion.number, trial)
-            return None
-        if suggestion.trial.user_attrs.get("fingerprint") is None:
-            suggestion.trial.set_user_attr("fingerprint", point.fingerprint)
+        self.study.note(suggestion, fingerprint=point.fingerprint)
         folder = self.home.trials / point.fingerprint
-        if (lease := claim(folder)) is None:  # another worker was quicker
+        if (lease := claim(folder)) is None:  # another worker trains it; a second suggestion of it is skipped later
             return None
-        self.refresh_trials()
-        if (trial := self.trials.get(point.fingerprint)) is not None and trial.status in ENDED:  # meanwhile
+        # only who holds it knows what has become of it
+        trial = read_trial(folder) if (folder / "trial.json").exists() else None
+        if trial is not None and trial.status in ENDED:
             lease.release()
+            self.trials[trial.fingerprint] = trial
+            if trial.number == suggestion.number:  # killed after it was written, before the study was told
+                self.study.tell(suggestion.number, trial)
+            else:
+                self.study.skip(suggestion, f"the same as trial {trial.number}", as_bad=False)
             return None
+        self.skipped_last = False
+        try:
+            return self.train(point, suggestion, trial, lease, slot)
+        except BaseException:
+            lease.release()
+            raise
+
+    def train(
+        self, point: PointCost, suggestion: Suggestion, trial: Trial | None, lease: Lease, slot: int
+    ) -> TrialRunner:
+        """Write down that a trial runs, or runs again, and return its runner."""
+        folder = self.home.trials / point.fingerprint
         costs = {name: getattr(point, name) for name in (*COSTS, "at_most")}
         # a trial that is started again stays pruned
         pruned_at, retries = (None, ()) if trial is None else (trial.pruned_at, trial.retries)
@@ -256,7 +267,6 @@ class Scheduler:
         size = format_bound(f"{trial.parameters:,} parameters", trial.at_most)
         self.display.say(f"trial {trial.number}: {describe_point(trial)}  ({size}, {folder})")
         if (claims := num_claims(folder)) > 1:
-            suggestion.trial.set_user_attr("claims", claims)
             self.display.say(f"trial {trial.number} goes on here: its worker was stopped, or is gone (claim {claims})")
         recipe = point_recipe(self.sweep, suggestion.point)
         if not trial.recipe.exists():
@@ -272,17 +282,6 @@ class Scheduler:
             known = self.trials.get(file.parent.name)
             if known is None or known.status not in ENDED:
                 self.trials[file.parent.name] = read_trial(file.parent)
-
-    def skip_reason(self, point: PointCost, trial: Trial | None, suggestion: Suggestion) -> str:
-        """Return why a point is not trained, or ""."""
-        if point.faults:
-            return point.faults[0].message
-        if point.condition:
-            return f"excluded by {point.exclusion}"
-        if trial is None or trial.number == suggestion.number:
-            return ""
-        is_duplicate = trial.status in ENDED or is_claimed(trial.folder)
-        return f"the same as trial {trial.number}" if is_duplicate else ""
 
     def poll(self) -> None:
         """Poll every trial once, and show the progress of the sweep."""

@@ -18,6 +18,8 @@ MIN_DF = 3
 MAX_PRIOR = 500.0
 """Half the degrees of freedom from which variances are taken to be equal."""
 TOLERANCE = 1e-7
+ROUNDING = 1e-12
+"""Part of a score below which a difference is rounding."""
 
 Scores = Mapping[int, float]
 """The score of a trial by seed."""
@@ -167,7 +169,7 @@ def fit_contributions(axes: Mapping[str, Groups], trials: Sequence[Scores]) -> C
         separable = _separable(np.eye(len(row_space))[part] - row_space[part])
         effects[axis] = _value_effects(groups, separable, means, coefficients[part], covariance[part, part], df)
     additivity = None
-    if noise.total_df and free and noise.pooled > 0:
+    if noise.total_df and free and noise.pooled > (ROUNDING * np.abs(means).max()) ** 2:
         ratio = squares / free / (noise.pooled / (noise.df + 1)).mean()
         additivity = float(stats.f.sf(ratio, free, noise.total_df))
     return Contributions(_corrected(effects), [*_inseparable(axes, effects)], df, by_seeds, additivity)
@@ -208,6 +210,8 @@ def _value_effects(
     effects[first] = replace(effects[first], mean=float(centre + coefficients[first]))
     for value in others:
         mean, difference = float(centre + coefficients[value]), float(coefficients[value] - coefficients[first])
+        if abs(difference) <= ROUNDING * abs(mean):
+            difference = 0.0
         effects[value] = replace(effects[value], mean=mean, difference=difference)
         if df:
             variance = covariance[value, value] + covariance[first, first] - 2 * covariance[value, first]

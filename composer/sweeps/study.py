@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import optuna
+from optuna.exceptions import UpdateFinishedTrialError
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner
 from optuna.samplers import RandomSampler, TPESampler
 from optuna.storages import JournalStorage
@@ -54,6 +56,11 @@ class JournalLock(JournalFileOpenLock):
                 journal.seek(0)
                 journal.truncate(journal.read().rfind(b"\n") + 1)
         return True
+
+    def release(self) -> None:
+        """Release the lock, unless another worker took it for one that a kill has left."""
+        with suppress(RuntimeError):
+            super().release()
 
 
 class Study:
@@ -140,14 +147,15 @@ class Study:
         """Return what the sampler suggests, which ignores all results if `at_random`."""
         # each trial has a seed of its own, so that a resumed sweep draws the same points, and far from those of other
         # trials, so that sweeps of neighbouring seeds draw different ones
-        seed = (self.sweep.search.seed * 1_000_003 + len(self.trials())) % 2**32
+        trial = self.study.ask()
+        seed = (self.sweep.search.seed * 1_000_003 + trial.number) % 2**32
         # TPE first learns from ten trials at random points; Optuna counts every pruned trial as one to learn from, and
         # points that were never trained are told as such
         startup = 10 + sum("skipped" in trial.user_attrs for trial in self.trials(TrialState.PRUNED))
         learns = self.sweep.search.kind == "tpe" and not at_random
         tpe = TPESampler(n_startup_trials=startup, seed=seed, constant_liar=True)
         self.study.sampler = tpe if learns else RandomSampler(seed=seed)
-        return self._suggestion(self.study.ask())
+        return self._suggestion(trial)
 
     def _suggestion(self, trial: optuna.trial.Trial) -> Suggestion:
         # draws even where the point is known, since the study has the values of a trial only once they are suggested
@@ -161,22 +169,36 @@ class Study:
     def report(self, suggestion: Suggestion, scores: Mapping[int, float]) -> int | None:
         """Report scores by step, and return the step at which the trial is to be pruned, if it is."""
         known = self.study._storage.get_trial(suggestion.trial._trial_id).intermediate_values
-        for step in sorted(set(scores) - set(known)):
-            suggestion.trial.report(scores[step], step)
-            if suggestion.trial.should_prune():
-                return step
+        with suppress(UpdateFinishedTrialError):  # another worker has ended it, and this one's lease is lost
+            for step in sorted(set(scores) - set(known)):
+                suggestion.trial.report(scores[step], step)
+                if suggestion.trial.should_prune():
+                    return step
         return None
 
     def tell(self, number: int, trial: Trial) -> None:
         """Tell the result of a trial; telling it twice changes nothing."""
         value = trial.value if trial.status == "finished" else None
-        self.study.tell(number, value, state=STATES[trial.status], skip_if_finished=True)
+        with suppress(UpdateFinishedTrialError):
+            self.study.tell(number, value, state=STATES[trial.status], skip_if_finished=True)
+
+    def num_points(self, before: int | None = None) -> int:
+        """Return how many points were suggested and not skipped; one that is trained again counts once."""
+        trials = (trial for trial in self.trials()[:before] if "skipped" not in trial.user_attrs)
+        return len({trial.user_attrs.get("fingerprint", trial.number) for trial in trials})
+
+    def note(self, suggestion: Suggestion, **attributes: str) -> None:
+        """Set attributes of a suggestion, unless another worker has ended it."""
+        with suppress(UpdateFinishedTrialError):
+            for name, value in attributes.items():
+                suggestion.trial.set_user_attr(name, value)
 
     def skip(self, suggestion: Suggestion, reason: str, as_bad: bool) -> None:
         """End a suggestion that is not trained; `as_bad` teaches the sampler to look elsewhere."""
-        suggestion.trial.set_user_attr("skipped", reason)
+        self.note(suggestion, skipped=reason)
         state = TrialState.PRUNED if as_bad else TrialState.FAIL
-        self.study.tell(suggestion.number, state=state, skip_if_finished=True)
+        with suppress(UpdateFinishedTrialError):  # Optuna looks before it writes, and another worker may come between
+            self.study.tell(suggestion.number, state=state, skip_if_finished=True)
 
 
 def make_pruner(pruner: Pruner | None, max_steps: int | None) -> BasePruner:

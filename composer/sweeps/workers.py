@@ -83,9 +83,9 @@ class LocalWorkerPool:
 
     def __init__(self, workers: int, resources: Resources) -> None:
         self.workers, self.resources, self.gpus = workers, resources, visible_gpus(os.environ)
-        if (needed := workers * (resources.gpus or 0)) > len(self.gpus):
+        if (needed := resources.gpus_of(workers)) > len(self.gpus):
             who = "a trial needs" if workers == 1 else f"{workers} trials at once need"
-            message = f"{who} {needed:g} GPU{'' if needed == 1 else 's'}, and this machine has {len(self.gpus)}"
+            message = f"{who} {needed} GPU{'' if needed == 1 else 's'}, and this machine has {len(self.gpus)}"
             hint = "write fewer `gpus` under `resources`, or run the sweep where they are: `--slurm`, `--ray ADDRESS`"
             raise RunError.of(message, hint)
         # a shell's background jobs ignore SIGINT, and children would inherit that; trainings listen to it
@@ -116,7 +116,7 @@ def worker_environment(
         cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         own["OMP_NUM_THREADS"] = str(resources.cpus or max(1, cpus // workers))
     if gpus and resources.gpus is not None:
-        first = int(slot * resources.gpus) if resources.gpus < 1 else slot * resources.whole_gpus
+        first = resources.gpus_of(slot + 1) - resources.whole_gpus
         own["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[first : first + resources.whole_gpus])
     elif gpus and workers > 1:
         share = gpus[slot % workers :: workers] if len(gpus) >= workers else [gpus[slot % len(gpus)]]

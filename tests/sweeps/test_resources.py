@@ -65,6 +65,8 @@ def test_workers_of_this_machine_share_its_gpus_as_their_trials_need() -> None:
     assert {own["OMP_NUM_THREADS"] for own in two} == {"3"}
     halves = [worker_environment({}, slot, 3, gpus, Resources(gpus=0.5)) for slot in range(3)]
     assert [own["CUDA_VISIBLE_DEVICES"] for own in halves] == ["0", "0", "1"]
+    of_five = [worker_environment({}, slot, 5, gpus, Resources(gpus=0.4))["CUDA_VISIBLE_DEVICES"] for slot in range(5)]
+    assert of_five == ["0", "0", "1", "1", "2"], "no GPU has more than it can"
     assert worker_environment({}, 0, 1, gpus, Resources(gpus=0))["CUDA_VISIBLE_DEVICES"] == ""
 
 

@@ -16,7 +16,7 @@ import pytest
 from composer.errors import RunError
 from composer.sweeps.directory import lock_sweep
 from composer.sweeps.leaderboard import open_leaderboard
-from composer.sweeps.leases import num_claims
+from composer.sweeps.leases import claim, num_claims
 from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import SweepDir, read_trials
@@ -153,3 +153,28 @@ def test_workers_of_which_one_is_killed_every_three_seconds(
     file = written(tmp_path, numbered(count))
     assert run_killed(tmp_path, file, workers, pause=3.0, seconds=1500.0) >= 3
     expect_one_result_each(tmp_path, file, count, monkeypatch)
+
+
+def test_workers_that_add_seeds_at_once_train_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STUB", str(tmp_path))
+    monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
+    plan(tmp_path)
+    file = written(tmp_path, numbered(12), "seeds: [1]")
+    assert run_sweep(read_sweep(file), tmp_path / "run", workers=4, quiet=True) == 0
+    file = written(tmp_path, numbered(12), "seeds: [1, 2]")
+    processes = [parent(file, tmp_path / "run", "worker") for _ in range(4)]
+    with ended(processes):
+        assert [process.wait(timeout=200) for process in processes] == [0, 0, 0, 0]
+    assert len(starts(tmp_path)) == len(set(starts(tmp_path))) == 24
+    assert {trial.status for trial in read_trials(tmp_path / "run")} == {"finished"}
+
+
+def test_workers_that_begin_a_sweep_at_once_all_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STUB", str(tmp_path))
+    monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
+    plan(tmp_path)
+    sweep, home = read_sweep(written(tmp_path, rates(0.1))), SweepDir(tmp_path / "run")
+    lease = claim(home.opening)  # by a worker that was killed before it wrote what sweep it is
+    assert lease is not None
+    lease.release()
+    assert run_sweep(sweep, home.path, quiet=True, joins=True) == 0
