@@ -182,8 +182,9 @@ def _out_of(comparison: Callable[[Any, Any], bool]) -> tuple[type, Violations]:
 
     def violations(bound: Any, value: Any, schema: Schema) -> Iterable[Any]:
         is_typed = type(value) is int if schema.get("type") == "integer" else type(value) in (int, float)
-        is_exact = schema.get("type") == "integer" or not float32_problem(value)  # else another fault says so
-        return [bound] if is_typed and is_exact and comparison(value, bound) else []
+        # of what is of another type, or too large, another fault says so
+        is_exact = is_typed and (schema.get("type") == "integer" or not float32_problem(value))
+        return [bound] if is_exact and comparison(value, bound) else []
 
     return object, violations
 

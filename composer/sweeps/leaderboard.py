@@ -162,7 +162,7 @@ def open_sweep(path: Path) -> Leaderboard:
 def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
     """Return one leaderboard of several sweeps, which are its first axis; a point of two sweeps is in it once.
 
-    Raises RunError if they rank by different metrics.
+    Raises RunError if they rank by different metrics, or tune different axes.
     """
     first = boards[0]
     names = [board.name for board in boards]
@@ -173,9 +173,14 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
             one, other = (f"`{of.goals[0].metric}: {of.goals[0].direction}`" for of in (first, board))
             message = f"these sweeps rank by {one} and {other}, and so cannot be compared"
             raise RunError.of(message, "name sweeps whose `rank` begins with the same metric", str(board.folder))
+        if board.tuned.keys() != first.tuned.keys():
+            one, other = (f"`{', '.join(of.tuned) or 'nothing'}`" for of in (first, board))
+            message = f"these sweeps tune {one} and {other}, and so cannot be compared"
+            raise RunError.of(message, "write the same `tune` in both files, and run them again: nothing is trained")
         for result in board.results:
             known = results.get(result.trial.fingerprint)
-            if known is None or (known.rank is None and result.rank is not None):
+            more = known is not None and len(result.trial.seeds) > len(known.trial.seeds)
+            if known is None or (result.rank is not None and (known.rank is None or more)):
                 trial = replace(result.trial, point={SWEEP_AXIS: name, **result.trial.point})
                 results[trial.fingerprint] = replace(result, trial=trial)
     axes = [SWEEP_AXIS, *dict.fromkeys(axis for board in boards for axis in board.axes)]

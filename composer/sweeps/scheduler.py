@@ -267,7 +267,7 @@ class Scheduler:
         size = format_bound(f"{trial.parameters:,} parameters", trial.at_most)
         self.display.say(f"trial {trial.number}: {describe_point(trial)}  ({size}, {folder})")
         if (claims := num_claims(folder)) > 1:
-            self.display.say(f"trial {trial.number} goes on here: its worker was stopped, or is gone (claim {claims})")
+            self.display.say(f"trial {trial.number} goes on here from what is there (claim {claims})")
         recipe = point_recipe(self.sweep, suggestion.point)
         if not trial.recipe.exists():
             atomic_write(trial.recipe, recipe.dump().encode())

@@ -358,7 +358,7 @@ def read_trial(folder: Path) -> Trial:
             raise ValueError("a value in it is of another type")
         return trial
     except (OSError, ValueError, KeyError, TypeError) as error:
-        hint = f"remove the folder {folder}: the sweep then runs this point again"
+        hint = f"remove {file}: the sweep then writes it again, and trains only the seeds that are missing"
         raise RunError.of(f"trial.json cannot be read: {error!r}", hint, str(file)) from None
 
 

@@ -307,6 +307,21 @@ def test_sweeps_that_rank_otherwise_are_refused(tmp_path: Path) -> None:
         open_leaderboard(one, other)
 
 
+def test_sweeps_that_tune_other_axes_are_refused(tmp_path: Path) -> None:
+    one, other = begun(tmp_path / "one"), begun(tmp_path / "other", tune=["rate"])
+    with pytest.raises(RunError, match="tune `nothing` and `rate`, and so cannot be compared"):
+        open_leaderboard(one, other)
+
+
+def test_of_a_trial_in_two_sweeps_the_one_with_more_seeds_counts(tmp_path: Path) -> None:
+    one, other = begun(tmp_path / "one"), begun(tmp_path / "other")
+    trial(one, 1, [30.0], point={"encoder": "q"})
+    trial(other, 1, [30.0, 40.0], point={"encoder": "q"})
+    for folders in ((one, other), (other, one)):
+        (entry,) = open_leaderboard(*folders).results
+        assert len(entry.trial.seeds) == 2
+
+
 def test_sweeps_on_different_data_are_reported(tmp_path: Path) -> None:
     folders = [begun(tmp_path / name) for name in ("one", "other", "same")]
     for number, (folder, data) in enumerate(zip(folders, ("a", "b", "a"), strict=True)):

@@ -25,7 +25,8 @@ def test_the_resources_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "column"), [("memory: 16", 21), ("gpus: -1", 19), ("gpus: 1.5", 19), ("cpus: 0", 19), ("disk: 1G", 13)]
+    ("text", "column"),
+    [("memory: 16", 21), ("gpus: -1", 19), ("gpus: 1.5", 19), ("cpus: 0", 19), ("minutes: long", 22), ("disk: 1G", 13)],
 )
 def test_what_no_machine_has_is_refused_where_it_stands(tmp_path: Path, text: str, column: int) -> None:
     with pytest.raises(RecipeError) as error:

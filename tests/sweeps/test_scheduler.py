@@ -433,7 +433,7 @@ def test_a_damaged_trial_file_is_refused(home: Path, key: str, value: object) ->
     file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), key: value}), encoding="utf-8")
     with pytest.raises(RunError, match="cannot be read") as caught:
         read_trials(home / "run")
-    assert "remove the folder" in caught.value.render()
+    assert f"remove {file}" in caught.value.render()
 
 
 def test_what_a_running_trial_has_done_counts(tmp_path: Path) -> None:
