@@ -108,7 +108,8 @@ def setting_changes(one: Recipe, other: Recipe) -> list[Change]:
         before, after = ({key: value for key, value in items if key not in hidden} for items in sections)
         path = ("decoding",) if section == "decoding" else ()
         changes += compare_settings(section, before, after, one.rules["properties"][section], path, one.rules["$defs"])
-    return changes
+    # a sweep's axes are in the config at W&B, which says the other changes once more
+    return [change for change in changes if not change.setting.startswith("wandb.config.")]
 
 
 def compare_settings(

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,39 @@ TOLERANCE = 1e-10
 LONGER = {"dialect/extended": "what saturation costs is a mean over steps, of which a batch with a longer row has more"}
 """Recipes with a cost that depends on what else is in the batch; small beside the loss."""
 SMALL = 1e-4
+STARTS = 4
+"""How often two processes are begun that a signal ends."""
 
 
 def compare_on_two_processes(place: Path) -> dict[str, dict[str, Any]]:
-    """What two processes say of every recipe; they meet at `place`."""
+    """What two processes say of every recipe; they meet at `place`.
+
+    Some runs on a loaded machine end by a crash within gloo of PyTorch, at another recipe each time. It is told, and
+    what is left is begun anew.
+    """
+    comparisons: dict[str, dict[str, Any]] = {}
+    for start in range(STARTS):
+        left = [name(path) for path in RECIPES if name(path) not in comparisons]
+        lines, codes, errors = run_two_processes(place.with_name(f"place-{start}"), left)
+        comparisons |= {comparison["recipe"]: comparison for comparison in map(json.loads, lines.splitlines())}
+        if codes == [0, 0]:
+            return comparisons
+        assert min(codes) < 0, errors  # no signal ended them
+        warnings.warn(f"after {len(comparisons)} recipes the processes ended with {codes}: {errors}", stacklevel=2)
+    raise AssertionError(f"two processes were ended by signals {STARTS} times")
+
+
+def run_two_processes(place: Path, recipes: list[str]) -> tuple[str, list[int], str]:
+    """Return what the first of two processes prints of some recipes, the exit statuses and the errors of both."""
     environment = os.environ | {
         "OMP_NUM_THREADS": "1",
+        "PYTHONFAULTHANDLER": "1",
+        "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": os.pathsep.join([str(HERE.parents[1]), str(HERE)]),
     }
     both = [
         subprocess.Popen(
-            [sys.executable, str(HERE / "on_two_devices.py"), str(rank), str(place)],
+            [sys.executable, str(HERE / "on_two_devices.py"), str(rank), str(place), *recipes],
             env=environment,
             text=True,
             stdout=subprocess.PIPE,
@@ -42,13 +65,12 @@ def compare_on_two_processes(place: Path) -> dict[str, dict[str, Any]]:
         for rank in range(2)
     ]
     try:
-        lines, errors = both[0].communicate(timeout=900)
-        assert both[0].returncode == 0, errors + both[1].communicate(timeout=100)[1]
+        printed = [process.communicate(timeout=900) for process in both]
+        return printed[0][0], [process.returncode for process in both], printed[0][1] + printed[1][1]
     finally:
         for process in both:
             process.kill()
             process.communicate()
-    return {comparison["recipe"]: comparison for comparison in map(json.loads, lines.splitlines())}
 
 
 @pytest.mark.slow
