@@ -77,7 +77,7 @@ def lock_sweep(home: SweepDir) -> Iterator[None]:
         faults = [replace(fault, message=fault.message.replace("training", "sweep")) for fault in error.faults]
         hint = "wait until it ends, or add `--worker` to train some of its trials here"
         raise RunError([replace(fault, hint=hint) for fault in faults]) from None
-    with lock, written_sweep(home):
+    with lock, report_write_errors(home):
         for trial in home.trials.glob("*"):
             if not is_claimed(trial):
                 remove_temporaries(trial)
@@ -85,7 +85,7 @@ def lock_sweep(home: SweepDir) -> Iterator[None]:
 
 
 @contextmanager
-def written_sweep(home: SweepDir) -> Iterator[None]:
+def report_write_errors(home: SweepDir) -> Iterator[None]:
     """Raise RunFailed where nothing can be written to the directory of a sweep."""
     try:
         yield

@@ -22,7 +22,7 @@ from composer.data.sources import check_files
 from composer.errors import DataError, RecipeError, RunError
 from composer.formatting import format_bound, format_duration
 from composer.recipe.recipe import Recipe
-from composer.sweeps.directory import check_resumable, lock_sweep, write_sweep_record, written_sweep
+from composer.sweeps.directory import check_resumable, lock_sweep, report_write_errors, write_sweep_record
 from composer.sweeps.leases import EXPIRES, Lease, claim, is_claimed, num_claims
 from composer.sweeps.points import (
     CostPlanner,
@@ -80,7 +80,7 @@ def run_sweep(
     """
     home = SweepDir(folder)
     trainable, recipe = check_sweep(sweep, home, data)
-    with written_sweep(home) if joins else lock_sweep(home):
+    with report_write_errors(home) if joins else lock_sweep(home):
         needs = sweep.resources
         pool = LocalWorkerPool(workers, needs) if ray is None else RayWorkerPool(ray, workers, needs)
         scheduler = Scheduler(sweep, home, trainable, pool, data, quiet)

@@ -25,8 +25,8 @@ def corpus(lines: int, seed: int, wrong: float) -> tuple[list[str], list[str]]:
     """References, and hypotheses in which so large a share of the words is another."""
     dice = random.Random(seed)
     references = [[dice.choice(WORDS) for _ in range(8)] for _ in range(lines)]
-    written = [[dice.choice(WORDS) if dice.random() < wrong else word for word in line] for line in references]
-    return [" ".join(line) for line in references], [" ".join(line) for line in written]
+    answers = [[dice.choice(WORDS) if dice.random() < wrong else word for word in line] for line in references]
+    return [" ".join(line) for line in references], [" ".join(line) for line in answers]
 
 
 @pytest.fixture(autouse=True)
@@ -107,8 +107,8 @@ def test_two_runs_are_compared_by_their_translations(two: tuple[Path, Path]) -> 
     result = compare_trials(*two)
     references = (two[0].parent / "data" / "test.1").read_text(encoding="utf-8").splitlines()
     sources = (two[0].parent / "data" / "test.0").read_text(encoding="utf-8").splitlines()
-    written = [open_run(run).translate(sources) for run in two]
-    assert result == compare_outputs([str(run) for run in two], written, references, "13a")
+    answers = [open_run(run).translate(sources) for run in two]
+    assert result == compare_outputs([str(run) for run in two], answers, references, "13a")
     assert result.lines == 12
     text = comparison_text(result)
     assert f"p = {result.p_value:.3f}" in text

@@ -32,7 +32,7 @@ RATE = "set: training.optimizer.adam.learning_rate"
 STUB = Path(__file__).with_name("stub_train.py")
 
 
-def written(folder: Path, axes: str, rest: str = "") -> Path:
+def write_sweep(folder: Path, axes: str, rest: str = "") -> Path:
     """A sweep's file beside its base."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "base.yaml").write_text(BASE, encoding="utf-8")

@@ -132,11 +132,11 @@ def test_an_empty_sweep_is_a_leaderboard_too(tmp_path: Path) -> None:
 
 def effects_of(folder: Path) -> dict[str, list[tuple[str, float | None, float | None]]]:
     """By axis: each value with its adjusted mean and its difference."""
-    found = contributions(read_board(folder))
-    assert found is not None
+    fitted = contributions(read_board(folder))
+    assert fitted is not None
     return {
         axis: [(item.value, rounded(item.mean), rounded(item.difference)) for item in values]
-        for axis, values in found.effects.items()
+        for axis, values in fitted.effects.items()
     }
 
 

@@ -15,7 +15,7 @@ from composer.sweeps.resources import Resources
 from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.workers import RayWorkerPool
-from tests.sweeps.stub_sweeps import parent, plan, rates, starts, stub, trials_by_rate, wait_until, written
+from tests.sweeps.stub_sweeps import parent, plan, rates, starts, stub, trials_by_rate, wait_until, write_sweep
 
 
 def test_without_ray_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_a_sweep_runs_on_a_cluster(home: Path) -> None:
     plan(home, **{"0.1": {"kills": 1}, "0.2": {"fails": 1}, "0.9": {"pause": 3.0}})
     rest = "seeds: [1]\nprune: {median: {min_steps: 200, trials: 2}}"
-    file = written(home, rates(0.1, 0.2, 0.3, 0.9), rest)
+    file = write_sweep(home, rates(0.1, 0.2, 0.3, 0.9), rest)
     assert run_sweep(read_sweep(file), home / "run", workers=1, ray="local", quiet=True) == 0
     result = trials_by_rate(home / "run")
     assert [result[rate].status for rate in (0.1, 0.2, 0.3, 0.9)] == ["finished", "failed", "finished", "pruned"]
@@ -51,7 +51,7 @@ def test_a_sweep_runs_on_a_cluster(home: Path) -> None:
 
 def test_a_killed_sweep_leaves_no_workers_and_resumes_without_a_cluster(home: Path) -> None:
     plan(home, **{"0.1": {"pause": 120.0}, "0.2": {"pause": 120.0}})
-    file = written(home, rates(0.1, 0.2), "seeds: [1]")
+    file = write_sweep(home, rates(0.1, 0.2), "seeds: [1]")
     child = parent(file, home / "run", "ray=local")
     wait_until(lambda: len(list((home / "run").glob("trials/*/seed-1/metrics.jsonl"))) == 2, 120.0)
     os.kill(child.pid, signal.SIGKILL)
@@ -71,7 +71,7 @@ def test_a_trial_goes_to_the_node_that_it_fits_and_on_when_that_is_lost(home: Pa
     from ray.cluster_utils import Cluster
 
     plan(home, **{"0.1": {"pause": 3.0}, "0.2": {"pause": 3.0}})
-    file = written(home, rates(0.1, 0.2), "resources: {cpus: 2}")
+    file = write_sweep(home, rates(0.1, 0.2), "resources: {cpus: 2}")
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     large = cluster.add_node(num_cpus=2)
     child = parent(file, home / "run", f"ray={cluster.address}")
@@ -90,6 +90,6 @@ def test_a_trial_goes_to_the_node_that_it_fits_and_on_when_that_is_lost(home: Pa
 
 
 def test_a_trial_that_fits_on_no_node_is_told_at_once(home: Path) -> None:
-    file = written(home, rates(0.1), "resources: {cpus: 999}")
+    file = write_sweep(home, rates(0.1), "resources: {cpus: 999}")
     with pytest.raises(RunError, match="no node of the cluster has 999 CPUs; its nodes have"):
         run_sweep(read_sweep(file), home / "run", ray="local", quiet=True)

@@ -11,15 +11,15 @@ from composer.sweeps.resources import Resources, parse_bytes
 from composer.sweeps.slurm import job_parameters
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.workers import LocalWorkerPool, fit_in_nodes, worker_environment
-from tests.sweeps.stub_sweeps import rates, written
+from tests.sweeps.stub_sweeps import rates, write_sweep
 
 SMALL, LARGE = {"CPU": 2.0, "memory": 4e9}, {"CPU": 32.0, "memory": 64e9, "GPU": 4.0}
 
 
 def test_the_resources_of_a_file(tmp_path: Path) -> None:
-    file = written(tmp_path, rates(0.1), "resources: {gpus: 0.5, cpus: 4, memory: 1.5G, minutes: 90}")
+    file = write_sweep(tmp_path, rates(0.1), "resources: {gpus: 0.5, cpus: 4, memory: 1.5G, minutes: 90}")
     assert read_sweep(file).resources == Resources(0.5, 4, 3 * 2**29, 90)
-    without = written(tmp_path / "without", rates(0.1))
+    without = write_sweep(tmp_path / "without", rates(0.1))
     assert read_sweep(without).resources == Resources()
     assert read_sweep(without).fingerprint == read_sweep(file).fingerprint, "they decide no result"
 
@@ -30,7 +30,7 @@ def test_the_resources_of_a_file(tmp_path: Path) -> None:
 )
 def test_what_no_machine_has_is_refused_where_it_stands(tmp_path: Path, text: str, column: int) -> None:
     with pytest.raises(RecipeError) as error:
-        read_sweep(written(tmp_path, rates(0.1), f"resources: {{{text}}}"))
+        read_sweep(write_sweep(tmp_path, rates(0.1), f"resources: {{{text}}}"))
     (fault,) = error.value.faults
     assert (fault.line, fault.column, bool(fault.hint)) == (6, column, True)
 
@@ -80,8 +80,8 @@ def test_more_gpus_than_there_are_here_are_refused(monkeypatch: pytest.MonkeyPat
 
 def test_slurm_is_asked_for_what_a_trial_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SBATCH_TIMELIMIT", raising=False)
-    asked = job_parameters("tried", Resources(gpus=0.5, cpus=4, memory=2**34, minutes=90.5), 8)
-    assert asked == {
+    parameters = job_parameters("tried", Resources(gpus=0.5, cpus=4, memory=2**34, minutes=90.5), 8)
+    assert parameters == {
         "job_name": "tried",
         "array_parallelism": 8,
         "cpus_per_task": 4,

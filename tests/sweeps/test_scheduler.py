@@ -26,7 +26,18 @@ from composer.sweeps.scheduler import Scheduler, run_sweep, running_progress
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import SweepDir, Trial, read_trials, write_trial
 from composer.sweeps.workers import worker_environment
-from tests.sweeps.stub_sweeps import BASE, RATE, parent, plan, rates, starts, stub, trials_by_rate, wait_until, written
+from tests.sweeps.stub_sweeps import (
+    BASE,
+    RATE,
+    parent,
+    plan,
+    rates,
+    starts,
+    stub,
+    trials_by_rate,
+    wait_until,
+    write_sweep,
+)
 
 
 @pytest.fixture
@@ -50,7 +61,7 @@ def opened(home: Path) -> optuna.Study:
 
 
 def test_every_point_and_seed_runs_once_in_order(home: Path) -> None:
-    file = written(home, rates(0.3, 0.1, 0.2), "seeds: [1, 4]")
+    file = write_sweep(home, rates(0.3, 0.1, 0.2), "seeds: [1, 4]")
     assert run(file, home) == 0
     assert starts(home) == [(rate, seed) for rate in (0.3, 0.1, 0.2) for seed in (1, 4)]
     result = trials_by_rate(home / "run")
@@ -65,14 +76,14 @@ def test_every_point_and_seed_runs_once_in_order(home: Path) -> None:
 
 
 def test_points_with_the_same_fingerprint_run_once(home: Path) -> None:
-    file = written(home, f"{rates(0.1, 0.2)}\n  called: {{set: description, values: [one, other]}}")
+    file = write_sweep(home, f"{rates(0.1, 0.2)}\n  called: {{set: description, values: [one, other]}}")
     assert run(file, home) == 0
     assert [rate for rate, _ in starts(home)] == [0.1, 0.2]
     assert len(read_trials(home / "run")) == 2
 
 
 def test_data_are_found_relative_to_the_base_and_checked_before_training(home: Path) -> None:
-    file = written(home / "sweeps", rates(0.1))
+    file = write_sweep(home / "sweeps", rates(0.1))
     (home / "bases").mkdir()
     (home / ".git").mkdir()
     (home / "sweeps" / "base.yaml").unlink()
@@ -96,7 +107,7 @@ def test_a_failed_trial_is_reported_and_the_others_continue(
     home: Path, status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(home, **{"0.1": {"fails": 1, "status": status}})
-    file = written(home, rates(0.1, 0.2), "seeds: [1, 2]")
+    file = write_sweep(home, rates(0.1, 0.2), "seeds: [1, 2]")
     assert run_sweep(read_sweep(file), home / "run") == 0
     result = trials_by_rate(home / "run")
     assert result[0.1].status == "failed"
@@ -108,12 +119,12 @@ def test_a_failed_trial_is_reported_and_the_others_continue(
 
 def test_the_status_is_1_where_nothing_finished(home: Path) -> None:
     plan(home, **{"0.1": {"fails": 1}})
-    assert run(written(home, rates(0.1), "seeds: [1]"), home) == 1
+    assert run(write_sweep(home, rates(0.1), "seeds: [1]"), home) == 1
 
 
 def test_a_killed_worker_goes_on_and_no_retry_is_counted(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan(home, **{"0.1": {"kills": 2}})
-    assert run_sweep(read_sweep(written(home, rates(0.1, 0.3), "seeds: [1]\nretries: 0")), home / "run") == 0
+    assert run_sweep(read_sweep(write_sweep(home, rates(0.1, 0.3), "seeds: [1]\nretries: 0")), home / "run") == 0
     assert [rate for rate, _ in starts(home)] == [0.1] * 3 + [0.3]
     result = trials_by_rate(home / "run")
     assert [result[rate].status for rate in (0.1, 0.3)] == ["finished", "finished"]
@@ -127,7 +138,7 @@ def test_a_killed_worker_goes_on_and_no_retry_is_counted(home: Path, capsys: pyt
 
 def test_a_training_that_always_dies_at_one_place_fails(home: Path) -> None:
     plan(home, **{"0.2": {"kills": 1000}})
-    assert run(written(home, rates(0.2, 0.3), "seeds: [1]"), home) == 0
+    assert run(write_sweep(home, rates(0.2, 0.3), "seeds: [1]"), home) == 0
     assert [rate for rate, _ in starts(home)] == [0.2] * MAX_KILLS + [0.3]
     result = trials_by_rate(home / "run")
     assert [result[rate].status for rate in (0.2, 0.3)] == ["failed", "finished"]
@@ -139,7 +150,7 @@ def test_a_training_that_gets_on_between_its_kills_never_fails(home: Path) -> No
     """A machine that is taken away every few minutes: each start is killed after one more checkpoint."""
     count = MAX_KILLS + 3
     plan(home, **{"0.1": {"kills": count, "saves": True, "steps": count + 1}})
-    assert run(written(home, rates(0.1), "seeds: [1]"), home) == 0
+    assert run(write_sweep(home, rates(0.1), "seeds: [1]"), home) == 0
     (trial,) = read_trials(home / "run")
     assert [retry["step"] for retry in trial.retries] == [100 * step for step in range(1, count + 1)]
     assert trial.status == "finished"
@@ -150,7 +161,7 @@ def test_a_failed_trial_is_tried_again(
     home: Path, retries: int, times: int, status: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan(home, **{"0.1": {"fails": 1, "times": times}})
-    file = written(home, rates(0.1, 0.2), f"seeds: [1]\nretries: {retries}")
+    file = write_sweep(home, rates(0.1, 0.2), f"seeds: [1]\nretries: {retries}")
     assert run_sweep(read_sweep(file), home / "run") == 0
     trial = trials_by_rate(home / "run")[0.1]
     assert trial.status == status
@@ -165,7 +176,7 @@ def test_a_failed_trial_is_tried_again(
 
 def test_retry_tries_again_what_has_failed_and_nothing_else(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan(home, **{"0.1": {"fails": 1, "times": 3}})
-    file = written(home, rates(0.1, 0.2), "seeds: [1]\nretries: 1")
+    file = write_sweep(home, rates(0.1, 0.2), "seeds: [1]\nretries: 1")
     assert run(file, home) == 0
     assert trials_by_rate(home / "run")[0.1].status == "failed"
     assert run(file, home) == 0  # without --retry a failed trial stays as it is
@@ -185,13 +196,13 @@ def test_retry_tries_again_what_has_failed_and_nothing_else(home: Path, capsys: 
 
 def test_retries_may_be_changed_in_a_sweep_that_has_run(home: Path) -> None:
     plan(home, **{"0.1": {"fails": 1, "times": 2}})
-    assert run(written(home, rates(0.1), "seeds: [1]"), home) == 1
-    assert run_sweep(read_sweep(written(home, rates(0.1), "seeds: [1]\nretries: 1")), home / "run", retry=True) == 0
+    assert run(write_sweep(home, rates(0.1), "seeds: [1]"), home) == 1
+    assert run_sweep(read_sweep(write_sweep(home, rates(0.1), "seeds: [1]\nretries: 1")), home / "run", retry=True) == 0
     assert "retries: 1" in SweepDir(home / "run").sweep.read_text(encoding="utf-8")
 
 
 def test_a_retry_that_was_written_down_survives_a_kill_of_the_sweep(home: Path) -> None:
-    file = written(home, rates(0.1), "seeds: [1]\nretries: 2")
+    file = write_sweep(home, rates(0.1), "seeds: [1]\nretries: 2")
     plan(home, **{"0.1": {"pause": 60.0}})
     child = parent(file, home / "run")
     wait_until(lambda: len(starts(home)) == 1)
@@ -208,7 +219,7 @@ def test_a_retry_that_was_written_down_survives_a_kill_of_the_sweep(home: Path) 
 
 def test_a_worse_trial_is_pruned_once_on_its_first_seed(home: Path) -> None:
     plan(home, **{"0.9": {"pause": 2.0}})
-    file = written(home, rates(0.1, 0.2, 0.9), "seeds: [1, 2]\nprune: {median: {min_steps: 200, trials: 2}}")
+    file = write_sweep(home, rates(0.1, 0.2, 0.9), "seeds: [1, 2]\nprune: {median: {min_steps: 200, trials: 2}}")
     assert run(file, home) == 0
     worst = trials_by_rate(home / "run")[0.9]
     assert (worst.status, worst.value, worst.pruned_at) == ("pruned", None, 200)
@@ -220,7 +231,7 @@ def test_a_worse_trial_is_pruned_once_on_its_first_seed(home: Path) -> None:
 
 @pytest.mark.slow
 def test_a_pruning_decision_survives_a_kill(home: Path) -> None:
-    file = written(home, rates(0.1, 0.2), "seeds: [1]\nprune: {median: {min_steps: 100, trials: 1}}")
+    file = write_sweep(home, rates(0.1, 0.2), "seeds: [1]\nprune: {median: {min_steps: 100, trials: 1}}")
     plan(home, **{"0.2": {"pause": 60.0}})
     child = parent(file, home / "run")
     wait_until(lambda: (0.2, 1) in starts(home) and trials_by_rate(home / "run")[0.1].status == "finished")
@@ -235,7 +246,7 @@ def test_a_pruning_decision_survives_a_kill(home: Path) -> None:
 @pytest.mark.slow
 def test_a_killed_sweep_resumes(home: Path) -> None:
     plan(home, **{"0.3": {"pause": 0.3}, "0.4": {"pause": 0.3}})
-    file = written(home, rates(0.1, 0.2, 0.3, 0.4), "seeds: [1]")
+    file = write_sweep(home, rates(0.1, 0.2, 0.3, 0.4), "seeds: [1]")
     child = parent(file, home / "run")
     wait_until(lambda: len(list((home / "run").glob("trials/*/seed-1/metrics.jsonl"))) == 4)
     child.kill()
@@ -253,7 +264,7 @@ def test_a_killed_sweep_resumes(home: Path) -> None:
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signals_end_all_workers_first(home: Path, number: signal.Signals, status: int) -> None:
     plan(home, **{"0.1": {"pause": 60.0}, "0.2": {"pause": 60.0}})
-    child = parent(written(home, rates(0.1, 0.2), "seeds: [1]"), home / "run")
+    child = parent(write_sweep(home, rates(0.1, 0.2), "seeds: [1]"), home / "run")
     wait_until(lambda: len(list((home / "run").glob("trials/*/seed-1/metrics.jsonl"))) == 2)
     child.send_signal(number)
     out, _ = child.communicate(timeout=60)
@@ -265,8 +276,8 @@ def test_signals_end_all_workers_first(home: Path, number: signal.Signals, statu
 
 
 def test_another_sweep_or_another_process_is_refused(home: Path) -> None:
-    run(written(home, rates(0.1, 0.2), "seeds: [1]"), home)
-    written(home, rates(0.1, 0.3), "seeds: [1, 2]")
+    run(write_sweep(home, rates(0.1, 0.2), "seeds: [1]"), home)
+    write_sweep(home, rates(0.1, 0.3), "seeds: [1, 2]")
     with pytest.raises(RunError, match=r"`axes.rate.values\[1\]` was 0.2 and is 0.3\n"):
         run(home / "sweep.yaml", home)
     with pytest.raises(RunError, match="not written by a sweep"):
@@ -277,7 +288,7 @@ def test_another_sweep_or_another_process_is_refused(home: Path) -> None:
 @pytest.mark.slow
 def test_two_sweeps_cannot_share_a_folder(home: Path) -> None:
     plan(home, **{"0.1": {"pause": 60.0}})
-    child = parent(written(home, rates(0.1), "seeds: [1]"), home / "run")
+    child = parent(write_sweep(home, rates(0.1), "seeds: [1]"), home / "run")
     wait_until(lambda: len(starts(home)) == 1)
     with pytest.raises(RunError, match="another"):
         run(home / "sweep.yaml", home)
@@ -286,7 +297,7 @@ def test_two_sweeps_cannot_share_a_folder(home: Path) -> None:
 
 
 def test_a_removed_trial_runs_again_and_a_lost_study_is_rebuilt(home: Path) -> None:
-    file = written(home, rates(0.1, 0.2), "seeds: [1]")
+    file = write_sweep(home, rates(0.1, 0.2), "seeds: [1]")
     run(file, home)
     gone = trials_by_rate(home / "run")[0.2].folder
     for path in sorted(gone.rglob("*"), reverse=True):
@@ -300,7 +311,7 @@ def test_a_removed_trial_runs_again_and_a_lost_study_is_rebuilt(home: Path) -> N
 
 
 def test_a_metric_that_no_run_logged_fails_the_trial(home: Path) -> None:
-    file = written(home, rates(0.1), "seeds: [1]\nrank: [{val/bleu: max}]")
+    file = write_sweep(home, rates(0.1), "seeds: [1]\nrank: [{val/bleu: max}]")
     assert run(file, home) == 1
     (trial,) = read_trials(home / "run")
     assert trial.error == "no `val/bleu` was logged with seed 1; logged were: val/loss"
@@ -310,7 +321,7 @@ def test_a_search_in_a_small_space_runs_each_point_once_and_ends(home: Path, mon
     monkeypatch.setattr(scheduler, "MAX_SUGGESTIONS_PER_TRIAL", 5)
     more = "called: {set: description, values: [one, other]}"
     rest = "where: rate != 0.3\nsearch: {tpe: {trials: 4, seed: 2}}\nseeds: [1]"
-    assert run(written(home, f"{rates(0.1, 0.2, 0.3)}\n  {more}", rest), home) == 0
+    assert run(write_sweep(home, f"{rates(0.1, 0.2, 0.3)}\n  {more}", rest), home) == 0
     assert sorted(starts(home)) == [(0.1, 1), (0.2, 1)]
     left = {item.user_attrs.get("skipped") for item in opened(home).get_trials()}
     assert "excluded by `rate != 0.3`" in left
@@ -322,7 +333,7 @@ def test_a_search_in_a_small_space_runs_each_point_once_and_ends(home: Path, mon
 def test_a_killed_search_resumes_to_the_requested_number_of_trials(home: Path) -> None:
     rest = "search: {tpe: {trials: 5, seed: 2}}\nseeds: [1]"
     plan(home, all={"pause": 0.3})
-    file = written(home, f"rate: {{{RATE}, log_uniform: [0.01, 0.1]}}", rest)
+    file = write_sweep(home, f"rate: {{{RATE}, log_uniform: [0.01, 0.1]}}", rest)
     child = parent(file, home / "run")
     wait_until(lambda: len(starts(home)) >= 3)
     child.kill()
@@ -335,7 +346,7 @@ def test_a_killed_search_resumes_to_the_requested_number_of_trials(home: Path) -
 
 
 def test_impossible_points_never_start(home: Path) -> None:
-    file = written(
+    file = write_sweep(
         home, "heads: {set: model.decoder.1.residual.0.cross_attention.heads, values: [2, 3, 4]}", "seeds: [1]"
     )
     assert run(file, home) == 0  # three heads do not share a width of eight
@@ -346,7 +357,7 @@ def test_impossible_points_never_start(home: Path) -> None:
 def test_trials_are_ordinary_runs_of_the_train_command(tmp_path: Path) -> None:
     steps = "steps: {set: training.max_steps, values: [4, 100000], zip: rate}"
     prune = "seeds: [3]\nprune: {median: {min_steps: 2, trials: 1}}"
-    file = written(tmp_path, f"{rates(0.01, 1e-9)}\n  {steps}", prune)
+    file = write_sweep(tmp_path, f"{rates(0.01, 1e-9)}\n  {steps}", prune)
     assert run_sweep(read_sweep(file), tmp_path / "run", quiet=True) == 0
     good, bad = read_trials(tmp_path / "run")
     assert (good.status, bad.status) == ("finished", "pruned")
@@ -378,7 +389,7 @@ DRAWN = f"rate: {{{RATE}, log_uniform: [1.0e-4, 0.5]}}"
 @pytest.mark.parametrize("search", ["random", "tpe"])
 def test_a_sweep_may_grow_by_trials(home: Path, search: str) -> None:
     def asked(count: int) -> Path:
-        return written(home, DRAWN, f"seeds: [1]\nsearch: {{{search}: {{trials: {count}, seed: 2}}}}")
+        return write_sweep(home, DRAWN, f"seeds: [1]\nsearch: {{{search}: {{trials: {count}, seed: 2}}}}")
 
     assert run(asked(2), home) == 0
     before = [trial.point for trial in read_trials(home / "run")]
@@ -394,7 +405,7 @@ def test_a_sweep_may_grow_by_trials(home: Path, search: str) -> None:
 @pytest.mark.parametrize("search", ["grid", "{tpe: {trials: 2}}"])
 def test_a_sweep_may_grow_by_seeds(home: Path, search: str) -> None:
     def asked(seeds: list[int]) -> Path:
-        return written(home, rates(0.1, 0.2), f"seeds: {seeds}\nsearch: {search}")
+        return write_sweep(home, rates(0.1, 0.2), f"seeds: {seeds}\nsearch: {search}")
 
     assert run(asked([1]), home) == 0
     assert run(asked([1, 4]), home) == 0
@@ -410,16 +421,16 @@ def test_a_sweep_may_grow_by_seeds(home: Path, search: str) -> None:
 
 
 def test_what_is_tuned_may_be_said_later(home: Path) -> None:
-    assert run(written(home, rates(0.1, 0.2)), home) == 0
+    assert run(write_sweep(home, rates(0.1, 0.2)), home) == 0
     assert [result.rank for result in open_leaderboard(home / "run").results] == [1, 2]
-    assert run(written(home, rates(0.1, 0.2), "tune: [rate]"), home) == 0
+    assert run(write_sweep(home, rates(0.1, 0.2), "tune: [rate]"), home) == 0
     assert len(starts(home)) == 2
     assert [result.rank for result in open_leaderboard(home / "run").results] == [1, None]
 
 
 def test_the_reason_for_training_nothing_is_printed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prune = "prune: {median: {min_steps: 500}}"
-    file = written(home, DRAWN, f"search: {{tpe: {{trials: 2}}}}\nwhere: rate > 0.6\n{prune}")
+    file = write_sweep(home, DRAWN, f"search: {{tpe: {{trials: 2}}}}\nwhere: rate > 0.6\n{prune}")
     assert run_sweep(read_sweep(file), home / "run") == 1
     output = capsys.readouterr().out
     assert "no point was trained, of 20 that were drawn: excluded by `rate > 0.6`" in output
@@ -428,7 +439,7 @@ def test_the_reason_for_training_nothing_is_printed(home: Path, capsys: pytest.C
 
 @pytest.mark.parametrize(("key", "value"), [("number", "0"), ("point", 5), ("status", "done"), ("value", "high")])
 def test_a_damaged_trial_file_is_refused(home: Path, key: str, value: object) -> None:
-    assert run(written(home, rates(0.1), "seeds: [1]"), home) == 0
+    assert run(write_sweep(home, rates(0.1), "seeds: [1]"), home) == 0
     (file,) = (home / "run").glob("trials/*/trial.json")
     file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), key: value}), encoding="utf-8")
     with pytest.raises(RunError, match="cannot be read") as caught:

@@ -63,16 +63,16 @@ def run_trials(
     return trials
 
 
-def hits(found: Contributions, effects: dict[str, dict[str, float]]) -> list[bool]:
+def hits(fitted: Contributions, effects: dict[str, dict[str, float]]) -> list[bool]:
     """Of each interval, whether it holds the planted difference."""
-    held = []
-    for axis, values in found.effects.items():
+    covered = []
+    for axis, values in fitted.effects.items():
         (reference,) = [item.value for item in values if item.is_reference] or [""]
         for item in values:
             if item.interval is not None:
                 low, high = item.interval
-                held.append(low <= effects[axis][item.value] - effects[axis][reference] <= high)
-    return held
+                covered.append(low <= effects[axis][item.value] - effects[axis][reference] <= high)
+    return covered
 
 
 DESIGNS = {
@@ -89,18 +89,18 @@ DESIGNS = {
 def test_intervals_hold_planted_effects_as_often_as_is_stated(name: str) -> None:
     points_of, seeds, of_points = DESIGNS[name]
     rng = np.random.default_rng(1)
-    held = []
+    covered = []
     for _ in range(400):
         points = points_of(rng)
-        found = fit_contributions(groups_of(points), run_trials(rng, EFFECTS, points, seeds, of_points))
-        held.append(hits(found, EFFECTS))
-    assert 0.90 <= fmean(hit for some in held for hit in some) <= 0.97
+        fitted = fit_contributions(groups_of(points), run_trials(rng, EFFECTS, points, seeds, of_points))
+        covered.append(hits(fitted, EFFECTS))
+    assert 0.90 <= fmean(hit for some in covered for hit in some) <= 0.97
 
 
 def test_intervals_hold_where_a_search_looks_where_scores_were_good() -> None:
     """After ten points at random, three of four values are those that were best on their axis so far."""
     rng = np.random.default_rng(7)
-    held = []
+    covered = []
     for _ in range(200):
         points: list[dict[str, str]] = []
         trials: list[Scores] = []
@@ -111,8 +111,8 @@ def test_intervals_hold_where_a_search_looks_where_scores_were_good() -> None:
                     point[axis] = max(members, key=lambda value: fmean(trials[n][0] for n in members[value]))
             points.append(point)
             trials += run_trials(rng, EFFECTS, [point], 1, 1.0)
-        held += hits(fit_contributions(groups_of(points), trials), EFFECTS)
-    assert 0.90 <= fmean(held) <= 0.97
+        covered += hits(fit_contributions(groups_of(points), trials), EFFECTS)
+    assert 0.90 <= fmean(covered) <= 0.97
 
 
 @pytest.mark.parametrize("name", DESIGNS)
@@ -122,8 +122,8 @@ def test_axes_without_effect_are_seldom_seen(name: str) -> None:
     alarms = []
     for _ in range(400):
         points = points_of(rng)
-        found = fit_contributions(groups_of(points), run_trials(rng, NOTHING, points, seeds, of_points))
-        p_values = [item.p_value for values in found.effects.values() for item in values if item.p_value is not None]
+        fitted = fit_contributions(groups_of(points), run_trials(rng, NOTHING, points, seeds, of_points))
+        p_values = [item.p_value for values in fitted.effects.values() for item in values if item.p_value is not None]
         alarms.append(min(p_values, default=1.0) < ERROR_RATE)
     assert fmean(alarms) <= allowed(400)
 
@@ -206,8 +206,8 @@ def test_one_axis_is_compared_by_a_t_test() -> None:
     rng = np.random.default_rng(5)
     one, other = rng.normal(size=5), rng.normal(size=4) + 1
     scores = [{1: float(value)} for value in (*one, *other)]
-    found = fit_contributions({"encoder": {"a": range(5), "b": range(5, 9)}}, scores)
+    fitted = fit_contributions({"encoder": {"a": range(5), "b": range(5, 9)}}, scores)
     wanted = stats.ttest_ind(other, one)
-    (_, b) = found.effects["encoder"]
+    (_, b) = fitted.effects["encoder"]
     assert b.p_value == pytest.approx(wanted.pvalue)
     assert b.interval == pytest.approx(tuple(wanted.confidence_interval(0.95)))

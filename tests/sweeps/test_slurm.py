@@ -15,7 +15,7 @@ import pytest
 from composer import api
 from composer.errors import RunError
 from composer.sweeps.sweep import read_trials
-from tests.sweeps.stub_sweeps import rates, wait_until, written
+from tests.sweeps.stub_sweeps import rates, wait_until, write_sweep
 
 START = Path(__file__).with_name("start_slurm.sh")
 FOUR = rates(0.001, 0.002, 0.003, 0.004)
@@ -24,7 +24,7 @@ FOUR = rates(0.001, 0.002, 0.003, 0.004)
 def test_without_submitit_the_error_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(RunError, match=r"seqcomposer\[slurm\]"):
-        api.submit_sweep(written(tmp_path, FOUR), run=tmp_path / "run")
+        api.submit_sweep(write_sweep(tmp_path, FOUR), run=tmp_path / "run")
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def statuses(folder: Path) -> list[str]:
 @pytest.mark.slurm
 @pytest.mark.usefixtures("slurm")
 def test_a_preempted_and_a_killed_worker_lose_nothing(tmp_path: Path) -> None:
-    file = written(tmp_path, FOUR, "resources: {cpus: 1, memory: 400M, minutes: 10}")
+    file = write_sweep(tmp_path, FOUR, "resources: {cpus: 1, memory: 400M, minutes: 10}")
     long = ["training.max_steps=4000", "training.validate_every=500"]
     number, folder = api.submit_sweep(file, long, workers=2, run=tmp_path / "run")
     wait_until(lambda: len(jobs("running")) == 2 and len(list(folder.glob("trials/*/seed-1/metrics.jsonl"))) > 1, 200.0)

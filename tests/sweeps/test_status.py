@@ -21,7 +21,7 @@ from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import load_schema, read_sweep
 from composer.sweeps.status import sweep_status
 from composer.sweeps.sweep import SweepDir, Trial, read_trials, write_trial
-from tests.sweeps.stub_sweeps import plan, rates, starts, stub, trials_by_rate, written
+from tests.sweeps.stub_sweeps import plan, rates, starts, stub, trials_by_rate, write_sweep
 
 PRUNE = "prune: {median: {min_steps: 200, trials: 2}}"
 
@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(workers, "train_command", stub)
     monkeypatch.chdir(tmp_path)
     plan(tmp_path, **{"0.3": {"fails": 1}, "0.9": {"pause": 2.0}})
-    file = written(tmp_path, rates(0.1, 0.2, 0.3, 0.9, 0.5), f"seeds: [1]\nretries: 1\n{PRUNE}")
+    file = write_sweep(tmp_path, rates(0.1, 0.2, 0.3, 0.9, 0.5), f"seeds: [1]\nretries: 1\n{PRUNE}")
     assert run_sweep(read_sweep(file), tmp_path / "runs" / "tried", quiet=True) == 0
     last = trials_by_rate(tmp_path / "runs" / "tried")[0.5]
     for path in sorted(last.folder.rglob("*"), reverse=True):

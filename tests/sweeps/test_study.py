@@ -14,7 +14,7 @@ from composer.sweeps.points import grid_points, list_points
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.study import Study, Suggestion, make_pruner
 from composer.sweeps.sweep import Point, Pruner, Status, Sweep, Trial
-from tests.sweeps.stub_sweeps import RATE, rates, written
+from tests.sweeps.stub_sweeps import RATE, rates, write_sweep
 
 KINDS = (
     'kind: {replace: "model.encoder[0]", with: {gru: {rnn: {cell: gru}}, lstm: {rnn: {cell: lstm}}, none: identity}}'
@@ -28,7 +28,7 @@ TPE = "search: {tpe: {trials: 30, seed: 4}}"
 
 
 def sweep_of(folder: Path, axes: str, rest: str = "") -> Sweep:
-    return read_sweep(written(folder, axes, rest))
+    return read_sweep(write_sweep(folder, axes, rest))
 
 
 def ended(asked: Suggestion, value: float | None, status: Status = "finished") -> Trial:
@@ -65,11 +65,11 @@ def test_points_have_their_active_axes_and_no_others(tmp_path: Path) -> None:
 
 def test_a_resumed_search_suggests_the_same_points(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, CONDITIONAL, TPE)
-    whole = asked_points(Study(sweep, tmp_path / "whole.db"), 16)
+    journal = asked_points(Study(sweep, tmp_path / "journal.db"), 16)
     parts = [point for _ in range(4) for point in asked_points(Study(sweep, tmp_path / "parts.db"), 4)]
-    assert parts == whole
+    assert parts == journal
     other = sweep_of(tmp_path, CONDITIONAL, TPE.replace("seed: 4", "seed: 5"))
-    assert asked_points(Study(other, tmp_path / "other.db"), 16) != whole
+    assert asked_points(Study(other, tmp_path / "other.db"), 16) != journal
 
 
 def test_tpe_learns_from_reported_values(tmp_path: Path) -> None:
@@ -119,11 +119,11 @@ def test_two_workers_are_never_given_the_same_point(tmp_path: Path) -> None:
 def test_what_a_killed_worker_had_begun_to_write_is_cut_off(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path, rates(0.1, 0.2), TPE)
     Study(sweep, tmp_path / "study.journal").ask()
-    whole = (tmp_path / "study.journal").read_bytes()
-    (tmp_path / "study.journal").write_bytes(whole + b'{"op_code": 5, "work')
+    journal = (tmp_path / "study.journal").read_bytes()
+    (tmp_path / "study.journal").write_bytes(journal + b'{"op_code": 5, "work')
     study = Study(sweep, tmp_path / "study.journal")
     assert study.ask().number == 1
-    assert (tmp_path / "study.journal").read_bytes().startswith(whole + b"{")
+    assert (tmp_path / "study.journal").read_bytes().startswith(journal + b"{")
     assert len(Study(sweep, tmp_path / "study.journal").trials()) == 2
 
 
@@ -160,7 +160,7 @@ def test_pruning_begins_after_a_tenth_of_the_training(max_steps: int | None, fir
 
 def warned(folder: Path, prune: str, rest: str, steps: str) -> list[str]:
     sweep = read_sweep(
-        written(folder, rates(*(0.1 * number for number in range(1, 8))), f"prune: {prune}\n{rest}\n{steps}")
+        write_sweep(folder, rates(*(0.1 * number for number in range(1, 8))), f"prune: {prune}\n{rest}\n{steps}")
     )
     (point, *_) = list_points(sweep)
     return [fault.message for fault in point.warnings if fault.path == "prune"]

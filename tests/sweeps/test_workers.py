@@ -22,7 +22,7 @@ from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import SweepDir, read_trials
 from composer.sweeps.workers import LocalJob, LocalWorkerPool
-from tests.sweeps.stub_sweeps import parent, plan, rates, starts, stub, trials_by_rate, wait_until, written
+from tests.sweeps.stub_sweeps import parent, plan, rates, starts, stub, trials_by_rate, wait_until, write_sweep
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def expect_one_result_each(home: Path, file: Path, count: int, monkeypatch: pyte
 def test_killed_workers_lose_nothing_and_train_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STUB", str(tmp_path))
     plan(tmp_path, all={"pause": 0.2})
-    file = written(tmp_path, numbered(12))
+    file = write_sweep(tmp_path, numbered(12))
     processes = [parent(file, tmp_path / "run", "worker") for _ in range(3)]
     with ended(processes):
         wait_until(lambda: len(starts(tmp_path)) >= 2)
@@ -89,7 +89,7 @@ def test_killed_workers_lose_nothing_and_train_nothing_twice(tmp_path: Path, mon
 def test_a_stopped_worker_gives_its_trial_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STUB", str(tmp_path))
     plan(tmp_path, all={"pause": 0.5})
-    file = written(tmp_path, rates(0.1))
+    file = write_sweep(tmp_path, rates(0.1))
     first = parent(file, tmp_path / "run", "worker")
     with ended([first]):
         wait_until(lambda: bool(starts(tmp_path)))
@@ -108,7 +108,7 @@ def test_a_sweep_that_runs_is_joined_with_worker_alone(tmp_path: Path, monkeypat
     monkeypatch.setenv("STUB", str(tmp_path))
     monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
     plan(tmp_path)
-    sweep = read_sweep(written(tmp_path, rates(0.1, 0.2)))
+    sweep = read_sweep(write_sweep(tmp_path, rates(0.1, 0.2)))
     with lock_sweep(SweepDir(tmp_path / "run")):
         with pytest.raises(RunError, match="add `--worker` to train some of its trials here"):
             run_sweep(sweep, tmp_path / "run", quiet=True)
@@ -121,7 +121,7 @@ def test_a_worker_stops_a_training_whose_lease_it_has_lost(tmp_path: Path, monke
     monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
     monkeypatch.setattr("composer.sweeps.leases.RENEWED_EVERY", 0.05)
     plan(tmp_path, all={"pause": 60.0})
-    sweep, run = read_sweep(written(tmp_path, rates(0.1))), tmp_path / "run"
+    sweep, run = read_sweep(write_sweep(tmp_path, rates(0.1))), tmp_path / "run"
     jobs: list[LocalJob] = []
     start = LocalWorkerPool.start
 
@@ -151,7 +151,7 @@ def test_workers_of_which_one_is_killed_every_three_seconds(
 ) -> None:
     monkeypatch.setenv("STUB", str(tmp_path))
     plan(tmp_path, all={"pause": 0.2})
-    file = written(tmp_path, numbered(count))
+    file = write_sweep(tmp_path, numbered(count))
     assert run_killed(tmp_path, file, workers, pause=3.0, seconds=1500.0) >= 3
     expect_one_result_each(tmp_path, file, count, monkeypatch)
 
@@ -160,9 +160,9 @@ def test_workers_that_add_seeds_at_once_train_each_once(tmp_path: Path, monkeypa
     monkeypatch.setenv("STUB", str(tmp_path))
     monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
     plan(tmp_path)
-    file = written(tmp_path, numbered(12), "seeds: [1]")
+    file = write_sweep(tmp_path, numbered(12), "seeds: [1]")
     assert run_sweep(read_sweep(file), tmp_path / "run", workers=4, quiet=True) == 0
-    file = written(tmp_path, numbered(12), "seeds: [1, 2]")
+    file = write_sweep(tmp_path, numbered(12), "seeds: [1, 2]")
     processes = [parent(file, tmp_path / "run", "worker") for _ in range(4)]
     with ended(processes):
         assert [process.wait(timeout=200) for process in processes] == [0, 0, 0, 0]
@@ -174,7 +174,7 @@ def test_workers_that_begin_a_sweep_at_once_all_have_it(tmp_path: Path, monkeypa
     monkeypatch.setenv("STUB", str(tmp_path))
     monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
     plan(tmp_path)
-    sweep, home = read_sweep(written(tmp_path, rates(0.1))), SweepDir(tmp_path / "run")
+    sweep, home = read_sweep(write_sweep(tmp_path, rates(0.1))), SweepDir(tmp_path / "run")
     lease = claim(home.opening)  # by a worker that was killed before it wrote what sweep it is
     assert lease is not None
     lease.release()

@@ -70,7 +70,7 @@ def test_a_run_shows_what_it_is(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.
     assert (last["run_group"], last["job_type"]) == ("g", "train")
     assert set(last["tags"]) == {"a", "attention", "recurrence"}
     config: dict[str, Any] = {}
-    for record in [*by_type["run"], *({"config": each} for each in by_type["config"])]:
+    for record in [*by_type["run"], *({"config": config} for config in by_type["config"])]:
         config |= record.get("config", {}).get("update", {})
     assert (config["encoder"], config["rate"]) == ("recurrent", 0.1)  # flat, as parallel coordinates take them
     assert config["training"]["optimizer"]["adam"]["beta1"] == recipe.training["optimizer"]["adam"]["beta1"]
@@ -79,7 +79,7 @@ def test_a_run_shows_what_it_is(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.
     assert config["vocabularies"] == record["vocabularies"]
     assert config["fingerprints"]["run"] == record["fingerprints"]["run"]
     assert config["pairs"] == record["data"]["pairs"] == {"train": 90, "val": 12, "test": 8}
-    assert any("proc.memory.rssMB" in each["item"] for each in by_type["stats"])  # system metrics
+    assert any("proc.memory.rssMB" in row["item"] for row in by_type["stats"])  # system metrics
     (picture,) = tmp_path.glob("run/wandb/offline-run-*/files/media/html/architecture_*.html")
     drawing = picture.read_text(encoding="utf-8")
     assert "cross" in drawing
@@ -131,11 +131,11 @@ def test_the_final_model_is_an_artifact_that_is_pulled(
         return SimpleNamespace(size=entries[name].size, ref=None, download=download)
 
     members = {name: member(name) for name in entries}
-    asked: list[str] = []
+    names: list[str] = []
     manifest = SimpleNamespace(manifest=SimpleNamespace(entries=members))
-    monkeypatch.setattr(wandb, "Api", lambda **_: SimpleNamespace(artifact=lambda name: asked.append(name) or manifest))
+    monkeypatch.setattr(wandb, "Api", lambda **_: SimpleNamespace(artifact=lambda name: names.append(name) or manifest))
     pulled = pull("wandb:ann/p/model-id:latest", tmp_path / "pulled")
-    assert asked == ["ann/p/model-id:latest"]
+    assert names == ["ann/p/model-id:latest"]
     assert same_weights(pulled, run)
     assert open_run(pulled).translate(["a b"]) == open_run(run).translate(["a b"])
     assert str(tmp_path) not in (pulled / "run.json").read_text(encoding="utf-8")
