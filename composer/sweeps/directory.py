@@ -11,10 +11,10 @@ from typing import Any
 from composer.atomic_io import atomic_write, remove_temporaries
 from composer.errors import RunError, RunFailed
 from composer.fingerprint import describe_differences, setting_differences
-from composer.recipe.yaml_reader import read, to_data
+from composer.recipe.yaml_reader import to_data
 from composer.run_dir import RunDir, locked
 from composer.sweeps.leases import is_claimed
-from composer.sweeps.spec import NOT_FINGERPRINTED
+from composer.sweeps.spec import deciding_settings
 from composer.sweeps.sweep import Sweep, SweepDir, read_sweep_record
 
 
@@ -29,11 +29,8 @@ def check_resumable(folder: SweepDir, sweep: Sweep) -> None:
         raise RunError.of("this folder is not empty, and was not written by a sweep", other, path)
     record = read_sweep_record(folder)
     if record.get("fingerprint") != sweep.fingerprint:
-        hint = "name another folder with `--run DIR`, or restore the sweep file"
-        files = (to_data(read(folder.sweep, str(folder.sweep))), to_data(sweep.root))
-        before, now = ({key: file[key] for key in file if key not in NOT_FINGERPRINTED} for file in files)
-        changes = describe_differences(setting_differences(before, now))
-        changes = changes or f"its base recipe, or a setting on the command line, was another ({record.get('file')})"
+        hint = "name another folder with `--run DIR`, or restore what has changed"
+        changes = describe_differences(setting_differences(record.get("settings", {}), deciding_settings(sweep)))
         raise RunError.of(f"this folder belongs to another sweep: {changes}", hint, path)
     if (shrunk := shrink_message(record.get("growable", {}), growable_parts(sweep))) is not None:
         raise RunError.of(shrunk, "write it as it was, or name another folder with `--run DIR`", path)
@@ -48,6 +45,7 @@ def write_sweep_record(folder: SweepDir, sweep: Sweep, num_trials: int) -> None:
     atomic_write(folder.sweep, sweep.file.read_bytes())
     files = {"file": str(sweep.file.absolute()), "base": str(sweep.base.absolute())}
     record = {"name": sweep.name, "fingerprint": sweep.fingerprint, **files, **parts}
+    record["settings"] = deciding_settings(sweep)
     # last, since its presence says that the directory is a sweep's
     atomic_write(folder.record, (json.dumps(record, indent=2, ensure_ascii=False) + "\n").encode())
 

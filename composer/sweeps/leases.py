@@ -23,6 +23,8 @@ EXPIRES = 60.0
 """Seconds without a renewal after which a lease may be claimed again; a few times what a file system may delay."""
 RENEWED_EVERY = 5.0
 """Seconds between two renewals."""
+JOIN_SECONDS = 5.0
+"""Seconds that a renewal under way has to end before its lease is given back."""
 RELEASED = 0.0
 """The time of renewal of a lease that was given back."""
 
@@ -57,7 +59,7 @@ class Lease:
     def release(self) -> None:
         """Give the trial back: any worker may claim it at once."""
         self._is_over.set()
-        self._thread.join(RENEWED_EVERY)  # a renewal that is under way would take it back
+        self._thread.join(JOIN_SECONDS)  # a renewal that is under way would take it back
         if not self.is_lost:
             with suppress(OSError):
                 os.utime(self.file, (RELEASED, RELEASED))
@@ -70,9 +72,10 @@ class Lease:
 def claim(folder: Path) -> Lease | None:
     """Return a lease on the trial in a folder, which need not be there yet; None where another worker has it."""
     folder.mkdir(parents=True, exist_ok=True)
-    if is_claimed(folder):
+    leases = _leases(folder)
+    if leases and not is_expired(leases[-1]):
         return None
-    file = folder / f"lease-{num_claims(folder) + 1}"
+    file = folder / f"lease-{_number(leases[-1]) + 1 if leases else 1}"
     try:
         with file.open("x", encoding="utf-8") as new:
             json.dump({"machine": _machine(), "process": os.getpid(), "started": _start_of(os.getpid())}, new)
@@ -148,5 +151,8 @@ def _time_at(folder: Path) -> float:
 
 
 def _leases(folder: Path) -> list[Path]:
-    files = (path for path in folder.glob("lease-*") if path.name.removeprefix("lease-").isdecimal())
-    return sorted(files, key=lambda path: int(path.name.removeprefix("lease-")))
+    return sorted((path for path in folder.glob("lease-*") if path.name[6:].isdecimal()), key=_number)
+
+
+def _number(lease: Path) -> int:
+    return int(lease.name.removeprefix("lease-"))

@@ -254,16 +254,25 @@ def _read_seeds(root: Node, point: Node) -> tuple[int, ...]:
     return (training.get("seed", 1) if isinstance(training, dict) else 1,)
 
 
+def deciding_settings(sweep: Sweep) -> dict[str, Any]:
+    """Return all that decides what is tried and what is best, as plain data."""
+    settings = {key: value for key, value in to_data(sweep.root).items() if key not in NOT_FINGERPRINTED}
+    extending = {
+        axis.name: dict(zip(map(str, axis.labels or ()), map(_deciding_sections, axis.choices), strict=True))
+        for axis in sweep.axes
+        if axis.kind == "extend"
+    }
+    search = {"kind": sweep.search.kind, "seed": sweep.search.seed}
+    settings |= {"base": _deciding_sections(sweep.base_root), "search": search, "command line": [*sweep.overrides]}
+    return settings | ({"extend": extending} if extending else {})
+
+
+def _deciding_sections(recipe: Node) -> dict[str, Any]:
+    return {key: value for key, value in to_data(recipe).items() if key not in ("name", "description", "logging")}
+
+
 def _fingerprint(sweep: Sweep) -> str:
-    """Return the SHA-256 of all that decides what is tried and what is best."""
-    text = {key: value for key, value in to_data(sweep.root).items() if key not in NOT_FINGERPRINTED}
-    extending = [choice for axis in sweep.axes if axis.kind == "extend" for choice in axis.choices]
-    recipes = [
-        {key: value for key, value in to_data(recipe).items() if key not in ("name", "description")}
-        for recipe in (sweep.base_root, *extending)
-    ]
-    order = [sweep.search.kind, sweep.search.seed]
-    data = json.dumps([text, order, recipes, sweep.overrides], sort_keys=True, separators=(",", ":"))
+    data = json.dumps(deciding_settings(sweep), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(data.encode()).hexdigest()
 
 

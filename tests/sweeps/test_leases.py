@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -119,3 +121,49 @@ def test_a_file_system_that_does_not_answer_is_given_time(tmp_path: Path, monkey
     assert lease.renew()
     monkeypatch.setattr(leases, "EXPIRES", 0.0)
     assert not lease.renew()
+
+
+def test_a_folder_that_cannot_be_listed_is_no_renewal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "RENEWED_EVERY", 0.02)
+    monkeypatch.setattr(leases, "EXPIRES", 0.5)
+    lease = claimed(tmp_path)
+
+    def fail(*_: object) -> None:
+        raise OSError("stale file handle")
+
+    monkeypatch.setattr(leases, "_leases", fail)
+    wait_until(lambda: lease.is_lost)
+
+
+def test_a_worker_that_wakes_after_its_lease_knows_at_once(tmp_path: Path) -> None:
+    lease = claimed(tmp_path)
+    lease._renewed -= EXPIRES + 1  # as after a while in which no thread of it ran
+    assert lease.is_lost
+
+
+def test_a_lease_is_given_back_beside_a_renewal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "RENEWED_EVERY", 0.01)
+    utime, renewing = os.utime, threading.Event()
+
+    def slow_utime(file: Path, times: tuple[float, float] | None = None) -> None:
+        if times is None:
+            renewing.set()
+            time.sleep(0.1)
+        utime(file, times)
+
+    monkeypatch.setattr(os, "utime", slow_utime)
+    lease = claimed(tmp_path)
+    assert renewing.wait(10)
+    lease.release()
+    assert not is_claimed(tmp_path)
+
+
+def test_who_may_only_read_sees_who_is_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = claimed(tmp_path)
+    age(lease, EXPIRES / 2 + 1)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(Path, "touch", refuse)
+    assert is_claimed(tmp_path)

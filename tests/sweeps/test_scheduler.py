@@ -285,6 +285,20 @@ def test_another_sweep_or_another_process_is_refused(home: Path) -> None:
     assert len(starts(home)) == 2
 
 
+def test_what_has_changed_of_a_base_is_named_and_its_logging_may(home: Path) -> None:
+    file = write_sweep(home, rates(0.1), "seeds: [1]")
+    run(file, home)
+    base = home / "base.yaml"
+    base.write_text(BASE.replace("logging: {wandb: false}", "logging: {wandb: {mode: disabled}}"), encoding="utf-8")
+    assert run(file, home) == 0
+    base.write_text(BASE.replace("max_steps: 4", "max_steps: 6"), encoding="utf-8")
+    with pytest.raises(RunError, match=r"`base\.training\.max_steps` was 4 and is 6\n"):
+        run(file, home)
+    longer = read_sweep(write_sweep(home, rates(0.1), "seeds: [1]"), ["training.max_steps=5"])
+    with pytest.raises(RunError, match="`command line` was"):
+        run_sweep(longer, home / "run", quiet=True)
+
+
 @pytest.mark.slow
 def test_two_sweeps_cannot_share_a_folder(home: Path) -> None:
     plan(home, **{"0.1": {"pause": 60.0}})

@@ -18,11 +18,13 @@ from composer.errors import RunError
 from composer.sweeps.directory import lock_sweep
 from composer.sweeps.leaderboard import open_leaderboard
 from composer.sweeps.leases import RELEASED, claim, num_claims
-from composer.sweeps.scheduler import run_sweep
+from composer.sweeps.scheduler import Scheduler, check_sweep, run_sweep
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import SweepDir, read_trials
 from composer.sweeps.workers import LocalJob, LocalWorkerPool
-from tests.sweeps.stub_sweeps import parent, plan, rates, starts, stub, trials_by_rate, wait_until, write_sweep
+from tests.sweeps.stub_sweeps import RATE, parent, plan, rates, starts, stub, trials_by_rate, wait_until, write_sweep
+
+DRAWN = f"rate: {{{RATE}, log_uniform: [0.001, 1.0]}}"
 
 
 @contextmanager
@@ -179,3 +181,56 @@ def test_workers_that_begin_a_sweep_at_once_all_have_it(tmp_path: Path, monkeypa
     assert lease is not None
     lease.release()
     assert run_sweep(sweep, home.path, quiet=True, joins=True) == 0
+
+
+def test_a_search_that_grows_has_all_its_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial that is trained again, for a seed or a retry, is no further one."""
+    monkeypatch.setenv("STUB", str(tmp_path))
+    monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
+    plan(tmp_path, all={"fails": 1})
+    for trials, rest, status in ((3, "seeds: [1]", 1), (5, "seeds: [1]", 0), (7, "seeds: [1, 2]", 0)):
+        file = write_sweep(tmp_path, DRAWN, f"search: {{tpe: {{trials: {trials}}}}}\n{rest}")
+        assert run_sweep(read_sweep(file), tmp_path / "run", quiet=True, retry=True) == status
+        assert len(read_trials(tmp_path / "run")) == trials
+        plan(tmp_path)
+    assert {trial.status for trial in read_trials(tmp_path / "run")} == {"finished"}
+
+
+def scheduler_of(file: Path, folder: Path, retry: bool = False) -> Scheduler:
+    """A worker that has opened the study and trains nothing yet."""
+    sweep, home = read_sweep(file), SweepDir(folder)
+    points, _ = check_sweep(sweep, home, None)
+    scheduler = Scheduler(sweep, home, points, LocalWorkerPool(1, sweep.resources), None, quiet=True)
+    scheduler.open_study(4, retry)
+    return scheduler
+
+
+def test_a_retry_reaches_a_worker_that_has_seen_the_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STUB", str(tmp_path))
+    monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
+    plan(tmp_path, all={"fails": 1})
+    file = write_sweep(tmp_path, rates(0.1))
+    assert run_sweep(read_sweep(file), tmp_path / "run", quiet=True) == 1
+    old = scheduler_of(file, tmp_path / "run")
+    assert old.trials[read_trials(tmp_path / "run")[0].fingerprint].status == "failed"
+    scheduler_of(file, tmp_path / "run", retry=True)
+    queued = old.study.ask_queued()
+    assert queued is not None
+    runner = old.start_trial(queued, 0)
+    assert runner is not None
+    runner.lease.release()
+
+
+def test_a_point_that_two_workers_are_given_is_trained_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STUB", str(tmp_path))
+    file = write_sweep(tmp_path, rates(0.1))
+    one, other = (scheduler_of(file, tmp_path / "run") for _ in range(2))
+    queued = one.study.ask_queued()
+    assert queued is not None
+    adopted = other.next_suggestion()  # nobody holds it yet
+    assert adopted is not None
+    runner = other.start_trial(adopted, 0)
+    assert runner is not None
+    assert one.start_trial(queued, 0) is None
+    assert one.study.running() == {0: runner.trial.fingerprint}, "who does not hold it tells nothing"
+    runner.lease.release()
