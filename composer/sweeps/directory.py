@@ -6,16 +6,32 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from composer.atomic_io import atomic_write, remove_temporaries
 from composer.errors import RunError, RunFailed
 from composer.fingerprint import describe_differences, setting_differences
-from composer.recipe.yaml_reader import to_data
-from composer.run_dir import RunDir, locked
+from composer.recipe.recipe import default_name
+from composer.recipe.yaml_reader import read, to_data
+from composer.run_dir import RUNS, RunDir, locked
 from composer.sweeps.leases import is_claimed
 from composer.sweeps.spec import deciding_settings
 from composer.sweeps.sweep import Sweep, SweepDir, read_sweep_record
+
+
+def find_sweep(path: Path, run: Path | None = None) -> SweepDir:
+    """Return the directory of a sweep by its path, or by the sweep's file, which was run in `run` or in runs/NAME.
+
+    Raises RunError if no sweep has run there, RecipeError if the file cannot be read.
+    """
+    folder = run or path
+    if not folder.is_dir() and run is None:
+        folder = RUNS / str(to_data(read(path, str(path))).get("name") or default_name(path))
+    if not (home := SweepDir(folder)).record.exists():
+        hint = "name the folder that `seqcomposer sweep` has written: runs/NAME, or the one given by `--run`"
+        raise RunError.of("no sweep has run here", hint, str(folder))
+    return home
 
 
 def check_resumable(folder: SweepDir, sweep: Sweep) -> None:

@@ -12,23 +12,19 @@ from typing import Any
 
 from composer.errors import RunError
 from composer.recipe.metrics import logged_key
-from composer.recipe.recipe import default_name
 from composer.recipe.yaml_reader import read, to_data
-from composer.run_dir import RUNS
+from composer.sweeps.directory import find_sweep
 from composer.sweeps.sweep import (
     COSTS,
     DEFAULT_RANK,
     ERROR_RATE,
     SWEEP_AXIS,
     Goal,
-    SweepDir,
-    Trial,
     Value,
-    read_log,
     read_sweep_record,
-    read_trials,
     validation_goal,
 )
+from composer.sweeps.trial import Trial, final_score, finite, read_log, read_trials
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -127,13 +123,7 @@ def open_leaderboard(path: Path, *more: Path) -> Leaderboard:
 
 def open_sweep(path: Path) -> Leaderboard:
     """Return the leaderboard of one sweep."""
-    if not path.is_dir():
-        file = to_data(read(path, str(path)))
-        path = RUNS / str(file.get("name") or default_name(path))
-    folder = SweepDir(path)
-    if not folder.record.exists():
-        hint = "name the folder that `seqcomposer sweep` has written: runs/NAME, or the one given by `--run`"
-        raise RunError.of("no sweep has run here", hint, str(folder.path))
+    folder = find_sweep(path)
     sweep = to_data(read(folder.sweep, str(folder.sweep)))  # as it was run; the file that the user has may differ now
     goals = [Goal(metric, direction) for goal in sweep.get("rank", ()) for metric, direction in goal.items()]
     goals = goals or list(DEFAULT_RANK)
@@ -241,18 +231,11 @@ def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:
     values: dict[int, float | None] = {}
     for seed, record in sorted(trial.seeds.items()):
         if record.get("status") == "finished":
-            scores = record if metric == "minutes" else record.get("scores") or {}
-            values[seed] = finite(scores.get(metric))
+            values[seed] = final_score(trial, seed, metric)
         elif trial.status != "finished":
             logged = (value for row in reversed(logs[seed]) if (value := finite(row.get(metric))) is not None)
             values[seed] = next(logged, None)
     return Measurement({seed: value for seed, value in values.items() if value is not None})
-
-
-def finite(value: Any) -> float | None:
-    """Return a finite number, or None for everything else."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) else None
 
 
 def rank_results(results: Iterable[TrialResult], goals: Sequence[Goal]) -> list[TrialResult]:

@@ -120,7 +120,8 @@ def ranking_note(board: Leaderboard) -> str:
     return (
         f"{note} ± is the standard deviation over seeds (n - 1). {ALIKE}: cannot be told from the best; trials without "
         "it are worse (moderated t-tests, paired over seeds where all trials have the same ones, corrected for all "
-        f"pairs of trials: in at most {ERROR_PERCENT} of sweeps a trial without it is as good)."
+        f"pairs of trials: in at most {ERROR_PERCENT} of sweeps a trial without it is as good, but in up to 12 % with "
+        "two seeds, or where each trial varies in its own way)."
     )
 
 
@@ -162,7 +163,8 @@ def contribution_notes(board: Leaderboard, fitted: Contributions) -> Iterator[st
         by_seeds = "the seeds alone"
         if len(fitted.effects) > 1:
             by_seeds += ", since the trials are too few to say how far they are from the model"
-        df = f"{fitted.df:g} degree{'' if fitted.df == 1 else 's'} of freedom"
+        of = "seeds" if fitted.by_seeds else "trials"
+        df = f"{fitted.df:g} degree{'' if fitted.df == 1 else 's'} of freedom of the {of}"
         yield (
             "Means are adjusted by an additive model of the axes, fitted to the finished trials; differences are to "
             "the reference. An interval holds its difference in 95 % of sweeps; its width comes from "

@@ -40,12 +40,9 @@ def retry_record(cause: Cause, error: str, run: RunDir | None = None, seed: int 
 
 def kills_in_place(retries: Sequence[Retry]) -> int:
     """Return how often in a row, up to now, a training was killed without a new checkpoint in between."""
-    place = ("seed", "step")
-
-    def same(retry: Retry) -> bool:
-        return retry["cause"] == "killed" and all(retry[key] == retries[-1][key] for key in place)
-
-    return sum(1 for _ in takewhile(same, reversed(retries)))
+    places = [(retry["cause"], retry["seed"], retry["step"]) for retry in reversed(retries)]
+    here = ("killed", *places[0][1:]) if places else ()
+    return sum(1 for _ in takewhile(lambda place: place == here, places))
 
 
 def failures(retries: Iterable[Retry]) -> int:

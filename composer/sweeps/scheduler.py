@@ -35,20 +35,8 @@ from composer.sweeps.points import (
 )
 from composer.sweeps.retries import describe_retry, retry_record
 from composer.sweeps.study import Study, Suggestion
-from composer.sweeps.sweep import (
-    COSTS,
-    ENDED,
-    SearchAlgorithm,
-    Sweep,
-    SweepDir,
-    Trial,
-    format_value,
-    pruning_warnings,
-    read_log,
-    read_trial,
-    read_trials,
-    write_trial,
-)
+from composer.sweeps.sweep import COSTS, SearchAlgorithm, Sweep, SweepDir, pruning_warnings
+from composer.sweeps.trial import ENDED, Trial, describe_point, read_log, read_trial, read_trials, write_trial
 from composer.sweeps.workers import PATIENCE, LocalWorkerPool, RayWorkerPool, TrialRunner, WorkerPool
 from composer.training.loggers import ProgressDisplay
 
@@ -371,8 +359,3 @@ def running_progress(runner: TrialRunner) -> tuple[float, str]:
     loss = row.get("train/loss")
     words = f"trial {runner.trial.number} at step {row['step']:,}" + (f", loss {loss:.4g}" if loss is not None else "")
     return min(1.0, (finished + row["budget_spent"][-1]) / len(runner.seeds)), words
-
-
-def describe_point(trial: Trial) -> str:
-    """Return a trial's point as `train` takes it: `encoder=attention rate=0.001`."""
-    return " ".join(f"{name}={format_value(value)}" for name, value in trial.point.items()) or "the base alone"

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from composer.errors import RunError
-from composer.recipe.recipe import default_name
-from composer.recipe.yaml_reader import read, to_data
-from composer.run_dir import RUNS, RunDir, is_locked, seed_dirs
+from composer.run_dir import RunDir, is_locked, seed_dirs
+from composer.sweeps.directory import find_sweep
 from composer.sweeps.leases import is_claimed
 from composer.sweeps.retries import count_retries
-from composer.sweeps.sweep import ENDED, SweepDir, Trial, format_value, read_log, read_sweep_record, read_trials
+from composer.sweeps.sweep import read_sweep_record
+from composer.sweeps.trial import ENDED, Trial, describe_point, read_log, read_trials
 
 NOT_ENDED = ("running", "stopped")
 """States of a trial that has neither finished nor failed nor been pruned: a process trains it, or none does."""
@@ -39,8 +38,7 @@ class TrialStatus:
 
     def text(self) -> str:
         """Return it on one line."""
-        point = " ".join(f"{name}={format_value(value)}" for name, value in self.trial.point.items())
-        words = [f"{self.state}: trial {self.trial.number}: {point or 'the base alone'}"]
+        words = [f"{self.state}: trial {self.trial.number}: {describe_point(self.trial)}"]
         words += [f"at step {self.step:,}"] if self.step is not None and self.state in NOT_ENDED else []
         words += [f"tried again ({count_retries(self.trial.retries)})"] if self.trial.retries else []
         words += (self.trial.error or "").splitlines()[:1]
@@ -49,11 +47,11 @@ class TrialStatus:
 
 @dataclass(frozen=True)
 class SweepStatus:
-    """The trials of a sweep that were started, of `num_trials`. `is_running` is None where this system has no locks."""
+    """The trials of a sweep that were started, of `num_trials`; whether any process runs it."""
 
     name: str
     folder: Path
-    is_running: bool | None
+    is_running: bool
     num_trials: int
     trials: list[TrialStatus]
 
@@ -72,9 +70,9 @@ class SweepStatus:
 
     def text(self) -> str:
         """Return how many trials are in each state, and a line for each that has not finished or was tried again."""
-        process = {True: "it is running", False: "it is not running", None: "whether it is running cannot be seen here"}
+        state = "it is running" if self.is_running else "it is not running"
         counts = ", ".join(f"{count} {state}" for state, count in self.counts.items())
-        lines = [f"{self.name} in {self.folder}: {process[self.is_running]}", f"{self.num_trials} trials: {counts}"]
+        lines = [f"{self.name} in {self.folder}: {state}", f"{self.num_trials} trials: {counts}"]
         shown = [trial for trial in self.trials if trial.state not in ("finished", "pruned") or trial.trial.retries]
         lines += [trial.text() for trial in sorted(shown, key=lambda trial: trial.state)]
         if self.counts["failed"]:
@@ -89,19 +87,11 @@ def sweep_status(path: str | Path, run: str | Path | None = None) -> SweepStatus
 
     Raises RunError if no sweep has been started there or a trial cannot be read, RecipeError if the file cannot be.
     """
-    folder = Path(run or path)
-    if run is None and not folder.is_dir():
-        name = to_data(read(folder, str(folder))).get("name")
-        folder = RUNS / str(name or default_name(folder))
-    home = SweepDir(folder)
-    if not home.record.exists():
-        raise RunError.of(
-            "no sweep has been started here", "start it without `--status`, or name its `--run`", str(folder)
-        )
+    home = find_sweep(Path(path), None if run is None else Path(run))
     record = read_sweep_record(home)
-    trials = [trial_status(trial) for trial in read_trials(folder)]
-    is_running = is_locked(RunDir(folder)) or any(trial.state == "running" for trial in trials)
-    return SweepStatus(record["name"], folder, is_running, int(record.get("num_trials", len(trials))), trials)
+    trials = [trial_status(trial) for trial in read_trials(home.path)]
+    is_running = bool(is_locked(RunDir(home.path))) or any(trial.state == "running" for trial in trials)
+    return SweepStatus(record["name"], home.path, is_running, int(record.get("num_trials", len(trials))), trials)
 
 
 def trial_status(trial: Trial) -> TrialStatus:

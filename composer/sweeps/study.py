@@ -28,7 +28,8 @@ from composer.errors import RecipeError, RunError, RunFailed
 from composer.recipe.metrics import training_key
 from composer.recipe.yaml_reader import dump
 from composer.sweeps.points import point_recipe
-from composer.sweeps.sweep import Axis, Point, Pruner, Sweep, Trial, Value, complete, is_active, probe_points
+from composer.sweeps.sweep import Axis, Point, Pruner, Sweep, Value, complete, is_active, probe_points
+from composer.sweeps.trial import Trial
 
 STATES = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
 

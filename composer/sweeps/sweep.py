@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
-from composer.atomic_io import atomic_write, parse_json, read_text
+from composer.atomic_io import parse_json, read_text
 from composer.errors import Fault, RunError, did_you_mean, fault_at
 from composer.recipe.schema_reader import scalar_text
 from composer.recipe.yaml_reader import Node
-from composer.run_dir import RunDir, read_metrics, seed_dirs
 from composer.sweeps.conditions import Condition, holds
 from composer.sweeps.resources import Resources
-from composer.sweeps.retries import Retry, is_retry
 
 Value = str | int | float | bool
 Point = dict[str, Value]
-Status = Literal["running", "finished", "pruned", "failed"]
-ENDED = ("finished", "pruned", "failed")
 
 COSTS = ("parameters", "flops", "state_bytes")
 """Costs of a model, known before it trains and the same for every seed."""
@@ -285,100 +280,6 @@ class SweepDir:
         self.path, self.trials = path, path / "trials"
         self.sweep, self.record, self.study = path / "sweep.yaml", path / "sweep.json", path / "study.journal"
         self.opening = path / "opening"
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One trial: a point that was started, as in trial.json, with its directory and the run.json of each seed.
-
-    `value` is the mean over seeds of the first goal. `pruned_at` is the step at which pruning was decided, which is
-    never taken back. `error` is what a failed training printed last. `at_most`: the costs are upper bounds. `retries`
-    say why a training was started again, each time that it was.
-    """
-
-    number: int
-    point: Point
-    fingerprint: str
-    parameters: int
-    flops: int
-    state_bytes: int
-    status: Status
-    value: float | None
-    pruned_at: int | None
-    error: str | None
-    folder: Path = field(compare=False)
-    seeds: Mapping[int, Mapping[str, Any]] = field(default_factory=dict, compare=False)
-    at_most: bool = False
-    retries: tuple[Retry, ...] = ()
-
-    @property
-    def recipe(self) -> Path:
-        """The recipe of the point: resolved, and runnable as it is."""
-        return self.folder / "recipe.yaml"
-
-    def run(self, seed: int) -> Path:
-        """Return the run folder of a seed."""
-        return self.folder / f"seed-{seed}"
-
-    def log(self, seed: int) -> Path:
-        """Return the file of what the training of a seed printed."""
-        return self.folder / f"seed-{seed}.log"
-
-
-TRIAL_KEYS = tuple(key.name for key in fields(Trial) if key.name not in ("folder", "seeds"))
-"""The keys of trial.json."""
-
-
-def write_trial(trial: Trial) -> None:
-    """Write trial.json atomically."""
-    trial.folder.mkdir(parents=True, exist_ok=True)
-    record = json.dumps({key: getattr(trial, key) for key in TRIAL_KEYS}, indent=2, ensure_ascii=False)
-    atomic_write(trial.folder / "trial.json", f"{record}\n".encode())
-
-
-def read_trials(folder: Path) -> list[Trial]:
-    """Return every trial of a sweep's directory, in the order in which they were suggested. Raises RunError."""
-    trials = [read_trial(path.parent) for path in SweepDir(folder).trials.glob("*/trial.json")]
-    return sorted(trials, key=lambda trial: trial.number)
-
-
-def read_trial(folder: Path) -> Trial:
-    """Return the trial in a directory. Raises RunError if trial.json is damaged."""
-    file = folder / "trial.json"
-    try:
-        record = parse_json(read_text(file))
-        values = {**{key: record[key] for key in TRIAL_KEYS}, "retries": tuple(record["retries"])}
-        trial = Trial(**values, folder=folder, seeds=read_run_records(folder))
-        counts = (trial.number, trial.parameters, trial.flops, trial.state_bytes)
-        optional = ((trial.value, int | float), (trial.pruned_at, int), (trial.error, str), (trial.at_most, bool))
-        are_typed = all(value is None or isinstance(value, kind) for value, kind in optional)
-        are_typed = are_typed and isinstance(trial.point, dict) and all(isinstance(count, int) for count in counts)
-        are_typed = are_typed and all(map(is_retry, trial.retries))
-        if not (are_typed and trial.fingerprint == folder.name and trial.status in ("running", *ENDED)):
-            raise ValueError("a value in it is of another type")
-        return trial
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        hint = f"remove {file}: the sweep then writes it again, and trains only the seeds that are missing"
-        raise RunError.of(f"trial.json cannot be read: {error!r}", hint, str(file)) from None
-
-
-def read_run_records(folder: Path) -> dict[int, dict[str, Any]]:
-    """Return the run.json of each seed in a trial's directory."""
-    return {seed: run.read() for seed, run in seed_dirs(folder).items() if run.record.exists()}
-
-
-def read_log(trial: Trial, seed: int) -> list[dict[str, Any]]:
-    """Return the rows of a seed's metrics.jsonl; none before it has started."""
-    return read_metrics(RunDir(trial.run(seed)).metrics)
-
-
-def final_score(trial: Trial, seed: int, metric: str) -> float | None:
-    """Return the result of a seed: a cost of the plan, or a score in run.json."""
-    if metric in COSTS:
-        return float(getattr(trial, metric))
-    record = trial.seeds.get(seed, {})
-    scores = record if metric == "minutes" else record.get("scores", {})
-    return float(scores[metric]) if isinstance(scores.get(metric), int | float) else None
 
 
 def read_sweep_record(folder: SweepDir) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from composer.sweeps.leases import Lease
 from composer.sweeps.resources import Resources
 from composer.sweeps.retries import MAX_KILLS, Retry, failures, killed_by, kills_in_place, retry_record
 from composer.sweeps.study import Study, Suggestion
-from composer.sweeps.sweep import Status, Trial, final_score, read_log, read_run_records, write_trial
+from composer.sweeps.trial import Status, Trial, final_score, read_log, read_run_records, write_trial
 
 PR_SET_PDEATHSIG = 1
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
@@ -316,11 +316,11 @@ class TrialRunner:
     def finish(self) -> None:
         """End a trial whose seeds have all finished."""
         scores = {seed: final_score(self.trial, seed, self.goal.metric) for seed in self.seeds}
-        values = [value for value in scores.values() if value is not None and math.isfinite(value)]
+        values = [value for value in scores.values() if value is not None]
         if len(values) == len(scores):
             self.end("finished", value=fmean(values))
             return
-        missing = ", ".join(str(seed) for seed, value in scores.items() if value is None or not math.isfinite(value))
+        missing = ", ".join(str(seed) for seed, value in scores.items() if value is None)
         logged = sorted({name for record in self.trial.seeds.values() for name in record.get("scores", {})})
         error = f"no `{self.goal.metric}` was logged with seed {missing}; logged were: {', '.join(logged)}"
         self.end("failed", error=error)

@@ -9,7 +9,7 @@ from typing import Any
 
 from composer.recipe.metrics import training_key
 from composer.sweeps.leaderboard import Leaderboard, open_leaderboard
-from composer.sweeps.sweep import Trial, write_trial
+from composer.sweeps.trial import Trial, write_trial
 
 BEST_AND_SMALL = ({"val/bleu": "max"}, {"parameters": "min"})
 

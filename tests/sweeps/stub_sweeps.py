@@ -13,7 +13,7 @@ from pathlib import Path
 from composer.sweeps import workers
 from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.sweep import Trial, read_trials
+from composer.sweeps.trial import Trial, read_trials
 from composer.sweeps.workers import train_command
 
 BASE = """

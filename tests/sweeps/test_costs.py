@@ -21,7 +21,7 @@ from composer.sweeps.leaderboard_text import leaderboard_json, leaderboard_text
 from composer.sweeps.points import CostPlanner, dry_run_json, dry_run_text, list_points, point_from_args, point_recipe
 from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.sweep import read_trial, read_trials, write_trial
+from composer.sweeps.trial import read_trial, read_trials, write_trial
 from composer.training.datamodule import RecipeDataModule
 from composer.training.module import Seq2SeqModule
 from tests.sweeps import leaderboard_dirs, stub_sweeps

@@ -12,7 +12,7 @@ from composer.recipe.recipe import load
 from composer.sweeps.points import dry_run_json, dry_run_text, list_points, point_from_args
 from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.sweep import read_trials
+from composer.sweeps.trial import read_trials
 
 BASE = """recipe: 1
 data: {generate: {copy: {train: 20, val: 4, test: 4}}}

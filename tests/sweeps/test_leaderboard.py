@@ -175,7 +175,7 @@ def test_effects_are_shown_with_their_intervals(tmp_path: Path) -> None:
     assert re.fullmatch(r"q 3 \d+\.\d+ \+\S+ \+\S+ to \+\S+ \*", q)
     assert not r.endswith("*")
     (note,) = (line for line in lines if line.startswith("Means are adjusted"))
-    assert "how far trials are from the model (4 degrees of freedom)" in note
+    assert "how far trials are from the model (4 degrees of freedom of the trials)" in note
     plain = leaderboard_json(read_board(folder))
     assert note in plain["notes"]
     (_, second, _) = plain["contributions"]["effects"]["encoder"]

@@ -24,7 +24,8 @@ from composer.sweeps.resources import Resources
 from composer.sweeps.retries import MAX_KILLS, failures, retry_record
 from composer.sweeps.scheduler import Scheduler, run_sweep, running_progress
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.sweep import SweepDir, Trial, read_trials, write_trial
+from composer.sweeps.sweep import SweepDir
+from composer.sweeps.trial import Trial, read_trials, write_trial
 from composer.sweeps.workers import worker_environment
 from tests.sweeps.stub_sweeps import (
     BASE,

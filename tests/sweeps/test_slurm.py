@@ -14,7 +14,7 @@ import pytest
 
 from composer import api
 from composer.errors import RunError
-from composer.sweeps.sweep import read_trials
+from composer.sweeps.trial import read_trials
 from tests.sweeps.stub_sweeps import rates, wait_until, write_sweep
 
 START = Path(__file__).with_name("start_slurm.sh")

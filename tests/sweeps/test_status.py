@@ -20,7 +20,8 @@ from composer.sweeps.retries import MAX_KILLS, retry_record
 from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import load_schema, read_sweep
 from composer.sweeps.status import sweep_status
-from composer.sweeps.sweep import SweepDir, Trial, read_trials, write_trial
+from composer.sweeps.sweep import SweepDir
+from composer.sweeps.trial import Trial, read_trials, write_trial
 from tests.sweeps.stub_sweeps import plan, rates, starts, stub, trials_by_rate, write_sweep
 
 PRUNE = "prune: {median: {min_steps: 200, trials: 2}}"
@@ -104,7 +105,7 @@ def test_a_trial_runs_while_its_sweep_or_its_training_does(home: Path) -> None:
 
 
 def test_a_sweep_that_was_never_started_is_told(home: Path) -> None:
-    with pytest.raises(RunError, match="no sweep has been started here"):
+    with pytest.raises(RunError, match="no sweep has run here"):
         sweep_status(home / "sweep.yaml", home / "elsewhere")
 
 

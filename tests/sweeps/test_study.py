@@ -13,7 +13,8 @@ from composer.errors import RunError
 from composer.sweeps.points import grid_points, list_points
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.study import Study, Suggestion, make_pruner
-from composer.sweeps.sweep import Point, Pruner, Status, Sweep, Trial
+from composer.sweeps.sweep import Point, Pruner, Sweep
+from composer.sweeps.trial import Status, Trial
 from tests.sweeps.stub_sweeps import RATE, rates, write_sweep
 
 KINDS = (

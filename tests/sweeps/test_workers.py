@@ -20,7 +20,8 @@ from composer.sweeps.leaderboard import open_leaderboard
 from composer.sweeps.leases import RELEASED, claim, num_claims
 from composer.sweeps.scheduler import Scheduler, check_sweep, run_sweep
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.sweep import SweepDir, read_trials
+from composer.sweeps.sweep import SweepDir
+from composer.sweeps.trial import read_trials
 from composer.sweeps.workers import LocalJob, LocalWorkerPool
 from tests.sweeps.stub_sweeps import RATE, parent, plan, rates, starts, stub, trials_by_rate, wait_until, write_sweep
 
