@@ -79,7 +79,7 @@ class Leaderboard:
     `axes` are those that some trial has, without those in `same`, which have in every trial the very value of the axis
     that `same` maps them to. `zipped` maps each zipped axis to the one it follows. `labels` are the values of the
     axes that have a list of them. `tuned` maps each axis of `tune` to the validation metric by which its value was
-    chosen. `has_same_data` is False of sweeps on different data.
+    chosen. `has_same_data` is False of sweeps on different data. `num_shared` trials are in several of the sweeps.
     """
 
     name: str
@@ -93,6 +93,7 @@ class Leaderboard:
     labels: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     tuned: Mapping[str, str] = field(default_factory=dict)
     has_same_data: bool = True
+    num_shared: int = 0
 
     @property
     def ranked(self) -> list[TrialResult]:
@@ -182,7 +183,7 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
     ranked, name = rank_results(results.values(), first.goals), " + ".join(names)
     labels = {axis: values for board in reversed(boards) for axis, values in board.labels.items()}
     parts = (first.goals, axes, zipped, same, first.curve_metric, ranked, labels, tuned, has_same_data)
-    return Leaderboard(name, Path(), *parts)
+    return Leaderboard(name, Path(), *parts, num_shared=sum(len(board.results) for board in boards) - len(results))
 
 
 def run_records(board: Leaderboard) -> Iterator[Mapping[str, Any]]:

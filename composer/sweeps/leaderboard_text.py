@@ -113,6 +113,8 @@ def ranking_note(board: Leaderboard) -> str:
     if goal.metric in COSTS or not spreads:
         return note
     note = " ".join([note, *_tuning_notes(board)])
+    if board.num_shared:
+        note += f" Trials that are in several of the sweeps, which count once: {board.num_shared}."
     if not board.has_same_data:
         note += " The sweeps have different data, so their scores cannot be compared."
     if all(spread is None for spread in spreads):

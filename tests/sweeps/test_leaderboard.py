@@ -318,7 +318,9 @@ def test_of_a_trial_in_two_sweeps_the_one_with_more_seeds_counts(tmp_path: Path)
     trial(one, 1, [30.0], point={"encoder": "q"})
     trial(other, 1, [30.0, 40.0], point={"encoder": "q"})
     for folders in ((one, other), (other, one)):
-        (entry,) = open_leaderboard(*folders).results
+        board = open_leaderboard(*folders)
+        assert "in several of the sweeps, which count once: 1." in ranking_note(board)
+        (entry,) = board.results
         assert len(entry.trial.seeds) == 2
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 
 import numpy as np
@@ -85,16 +85,19 @@ DESIGNS = {
 }
 
 
+def simulate(name: str, effects: dict[str, dict[str, float]], seed: int, sweeps: int = 400) -> Iterator[Contributions]:
+    """Run sweeps of a design in which the axes do what is planted, and fit each."""
+    points_of, seeds, of_points = DESIGNS[name]
+    rng = np.random.default_rng(seed)
+    for _ in range(sweeps):
+        points = points_of(rng)
+        yield fit_contributions(groups_of(points), run_trials(rng, effects, points, seeds, of_points))
+
+
 @pytest.mark.parametrize("name", DESIGNS)
 def test_intervals_hold_planted_effects_as_often_as_is_stated(name: str) -> None:
-    points_of, seeds, of_points = DESIGNS[name]
-    rng = np.random.default_rng(1)
-    covered = []
-    for _ in range(400):
-        points = points_of(rng)
-        fitted = fit_contributions(groups_of(points), run_trials(rng, EFFECTS, points, seeds, of_points))
-        covered.append(hits(fitted, EFFECTS))
-    assert 0.90 <= fmean(hit for some in covered for hit in some) <= 0.97
+    covered = [hit for fitted in simulate(name, EFFECTS, seed=1) for hit in hits(fitted, EFFECTS)]
+    assert 0.90 <= fmean(covered) <= 0.97
 
 
 def test_intervals_hold_where_a_search_looks_where_scores_were_good() -> None:
@@ -117,12 +120,8 @@ def test_intervals_hold_where_a_search_looks_where_scores_were_good() -> None:
 
 @pytest.mark.parametrize("name", DESIGNS)
 def test_axes_without_effect_are_seldom_seen(name: str) -> None:
-    points_of, seeds, of_points = DESIGNS[name]
-    rng = np.random.default_rng(2)
     alarms = []
-    for _ in range(400):
-        points = points_of(rng)
-        fitted = fit_contributions(groups_of(points), run_trials(rng, NOTHING, points, seeds, of_points))
+    for fitted in simulate(name, NOTHING, seed=2):
         p_values = [item.p_value for values in fitted.effects.values() for item in values if item.p_value is not None]
         alarms.append(min(p_values, default=1.0) < ERROR_RATE)
     assert fmean(alarms) <= allowed(400)
@@ -211,3 +210,15 @@ def test_one_axis_is_compared_by_a_t_test() -> None:
     (_, b) = fitted.effects["encoder"]
     assert b.p_value == pytest.approx(wanted.pvalue)
     assert b.interval == pytest.approx(tuple(wanted.confidence_interval(0.95)))
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_what_rounding_leaves_is_no_effect(seeds: int) -> None:
+    points = grid("encoder", "decoder")
+    equal = fit_contributions(groups_of(points), [dict.fromkeys(range(seeds), 1.0) for _ in points])
+    effects = [effect for values in equal.effects.values() for effect in values if effect.p_value is not None]
+    assert effects
+    assert {(effect.difference, effect.p_value) for effect in effects} == {(0.0, 1.0)}
+    means = [sum(EFFECTS[axis][value] for axis, value in point.items()) for point in points]
+    additive = fit_contributions(groups_of(points), [dict.fromkeys(range(seeds), 0.1 * mean) for mean in means])
+    assert additive.additivity is None, "seeds that agree to the last bit show no noise to compare with"

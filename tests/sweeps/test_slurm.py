@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from composer import api
+from composer.cli.main import app
 from composer.errors import RunError
 from composer.sweeps.trial import read_trials
 from tests.sweeps.stub_sweeps import rates, wait_until, write_sweep
@@ -66,3 +67,14 @@ def test_a_preempted_and_a_killed_worker_lose_nothing(tmp_path: Path) -> None:
     assert "goes on here" in logs
     time.sleep(1.0)  # the last line is written after the last trial
     assert {trial.seeds[1]["status"] for trial in read_trials(folder)} == {"finished"}
+
+
+@pytest.mark.parametrize("other", ["--dry-run", "--ray=local", "--worker", "--retry"])
+def test_nothing_is_submitted_beside_other_flags(tmp_path: Path, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    submitted: list[object] = []
+    monkeypatch.setattr(api, "submit_sweep", lambda *arguments: submitted.append(arguments))
+    file = write_sweep(tmp_path, FOUR)
+    with pytest.raises(SystemExit) as ended:
+        app(["sweep", str(file), "--slurm", other])
+    assert not submitted
+    assert ended.value.code == (0 if other == "--dry-run" else 2)
