@@ -299,12 +299,14 @@ class Conv2d(Block, word="conv2d"):
     width: The width that comes out; `model.width` unless given.
     stride: Distances between two positions, then columns, that come out: 1 or more, of columns as many as arrive at
         most; default [1, 1].
+    align: center | start: Which cell of its kernel lies at r t, r' w; default 'center'.
     as_: The name of the output, for later blocks.
     """
     kernel: Sequence[int | Var] | Var | Unset = field(default=UNSET, kw_only=False)
     activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset = UNSET
     width: int | Var | Unset | None = UNSET
     stride: Sequence[int | Var] | Var | Unset = UNSET
+    align: Literal["center", "start"] | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -1650,6 +1652,7 @@ class Conv2dDefaults(RecipeObject):
     activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset | None = UNSET
     width: int | Var | Unset | None = UNSET
     stride: Sequence[int | Var] | Var | Unset | None = UNSET
+    align: Literal["center", "start"] | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from blocks.conv2d import Conv2d
-from blocks.core.contract import BlockError, Stream
+from blocks.core.contract import BlockError, NoEffect, Stream
 from tests.blocks.single_block import cells_of, close, context_of, grid_site, site_of
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -21,6 +21,8 @@ VARIANTS = {
         {"kernel": [4, 2], "activation": "glu", "width": 5},
         {"stride": [2, 2]},
         {"stride": [3, 1], "kernel": [2, 2]},
+        {"align": "start"},
+        {"align": "start", "stride": [2, 2], "kernel": [4, 3]},
     ),
 }
 """Settings with which the laws are checked, by block."""
@@ -57,6 +59,31 @@ def test_a_padded_cell_counts_as_zero() -> None:
     y, _ = block(s, (), context_of(mask))
     close(y, block(s * mask[..., None], (), context_of(torch.ones_like(mask)))[0])
     close(y[1, :2], by_the_sum(block, s[1, :2]))
+
+
+def test_aligned_at_its_start_a_kernel_reads_what_a_centred_one_reads_further_on() -> None:
+    centred, block = Conv2d(grid_site(3, 6), kernel=(3, 5)), Conv2d(grid_site(3, 6), kernel=(3, 5), align="start")
+    block.load_state_dict(centred.state_dict())
+    s, context = torch.randn(2, 7, 6, 3), context_of(cells_of(6, 7, 2))
+    close(block(s, (), context)[0][:, :-1, :-2], centred(s, (), context)[0][:, 1:, 2:])
+    with pytest.raises(NoEffect, match="begins at its place anyway"):
+        Conv2d(grid_site(3, 6), kernel=(2, 1), align="start")
+
+
+def test_a_stack_aligned_at_its_start_sees_no_further_than_a_patch() -> None:
+    kernels = [((4, 4), (2, 2)), ((3, 3), (2, 2)), ((1, 1), (2, 2))]  # they see 4, then 4 + 2 x 2 = 8, in strides of 8
+    s, columns = torch.randn(1, 16, 16, 1, requires_grad=True), 16
+    y, mask = s, cells_of(16, 16)
+    for (kernel, stride), width in zip(kernels, (1, 2, 2), strict=True):
+        align = "start" if max(kernel) > 2 else "center"
+        block = Conv2d(grid_site(width, columns, model=2), kernel=kernel, stride=stride, align=align)
+        y, mask, columns = block(y, (), context_of(mask))[0], block.mask(mask), block.out.columns
+    assert y.shape == (1, 2, 2, 2)
+    y[0, 1, 0].sum().backward()
+    assert s.grad is not None
+    seen = s.grad[0, :, :, 0] != 0
+    assert seen[8:, :8].all()
+    assert seen.sum() == 64
 
 
 @pytest.mark.parametrize("stride", [(1, 2), (2, 1), (2, 3), (4, 2)])

@@ -460,12 +460,13 @@ def cgru(scene: Scene) -> dict[str, Any]:
 
 
 def conv2d(scene: Scene) -> dict[str, Any]:
-    width = None if scene.keeps else scene.one_of(None, 4)
+    width, kernel = None if scene.keeps else scene.one_of(None, 4), scene.one_of(None, [1, 3], [2, 1])
     return {
-        "kernel": scene.one_of(None, [1, 3], [2, 1]),
+        "kernel": kernel,
         "activation": scene.one_of(None, *ACTIVATIONS),
         "width": width,
         "stride": None if scene.keeps else scene.one_of(None, None, None, [2, 1]),
+        "align": scene.one_of(None, None, "start") if kernel != [2, 1] or scene.mistake() else None,
     }
 
 
