@@ -21,7 +21,7 @@ from composer.sweeps.leases import RELEASED, claim, num_claims
 from composer.sweeps.scheduler import Scheduler, check_sweep, run_sweep
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import SweepDir
-from composer.sweeps.trial import read_trials
+from composer.sweeps.trial import read_log, read_trials
 from composer.sweeps.workers import LocalJob, LocalWorkerPool
 from tests.sweeps.stub_sweeps import RATE, parent, plan, rates, starts, stub, trials_by_rate, wait_until, write_sweep
 
@@ -49,9 +49,9 @@ def numbered(count: int) -> str:
     return rates(*(round(0.001 * number, 3) for number in range(1, count + 1)))
 
 
-def run_killed(home: Path, file: Path, workers: int, pause: float, seconds: float) -> int:
+def run_killed(home: Path, file: Path, workers: int, pause: float, seconds: float, *more: str) -> int:
     """Run workers, of which one is killed and begun anew every `pause` seconds; return how many were killed."""
-    processes = [parent(file, home / "run", "worker") for _ in range(workers)]
+    processes = [parent(file, home / "run", "worker", *more) for _ in range(workers)]
     chance, until, killed = random.Random(1), time.monotonic() + seconds, 0
     with ended(processes):
         while any(process.poll() is None for process in processes) and time.monotonic() < until:
@@ -60,7 +60,7 @@ def run_killed(home: Path, file: Path, workers: int, pause: float, seconds: floa
             if processes[at].poll() is None:
                 processes[at].kill()
                 processes[at].communicate()
-                processes[at] = parent(file, home / "run", "worker")
+                processes[at] = parent(file, home / "run", "worker", *more)
                 killed += 1
         assert [process.wait(timeout=seconds) for process in processes] == workers * [0]
     return killed
@@ -157,6 +157,41 @@ def test_workers_of_which_one_is_killed_every_three_seconds(
     file = write_sweep(tmp_path, numbered(count))
     assert run_killed(tmp_path, file, workers, pause=3.0, seconds=1500.0) >= 3
     expect_one_result_each(tmp_path, file, count, monkeypatch)
+
+
+BASE = """
+recipe: 1
+data:
+  generate: {reverse: {symbols: 12, min_length: 4, max_length: 12, train: 4000, val: 200, test: 100}}
+  tokenizer: {char: {joint: true}}
+model:
+  width: 64
+  encoder: [{rnn: {cell: gru}}]
+  decoder: [{rnn: {cell: gru}}, {residual: [{cross_attention: {heads: 2}}]}, norm]
+training: {optimizer: {adam: {learning_rate: 1e-3}}, max_steps: 1500, validate_every: 250, tokens_per_batch: 1000}
+logging: {wandb: false}
+"""
+AXES = "cell: {set: model.decoder.0.rnn.cell, values: [gru, lstm, tanh, min_gru]}\n  " + rates(0.0005, 0.001, 0.002)
+
+
+@pytest.mark.exhaustive
+def test_twelve_trainings_of_two_workers_of_which_one_is_killed_every_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """About ten minutes. The trainings are real, and so are their scores, to the last digit."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    file = write_sweep(tmp_path, AXES)
+    (tmp_path / "base.yaml").write_text(BASE, encoding="utf-8")
+    assert run_killed(tmp_path, file, 2, 60.0, 3000.0, "real") >= 2
+    trials = read_trials(tmp_path / "run")
+    assert [trial.status for trial in trials] == ["finished"] * 12
+    for trial in trials:
+        steps = [row["step"] for row in read_log(trial, 1)]
+        assert steps == sorted(set(steps)), "a step was logged twice"
+    alone = parent(file, tmp_path / "alone", "real")
+    with ended([alone]):
+        assert alone.wait(timeout=3000) == 0
+    assert ranked(tmp_path / "run") == ranked(tmp_path / "alone")
 
 
 def test_workers_that_add_seeds_at_once_train_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
