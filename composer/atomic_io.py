@@ -34,7 +34,8 @@ def atomic_open(path: Path) -> Iterator[BinaryIO]:
 
     Leaves nothing behind where writing fails. Raises OSError, with `path` as its filename.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    # the numbers of processes are not enough: those of two containers may be one
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{secrets.randbelow(10**9):09}.part")
     try:
         with temporary.open("wb") as file:
             yield file
@@ -78,7 +79,7 @@ def is_hash(text: object) -> TypeGuard[str]:
 
 
 def is_temporary(path: Path) -> bool:
-    """Return True for temporary files, also of killed processes: hidden, with a process's number at the end."""
+    """Return True for temporary files, also of killed processes: hidden, with a number at the end."""
     return re.fullmatch(r"\..+\.\d+(\.part)?", path.name) is not None
 
 

@@ -15,6 +15,9 @@ from composer.cli.options import argument, complete_recipe, option
 commands = typer.Typer()
 command = partial(options.with_examples, commands)
 
+MODES = ({"--status"}, {"--slurm"}, {"--dry-run", "--wandb"}, {"--ray", "--worker", "--retry"})
+"""Flags of `sweep` that go together: they look, submit, list or run."""
+
 
 @command(
     "seqcomposer sweep recipes/sweeps/attention_scores.yaml --dry-run",
@@ -52,13 +55,13 @@ def sweep(
     one: then it has failed. A trial that failed is tried again as often as `retries` in the sweep's file says, 0 by
     default. `--retry` gives every trial that has failed all these chances again.
     """
+    flags = {"--status": status, "--slurm": slurm, "--dry-run": dry_run, "--wandb": wandb, "--ray": ray}
+    refuse_mixed({flag for flag, value in (flags | {"--worker": worker, "--retry": retry}).items() if value})
     if status:
         state = api.sweep_status(file, run)
         options.print_json(state.as_json()) if as_json else options.echo(state.text())
         return
-    if slurm and (ray or worker or retry):
-        raise typer.BadParameter("`--slurm` submits workers, and goes without `--ray`, `--worker` and `--retry`")
-    if wandb is None and not dry_run and slurm:
+    if slurm:
         job, folder = api.submit_sweep(file, overrides or (), workers, data, run)
         options.echo(f"submitted job {job} with {workers} workers, which log to {folder / 'slurm'}", err=True)
         options.echo(f"next: squeue --job {job}; seqcomposer sweep {file} --run {folder} --status", err=True)
@@ -81,6 +84,14 @@ def sweep(
         options.print_json(dry_run_json(spec, list_points(spec)))
     elif dry_run:
         options.echo(dry_run_text(spec, list_points(spec)))
+
+
+def refuse_mixed(flags: set[str]) -> None:
+    """Raise BadParameter for flags of several modes."""
+    mode = next((mode for mode in MODES if mode & flags), set())
+    if others := sorted(flags - mode):
+        one = min(mode & flags)
+        raise typer.BadParameter(f"`{one}` goes without {', '.join(f'`{flag}`' for flag in others)}")
 
 
 @command(
