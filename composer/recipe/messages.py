@@ -15,6 +15,7 @@ from composer.recipe.schema_reader import (
     LOWER_BOUNDS,
     VERSION,
     Schema,
+    accepts_scalar,
     accepts_type,
     allowed_words,
     alternatives,
@@ -38,7 +39,7 @@ from composer.recipe.schema_reader import (
     usage_example,
     with_article,
 )
-from composer.recipe.yaml_reader import COMMAND_LINE, Node
+from composer.recipe.yaml_reader import COMMAND_LINE, Node, parse_scalar
 
 BOOLEAN_WORDS = {**dict.fromkeys(("yes", "on", "y", "1"), "true"), **dict.fromkeys(("no", "off", "n", "0"), "false")}
 _JOINED = re.compile(r"([A-Za-z_][\w-]*)(?: *[:\uff1a=] *| +)(.+)")
@@ -369,12 +370,12 @@ def _corrected(error: SchemaError, branches: list[Schema]) -> str:
     """Return what was surely meant, or ""."""
     value, schema = error.value, error.schema
     if isinstance(value, float) and math.isfinite(value) and value.is_integer() and accepts_type(schema, "integer"):
-        return str(int(value)) if abs(value) < 1e15 else ""
-    if isinstance(value, str) and accepts_type(schema, "integer", "number") and parse_number(value):
-        return parse_number(value)
+        return str(int(value)) if accepts_scalar(schema, int(value)) else ""
+    if isinstance(value, str) and (number := parse_number(value)) and accepts_scalar(schema, parse_scalar(number)):
+        return number
     if isinstance(value, (str, int)) and accepts_type(schema, "boolean") and str(value).lower() in BOOLEAN_WORDS:
         return BOOLEAN_WORDS[str(value).lower()]
-    if isinstance(value, (int, float)) and error.keyword == "type" and accepts_type(schema, "string"):
+    if isinstance(value, (int, float)) and error.keyword == "type" and accepts_scalar(schema, error.node.text):
         return f'"{error.node.text}"'
     if isinstance(value, str) and any(map(is_stack, branches)):
         return f"[{value.lstrip('- ')}]"

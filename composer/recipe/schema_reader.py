@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -32,6 +33,7 @@ MAX_WORDS = 40  # names that a message lists
 MAX_INLINE_WORDS = 3  # words that are listed one by one among other kinds of values
 LOWER_BOUNDS = {"minimum": "{} or more", "exclusiveMinimum": "above {}"}
 BOUNDS = LOWER_BOUNDS | {"exclusiveMaximum": "below {}", "maximum": "at most {}"}
+TESTS = dict(zip(BOUNDS, (operator.ge, operator.gt, operator.lt, operator.le), strict=True))
 NUMBERS = {"integer": "a whole number", "number": "a number"}
 PLURAL = {"integer": "whole numbers", "number": "numbers", "string": "texts", "array": "lists"}
 
@@ -120,6 +122,15 @@ def is_stack(schema: Mapping[str, Any]) -> bool:
 def accepts_type(schema: Schema, *types: str) -> bool:
     """Return True if a value of one of these JSON types is accepted."""
     return any(branch.get("type") in types for branch in alternatives(schema))
+
+
+def accepts_scalar(schema: Schema, value: str | float) -> bool:
+    """Return True if a text or a number is accepted: its type, its pattern and its bounds."""
+    types = {json_type(value)} if isinstance(value, str) else {json_type(value), "number"}
+    branches = [branch for branch in alternatives(schema) if branch.get("type") in types]
+    if isinstance(value, str):
+        return any(re.search(branch.get("pattern", ""), value) for branch in branches)
+    return any(all(test(value, branch[key]) for key, test in TESTS.items() if key in branch) for branch in branches)
 
 
 def allowed_words(schema: Schema) -> list[str]:

@@ -74,7 +74,7 @@ BLOCKS = [
     ("rnn: {bidirectional: no}", "6:28:type", "takes `true` or `false`; `no` is text", "write `false`"),
     ("linear: {bias: 1}", "6:22:type", "takes `true` or `false`; `1` is a number", "write `true`"),
     ("linear: {as: 'a b'}", "6:20:type", "`as` takes a name of letters", "write a name"),
-    ("linear: {as: 3}", "6:20:type", "`3` is a number", 'write `"3"`'),
+    ("linear: {as: 3}", "6:20:type", "`3` is a number", "write a name of letters, digits, `_` and `-`"),
     ("repeat", "6:7:missing", "`repeat` needs `times`, `stack`", "write `repeat: {times: ..., stack: ...}`"),
     ("repeat: 3", "6:15:type", "`repeat` takes a mapping; `3` is a number", "write `repeat: {times: ..., stack: ...}`"),
     ("repeat: {times: 2}", "6:7:missing", "`repeat` needs `stack`", "add `stack:`"),
