@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -178,7 +178,7 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
     same = {axis: one for board in boards for axis, one in board.same.items() if axis not in axes}
     zipped = {axis: one for board in boards for axis, one in board.zipped.items()}
     tuned = {axis: metric for board in boards for axis, metric in board.tuned.items()}
-    data = [{one.get("fingerprints", {}).get("data") for one in run_records(board)} - {None} for board in boards]
+    data = [data_fingerprints(board) for board in boards]
     has_same_data = not any(some and data[0] and some.isdisjoint(data[0]) for some in data)
     ranked, name = rank_results(results.values(), first.goals), " + ".join(names)
     labels = {axis: values for board in reversed(boards) for axis, values in board.labels.items()}
@@ -186,9 +186,10 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
     return Leaderboard(name, Path(), *parts, num_shared=sum(len(board.results) for board in boards) - len(results))
 
 
-def run_records(board: Leaderboard) -> Iterator[Mapping[str, Any]]:
-    """Yield the run.json of each seed of each trial."""
-    return (record for result in board.results for record in result.trial.seeds.values())
+def data_fingerprints(board: Leaderboard) -> set[str]:
+    """Return the fingerprints of the data on which trials were trained, as far as they are known."""
+    records = (record for result in board.results for record in result.trial.seeds.values())
+    return {record["fingerprints"]["data"] for record in records if "data" in record.get("fingerprints", {})}
 
 
 def choose_tuned(results: Sequence[TrialResult], tuned: Collection[str], goal: Goal) -> list[TrialResult]:
@@ -230,8 +231,8 @@ def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:
         cost = counts[0] if counts else float(getattr(trial, metric))
         return Measurement({0: cost}, trial.at_most and not counts)
     values: dict[int, float | None] = {}
-    for seed, record in sorted(trial.seeds.items()):
-        if record.get("status") == "finished":
+    for seed in sorted(trial.seeds):
+        if seed in trial.finished_seeds:
             values[seed] = final_score(trial, seed, metric)
         elif trial.status != "finished":
             logged = (value for row in reversed(logs[seed]) if (value := finite(row.get(metric))) is not None)
@@ -301,7 +302,6 @@ def find_run(board: Leaderboard, word: str) -> Path:
         hint = "write a rank as the table has it, or the beginning of a trial's fingerprint"
         raise RunError.of(f"{problem} `{word}`", hint, str(board.folder))
     trial = results[0].trial
-    finished = [seed for seed, record in sorted(trial.seeds.items()) if record.get("status") == "finished"]
-    if not finished:
+    if not trial.finished_seeds:
         raise RunError.of("this trial has no finished seed", "name one that has", str(trial.folder))
-    return trial.run(finished[0])
+    return trial.run(trial.finished_seeds[0])
