@@ -156,10 +156,6 @@ class Sweep:
         """The axes that a search chooses, each after those that its `when` names; `zip` decides the others."""
         return tuple(axis for axis in topological_order(self.axes) if axis.zipped is None)
 
-    def axes_without_value(self, point: Mapping[str, Value]) -> list[Axis]:
-        """Return the active axes that a point lacks."""
-        return [axis for axis in self.free_axes if axis.name not in point and is_active(axis, point)]
-
     def structure_values(self) -> dict[str, Sequence[Value]]:
         """Return by axis what changes the structure: labels, both ends of ranges of whole numbers, else one number."""
         axes = [axis for axis in self.axes if axis.zipped is None]
