@@ -224,26 +224,21 @@ class _Parser:
         if len(node.ops) > 1:
             message = "comparisons cannot be chained"
             raise _ConditionError(self.sign_after(right).span, message, "write `a < b and b < c`")
-        if isinstance(node.ops[0], ast.In | ast.NotIn) and not isinstance(right, ast.List):
+        is_in = isinstance(node.ops[0], ast.In | ast.NotIn)
+        if is_in and not isinstance(right, ast.List):
             raise _ConditionError(self.build(right).span, "`in` needs a list after it", 'write `in ["a", "b"]`')
-        if not isinstance(right, ast.List):
-            other = self.build(right)
-            self.check_kinds(sign, left, other)
-            if "none" in (left.kind, other.kind):  # the one comparison that an axis without a value can pass
-                equal = sign.text == "=="
-                none = [part for part in (left, other) if part.kind != "none"]
-                return _Part("truth", span, lambda values: all(part.evaluate(values) is None for part in none) is equal)
-            text = sign.text
-            return _Part("truth", span, lambda values: _compare(text, left.evaluate(values), other.evaluate(values)))
-        members, wanted = [self.build(member) for member in right.elts], isinstance(node.ops[0], ast.In)
-        for member in members:
-            self.check_kinds(sign._replace(text="=="), left, member)
+        others = [self.build(one) for one in (right.elts if is_in and isinstance(right, ast.List) else [right])]
+        sign = sign._replace(text="==") if is_in else sign
+        compares = [self.compare(sign, left, other) for other in others]
+        is_negated = isinstance(node.ops[0], ast.NotIn)
+        return _Part("truth", span, lambda values: any(one(values) is True for one in compares) is not is_negated)
 
-        def contains(values: Values) -> bool:
-            value = left.evaluate(values)
-            return any(_compare("==", value, member.evaluate(values)) for member in members) is wanted
-
-        return _Part("truth", span, contains)
+    def compare(self, sign: _Token, left: _Part, right: _Part) -> Evaluate:
+        self.check_kinds(sign, left, right)
+        if "none" in (left.kind, right.kind):  # the one comparison that an axis without a value can pass
+            some = [part for part in (left, right) if part.kind != "none"]
+            return lambda values: all(part.evaluate(values) is None for part in some) is (sign.text == "==")
+        return lambda values: _compare(sign.text, left.evaluate(values), right.evaluate(values))
 
     def sign_after(self, node: ast.expr) -> _Token:
         """Return the comparison sign behind a node, whose place `ast` does not keep."""
