@@ -164,16 +164,10 @@ class Sweep:
 
 def topological_order(axes: Sequence[Axis]) -> list[Axis]:
     """Return axes after those that they depend on; axes on a cycle are dropped."""
-    ordered: list[Axis] = []
-    waiting = list(axes)
-    while waiting:
-        done = {axis.name for axis in ordered}
-        ready = next((axis for axis in waiting if dependencies(axis) <= done), None)
-        if ready is None:
-            break
-        ordered.append(ready)
-        waiting.remove(ready)
-    return ordered
+    ordered: dict[str, Axis] = {}
+    while ready := [axis for axis in axes if axis.name not in ordered and dependencies(axis) <= ordered.keys()]:
+        ordered[ready[0].name] = ready[0]
+    return [*ordered.values()]
 
 
 def dependencies(axis: Axis) -> frozenset[str]:
