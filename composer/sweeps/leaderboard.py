@@ -213,12 +213,11 @@ def untuned_point(result: TrialResult, tuned: Collection[str]) -> frozenset[tupl
 def trial_result(trial: Trial, metrics: Sequence[str], curve_metric: str) -> TrialResult:
     """Return the result of a trial, without a rank."""
     logs = {seed: read_log(trial, seed) for seed in sorted(trial.seeds)}
-    measured = {name: measure(trial, name, logs) for name in metrics}
+    measured = {name: one for name in metrics if (one := measure(trial, name, logs)).values}
     logged = [[finite(row.get("train/tokens_per_second")) for row in rows] for rows in logs.values()]
     speeds = [median(known) for speeds in logged if (known := [speed for speed in speeds if speed is not None])]
     first: Rows = next(iter(logs.values()), [])
     curve = [(float(row["step"]), value) for row in first if (value := finite(row.get(curve_metric))) is not None]
-    measured = {name: measurement for name, measurement in measured.items() if measurement.values}
     return TrialResult(trial, None, measured, fmean(speeds) if speeds else None, curve)
 
 

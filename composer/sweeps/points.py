@@ -175,8 +175,7 @@ class CostPlanner:
             self.vocabularies[key] = None
             if not recipe.dataset.get("hub") or find_hub_folder(recipe, folders):
                 with suppress(DataError):  # which a training reports
-                    tokenizers = train_source_tokenizers(DataSource(recipe, folders))
-                    self.vocabularies[key] = tokenizers.sizes
+                    self.vocabularies[key] = train_source_tokenizers(DataSource(recipe, folders)).sizes
         return self.vocabularies[key]
 
 

@@ -12,7 +12,7 @@ from composer.run_dir import RunDir, is_locked, seed_dirs
 from composer.sweeps.directory import find_sweep
 from composer.sweeps.leases import is_claimed
 from composer.sweeps.sweep import read_sweep_record
-from composer.sweeps.trial import ENDED, Trial, describe_point, read_log, read_trials
+from composer.sweeps.trial import Trial, describe_point, read_log, read_trials
 
 NOT_ENDED = ("running", "stopped")
 """States of a trial that has neither finished nor failed nor been pruned: a process trains it, or none does."""
@@ -31,10 +31,8 @@ class TrialStatus:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""
-        trial = self.trial
-        head = {"number": trial.number, "point": trial.point, "fingerprint": trial.fingerprint}
-        rest = {"value": trial.value, "error": trial.error, "retries": list(trial.retries)}
-        return {**head, "status": self.state, "step": self.step, **rest}
+        plain = {key: getattr(self.trial, key) for key in ("number", "point", "fingerprint", "value", "error")}
+        return {**plain, "status": self.state, "step": self.step, "retries": list(self.trial.retries)}
 
     def text(self) -> str:
         """Return it on one line."""
@@ -99,9 +97,7 @@ def trial_status(trial: Trial) -> TrialStatus:
     """Return the state of a trial."""
     seeds = [seed for seed in seed_dirs(trial.folder) if seed not in trial.finished_seeds]
     rows = read_log(trial, seeds[0]) if seeds else []
-    step = int(rows[-1]["step"]) if rows else None
-    if trial.status in ENDED:
-        return TrialStatus(trial, trial.status, step)
     # the training of a sweep that was killed may go on for a while
     is_trained = is_claimed(trial.folder) or any(is_locked(RunDir(trial.run(seed))) for seed in seeds)
-    return TrialStatus(trial, "running" if is_trained else "stopped", step)
+    state = "stopped" if trial.status == "running" and not is_trained else trial.status
+    return TrialStatus(trial, state, int(rows[-1]["step"]) if rows else None)
