@@ -36,6 +36,7 @@ _TOKEN = re.compile(
     r"|(?P<text>\"[^\"]*\"|'[^']*')"
     r"|(?P<sign>not\s+in\b|(?:and|or|not|in)\b|<=|>=|==|!=|[-+*/<>()\[\],])"
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
+    r"|(?P<other>\S)"
 )
 
 
@@ -270,22 +271,16 @@ class _Parser:
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    position = 0
-    while match := re.compile(r"\s*").match(text, position):
-        position = match.end()
-        if position == len(text):
-            return
-        token = _TOKEN.match(text, position)
-        if token is None:
-            hint = INSTEAD.get(text[position], "write, for example, `parameters < 20M and flops < 2G`")
-            span = _Span(position, position + 1)
-            raise _ConditionError(span, f"`{text[position]}` means nothing in a condition", hint)
+    for token in _TOKEN.finditer(text):
+        span = _Span(*token.span())
+        if (other := token["other"]) is not None:
+            hint = INSTEAD.get(other, "write, for example, `parameters < 20M and flops < 2G`")
+            raise _ConditionError(span, f"`{other}` means nothing in a condition", hint)
         if (unit := token["unit"] or "") not in UNITS:
             hint = "the units are k, M, G and T: thousands, millions, billions and trillions"
             raise _ConditionError(_Span(*token.span("unit")), f"`{unit}` is not a unit", hint)
         kind = next(kind for kind in ("number", "text", "sign", "name") if token[kind] is not None)
-        yield _Token(kind, token.group(), _Span(*token.span()))
-        position = token.end()
+        yield _Token(kind, token.group(), span)
 
 
 def _require(parts: Sequence[_Part], kind: Kind, reason: str, hint: str) -> None:
