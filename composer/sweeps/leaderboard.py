@@ -258,10 +258,10 @@ def rank_results(results: Iterable[TrialResult], goals: Sequence[Goal]) -> list[
         from composer.sweeps.significance import p_values_to_best  # SciPy takes a while to import
 
         p_values = p_values_to_best([result.measured[metric].values for result in finished])
-    ranked = []
-    for index, (key, result) in enumerate(zip(keys, finished, strict=True)):
-        p_value = p_values[index] if p_values and index else None
-        ranked.append(replace(result, rank=bisect_left(keys, key) + 1, p_value=p_value))
+    ranked = [
+        replace(result, rank=bisect_left(keys, key) + 1, p_value=p_values[index] if p_values and index else None)
+        for index, (key, result) in enumerate(zip(keys, finished, strict=True))
+    ]
     order = ("finished", "running", "pruned", "failed")
     return ranked + sorted(rest, key=lambda result: order.index(result.trial.status))
 

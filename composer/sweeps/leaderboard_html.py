@@ -220,7 +220,7 @@ def effect_figure(board: Leaderboard, fitted: Contributions) -> go.Figure:
 def curve_figure(board: Leaderboard, results: Sequence[TrialResult]) -> go.Figure:
     """Return the learning curves of the trials' first seeds; those not among the best are hidden at first."""
     heads = (f"#{one.rank}" if one.rank is not None else one.trial.status for one in results)
-    names = [f"{head} {point_text(one, board.axes)}".strip() for head, one in zip(heads, results, strict=True)]
+    names = (f"{head} {point_text(one, board.axes)}".strip() for head, one in zip(heads, results, strict=True))
     curves = [Curve(name, result.curve) for name, result in zip(names, results, strict=True)]
     is_logarithmic = axis_type([y for curve in curves for _, y in curve.points]) == "log"
     figure = line_chart("", curves, "step", board.curve_metric, is_logarithmic)
