@@ -14,16 +14,7 @@ from composer.errors import RunError
 from composer.recipe.metrics import logged_key
 from composer.recipe.yaml_reader import read, to_data
 from composer.sweeps.directory import find_sweep
-from composer.sweeps.sweep import (
-    COSTS,
-    DEFAULT_RANK,
-    ERROR_RATE,
-    SWEEP_AXIS,
-    Goal,
-    Value,
-    read_sweep_record,
-    validation_goal,
-)
+from composer.sweeps.sweep import COSTS, DEFAULT_RANK, ERROR_RATE, SWEEP_AXIS, Goal, Value, read_sweep_record
 from composer.sweeps.trial import Trial, final_score, finite, read_log, read_trials
 
 Rows = Sequence[Mapping[str, Any]]
@@ -133,7 +124,7 @@ def open_sweep(path: Path) -> Leaderboard:
     first_rows = [row for trial in trials for seed in sorted(trial.seeds)[:1] for row in read_log(trial, seed)]
     goal_metric = next((goal.metric for goal in goals if goal.metric.startswith("val/")), "val/loss")
     curve_metric = logged_key(first_rows, goal_metric)
-    chosen_by = validation_goal(goals[0])
+    chosen_by = goals[0].on_validation
     tuned = dict.fromkeys(sweep.get("tune") or (), chosen_by.metric)
     tuned |= {axis: chosen_by.metric for axis, other in zipped.items() if other in tuned}
     names = dict.fromkeys((*(goal.metric for goal in goals), *tuned.values(), *COSTS, "minutes"))

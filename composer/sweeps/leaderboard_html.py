@@ -199,21 +199,20 @@ def parallel_figure(board: Leaderboard) -> go.Figure:
 def effect_figure(board: Leaderboard, fitted: Contributions) -> go.Figure:
     """Return the differences of values from the references of their axes, with intervals; the first value on top."""
     scale = 100 if is_share(board.goals[0].metric) else 1
-    names: list[str] = []
-    ends: list[tuple[float, float, float]] = []
+    ends: dict[str, tuple[float, float, float]] = {}
     for axis, effects in fitted.effects.items():
         reference = next((effect.value for effect in effects if effect.is_reference), "")
         for effect in effects:
             if effect.difference is not None and effect.interval is not None:
-                names.append(chart_text(f"{effect_title(board, axis)}: {effect.value} - {reference}"))
-                ends.append((scale * effect.interval[0], scale * effect.difference, scale * effect.interval[1]))
-    above, below = ([end[at + 1] - end[at] for end in ends] for at in (1, 0))
+                name = chart_text(f"{effect_title(board, axis)}: {effect.value} - {reference}")
+                ends[name] = (scale * effect.interval[0], scale * effect.difference, scale * effect.interval[1])
+    above, below = ([end[at + 1] - end[at] for end in ends.values()] for at in (1, 0))
     error = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
-    figure = go.Figure(go.Scatter(x=[end[1] for end in ends], y=names, error_x=error, mode="markers"))
+    figure = go.Figure(go.Scatter(x=[end[1] for end in ends.values()], y=[*ends], error_x=error, mode="markers"))
     figure.add_vline(x=0, line_dash="dot").update_yaxes(autorange="reversed", automargin=True)
     title = f"difference in {metric_title(board.goals[0].metric)}{' (points)' if scale > 1 else ''}"
     return figure.update_xaxes(title=title).update_layout(
-        margin={"t": 40, "r": 10}, height=max(320, 150 + 24 * len(names))
+        margin={"t": 40, "r": 10}, height=max(320, 150 + 24 * len(ends))
     )
 
 

@@ -278,17 +278,16 @@ def _wrap(text: str, width: int | None) -> str:
 
 def _table_lines(table: Sequence[Column], dispensable: Sequence[str], width: int | None) -> list[str]:
     """Return as much of a table as fits, and which columns do not: of `dispensable` heads as many as it takes."""
-    shown, lines = table, _ruled_table(table)
-    dropped: list[str] = []
+    shown, lines = [*table], _ruled_table(table)
     for head in dispensable:
         if width is None or cell_len(lines[1]) <= width:
             break
-        dropped += [column.head for column in shown if column.head == head]
         shown = [column for column in shown if column.head != head]
         lines = _ruled_table(shown)
     if width is not None and cell_len(lines[1]) > width:
         lines = _ruled_table(shown, gap=1)
-    note = f"Columns left out for lack of width: {', '.join(dropped)}. See the HTML page or --json."
+    dropped = ", ".join(column.head for column in table if column not in shown)
+    note = f"Columns left out for lack of width: {dropped}. See the HTML page or --json."
     return [*lines, *(["", _wrap(note, width)] if dropped else [])]
 
 

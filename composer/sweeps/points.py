@@ -22,18 +22,7 @@ from composer.run_dir import RUNS
 from composer.sweeps.conditions import holds
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.substitution import apply_point
-from composer.sweeps.sweep import (
-    COSTS,
-    Axis,
-    Point,
-    Sweep,
-    Value,
-    combinations,
-    complete,
-    is_active,
-    probe_points,
-    pruning_warnings,
-)
+from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, combinations, is_active, pruning_warnings
 
 MAX_POINTS = 10_000
 MAX_STRUCTURES = 100
@@ -42,13 +31,13 @@ MAX_STRUCTURES = 100
 
 def grid_points(sweep: Sweep) -> list[Point]:
     """Return every distinct point of finite axes, the first axis slowest. Raises RecipeError if there are too many."""
-    axes = [axis for axis in sweep.axes if axis.zipped is None]
-    count = math.prod(len(axis.labels or ()) for axis in axes)
+    values = sweep.structure_values()
+    count = math.prod(map(len, values.values()))
     if count > MAX_POINTS:
         message = f"these axes make {count} points, and a grid has at most {MAX_POINTS}"
         hint = "write `search: {random: {trials: 40}}`"
         raise error_at(sweep.root.value["axes"].place, "size", "axes", message, hint)
-    return _distinct(complete(sweep, labels) for labels in combinations({a.name: a.labels or () for a in axes}))
+    return _distinct(sweep.complete(labels) for labels in combinations(values))
 
 
 def random_points(sweep: Sweep) -> list[Point]:
@@ -57,7 +46,7 @@ def random_points(sweep: Sweep) -> list[Point]:
     rng = random.Random(sweep.search.seed)
     # fifty draws for each trial: after them there are no more distinct points
     draws = ({axis.name: _random_value(axis, rng) for axis in axes} for _ in range(50 * trials))
-    return _distinct((complete(sweep, values) for values in draws), trials)
+    return _distinct((sweep.complete(values) for values in draws), trials)
 
 
 def _random_value(axis: Axis, rng: random.Random) -> Value:
@@ -83,7 +72,7 @@ def _distinct(points: Iterable[Point], limit: int | None = None) -> list[Point]:
 
 def point_recipe(sweep: Sweep, point: Mapping[str, Value]) -> Recipe:
     """Return the recipe of a point, whose values its axes have. Raises RecipeError with its faults."""
-    root = apply_point(sweep, complete(sweep, point))
+    root = apply_point(sweep, sweep.complete(point))
     # data files are looked up where the base's are
     recipe = from_node(sweep.base, root, schema_generator.load(), sweep.data_dir, sweep.base_root)
     refuse_own_blocks(recipe, "each trial of a sweep is a process of its own")
@@ -93,7 +82,7 @@ def point_recipe(sweep: Sweep, point: Mapping[str, Value]) -> Recipe:
 
 def probe_recipe(sweep: Sweep) -> Recipe | None:
     """Return the recipe of a point, whichever it is; None where both points that are tried are impossible."""
-    for point in probe_points(sweep):
+    for point in sweep.probe_points():
         with suppress(RecipeError):
             return point_recipe(sweep, point)
     return None
@@ -210,7 +199,7 @@ def list_points(sweep: Sweep) -> list[PointCost]:
     """
     if sweep.search.kind == "tpe":
         structures = combinations(sweep.structure_values())
-        points = _distinct((complete(sweep, values) for values in structures), MAX_STRUCTURES)
+        points = _distinct((sweep.complete(values) for values in structures), MAX_STRUCTURES)
     else:
         points = grid_points(sweep) if sweep.search.kind == "grid" else random_points(sweep)
     planner = CostPlanner()
@@ -300,7 +289,7 @@ def _parse_point(sweep: Sweep, args: Sequence[str]) -> Point:
             message = f"the sweep has no axis `{key}`{did_you_mean(key, names)}"
             hint = "its axes are " + ", ".join(f"`{name}`" for name in names)
             faults.append(_argument_fault(key, message, hint, arg))
-    point = complete(sweep, values)
+    point = sweep.complete(values)
     wrong = {fault.path for fault in faults}
     for axis in sweep.free_axes:
         if axis.name not in {*point, *wrong} and is_active(axis, point):

@@ -23,7 +23,7 @@ from optuna.study import StudyDirection
 from optuna.trial import BaseTrial, FixedTrial, FrozenTrial, TrialState, create_trial
 
 from composer.errors import RunError, RunFailed
-from composer.sweeps.sweep import Axis, Point, Pruner, Sweep, Value, complete, is_active
+from composer.sweeps.sweep import Axis, Point, Pruner, Sweep, Value, is_active
 from composer.sweeps.trial import Trial
 
 STATES = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
@@ -156,9 +156,9 @@ class Study:
         # draws even where the point is known, since the study has the values of a trial only once they are suggested
         values: dict[str, Any] = {}
         for axis in self.sweep.free_axes:  # first those on which others depend
-            if is_active(axis, complete(self.sweep, values)):
+            if is_active(axis, self.sweep.complete(values)):
                 values[axis.name] = suggest_value(axis, trial)
-        point = complete(self.sweep, values)
+        point = self.sweep.complete(values)
         return Suggestion(trial.number, trial.user_attrs.get("point", point), trial)
 
     def report(self, suggestion: Suggestion, scores: Mapping[int, float]) -> int | None:

@@ -19,7 +19,7 @@ from composer.recipe.extends_and_overrides import apply_override, apply_override
 from composer.recipe.interpolation import substitute
 from composer.recipe.schema_reader import Schema, is_stack
 from composer.recipe.yaml_reader import Node, reachable
-from composer.sweeps.sweep import Axis, Point, Sweep, Value, combinations, complete, dependencies, same_value
+from composer.sweeps.sweep import Axis, Point, Sweep, Value, combinations, dependencies, same_value
 
 MAX_TRIED = 256
 """Combinations of the axes that a `when` depends on in which it is looked for one where it holds."""
@@ -343,7 +343,7 @@ def _common_faults(sweep: Sweep, axis: Axis, value: Value) -> set[Fault] | None:
     tried = _dependency_points(sweep, axis)
     for end in (0, -1):
         others = {other.name: other.ends[end] for other in sweep.axes}
-        points = (complete(sweep, others | combination | {axis.name: value}) for combination in tried)
+        points = (sweep.complete(others | combination | {axis.name: value}) for combination in tried)
         point = next((one for one in points if axis.name in one and same_value(one[axis.name], value)), None)
         if point is not None:
             try:
@@ -358,7 +358,7 @@ def _is_never_active(sweep: Sweep, axis: Axis) -> bool:
     tried = _dependency_points(sweep, axis)
     if len(tried) == MAX_TRIED or any(other.labels is None for other in sweep.axes if other.name in tried[0]):
         return False
-    return not any(axis.name in complete(sweep, {**combination, axis.name: axis.ends[0]}) for combination in tried)
+    return not any(axis.name in sweep.complete({**combination, axis.name: axis.ends[0]}) for combination in tried)
 
 
 def _dependency_points(sweep: Sweep, axis: Axis) -> list[Point]:
