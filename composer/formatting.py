@@ -6,7 +6,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any
 
@@ -26,6 +27,16 @@ pairs, and the two that are no characters."""
 def format_bound(text: str, at_most: bool) -> str:
     """Return a size, marked where it is an upper bound."""
     return f"at most {text}" if at_most else text
+
+
+def count_noun(count: int | str, noun: str) -> str:
+    """Return a count with its noun, which is regular: 1 trial, 2 trials."""
+    return f"{count} {noun}{'' if str(count) == '1' else 's'}"
+
+
+def count_each(words: Iterable[str]) -> str:
+    """Return how often each word occurs: `2 killed, 1 failed`; "" without any."""
+    return ", ".join(f"{count} {word}" for word, count in Counter(words).items())
 
 
 def si(number: float) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 from composer.data.columns import Column, FileColumn, one_line, open_column
 from composer.data.text_files import Problem, open_text, suffix_of
 from composer.errors import DataError, Fault, closest_match, did_you_mean
+from composer.formatting import count_noun
 
 KINDS = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 """Kind of a file with columns, by its suffix."""
@@ -172,7 +173,7 @@ def _check_rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> It
     number = 1
     for number, row in enumerate(rows, start=2):
         if len(row) != len(header):
-            fields = f"{len(row)} field{'' if len(row) == 1 else 's'}"
+            fields = count_noun(len(row), "field")
             message = f"row {number} has {fields}, and the first row names {len(header)}"
             yield Problem(FILE_KEY, "table", message, "give every row one field per column")
             return

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from composer.errors import Fault, Mark, character_name, fault_at
+from composer.formatting import count_noun
 
 _VARIABLE = re.compile(r"\$\{[\w-]*\}?")  # YAML reads `$`, then a mapping, inside [...] and {...}
 CLOSING = {"[": "]", "{": "}"}
@@ -237,5 +238,5 @@ def _indentation_fault(lines: SourceLines, error: int) -> Fault | None:
     line, depth = near[odd[0]], depths[near[odd[0]]]
     others = [depths[other] for other in (*near[odd[0] :: -1], *near[odd[0] :])]
     fitting = next((other for other in others if abs(other - depth) == 1), depth - 1)
-    message = f"this line is indented by {depth} space{'' if depth == 1 else 's'}, and lines like it by {fitting}"
+    message = f"this line is indented by {count_noun(depth, 'space')}, and lines like it by {fitting}"
     return _fault(lines.at(line, depth), message, f"indent it by {fitting}", len(lines.lines[line].strip()))

@@ -36,6 +36,7 @@ _TOKEN = re.compile(
     r"|(?P<text>\"[^\"]*\"|'[^']*')"
     r"|(?P<sign>not\s+in\b|(?:and|or|not|in)\b|<=|>=|==|!=|[-+*/<>()\[\],])"
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
+    r"|(?P<other>\S)"
 )
 
 
@@ -224,26 +225,21 @@ class _Parser:
         if len(node.ops) > 1:
             message = "comparisons cannot be chained"
             raise _ConditionError(self.sign_after(right).span, message, "write `a < b and b < c`")
-        if isinstance(node.ops[0], ast.In | ast.NotIn) and not isinstance(right, ast.List):
+        is_in = isinstance(node.ops[0], ast.In | ast.NotIn)
+        if is_in and not isinstance(right, ast.List):
             raise _ConditionError(self.build(right).span, "`in` needs a list after it", 'write `in ["a", "b"]`')
-        if not isinstance(right, ast.List):
-            other = self.build(right)
-            self.check_kinds(sign, left, other)
-            if "none" in (left.kind, other.kind):  # the one comparison that an axis without a value can pass
-                equal = sign.text == "=="
-                none = [part for part in (left, other) if part.kind != "none"]
-                return _Part("truth", span, lambda values: all(part.evaluate(values) is None for part in none) is equal)
-            text = sign.text
-            return _Part("truth", span, lambda values: _compare(text, left.evaluate(values), other.evaluate(values)))
-        members, wanted = [self.build(member) for member in right.elts], isinstance(node.ops[0], ast.In)
-        for member in members:
-            self.check_kinds(sign._replace(text="=="), left, member)
+        others = [self.build(one) for one in (right.elts if is_in and isinstance(right, ast.List) else [right])]
+        sign = sign._replace(text="==") if is_in else sign
+        compares = [self.compare(sign, left, other) for other in others]
+        is_negated = isinstance(node.ops[0], ast.NotIn)
+        return _Part("truth", span, lambda values: any(one(values) is True for one in compares) is not is_negated)
 
-        def contains(values: Values) -> bool:
-            value = left.evaluate(values)
-            return any(_compare("==", value, member.evaluate(values)) for member in members) is wanted
-
-        return _Part("truth", span, contains)
+    def compare(self, sign: _Token, left: _Part, right: _Part) -> Evaluate:
+        self.check_kinds(sign, left, right)
+        if "none" in (left.kind, right.kind):  # the one comparison that an axis without a value can pass
+            some = [part for part in (left, right) if part.kind != "none"]
+            return lambda values: all(part.evaluate(values) is None for part in some) is (sign.text == "==")
+        return lambda values: _compare(sign.text, left.evaluate(values), right.evaluate(values))
 
     def sign_after(self, node: ast.expr) -> _Token:
         """Return the comparison sign behind a node, whose place `ast` does not keep."""
@@ -275,22 +271,16 @@ class _Parser:
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    position = 0
-    while match := re.compile(r"\s*").match(text, position):
-        position = match.end()
-        if position == len(text):
-            return
-        token = _TOKEN.match(text, position)
-        if token is None:
-            hint = INSTEAD.get(text[position], "write, for example, `parameters < 20M and flops < 2G`")
-            span = _Span(position, position + 1)
-            raise _ConditionError(span, f"`{text[position]}` means nothing in a condition", hint)
+    for token in _TOKEN.finditer(text):
+        span = _Span(*token.span())
+        if (other := token["other"]) is not None:
+            hint = INSTEAD.get(other, "write, for example, `parameters < 20M and flops < 2G`")
+            raise _ConditionError(span, f"`{other}` means nothing in a condition", hint)
         if (unit := token["unit"] or "") not in UNITS:
             hint = "the units are k, M, G and T: thousands, millions, billions and trillions"
             raise _ConditionError(_Span(*token.span("unit")), f"`{unit}` is not a unit", hint)
         kind = next(kind for kind in ("number", "text", "sign", "name") if token[kind] is not None)
-        yield _Token(kind, token.group(), _Span(*token.span()))
-        position = token.end()
+        yield _Token(kind, token.group(), span)
 
 
 def _require(parts: Sequence[_Part], kind: Kind, reason: str, hint: str) -> None:

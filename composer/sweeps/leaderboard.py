@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -14,16 +14,7 @@ from composer.errors import RunError
 from composer.recipe.metrics import logged_key
 from composer.recipe.yaml_reader import read, to_data
 from composer.sweeps.directory import find_sweep
-from composer.sweeps.sweep import (
-    COSTS,
-    DEFAULT_RANK,
-    ERROR_RATE,
-    SWEEP_AXIS,
-    Goal,
-    Value,
-    read_sweep_record,
-    validation_goal,
-)
+from composer.sweeps.sweep import COSTS, DEFAULT_RANK, ERROR_RATE, SWEEP_AXIS, Goal, Value, read_sweep_record
 from composer.sweeps.trial import Trial, final_score, finite, read_log, read_trials
 
 Rows = Sequence[Mapping[str, Any]]
@@ -133,7 +124,7 @@ def open_sweep(path: Path) -> Leaderboard:
     first_rows = [row for trial in trials for seed in sorted(trial.seeds)[:1] for row in read_log(trial, seed)]
     goal_metric = next((goal.metric for goal in goals if goal.metric.startswith("val/")), "val/loss")
     curve_metric = logged_key(first_rows, goal_metric)
-    chosen_by = validation_goal(goals[0])
+    chosen_by = goals[0].on_validation
     tuned = dict.fromkeys(sweep.get("tune") or (), chosen_by.metric)
     tuned |= {axis: chosen_by.metric for axis, other in zipped.items() if other in tuned}
     names = dict.fromkeys((*(goal.metric for goal in goals), *tuned.values(), *COSTS, "minutes"))
@@ -178,7 +169,7 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
     same = {axis: one for board in boards for axis, one in board.same.items() if axis not in axes}
     zipped = {axis: one for board in boards for axis, one in board.zipped.items()}
     tuned = {axis: metric for board in boards for axis, metric in board.tuned.items()}
-    data = [{one.get("fingerprints", {}).get("data") for one in run_records(board)} - {None} for board in boards]
+    data = [data_fingerprints(board) for board in boards]
     has_same_data = not any(some and data[0] and some.isdisjoint(data[0]) for some in data)
     ranked, name = rank_results(results.values(), first.goals), " + ".join(names)
     labels = {axis: values for board in reversed(boards) for axis, values in board.labels.items()}
@@ -186,9 +177,10 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
     return Leaderboard(name, Path(), *parts, num_shared=sum(len(board.results) for board in boards) - len(results))
 
 
-def run_records(board: Leaderboard) -> Iterator[Mapping[str, Any]]:
-    """Yield the run.json of each seed of each trial."""
-    return (record for result in board.results for record in result.trial.seeds.values())
+def data_fingerprints(board: Leaderboard) -> set[str]:
+    """Return the fingerprints of the data on which trials were trained, as far as they are known."""
+    records = (record for result in board.results for record in result.trial.seeds.values())
+    return {record["fingerprints"]["data"] for record in records if "data" in record.get("fingerprints", {})}
 
 
 def choose_tuned(results: Sequence[TrialResult], tuned: Collection[str], goal: Goal) -> list[TrialResult]:
@@ -212,12 +204,11 @@ def untuned_point(result: TrialResult, tuned: Collection[str]) -> frozenset[tupl
 def trial_result(trial: Trial, metrics: Sequence[str], curve_metric: str) -> TrialResult:
     """Return the result of a trial, without a rank."""
     logs = {seed: read_log(trial, seed) for seed in sorted(trial.seeds)}
-    measured = {name: measure(trial, name, logs) for name in metrics}
+    measured = {name: one for name in metrics if (one := measure(trial, name, logs)).values}
     logged = [[finite(row.get("train/tokens_per_second")) for row in rows] for rows in logs.values()]
     speeds = [median(known) for speeds in logged if (known := [speed for speed in speeds if speed is not None])]
     first: Rows = next(iter(logs.values()), [])
     curve = [(float(row["step"]), value) for row in first if (value := finite(row.get(curve_metric))) is not None]
-    measured = {name: measurement for name, measurement in measured.items() if measurement.values}
     return TrialResult(trial, None, measured, fmean(speeds) if speeds else None, curve)
 
 
@@ -230,8 +221,8 @@ def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:
         cost = counts[0] if counts else float(getattr(trial, metric))
         return Measurement({0: cost}, trial.at_most and not counts)
     values: dict[int, float | None] = {}
-    for seed, record in sorted(trial.seeds.items()):
-        if record.get("status") == "finished":
+    for seed in sorted(trial.seeds):
+        if seed in trial.finished_seeds:
             values[seed] = final_score(trial, seed, metric)
         elif trial.status != "finished":
             logged = (value for row in reversed(logs[seed]) if (value := finite(row.get(metric))) is not None)
@@ -258,10 +249,10 @@ def rank_results(results: Iterable[TrialResult], goals: Sequence[Goal]) -> list[
         from composer.sweeps.significance import p_values_to_best  # SciPy takes a while to import
 
         p_values = p_values_to_best([result.measured[metric].values for result in finished])
-    ranked = []
-    for index, (key, result) in enumerate(zip(keys, finished, strict=True)):
-        p_value = p_values[index] if p_values and index else None
-        ranked.append(replace(result, rank=bisect_left(keys, key) + 1, p_value=p_value))
+    ranked = [
+        replace(result, rank=bisect_left(keys, key) + 1, p_value=p_values[index] if p_values and index else None)
+        for index, (key, result) in enumerate(zip(keys, finished, strict=True))
+    ]
     order = ("finished", "running", "pruned", "failed")
     return ranked + sorted(rest, key=lambda result: order.index(result.trial.status))
 
@@ -301,7 +292,6 @@ def find_run(board: Leaderboard, word: str) -> Path:
         hint = "write a rank as the table has it, or the beginning of a trial's fingerprint"
         raise RunError.of(f"{problem} `{word}`", hint, str(board.folder))
     trial = results[0].trial
-    finished = [seed for seed, record in sorted(trial.seeds.items()) if record.get("status") == "finished"]
-    if not finished:
+    if not trial.finished_seeds:
         raise RunError.of("this trial has no finished seed", "name one that has", str(trial.folder))
-    return trial.run(finished[0])
+    return trial.run(trial.finished_seeds[0])

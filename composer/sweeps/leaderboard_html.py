@@ -10,25 +10,21 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import optuna
 import plotly.graph_objects as go
-from optuna.distributions import CategoricalDistribution
-from optuna.trial import create_trial
-from optuna.visualization import plot_parallel_coordinate
 
 from composer.recipe.metrics import is_share
 from composer.run_dir import utc_now
 from composer.sweeps.leaderboard import Leaderboard, TrialResult, pareto_front
 from composer.sweeps.leaderboard_text import (
-    axis_value,
     columns,
     contribution_notes,
     contributions,
     count_text,
-    effect_rows,
+    effect_columns,
     effect_title,
     failure_lines,
     format_mean,
+    group_by_value,
     metric_title,
     point_text,
     ranking_note,
@@ -61,7 +57,6 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
         "axes": ("What each axis contributes", fitted),
         "curves": ("Curves", curves),
     }
-    *table, fingerprints = columns(board)
     page = render(
         "leaderboard.html",
         title=f"{board.name}: leaderboard",
@@ -69,21 +64,13 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
         counts=count_text(board),
         sections={name: heading for name, (heading, content) in sections.items() if content},
         ranking_note=ranking_note(board),
-        columns=[*table, fingerprints],
-        trials=[
-            {
-                "fingerprint": result.trial.fingerprint,
-                "cells": [(column, column.cells[index]) for column in table],
-                "files": _file_links(result, file.parent),
-            }
-            for index, result in enumerate(board.results)
-        ],
+        columns=columns(board),
+        files={result.trial.fingerprint: _file_links(result, file.parent) for result in board.results},
         failures=failure_lines(board),
         cost_charts=[cost_chart(board, cost, results) for cost, results in charts],
-        parallel_chart=fitted
-        and figure_html(parallel_figure(board, board.ranked), "The axes and the score of each trial"),
+        parallel_chart=fitted and figure_html(parallel_figure(board), "The axes and the score of each trial"),
         effect_chart=figure and figure_html(figure, "The difference of each value from its axis's reference"),
-        effects=effect_rows(board, fitted) if fitted and figure else [],
+        effects=effect_columns(board, fitted) if fitted and figure else [],
         effect_notes=[*contribution_notes(board, fitted)] if fitted else [],
         curve_metric=board.curve_metric,
         curve_chart=figure_html(curve_figure(board, curves), f"{board.curve_metric} by step") if curves else "",
@@ -192,52 +179,47 @@ def gather_points(
     return points
 
 
-def in_optuna(board: Leaderboard, results: Sequence[TrialResult]) -> optuna.Study:
-    """Return finished trials as a study in memory, for Optuna's own figures; the values of their axes are texts."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(direction="minimize" if board.goals[0].direction == "min" else "maximize")
-    texts = {axis: [chart_text(axis_value(result.trial.point, axis)) for result in results] for axis in board.axes}
-    distributions = {chart_text(axis): CategoricalDistribution([*dict.fromkeys(x)]) for axis, x in texts.items()}
-    for index, result in enumerate(results):
-        values = {chart_text(axis): column[index] for axis, column in texts.items()}
-        score = result.measured[board.goals[0].metric].mean
-        study.add_trial(create_trial(value=score, params=values, distributions={**distributions}))
-    return study
-
-
-def parallel_figure(board: Leaderboard, results: Sequence[TrialResult]) -> go.Figure:
-    """Return Optuna's parallel coordinates of finished trials, in the page's colours: its palest cannot be seen."""
-    figure = plot_parallel_coordinate(in_optuna(board, results), target_name=metric_title(board.goals[0].metric))
-    figure.update_traces(line_color=None, selector={"opacity": 0.5}).update_traces(marker_showscale=False)
-    figure.update_annotations(font_color=None)
-    return figure.update_layout(template=None, title=None, plot_bgcolor=None, margin={"t": 40, "r": 10})
+def parallel_figure(board: Leaderboard) -> go.Figure:
+    """Return each ranked trial as a band through its values, in the colour of its score, the best yellow."""
+    goal, dimensions = board.goals[0], []
+    for axis in board.axes:
+        groups = {chart_text(value): indices for value, indices in group_by_value(board, axis).items()}
+        values = {index: value for value, indices in groups.items() for index in indices}
+        through = [values.get(index, "-") for index, _ in enumerate(board.ranked)]
+        order = {"categoryorder": "array", "categoryarray": [*groups, "-"]}
+        dimensions.append({"label": chart_text(axis), "values": through, **order})
+    scores = [result.measured[goal.metric].mean for result in board.ranked]
+    colors = {"color": scores, "colorscale": "Viridis", "reversescale": goal.direction == "min", "showscale": True}
+    bar = {"title": metric_title(goal.metric), "orientation": "h", "y": 0, "yanchor": "top"}
+    bands = go.Parcats(dimensions=dimensions, line={"shape": "hspline", "colorbar": bar, **colors}, hoverinfo="count")
+    bands.domain.x = [0.1, 0.85]  # the values are written beside it
+    return go.Figure(bands).update_layout(margin={"t": 60, "r": 10})
 
 
 def effect_figure(board: Leaderboard, fitted: Contributions) -> go.Figure:
     """Return the differences of values from the references of their axes, with intervals; the first value on top."""
     scale = 100 if is_share(board.goals[0].metric) else 1
-    names: list[str] = []
-    ends: list[tuple[float, float, float]] = []
+    ends: dict[str, tuple[float, float, float]] = {}
     for axis, effects in fitted.effects.items():
         reference = next((effect.value for effect in effects if effect.is_reference), "")
         for effect in effects:
             if effect.difference is not None and effect.interval is not None:
-                names.append(chart_text(f"{effect_title(board, axis)}: {effect.value} - {reference}"))
-                ends.append((scale * effect.interval[0], scale * effect.difference, scale * effect.interval[1]))
-    above, below = ([end[at + 1] - end[at] for end in ends] for at in (1, 0))
+                name = chart_text(f"{effect_title(board, axis)}: {effect.value} - {reference}")
+                ends[name] = (scale * effect.interval[0], scale * effect.difference, scale * effect.interval[1])
+    above, below = ([end[at + 1] - end[at] for end in ends.values()] for at in (1, 0))
     error = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
-    figure = go.Figure(go.Scatter(x=[end[1] for end in ends], y=names, error_x=error, mode="markers"))
+    figure = go.Figure(go.Scatter(x=[end[1] for end in ends.values()], y=[*ends], error_x=error, mode="markers"))
     figure.add_vline(x=0, line_dash="dot").update_yaxes(autorange="reversed", automargin=True)
     title = f"difference in {metric_title(board.goals[0].metric)}{' (points)' if scale > 1 else ''}"
     return figure.update_xaxes(title=title).update_layout(
-        margin={"t": 40, "r": 10}, height=max(320, 150 + 24 * len(names))
+        margin={"t": 40, "r": 10}, height=max(320, 150 + 24 * len(ends))
     )
 
 
 def curve_figure(board: Leaderboard, results: Sequence[TrialResult]) -> go.Figure:
     """Return the learning curves of the trials' first seeds; those not among the best are hidden at first."""
     heads = (f"#{one.rank}" if one.rank is not None else one.trial.status for one in results)
-    names = [f"{head} {point_text(one, board.axes)}".strip() for head, one in zip(heads, results, strict=True)]
+    names = (f"{head} {point_text(one, board.axes)}".strip() for head, one in zip(heads, results, strict=True))
     curves = [Curve(name, result.curve) for name, result in zip(names, results, strict=True)]
     is_logarithmic = axis_type([y for curve in curves for _, y in curve.points]) == "log"
     figure = line_chart("", curves, "step", board.curve_metric, is_logarithmic)

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.cells import cell_len
 
-from composer.formatting import align_columns, format_bound, si, significant, strip_control_characters
+from composer.formatting import (
+    align_columns,
+    count_each,
+    count_noun,
+    format_bound,
+    si,
+    significant,
+    strip_control_characters,
+)
 from composer.recipe.metrics import is_share, metric_of
 from composer.sweeps.leaderboard import Leaderboard, Measurement, TrialResult
 from composer.sweeps.sweep import COSTS, ERROR_RATE, format_value
@@ -25,7 +33,7 @@ MAX_ERROR_LENGTH = 100
 MAX_GROUPS = 4
 """Ranges, with equally many trials each, into which an axis of many numbers is cut."""
 DISPENSABLE = ("tokens/s", "minutes", "state bytes", "FLOPs", "parameters")
-"""Columns that a narrow terminal does without, the first of them first; after them the further goals."""
+"""Columns of trials that a narrow terminal does without, the first of them first; after them the further goals."""
 
 
 def metric_title(metric: str) -> str:
@@ -96,9 +104,8 @@ def failure_lines(board: Leaderboard) -> list[str]:
 
 def count_text(board: Leaderboard) -> str:
     """Return how many trials there are of each status."""
-    statuses = [result.trial.status for result in board.results]
-    counts = ", ".join(f"{statuses.count(status)} {status}" for status in dict.fromkeys(statuses))
-    return f"{len(statuses)} trial{'' if len(statuses) == 1 else 's'}: {counts}" if statuses else "no trials yet"
+    counts = count_each(result.trial.status for result in board.results)
+    return f"{count_noun(len(board.results), 'trial')}: {counts}" if counts else "no trials yet"
 
 
 def ranking_note(board: Leaderboard) -> str:
@@ -141,21 +148,14 @@ def _tuning_notes(board: Leaderboard) -> Iterator[str]:
 
 def contributions(board: Leaderboard) -> Contributions | None:
     """Return what the axes contribute to the first goal; None if that is known before training, or of no axis."""
-    metric, trials = board.goals[0].metric, board.ranked
-    if metric in COSTS or len(trials) < 2:
+    metric = board.goals[0].metric
+    if metric in COSTS or len(board.ranked) < 2:
         return None
     from composer.sweeps.significance import fit_contributions  # SciPy takes a while to import
 
-    number = {result.trial.fingerprint: index for index, result in enumerate(trials)}
-    groups = {
-        axis: {
-            value: [number[result.trial.fingerprint] for result in results]
-            for value, results in group_by_value(board, axis).items()
-        }
-        for axis in board.axes
-        if axis not in board.zipped and axis not in board.tuned
-    }
-    fitted = fit_contributions(groups, [result.measured[metric].values for result in trials])
+    axes = [axis for axis in board.axes if axis not in board.zipped and axis not in board.tuned]
+    groups = {axis: group_by_value(board, axis) for axis in axes}
+    fitted = fit_contributions(groups, [result.measured[metric].values for result in board.ranked])
     return fitted if fitted.effects else None
 
 
@@ -166,7 +166,7 @@ def contribution_notes(board: Leaderboard, fitted: Contributions) -> Iterator[st
         if len(fitted.effects) > 1:
             by_seeds += ", since the trials are too few to say how far they are from the model"
         of = "seeds" if fitted.by_seeds else "trials"
-        df = f"{fitted.df:g} degree{'' if fitted.df == 1 else 's'} of freedom of the {of}"
+        df = f"{count_noun(f'{fitted.df:g}', 'degree')} of freedom of the {of}"
         yield (
             "Means are adjusted by an additive model of the axes, fitted to the finished trials; differences are to "
             "the reference. An interval holds its difference in 95 % of sweeps; its width comes from "
@@ -198,29 +198,28 @@ def _inseparable_note(one: Inseparable) -> str:
     return f"{value} was only tried with {partners[0]}{mutual}: the trials cannot separate their effects."
 
 
-def group_by_value(board: Leaderboard, axis: str) -> dict[str, list[TrialResult]]:
-    """Return ranked trials by their value on an axis, in the file's order; many numbers are cut into ranges."""
-    results = sorted(board.ranked, key=lambda result: result.trial.number)
-    results = [result for result in results if axis in result.trial.point]
-    values = [result.trial.point[axis] for result in results]
-    order = [*board.labels.get(axis, ()), *values]
-    results.sort(key=lambda result: order.index(result.trial.point[axis]))
-    groups: dict[str, list[TrialResult]] = {}
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-        results = sorted(results, key=lambda result: float(result.trial.point[axis]))
-        if len(set(values)) > 2 * MAX_GROUPS:
-            ends = [len(results) * part // MAX_GROUPS for part in range(MAX_GROUPS + 1)]
-            for start, end in pairwise(ends):
-                low, high = results[start].trial.point[axis], results[end - 1].trial.point[axis]
-                groups.setdefault(f"{format_value(low)} to {format_value(high)}", []).extend(results[start:end])
-            return groups
-    for result in results:
-        groups.setdefault(format_value(result.trial.point[axis]), []).append(result)
+def group_by_value(board: Leaderboard, axis: str) -> dict[str, list[int]]:
+    """Return the indices of ranked trials by their value on an axis, in the file's order.
+
+    Many numbers are cut into ranges; trials in which the axis is not active are in no group.
+    """
+    trials = [result.trial for result in board.ranked]
+    by_number = sorted(range(len(trials)), key=lambda index: trials[index].number)
+    values = {index: trials[index].point[axis] for index in by_number if axis in trials[index].point}
+    are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values.values())
+    order = [*board.labels.get(axis, ()), *values.values()]
+    indices = sorted(values, key=lambda index: float(values[index]) if are_numbers else order.index(values[index]))
+    is_cut = are_numbers and len({*values.values()}) > 2 * MAX_GROUPS
+    ends = [len(indices) * part // MAX_GROUPS for part in range(MAX_GROUPS + 1)] if is_cut else range(len(indices) + 1)
+    groups: dict[str, list[int]] = {}
+    for start, end in pairwise(ends):
+        low, high = (format_value(values[indices[at]]) for at in (start, end - 1))
+        groups.setdefault(low if low == high else f"{low} to {high}", []).extend(indices[start:end])
     return groups
 
 
 class Column(NamedTuple):
-    """A column of the table, with a cell for each trial; texts are aligned to the left, and numbers to the right."""
+    """A column of a table, with a cell for each row; texts are aligned to the left, and numbers to the right."""
 
     head: str
     is_text: bool
@@ -228,12 +227,12 @@ class Column(NamedTuple):
 
 
 def shown_metrics(board: Leaderboard) -> list[str]:
-    """Return the metrics of the table: the goals, then costs."""
+    """Return the metrics of the table of trials: the goals, then costs."""
     return [*dict.fromkeys([*(goal.metric for goal in board.goals), "parameters", "flops", "minutes"])]
 
 
 def columns(board: Leaderboard) -> list[Column]:
-    """Return the columns of the table, the fingerprint last."""
+    """Return the columns of the table of trials, the fingerprint last."""
     first, *others = shown_metrics(board)
     results = board.results
     best = next(iter(board.ranked), None)
@@ -268,32 +267,35 @@ def leaderboard_text(board: Leaderboard, width: int | None = None) -> str:
     notes = [_wrap(text, width) for text in (*failure_lines(board), ranking_note(board))]
     folders = dict.fromkeys(str(result.trial.folder.parent) for result in board.results)
     place = f"Each trial has the folder {' or '.join(f'{folder}/TRIAL' for folder in folders)}."
-    return "\n".join([head, "", *_trial_lines(board, width), "", *notes, *_effect_lines(board, width), "", place])
+    dispensable = (*DISPENSABLE, *map(metric_title, reversed(shown_metrics(board)[1:])), "to the best", "trial")
+    trials = _table_lines(columns(board), dispensable, width)
+    return "\n".join([head, "", *trials, "", *notes, *_effect_lines(board, width), "", place])
 
 
 def _wrap(text: str, width: int | None) -> str:
     return text if width is None else textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
 
 
-def _trial_lines(board: Leaderboard, width: int | None) -> list[str]:
-    """Return as much of the table of trials as fits, and which columns do not."""
-    table = columns(board)
-    dropped: list[str] = []
-    for name in (*DISPENSABLE, *map(metric_title, reversed(shown_metrics(board)[1:])), "to the best", "trial"):
-        if width is None or _table_width(table) <= width:
+def _table_lines(table: Sequence[Column], dispensable: Sequence[str], width: int | None) -> list[str]:
+    """Return as much of a table as fits, and which columns do not: of `dispensable` heads as many as it takes."""
+    shown, lines = [*table], _ruled_table(table)
+    for head in dispensable:
+        if width is None or cell_len(lines[1]) <= width:
             break
-        dropped += [column.head for column in table if column.head == name]
-        table = [column for column in table if column.head != name]
-    gap = 2 if width is None or _table_width(table) <= width else 1
-    rows = [*zip(*([column.head, *column.cells] for column in table), strict=True)]
-    lines = _ruled_table(rows, [column.is_text for column in table], gap)
-    note = f"Columns left out for lack of width: {', '.join(dropped)}. See the HTML page or --json."
+        shown = [column for column in shown if column.head != head]
+        lines = _ruled_table(shown)
+    if width is not None and cell_len(lines[1]) > width:
+        lines = _ruled_table(shown, gap=1)
+    dropped = ", ".join(column.head for column in table if column not in shown)
+    note = f"Columns left out for lack of width: {dropped}. See the HTML page or --json."
     return [*lines, *(["", _wrap(note, width)] if dropped else [])]
 
 
-def _table_width(table: Sequence[Column]) -> int:
-    widths = [max(map(cell_len, (column.head, *column.cells))) for column in table]
-    return sum(widths) + 2 * (len(table) - 1)
+def _ruled_table(table: Sequence[Column], gap: int = 2) -> list[str]:
+    """Return the lines of a table, the second a rule as wide as it is."""
+    rows = [*zip(*([column.head, *column.cells] for column in table), strict=True)]
+    head, *lines = align_columns(rows, [column.is_text for column in table], gap)
+    return [head, "─" * max(map(cell_len, (head, *lines))), *lines]
 
 
 def _effect_lines(board: Leaderboard, width: int | None) -> list[str]:
@@ -301,45 +303,34 @@ def _effect_lines(board: Leaderboard, width: int | None) -> list[str]:
     fitted = contributions(board)
     if fitted is None:
         return []
-    rows = effect_rows(board, fitted)
-    lines: list[str] = []
-    is_text = (True, True, False, False, False, True)
-    for shown in ((0, 1, 2, 3, 4, 5), (0, 1, 2, 4, 5), (0, 1, 4, 5)) if fitted.df else ():
-        lines = _ruled_table([[row[at] for at in shown] for row in rows], [is_text[at] for at in shown])
-        if width is None or max(map(cell_len, lines)) <= width:
-            break
+    table = effect_columns(board, fitted)
+    lines = _table_lines(table, [table[3].head, table[2].head], width) if fitted.df else []
     return ["", *lines, *(_wrap(note, width) for note in contribution_notes(board, fitted))]
 
 
-def effect_rows(board: Leaderboard, fitted: Contributions) -> list[list[str]]:
-    """Return the table of the axes in words: its heads, then a row for each value, the axis in the first of its."""
+def effect_columns(board: Leaderboard, fitted: Contributions) -> list[Column]:
+    """Return the table of the axes, with a row for each value, and the axis in the first of its rows."""
     metric = board.goals[0].metric
     points = " (points)" if is_share(metric) else ""
-    rows = [["axis", "value", "trials", f"adjusted {metric_title(metric)}", f"difference{points}", "95 % interval"]]
-    for axis, effects in fitted.effects.items():
-        first = effect_title(board, axis)
-        for effect in effects:
-            rows.append(
-                [first, strip_control_characters(effect.value), str(effect.trials), *effect_cells(metric, effect)]
-            )
-            first = ""
-    return rows
+    heads = ("axis", "value", "trials", f"adjusted {metric_title(metric)}", f"difference{points}", "95 % interval")
+    are_texts = (True, True, False, False, False, True)
+    rows = [
+        (effect_title(board, axis) if effect is effects[0] else "", *effect_cells(metric, effect))
+        for axis, effects in fitted.effects.items()
+        for effect in effects
+    ]
+    return [*map(Column, heads, are_texts, zip(*rows, strict=True))]
 
 
 def effect_cells(metric: str, effect: ValueEffect) -> list[str]:
-    """Return the adjusted mean of a value, its difference from the reference, and the interval of that, in words."""
+    """Return a value, its trials, mean, and difference from the reference with the interval of that, in words."""
     mean = "?" if effect.mean is None else format_metric(metric, effect.mean)
+    head = [strip_control_characters(effect.value), str(effect.trials), mean]
     if effect.difference is None or effect.interval is None or effect.p_value is None:
-        return [mean, "reference" if effect.is_reference else "?", ""]
+        return [*head, "reference" if effect.is_reference else "?", ""]
     low, high = (format_signed(metric, end) for end in effect.interval)
     mark = f" {DIFFERENT}" if effect.p_value < ERROR_RATE else ""
-    return [mean, format_signed(metric, effect.difference), f"{low} to {high}{mark}"]
-
-
-def _ruled_table(rows: Sequence[Sequence[str]], is_text: Sequence[bool], gap: int = 2) -> list[str]:
-    """Return aligned rows, with a rule below the heads."""
-    head, *lines = align_columns(rows, is_text, gap)
-    return [head, "─" * max(map(cell_len, (head, *lines))), *lines]
+    return [*head, format_signed(metric, effect.difference), f"{low} to {high}{mark}"]
 
 
 def effect_title(board: Leaderboard, axis: str) -> str:

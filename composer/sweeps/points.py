@@ -1,4 +1,4 @@
-"""Points of a sweep: grid and random points, their recipes and costs, one from `axis=value` arguments, the dry run."""
+"""Points of a sweep: grid and random points, their recipes and costs, one from `axis=value` arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from composer.errors import DataError, Fault, Mark, RecipeError, did_you_mean, error_at, fault_at
-from composer.formatting import align_columns, format_bound, si
+from composer.formatting import format_bound
 from composer.recipe import schema_generator
 from composer.recipe.own_blocks import refuse_own_blocks
 from composer.recipe.recipe import Recipe, from_node
@@ -22,33 +22,22 @@ from composer.run_dir import RUNS
 from composer.sweeps.conditions import holds
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.substitution import apply_point
-from composer.sweeps.sweep import (
-    COSTS,
-    Axis,
-    Point,
-    Sweep,
-    Value,
-    combinations,
-    complete,
-    format_value,
-    pruning_warnings,
-)
+from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, combinations, is_active, pruning_warnings
 
 MAX_POINTS = 10_000
 MAX_STRUCTURES = 100
 """Structures of a TPE search that a dry run lists; its points are not known before it runs."""
-DATA_HINT = ", or name the folder of the data, `--data DIR`: the tokenizer's own size then counts, not its upper bound"
 
 
 def grid_points(sweep: Sweep) -> list[Point]:
     """Return every distinct point of finite axes, the first axis slowest. Raises RecipeError if there are too many."""
-    axes = [axis for axis in sweep.axes if axis.zipped is None]
-    count = math.prod(len(axis.labels or ()) for axis in axes)
+    values = sweep.structure_values()
+    count = math.prod(map(len, values.values()))
     if count > MAX_POINTS:
         message = f"these axes make {count} points, and a grid has at most {MAX_POINTS}"
         hint = "write `search: {random: {trials: 40}}`"
         raise error_at(sweep.root.value["axes"].place, "size", "axes", message, hint)
-    return _distinct(complete(sweep, labels) for labels in combinations({a.name: a.labels or () for a in axes}))
+    return _distinct(sweep.complete(labels) for labels in combinations(values))
 
 
 def random_points(sweep: Sweep) -> list[Point]:
@@ -57,7 +46,7 @@ def random_points(sweep: Sweep) -> list[Point]:
     rng = random.Random(sweep.search.seed)
     # fifty draws for each trial: after them there are no more distinct points
     draws = ({axis.name: _random_value(axis, rng) for axis in axes} for _ in range(50 * trials))
-    return _distinct((complete(sweep, values) for values in draws), trials)
+    return _distinct((sweep.complete(values) for values in draws), trials)
 
 
 def _random_value(axis: Axis, rng: random.Random) -> Value:
@@ -83,14 +72,20 @@ def _distinct(points: Iterable[Point], limit: int | None = None) -> list[Point]:
 
 def point_recipe(sweep: Sweep, point: Mapping[str, Value]) -> Recipe:
     """Return the recipe of a point, whose values its axes have. Raises RecipeError with its faults."""
-    root = apply_point(sweep, complete(sweep, point))
+    root = apply_point(sweep, sweep.complete(point))
     # data files are looked up where the base's are
     recipe = from_node(sweep.base, root, schema_generator.load(), sweep.data_dir, sweep.base_root)
     refuse_own_blocks(recipe, "each trial of a sweep is a process of its own")
-    name = f"{sweep.name[:80]}-{point_fingerprint(recipe)}"
-    sections = {key: value for key, value in recipe.explicit.items() if key != "name"}
-    explicit = {"recipe": 1, "name": name, **sections}
-    return replace(recipe, explicit=explicit, canonical={**recipe.canonical, "name": name})
+    name = {"name": f"{sweep.name[:80]}-{point_fingerprint(recipe)}"}
+    return replace(recipe, explicit={"recipe": 1} | name | recipe.explicit | name, canonical=recipe.canonical | name)
+
+
+def probe_recipe(sweep: Sweep) -> Recipe | None:
+    """Return the recipe of a point, whichever it is; None where both points that are tried are impossible."""
+    for point in sweep.probe_points():
+        with suppress(RecipeError):
+            return point_recipe(sweep, point)
+    return None
 
 
 def point_fingerprint(recipe: Recipe) -> str:
@@ -169,8 +164,7 @@ class CostPlanner:
             self.vocabularies[key] = None
             if not recipe.dataset.get("hub") or find_hub_folder(recipe, folders):
                 with suppress(DataError):  # which a training reports
-                    tokenizers = train_source_tokenizers(DataSource(recipe, folders))
-                    self.vocabularies[key] = tokenizers.sizes
+                    self.vocabularies[key] = train_source_tokenizers(DataSource(recipe, folders)).sizes
         return self.vocabularies[key]
 
 
@@ -205,7 +199,7 @@ def list_points(sweep: Sweep) -> list[PointCost]:
     """
     if sweep.search.kind == "tpe":
         structures = combinations(sweep.structure_values())
-        points = _distinct((complete(sweep, values) for values in structures), MAX_STRUCTURES)
+        points = _distinct((sweep.complete(values) for values in structures), MAX_STRUCTURES)
     else:
         points = grid_points(sweep) if sweep.search.kind == "grid" else random_points(sweep)
     planner = CostPlanner()
@@ -219,15 +213,17 @@ def list_points(sweep: Sweep) -> list[PointCost]:
     has_ranges = any(axis.labels is None for axis in sweep.axes)
     # of a range TPE has other numbers than those listed
     if costs and all(cost.condition for cost in costs) and not (sweep.search.kind == "tpe" and has_ranges):
-        sizes = [(cost.parameters, cost.at_most) for cost in costs if cost.parameters]
-        smallest = hint = ""
-        if sizes:
-            size, at_most = min(sizes)
-            hint = DATA_HINT if at_most else ""
-            smallest = f"; the smallest has {format_bound(f'{size:,} parameters', at_most)}"
-        message, mark = f"`where` excludes all {len(costs)} points{smallest}", sweep.root.value["where"].mark
-        raise error_at(mark, "where", "where", message, f"write a weaker condition{hint}")
+        size, at_most = min(((cost.parameters, cost.at_most) for cost in costs if cost.parameters), default=(0, False))
+        smallest = f"; the smallest has {format_bound(f'{size:,} parameters', at_most)}" if size else ""
+        message = f"`where` excludes all {len(costs)} points{smallest}"
+        raise _where_error(sweep, message, "write a weaker condition", at_most)
     return costs
+
+
+def _where_error(sweep: Sweep, message: str, hint: str, at_most: bool) -> RecipeError:
+    data = "or name the folder of the data, `--data DIR`: the tokenizer's own size then counts, not its upper bound"
+    hint = f"{hint}, {data}" if at_most else hint
+    return error_at(sweep.root.value["where"].mark, "where", "where", message, hint)
 
 
 class PointRun(NamedTuple):
@@ -253,9 +249,8 @@ def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> Point
     if cost.faults:
         raise RecipeError(cost.faults)
     if cost.condition:
-        message, mark = f"the sweep excludes this point by {cost.exclusion}", sweep.root.value["where"].mark
-        hint = f"choose another point{DATA_HINT if cost.at_most else ''}"
-        raise error_at(mark, "where", "where", message, hint)
+        message = f"the sweep excludes this point by {cost.exclusion}"
+        raise _where_error(sweep, message, "choose another point", cost.at_most)
     recipe = point_recipe(sweep, point)
     folder = RUNS / recipe.name
     if any(_key(arg) == "training.seed" for arg in overrides):
@@ -294,10 +289,10 @@ def _parse_point(sweep: Sweep, args: Sequence[str]) -> Point:
             message = f"the sweep has no axis `{key}`{did_you_mean(key, names)}"
             hint = "its axes are " + ", ".join(f"`{name}`" for name in names)
             faults.append(_argument_fault(key, message, hint, arg))
-    point = complete(sweep, values)
+    point = sweep.complete(values)
     wrong = {fault.path for fault in faults}
-    for axis in sweep.axes_without_value(point):
-        if axis.name not in wrong:
+    for axis in sweep.free_axes:
+        if axis.name not in {*point, *wrong} and is_active(axis, point):
             message = f"`{axis.name}` of the sweep `{sweep.name}` has no value"
             faults.append(_argument_fault(axis.name, message, _argument_hint(axis)))
     for axis in sweep.axes:
@@ -337,62 +332,3 @@ def _argument_fault(axis: str, message: str, hint: str, arg: str = "") -> Fault:
 
 def _key(arg: str) -> str:
     return arg.partition("=")[0]
-
-
-def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, Any]:
-    """Return the points of a dry run as plain data."""
-    keys = ("point", "fingerprint", "status", "same_as", *COSTS, "at_most", "condition")
-    rows = []
-    for number, point in enumerate(points, start=1):
-        faults = {"errors": point.faults, "warnings": point.warnings}
-        plain = {key: [fault.as_dict() for fault in some] for key, some in faults.items()}
-        rows.append({"number": number, **{key: getattr(point, key) for key in keys}, **plain})
-    search = sweep.search
-    head = {"name": sweep.name, "search": search.kind, "trials": search.trials, "seeds": list(sweep.seeds)}
-    return {**head, "known": search.kind != "tpe", "points": rows}
-
-
-def dry_run_text(sweep: Sweep, points: Sequence[PointCost]) -> str:
-    """Return the points of a dry run as a table, their faults and warnings, and how many will be trained."""
-    names = [axis.name for axis in sweep.axes]
-    rows = [["point", *names, "parameters", "FLOPs", "state bytes", ""]]
-    noted: dict[tuple[str, str], list[str]] = {}
-    for number, point in enumerate(points, start=1):
-        costs = [f"{point.parameters:,}", si(point.flops), f"{point.state_bytes:,}"]
-        costs = [format_bound(cost, point.at_most) if point.parameters else "" for cost in costs]
-        values = [_format_value(axis, point.point, sweep.search.kind) for axis in sweep.axes]
-        duplicate = f"the same as {point.same_as}, trained once"
-        note = {"excluded": f"excluded by `{point.condition}`", "duplicate": duplicate}.get(point.status, "")
-        if point.status == "impossible":
-            note = f"impossible: {point.faults[0].message}"
-        if faults := point.faults or (point.warnings if point.status == "trained" else ()):
-            text = RecipeError(faults).render().rpartition("\n")[0]
-            noted.setdefault((point.status, text), []).append(str(number))
-        rows.append([str(number), *values, *costs, note])
-    lines = [*align_columns(rows, [False, *(True for _ in names), False, False, False, True]), ""]
-    for (status, text), numbers in noted.items():
-        lines += [f"{status}, point{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}:", text, ""]
-    return "\n".join([*lines, _summary(sweep, [point.status for point in points])])
-
-
-def _format_value(axis: Axis, point: Point, search: str) -> str:
-    if axis.name not in point:
-        return "-"
-    if search == "tpe" and axis.labels is None and not axis.integer:
-        return f"{axis.low:g} to {axis.high:g}"
-    return format_value(point[axis.name])
-
-
-def _summary(sweep: Sweep, statuses: Sequence[str]) -> str:
-    seeds = "" if len(sweep.seeds) == 1 else f", each with {len(sweep.seeds)} seeds"
-    counts = [(statuses.count(name), name) for name in ("duplicate", "excluded", "impossible")]
-    others = ", ".join(f"{count} {name}" for count, name in counts if count)
-    others = f"; {others}" if others else ""
-    trained = statuses.count("trained")
-    if sweep.search.kind != "tpe":
-        return f"{trained} point{'' if trained == 1 else 's'} to train{seeds}{others}"
-    total = math.prod(len(values) for values in sweep.structure_values().values())
-    more = " or more" if len(statuses) == MAX_STRUCTURES < total else ""
-    trials = sweep.search.trials or 0
-    points = f"{trials} point{'' if trials == 1 else 's'}"
-    return f"{sweep.search.kind} chooses {points} among {trained}{more} structures{others}{seeds}"

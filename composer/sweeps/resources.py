@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from composer.formatting import count_noun
+
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -39,18 +41,14 @@ class Resources:
 
     def describe(self) -> str:
         """Return what is needed in words: `2 GPUs, 4 CPUs, 16 GiB`."""
-        gpus, cpus = f"{self.gpus or 0:g}", self.cpus or 1
-        parts = [f"{gpus} GPU{'' if gpus == '1' else 's'}"] if self.gpus else []
-        parts.append(f"{cpus} CPU{'' if cpus == 1 else 's'}")
-        return ", ".join([*parts, *([f"{self.memory / UNITS['G']:.3g} GiB"] if self.memory else [])])
+        parts = [count_noun(f"{self.gpus:g}", "GPU")] if self.gpus else []
+        parts += [count_noun(self.cpus or 1, "CPU")]
+        parts += [f"{self.memory / UNITS['G']:.3g} GiB"] if self.memory else []
+        return ", ".join(parts)
 
 
 def read_resources(settings: Mapping[str, Any]) -> Resources:
     """Return the resources of the key `resources` of a sweep, which its schema has checked."""
-    memory = parse_bytes(settings["memory"]) if "memory" in settings else None
-    return Resources(settings.get("gpus"), settings.get("cpus"), memory, settings.get("minutes"))
-
-
-def parse_bytes(text: str) -> int:
-    """Return the bytes in a size such as `16G` or `1.5G`."""
-    return int(float(text[:-1]) * UNITS[text[-1]])
+    memory = settings.get("memory")  # `16G` or `1.5G`
+    size = None if memory is None else int(float(memory[:-1]) * UNITS[memory[-1]])
+    return Resources(settings.get("gpus"), settings.get("cpus"), size, settings.get("minutes"))

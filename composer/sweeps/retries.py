@@ -16,6 +16,7 @@ from composer.run_dir import RunDir, checkpoint_step, utc_now
 
 Retry = Mapping[str, Any]
 """Why a training was started again: `cause`, `seed`, `step` (of the last checkpoint), `error`, `at` (UTC)."""
+RETRY_TYPES: Mapping[str, Any] = {"cause": str, "seed": int | None, "step": int, "error": str, "at": str}
 Cause = Literal["killed", "failed", "requested"]
 
 KILLED = (130, 137, 143)
@@ -65,15 +66,3 @@ def describe_retry(retries: Sequence[Retry], allowed: int) -> str:
     count = kills_in_place(retries)
     limit = f", {count} times there, of at most {MAX_KILLS}" if count > 1 else ""
     return f"killed by {lines[0]}, goes on {place}{limit}"
-
-
-def count_retries(retries: Iterable[Retry]) -> str:
-    """Return how many retries there were, by cause, in words: `2 killed, 1 failed`; "" without any."""
-    causes = [retry["cause"] for retry in retries]
-    return ", ".join(f"{causes.count(cause)} {cause}" for cause in dict.fromkeys(causes))
-
-
-def is_retry(value: Any) -> bool:
-    """Return whether this is what `retry_record` returns, as far as anything depends on it."""
-    kinds = {"cause": str, "seed": int | None, "step": int, "error": str, "at": str}
-    return isinstance(value, dict) and all(key in value and isinstance(value[key], kind) for key, kind in kinds.items())

@@ -13,14 +13,13 @@ import os
 import signal
 import time
 from collections import Counter
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from composer.atomic_io import atomic_write
 from composer.data.sources import check_files
-from composer.errors import DataError, RecipeError, RunError
-from composer.formatting import format_bound, format_duration
+from composer.errors import DataError, RunError
+from composer.formatting import count_noun, format_bound, format_duration
 from composer.recipe.recipe import Recipe
 from composer.sweeps.directory import check_resumable, lock_sweep, report_write_errors, write_sweep_record
 from composer.sweeps.leases import EXPIRES, Lease, claim, is_claimed, num_claims
@@ -30,12 +29,12 @@ from composer.sweeps.points import (
     cost_point,
     list_points,
     point_recipe,
-    random_points,
+    probe_recipe,
     wandb_overrides,
 )
 from composer.sweeps.retries import describe_retry, retry_record
 from composer.sweeps.study import Study, Suggestion
-from composer.sweeps.sweep import COSTS, SearchAlgorithm, Sweep, SweepDir, pruning_warnings
+from composer.sweeps.sweep import COSTS, Sweep, SweepDir, pruning_warnings
 from composer.sweeps.trial import ENDED, Trial, describe_point, read_log, read_trial, read_trials, write_trial
 from composer.sweeps.workers import PATIENCE, LocalWorkerPool, RayWorkerPool, TrialRunner, WorkerPool
 from composer.training.loggers import ProgressDisplay
@@ -88,10 +87,7 @@ def check_sweep(sweep: Sweep, home: SweepDir, data: Path | None) -> tuple[list[P
     if points and not trainable:
         hint = "list the faults with `--dry-run`"
         raise RunError.of("no point of this sweep can be trained", hint, str(sweep.file))
-    one = replace(sweep, search=SearchAlgorithm("random", 1, sweep.search.seed))
-    recipe: Recipe | None = None
-    with suppress(RecipeError):  # a random point, where none is known yet, may be impossible
-        recipe = point_recipe(sweep, trainable[0].point if trainable else random_points(one)[0])
+    recipe = point_recipe(sweep, trainable[0].point) if trainable else probe_recipe(sweep)
     # all other trials would fail over the same missing files, one by one
     if recipe is not None and (faults := check_files(recipe, recipe.folders(data))):
         raise DataError(faults)
@@ -149,18 +145,9 @@ class Scheduler:
             check_resumable(self.home, self.sweep)
             write_sweep_record(self.home, self.sweep, self.num_trials)
             self.study = Study(self.sweep, self.home.study, max_steps)
-            self.trials = {trial.fingerprint: trial for trial in read_trials(self.home.path)}
-            self.study.restore(self.trials.values())
-            for name, trial in self.trials.items():
-                if trial.status == "finished" and not set(self.sweep.seeds) <= set(trial.seeds):  # seeds were added
-                    self.trials[name] = replace(trial, status="running", value=None)
-                    write_trial(self.trials[name])
-            for trial in [trial for trial in self.trials.values() if retry and trial.status == "failed"]:
-                retries = (*trial.retries, retry_record("requested", trial.error or ""))
-                again = replace(trial, status="running", error=None, retries=retries)
-                write_trial(again)
-                self.trials[again.fingerprint] = again
-                self.say_retry(again)
+            trials = read_trials(self.home.path)
+            self.study.restore(trials)
+            self.trials = {trial.fingerprint: self.reopen(trial, retry) for trial in trials}
             ended = {name for name, trial in self.trials.items() if trial.status in ENDED}
             points = {name: trial.point for name, trial in self.trials.items()}
             points |= {point.fingerprint: point.point for point in self.points.values()}
@@ -170,8 +157,21 @@ class Scheduler:
         # the pace is that of trials that end from here on
         self.start, self.ended_before = time.monotonic(), len(ended)
         if ended:
-            which = "1 trial has" if len(ended) == 1 else f"{len(ended)} trials have"
-            self.display.say(f"{self.sweep.name}: {which} ended before")
+            has = "has" if len(ended) == 1 else "have"
+            self.display.say(f"{self.sweep.name}: {count_noun(len(ended), 'trial')} {has} ended before")
+
+    def reopen(self, trial: Trial, retry: bool) -> Trial:
+        """Return a trial as it goes on: one that lacks seeds, or has failed and is to be tried again, runs."""
+        if retry and trial.status == "failed":
+            retries = (*trial.retries, retry_record("requested", trial.error or ""))
+            trial = replace(trial, status="running", error=None, retries=retries)
+            self.say_retry(trial)
+        elif trial.status == "finished" and not set(self.sweep.seeds) <= set(trial.seeds):  # seeds were added
+            trial = replace(trial, status="running", value=None)
+        else:
+            return trial
+        write_trial(trial)
+        return trial
 
     def fill_slots(self) -> bool:
         """Give every free slot a trial, if there is one, and return whether any trial runs, here or elsewhere."""
@@ -245,11 +245,9 @@ class Scheduler:
         """Write down that a trial runs, or runs again, and return its runner."""
         folder = self.home.trials / point.fingerprint
         costs = {name: getattr(point, name) for name in (*COSTS, "at_most")}
+        new = Trial(suggestion.number, suggestion.point, point.fingerprint, **costs, folder=folder)
         # a trial that is started again stays pruned
-        pruned_at, retries = (None, ()) if trial is None else (trial.pruned_at, trial.retries)
-        head = (suggestion.number, suggestion.point, point.fingerprint)
-        new = Trial(*head, **costs, status="running", value=None, pruned_at=pruned_at, error=None, folder=folder)
-        trial = replace(new, retries=retries)
+        trial = new if trial is None else replace(new, pruned_at=trial.pruned_at, retries=trial.retries)
         write_trial(trial)
         self.trials[trial.fingerprint] = trial
         size = format_bound(f"{trial.parameters:,} parameters", trial.at_most)
@@ -352,7 +350,7 @@ class Scheduler:
 
 def running_progress(runner: TrialRunner) -> tuple[float, str]:
     """Return the share of a running trial's budgets, over all seeds, that is spent, and its step and loss in words."""
-    finished = sum(record.get("status") == "finished" for record in runner.trial.seeds.values())
+    finished = len(runner.trial.finished_seeds)
     row = next((row for row in reversed(read_log(runner.trial, runner.seed)) if "budget_spent" in row), None)
     if row is None:
         return finished / len(runner.seeds), ""

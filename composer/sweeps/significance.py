@@ -149,8 +149,6 @@ def fit_contributions(axes: Mapping[str, Groups], trials: Sequence[Scores]) -> C
     decides whether another is active is the one at the other's average.
     """
     axes = {axis: groups for axis, groups in axes.items() if len(groups) > 1}
-    if not axes:
-        return Contributions({}, (), 0, False, None)
     means = np.array([np.mean([*scores.values()]) for scores in trials])
     design = np.column_stack([np.ones(len(trials)), *(_columns(groups, len(trials)) for groups in axes.values())])
     inverse = np.linalg.pinv(design, rcond=TOLERANCE)

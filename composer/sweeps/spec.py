@@ -34,8 +34,6 @@ from composer.sweeps.sweep import (
     SearchAlgorithm,
     Sweep,
     dependency_faults,
-    probe_points,
-    validation_goal,
 )
 
 RANGES = ("uniform", "log_uniform", "int", "log_int")
@@ -104,7 +102,7 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
     faults += _tune_faults(sweep)
     _raise_if_any(faults)
     _raise_if_any(sorted(substitution.value_faults(sweep)))
-    points = [substitution.apply_point(sweep, point) for point in probe_points(sweep)]
+    points = [substitution.apply_point(sweep, point) for point in sweep.probe_points()]
     _raise_if_any(list(_unmeasured_metrics(sweep, points)))
     return replace(sweep, seeds=_read_seeds(root, points[0]), fingerprint=_fingerprint(sweep))
 
@@ -357,7 +355,7 @@ def _unmeasured_metrics(sweep: Sweep, roots: Sequence[Node]) -> Iterator[Fault]:
     if mark is not None and sweep.pruner is not None and decodes_all(metric):
         marks.append((training_key(metric), mark))  # pruning goes by what is logged during the training
     if mark is not None and "tune" in sweep.root.value:
-        marks.append((validation_goal(sweep.rank[0]).metric, sweep.root.value["tune"].mark))
+        marks.append((sweep.rank[0].on_validation.metric, sweep.root.value["tune"].mark))
     for metric, mark in marks:
         reasons = [unavailable_metric(root, metric) for root in roots]
         if (first := reasons[0]) is not None and None not in reasons:

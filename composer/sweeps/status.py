@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from composer.formatting import count_each
 from composer.run_dir import RunDir, is_locked, seed_dirs
 from composer.sweeps.directory import find_sweep
 from composer.sweeps.leases import is_claimed
-from composer.sweeps.retries import count_retries
 from composer.sweeps.sweep import read_sweep_record
-from composer.sweeps.trial import ENDED, Trial, describe_point, read_log, read_trials
+from composer.sweeps.trial import Trial, describe_point, read_log, read_trials
 
 NOT_ENDED = ("running", "stopped")
 """States of a trial that has neither finished nor failed nor been pruned: a process trains it, or none does."""
@@ -31,16 +31,15 @@ class TrialStatus:
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""
-        trial = self.trial
-        head = {"number": trial.number, "point": trial.point, "fingerprint": trial.fingerprint}
-        rest = {"value": trial.value, "error": trial.error, "retries": list(trial.retries)}
-        return {**head, "status": self.state, "step": self.step, **rest}
+        plain = {key: getattr(self.trial, key) for key in ("number", "point", "fingerprint", "value", "error")}
+        return {**plain, "status": self.state, "step": self.step, "retries": list(self.trial.retries)}
 
     def text(self) -> str:
         """Return it on one line."""
         words = [f"{self.state}: trial {self.trial.number}: {describe_point(self.trial)}"]
         words += [f"at step {self.step:,}"] if self.step is not None and self.state in NOT_ENDED else []
-        words += [f"tried again ({count_retries(self.trial.retries)})"] if self.trial.retries else []
+        causes = count_each(retry["cause"] for retry in self.trial.retries)
+        words += [f"tried again ({causes})"] if causes else []
         words += (self.trial.error or "").splitlines()[:1]
         return "; ".join(words)
 
@@ -96,11 +95,9 @@ def sweep_status(path: str | Path, run: str | Path | None = None) -> SweepStatus
 
 def trial_status(trial: Trial) -> TrialStatus:
     """Return the state of a trial."""
-    seeds = [seed for seed in sorted(seed_dirs(trial.folder)) if trial.seeds.get(seed, {}).get("status") != "finished"]
+    seeds = [seed for seed in seed_dirs(trial.folder) if seed not in trial.finished_seeds]
     rows = read_log(trial, seeds[0]) if seeds else []
-    step = int(rows[-1]["step"]) if rows else None
-    if trial.status in ENDED:
-        return TrialStatus(trial, trial.status, step)
     # the training of a sweep that was killed may go on for a while
     is_trained = is_claimed(trial.folder) or any(is_locked(RunDir(trial.run(seed))) for seed in seeds)
-    return TrialStatus(trial, "running" if is_trained else "stopped", step)
+    state = "stopped" if trial.status == "running" and not is_trained else trial.status
+    return TrialStatus(trial, state, int(rows[-1]["step"]) if rows else None)

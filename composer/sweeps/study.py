@@ -1,15 +1,14 @@
-"""A sweep's search as an Optuna study, which suggests points and prunes trials, and as a sweep file for W&B's agents.
+"""A sweep's search as an Optuna study, which suggests points and prunes trials.
 
 The study is a file, Optuna's journal, that all workers of a sweep write to, on one machine or many. Trainings do not
 know it: their metrics are read and reported here, so that a trial is pruned by one decision, however many processes
-train it. W&B's agents start our own `train`, one point each; writing their sweep file does not need W&B installed.
+train it.
 """
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,12 +22,8 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import StudyDirection
 from optuna.trial import BaseTrial, FixedTrial, FrozenTrial, TrialState, create_trial
 
-from composer.atomic_io import atomic_new_file
-from composer.errors import RecipeError, RunError, RunFailed
-from composer.recipe.metrics import training_key
-from composer.recipe.yaml_reader import dump
-from composer.sweeps.points import point_recipe
-from composer.sweeps.sweep import Axis, Point, Pruner, Sweep, Value, complete, is_active, probe_points
+from composer.errors import RunError, RunFailed
+from composer.sweeps.sweep import Axis, Point, Pruner, Sweep, Value, is_active
 from composer.sweeps.trial import Trial
 
 STATES = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
@@ -108,16 +103,15 @@ class Study:
         """Add ended trials that the study lacks: its file was lost, or the process was killed before it was told."""
         known = self.latest_trials()
         for trial in trials:
-            if trial.status not in STATES or trial.fingerprint in known:
-                continue
-            state, value = STATES[trial.status], trial.value if trial.status == "finished" else None
-            fixed = FixedTrial(self.free_values(trial.point))
-            for axis in self.sweep.free_axes:
-                if axis.name in trial.point:
-                    suggest_value(axis, fixed)  # which records its distribution
-            details: dict[str, Any] = {"params": fixed.params, "distributions": fixed.distributions}
-            details["user_attrs"] = {"point": trial.point, "fingerprint": trial.fingerprint}
-            self.study.add_trial(create_trial(state=state, value=value, **details))
+            if trial.status in STATES and trial.fingerprint not in known:
+                fixed = FixedTrial(self.free_values(trial.point))
+                for axis in self.sweep.free_axes:
+                    if axis.name in trial.point:
+                        suggest_value(axis, fixed)  # which records its distribution
+                details: dict[str, Any] = {"params": fixed.params, "distributions": fixed.distributions}
+                details["user_attrs"] = {"point": trial.point, "fingerprint": trial.fingerprint}
+                value = trial.value if trial.status == "finished" else None
+                self.study.add_trial(create_trial(state=STATES[trial.status], value=value, **details))
 
     def free_values(self, point: Point) -> dict[str, Any]:
         """Return the values of a point that Optuna chooses; zipped axes follow from them."""
@@ -162,9 +156,9 @@ class Study:
         # draws even where the point is known, since the study has the values of a trial only once they are suggested
         values: dict[str, Any] = {}
         for axis in self.sweep.free_axes:  # first those on which others depend
-            if is_active(axis, complete(self.sweep, values)):
+            if is_active(axis, self.sweep.complete(values)):
                 values[axis.name] = suggest_value(axis, trial)
-        point = complete(self.sweep, values)
+        point = self.sweep.complete(values)
         return Suggestion(trial.number, trial.user_attrs.get("point", point), trial)
 
     def report(self, suggestion: Suggestion, scores: Mapping[int, float]) -> int | None:
@@ -220,94 +214,3 @@ def suggest_value(axis: Axis, trial: BaseTrial) -> Value:
     if axis.integer:
         return trial.suggest_int(axis.name, int(axis.low), int(axis.high), log=axis.log)
     return trial.suggest_float(axis.name, axis.low, axis.high, log=axis.log)
-
-
-def write_wandb_sweep(file: Path, sweep: Sweep, overrides: Sequence[str], data: Path | None) -> list[str]:
-    """Write the file that `wandb sweep FILE` takes, and return what W&B cannot do of this sweep, a sentence each.
-
-    Raises RunError if the file exists or cannot be written, or W&B lacks a metric to search by.
-    """
-    min_iterations = hyperband_iterations(sweep)
-    lost = list(limitations(sweep, min_iterations))
-    usage = (
-        "`wandb sweep THIS_FILE`, then `wandb agent ENTITY/PROJECT/ID` in this folder, on as many machines as you like."
-    )
-    comments = "".join(f"# {line}\n" for line in (usage, *lost))
-    text = comments + dump(wandb_config(sweep, overrides, data, min_iterations))
-    with atomic_new_file(file) as target:
-        target.write(text.encode())
-    return lost
-
-
-def wandb_config(
-    sweep: Sweep, overrides: Sequence[str], data: Path | None, min_iterations: int | None
-) -> dict[str, Any]:
-    """Return the sweep in W&B's keys. `min_iterations` is hyperband's, None if nothing is stopped early."""
-    goal = next((goal for goal in sweep.rank if goal.metric.startswith(("val/", "test/"))), None)
-    if goal is None and (sweep.search.kind == "tpe" or sweep.pruner is not None):
-        hint = "write, for example, `rank: [{val/loss: min}]`"
-        raise RunError.of("W&B optimises a logged metric, and `rank` names none", hint, str(sweep.file))
-    config: dict[str, Any] = {"name": sweep.name, "method": {"tpe": "bayes"}.get(sweep.search.kind, sweep.search.kind)}
-    if goal is not None:
-        name = goal.metric if min_iterations is None else training_metric(sweep, goal.metric)
-        config["metric"] = {"name": name, "goal": "minimize" if goal.direction == "min" else "maximize"}
-    config["parameters"] = {axis.name: wandb_parameter(axis) for axis in sweep.axes if axis.zipped is None}
-    repeats = sweep.seeds if sweep.search.kind == "grid" else sweep.seeds[:1]  # a search would choose among seeds
-    if len(sweep.seeds) > 1:
-        config["parameters"]["training.seed"] = {"values": [*repeats]} if len(repeats) > 1 else {"value": repeats[0]}
-    if sweep.pruner is not None and min_iterations is not None:
-        config["early_terminate"] = {"type": "hyperband", "min_iter": min_iterations, "eta": sweep.pruner.reduction}
-    if sweep.search.trials is not None:
-        config["run_cap"] = sweep.search.trials
-    command = ["seqcomposer", "train", str(sweep.file), "${args_no_hyphens}", *overrides]
-    config["command"] = command if data is None else [*command, "--data", str(data)]
-    return config
-
-
-def wandb_parameter(axis: Axis) -> dict[str, Any]:
-    """Return one axis. W&B's `log_uniform` takes exponents, `log_uniform_values` takes values."""
-    if axis.labels is not None:
-        return {"values": list(axis.labels)}
-    bounds = {"min": axis.low, "max": axis.high}
-    if axis.log and axis.integer:
-        return {"distribution": "q_log_uniform_values", **bounds, "q": 1}
-    kind = "log_uniform_values" if axis.log else "int_uniform" if axis.integer else "uniform"
-    return {"distribution": kind, **bounds}
-
-
-def hyperband_iterations(sweep: Sweep) -> int | None:
-    """Return after how many validations hyperband begins: W&B counts how often the metric was logged, not steps."""
-    if sweep.pruner is None or sweep.pruner.kind != "hyperband":
-        return None
-    try:
-        training = point_recipe(sweep, next(probe_points(sweep))).training
-    except RecipeError:
-        return None
-    interval, first = training["validate_every"], sweep.pruner.first_step(training["max_steps"])
-    return None if interval is None else max(1, math.ceil(first / interval))
-
-
-def training_metric(sweep: Sweep, metric: str) -> str:
-    """Return the key under which trainings log a metric such as `val/bleu` at each validation."""
-    recipe = point_recipe(sweep, next(probe_points(sweep)))
-    return metric if recipe.validates_by_search else training_key(metric)
-
-
-def limitations(sweep: Sweep, min_iterations: int | None) -> Iterator[str]:
-    """Yield what W&B cannot do of a sweep, and what happens instead."""
-    if any(axis.when is not None for axis in sweep.axes):
-        yield "W&B has no `when`: an inactive axis gets a value, and `train` ignores it."
-    if sweep.where:
-        settings = "WANDB_AGENT_DISABLE_FLAPPING=true WANDB_AGENT_MAX_INITIAL_FAILURES=1000"
-        yield f"W&B has no `where`: `train` refuses such a point, with status 2. So that an agent goes on: {settings}."
-    if len(sweep.seeds) > 1 and sweep.search.kind != "grid":
-        others = ", ".join(map(str, sweep.seeds[1:]))
-        yield (
-            f"W&B would search among the seeds: every point is trained with seed {sweep.seeds[0]} alone. "
-            f"Train the best ones with {others} too: `seqcomposer train {sweep.file} AXIS=VALUE ... training.seed=N`."
-        )
-    if sweep.pruner is not None and sweep.pruner.kind == "median":
-        yield "W&B has only hyperband, not the median: no run is stopped early."
-    elif sweep.pruner is not None and min_iterations is None:
-        reason = "W&B counts validations, and an epoch may have any number of steps: no run is stopped early"
-        yield f"{reason}. Set `training.validate_every`."

@@ -19,7 +19,7 @@ from composer.recipe.extends_and_overrides import apply_override, apply_override
 from composer.recipe.interpolation import substitute
 from composer.recipe.schema_reader import Schema, is_stack
 from composer.recipe.yaml_reader import Node, reachable
-from composer.sweeps.sweep import Axis, Sweep, Value, combinations, complete, dependencies, same_value
+from composer.sweeps.sweep import Axis, Point, Sweep, Value, combinations, dependencies, same_value
 
 MAX_TRIED = 256
 """Combinations of the axes that a `when` depends on in which it is looked for one where it holds."""
@@ -340,10 +340,10 @@ def _common_faults(sweep: Sweep, axis: Axis, value: Value) -> set[Fault] | None:
     from composer.recipe.validation import schema_faults  # jsonschema takes a tenth of a second to import
 
     faults: list[set[Fault]] = []
-    tried = list(islice(combinations(_dependency_values(sweep, axis)), MAX_TRIED))
+    tried = _dependency_points(sweep, axis)
     for end in (0, -1):
         others = {other.name: other.ends[end] for other in sweep.axes}
-        points = (complete(sweep, others | combination | {axis.name: value}) for combination in tried)
+        points = (sweep.complete(others | combination | {axis.name: value}) for combination in tried)
         point = next((one for one in points if axis.name in one and same_value(one[axis.name], value)), None)
         if point is not None:
             try:
@@ -355,14 +355,14 @@ def _common_faults(sweep: Sweep, axis: Axis, value: Value) -> set[Fault] | None:
 
 def _is_never_active(sweep: Sweep, axis: Axis) -> bool:
     """Return whether no combination activates an axis; False where there are too many to try, or ranges among them."""
-    values = _dependency_values(sweep, axis)
-    tried = list(islice(combinations(values), MAX_TRIED))
-    if len(tried) == MAX_TRIED or any(other.labels is None for other in sweep.axes if other.name in values):
+    tried = _dependency_points(sweep, axis)
+    if len(tried) == MAX_TRIED or any(other.labels is None for other in sweep.axes if other.name in tried[0]):
         return False
-    return not any(axis.name in complete(sweep, {**combination, axis.name: axis.ends[0]}) for combination in tried)
+    return not any(axis.name in sweep.complete({**combination, axis.name: axis.ends[0]}) for combination in tried)
 
 
-def _dependency_values(sweep: Sweep, axis: Axis) -> dict[str, Sequence[Value]]:
-    """Return the values of the axes on which one depends, directly and through others; of ranges their ends."""
+def _dependency_points(sweep: Sweep, axis: Axis) -> list[Point]:
+    """Return the first combinations of the axes on which one depends, directly and through others; of ranges, ends."""
     names = reachable([axis], {other.name: other for other in sweep.axes}, dependencies)
-    return {other.name: other.labels or other.ends for other in sweep.axes if other.name in names}
+    values = {other.name: other.labels or other.ends for other in sweep.axes if other.name in names}
+    return list(islice(combinations(values), MAX_TRIED))

@@ -1,4 +1,4 @@
-"""A sweep and its trials: axes, points and goals in memory; the sweep directory, trial.json and resuming on disk."""
+"""A sweep: its axes, points and goals; the paths of its directory, and sweep.json."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Goal:
     metric: str
     direction: Literal["min", "max"]
 
+    @property
+    def on_validation(self) -> Goal:
+        """The goal of the same metric on the validation part."""
+        return Goal(self.metric.replace("test/", "val/", 1), self.direction)
+
 
 DEFAULT_RANK = (Goal("val/loss", "min"),)
 SWEEP_AXIS = "sweep"
 """The axis of a leaderboard of several sweeps that says of which a trial is."""
 ERROR_RATE = 0.05
 """The share of sweeps without any difference in which one is reported."""
-
-
-def validation_goal(goal: Goal) -> Goal:
-    """Return a goal on the validation part: itself, or that of the same metric if it is one on the test part."""
-    return Goal(goal.metric.replace("test/", "val/", 1), goal.direction)
 
 
 @dataclass(frozen=True)
@@ -156,9 +156,22 @@ class Sweep:
         """The axes that a search chooses, each after those that its `when` names; `zip` decides the others."""
         return tuple(axis for axis in topological_order(self.axes) if axis.zipped is None)
 
-    def axes_without_value(self, point: Mapping[str, Value]) -> list[Axis]:
-        """Return the active axes that a point lacks."""
-        return [axis for axis in self.free_axes if axis.name not in point and is_active(axis, point)]
+    def complete(self, chosen: Mapping[str, Value]) -> Point:
+        """Return the point of the chosen values: inactive axes left out, zipped ones filled in, in the file's order."""
+        point: Point = {}
+        for axis in topological_order(self.axes):
+            if not is_active(axis, point):
+                continue
+            leader = self.axis(axis.zipped) if axis.zipped is not None else None
+            if leader is not None and axis.labels is not None:
+                point[axis.name] = axis.labels[leader.index(point[leader.name])]
+            elif axis.name in chosen:
+                point[axis.name] = chosen[axis.name]
+        return {axis.name: point[axis.name] for axis in self.axes if axis.name in point}
+
+    def probe_points(self) -> list[Point]:
+        """Return two points: the one of every axis's first value, and the one of every axis's last."""
+        return [self.complete({axis.name: axis.ends[end] for axis in self.axes}) for end in (0, -1)]
 
     def structure_values(self) -> dict[str, Sequence[Value]]:
         """Return by axis what changes the structure: labels, both ends of ranges of whole numbers, else one number."""
@@ -168,16 +181,10 @@ class Sweep:
 
 def topological_order(axes: Sequence[Axis]) -> list[Axis]:
     """Return axes after those that they depend on; axes on a cycle are dropped."""
-    ordered: list[Axis] = []
-    waiting = list(axes)
-    while waiting:
-        done = {axis.name for axis in ordered}
-        ready = next((axis for axis in waiting if dependencies(axis) <= done), None)
-        if ready is None:
-            break
-        ordered.append(ready)
-        waiting.remove(ready)
-    return ordered
+    ordered: dict[str, Axis] = {}
+    while ready := [axis for axis in axes if axis.name not in ordered and dependencies(axis) <= ordered.keys()]:
+        ordered[ready[0].name] = ready[0]
+    return [*ordered.values()]
 
 
 def dependencies(axis: Axis) -> frozenset[str]:
@@ -191,20 +198,6 @@ def is_active(axis: Axis, point: Mapping[str, Value]) -> bool:
     if axis.zipped is not None and axis.zipped not in point:
         return False
     return axis.when is None or holds(axis.when, point)
-
-
-def complete(sweep: Sweep, chosen: Mapping[str, Value]) -> Point:
-    """Return the point of the chosen values: inactive axes left out, zipped ones filled in, in the file's order."""
-    point: Point = {}
-    for axis in topological_order(sweep.axes):
-        if not is_active(axis, point):
-            continue
-        leader = sweep.axis(axis.zipped) if axis.zipped is not None else None
-        if leader is not None and axis.labels is not None:
-            point[axis.name] = axis.labels[leader.index(point[leader.name])]
-        elif axis.name in chosen:
-            point[axis.name] = chosen[axis.name]
-    return {axis.name: point[axis.name] for axis in sweep.axes if axis.name in point}
 
 
 def dependency_faults(sweep: Sweep) -> Iterator[Fault]:
@@ -241,12 +234,6 @@ def _zip_faults(sweep: Sweep, axis: Axis) -> Iterator[Fault]:
     else:
         return
     yield fault_at(axis.node.value["zip"].mark, "zip", f"axes.{axis.name}.zip", message, hint)
-
-
-def probe_points(sweep: Sweep) -> Iterator[Point]:
-    """Yield two points: the one of every axis's first value, and the one of every axis's last."""
-    for end in (0, -1):
-        yield complete(sweep, {axis.name: axis.ends[end] for axis in sweep.axes})
 
 
 def pruning_warnings(sweep: Sweep, training: Mapping[str, Any]) -> Iterator[Fault]:

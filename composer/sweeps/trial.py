@@ -12,7 +12,7 @@ from typing import Any, Literal
 from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.errors import RunError
 from composer.run_dir import RunDir, read_metrics, seed_dirs
-from composer.sweeps.retries import Retry, is_retry
+from composer.sweeps.retries import RETRY_TYPES, Retry
 from composer.sweeps.sweep import COSTS, Point, SweepDir, format_value
 
 Status = Literal["running", "finished", "pruned", "failed"]
@@ -34,14 +34,19 @@ class Trial:
     parameters: int
     flops: int
     state_bytes: int
-    status: Status
-    value: float | None
-    pruned_at: int | None
-    error: str | None
-    folder: Path = field(compare=False)
+    status: Status = "running"
+    value: float | None = None
+    pruned_at: int | None = None
+    error: str | None = None
+    folder: Path = field(compare=False, kw_only=True)
     seeds: Mapping[int, Mapping[str, Any]] = field(default_factory=dict, compare=False)
     at_most: bool = False
     retries: tuple[Retry, ...] = ()
+
+    @property
+    def finished_seeds(self) -> list[int]:
+        """The seeds whose training has finished, in order."""
+        return [seed for seed, record in sorted(self.seeds.items()) if record.get("status") == "finished"]
 
     @property
     def recipe(self) -> Path:
@@ -59,6 +64,8 @@ class Trial:
 
 TRIAL_KEYS = tuple(key.name for key in fields(Trial) if key.name not in ("folder", "seeds"))
 """The keys of trial.json."""
+TRIAL_TYPES: dict[str, Any] = {**dict.fromkeys(("number", *COSTS), int), "point": dict, "fingerprint": str}
+TRIAL_TYPES |= {"value": float | int | None, "pruned_at": int | None, "error": str | None, "at_most": bool}
 
 
 def write_trial(trial: Trial) -> None:
@@ -79,16 +86,12 @@ def read_trial(folder: Path) -> Trial:
     file = folder / "trial.json"
     try:
         record = parse_json(read_text(file))
-        values = {**{key: record[key] for key in TRIAL_KEYS}, "retries": tuple(record["retries"])}
-        trial = Trial(**values, folder=folder, seeds=read_run_records(folder))
-        counts = (trial.number, trial.parameters, trial.flops, trial.state_bytes)
-        optional = ((trial.value, int | float), (trial.pruned_at, int), (trial.error, str), (trial.at_most, bool))
-        are_typed = all(value is None or isinstance(value, kind) for value, kind in optional)
-        are_typed = are_typed and isinstance(trial.point, dict) and all(isinstance(count, int) for count in counts)
-        are_typed = are_typed and all(map(is_retry, trial.retries))
-        if not (are_typed and trial.fingerprint == folder.name and trial.status in ("running", *ENDED)):
+        records = [(record, TRIAL_TYPES), *((retry, RETRY_TYPES) for retry in record["retries"])]
+        are_typed = all(isinstance(one[key], kind) for one, types in records for key, kind in types.items())
+        if not (are_typed and record["fingerprint"] == folder.name and record["status"] in ("running", *ENDED)):
             raise ValueError("a value in it is of another type")
-        return trial
+        values = {key: record[key] for key in TRIAL_KEYS} | {"retries": tuple(record["retries"])}
+        return Trial(**values, folder=folder, seeds=read_run_records(folder))
     except (OSError, ValueError, KeyError, TypeError) as error:
         hint = f"remove {file}: the sweep then writes it again, and trains only the seeds that are missing"
         raise RunError.of(f"trial.json cannot be read: {error!r}", hint, str(file)) from None

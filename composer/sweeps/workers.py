@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -26,6 +26,7 @@ from subprocess import DEVNULL, STDOUT, Popen
 from typing import Any
 
 from composer.errors import RunError
+from composer.formatting import count_noun
 from composer.recipe.metrics import logged_key
 from composer.run_dir import RunDir, is_locked
 from composer.sweeps.leases import Lease
@@ -85,7 +86,7 @@ class LocalWorkerPool:
         self.workers, self.resources, self.gpus = workers, resources, visible_gpus(os.environ)
         if (needed := resources.gpus_of(workers)) > len(self.gpus):
             who = "a trial needs" if workers == 1 else f"{workers} trials at once need"
-            message = f"{who} {needed} GPU{'' if needed == 1 else 's'}, and this machine has {len(self.gpus)}"
+            message = f"{who} {count_noun(needed, 'GPU')}, and this machine has {len(self.gpus)}"
             hint = "write fewer `gpus` under `resources`, or run the sweep where they are: `--slurm`, `--ray ADDRESS`"
             raise RunError.of(message, hint)
         # a shell's background jobs ignore SIGINT, and children would inherit that; trainings listen to it
@@ -209,27 +210,25 @@ Job = LocalJob | RayJob
 WorkerPool = LocalWorkerPool | RayWorkerPool
 
 
+@dataclass
 class TrialRunner:
     """Trains one trial in one slot of a worker pool. `arguments` are those of `train` beside the seed."""
 
-    def __init__(
-        self,
-        study: Study,
-        pool: WorkerPool,
-        suggestion: Suggestion,
-        trial: Trial,
-        lease: Lease,
-        slot: int,
-        arguments: Sequence[str],
-    ) -> None:
-        self.study, self.pool, self.suggestion, self.slot = study, pool, suggestion, slot
-        self.trial, self.lease, self.arguments = trial, lease, arguments
-        self.seeds, self.goal = study.sweep.seeds, study.sweep.rank[0]
+    study: Study
+    pool: WorkerPool
+    suggestion: Suggestion
+    trial: Trial
+    lease: Lease
+    slot: int
+    arguments: Sequence[str]
+    job: Job | None = None
+    metrics_size: int = -1
+    log_start: int = 0
+    stop_time: float = math.inf
+
+    def __post_init__(self) -> None:
+        self.seeds, self.goal = self.study.sweep.seeds, self.study.sweep.rank[0]
         self.seed = self.seeds[0]
-        self.job: Job | None = None
-        self.metrics_size = -1
-        self.log_start = 0
-        self.stop_time = math.inf
 
     def poll(self) -> Trial:
         """Check on the training once, do what is to be done next, and return the trial as it is now."""
@@ -247,7 +246,7 @@ class TrialRunner:
     def start_next_seed(self) -> None:
         """Start the next seed, unless the worker of a sweep that was killed still trains it."""
         self.trial = replace(self.trial, seeds=read_run_records(self.trial.folder))
-        left = [seed for seed in self.seeds if self.trial.seeds.get(seed, {}).get("status") != "finished"]
+        left = [seed for seed in self.seeds if seed not in self.trial.finished_seeds]
         if self.trial.pruned_at is not None:
             self.end("pruned")
         elif not left:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from blocks.core.contract import Record
 from composer.data.pairs import TARGET
+from composer.formatting import count_noun
 from composer.inference.decode import SourceIds, decode_all, evaluation_mode, source_tensor
 from composer.inference.lines import encode_lines, encode_targets
 from composer.inference.run import Run, oom_as_run_failed
@@ -187,7 +188,7 @@ def pictures(alignment: Alignment, number: int) -> Pictures:
     groups: list[tuple[str, bool, list[tuple[str, list[HeatMap]]]]] = []
     for (word, side), members in sorted(blocks.items(), key=lambda group: group[0][0] != SHOWN_FIRST):
         count = sum(len(maps) for _, maps in members)
-        title = f"{word} of {SIDE_TITLES.get(side, f'the encoder {side}')}: {count} map{'' if count == 1 else 's'}"
+        title = f"{word} of {SIDE_TITLES.get(side, f'the encoder {side}')}: {count_noun(count, 'map')}"
         groups.append((title, not groups or word == SHOWN_FIRST, members))
     memory_axes: AxesByLabels = {}
     panels = [[panel_maps(line, memory_axes, f"cells-{number}") for line in one.panels] for one in alignment.memories]
@@ -243,7 +244,7 @@ def count_frames(film: Film) -> str:
     """Return how many frames are shown."""
     if len(film.frames) < film.total:
         return f"{len(film.frames)} of {film.total:,} frames, evenly spaced"
-    return f"{film.total:,} frame{'' if film.total == 1 else 's'}"
+    return count_noun(f"{film.total:,}", "frame")
 
 
 def describe_film(film: Film) -> str:

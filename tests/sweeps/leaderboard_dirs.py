@@ -51,7 +51,8 @@ def trial(
     fingerprint = f"{number:012x}"
     home = folder / "trials" / fingerprint
     chosen = {"encoder": f"e{number}"} if point is None else dict(point)
-    write_trial(Trial(number, chosen, fingerprint, parameters, flops, 64, status, None, pruned_at, error, home))
+    costs = (parameters, flops, 64)
+    write_trial(Trial(number, chosen, fingerprint, *costs, status, None, pruned_at, error, folder=home))
     (home / "recipe.yaml").write_text("recipe: 1\n", encoding="utf-8")
     for seed, value in seeds.items():
         ran(home / f"seed-{seed}", metric, value, status)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from composer.errors import ComposerError, RecipeError
 from composer.sweeps.points import grid_points, list_points, point_recipe, random_points
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.sweep import Sweep, complete
+from composer.sweeps.sweep import Sweep
 from tests.sweeps.small_sweeps import BASE, ENCODER, HEAD, sweep, write
 
 
@@ -199,7 +199,7 @@ def test_two_axes_that_replace_the_same_block_are_refused(tmp_path: Path) -> Non
 
 def test_a_point_has_no_values_of_inactive_axes(tmp_path: Path) -> None:
     read = sweep(tmp_path, f'{ENCODER}\n  heads: {{set: vars.heads, values: [1], when: encoder == "same"}}')
-    assert "heads" not in complete(read, {"encoder": "rnn", "heads": 1})
+    assert "heads" not in read.complete({"encoder": "rnn", "heads": 1})
     assert point_recipe(read, {"encoder": "rnn", "heads": 1}).training["seed"] == 7
 
 
@@ -285,4 +285,4 @@ def test_any_file_is_a_sweep_or_has_faults_with_places(tmp_path: Path, data: st.
 def check_points(read: Sweep) -> None:
     for point in random_points(read) if read.search.kind == "random" else []:
         assert set(point) <= {axis.name for axis in read.axes}
-        assert complete(read, point) == point
+        assert read.complete(point) == point

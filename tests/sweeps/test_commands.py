@@ -14,7 +14,7 @@ from composer.errors import RecipeError
 from composer.recipe.recipe import load
 from composer.sweeps.points import point_from_args, wandb_overrides
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.sweep import Point, probe_points
+from composer.sweeps.sweep import Point
 from tests.sweeps.tiny_sweep import SWEEP, write_sweep
 
 Runner = Callable[..., tuple[int, str, str]]
@@ -124,7 +124,7 @@ def test_labels_are_distinguished_by_type(tmp_path: Path) -> None:
 
 def test_the_first_probe_point_is_a_valid_point(tmp_path: Path) -> None:
     sweep = read_sweep(write_sweep(tmp_path))
-    assert next(probe_points(sweep)) == {
+    assert sweep.probe_points()[0] == {
         "encoder": "recurrent",
         "attention": "dot",
         "rate": 1e-4,

@@ -71,6 +71,9 @@ def test_no_comparison_holds_with_an_axis_that_is_not_active() -> None:
     assert truth("rate != none", rate=0.5)
     assert not truth("rate == none", rate=0.5)
     assert truth("rate == none or rate < 1", rate=0.5)
+    assert truth("rate in [none, 0.5]")
+    assert truth("rate in [none, 0.5]", rate=0.5)
+    assert not truth("rate not in [none, 0.5]")
 
 
 @pytest.mark.parametrize(
@@ -93,6 +96,7 @@ def test_no_comparison_holds_with_an_axis_that_is_not_active() -> None:
         ("tied and parameters", 10, "`and` joins conditions"),
         ("parameters + encoder > 1", 14, "`+` computes with numbers"),
         ("encoder in 3", 12, "`in` needs a list after it"),
+        ('encoder == ["rnn"]', 12, "this is not allowed"),
         ('encoder in ["attention" "x"]', 25, '`"x"` cannot follow'),
         ('encoder in ["attention"', 12, "never closed"),
         ("tied)", 5, "`)` cannot follow"),

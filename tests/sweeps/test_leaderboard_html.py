@@ -68,7 +68,7 @@ def test_the_page_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
     assert policy.startswith("default-src 'none'")
     styles = "".join("".join(item.itertext()) for item in result.iter("style"))
     assert not any(word in styles for word in ("url(", "@import", "http"))
-    assert len(figures(result)) == 5  # minutes are no goal: parameters, FLOPs, effects, parallel coordinates and curves
+    assert len(figures(result)) == 5  # minutes are no goal: parameters, FLOPs, effects, values and curves
 
 
 def test_names_and_errors_are_escaped(tmp_path: Path) -> None:
@@ -168,10 +168,21 @@ def test_differences_are_drawn_with_their_intervals(tmp_path: Path) -> None:
     assert ends == pytest.approx(cnn["interval"])
 
 
-def test_each_finished_trial_is_a_line_through_its_values_and_its_score(tmp_path: Path) -> None:
-    lines = figures(page(small(tmp_path / "s")))[3]["data"]
-    values = [dict(line["customdata"]) for line in lines if line["mode"] == "lines" and "customdata" in line]
-    assert [value["encoder"] for value in values] == ["cnn", "cnn", "rnn"]
+def test_each_finished_trial_is_a_band_through_its_values_in_the_colour_of_its_score(tmp_path: Path) -> None:
+    """Best first; trial 2 has no rate, and ranges are those of the table of the axes."""
+    folder = small(tmp_path / "s")
+    (bands,) = figures(page(folder))[3]["data"]
+    assert {axis["label"]: axis["values"] for axis in bands["dimensions"]} == {
+        "encoder": ["cnn", "cnn", "rnn"],
+        "rate": ["0.1", "-", "0.1"],
+    }
+    assert bands["line"]["color"] == [30.5, 25.5, 21.0]
+    for number in range(5, 14):
+        trial(folder, number, [40.0 + number], point={"encoder": "cnn", "rate": float(number)})
+    _, rate = figures(page(folder))[3]["data"][0]["dimensions"]
+    ranges = [effect["value"] for effect in read_board(folder).as_json()["contributions"]["effects"]["rate"]]
+    assert rate["categoryarray"] == [*ranges, "-"]
+    assert {*rate["values"]} == {*ranges, "-"}
 
 
 def test_a_page_needs_no_finished_trial(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from composer.errors import RecipeError, RunError
-from composer.sweeps.resources import Resources, parse_bytes
+from composer.sweeps.resources import Resources, read_resources
 from composer.sweeps.slurm import job_parameters
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.workers import LocalWorkerPool, fit_in_nodes, worker_environment
@@ -37,7 +37,7 @@ def test_what_no_machine_has_is_refused_where_it_stands(tmp_path: Path, text: st
 
 @pytest.mark.parametrize(("text", "size"), [("16G", 2**34), ("500M", 500 * 2**20), ("0.5K", 512), ("2T", 2**41)])
 def test_sizes(text: str, size: int) -> None:
-    assert parse_bytes(text) == size
+    assert read_resources({"memory": text}) == Resources(memory=size)
 
 
 def test_a_trial_is_placed_by_node() -> None:

@@ -463,7 +463,7 @@ def test_a_damaged_trial_file_is_refused(home: Path, key: str, value: object) ->
 
 
 def test_what_a_running_trial_has_done_counts(tmp_path: Path) -> None:
-    trial = Trial(4, {}, "f", 1, 1, 1, "running", None, None, None, tmp_path, seeds={1: {"status": "finished"}})
+    trial = Trial(4, {}, "f", 1, 1, 1, folder=tmp_path, seeds={1: {"status": "finished"}})
     runner: Any = SimpleNamespace(trial=trial, seed=2, seeds=(1, 2))
     assert running_progress(runner) == (0.5, "")  # one of two seeds
     rows = [{"step": 1200, "train/loss": 2.5, "budget_spent": [0.2, 0.4]}, {"step": 1200, "val/loss": 2.0}]

@@ -12,21 +12,20 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from jsonschema import Draft202012Validator
 
+from composer.cli.dry_run import dry_run_json, dry_run_text
 from composer.errors import RecipeError
 from composer.recipe.cache import PIN_SCHEMA
 from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import read, to_data
 from composer.sweeps.points import (
     cost_point,
-    dry_run_json,
-    dry_run_text,
     grid_points,
     list_points,
     point_recipe,
     random_points,
 )
 from composer.sweeps.spec import RANGES, load_schema, rank_metrics, read_sweep
-from composer.sweeps.sweep import Goal, Pruner, SearchAlgorithm, complete
+from composer.sweeps.sweep import Goal, Pruner, SearchAlgorithm
 from tests.sweeps.small_sweeps import BASE, ENCODER, sweep, write
 
 # ------------------------------------------------------------------------------------------- what it means
@@ -117,8 +116,8 @@ def test_axes_that_depend_on_an_inactive_axis_are_inactive(tmp_path: Path) -> No
   train: {{set: data.generate.reverse.train, values: [50, 60], zip: heads}}
   steps: {{set: training.max_steps, values: [1, 2], when: heads == 2}}"""
     read = sweep(tmp_path, axes)
-    assert complete(read, {"encoder": "rnn", "heads": 2, "steps": 1}) == {"encoder": "rnn"}
-    assert complete(read, {"encoder": "same", "heads": 2, "steps": 1, "train": 1}) == {
+    assert read.complete({"encoder": "rnn", "heads": 2, "steps": 1}) == {"encoder": "rnn"}
+    assert read.complete({"encoder": "same", "heads": 2, "steps": 1, "train": 1}) == {
         "encoder": "same",
         "heads": 2,
         "train": 60,

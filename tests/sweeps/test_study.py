@@ -34,7 +34,7 @@ def sweep_of(folder: Path, axes: str, rest: str = "") -> Sweep:
 
 def ended(asked: Suggestion, value: float | None, status: Status = "finished") -> Trial:
     name = f"{asked.number:012}"
-    return Trial(asked.number, asked.point, name, 1, 1, 1, status, value, None, None, Path(name))
+    return Trial(asked.number, asked.point, name, 1, 1, 1, status, value, folder=Path(name))
 
 
 def loss(point: Point) -> float:

@@ -14,8 +14,8 @@ import pytest
 from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
 
 from composer.errors import RunError
+from composer.exporters.wandb_sweep import write_wandb_sweep
 from composer.recipe.yaml_reader import read, to_data
-from composer.sweeps import study
 from composer.sweeps.spec import read_sweep
 from tests.sweeps.tiny_sweep import SWEEP, write_sweep
 
@@ -27,7 +27,7 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 def exported(folder: Path, text: str = SWEEP, given: tuple[str, ...] = ()) -> tuple[dict[str, Any], list[str]]:
     """What the file says when it is read again, and what was told to be lost."""
-    lost = study.write_wandb_sweep(folder / "wandb.yaml", read_sweep(write_sweep(folder, text), given), given, None)
+    lost = write_wandb_sweep(folder / "wandb.yaml", read_sweep(write_sweep(folder, text), given), given, None)
     return to_data(read(folder / "wandb.yaml", "wandb.yaml")), lost
 
 
@@ -114,7 +114,7 @@ def test_a_goal_that_no_run_logs_is_not_exported(tmp_path: Path) -> None:
     assert (output["method"], output["parameters"]) == ("grid", {"width": {"values": [8, 16]}})
     text = text.replace(", {val/loss: min}", "") + "search: {tpe: {trials: 2}}\n"
     with pytest.raises(RunError, match="`rank` names none"):
-        study.write_wandb_sweep(tmp_path / "other.yaml", read_sweep(write_sweep(tmp_path, text)), (), None)
+        write_wandb_sweep(tmp_path / "other.yaml", read_sweep(write_sweep(tmp_path, text)), (), None)
     assert not (tmp_path / "other.yaml").exists()
 
 
