@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from composer.errors import Fault, KeyPath, Mark, closest_match, did_you_mean, fault_at, foreign_letter, format_path
+from composer.recipe.corrections import correct
 from composer.recipe.schema_reader import (
     BOUNDS,
     DATA_SOURCES,
@@ -15,7 +16,6 @@ from composer.recipe.schema_reader import (
     LOWER_BOUNDS,
     VERSION,
     Schema,
-    accepts_scalar,
     accepts_type,
     allowed_words,
     alternatives,
@@ -29,9 +29,7 @@ from composer.recipe.schema_reader import (
     inline_settings,
     intended_key,
     is_stack,
-    json_type,
     mapping_branch,
-    parse_number,
     quote_all,
     section_of,
     setting_of_choice,
@@ -39,9 +37,8 @@ from composer.recipe.schema_reader import (
     usage_example,
     with_article,
 )
-from composer.recipe.yaml_reader import COMMAND_LINE, Node, parse_scalar
+from composer.recipe.yaml_reader import COMMAND_LINE, Node
 
-BOOLEAN_WORDS = {**dict.fromkeys(("yes", "on", "y", "1"), "true"), **dict.fromkeys(("no", "off", "n", "0"), "false")}
 _JOINED = re.compile(r"([A-Za-z_][\w-]*)(?: *[:\uff1a=] *| +)(.+)")
 
 
@@ -350,7 +347,7 @@ def _value_hint(error: SchemaError) -> str:
         return f"write `{error.path[-2]}: [{{{', '.join(f'{key}: ...' for key in settings)}}}]`"
     if error.path[:2] == ("data", "text") and isinstance(error.value, int):
         return "name a file: nothing of a text is held out"
-    if meant := _corrected(error, branches):
+    if meant := correct(error.value, error.node.text, error.keyword, error.schema):
         return f"write `{meant}`{' without quotes' if error.node.quoted and meant == error.node.text else ''}"
     if any(map(is_stack, branches)) and isinstance(error.value, dict):
         return "begin each block with `- `"
@@ -364,29 +361,6 @@ def _value_hint(error: SchemaError) -> str:
         violated = next(branch for branch in branches if branch.get(error.keyword) == error.detail)
         bounds = f"write {describe_bounds(violated, error.keyword)}; "
     return f"{bounds}the default is `{flow_text(default)}`"
-
-
-def _corrected(error: SchemaError, branches: list[Schema]) -> str:
-    """Return what was surely meant, or ""."""
-    value, schema = error.value, error.schema
-    if isinstance(value, float) and math.isfinite(value) and value.is_integer() and accepts_type(schema, "integer"):
-        return str(int(value)) if accepts_scalar(schema, int(value)) else ""
-    if isinstance(value, str) and (number := parse_number(value)) and accepts_scalar(schema, parse_scalar(number)):
-        return number
-    if isinstance(value, (str, int)) and accepts_type(schema, "boolean") and str(value).lower() in BOOLEAN_WORDS:
-        return BOOLEAN_WORDS[str(value).lower()]
-    if isinstance(value, (int, float)) and error.keyword == "type" and accepts_scalar(schema, error.node.text):
-        return f'"{error.node.text}"'
-    if isinstance(value, str) and any(map(is_stack, branches)):
-        return f"[{value.lstrip('- ')}]"
-    if value is None or isinstance(value, (list, dict)):
-        return ""
-    if close := closest_match(flow_text(value), allowed_words(schema)):
-        return close
-    for branch in branches if error.keyword == "type" else ():  # a list with this single value in it
-        if any(item.get("type") == json_type(value) for item in alternatives(branch.get("items", {}))):
-            return f"[{', '.join([error.node.text] * max(1, branch.get('minItems', 1)))}]"
-    return ""
 
 
 _EXPLANATIONS = {

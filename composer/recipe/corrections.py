@@ -1,0 +1,48 @@
+"""What was surely meant by a value of a recipe or a sweep that is refused, if its schema accepts that."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from composer.errors import closest_match
+from composer.recipe.schema_reader import (
+    Schema,
+    accepts_scalar,
+    accepts_type,
+    allowed_words,
+    alternatives,
+    flow_text,
+    is_stack,
+    json_type,
+    parse_number,
+)
+from composer.recipe.yaml_reader import parse_scalar
+
+BOOLEAN_WORDS = {**dict.fromkeys(("yes", "on", "y", "1"), "true"), **dict.fromkeys(("no", "off", "n", "0"), "false")}
+
+
+def correct(value: Any, text: str, keyword: str, schema: Schema) -> str:
+    """Return what was surely meant by a value that violates a keyword of its schema, or "".
+
+    text: The value as it is written.
+    """
+    branches = alternatives(schema)
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer() and accepts_type(schema, "integer"):
+        return str(int(value)) if accepts_scalar(schema, int(value)) else ""
+    if isinstance(value, str) and (number := parse_number(value)) and accepts_scalar(schema, parse_scalar(number)):
+        return number
+    if isinstance(value, (str, int)) and accepts_type(schema, "boolean") and str(value).lower() in BOOLEAN_WORDS:
+        return BOOLEAN_WORDS[str(value).lower()]
+    if isinstance(value, (int, float)) and keyword == "type" and accepts_scalar(schema, text):
+        return f'"{text}"'
+    if isinstance(value, str) and any(map(is_stack, branches)):
+        return f"[{value.lstrip('- ')}]"
+    if value is None or isinstance(value, (list, dict)):
+        return ""
+    if close := closest_match(flow_text(value), allowed_words(schema)):
+        return close
+    for branch in branches if keyword == "type" else ():  # a list with this single value in it
+        if any(item.get("type") == json_type(value) for item in alternatives(branch.get("items", {}))):
+            return f"[{', '.join([text] * max(1, branch.get('minItems', 1)))}]"
+    return ""
