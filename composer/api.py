@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from composer.sweeps.points import PointCost
     from composer.sweeps.status import SweepStatus
     from composer.training.module import Seq2SeqModule
+    from composer.training.preflight import TrainingPlan
     from composer.training.train import TrainingResult
     from composer.viz.architecture import Drawing
 
@@ -71,6 +72,18 @@ def plan(recipe: AnyRecipe, overrides: Sequence[str] = ()) -> Plan:
     The model is built by the same code as for training, on torch's meta device. Raises RecipeError with every fault.
     """
     return _to_recipe(recipe, overrides).plan()
+
+
+def plan_training(
+    recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | None = None, time: bool = False
+) -> TrainingPlan:
+    """Return what a training takes of memory, `.memory.bytes`; and with `time`, as ten steps show, `.trial`.
+
+    data: The folder in which data files are looked up first. Raises RecipeError and DataError. Writes no run.
+    """
+    from composer.training.preflight import plan_training as plan_memory_and_time
+
+    return plan_memory_and_time(_to_recipe(recipe, overrides, data), time)
 
 
 def build(
