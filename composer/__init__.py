@@ -24,7 +24,7 @@ from typing import Any
 _HOMES = {
     "composer.api": (
         *("blocks", "build", "check", "data_loader", "diff", "draw", "export", "fingerprints", "leaderboard", "plan"),
-        *("plan_training", "schema", "sweep", "sweep_points", "sweep_status", "train", "translate"),
+        *("schema", "sweep", "sweep_points", "sweep_status", "train", "translate"),
     ),
     "composer.cli.new_table": ("new",),
     "composer.errors": ("ComposerError", "DataError", "Fault", "RecipeError", "RunError"),

@@ -10,7 +10,6 @@ from composer.api import export as export
 from composer.api import fingerprints as fingerprints
 from composer.api import leaderboard as leaderboard
 from composer.api import plan as plan
-from composer.api import plan_training as plan_training
 from composer.api import schema as schema
 from composer.api import sweep as sweep
 from composer.api import sweep_points as sweep_points

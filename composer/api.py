@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from composer.data.tokenizer import Tokenizers
     from composer.inference.run import Run
     from composer.model.encoder_decoder import EncoderDecoder
-    from composer.model.planner import Plan
     from composer.sweeps.leaderboard import Leaderboard
     from composer.sweeps.points import PointCost
     from composer.sweeps.status import SweepStatus
@@ -66,24 +65,18 @@ def check(
     return []
 
 
-def plan(recipe: AnyRecipe, overrides: Sequence[str] = ()) -> Plan:
-    """Compute what a recipe will cost, block by block: parameters, FLOPs, state.
-
-    The model is built by the same code as for training, on torch's meta device. Raises RecipeError with every fault.
-    """
-    return _to_recipe(recipe, overrides).plan()
-
-
-def plan_training(
+def plan(
     recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | None = None, time: bool = False
 ) -> TrainingPlan:
-    """Return what a training takes of memory, `.memory.bytes`; and with `time`, as ten steps show, `.trial`.
+    """Compute what a recipe will cost, block by block: parameters, FLOPs, state; and the `.memory` of its training.
 
-    data: The folder in which data files are looked up first. Raises RecipeError and DataError. Writes no run.
+    data: The folder in which data files are looked up first. time: Whether to train ten steps in memory, `.trial`.
+    The model is built by the same code as for training, on torch's meta device. Raises RecipeError with every fault,
+    and DataError.
     """
-    from composer.training.preflight import plan_training as plan_memory_and_time
+    from composer.training.preflight import plan_training
 
-    return plan_memory_and_time(_to_recipe(recipe, overrides, data), time)
+    return plan_training(_to_recipe(recipe, overrides, data), time)
 
 
 def build(

@@ -18,7 +18,6 @@ from composer.recipe.metrics import format_score
 
 if TYPE_CHECKING:
     from composer.model.planner import Plan, PlanRow
-    from composer.recipe.recipe import Recipe
     from composer.training.multi_seed import SeedRuns
     from composer.training.trial_run import Trial
 
@@ -155,33 +154,32 @@ def plan(
     with options.show_loading():
         from composer.training.preflight import plan_training
 
-    planned, memory, trial = plan_training(loaded, time)
+    planned = plan_training(loaded, time)
     print_warnings(planned.warnings)
     if as_json:
-        timed = {} if trial is None else {"trial": trial.as_json(loaded)}
-        options.print_json({**planned.as_json(), "training": memory.as_json(), **timed})
+        options.print_json(planned.as_json())
         return
     print_plan(planned)
-    ((optimizer, _),) = loaded.training["optimizer"].items()
+    ((optimizer, _),), memory = loaded.training["optimizer"].items(), planned.memory
+    bound = "at most" if planned.at_most and planned.trial is None else "about"
     options.echo(
-        f"Training: about {format_bytes(memory.bytes)} at its peak: {format_bytes(memory.weight_bytes)} for weights, "
+        f"Training: {bound} {format_bytes(memory.bytes)} at its peak: {format_bytes(memory.weight_bytes)} for weights, "
         f"gradients and {optimizer}, {format_bytes(memory.activation_bytes)} for a batch of {memory.batch.describe()}."
     )
-    if trial is not None:
-        print_trial(loaded, trial)
+    if planned.trial is not None:
+        print_trial(planned.trial)
 
 
-def print_trial(recipe: Recipe, trial: Trial) -> None:
+def print_trial(trial: Trial) -> None:
     """Print what some steps of a training took, and what follows for an epoch and for the budget."""
     where = "the GPU" if trial.device == "cuda" else "this CPU"
     of = f", one of {trial.devices} devices, without the exchange between them" if trial.devices > 1 else ""
-    budget = trial.budget_minutes(recipe)
     options.echo(
         f"Measured: {format_bytes(trial.peak_bytes)} of tensors at the peak.\n"
         f"Time: {trial.steps_per_second:,.3g} steps and {trial.tokens_per_second:,.0f} target tokens a second, of "
         f"{trial.steps} steps on {where}{of}.\n"
         f"An epoch has {trial.steps_per_epoch:,} steps and takes {trial.minutes_per_epoch:,.3g} minutes, the whole "
-        f"budget {budget:,.3g} minutes, without validation and test."
+        f"budget {trial.budget_minutes:,.3g} minutes, without validation and test."
     )
 
 

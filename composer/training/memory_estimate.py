@@ -9,14 +9,16 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, UntypedStorage
+from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from blocks.core.contract import Penalties, State, reduce_penalties
 from composer.data.largest_batch import BatchSize
 from composer.model.encoder_decoder import NOTHING, EncoderDecoder, example_source, map_leaves
-from composer.model.parameter_paths import learning_rate_factors
+from composer.model.parameter_paths import count_frozen, learning_rate_factors
 from composer.model.recording_builder import RecordingBuilder
+from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe
 from composer.training.loss import sum_costs
 from composer.training.optim import OPTIMIZERS
@@ -99,14 +101,6 @@ class LiveBytes(TorchDispatchMode):
         self.now -= size
 
 
-def estimate_memory(
-    recipe: Recipe, vocabularies: Mapping[str, int], parameters: int, frozen: int, batch: BatchSize
-) -> MemoryEstimate:
-    """Return what a training takes at its peak, on one device, with batches of this size."""
-    weights = weight_bytes(recipe, parameters, frozen)
-    return MemoryEstimate(weights, activation_bytes(recipe, vocabularies, batch), batch)
-
-
 def checkpoint_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
     """Return the bytes of parameters with their average and what the optimizer remembers of each that is not frozen."""
     ((name, settings),) = recipe.training["optimizer"].items()
@@ -122,8 +116,8 @@ def weight_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
     return gradients + checkpoint_bytes(recipe, parameters, frozen)
 
 
-def activation_bytes(recipe: Recipe, vocabularies: Mapping[str, int], batch: BatchSize) -> int:
-    """Return the bytes that a step on a batch of this size takes at its peak beside weights and optimizer.
+def estimate_memory(recipe: Recipe, vocabularies: Mapping[str, int], batch: BatchSize) -> MemoryEstimate:
+    """Return what a training takes at its peak, on one device, in a step on a batch of this size.
 
     The gradients of the step before are there until the forward pass is over, as Lightning has it.
     """
@@ -135,16 +129,8 @@ def activation_bytes(recipe: Recipe, vocabularies: Mapping[str, int], batch: Bat
             model = RecordingBuilder(recipe).model(vocabularies).train()
         for tensor in (*model.parameters(), *model.buffers()):
             live.add(tensor.untyped_storage())
-        factors = learning_rate_factors(recipe, model)
-        for name, weight in model.named_parameters():
-            weight.requires_grad_(factors.get(name, 1.0) > 0)
-        weights = [weight for weight in model.parameters() if weight.requires_grad]
-        ((name, settings),) = recipe.training["optimizer"].items()
-        optimizer = OPTIMIZERS[name](weights, **settings)
-        for weight in weights:
-            weight.grad = torch.zeros_like(weight)
-        optimizer.step()  # makes its memory
-        held = live.now - sum(buffer.untyped_storage().nbytes() for buffer in model.buffers())
+        optimizer = fake_optimizer(recipe, model)
+        weights_alone = live.now - sum(buffer.untyped_storage().nbytes() for buffer in model.buffers())
         inputs = fake_batch(model, batch)
         state = carried_state(recipe, model, *inputs)
         live.peak = live.now
@@ -154,7 +140,22 @@ def activation_bytes(recipe: Recipe, vocabularies: Mapping[str, int], batch: Bat
         loss.backward()
         del loss
         optimizer.step()
-    return live.peak - held
+        weights = weight_bytes(recipe, count_parameters(model), count_frozen(recipe, model))
+    return MemoryEstimate(weights, live.peak - weights_alone, batch)
+
+
+def fake_optimizer(recipe: Recipe, model: EncoderDecoder) -> Optimizer:
+    """Return the optimizer of a fake model, with the memory and the gradients that a first step has left."""
+    factors = learning_rate_factors(recipe, model)
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(factors.get(name, 1.0) > 0)
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    ((name, settings),) = recipe.training["optimizer"].items()
+    optimizer = OPTIMIZERS[name](weights, **settings)
+    for weight in weights:
+        weight.grad = torch.zeros_like(weight)
+    optimizer.step()
+    return optimizer
 
 
 @contextmanager

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -329,27 +330,38 @@ def dry_run(source: DataSource, max_ratios: Mapping[str, float], any_data: bool 
     return DryRun(data, is_all, len(documents), share=share, weight=weight)
 
 
-class TrainingPlan(NamedTuple):
-    """What a recipe costs, what its training takes of memory, and what a trial of it on this machine showed, if any."""
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan(Plan):
+    """Plan with the largest batch of the training, and what a trial of it on this machine showed, if there was one."""
 
-    plan: Plan
-    memory: MemoryEstimate
-    trial: Trial | None = None
+    recipe: Recipe = field(repr=False)
+    batch: BatchSize
+    trial: Trial | None
+
+    @cached_property
+    def memory(self) -> MemoryEstimate:
+        """What the training takes of memory; it is counted when it is first asked for, which takes seconds."""
+        return estimate_memory(self.recipe, self.trial.vocabularies if self.trial else self.vocabularies, self.batch)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the plan as plain data, with `training`, its memory, and `trial`."""
+        blocks = Plan(**{field.name: getattr(self, field.name) for field in fields(Plan)}).as_json()
+        trial = {} if self.trial is None else {"trial": self.trial.as_json()}
+        return {**blocks, "training": self.memory.as_json(), **trial}
 
 
 def plan_training(recipe: Recipe, time: bool = False) -> TrainingPlan:
-    """Return what a training takes of memory, and with `time`, as a trial shows, of time. Raises ComposerError.
+    """Return the plan of a recipe and of its training; with `time`, after a trial on its data. Raises ComposerError.
 
-    Without a trial it needs no data; the recipe's folder is where they are looked up first.
+    Without a trial no data need be there.
     """
     planned, sample = check_and_sample(recipe, any_machine=True, any_data=not time)
-    batch = largest_batch_of(recipe, sample)
-    memory = estimate_memory(recipe, planned.vocabularies, planned.parameters, planned.frozen, batch)
     if not time:
-        return TrainingPlan(planned, memory)
+        return TrainingPlan(**vars(planned), recipe=recipe, batch=largest_batch_of(recipe, sample), trial=None)
     from composer.training.trial_run import time_training  # late: Lightning takes seconds to import
 
-    return TrainingPlan(planned, memory, time_training(recipe))
+    trial = time_training(recipe)
+    return TrainingPlan(**vars(planned), recipe=recipe, batch=trial.batch, trial=trial)
 
 
 def largest_batch_of(recipe: Recipe, sample: DryRun | None) -> BatchSize:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import cycle, islice
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import Sampler
 
 from composer.data.collate import BatchLoader
-from composer.data.largest_batch import relative_size, side_positions
+from composer.data.largest_batch import BatchSize, largest_batch, relative_size, side_positions
 from composer.data.sampler import BatchSlice, EpochSampler
 from composer.data.sources import DataSource
 from composer.data.tokenizer_cache import cached_tokenizers
@@ -45,6 +45,11 @@ class Trial(NamedTuple):
     peak_bytes: int
     device: str
     devices: int
+    vocabularies: Mapping[str, int]
+    batch: BatchSize
+    max_steps: float | None
+    max_epochs: float | None
+    max_minutes: float | None
 
     @property
     def steps_per_second(self) -> float:
@@ -61,18 +66,19 @@ class Trial(NamedTuple):
         """Minutes of an epoch, without its validation."""
         return self.steps_per_epoch / self.steps_per_second / 60
 
-    def budget_minutes(self, recipe: Recipe) -> float:
-        """Return the minutes of the whole budget, of which the first limit ends the training."""
-        training = recipe.training
-        steps, epochs, minutes = (training[key] for key in ("max_steps", "max_epochs", "max_minutes"))
-        limits = [steps / self.steps_per_second / 60] if steps else []
-        limits += [epochs * self.minutes_per_epoch] if epochs else []
-        return float(min([*limits, *([minutes] if minutes else [])]))
+    @property
+    def budget_minutes(self) -> float:
+        """Minutes of the whole budget, of which the first limit ends the training."""
+        limits = [self.minutes_per_epoch / self.steps_per_epoch * self.max_steps] if self.max_steps else []
+        limits += [self.minutes_per_epoch * self.max_epochs] if self.max_epochs else []
+        return min([*limits, *([self.max_minutes] if self.max_minutes else [])])
 
-    def as_json(self, recipe: Recipe) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return the numbers of a trial as plain data."""
-        rates = {key: getattr(self, key) for key in ("steps_per_second", "tokens_per_second", "minutes_per_epoch")}
-        return {**self._asdict(), **rates, "budget_minutes": self.budget_minutes(recipe)}
+        rates = ("steps_per_second", "tokens_per_second", "minutes_per_epoch", "budget_minutes")
+        numbers = {**self._asdict(), **{key: getattr(self, key) for key in rates}}
+        del numbers["batch"]
+        return numbers
 
 
 class TrialOrder(Sampler[BatchSlice]):
@@ -167,9 +173,30 @@ def time_training(recipe: Recipe) -> Trial:
         module_data.batches.corpus, TrialOrder(slices), 0, module_data.tokenizers, recipe.dataset["packing"]
     )
     run_trial(module, loader, meter)
-    tokens = sum(slices[at].tokens for at in range(LARGEST_STEPS * accumulate, len(slices), accumulate))
-    steps_per_epoch = module_data.batches.slices_in(0) // accumulate
-    return Trial(STEPS, meter.seconds, tokens, steps_per_epoch, meter.peak_bytes, device, max(1, devices))
+    limits = [recipe.training[key] for key in ("max_steps", "max_epochs", "max_minutes")]
+    return Trial(
+        STEPS,
+        meter.seconds,
+        round(sum(slices[at].tokens for at in range(LARGEST_STEPS * accumulate, len(slices), accumulate))),
+        module_data.batches.slices_in(0) // accumulate,
+        meter.peak_bytes,
+        device,
+        max(1, devices),
+        module_data.tokenizers.sizes,
+        size_of(recipe, module_data.batches, slices[:accumulate]),
+        *limits,
+    )
+
+
+def size_of(recipe: Recipe, batches: EpochSampler, update: Sequence[BatchSlice]) -> BatchSize:
+    """Return the size of the largest slice of an update."""
+    if recipe.window:
+        return largest_batch(recipe)
+    encoded = batches.corpus.of_epoch(update[0].epoch)
+    positions = side_positions(encoded)  # (pairs, sides)
+    sizes = [(len(one.rows), *positions[one.rows].max(0).tolist()) for one in update]
+    rows, target, *sources = max(sizes, key=lambda size: relative_size(size[0], sum(size[1:])))
+    return BatchSize(rows, target, dict(zip(encoded.sources, sources, strict=True)))
 
 
 def run_trial(module: Seq2SeqModule, batches: Iterable[Any], meter: TrialMeter) -> None:

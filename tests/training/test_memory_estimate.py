@@ -95,11 +95,12 @@ def test_a_trial_trains_in_memory(
         "training.accumulate=2", "training.max_epochs=3", "training.max_steps=null", "trainer.accelerator=cpu"
     )
     Path("tiny.yaml").write_text(recipe.dump())
+    before = {*tmp_path.rglob("*")}
     with pytest.raises(SystemExit) as ended:
         main.main(["plan", "tiny.yaml", "--time", "--json"])
     assert ended.value.code == 0
     plan: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert [*tmp_path.iterdir()] == [tmp_path / "tiny.yaml"]
+    assert {*tmp_path.rglob("*")} == before
     trial, memory = plan["trial"], plan["training"]
     assert memory["bytes"] == memory["weight_bytes"] + memory["activation_bytes"]
     assert trial["peak_bytes"] == pytest.approx(memory["bytes"], rel=0.2)
