@@ -173,15 +173,17 @@ def submit_sweep(
     Raises RecipeError, DataError and RunError before anything is submitted. The arguments are those of `sweep`.
     """
     from composer.sweeps.directory import write_sweep_record
-    from composer.sweeps.scheduler import check_sweep
+    from composer.sweeps.scheduler import check_sweep, with_planned_memory
     from composer.sweeps.slurm import submit_workers
     from composer.sweeps.spec import read_sweep
     from composer.sweeps.sweep import SweepDir
+    from composer.training.loggers import ProgressDisplay
 
     spec = read_sweep(file, _as_list(overrides), data)
     folder = Path(run or RUNS / spec.name)
     points, _ = check_sweep(spec, SweepDir(folder), None if data is None else Path(data))
     write_sweep_record(SweepDir(folder), spec, len(points) or spec.search.trials or 0)
+    spec = dataclasses.replace(spec, resources=with_planned_memory(spec, points, ProgressDisplay().say))
     places = ["--run", str(folder), *(() if data is None else ("--data", str(data)))]
     return submit_workers(spec, folder, [str(file), *_as_list(overrides), *places], workers), folder
 
