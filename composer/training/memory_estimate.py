@@ -64,8 +64,8 @@ class MemoryEstimate(NamedTuple):
 class LiveBytes(TorchDispatchMode):
     """Counts the bytes of the tensors that are alive, and the most that there were at once: `now` and `peak`.
 
-    `torch.distributed._tools.mem_tracker.MemTracker` counts the same, and looks at every module of the model after each
-    operation, which takes minutes for loops over positions, and its hooks overflow the stack of a deep model.
+    `torch.distributed._tools.mem_tracker.MemTracker` counts the same by module, for which it hangs hooks on each and
+    looks at all of them after every operation: too much for loops over positions, and for deep models.
     """
 
     def __init__(self) -> None:
