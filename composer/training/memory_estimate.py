@@ -64,8 +64,8 @@ class MemoryEstimate(NamedTuple):
 class LiveBytes(TorchDispatchMode):
     """Counts the bytes of the tensors that are alive, and the most that there were at once: `now` and `peak`.
 
-    `torch.distributed._tools.mem_tracker.MemTracker` counts the same by module, for which it hangs hooks on each and
-    looks at all of them after every operation: too much for loops over positions, and for deep models.
+    `torch.distributed._tools.mem_tracker.MemTracker` finds the same peak. It also counts by module, for which it looks
+    at all of them after each operation: it took six times as long for the quick start.
     """
 
     def __init__(self) -> None:
