@@ -20,7 +20,7 @@ from composer.data.collate import Batch, pack_rows
 from composer.model.builder import build
 from composer.model.encoder_decoder import BOS, EOS, NUM_SPECIAL, EncoderDecoder, StepInputs
 from composer.recipe.recipe import load_text
-from composer.training.module import sum_loss
+from composer.training.loss import sum_loss
 
 VOCABULARY = 8_000
 RECIPE = """

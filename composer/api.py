@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from composer.data.tokenizer import Tokenizers
     from composer.inference.run import Run
     from composer.model.encoder_decoder import EncoderDecoder
-    from composer.model.planner import Plan
     from composer.sweeps.leaderboard import Leaderboard
     from composer.sweeps.points import PointCost
     from composer.sweeps.status import SweepStatus
     from composer.training.module import Seq2SeqModule
+    from composer.training.preflight import TrainingPlan
     from composer.training.train import TrainingResult
     from composer.viz.architecture import Drawing
 
@@ -65,12 +65,18 @@ def check(
     return []
 
 
-def plan(recipe: AnyRecipe, overrides: Sequence[str] = ()) -> Plan:
-    """Compute what a recipe will cost, block by block: parameters, FLOPs, state.
+def plan(
+    recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | None = None, time: bool = False
+) -> TrainingPlan:
+    """Compute what a recipe will cost, block by block: parameters, FLOPs, state; and the `.memory` of its training.
 
-    The model is built by the same code as for training, on torch's meta device. Raises RecipeError with every fault.
+    data: The folder in which data files are looked up first. time: Whether to train ten steps in memory, `.trial`.
+    The model is built by the same code as for training, on torch's meta device. Raises RecipeError with every fault,
+    and DataError.
     """
-    return _to_recipe(recipe, overrides).plan()
+    from composer.training.preflight import plan_training
+
+    return plan_training(_to_recipe(recipe, overrides, data), time)
 
 
 def build(
@@ -167,15 +173,17 @@ def submit_sweep(
     Raises RecipeError, DataError and RunError before anything is submitted. The arguments are those of `sweep`.
     """
     from composer.sweeps.directory import write_sweep_record
-    from composer.sweeps.scheduler import check_sweep
+    from composer.sweeps.scheduler import check_sweep, with_planned_memory
     from composer.sweeps.slurm import submit_workers
     from composer.sweeps.spec import read_sweep
     from composer.sweeps.sweep import SweepDir
+    from composer.training.loggers import ProgressDisplay
 
     spec = read_sweep(file, _as_list(overrides), data)
     folder = Path(run or RUNS / spec.name)
     points, _ = check_sweep(spec, SweepDir(folder), None if data is None else Path(data))
     write_sweep_record(SweepDir(folder), spec, len(points) or spec.search.trials or 0)
+    spec = dataclasses.replace(spec, resources=with_planned_memory(spec, points, ProgressDisplay().say))
     places = ["--run", str(folder), *(() if data is None else ("--data", str(data)))]
     return submit_workers(spec, folder, [str(file), *_as_list(overrides), *places], workers), folder
 

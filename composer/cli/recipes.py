@@ -19,6 +19,7 @@ from composer.recipe.metrics import format_score
 if TYPE_CHECKING:
     from composer.model.planner import Plan, PlanRow
     from composer.training.multi_seed import SeedRuns
+    from composer.training.trial_run import Trial
 
 commands = typer.Typer()
 command = partial(options.with_examples, commands)
@@ -128,34 +129,57 @@ def print_warnings(warnings: Iterable[Fault]) -> None:
 @command(
     "seqcomposer plan recipes/quickstart.yaml",
     "seqcomposer plan mine.yaml model.width=512",
+    "seqcomposer plan mine.yaml --data DATA --time     # trains ten steps in memory",
     "seqcomposer plan --json mine.yaml | jq .parameters",
 )
-def plan(recipe: options.Recipe, overrides: options.Overrides = None, as_json: options.AsJson = False) -> None:
+def plan(
+    recipe: options.Recipe,
+    overrides: options.Overrides = None,
+    data: options.DataDir = None,
+    time: Annotated[bool, option("--time", "Train ten steps in memory on the data, and tell the time.")] = False,
+    as_json: options.AsJson = False,
+) -> None:
     """Show what a recipe costs, block by block.
 
     Those are width, parameters, FLOPs and decoding state of every block. The model is built by the same code as for
     training, without allocating it. FLOPs and state are those of one pair of 32 source and 32 target tokens. Also shows
-    how much memory a training takes: weights, gradients, optimizer, and the activations of a batch.
+    how much memory a training takes at its peak: weights, gradients, optimizer, and the largest batch, which is that of
+    the data where they are, and else as long as `max_length` allows.
+
+    With --time it trains ten steps in memory, writes no run, and tells what an epoch and the whole training take here.
     """
     from composer.recipe.recipe import load
 
-    loaded = load(recipe, overrides or ())
-    from composer.training.preflight import activation_bytes, check_recipe, weight_bytes
+    loaded = load(recipe, overrides or (), data)
+    with options.show_loading():
+        from composer.training.preflight import plan_training
 
-    planned = check_recipe(loaded, any_machine=True, any_data=True)
+    planned = plan_training(loaded, time)
     print_warnings(planned.warnings)
-    weights = weight_bytes(loaded, planned.parameters, planned.frozen)
-    activations = activation_bytes(loaded, planned.vocabularies)
     if as_json:
-        options.print_json(
-            {**planned.as_json(), "training": {"weight_bytes": weights, "activation_bytes": activations}}
-        )
+        options.print_json(planned.as_json())
         return
     print_plan(planned)
-    ((optimizer, _),), tokens = loaded.training["optimizer"].items(), loaded.training["tokens_per_batch"]
+    ((optimizer, _),), memory = loaded.training["optimizer"].items(), planned.memory
+    bound = "at most" if planned.at_most and planned.trial is None else "about"
     options.echo(
-        f"Training: {format_bytes(weights)} for weights, gradients and {optimizer}; activations of {tokens:,} tokens "
-        f"take about {format_bytes(activations)}."
+        f"Training: {bound} {format_bytes(memory.bytes)} at its peak: {format_bytes(memory.weight_bytes)} for weights, "
+        f"gradients and {optimizer}, {format_bytes(memory.activation_bytes)} for a batch of {memory.batch.describe()}."
+    )
+    if planned.trial is not None:
+        print_trial(planned.trial)
+
+
+def print_trial(trial: Trial) -> None:
+    """Print what some steps of a training took, and what follows for an epoch and for the budget."""
+    where = "the GPU" if trial.device == "cuda" else "this CPU"
+    of = f", one of {trial.devices} devices, without the exchange between them" if trial.devices > 1 else ""
+    options.echo(
+        f"Measured: {format_bytes(trial.peak_bytes)} of tensors at the peak.\n"
+        f"Time: {trial.steps_per_second:,.3g} steps and {trial.tokens_per_second:,.0f} target tokens a second, of "
+        f"{trial.steps} steps on {where}{of}.\n"
+        f"An epoch has {trial.steps_per_epoch:,} steps and takes {trial.minutes_per_epoch:,.3g} minutes, the whole "
+        f"budget {trial.budget_minutes:,.3g} minutes, without validation and test."
     )
 
 

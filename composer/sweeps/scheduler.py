@@ -13,12 +13,14 @@ import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from composer.atomic_io import atomic_write
 from composer.data.sources import check_files
-from composer.errors import DataError, RunError
+from composer.errors import ComposerError, DataError, RunError
 from composer.formatting import count_noun, format_bound, format_duration
 from composer.recipe.recipe import Recipe
 from composer.sweeps.directory import check_resumable, lock_sweep, report_write_errors, write_sweep_record
@@ -32,12 +34,14 @@ from composer.sweeps.points import (
     probe_recipe,
     wandb_overrides,
 )
+from composer.sweeps.resources import UNITS, Resources
 from composer.sweeps.retries import describe_retry, retry_record
 from composer.sweeps.study import Study, Suggestion
 from composer.sweeps.sweep import COSTS, Sweep, SweepDir, pruning_warnings
 from composer.sweeps.trial import ENDED, Trial, describe_point, read_log, read_trial, read_trials, write_trial
 from composer.sweeps.workers import PATIENCE, LocalWorkerPool, RayWorkerPool, TrialRunner, WorkerPool
 from composer.training.loggers import ProgressDisplay
+from composer.training.preflight import plan_training
 
 POLL_SECONDS = 0.25
 MAX_SUGGESTIONS_PER_TRIAL = 10
@@ -71,6 +75,8 @@ def run_sweep(
         needs = sweep.resources
         pool = LocalWorkerPool(workers, needs) if ray is None else RayWorkerPool(ray, workers, needs)
         scheduler = Scheduler(sweep, home, trainable, pool, data, quiet)
+        if isinstance(pool, RayWorkerPool) and not pool.options["num_gpus"]:
+            pool.reserve(with_planned_memory(sweep, trainable, scheduler.display.say))
         for fault in pruning_warnings(sweep, recipe.training) if recipe else ():
             scheduler.display.say(fault.render())
         return scheduler.run(None if recipe is None else recipe.training["max_steps"], retry)
@@ -92,6 +98,23 @@ def check_sweep(sweep: Sweep, home: SweepDir, data: Path | None) -> tuple[list[P
     if recipe is not None and (faults := check_files(recipe, recipe.folders(data))):
         raise DataError(faults)
     return trainable, recipe
+
+
+def with_planned_memory(sweep: Sweep, points: Sequence[PointCost], say: Callable[[str], None]) -> Resources:
+    """Return what a trial needs; without `memory` and GPUs, with what is planned for the largest of the points, if any.
+
+    That is half as much again, for what lies between tensors, and 1.5 GiB for Python, torch and a worker. With a GPU
+    the tensors are in its memory, and of the machine's nothing is known.
+    """
+    needs = sweep.resources
+    if needs.memory is not None or needs.gpus or not points:
+        return needs
+    largest = max(points, key=lambda point: (point.parameters, point.flops))
+    with suppress(ComposerError):  # which its training reports
+        planned = plan_training(point_recipe(sweep, largest.point)).memory.bytes
+        needs = replace(needs, memory=int(1.5 * planned + 1.5 * UNITS["G"]))
+        say(f"no `memory` in `resources`: each trial asks for {needs.describe()}, as planned for the largest point")
+    return needs
 
 
 class Scheduler:

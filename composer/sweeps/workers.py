@@ -177,6 +177,10 @@ class RayWorkerPool:
             raise RunError.of(f"no Ray cluster answers at `{address}`: {error}", hint) from None
         for number, handler in handlers.items():  # Ray has put its own in their place, with exit statuses of its own
             signal.signal(number, handler)
+        self.reserve(resources)
+
+    def reserve(self, resources: Resources) -> None:
+        """Ask for these resources from the next trial on. Raises RunError if no node is large enough."""
         try:
             self.options = fit_in_nodes(resources, [node["Resources"] for node in self.ray.nodes() if node["Alive"]])
         except RunError:

@@ -32,6 +32,7 @@ from composer.model.parameter_paths import learning_rate_factors
 from composer.model.weights import initialize
 from composer.recipe.metrics import token_scores
 from composer.recipe.recipe import Recipe, load_text
+from composer.training.loss import sum_costs
 from composer.training.optim import OPTIMIZERS, SCHEDULES, Progress
 from composer.training.sharding import full_state, is_sharded, local_part, shard
 
@@ -162,11 +163,7 @@ class Seq2SeqModule(LightningModule):
             outputs = self.train_forward(batch["sources"], read, inputs, target)
         else:
             outputs = self.carry_on(read, batch["window"], batch["turn"], inputs, target)
-        if self.model.output.trains_on_cost:  # (B, T)
-            exact = torch.promote_types(outputs.dtype, torch.float32)
-            loss = outputs.to(exact).masked_fill(target == PAD, 0.0).sum()
-        else:  # logits (B, T, V)
-            loss = sum_loss(outputs, target, training["label_smoothing"])
+        loss = sum_costs(self.model.output, outputs, target, training["label_smoothing"])
         if training["curriculum"]:
             self.train_sums.add(**count_wrong_rows(outputs, target, batch["graded"]))
         del outputs  # the largest tensor by far: the backward pass needs its memory
@@ -302,15 +299,6 @@ class DeviceSums:
         return dict(zip(names, strategy.reduce(stacked, reduce_op="sum").tolist(), strict=True))
 
 
-def sum_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Return the cross-entropy in nats, summed over the real tokens, with label smoothing (Szegedy 2016, section 7).
-
-    logits: (B, T, V), target: ids (B, T) -> scalar of 32 bits or more.
-    """
-    loss: Tensor = CrossEntropy.apply(logits.flatten(0, 1), target.flatten(), label_smoothing)
-    return loss
-
-
 def count_wrong_rows(logits: Tensor, target: Tensor, graded: Tensor) -> dict[str, Tensor]:
     """Return how many of the graded rows have a wrong token under teacher forcing, and how many are graded.
 
@@ -318,38 +306,6 @@ def count_wrong_rows(logits: Tensor, target: Tensor, graded: Tensor) -> dict[str
     """
     correct = (logits.argmax(-1) == target) | (target == PAD)  # (B, T)
     return {"wrong": (graded & ~correct.all(1)).sum(), "graded": graded.sum()}
-
-
-class CrossEntropy(torch.autograd.Function):
-    """Autograd function: sum over real tokens of -(1 - s) log p(target) - s / V sum log p.
-
-    Its values are those of `torch.nn.functional.cross_entropy`, whose backward pass makes four tensors of the size of
-    the logits, by far the largest of a step. Here the kept log p becomes the gradient, so backward can run only once.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, target: Tensor, smoothing: float) -> Tensor:
-        """logits: (N, V), target: (N,) -> scalar"""
-        dtype = torch.promote_types(logits.dtype, torch.float32)
-        log_p = torch.log_softmax(logits, -1, dtype=dtype)  # (N, V)
-        loss = (smoothing - 1.0) * log_p.gather(1, target[:, None])[:, 0]
-        if smoothing:
-            loss = loss - log_p.sum(1) * (smoothing / log_p.shape[1])
-        real = target != PAD
-        ctx.save_for_backward(log_p, target, real)
-        ctx.smoothing, ctx.dtype = smoothing, logits.dtype
-        return loss.masked_fill(~real, 0.0).sum()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """Return the gradient p - (1 - s) [target] - s / V, computed in place of log p."""
-        log_p, target, real = ctx.saved_tensors
-        gradient = log_p.exp_()
-        if ctx.smoothing:
-            gradient.sub_(ctx.smoothing / gradient.shape[1])
-        gradient.scatter_add_(1, target[:, None], gradient.new_full((len(target), 1), ctx.smoothing - 1.0))
-        gradient.mul_((real * gradients[0])[:, None])
-        return gradient.to(ctx.dtype), None, None
 
 
 Choose = Literal["argmax", "sample"]

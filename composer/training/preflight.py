@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from composer.data.corpora import Documents
 from composer.data.encoding import Data, answerable_rows, encode_data, split_faults
 from composer.data.epochs import encode_trainable
 from composer.data.ids import Encoded
+from composer.data.largest_batch import BatchSize, largest_batch
 from composer.data.pairs import TARGET
 from composer.data.sampler import TrainBatchSampler
 from composer.data.sources import DataSource, find_hub_folder, generate_pairs, is_endless, task_settings
 from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
 from composer.evaluation import tokenizer_faults
 from composer.model.builder import build, vocabulary_bounds
-from composer.model.costs import TOKENS
-from composer.model.encoder_decoder import example_ids, example_sources
 from composer.model.planner import Plan, plan
-from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import available_memory
 from composer.recipe.recipe import Recipe
+from composer.training.memory_estimate import MemoryEstimate, checkpoint_bytes, estimate_memory, weight_bytes
 from composer.training.sample_warnings import empty_warnings, frame_warnings, media_warnings, script_warnings
 
-OPTIMIZER_STATES = {"adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1, "adagrad": 1}
-"""Numbers that an optimizer remembers of each parameter; `sgd` without momentum remembers none."""
-NUMBER_BYTES = {"64": 8, "bf16-true": 2}
-"""Bytes of a parameter, by precision; 4 in the others."""
+if TYPE_CHECKING:
+    from composer.training.trial_run import Trial
+
 LONG_WARMUP, USUAL_WARMUP = 0.2, 0.05
 """Shares of the budget: above which a warm-up of the learning rate is reported, and what is suggested instead."""
 PAIR_SECONDS, PAIR_BYTES = 20e-6, 500
@@ -66,6 +64,11 @@ def check_recipe(recipe: Recipe, any_machine: bool = False, any_data: bool = Fal
 
     any_machine, any_data: Whether to leave out what only this machine cannot do, and data files that are not here.
     """
+    return check_and_sample(recipe, any_machine, any_data)[0]
+
+
+def check_and_sample(recipe: Recipe, any_machine: bool, any_data: bool) -> tuple[Plan, DryRun | None]:
+    """Return what `check_recipe` does, and the sample of the data, None where they are not here."""
     source = DataSource(recipe, recipe.folders())
     planned, sample = check_model_and_data(source, any_data=any_data)
     faults = [] if any_machine else machine_faults(recipe, planned, sample)
@@ -76,7 +79,7 @@ def check_recipe(recipe: Recipe, any_machine: bool = False, any_data: bool = Fal
         warnings += [*script_warnings(recipe, sample.data), *frame_warnings(recipe, planned, sample.data)]
         warnings += [*empty_warnings(recipe, sample.data), *media_warnings(recipe, sample.data)]
         warnings += [*source.overlap_warnings(sample.data.pairs, sample.is_all)]
-    return replace(planned, warnings=tuple(warnings))
+    return replace(planned, warnings=tuple(warnings)), sample
 
 
 def check_model_and_data(
@@ -245,15 +248,6 @@ def size_faults(
     return [fault] if fault and sample else []
 
 
-def checkpoint_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
-    """Return the bytes of parameters with their average and what the optimizer remembers of each that is not frozen."""
-    ((name, settings),) = recipe.training["optimizer"].items()
-    states = OPTIMIZER_STATES.get(name, 0) + bool(settings.get("momentum")) + bool(settings.get("centered"))
-    size = NUMBER_BYTES.get(str(recipe.training["precision"]), 4)
-    average = max(4, size) if recipe.training["ema"] or recipe.training["asgd"] else 0
-    return parameters * (size + average) + (parameters - frozen) * size * states
-
-
 def quota_fault(recipe: Recipe, parameters: int, frozen: int) -> Fault | None:
     """Return the fault of a quota into which the checkpoints that a training needs at once do not fit."""
     gib, average = recipe.training["checkpoints_gib"], recipe.training["average_checkpoints"]
@@ -264,31 +258,6 @@ def quota_fault(recipe: Recipe, parameters: int, frozen: int) -> Fault | None:
     message = f"a training needs room for {count} checkpoints, and each takes about {1.1 * size:.3g} GiB"
     hint = f"write {1.1 * count * size:.3g} or more, or remove it"
     return recipe.fault("quota", ("training", "checkpoints_gib"), message, hint)
-
-
-def weight_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
-    """Return the bytes of so many parameters in training: with their gradients and what the optimizer remembers."""
-    gradients = (parameters - frozen) * NUMBER_BYTES.get(str(recipe.training["precision"]), 4)
-    return gradients + checkpoint_bytes(recipe, parameters, frozen)
-
-
-def activation_bytes(recipe: Recipe, vocabularies: Mapping[str, int]) -> int:
-    """Return about how many bytes the backward pass keeps of a batch, of sources and targets of TOKENS tokens.
-
-    They are counted on the meta device in one piece; long sentences take more where blocks compare all positions.
-    """
-    with torch.device("meta"):
-        model = RecordingBuilder(recipe).model(vocabularies)
-    own = {weight.untyped_storage()._cdata for weight in model.parameters()}
-    saved: dict[int, Tensor] = {}  # the tensors themselves, or a storage that is freed gives its number to another
-    hooks = (lambda x: saved.setdefault(x.untyped_storage()._cdata, x)), (lambda x: x)
-    with torch.autograd.graph.saved_tensors_hooks(*hooks):
-        ids = example_ids(model, TOKENS)
-        outputs = model(example_sources(model, TOKENS), ids, answer=ids)  # (1, T), or logits (1, T, V)
-        if not model.output.returns_cost:
-            torch.nn.functional.cross_entropy(outputs.flatten(0, 1), ids.flatten())
-    size = sum(tensor.untyped_storage().nbytes() for key, tensor in saved.items() if key not in own)
-    return round(size / TOKENS * recipe.training["tokens_per_batch"] / recipe.training["accumulate"])
 
 
 def memory_fault(recipe: Recipe, parameters: int, frozen: int) -> Fault | None:
@@ -359,6 +328,48 @@ def dry_run(source: DataSource, max_ratios: Mapping[str, float], any_data: bool 
         is_all, share = read == total, read / total
     weight = 1.0 if train.weights is None else float(train.weights.mean())
     return DryRun(data, is_all, len(documents), share=share, weight=weight)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan(Plan):
+    """Plan with the largest batch of the training, and what a trial of it on this machine showed, if there was one."""
+
+    recipe: Recipe = field(repr=False)
+    batch: BatchSize
+    trial: Trial | None
+
+    @cached_property
+    def memory(self) -> MemoryEstimate:
+        """What the training takes of memory; it is counted when it is first asked for, which takes seconds."""
+        return estimate_memory(self.recipe, self.trial.vocabularies if self.trial else self.vocabularies, self.batch)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the plan as plain data, with `training`, its memory, and `trial`."""
+        blocks = Plan(**{field.name: getattr(self, field.name) for field in fields(Plan)}).as_json()
+        trial = {} if self.trial is None else {"trial": self.trial.as_json()}
+        return {**blocks, "training": self.memory.as_json(), **trial}
+
+
+def plan_training(recipe: Recipe, time: bool = False) -> TrainingPlan:
+    """Return the plan of a recipe and of its training; with `time`, after a trial on its data. Raises ComposerError.
+
+    Without a trial no data need be there.
+    """
+    planned, sample = check_and_sample(recipe, any_machine=True, any_data=not time)
+    if not time:
+        return TrainingPlan(**vars(planned), recipe=recipe, batch=largest_batch_of(recipe, sample), trial=None)
+    from composer.training.trial_run import time_training  # late: Lightning takes seconds to import
+
+    trial = time_training(recipe)
+    return TrainingPlan(**vars(planned), recipe=recipe, batch=trial.batch, trial=trial)
+
+
+def largest_batch_of(recipe: Recipe, sample: DryRun | None) -> BatchSize:
+    """Return the size of the largest batch of the data in a sample, or of any data without one."""
+    if sample is None or sample.data.train is None:
+        return largest_batch(recipe)
+    share = len(sample.data.pairs["train"]) / sample.train_pairs if sample.share is None else sample.share
+    return largest_batch(recipe, sample.data.train, share)
 
 
 def _encode(source: DataSource, max_ratios: Mapping[str, float]) -> Data:

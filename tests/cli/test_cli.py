@@ -220,7 +220,9 @@ def test_plan_says_what_its_rows_have_in_common_and_what_training_takes(run: Run
     assert re.search(r"model\.output.*, tied  ", answer)
     assert "Tied: the parameters are those of model.decoder embedding, and count once in the sum." in answer
     assert "`train` trains the tokenizer" in run("plan", "large.yaml", "data.tokenizer={bpe: {size: 300}}").out
-    training = re.search(r"Training: (.*) for weights, .* adam; activations of 4,096 tokens take about (.*)\.", answer)
+    training = re.search(
+        r"Training: at most (.*) at its peak: (.*) for weights, gradients and adam, (.*) for a", answer
+    )
     plan = json.loads(run("plan", "large.yaml", "--json").out)
     assert plan["training"]["weight_bytes"] == 4 * 4 * plan["parameters"]  # weights, gradients, two moments
     assert training

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._dynamo import lookup_backend
 
 from composer.model.encoder_decoder import PAD, EncoderDecoder
-from composer.training.module import sum_loss
+from composer.training.loss import sum_loss
 from tests.laws.on_two_devices import module_of, pairs_of, share_of
 from tests.laws.test_recipes import HOME
 

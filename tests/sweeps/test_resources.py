@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from composer.errors import RecipeError, RunError
+from composer.sweeps.points import list_points, point_recipe
 from composer.sweeps.resources import Resources, read_resources
+from composer.sweeps.scheduler import with_planned_memory
 from composer.sweeps.slurm import job_parameters
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.workers import LocalWorkerPool, fit_in_nodes, worker_environment
+from composer.training.preflight import plan_training
 from tests.sweeps.stub_sweeps import rates, write_sweep
 
 SMALL, LARGE = {"CPU": 2.0, "memory": 4e9}, {"CPU": 32.0, "memory": 64e9, "GPU": 4.0}
@@ -76,6 +80,21 @@ def test_more_gpus_than_there_are_here_are_refused(monkeypatch: pytest.MonkeyPat
     assert LocalWorkerPool(4, Resources(gpus=0.5)).gpus == ["0", "1"]
     with pytest.raises(RunError, match="2 trials at once need 4 GPUs, and this machine has 2"):
         LocalWorkerPool(2, Resources(gpus=2))
+
+
+def test_memory_that_nobody_wrote_is_planned_for_the_largest_point(tmp_path: Path) -> None:
+    widths = "width: {set: model.width, values: [8, 64]}"
+    sweep = read_sweep(write_sweep(tmp_path, widths))
+    points, said = list_points(sweep), list[str]()
+    needs = with_planned_memory(sweep, points, said.append)
+    planned = plan_training(point_recipe(sweep, points[1].point)).memory.bytes
+    assert needs.memory == int(1.5 * planned + 1.5 * 2**30)
+    assert len(said) == 1
+    assert needs.describe() in said[0]
+    for known, written in (([], sweep.resources), (points, Resources(gpus=1)), (points, Resources(memory=2**30))):
+        said.clear()
+        assert with_planned_memory(replace(sweep, resources=written), known, said.append) == written
+        assert not said
 
 
 def test_slurm_is_asked_for_what_a_trial_needs(monkeypatch: pytest.MonkeyPatch) -> None:

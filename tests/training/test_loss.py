@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from composer.training.module import sum_loss
+from composer.training.loss import sum_loss
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

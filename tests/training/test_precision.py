@@ -21,7 +21,7 @@ import composer
 from composer.errors import RecipeError, RunFailed
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import checkpoint_weights, list_checkpoints, read_metrics
-from composer.training import module
+from composer.training import loss, module
 from composer.training.callback import TrainingLoopCallback
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
@@ -315,12 +315,12 @@ class Hooked(torch.autograd.Function):
 @pytest.mark.slow
 @pytest.mark.parametrize("wait", WAITING)
 def test_a_step_that_synchronises_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: str) -> None:
-    real = module.sum_loss
+    real = loss.sum_loss
 
     def waiting(logits: Tensor, target: Tensor, smoothing: float = 0.0) -> Tensor:
         return cast("Tensor", WAITING[wait](real(logits, target, smoothing)))
 
-    monkeypatch.setattr(module, "sum_loss", waiting)
+    monkeypatch.setattr(loss, "sum_loss", waiting)
     with watched(monkeypatch) as result:
         train(quick("training.max_steps=1"), tmp_path / "run")
     assert result[0]

@@ -14,10 +14,7 @@ from composer.cli import main
 from composer.data.sources import DataSource
 from composer.errors import RecipeError
 from composer.model import weights
-from composer.model.builder import build
-from composer.model.encoder_decoder import example_ids, example_sources
 from composer.model.planner import plan
-from composer.recipe.recipe import load_text
 from composer.training import preflight, setup
 from composer.training.preflight import check_recipe, dry_run
 from composer.training.train import train
@@ -207,30 +204,3 @@ def test_a_model_that_the_memory_cannot_train(tiny: Tiny, tmp_path: Path, monkey
     with pytest.raises(RecipeError, match="GiB of memory"):
         train(tiny(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        "{width: 16, encoder: [{rnn: gru}], decoder: [{rnn: lstm}, cross_attention]}",
-        "{width: 16, encoder: [feed_forward], decoder: [self_attention, feed_forward, cross_attention]}",
-    ],
-)
-def test_the_activations_of_a_batch_are_what_autograd_saves(model: str) -> None:
-    recipe = load_text(f"recipe: 1\ndata: {{generate: copy, tokenizer: char}}\nmodel: {model}", "small.yaml", ROWS)
-    sizes = plan(recipe).vocabularies
-    saved: dict[int, torch.Tensor] = {}
-    real = build(recipe, sizes)
-    with torch.autograd.graph.saved_tensors_hooks(
-        lambda tensor: saved.setdefault(tensor.untyped_storage().data_ptr(), tensor), lambda tensor: tensor
-    ):
-        ids = example_ids(real, 32).expand(4, -1)
-        sources = {side: rows.expand(4, -1) for side, rows in example_sources(real, 32).items()}
-        torch.nn.functional.cross_entropy(real(sources, ids).flatten(0, 1), ids.flatten())
-    own = {weight.untyped_storage().data_ptr() for weight in real.parameters()}
-    saved_bytes = sum(tensor.untyped_storage().nbytes() for key, tensor in saved.items() if key not in own)
-    assert preflight.activation_bytes(recipe, sizes) == pytest.approx(saved_bytes, rel=0.25)
-
-
-ROWS = ["training.tokens_per_batch=256", "training.accumulate=2"]
-"""4 rows of 32 tokens in each of two parts of a batch."""

@@ -15,7 +15,7 @@ from benchmarks.gpu.compare import relative_error, without_chance
 from benchmarks.gpu.graphs import Tensors, capture, median_milliseconds
 from benchmarks.gpu.models import FULL, MODELS, SMALL, Size, build_model, random_ids
 from composer.model.encoder_decoder import EncoderDecoder, state_leaves
-from composer.training.module import sum_loss
+from composer.training.loss import sum_loss
 
 ROUNDS, SMALL_ROUNDS = 30, 2
 BATCH, LENGTH = 64, 24

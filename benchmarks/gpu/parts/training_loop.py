@@ -11,7 +11,7 @@ from benchmarks.gpu import OK, Outcome, Row, Settings
 from benchmarks.gpu.graphs import capture, median_milliseconds
 from benchmarks.gpu.loops import Loop, Side, compare, ours, ours_compiled, size_of
 from benchmarks.gpu.models import Size, build_model, random_ids
-from composer.training.module import sum_loss
+from composer.training.loss import sum_loss
 
 RECIPE = "GRU with attention and input feeding"
 TARGET = 5.0

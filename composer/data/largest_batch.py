@@ -1,0 +1,108 @@
+"""The largest batch that a training makes: how many rows, and how long each side; of its data, or of none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from composer.data.ids import Encoded
+from composer.data.pairs import TARGET, source_names
+from composer.data.sampler import pair_lengths, plan_buckets
+from composer.data.stories import story_shape
+from composer.model.features import feature_settings
+
+if TYPE_CHECKING:
+    from composer.recipe.recipe import Recipe
+
+FRAMES = 1_000
+"""Frames of a sound, or vectors, that are assumed where there are no data: ten seconds."""
+
+QUADRATIC = 1_000
+"""Positions of a pair at which what compares all of them takes about as much as all else: of several batches with as
+many positions, that of the longest rows is the largest."""
+
+
+class BatchSize(NamedTuple):
+    """Rows of a batch and the positions of each side, padding included; of a story its sentences."""
+
+    rows: int
+    target: int
+    sources: Mapping[str, int]
+
+    def describe(self) -> str:
+        """Return the size in words: `25 pairs of 40 + 38 tokens`, sources first."""
+        noun = "pair" if self.sources else "text"
+        lengths = " + ".join(f"{length:,}" for length in (*self.sources.values(), self.target))
+        return f"{self.rows:,} {noun}{'s' * (self.rows != 1)} of {lengths} positions"
+
+
+def largest_batch(recipe: Recipe, train: Encoded | None = None, share: float = 1.0) -> BatchSize:
+    """Return the size of the batch with the most positions that one device sees at once.
+
+    train: Pairs, or texts, that are `share` of those trained on. Without them every side is as long as `max_length`
+    allows, and a sound has FRAMES frames.
+    """
+    training, window = recipe.training, recipe.window
+    budget = training["tokens_per_batch"]
+    if window:
+        size = BatchSize(max(1, budget // window), window, {})
+    elif train is not None and len(train):
+        size = largest_of_pairs(train, budget, share)
+    else:
+        lengths = {side: _longest(recipe, side) for side in (TARGET, *source_names(recipe))}
+        target = lengths.pop(TARGET)
+        size = BatchSize(max(1, budget // target), target, lengths)
+    return size._replace(rows=math.ceil(size.rows / training["accumulate"] / _devices(recipe)))
+
+
+def largest_of_pairs(train: Encoded, budget: int, share: float = 1.0) -> BatchSize:
+    """Return the size of the batch with the most positions, as `TrainBatchSampler` makes them.
+
+    share: Which part of all pairs these are; of the others as many are assumed of each length.
+    """
+    target, source = pair_lengths(train)
+    buckets = plan_buckets(target, source, max(1, round(budget * share)))
+    bucket = buckets.of(target, source)
+    longest = np.zeros((len(buckets.batches), 1 + len(train.sources)), dtype=np.int64)  # (buckets, sides)
+    np.maximum.at(longest, bucket, side_positions(train))
+    rows = -(-np.bincount(bucket, minlength=len(longest)) // np.maximum(1, buckets.batches))
+    if share < 1:
+        rows = np.maximum(1, np.minimum(budget // longest[:, 0], np.ceil(rows / share).astype(np.int64)))
+    most = int(np.argmax(relative_size(rows, longest.sum(1))))
+    target_length, *lengths = longest[most].tolist()
+    return BatchSize(int(rows[most]), target_length, dict(zip(train.sources, lengths, strict=True)))
+
+
+def side_positions(train: Encoded) -> np.ndarray:
+    """Return the positions of each pair, on its target and on each source; of a story its sentences. (pairs, sides)"""
+    sources = (ids.lengths() if ids.is_story else ids.positions() for ids in train.sources.values())
+    return np.stack([train.target.positions(), *sources], 1)
+
+
+def relative_size(rows: Any, positions: Any) -> Any:
+    """Return by what batches are compared, of so many rows of so many positions on all sides together."""
+    return rows * positions * (1 + positions / QUADRATIC)
+
+
+def _longest(recipe: Recipe, side: str) -> int:
+    length = recipe.model["output"]["length"]
+    if side == TARGET and length is not None:
+        return int(length) + 1
+    if story := story_shape(recipe, side):
+        return story.sentences
+    if settings := feature_settings(recipe.dataset, side):
+        if settings["kind"] != "image":
+            return FRAMES
+        height, width = settings["size"]
+        return int(height if settings["positions"] == "rows" else width)
+    return int(recipe.dataset["max_length"])
+
+
+def _devices(recipe: Recipe) -> int:
+    """Return the devices that the recipe writes as numbers; `auto` counts as one."""
+    devices, nodes = recipe.trainer["devices"], recipe.trainer["num_nodes"]
+    count = len(devices) if isinstance(devices, list) else devices
+    return int(count if isinstance(count, int) and count > 0 else 1) * int(nodes if isinstance(nodes, int) else 1)

@@ -1,0 +1,110 @@
+"""What `plan` says that a training takes of memory is what PyTorch's allocator hands out in a step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import composer
+from benchmarks.plan_memory import compare
+from composer.cli import main
+from composer.data.encoding import load_data
+from composer.data.largest_batch import largest_batch, largest_of_pairs, relative_size, side_positions
+from composer.data.sampler import TrainBatchSampler
+from composer.recipe.recipe import Recipe, load_text
+from composer.training.trial_run import STEPS
+from tests.training.tiny_recipes import Tiny
+
+RECURRENT = "{width: 32, encoder: [{rnn: lstm}], decoder: [{rnn: gru}, cross_attention]}"
+ATTENTIVE = (
+    "{width: 32, encoder: [self_attention, {conv: {}}], decoder: [self_attention, cross_attention, feed_forward]}"
+)
+LANGUAGE_MODEL = "{width: 32, decoder: [{rnn: gru}, {self_attention: {window: 8}}]}"
+PAIRS = "{generate: {copy: {max_length: 12}}, tokenizer: char}"
+TEXT = "{text: {train: train.txt, val: train.txt, test: train.txt}, tokenizer: char}"
+
+
+def recipe_of(model: str, data: str = PAIRS, *overrides: str, file: str | Path = "small.yaml") -> Recipe:
+    text = f"recipe: 1\ndata: {data}\nmodel: {model}"
+    return load_text(text, file, ["trainer.accelerator=cpu", "training.tokens_per_batch=1000", *overrides])
+
+
+@pytest.mark.parametrize(
+    ("model", "overrides"),
+    [
+        (RECURRENT, []),
+        (ATTENTIVE, ["training.accumulate=2", "training.optimizer=adagrad"]),
+        (ATTENTIVE, ["training.precision=bf16-mixed", "model.dropout=0.1"]),
+        (RECURRENT, ["training.precision=64", "training.optimizer={sgd: {momentum: 0.9}}"]),
+    ],
+)
+def test_the_estimate_is_what_a_step_takes(model: str, overrides: list[str]) -> None:
+    measured = compare(recipe_of(model, PAIRS, *overrides))
+    assert measured["estimate"] == pytest.approx(measured["peak"], rel=0.1)
+
+
+def test_the_state_that_is_carried_counts(tmp_path: Path) -> None:
+    (tmp_path / "train.txt").write_text("to be or not to be\n" * 400)
+    carry = ["training.window=20", "training.carry=true"]
+    measured = compare(recipe_of(LANGUAGE_MODEL, TEXT, *carry, file=tmp_path / "text.yaml"))
+    assert measured["estimate"] == pytest.approx(measured["peak"], rel=0.1)
+
+
+def test_the_largest_batch_is_one_that_the_sampler_makes() -> None:
+    recipe = recipe_of(RECURRENT)
+    train = load_data(recipe, []).train
+    assert train is not None
+    positions = side_positions(train)
+    sizes = [
+        (len(rows), *positions[rows].max(0))
+        for rows in TrainBatchSampler(train, tokens_per_batch=1000, seed=1).batches()
+    ]
+    largest = max(sizes, key=lambda size: relative_size(size[0], sum(size[1:])))
+    batch = largest_batch(recipe, train)
+    assert (batch.rows, batch.target, *batch.sources.values()) == largest
+
+
+def test_the_largest_batch_of_a_sample_is_about_that_of_all() -> None:
+    train = load_data(recipe_of(RECURRENT), []).train
+    assert train is not None
+    few = np.arange(0, len(train), 10)
+    whole, part = largest_of_pairs(train, 1000), largest_of_pairs(train.keep(few), 1000, len(few) / len(train))
+    positions = [size.rows * (size.target + sum(size.sources.values())) for size in (whole, part)]
+    assert positions[1] == pytest.approx(positions[0], rel=0.2)
+
+
+def test_without_data_every_side_is_as_long_as_it_may_be() -> None:
+    data = "{parallel: {train: {source: a, target: b}, val: {source: a, target: b}}, max_length: 50}"
+    assert largest_batch(recipe_of(RECURRENT, data)) == (20, 50, {"source": 50})
+    assert largest_batch(recipe_of(RECURRENT, data, "training.accumulate=3")).rows == 7
+    assert largest_batch(recipe_of(RECURRENT, data, "model.output={length: 1}")) == (500, 2, {"source": 50})
+    data = "{text: {train: a, val: b}}"
+    assert largest_batch(recipe_of("{width: 8, decoder: [{rnn: gru}]}", data, "training.window=20")) == (50, 20, {})
+
+
+@pytest.mark.slow
+def test_a_trial_trains_in_memory(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe = tiny(
+        "training.accumulate=2", "training.max_epochs=3", "training.max_steps=null", "trainer.accelerator=cpu"
+    )
+    Path("tiny.yaml").write_text(recipe.dump())
+    before = {*tmp_path.rglob("*")}
+    with pytest.raises(SystemExit) as ended:
+        main.main(["plan", "tiny.yaml", "--time", "--json"])
+    assert ended.value.code == 0
+    plan: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert {*tmp_path.rglob("*")} == before
+    trial, memory = plan["trial"], plan["training"]
+    assert memory["bytes"] == memory["weight_bytes"] + memory["activation_bytes"]
+    assert trial["peak_bytes"] == pytest.approx(memory["bytes"], rel=0.2)
+    result = composer.train(recipe, tmp_path / "run")
+    assert trial["steps_per_epoch"] * 3 == result.record["steps"]
+    assert trial["budget_minutes"] == pytest.approx(3 * trial["minutes_per_epoch"])
+    assert trial["tokens_per_second"] > trial["steps_per_second"] == pytest.approx(STEPS / trial["seconds"])
