@@ -19,7 +19,7 @@ from composer.recipe.metrics import format_score
 if TYPE_CHECKING:
     from composer.model.planner import Plan, PlanRow
     from composer.training.multi_seed import SeedRuns
-    from composer.training.trial_run import Trial
+    from composer.training.trial_run import TrialRun
 
 commands = typer.Typer()
 command = partial(options.with_examples, commands)
@@ -170,7 +170,7 @@ def plan(
         print_trial(planned.trial)
 
 
-def print_trial(trial: Trial) -> None:
+def print_trial(trial: TrialRun) -> None:
     """Print what some steps of a training took, and what follows for an epoch and for the budget."""
     where = "the GPU" if trial.device == "cuda" else "this CPU"
     of = f", one of {trial.devices} devices, without the exchange between them" if trial.devices > 1 else ""

@@ -28,7 +28,7 @@ from composer.training.memory_estimate import MemoryEstimate, checkpoint_bytes, 
 from composer.training.sample_warnings import empty_warnings, frame_warnings, media_warnings, script_warnings
 
 if TYPE_CHECKING:
-    from composer.training.trial_run import Trial
+    from composer.training.trial_run import TrialRun
 
 LONG_WARMUP, USUAL_WARMUP = 0.2, 0.05
 """Shares of the budget: above which a warm-up of the learning rate is reported, and what is suggested instead."""
@@ -336,7 +336,7 @@ class TrainingPlan(Plan):
 
     recipe: Recipe = field(repr=False)
     batch: BatchSize
-    trial: Trial | None
+    trial: TrialRun | None
 
     @cached_property
     def memory(self) -> MemoryEstimate:

@@ -32,7 +32,7 @@ STEPS, LARGEST_STEPS = 10, 2
 ONE_DEVICE = ("trainer.devices=1", "trainer.num_nodes=1", "trainer.strategy=auto")
 
 
-class Trial(NamedTuple):
+class TrialRun(NamedTuple):
     """What a few steps took: `seconds` of `steps` with so many target `tokens`, and `peak_bytes` of all tensors.
 
     `devices`: among how many the batches are split; the steps are those of one of them, which waits for no other.
@@ -82,7 +82,7 @@ class Trial(NamedTuple):
 
 
 class TrialOrder(Sampler[BatchSlice]):
-    """Yields slices in a given order."""
+    """Sampler of slices in a given order."""
 
     def __init__(self, slices: Sequence[BatchSlice]) -> None:
         self.slices = slices
@@ -150,7 +150,7 @@ def peak_of_profile(profiler: profile) -> int:
     return peak
 
 
-def time_training(recipe: Recipe) -> Trial:
+def time_training(recipe: Recipe) -> TrialRun:
     """Train some steps on the first batches of the recipe's data, in memory, on one device; write no run.
 
     Raises DataError and RecipeError.
@@ -174,7 +174,7 @@ def time_training(recipe: Recipe) -> Trial:
     )
     run_trial(module, loader, meter)
     limits = [recipe.training[key] for key in ("max_steps", "max_epochs", "max_minutes")]
-    return Trial(
+    return TrialRun(
         STEPS,
         meter.seconds,
         round(sum(slices[at].tokens for at in range(LARGEST_STEPS * accumulate, len(slices), accumulate))),
