@@ -186,7 +186,7 @@ def test_twelve_trainings_of_two_workers_of_which_one_is_killed_every_minute(
     trials = read_trials(tmp_path / "run")
     assert [trial.status for trial in trials] == ["finished"] * 12
     for trial in trials:
-        steps = [row["step"] for row in read_log(trial, 1)]
+        steps = [row["step"] for row in read_log(trial, 1) if "train/loss" in row]
         assert steps == sorted(set(steps)), "a step was logged twice"
     alone = parent(file, tmp_path / "alone", "real")
     with ended([alone]):
