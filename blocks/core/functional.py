@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal
 
 import torch
@@ -77,6 +78,17 @@ def activate(name: Activation, x: Tensor) -> Tensor:
 def state_dtype(x: Tensor) -> torch.dtype:
     """Return the precision of a state: that of x, and float32 at least."""
     return torch.promote_types(x.dtype, torch.float32)
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Set torch's default dtype while entered."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def inverse_softplus(y: Tensor) -> Tensor:

@@ -15,10 +15,11 @@ from unittest.mock import patch
 import torch
 
 from blocks.core.contract import Block
+from blocks.core.functional import default_dtype
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.registry import block_class
 from composer.testing import block_laws, model_laws, module_laws, packing_laws
-from composer.testing.harness import COLUMNS, Case, LawError, Place, default_dtype
+from composer.testing.harness import COLUMNS, Case, LawError, Place
 from composer.testing.settings_laws import check_settings
 
 __all__ = ["LAWS", "Case", "LawError", "check_block", "check_model"]

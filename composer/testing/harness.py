@@ -6,8 +6,7 @@ Every size differs from every other one, so that an axis taken for another is fo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import SimpleNamespace
@@ -161,17 +160,6 @@ class Case:
         except BlockError as error:
             return error
         return None
-
-
-@contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Set torch's default dtype while entered: a law says itself in which precision it computes."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 class HarnessBuilder(Builder):

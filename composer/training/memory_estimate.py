@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from blocks.core.contract import Penalties, State, reduce_penalties
+from blocks.core.functional import default_dtype
 from composer.data.largest_batch import BatchSize
 from composer.model.encoder_decoder import NOTHING, EncoderDecoder, example_source, map_leaves
 from composer.model.parameter_paths import count_frozen, learning_rate_factors
@@ -136,6 +137,7 @@ def estimate_memory(recipe: Recipe, vocabularies: Mapping[str, int], batch: Batc
 
     device, precision = training_device(recipe), str(recipe.training["precision"])
     with FakeTensorMode(), torch.device(device), LiveBytes() as live:
+        # the parameters of a fake model cannot be converted afterwards
         with default_dtype({"64": torch.float64, "bf16-true": torch.bfloat16}.get(precision, torch.float32)):
             model = RecordingBuilder(recipe).model(vocabularies).train()
         for tensor in (*model.parameters(), *model.buffers()):
@@ -167,17 +169,6 @@ def fake_optimizer(recipe: Recipe, model: EncoderDecoder) -> Optimizer:
         weight.grad = torch.zeros_like(weight)
     optimizer.step()
     return optimizer
-
-
-@contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Make tensors of this type where none is asked for: the parameters of a fake model cannot be converted."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def training_device(recipe: Recipe) -> str:

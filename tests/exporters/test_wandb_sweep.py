@@ -25,9 +25,9 @@ DISTRIBUTIONS = {"uniform", "log_uniform_values", "int_uniform", "q_log_uniform_
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
-def exported(folder: Path, text: str = SWEEP, given: tuple[str, ...] = ()) -> tuple[dict[str, Any], list[str]]:
+def exported(folder: Path, text: str = SWEEP, overrides: tuple[str, ...] = ()) -> tuple[dict[str, Any], list[str]]:
     """What the file says when it is read again, and what was told to be lost."""
-    lost = write_wandb_sweep(folder / "wandb.yaml", read_sweep(write_sweep(folder, text), given), given, None)
+    lost = write_wandb_sweep(folder / "wandb.yaml", read_sweep(write_sweep(folder, text), overrides), overrides, None)
     return to_data(read(folder / "wandb.yaml", "wandb.yaml")), lost
 
 
@@ -137,7 +137,7 @@ def agents_line(command: list[str], parameters: dict[str, Any]) -> list[str]:
 
 def test_an_agents_command_line_runs(tmp_path: Path) -> None:
     """As an agent starts it, in a process of its own, with what it says in the environment, and nothing to send to."""
-    output, _ = exported(tmp_path, given=("training.max_steps=2",))
+    output, _ = exported(tmp_path, overrides=("training.max_steps=2",))
     drawn = {"encoder": "recurrent", "attention": "none", "rate": 0.00123, "width": 16, "training.seed": 8}
     assert set(drawn) == set(output["parameters"])
     line = agents_line(output["command"], drawn)

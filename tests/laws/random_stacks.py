@@ -460,14 +460,13 @@ def cgru(scene: Scene) -> dict[str, Any]:
 
 
 def conv2d(scene: Scene) -> dict[str, Any]:
-    width, kernel = None if scene.keeps else scene.one_of(None, 4), scene.one_of(None, [1, 3], [2, 1])
+    width = None if scene.keeps else scene.one_of(None, 4)
+    windows = scene.one_of({}, {"kernel": [1, 3]}, {"kernel": [2, 1]}, {"kernel": [1, 3], "align": "start"})
     return {
-        "kernel": kernel,
-        # repeated once for each position, a product of two of its outputs leaves the range of numbers
-        "activation": scene.one_of(None, *(one for one in ACTIVATIONS if one != "swiglu" or not scene.keeps)),
+        **windows,
+        "activation": scene.one_of(None, *ACTIVATIONS),
         "width": width,
         "stride": None if scene.keeps else scene.one_of(None, None, None, [2, 1]),
-        "align": scene.one_of(None, None, "start") if kernel != [2, 1] or scene.mistake() else None,
     }
 
 

@@ -20,11 +20,12 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 from torch import Tensor
 
+from blocks.core.functional import default_dtype
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RecipeError
 from composer.model.encoder_decoder import BOS, PAD, UNK, map_leaves, state_bytes
 from composer.recipe.recipe import Recipe, load
-from composer.testing.harness import NARROW, STACKS, WIDTH, default_dtype
+from composer.testing.harness import NARROW, STACKS, WIDTH
 from composer.training import module as training_module
 from composer.training.module import Seq2SeqModule
 from tests.laws.law_cases import Draw, Scene

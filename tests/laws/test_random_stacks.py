@@ -20,8 +20,7 @@ from tests.laws.random_stacks import recipes
 from tests.laws.random_stories import continued, stories
 from tests.laws.stack_laws import outcome
 
-SHARE_ACCEPTED = 0.3
-"""It is nearly 0.6 of many, and of thirty that differs by chance."""
+SHARE_ACCEPTED = 0.4
 MEMORIES = 15
 """Random recipes of each kind about memories, every day."""
 

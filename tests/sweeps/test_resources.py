@@ -85,16 +85,16 @@ def test_more_gpus_than_there_are_here_are_refused(monkeypatch: pytest.MonkeyPat
 def test_memory_that_nobody_wrote_is_planned_for_the_largest_point(tmp_path: Path) -> None:
     widths = "width: {set: model.width, values: [8, 64]}"
     sweep = read_sweep(write_sweep(tmp_path, widths))
-    points, said = list_points(sweep), list[str]()
-    needs = with_planned_memory(sweep, points, said.append)
+    points, lines = list_points(sweep), list[str]()
+    needs = with_planned_memory(sweep, points, lines.append)
     planned = plan_training(point_recipe(sweep, points[1].point)).memory.bytes
     assert needs.memory == int(1.5 * planned + 1.5 * 2**30)
-    assert len(said) == 1
-    assert needs.describe() in said[0]
-    for known, written in (([], sweep.resources), (points, Resources(gpus=1)), (points, Resources(memory=2**30))):
-        said.clear()
-        assert with_planned_memory(replace(sweep, resources=written), known, said.append) == written
-        assert not said
+    assert len(lines) == 1
+    assert needs.describe() in lines[0]
+    for known, resources in (([], sweep.resources), (points, Resources(gpus=1)), (points, Resources(memory=2**30))):
+        lines.clear()
+        assert with_planned_memory(replace(sweep, resources=resources), known, lines.append) == resources
+        assert not lines
 
 
 def test_slurm_is_asked_for_what_a_trial_needs(monkeypatch: pytest.MonkeyPatch) -> None:

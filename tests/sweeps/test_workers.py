@@ -159,18 +159,15 @@ def test_workers_of_which_one_is_killed_every_three_seconds(
     expect_one_result_each(tmp_path, file, count, monkeypatch)
 
 
-BASE = """
-recipe: 1
-data:
-  generate: {reverse: {symbols: 12, min_length: 4, max_length: 12, train: 4000, val: 200, test: 100}}
-  tokenizer: {char: {joint: true}}
-model:
-  width: 64
-  encoder: [{rnn: {cell: gru}}]
-  decoder: [{rnn: {cell: gru}}, {residual: [{cross_attention: {heads: 2}}]}, norm]
-training: {optimizer: {adam: {learning_rate: 1e-3}}, max_steps: 1500, validate_every: 250, tokens_per_batch: 1000}
-logging: {wandb: false}
+REAL = """
+set:
+  data.generate.reverse: {symbols: 12, min_length: 4, max_length: 12, train: 4000, val: 200, test: 100}
+  model.width: 64
+  training.max_steps: 1500
+  training.validate_every: 250
+  training.tokens_per_batch: 1000
 """
+"""Trainings of some ten seconds each, of the recipe that the stub only pretends to train."""
 AXES = "cell: {set: model.decoder.0.rnn.cell, values: [gru, lstm, tanh, min_gru]}\n  " + rates(0.0005, 0.001, 0.002)
 
 
@@ -180,8 +177,7 @@ def test_twelve_trainings_of_two_workers_of_which_one_is_killed_every_minute(
 ) -> None:
     """About ten minutes. The trainings are real, and so are their scores, to the last digit."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    file = write_sweep(tmp_path, AXES)
-    (tmp_path / "base.yaml").write_text(BASE, encoding="utf-8")
+    file = write_sweep(tmp_path, AXES, REAL)
     assert run_killed(tmp_path, file, 2, 60.0, 3000.0, "real") >= 2
     trials = read_trials(tmp_path / "run")
     assert [trial.status for trial in trials] == ["finished"] * 12

@@ -72,8 +72,8 @@ def test_the_largest_batch_of_a_sample_is_about_that_of_all() -> None:
     train = load_data(recipe_of(RECURRENT), []).train
     assert train is not None
     few = np.arange(0, len(train), 10)
-    whole, part = largest_of_pairs(train, 1000), largest_of_pairs(train.keep(few), 1000, len(few) / len(train))
-    positions = [size.rows * (size.target + sum(size.sources.values())) for size in (whole, part)]
+    of_all, of_few = largest_of_pairs(train, 1000), largest_of_pairs(train.keep(few), 1000, len(few) / len(train))
+    positions = [size.rows * (size.target + sum(size.sources.values())) for size in (of_all, of_few)]
     assert positions[1] == pytest.approx(positions[0], rel=0.2)
 
 
