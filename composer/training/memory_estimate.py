@@ -21,6 +21,7 @@ from composer.model.parameter_paths import count_frozen, learning_rate_factors
 from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe
+from composer.training.kernel_memory import FAKES, LSTM, PUTS_ASIDE, lstm_workspace, scratch_bytes
 from composer.training.loss import sum_costs
 from composer.training.optim import OPTIMIZERS
 
@@ -28,30 +29,6 @@ OPTIMIZER_STATES = {"adam": 2, "adamw": 2, "adadelta": 2, "rmsprop": 1, "adagrad
 """Numbers that an optimizer remembers of each parameter; `sgd` without momentum remembers none."""
 NUMBER_BYTES = {"64": 8, "bf16-true": 2}
 """Bytes of a parameter, by precision; 4 in the others."""
-LSTM = torch.ops.aten.mkldnn_rnn_layer.default
-CTC_BACKWARD = torch.ops.aten._ctc_loss_backward.Tensor
-
-
-def lstm_workspace(x: Tensor, y: Tensor) -> int:
-    """Return the bytes that oneDNN keeps of an LSTM for its backward pass, which its fake does not show.
-
-    As measured with oneDNN of torch 2.13, to a few percent. x: (T, B, I), y: (T, B, H)
-    """
-    numbers = 9 * y.shape[-1] + 6.5 * max(x.shape[-1], y.shape[-1])
-    return round(numbers * y.numel() / y.shape[-1]) * y.element_size()
-
-
-def fake_ctc_loss(log_p: Tensor, labels: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    """Return costs and forward variables of CTC. log_p: (S, B, V), labels: (B, L) -> (B,), (B, S, 2 L + 1)"""
-    frames, rows, _ = log_p.shape
-    return log_p.new_empty(rows), log_p.new_empty(rows, frames, 2 * labels.shape[1] + 1)
-
-
-FAKES = {
-    torch.ops.aten._ctc_loss.Tensor: fake_ctc_loss,
-    CTC_BACKWARD: lambda _, log_p, *rest: torch.empty_like(log_p),
-}
-"""Operations for which PyTorch has no fakes, since they read numbers: from arguments to results."""
 
 
 class MemoryEstimate(NamedTuple):
@@ -90,8 +67,8 @@ class LiveBytes(TorchDispatchMode):
             self.add(tensor.untyped_storage())
         if function is LSTM:
             self.count(tensors[-1].untyped_storage(), lstm_workspace(args[0], tensors[0]))
-        elif function is CTC_BACKWARD:  # its kernel makes a second tensor of that size
-            self.peak = max(self.peak, self.now + tensors[0].untyped_storage().nbytes())
+        if function in PUTS_ASIDE:
+            self.peak = max(self.peak, self.now + scratch_bytes(function, args, tensors[0]))
         return outputs
 
     def add(self, storage: UntypedStorage) -> None:
@@ -200,8 +177,8 @@ def carried_state(
     """Return the state that the window before has left; None where none is carried."""
     if not recipe.carries_state:
         return None
-    with torch.no_grad():
-        state = model.step(target, None, {}, NOTHING._replace(facts=facts))[1]
+    with torch.no_grad():  # with an answer, or a head whose cost is cheap would tell p of all tokens
+        state = model.step(target, None, {}, NOTHING._replace(facts=facts), target)[1]
     return map_leaves(state, Tensor.detach)
 
 
