@@ -65,9 +65,11 @@ def lstm_workspace(x: Tensor, y: Tensor) -> int:
     positions, rows, width = y.shape
     cells, states, exact = positions * rows, 2 * (positions + 1) * rows, max(4, y.element_size())
     wide, narrow = aligned_width(y, max(x.shape[-1], width)), aligned_width(y, width)
-    kept = [cells * aligned_width(y, 4 * width), cells * narrow, states * wide, states * width]
+    forward = [cells * aligned_width(y, 4 * width), cells * narrow, states * wide, states * width]
     gradients = [states * wide, states * wide, states * width]
-    return sum(whole_pages(one * y.element_size()) for one in kept) + sum(whole_pages(one * exact) for one in gradients)
+    return sum(whole_pages(one * y.element_size()) for one in forward) + sum(
+        whole_pages(one * exact) for one in gradients
+    )
 
 
 def copy_bytes(x: Tensor) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import composer
 from benchmarks.plan_memory import compare
@@ -16,6 +17,7 @@ from composer.data.encoding import load_data
 from composer.data.largest_batch import largest_batch, largest_of_pairs, relative_size, side_positions
 from composer.data.sampler import TrainBatchSampler
 from composer.recipe.recipe import Recipe, load_text
+from composer.training.kernel_memory import LSTM, lstm_workspace
 from composer.training.trial_run import STEPS
 from tests.training.tiny_recipes import Tiny
 
@@ -45,6 +47,30 @@ def recipe_of(model: str, data: str = PAIRS, *overrides: str, file: str | Path =
 def test_the_estimate_is_what_a_step_takes(model: str, overrides: list[str]) -> None:
     measured = compare(recipe_of(model, PAIRS, *overrides))
     assert measured["estimate"] == pytest.approx(measured["peak"], rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("model", "data"),
+    [
+        ("{width: 65, decoder: [{rnn: {cell: lstm, layers: 2}}]}", "{generate: {copy: {max_length: 12}}}"),
+        ("{width: 30, encoder: [{rnn: lstm}], output: {ctc: {weight: 1}}}", "{generate: {copy: {max_length: 12}}}"),
+    ],
+)
+def test_what_kernels_put_aside_counts(model: str, data: str) -> None:
+    measured = compare(recipe_of(model, data))
+    assert measured["estimate"] == pytest.approx(measured["peak"], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("positions", "rows", "arriving", "width"), [(11, 40, 65, 65), (3, 130, 80, 256), (1, 1, 5, 3)]
+)
+def test_the_workspace_of_an_lstm_is_its_own(positions: int, rows: int, arriving: int, width: int) -> None:
+    x, state = torch.zeros(positions, rows, arriving), torch.zeros(1, rows, width)
+    weights = [torch.zeros(4 * width, one) for one in (arriving, width)]
+    biases = [torch.zeros(4 * width) for _ in range(2)]
+    options: tuple[Any, ...] = (False, [], 2, width, 1, True, False, False, True)
+    y, *_, workspace = LSTM(x, *weights, *biases, state, state, *options)
+    assert lstm_workspace(x, y) == workspace.numel()
 
 
 def test_the_state_that_is_carried_counts(tmp_path: Path) -> None:
