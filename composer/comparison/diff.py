@@ -86,7 +86,8 @@ def open_side(reference: Reference, data: Path | None) -> tables.Side:
         name = f"{Path(sweep)}#{which}"
         if "=" in which:
             return tables.Side(name, point_from_args(Path(sweep), which.split(","), data).recipe)
-        return replace(_open_folder(find_run(open_leaderboard(Path(sweep)), which), data), name=name)
+        run = find_run(open_leaderboard(Path(sweep)), which)
+        return replace(_open_folder(run, data), name=f"{name}, {run.name}")
     return tables.Side(str(reference), load(path, (), data))
 
 

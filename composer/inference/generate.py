@@ -98,7 +98,7 @@ def generation_settings(
         message = f"`--{name}` is a setting of sampling, and a beam search draws nothing"
         raise RunError.of(message, f"remove `--beam`, or `--{name}`")
     if sampling.get("temperature", 1) <= 0:
-        fix = "for the most probable tokens write `decoding=greedy` in its place, and in that of all that draws"
+        fix = "for the most probable tokens write `decoding=greedy`, and remove the settings of sampling"
         raise RunError.of("the logits are divided by the temperature, which is above 0", fix)
     ((name, settings),) = decoding_settings(recipe, beam).items()
     if sampling or samples > 1:

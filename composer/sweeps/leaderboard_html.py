@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -110,7 +110,9 @@ def cost_goals(board: Leaderboard) -> list[Goal]:
 def cost_chart(board: Leaderboard, cost: Goal, results: Sequence[TrialResult]) -> str:
     """Return a scatter plot of the first goal against a cost, with error bars over seeds and the Pareto front."""
     quality = board.goals[0]
-    middle = median(result.measured[cost.metric].mean for result in results)
+    costs = [result.measured[cost.metric].mean for result in results]
+    scale = axis_type(costs)
+    middle = math.sqrt(min(costs) * max(costs)) if scale == "log" else (min(costs) + max(costs)) / 2
     front = pareto_front(results, quality, cost)
     rest = [result for result in results if result not in front]
     figure = go.Figure()
@@ -120,7 +122,7 @@ def cost_chart(board: Leaderboard, cost: Goal, results: Sequence[TrialResult]) -
     figure.add_trace(_scatter(board, cost, front, middle, name="Pareto front", mode="lines+markers+text", line=line))
     has_bounds = any(result.measured[cost.metric].at_most for result in results)
     titles = metric_title(quality.metric), f"{metric_title(cost.metric)}{', at most' if has_bounds else ''}"
-    figure.update_xaxes(title=titles[1], type=axis_type([result.measured[cost.metric].mean for result in results]))
+    figure.update_xaxes(title=titles[1], type=scale)
     figure.update_yaxes(title=titles[0], tickformat=".0%" if is_share(quality.metric) else "")
     figure.update_layout(legend=LEGEND, margin={"t": 60, "r": 10})
     # the front in words, for those who cannot see it

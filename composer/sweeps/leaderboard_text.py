@@ -129,8 +129,8 @@ def ranking_note(board: Leaderboard) -> str:
     return (
         f"{note} ± is the standard deviation over seeds (n - 1). {ALIKE}: cannot be told from the best; trials without "
         "it are worse (moderated t-tests, paired over seeds where all trials have the same ones, corrected for all "
-        f"pairs of trials: in at most {ERROR_PERCENT} of sweeps a trial without it is as good, but in up to 12 % with "
-        "two seeds, or where each trial varies in its own way)."
+        f"pairs of trials: at most {ERROR_PERCENT} of sweeps have a trial without it that is as good; up to 12 % with "
+        "two seeds, or where trials vary unequally)."
     )
 
 
@@ -141,9 +141,9 @@ def _tuning_notes(board: Leaderboard) -> Iterator[str]:
         others = Counter(result.better.fingerprint for result in board.results if result.better is not None)
         least, most = (which(1 + others[one.trial.fingerprint] for one in board.ranked) for which in (min, max))
         number = f"{least}" if least == most else f"{least} to {most}"
-        yield f"Of trials that differ in {axes} alone the best by {metric} is ranked, of {number} each."
+        yield f"Each is the best by {metric} of the trials that differ in {axes} alone, {number} of them."
         if least != most:
-            yield "The best of more is better by chance."
+            yield "The best of more trials is better by chance alone."
 
 
 def contributions(board: Leaderboard) -> Contributions | None:
@@ -171,8 +171,9 @@ def contribution_notes(board: Leaderboard, fitted: Contributions) -> Iterator[st
             "Means are adjusted by an additive model of the axes, fitted to the finished trials; differences are to "
             "the reference. An interval holds its difference in 95 % of sweeps; its width comes from "
             f"{by_seeds if fitted.by_seeds else 'how far trials are from the model'} ({df}). {DIFFERENT}: not by "
-            "chance, corrected for all differences of this table (Holm): of sweeps without any, at most "
-            f"{ERROR_PERCENT} have a {DIFFERENT}."
+            "chance, corrected for all differences of this table (Holm): of sweeps in which no value matters, at most "
+            f"{ERROR_PERCENT} have a {DIFFERENT}. A value's trials together tell more than one trial does, so they may "
+            f"be {ALIKE} where it has a {DIFFERENT}."
         )
     else:
         yield (

@@ -239,11 +239,13 @@ def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> Point
 
     Raises RecipeError with every fault of the arguments or the recipe, or if `where` excludes the point.
     """
+    from composer.training.wandb_logger import sweep_overrides  # which imports torch
+
     sweep = read_sweep(file, (), data)
     point = _parse_point(sweep, args)
     overrides = [arg for arg in args if sweep.axis(_key(arg)) is None]
     sweep = read_sweep(file, overrides, data)
-    shown = wandb_overrides(point_recipe(sweep, point), sweep.name, point, os.environ)
+    shown = sweep_overrides(point_recipe(sweep, point), sweep.name, point, os.environ)
     sweep = replace(sweep, overrides=(*sweep.overrides, *shown))
     cost = cost_point(sweep, point)
     if cost.faults:
@@ -256,20 +258,6 @@ def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> Point
     if any(_key(arg) == "training.seed" for arg in overrides):
         folder /= f"seed-{recipe.training['seed']}"
     return PointRun(point, recipe, folder)
-
-
-def wandb_overrides(recipe: Recipe, name: str, point: Point, environment: Mapping[str, str]) -> list[str]:
-    """Return the overrides with which W&B shows a run as one of its sweep: its group, and its axes as keys of config.
-
-    A recipe's own group is kept; without `logging.wandb` it logs offline, unless an agent of W&B started it.
-    """
-    settings = recipe.logging["wandb"]
-    if settings is False or (settings and settings["mode"] == "disabled"):
-        return []
-    axes = [f"logging.wandb.config.{axis}={json.dumps(value)}" for axis, value in point.items()]
-    group = [] if settings and settings["group"] else [f"logging.wandb.group={name}"]
-    is_offline = settings is None and "WANDB_SWEEP_ID" not in environment
-    return [*group, *axes, *(["logging.wandb.mode=offline"] if is_offline else [])]
 
 
 def _parse_point(sweep: Sweep, args: Sequence[str]) -> Point:

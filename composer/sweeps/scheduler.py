@@ -25,15 +25,7 @@ from composer.formatting import count_noun, format_bound, format_duration
 from composer.recipe.recipe import Recipe
 from composer.sweeps.directory import check_resumable, lock_sweep, report_write_errors, write_sweep_record
 from composer.sweeps.leases import EXPIRES, Lease, claim, is_claimed, num_claims
-from composer.sweeps.points import (
-    CostPlanner,
-    PointCost,
-    cost_point,
-    list_points,
-    point_recipe,
-    probe_recipe,
-    wandb_overrides,
-)
+from composer.sweeps.points import CostPlanner, PointCost, cost_point, list_points, point_recipe, probe_recipe
 from composer.sweeps.resources import UNITS, Resources
 from composer.sweeps.retries import describe_retry, retry_record
 from composer.sweeps.study import Study, Suggestion
@@ -42,6 +34,7 @@ from composer.sweeps.trial import ENDED, Trial, describe_point, read_log, read_t
 from composer.sweeps.workers import PATIENCE, LocalWorkerPool, RayWorkerPool, TrialRunner, WorkerPool
 from composer.training.loggers import ProgressDisplay
 from composer.training.preflight import plan_training
+from composer.training.wandb_logger import sweep_overrides
 
 POLL_SECONDS = 0.25
 MAX_SUGGESTIONS_PER_TRIAL = 10
@@ -281,9 +274,9 @@ class Scheduler:
         if not trial.recipe.exists():
             atomic_write(trial.recipe, recipe.dump().encode())
         data = self.data or recipe.data_dir or recipe.file.parent
-        shown = wandb_overrides(recipe, self.sweep.name, suggestion.point, os.environ)
+        shown = sweep_overrides(recipe, self.sweep.name, suggestion.point, os.environ)
         arguments = [*shown, "--data", str(data.absolute())]
-        return TrialRunner(self.study, self.pool, suggestion, trial, lease, slot, arguments)
+        return TrialRunner(self.study, self.pool, suggestion, trial, lease, slot, arguments, recipe.training)
 
     def refresh_trials(self) -> None:
         """Read the trials that are new, or had not ended, since other workers may have trained them."""
@@ -373,10 +366,8 @@ class Scheduler:
 
 def running_progress(runner: TrialRunner) -> tuple[float, str]:
     """Return the share of a running trial's budgets, over all seeds, that is spent, and its step and loss in words."""
-    finished = len(runner.trial.finished_seeds)
-    row = next((row for row in reversed(read_log(runner.trial, runner.seed)) if "budget_spent" in row), None)
-    if row is None:
-        return finished / len(runner.seeds), ""
-    loss = row.get("train/loss")
-    words = f"trial {runner.trial.number} at step {row['step']:,}" + (f", loss {loss:.4g}" if loss is not None else "")
-    return min(1.0, (finished + row["budget_spent"][-1]) / len(runner.seeds)), words
+    rows = read_log(runner.trial, runner.seed)
+    share = (len(runner.trial.finished_seeds) + runner.budget_spent(rows)) / len(runner.seeds)
+    row = next((row for row in reversed(rows) if row.get("train/loss") is not None), None)
+    words = row and f"trial {runner.trial.number} at step {row['step']:,}, loss {row['train/loss']:.4g}"
+    return min(1.0, share), words or ""

@@ -16,7 +16,7 @@ from composer.errors import Fault, Mark, RecipeError, did_you_mean, error_at, fa
 from composer.recipe import schema_generator
 from composer.recipe.canonical_form import DefaultFiller
 from composer.recipe.extends_and_overrides import resolve_relative
-from composer.recipe.metrics import METRICS, decodes_all, training_key
+from composer.recipe.metrics import METRICS, decodes_all, metric_of, training_key
 from composer.recipe.recipe import default_name
 from composer.recipe.registry import RUN_FACTS
 from composer.recipe.schema_reader import duplicate_faults
@@ -287,13 +287,18 @@ def rank_metrics() -> list[str]:
 
 
 def _misused_axes(sweep: Sweep) -> Iterator[Fault]:
-    """Yield overrides of all points that choose a value of an axis instead, and ranges in a grid."""
+    """Yield overrides of all points that choose a value of an axis, or undo one, and ranges in a grid."""
     for override in sweep.overrides:
         name = override.partition("=")[0]
+        mark, path = Mark(COMMAND_LINE, 1, 1, len(name), override), substitution.key_path(name)
         if sweep.axis(name) is not None:
             message = f"`{name}` is an axis of this sweep"
             hint = f"one point: `seqcomposer train {sweep.file} {override}`"
-            yield fault_at(Mark(COMMAND_LINE, 1, 1, len(name), override), "axis", name, message, hint)
+            yield fault_at(mark, "axis", name, message, hint)
+        for axis in sweep.axes if path else ():
+            if axis.kind != "extend" and substitution.key_path(axis.target.value)[: len(path)] == path:
+                message = f"the axis `{axis.name}` changes `{axis.target.value}`, and this would undo it"
+                yield fault_at(mark, "axis", name, message, f"remove it, or `{axis.name}` from the sweep")
     for axis in sweep.axes if sweep.search.kind == "grid" else ():
         if axis.labels is None:
             key = next(key for key in RANGES if key in axis.node.value)
@@ -320,7 +325,8 @@ def _rank_faults(sweep: Sweep) -> Iterator[Fault]:
     """Yield metrics of `rank` that no finished run has, repeated ones, and a first one that pruning cannot use."""
     known = rank_metrics()
     metrics: list[str] = []
-    for metric, mark in _rank_marks(sweep):
+    for goal, (metric, mark) in zip(sweep.rank, _rank_marks(sweep), strict=False):
+        best = "min" if (score := metric_of(metric)) is None or score.lower_is_better else "max"
         if metric not in known:
             message = f"no finished run has a `{metric}`{did_you_mean(metric, known)}"
             yield fault_at(mark, "metric", "rank", message, f"the metrics are {', '.join(known)}")
@@ -329,6 +335,9 @@ def _rank_faults(sweep: Sweep) -> Iterator[Fault]:
             yield fault_at(mark, "metric", "rank", message, "begin with a metric of `val/`, or remove `prune`")
         elif metric in metrics:
             yield fault_at(mark, "duplicate", "rank", f"`{metric}` is twice in `rank`", "keep one")
+        elif goal.direction != best:
+            message = f"`{metric}: {goal.direction}` ranks the worst first"
+            yield fault_at(mark, "metric", "rank", message, f"write `{metric}: {best}`")
         metrics.append(metric)
 
 

@@ -41,7 +41,7 @@ def parse_selector(text: str) -> Selector | None:
     """Return the selector that a text is, or None if it is none."""
     head, *words = text.split("..")
     parts, end = parse_path(head)
-    path = tuple(name for name, *_ in parts)
+    path = tuple(step for step, *_ in parts)
     are_words = all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", word) for word in words)
     return (path, tuple(words)) if end == len(head) and path[:1] == ("model",) and are_words else None
 
@@ -232,16 +232,31 @@ def apply_point(sweep: Sweep, point: Mapping[str, Value]) -> Node:
     The order is: recipes that extend the base, `set`, all replacements at once, the axes that set values, overrides,
     and variables last; so replacements may use the base's variables, which an axis may set.
 
-    Raises RecipeError if an axis replaces nothing, two replace the same, or a path does not exist.
+    Raises RecipeError if an axis replaces nothing, two change the same, or a path does not exist.
     """
     rules = schema_generator.load()
     values = [(axis, point[axis.name]) for axis in sweep.axes if axis.name in point]
     root = apply_settings(sweep.root, apply_extensions(sweep.base_root, values), rules)
     root = replace_blocks(root, _replacements(root, values, rules), rules)
+    setting: dict[KeyPath, Axis] = {}
     for axis, value in values:
         if axis.kind == "set":
+            path = key_path(axis.target.value)
+            if setting.setdefault(path, axis) is not axis:
+                raise _overlap_error(axis, setting[path], path)
             root = _set_value(root, axis.target, axis.choice(value), f"axes.{axis.name}.set", rules)
     return substitute(apply_overrides(root, sweep.overrides, rules))
+
+
+def key_path(text: str) -> KeyPath:
+    """Return the path at which a text begins: `model.encoder[0]..rnn` is below `model.encoder[0]`."""
+    return tuple(step for step, *_ in parse_path(text.partition("..")[0])[0])
+
+
+def _overlap_error(axis: Axis, other: Axis, path: KeyPath) -> RecipeError:
+    message = f"`{axis.name}` and `{other.name}` both {axis.kind} `{format_path(path)}`"
+    hint = f"make one axis of them, or let `when` say at which labels of `{other.name}` this one is active"
+    return error_at(axis.target.mark, "overlap", f"axes.{axis.name}.{axis.kind}", message, hint)
 
 
 def apply_extensions(base: Node, values: AxisValues) -> Node:
@@ -280,10 +295,7 @@ def _replacements(root: Node, values: AxisValues, rules: Schema) -> list[tuple[l
         for other, _ in replacing[:index]:
             both = find_overlap(matches[axis.name], matches[other.name])
             if both is not None:
-                message = f"`{axis.name}` and `{other.name}` both replace `{format_path(both)}`"
-                hint = f"make one axis of them, or let `when` say at which labels of `{other.name}` this one is active"
-                path = f"axes.{axis.name}.replace"
-                raise error_at(axis.target.mark, "overlap", path, message, hint)
+                raise _overlap_error(axis, other, both)
     return [(matches[axis.name], axis.choice(value)) for axis, value in replacing]
 
 

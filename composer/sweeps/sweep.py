@@ -249,7 +249,7 @@ def pruning_warnings(sweep: Sweep, training: Mapping[str, Any]) -> Iterator[Faul
         yield fault_at(mark, "budget", "prune", message, hint).as_warning()
     most = sweep.search.trials or math.prod(len(values) for values in sweep.structure_values().values())
     if pruner.kind == "median" and most <= pruner.trials:
-        message = f"{none}: {pruner.trials} run to their end first, and the sweep has no more"
+        message = f"{none}: the first {pruner.trials} run to their end, and the sweep has {most}"
         hint = f"write `prune: {{median: {{trials: {max(1, most // 2)}}}}}`, or remove `prune`"
         yield fault_at(mark, "budget", "prune", message, hint).as_warning()
 

@@ -27,6 +27,7 @@ from typing import Any
 
 from composer.errors import RunError
 from composer.formatting import count_noun
+from composer.model.weights import available_memory
 from composer.recipe.metrics import logged_key
 from composer.run_dir import RunDir, is_locked
 from composer.sweeps.leases import Lease
@@ -79,11 +80,16 @@ class LocalJob:
 class LocalWorkerPool:
     """Workers on this machine, each with what a trial needs, or with a share of its CPUs and of its GPUs.
 
-    Raises RunError if the machine has fewer GPUs than the trials need.
+    Raises RunError if the machine has fewer GPUs than the trials need, or fewer CPUs or less memory than one does.
     """
 
     def __init__(self, workers: int, resources: Resources) -> None:
         self.workers, self.resources, self.gpus = workers, resources, visible_gpus(os.environ)
+        cpus, memory = visible_cpus(), available_memory()
+        if (resources.cpus or 0) > cpus or (resources.memory or 0) > memory:
+            there = Resources(len(self.gpus), cpus, int(memory)).describe()
+            message = f"a trial needs {resources.describe()}, and this machine has {there}"
+            raise RunError.of(message, "write less under `resources`, or run the sweep on a larger machine")
         if (needed := resources.gpus_of(workers)) > len(self.gpus):
             who = "a trial needs" if workers == 1 else f"{workers} trials at once need"
             message = f"{who} {count_noun(needed, 'GPU')}, and this machine has {len(self.gpus)}"
@@ -101,6 +107,11 @@ class LocalWorkerPool:
         """Do nothing: no resource is held."""
 
 
+def visible_cpus() -> int:
+    """Return how many CPUs this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def visible_gpus(environment: Mapping[str, str]) -> list[str]:
     """Return the GPUs that a process of this environment may use."""
     if (devices := environment.get("CUDA_VISIBLE_DEVICES")) is not None:
@@ -114,8 +125,7 @@ def worker_environment(
     """Return the variables of one worker: its threads, and its GPUs where several workers share them."""
     own = {}
     if "OMP_NUM_THREADS" not in environment:
-        cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        own["OMP_NUM_THREADS"] = str(resources.cpus or max(1, cpus // workers))
+        own["OMP_NUM_THREADS"] = str(resources.cpus or max(1, visible_cpus() // workers))
     if gpus and resources.gpus is not None:
         first = resources.gpus_of(slot + 1) - resources.whole_gpus
         own["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[first : first + resources.whole_gpus])
@@ -216,7 +226,10 @@ WorkerPool = LocalWorkerPool | RayWorkerPool
 
 @dataclass
 class TrialRunner:
-    """Trains one trial in one slot of a worker pool. `arguments` are those of `train` beside the seed."""
+    """Trains one trial in one slot of a worker pool. `arguments` are those of `train` beside the seed.
+
+    `budget` is `training` of the trial's recipe, with its limits: `max_steps` and `max_epochs`.
+    """
 
     study: Study
     pool: WorkerPool
@@ -225,6 +238,7 @@ class TrialRunner:
     lease: Lease
     slot: int
     arguments: Sequence[str]
+    budget: Mapping[str, Any]
     job: Job | None = None
     metrics_size: int = -1
     log_start: int = 0
@@ -269,10 +283,19 @@ class TrialRunner:
             if time.monotonic() - self.stop_time > PATIENCE:
                 job.stop(signal.SIGKILL)
         elif (step := self.report()) is not None:
+            if len(self.seeds) == 1 and self.budget_spent(read_log(self.trial, self.seed)) == 1.0:
+                return  # to stop it saves nothing, and loses its scores
             self.trial = replace(self.trial, pruned_at=step)
             write_trial(self.trial)  # before the training hears of it: the decision survives a kill of the sweep
             self.stop_time = time.monotonic()
             job.stop(signal.SIGTERM)
+
+    def budget_spent(self, rows: Sequence[Mapping[str, Any]]) -> float:
+        """Return the share of a seed's budget that is spent, by the last of the rows of its metrics."""
+        row: Mapping[str, Any] = rows[-1] if rows else {"step": 0}
+        limits = (row["step"], self.budget["max_steps"]), (row.get("epoch", 0.0), self.budget["max_epochs"])
+        shares = [spent / limit for spent, limit in limits if limit]
+        return min(1.0, max([*shares, *row.get("budget_spent", [0.0])]))
 
     def report(self) -> int | None:
         """Report new scores of the first seed, and return the step at which the trial is to be pruned, if it is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import netrc
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -79,6 +80,22 @@ def run_tags(recipe: Recipe) -> list[str]:
     words = {str(path[-1]) for path in block_paths(recipe.model)}
     families = {recipe.rules["$defs"][f"block.{word}"]["x-family"] for word in words}
     return [family for family in MIXING_FAMILIES if family in families]
+
+
+def sweep_overrides(
+    recipe: Recipe, name: str, point: Mapping[str, object], environment: Mapping[str, str]
+) -> list[str]:
+    """Return the overrides with which W&B shows a run as one of a sweep: its group, and its axes as keys of config.
+
+    A recipe's own group is kept; without `logging.wandb` it logs offline, unless an agent of W&B started it.
+    """
+    settings = recipe.logging["wandb"]
+    if settings is False or (settings and settings["mode"] == "disabled"):
+        return []
+    axes = [f"logging.wandb.config.{axis}={json.dumps(value)}" for axis, value in point.items()]
+    group = [] if settings and settings["group"] else [f"logging.wandb.group={name}"]
+    is_offline = settings is None and "WANDB_SWEEP_ID" not in environment
+    return [*group, *axes, *(["logging.wandb.mode=offline"] if is_offline else [])]
 
 
 class WandbLogger:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from composer.errors import ComposerError, RecipeError
+from composer.recipe.yaml_reader import COMMAND_LINE
 from composer.sweeps.points import grid_points, list_points, point_recipe, random_points
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import Sweep
@@ -136,9 +137,19 @@ def test_an_axis_cannot_be_overridden_on_the_command_line(tmp_path: Path) -> Non
         read_sweep(write(tmp_path, WIDTH), ["width=8"])
 
 
+@pytest.mark.parametrize("key", ["training.optimizer.adam.learning_rate", "training.optimizer", "training"])
+def test_an_override_does_not_undo_an_axis(tmp_path: Path, key: str) -> None:
+    file = write(tmp_path, "  rate: {set: training.optimizer.adam.learning_rate, values: [1e-3, 1e-2]}")
+    with pytest.raises(RecipeError, match="the axis `rate` changes") as caught:
+        read_sweep(file, [f"{key}=1"])
+    assert [(fault.path, fault.file) for fault in caught.value.faults] == [(key, COMMAND_LINE)]
+    assert read_sweep(file, ["training.optimizer.adam.eps=1e-9"]).axes
+
+
 def test_the_number_of_points_is_limited(tmp_path: Path) -> None:
     few = ", ".join(map(str, range(1, 31)))
-    axes = "\n".join(f"  a{index}: {{set: vars.width, values: [{few}]}}" for index in range(5))
+    keys = ("vars.width", "training.max_steps", "training.seed", "training.accumulate", "training.validate_every")
+    axes = "\n".join(f"  a{index}: {{set: {key}, values: [{few}]}}" for index, key in enumerate(keys))
     with pytest.raises(RecipeError, match="make 24300000 points"):
         grid_points(sweep(tmp_path, axes))
 
@@ -195,6 +206,26 @@ def test_two_axes_that_replace_the_same_block_are_refused(tmp_path: Path) -> Non
 {ENCODER.removesuffix("}")}, when: steps == 1}}
   whole: {{replace: model.encoder, with: {{a: [norm]}}, when: steps == 2}}"""
     assert [item.status for item in list_points(sweep(tmp_path, apart))] == ["trained"] * 4
+
+
+def test_two_axes_that_set_the_same_key_are_refused(tmp_path: Path) -> None:
+    second = "  wide: {set: vars.width, values: [32, 64]"
+    ((line, message),) = faults(tmp_path, f"{WIDTH}\n{second}}}")
+    assert (line, message) == (5, "`wide` and `width` both set `vars.width`")
+    apart = f"""
+  steps: {{set: training.max_steps, values: [1, 2]}}
+{WIDTH.removesuffix("}")}, when: steps == 1}}
+{second}, when: steps == 2}}"""
+    assert [item.point for item in list_points(sweep(tmp_path, apart))][2:] == [
+        {"steps": 2, "wide": 32},
+        {"steps": 2, "wide": 64},
+    ]
+
+
+def test_the_worst_is_not_ranked_first(tmp_path: Path) -> None:
+    assert faults(tmp_path, WIDTH, "rank: [{val/loss: max}]") == [(5, "`val/loss: max` ranks the worst first")]
+    assert faults(tmp_path, WIDTH, "rank: [{val/bleu: min}]") == [(5, "`val/bleu: min` ranks the worst first")]
+    assert faults(tmp_path, WIDTH, "rank: [{flops: max}]") == [(5, "`flops: max` ranks the worst first")]
 
 
 def test_a_point_has_no_values_of_inactive_axes(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ import pytest
 from composer.cli import main
 from composer.errors import RecipeError
 from composer.recipe.recipe import load
-from composer.sweeps.points import point_from_args, wandb_overrides
+from composer.sweeps.points import point_from_args
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import Point
+from composer.training.wandb_logger import sweep_overrides
 from tests.sweeps.tiny_sweep import SWEEP, write_sweep
 
 Runner = Callable[..., tuple[int, str, str]]
@@ -155,7 +156,7 @@ def test_wandb_shows_a_run_as_one_of_its_sweep(
     file = tmp_path / "base.yaml"
     file.write_text(f"{file.read_text(encoding='utf-8')}\n{wandb}\n", encoding="utf-8")
     point: Point = {"encoder": "none", "rate": 1e-5, "tied": True}
-    assert wandb_overrides(load(file), "g", point, environment) == words
+    assert sweep_overrides(load(file), "g", point, environment) == words
     settings = load(file, words).logging["wandb"]
     if words:
         assert settings["config"] == point

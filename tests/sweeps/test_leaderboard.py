@@ -86,7 +86,7 @@ def test_trials_that_cannot_be_told_from_the_best_are_marked(tmp_path: Path) -> 
     ]
     lines = leaderboard_text(result).splitlines()
     assert ["≈" in line for line in lines[4:8]] == [False, True, True, False]
-    assert "in at most 5 % of sweeps a trial without it is as good" in ranking_note(result)
+    assert "at most 5 % of sweeps have a trial without it that is as good" in ranking_note(result)
     plain = leaderboard_json(result)
     assert [item["alike"] for item in plain["trials"]] == [None, True, True, False]
     assert plain["notes"][0] == ranking_note(result)
@@ -261,7 +261,7 @@ def test_of_tuned_axes_only_the_best_values_are_ranked(tmp_path: Path) -> None:
     assert [entry.better and entry.better.number for entry in result.results[2:]] == [1, 1, 3]
     text = leaderboard_text(result)
     assert "better tuned in 000000000001" in text
-    note = "Of trials that differ in rate alone the best by val/bleu is ranked, of 2 to 3 each. The best of more is"
+    note = "Each is the best by val/bleu of the trials that differ in rate alone, 2 to 3 of them. The best"
     assert note in text
     assert [*effects_of(folder)] == ["encoder"]
     assert [item["better"] for item in leaderboard_json(result)["trials"]][2:] == [f"{n:012x}" for n in (1, 1, 3)]

@@ -38,7 +38,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_a_sweep_runs_on_a_cluster(home: Path) -> None:
     plan(home, **{"0.1": {"kills": 1}, "0.2": {"fails": 1}, "0.9": {"pause": 3.0}})
-    rest = "seeds: [1]\nprune: {median: {min_steps: 200, trials: 2}}"
+    rest = "seeds: [1]\nset: {training.max_steps: 500}\nprune: {median: {min_steps: 200, trials: 2}}"
     file = write_sweep(home, rates(0.1, 0.2, 0.3, 0.9), rest)
     assert run_sweep(read_sweep(file), home / "run", workers=1, ray="local", quiet=True) == 0
     result = trials_by_rate(home / "run")

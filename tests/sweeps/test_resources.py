@@ -63,6 +63,12 @@ def test_two_nodes_do_not_add_up_to_one() -> None:
         fit_in_nodes(Resources(cpus=3), [SMALL, SMALL])
 
 
+@pytest.mark.parametrize("resources", [Resources(cpus=9_999), Resources(memory=1 << 60)])
+def test_a_trial_that_is_too_large_for_this_machine_is_told_with_what_it_has(resources: Resources) -> None:
+    with pytest.raises(RunError, match=r"a trial needs .*, and this machine has \d+ CPU.*GiB"):
+        LocalWorkerPool(1, resources)
+
+
 def test_workers_of_this_machine_share_its_gpus_as_their_trials_need() -> None:
     gpus = ["0", "1", "2", "3"]
     two = [worker_environment({}, slot, 2, gpus, Resources(gpus=2, cpus=3)) for slot in range(2)]

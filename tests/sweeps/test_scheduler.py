@@ -6,6 +6,7 @@ import json
 import signal
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +27,7 @@ from composer.sweeps.scheduler import Scheduler, run_sweep, running_progress
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import SweepDir
 from composer.sweeps.trial import Trial, read_trials, write_trial
-from composer.sweeps.workers import worker_environment
+from composer.sweeps.workers import TrialRunner, worker_environment
 from tests.sweeps.stub_sweeps import (
     BASE,
     RATE,
@@ -228,6 +229,14 @@ def test_a_worse_trial_is_pruned_once_on_its_first_seed(home: Path) -> None:
     assert worst.seeds[1]["status"] == "interrupted"
     run(file, home)
     assert len(starts(home)) == 5
+
+
+def test_a_trial_that_has_spent_its_budget_is_not_pruned(home: Path) -> None:
+    plan(home, **{"0.9": {"pause": 1.0}})
+    prune = "prune: {median: {min_steps: 200, trials: 2}}"
+    file = write_sweep(home, rates(0.1, 0.2, 0.9), f"seeds: [1]\nset: {{training.max_steps: 200}}\n{prune}")
+    assert run(file, home) == 0
+    assert trials_by_rate(home / "run")[0.9].status == "finished"
 
 
 @pytest.mark.slow
@@ -464,10 +473,15 @@ def test_a_damaged_trial_file_is_refused(home: Path, key: str, value: object) ->
 
 def test_what_a_running_trial_has_done_counts(tmp_path: Path) -> None:
     trial = Trial(4, {}, "f", 1, 1, 1, folder=tmp_path, seeds={1: {"status": "finished"}})
-    runner: Any = SimpleNamespace(trial=trial, seed=2, seeds=(1, 2))
+    budget = {"max_steps": 10_000, "max_epochs": None}
+    runner: Any = SimpleNamespace(trial=trial, seed=2, seeds=(1, 2), budget=budget)
+    runner.budget_spent = partial(TrialRunner.budget_spent, runner)
     assert running_progress(runner) == (0.5, "")  # one of two seeds
     rows = [{"step": 1200, "train/loss": 2.5, "budget_spent": [0.2, 0.4]}, {"step": 1200, "val/loss": 2.0}]
     trial.run(2).mkdir()
+    (trial.run(2) / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert running_progress(runner) == (0.5 + 0.06, "trial 4 at step 1,200, loss 2.5")  # of steps
+    rows[1]["budget_spent"] = [0.4]  # of minutes, which end first
     (trial.run(2) / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert running_progress(runner) == (0.7, "trial 4 at step 1,200, loss 2.5")
 

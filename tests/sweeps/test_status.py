@@ -24,7 +24,7 @@ from composer.sweeps.sweep import SweepDir
 from composer.sweeps.trial import Trial, read_trials, write_trial
 from tests.sweeps.stub_sweeps import plan, rates, starts, stub, trials_by_rate, write_sweep
 
-PRUNE = "prune: {median: {min_steps: 200, trials: 2}}"
+PRUNE = "prune: {median: {min_steps: 200, trials: 2}}\nset: {training.max_steps: 500}"
 
 
 @pytest.fixture

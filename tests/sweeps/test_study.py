@@ -179,8 +179,18 @@ def warned(folder: Path, prune: str, rest: str, steps: str) -> list[str]:
         ("hyperband", "", "max_steps: 120, validate_every: 120", "after 120 steps, and a training has 120"),
         ("hyperband", "", "max_steps: 120, validate_every: 10", ""),
         ("median", "", "max_steps: 120, validate_every: 10", ""),
-        ("{median: {trials: 7}}", "", "max_steps: 120, validate_every: 10", "7 run to their end first"),
-        ("median", "search: {random: {trials: 5}}", "max_steps: 120, validate_every: 10", "5 run to their end first"),
+        (
+            "{median: {trials: 7}}",
+            "",
+            "max_steps: 120, validate_every: 10",
+            "the first 7 run to their end",
+        ),
+        (
+            "median",
+            "search: {random: {trials: 5}}",
+            "max_steps: 120, validate_every: 10",
+            "and the sweep has 5",
+        ),
         ("{median: {min_steps: 500}}", "", "max_steps: null, max_minutes: 1", ""),
     ],
 )
@@ -193,9 +203,9 @@ def test_a_pruning_that_can_stop_no_trial_is_reported(
     assert all(message.startswith("`prune` can stop no trial") and why in message for message in messages)
 
 
-@pytest.mark.parametrize(("direction", "sign"), [("min", 1.0), ("max", -1.0)])
-def test_the_median_pruner_stops_worse_trials(tmp_path: Path, direction: str, sign: float) -> None:
-    rest = f"{TPE}\nprune: {{median: {{min_steps: 300, trials: 2}}}}\nrank: [{{val/loss: {direction}}}]"
+@pytest.mark.parametrize(("goal", "sign"), [("val/loss: min", 1.0), ("val/bleu: max", -1.0)])
+def test_the_median_pruner_stops_worse_trials(tmp_path: Path, goal: str, sign: float) -> None:
+    rest = f"{TPE}\nprune: {{median: {{min_steps: 300, trials: 2}}}}\nrank: [{{{goal}}}]"
     study = Study(sweep_of(tmp_path, rates(*(0.1 * item for item in range(1, 9))), rest), tmp_path / "study.journal")
     good, bad = [sign * 1.0] * 5, [sign * 2.0] * 5
     assert [reports(study, item) for item in (good, bad, bad, good)] == [None, None, 300, None]
