@@ -143,8 +143,9 @@ def plan(
 
     Those are width, parameters, FLOPs and decoding state of every block. The model is built by the same code as for
     training, without allocating it. FLOPs and state are those of one pair of 32 source and 32 target tokens. Also shows
-    how much memory a training takes at its peak: weights, gradients, optimizer, and the largest batch, which is that of
-    the data where they are, and else as long as `max_length` allows.
+    how much memory the tensors of a training take at their peak: weights, gradients, optimizer, and the largest batch,
+    which is that of the data where they are, and else as long as `max_length` allows. Python and PyTorch take half a
+    GiB besides.
 
     With --time it trains ten steps in memory, writes no run, and tells what an epoch and the whole training take here.
     """
@@ -161,10 +162,11 @@ def plan(
         return
     print_plan(planned)
     ((optimizer, _),), memory = loaded.training["optimizer"].items(), planned.memory
-    bound = "at most" if planned.at_most and planned.trial is None else "about"
+    bound = "at most" if planned.at_most else "about"
     options.echo(
         f"Training: {bound} {format_bytes(memory.bytes)} at its peak: {format_bytes(memory.weight_bytes)} for weights, "
-        f"gradients and {optimizer}, {format_bytes(memory.activation_bytes)} for a batch of {memory.batch.describe()}."
+        f"gradients and {optimizer}, {format_bytes(memory.activation_bytes)} for a batch of {memory.batch.describe()}; "
+        "Python and PyTorch come on top."
     )
     if planned.trial is not None:
         print_trial(planned.trial)
@@ -178,9 +180,14 @@ def print_trial(trial: TrialRun) -> None:
         f"Measured: {format_bytes(trial.peak_bytes)} of tensors at the peak.\n"
         f"Time: {trial.steps_per_second:,.3g} steps and {trial.tokens_per_second:,.0f} target tokens a second, of "
         f"{trial.steps} steps on {where}{of}.\n"
-        f"An epoch has {trial.steps_per_epoch:,} steps and takes {trial.minutes_per_epoch:,.3g} minutes, the whole "
-        f"budget {trial.budget_minutes:,.3g} minutes, without validation and test."
+        f"An epoch has {trial.steps_per_epoch:,} steps and takes {time_text(trial.minutes_per_epoch)}, the whole "
+        f"budget {time_text(trial.budget_minutes)}, without validation and test."
     )
+
+
+def time_text(minutes: float) -> str:
+    """Return a time in seconds if it is below a minute, else in minutes."""
+    return f"{60 * minutes:.3g} seconds" if minutes < 1 else f"{minutes:,.3g} minutes"
 
 
 @command(

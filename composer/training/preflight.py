@@ -341,7 +341,7 @@ class TrainingPlan(Plan):
     @cached_property
     def memory(self) -> MemoryEstimate:
         """What the training takes of memory; it is counted when it is first asked for, which takes seconds."""
-        return estimate_memory(self.recipe, self.trial.vocabularies if self.trial else self.vocabularies, self.batch)
+        return estimate_memory(self.recipe, self.vocabularies, self.batch)
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as plain data, with `training`, its memory, and `trial`."""
@@ -353,7 +353,7 @@ class TrainingPlan(Plan):
 def plan_training(recipe: Recipe, time: bool = False) -> TrainingPlan:
     """Return the plan of a recipe and of its training; with `time`, after a trial on its data. Raises ComposerError.
 
-    Without a trial no data need be there.
+    Without a trial no data need be there. After one the sizes of the vocabularies are known; else they are upper bounds.
     """
     planned, sample = check_and_sample(recipe, any_machine=True, any_data=not time)
     if not time:
@@ -361,6 +361,7 @@ def plan_training(recipe: Recipe, time: bool = False) -> TrainingPlan:
     from composer.training.trial_run import time_training  # late: Lightning takes seconds to import
 
     trial = time_training(recipe)
+    planned = replace(plan(recipe, trial.vocabularies), warnings=planned.warnings)
     return TrainingPlan(**vars(planned), recipe=recipe, batch=trial.batch, trial=trial)
 
 
