@@ -34,7 +34,8 @@ def correct(value: Any, text: str, keyword: str, schema: Schema) -> str:
         return number
     if isinstance(value, (str, int)) and accepts_type(schema, "boolean") and str(value).lower() in BOOLEAN_WORDS:
         return BOOLEAN_WORDS[str(value).lower()]
-    if isinstance(value, (int, float)) and keyword == "type" and accepts_scalar(schema, text):
+    is_too_large = type(value) in (int, float) and accepts_type(schema, "number")  # or too small, for float32
+    if isinstance(value, (int, float)) and keyword == "type" and not is_too_large and accepts_scalar(schema, text):
         return f'"{text}"'
     if isinstance(value, str) and any(map(is_stack, branches)):
         return f"[{value.lstrip('- ')}]"

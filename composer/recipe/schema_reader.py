@@ -130,6 +130,8 @@ def accepts_scalar(schema: Schema, value: str | float) -> bool:
     branches = [branch for branch in alternatives(schema) if branch.get("type") in types]
     if isinstance(value, str):
         return any(re.search(branch.get("pattern", ""), value) for branch in branches)
+    if float32_problem(value):
+        branches = [branch for branch in branches if branch["type"] == "integer"]
     return any(all(test(value, branch[key]) for key, test in TESTS.items() if key in branch) for branch in branches)
 
 
