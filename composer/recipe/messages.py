@@ -182,7 +182,10 @@ def _invalid_name(error: SchemaError) -> Fault:
 
 def _name_hint(text: str, others: Iterable[str] = ()) -> str:
     """Return the rule of names and, for a text that is none, a name like it; it is not one of the others."""
-    rule, name = "a name begins with a letter from a to z, and has such letters, digits, `_` and `-`", similar_name(text)
+    rule, name = (
+        "a name begins with a letter from a to z, and has such letters, digits, `_` and `-`",
+        similar_name(text),
+    )
     while name in others:
         name = f"x{name}"
     return f"write `{name}`: {rule}" if text.isascii() else rule
@@ -240,7 +243,7 @@ def _separate_hint(error: SchemaError, second: str) -> str:
     if not place.text[: place.column - 1].endswith("."):
         return "keep one"
     # the end of a path that a sweep sets
-    if any("required" in error.root["$defs"][f"{error.schema['x-choice']}.{key}"] for key in error.value):
+    if any(error.root["$defs"][f"{error.schema['x-choice']}.{key}"].get("required") for key in error.value):
         return f"let an axis `extend` the base by recipes with another `{path}`"
     return f"choose it by an axis: `{{set: {path}, values: [{', '.join(error.value)}]}}`"
 

@@ -154,7 +154,7 @@ def describe(schema: Schema, keyword: str = "") -> str:
     numbers = [describe_bounds(branch) for branch in branches if branch.get("type") == "number"]
     branches = [b for b in branches if b.get("type") != "integer" or describe_bounds(b) not in numbers]
     if len(branches) == 1:
-        return _describe_alone(branches[0], keyword)
+        return _describe_alone(branches[0], keyword).replace("a list of them", "a list of values")
     parts = list(dict.fromkeys(text for branch in branches for text in _describe_among(branch, keyword)))
     return f"{', '.join(parts[:-1])} or {parts[-1]}"
 

@@ -170,7 +170,12 @@ SECTIONS = [
         "keep one",
     ),
     ("training: {optimizer: {adam: {eps: 1e-300}}}", "6:36:type", "`1e-300` is too small: float32 computes", "1e-09"),
-    ("training: {clip_norm: 1e30}", "6:23:type", "`1e30` is too large: float32 computes with 1e-18 to", "write `1e+12`"),
+    (
+        "training: {clip_norm: 1e30}",
+        "6:23:type",
+        "`1e30` is too large: float32 computes with 1e-18 to",
+        "write `1e+12`",
+    ),
     ("training: {clip_norm: 1e-30}", "6:23:type", "`1e-30` is too small: float32 computes with", "write `1e-18`"),
     ("training: {clip_norm: '1e30'}", "6:23:type", "`1e30` is text", "write a number, above 0"),
     ("training: {optimizer: {adam: {learning_rate: 0}}}", "6:46:bound", "a number, above 0; `0` is too small", "0.001"),
