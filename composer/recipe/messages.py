@@ -7,28 +7,15 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from composer.errors import (
-    Fault,
-    KeyPath,
-    Mark,
-    closest_match,
-    did_you_mean,
-    fault_at,
-    foreign_letter,
-    format_path,
-    similar_name,
-)
-from composer.recipe.corrections import correct
+from composer.errors import Fault, KeyPath, Mark, closest_match, did_you_mean, fault_at, foreign_letter, format_path
+from composer.recipe.corrections import correct, name_hint, nearest_number
 from composer.recipe.schema_reader import (
     BOUNDS,
     DATA_SOURCES,
     IDENTIFIER,
-    LARGEST,
     LOWER_BOUNDS,
-    SMALLEST,
     VERSION,
     Schema,
-    accepts_scalar,
     accepts_type,
     allowed_words,
     alternatives,
@@ -175,20 +162,9 @@ def _missing_key(error: SchemaError) -> Fault:
 
 def _invalid_name(error: SchemaError) -> Fault:
     is_taken = re.fullmatch(IDENTIFIER, error.detail)
-    hint = "the recipe's own keys are in the config already" if is_taken else _name_hint(error.detail, error.value)
+    hint = "the recipe's own keys are in the config already" if is_taken else name_hint(error.detail, error.value)
     message = f"`{error.detail}` cannot be a name{foreign_letter(error.detail)}"
     return error.fault_at_name(error.detail, "name", message, hint)
-
-
-def _name_hint(text: str, others: Iterable[str] = ()) -> str:
-    """Return the rule of names and, for a text that is none, a name like it; it is not one of the others."""
-    rule, name = (
-        "a name begins with a letter from a to z, and has such letters, digits, `_` and `-`",
-        similar_name(text),
-    )
-    while name in others:
-        name = f"x{name}"
-    return f"write `{name}`: {rule}" if text.isascii() else rule
 
 
 def _data_source(error: SchemaError) -> Fault:
@@ -387,24 +363,15 @@ def _value_hint(error: SchemaError) -> str:
     if mapping := mapping_branch(dereference(error.root["$defs"], error.schema)):
         return f"write `{usage_example(str(error.path[-1]), mapping)}`"
     if isinstance(error.value, (str, int)) and any(branch.get("pattern") == IDENTIFIER for branch in branches):
-        return _name_hint(error.node.text)
+        return name_hint(error.node.text)
     default = error.schema.get("default")
     if default is None or default in ([], {}):
-        return f"write {_nearest_number(error) or describe(error.schema, error.keyword)}"
+        return f"write {nearest_number(error.value, error.schema) or describe(error.schema, error.keyword)}"
     bounds = ""
     if error.keyword in BOUNDS and len(branches) > 1:  # of several kinds of value, the message names no bound
         violated = next(branch for branch in branches if branch.get(error.keyword) == error.detail)
         bounds = f"write {describe_bounds(violated, error.keyword)}; "
     return f"{bounds}the default is `{flow_text(default)}`"
-
-
-def _nearest_number(error: SchemaError) -> str:
-    """Return the number nearest to one that float32 cannot hold, if it is accepted; else ""."""
-    value = error.value
-    if type(value) not in (int, float) or not math.isfinite(value) or not float32_problem(value):
-        return ""
-    nearest = math.copysign(min(max(abs(value), SMALLEST), LARGEST), value)
-    return f"`{nearest:g}`" if accepts_scalar(error.schema, nearest) else ""
 
 
 _EXPLANATIONS = {

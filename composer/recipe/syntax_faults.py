@@ -156,7 +156,8 @@ def _colon_fault(text: str, index: int, lines: SourceLines, mark: Mark, is_flow:
     key = re.search(r"(?P<key>[\w-]+|\"[\w-]+\"|'[\w-]+')[\s=;.]*$", text[start:index])
     if key is None or not is_flow or bracket not in CLOSING:
         return None
-    path = _INDEXED_PATH.match(text, start + re.search(r"[\w.-]*$", text[start:index]).start())
+    word = re.split(r"[^\w.-]", text[start:index])[-1]
+    path = _INDEXED_PATH.match(text, index - len(word))
     begin = path.start() if path else start + key.start()
     before = text[:begin].split("\n")
     mark = lines.at(len(before) - 1, len(before[-1]) + lines.start)

@@ -70,8 +70,8 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
         raise error_at(root.value["recipe"].place, "sweep", "recipe", message, hint)
     malformed = schema_faults(root, load_schema())
     _raise_if_any([replace(fault, hint=EXAMPLES.get(fault.path, fault.hint)) for fault in malformed])
-    written = {name: _without_nulls(axis) for name, axis in root.value["axes"].value.items()}
-    root = replace(root, value=root.value | {"axes": replace(root.value["axes"], value=written)})
+    nodes = {name: _without_nulls(axis) for name, axis in root.value["axes"].value.items()}
+    root = replace(root, value=root.value | {"axes": replace(root.value["axes"], value=nodes)})
     faults: list[Fault] = []
     base = _read_recipe(file, root.value["base"], "base", faults)
     axes = _read_axes(file, root, faults)
@@ -115,9 +115,9 @@ def _raise_if_any(faults: Sequence[Fault]) -> None:
         raise RecipeError(faults)
 
 
-def _without_nulls(node: Node, kept: Sequence[str] = ()) -> Node:
-    """Return a sweep or an axis without keys that are `null`, except for those to keep."""
-    keys = {key: child for key, child in node.value.items() if child.value is not None or key in kept}
+def _without_nulls(node: Node, required: Sequence[str] = ()) -> Node:
+    """Return a sweep or an axis without keys that are `null`, required ones apart."""
+    keys = {key: child for key, child in node.value.items() if child.value is not None or key in required}
     return replace(node, value=keys)
 
 
