@@ -268,6 +268,12 @@ def character_name(character: str) -> str:
     return f"{shown}({described})" if shown else described
 
 
+def similar_name(text: str) -> str:
+    """Return a name like a text that is none, `x2w` for `2w`: letters of ASCII, digits and `_`, a letter first."""
+    name = re.sub(r"[^A-Za-z0-9_]+", "_", text)
+    return name if name[:1].isalpha() else f"x{name}"
+
+
 def foreign_letter(word: str) -> str:
     """Return which character of a word is not of ASCII, as the end of a message, or ""."""
     letter = next((char for char in word if char > "~"), "")

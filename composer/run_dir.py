@@ -64,23 +64,16 @@ class RunDir:
 
     def is_empty(self) -> bool:
         """Return whether there is nothing yet; the lock and temporary files of killed processes do not count."""
-        if not self.path.exists():
-            return True
-        return all(entry.name == LOCK or is_temporary(entry) for entry in self.path.iterdir())
+        return not self.path.exists() or all(it.name == LOCK or is_temporary(it) for it in self.path.iterdir())
 
     def read(self) -> dict[str, Any]:
         """Return run.json. Raises RunError if there is none, it cannot be read, or is not what a training writes."""
         try:
             record = parse_json(read_text(self.record, 1 << 24))
         except (FileNotFoundError, NotADirectoryError):
-            guess = did_you_mean(self.path.name, (path.name for path in self.path.parent.glob("*")))
-            reason = "not a run folder: it " + ("has no run.json" if self.path.exists() else f"is not there{guess}")
-            reason = "a file, and a run is a folder" if self.path.is_file() else reason
-            fix = "name a folder that `seqcomposer train` has written; a training needs an empty one, or none"
-            raise RunError.of(f"this is {reason}", fix, str(self.path)) from None
+            raise self.missing_record() from None
         except OSError as error:
-            message = f"run.json cannot be read: {os_error_reason(error)}"
-            fix = "restore the file, or check its permissions"
+            message, fix = f"run.json cannot be read: {os_error_reason(error)}", "restore it, or check its permissions"
             raise RunError.of(message, fix, str(self.record)) from None
         except ValueError as error:
             raise self.invalid_record(f"run.json cannot be read: {error}") from None
@@ -90,6 +83,17 @@ class RunDir:
             if not RECORD.get(key, is_plain_data)(value):
                 raise self.invalid_record(f"in run.json `{key[:100]}` is not what a training writes")
         return record
+
+    def missing_record(self) -> RunError:
+        """Return the error of a path that is no run folder; of a folder with runs in it, it names one."""
+        if runs := sorted(run for at in ("seed-*", "trials/*/seed-*") for run in self.path.glob(f"{at}/run.json")):
+            kind = "a whole sweep" if (self.path / "sweep.json").exists() else "several runs: of a trial, or a recipe"
+            return RunError.of(f"this folder holds {kind}", f"name a run in it: `{runs[0].parent}`", str(self.path))
+        guess = did_you_mean(self.path.name, (path.name for path in self.path.parent.glob("*")))
+        reason = "not a run folder: it " + ("has no run.json" if self.path.exists() else f"is not there{guess}")
+        reason = "a file, and a run is a folder" if self.path.is_file() else reason
+        fix = "name a folder that `seqcomposer train` has written; a training needs an empty one, or none"
+        return RunError.of(f"this is {reason}", fix, str(self.path))
 
     def invalid_record(self, message: str) -> RunError:
         """Return the error of a run.json that no training writes."""
@@ -133,9 +137,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 # ------------------------------------------------------------------------------------------- forms of what is read
 
-MAX_TEXT = 4000
-MAX_INTEGER = 1 << 63
-MAX_DEPTH = 8
+MAX_TEXT, MAX_INTEGER, MAX_DEPTH = 4000, 1 << 63, 8
 
 Check = Callable[[Any], bool]
 

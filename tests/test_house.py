@@ -39,7 +39,7 @@ ROOMS = (
     "recipe",
     "run_dir",
     "atomic_io",
-    "errors formatting",
+    "errors formatting machine",
     "blocks",
     "core",
 )

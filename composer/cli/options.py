@@ -26,9 +26,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 DONE, FAILED, REFUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 
-def argument(metavar: str, text: str, complete: Callable[[str], Any] | None = None) -> Any:
+def argument(metavar: str, text: str, complete: Callable[[str], Any] | None = None, **settings: Any) -> Any:
     """Return an argument of a command, with its help text and what completes it in a shell."""
-    return typer.Argument(metavar=metavar, help=text, autocompletion=complete)
+    return typer.Argument(metavar=metavar, help=text, autocompletion=complete, **settings)
 
 
 def option(declaration: str, text: str, **settings: Any) -> Any:
@@ -90,9 +90,20 @@ def complete_any(incomplete: str) -> Completions:
     return list(dict.fromkeys([*complete_run(incomplete), *complete_recipe(incomplete)]))
 
 
+def find_run(word: str) -> Path:
+    """Return a run folder by its path, or that of a sweep's trial by `SWEEP#RANK`. Raises RunError and RecipeError."""
+    sweep, mark, which = word.rpartition("#")
+    if not mark or "=" in which or Path(word).exists() or not Path(sweep).exists():
+        return Path(word)
+    from composer.sweeps.leaderboard import find_run as find_trial
+    from composer.sweeps.leaderboard import open_leaderboard
+
+    return find_trial(open_leaderboard(Path(sweep)), which)
+
+
 Recipe = Annotated[Path, argument("RECIPE", "A recipe: a YAML file.", complete_recipe)]
-Run = Annotated[Path, argument("RUN", "A run folder.", complete_run)]
-RecipeOrRun = Annotated[Path, argument("RECIPE|RUN", "A recipe, or a run folder.", complete_any)]
+Run = Annotated[Path, argument("RUN", "A run folder, or SWEEP#RANK.", complete_run, parser=find_run)]
+RecipeOrRun = Annotated[Path, argument("RECIPE|RUN", "A recipe, or a run folder.", complete_any, parser=find_run)]
 Overrides = Annotated[list[str] | None, argument("key=value", "Override a setting; list items by index.", complete_key)]
 DataDir = Annotated[Path | None, option("--data DIR", "Look up data files here first, then next to the recipe.")]
 Checkpoint = Annotated[str | None, option("--checkpoint last|best|STEP", "Checkpoint in place of the final weights.")]

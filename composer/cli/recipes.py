@@ -206,7 +206,9 @@ def train(
     run: Annotated[Path | None, option("--run DIR", "The run folder.  [default: runs/NAME]")] = None,
     resume: Annotated[bool, option("--resume", "Continue a run that was stopped or killed, or start it.")] = False,
     finish: Annotated[bool, option("--finish", "End a run that was stopped or killed with its best weights.")] = False,
-    from_run: Annotated[Path | None, option("--from RUN", "Take the weights of another run that fit.")] = None,
+    from_run: Annotated[
+        Path | None, option("--from RUN", "Take the weights of another run that fit.", parser=options.find_run)
+    ] = None,
     seeds: Annotated[str | None, option("--seeds N|A,B,...", "Train N seeds, or these; see RUN/seeds.json.")] = None,
 ) -> None:
     """Train a recipe and write a run folder.

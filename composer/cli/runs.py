@@ -55,7 +55,7 @@ def translate(
     is for `decoding=greedy` and `sample`, one line after the other; stderr says how many tokens were accepted.
     """
     names, overrides = options.split_overrides(runs)
-    folders = [*map(Path, names)]
+    folders = [*map(options.find_run, names)]
     if not folders:
         raise typer.BadParameter("name a run folder", param_hint="RUN")
     if text := next((folder for folder in folders[1:] if not folder.exists()), None):
@@ -246,7 +246,9 @@ def report(
     "seqcomposer export runs/mine --ctranslate2 mine-ct2",
 )
 def export(
-    source: Annotated[Path, argument("RUN|RECIPE", "A run folder, or a recipe: a YAML file.", complete_any)],
+    source: Annotated[
+        Path, argument("RUN|RECIPE", "A run folder, or a recipe: a YAML file.", complete_any, parser=options.find_run)
+    ],
     overrides: options.Overrides = None,
     script: Annotated[Path | None, option("--script DIR", "New folder of modules that need PyTorch alone.")] = None,
     ctranslate2: Annotated[Path | None, option("--ctranslate2 DIR", "CTranslate2, of a standard Transformer.")] = None,

@@ -14,7 +14,7 @@ from typing import Any
 from composer.comparison import tables
 from composer.comparison.changes import SECTIONS, Change, model_changes, record_changes, setting_changes
 from composer.comparison.outputs import Comparison
-from composer.errors import ComposerError, Fault, RunError
+from composer.errors import ComposerError, Fault
 from composer.fingerprint import read_verified
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.recipe import Recipe, load
@@ -94,15 +94,9 @@ def open_side(reference: Reference, data: Path | None) -> tables.Side:
 def _open_folder(path: Path, data: Path | None) -> tables.Side:
     """Open a run, or a trial of a sweep that has not been trained. Raises ComposerError."""
     run = RunDir(path)
-    if not run.record.exists():
-        seeds = [seed for seed in seed_dirs(path).values() if seed.record.exists()]
-        if seeds:
-            message = "this folder holds several runs of one recipe"
-            raise RunError.of(message, f"name one of them, `{seeds[0].path}`", str(path))
-        if (path / "sweep.json").exists():
-            raise RunError.of("this is a whole sweep", f"name one of its trials by its rank, `{path}#1`", str(path))
-        if run.recipe.is_file():
-            return tables.Side(str(path), load(run.recipe, (), data))
+    seeds = [seed for seed in seed_dirs(path).values() if seed.record.exists()]
+    if not run.record.exists() and not seeds and run.recipe.is_file():
+        return tables.Side(str(path), load(run.recipe, (), data))
     record = read_verified(run)
     return tables.Side(str(path), load(run.recipe, (), data), record, path)
 

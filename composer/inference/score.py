@@ -105,6 +105,8 @@ def read_rows(group: Sequence[Path | None], sides: Sequence[str]) -> Iterator[tu
             if fault:
                 raise DataError([fault])
             count += len(chunk)
+        if not count:
+            raise RunError.of("there is no line to score", "name a file with lines of text", names[0])
         for other, name in zip(others, names[1:], strict=True):
             if other.readline():
                 raise line_count_error(name, f"this file has more lines than the {count:,} of {names[0]}", count + 1)

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -19,6 +18,7 @@ from blocks.core.contract import Path as BlockPath
 from blocks.core.contract import Positive
 from composer.atomic_io import atomic_write, open_regular
 from composer.errors import RunError, first_few, one_line_error
+from composer.machine import available_memory
 from composer.model.encoder_decoder import EncoderDecoder
 
 
@@ -247,20 +247,6 @@ class ModelSizeGuard:
         if self.num_bytes > memory:
             message = f"the parameters take more than the {memory / 2**30:.3g} GiB of memory that this machine has"
             raise ModelTooLarge(message)
-
-
-@cache
-def available_memory() -> float:
-    """Return the bytes of memory of this machine, or of the container that this runs in; infinity if unknown."""
-    try:
-        memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):
-        return float("inf")
-    try:
-        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
-            return min(memory, float(file.read()))
-    except (OSError, ValueError):  # no container, or one without a limit: `max`
-        return memory
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from typing import Any
 
-from composer.errors import closest_match
+from composer.errors import closest_match, similar_name
 from composer.recipe.schema_reader import (
+    LARGEST,
+    SMALLEST,
     Schema,
     accepts_scalar,
     accepts_type,
     allowed_words,
     alternatives,
+    float32_problem,
     flow_text,
     is_stack,
     json_type,
@@ -34,7 +38,8 @@ def correct(value: Any, text: str, keyword: str, schema: Schema) -> str:
         return number
     if isinstance(value, (str, int)) and accepts_type(schema, "boolean") and str(value).lower() in BOOLEAN_WORDS:
         return BOOLEAN_WORDS[str(value).lower()]
-    if isinstance(value, (int, float)) and keyword == "type" and accepts_scalar(schema, text):
+    is_too_large = type(value) in (int, float) and accepts_type(schema, "number")  # or too small, for float32
+    if isinstance(value, (int, float)) and keyword == "type" and not is_too_large and accepts_scalar(schema, text):
         return f'"{text}"'
     if isinstance(value, str) and any(map(is_stack, branches)):
         return f"[{value.lstrip('- ')}]"
@@ -46,3 +51,22 @@ def correct(value: Any, text: str, keyword: str, schema: Schema) -> str:
         if any(item.get("type") == json_type(value) for item in alternatives(branch.get("items", {}))):
             return f"[{', '.join([text] * max(1, branch.get('minItems', 1)))}]"
     return ""
+
+
+def nearest_number(value: Any, schema: Schema) -> str:
+    """Return the number nearest to one that float32 cannot hold, if it is accepted; else ""."""
+    if type(value) not in (int, float) or not math.isfinite(value) or not float32_problem(value):
+        return ""
+    nearest = math.copysign(min(max(abs(value), SMALLEST), LARGEST), value)
+    return f"`{nearest:g}`" if accepts_scalar(schema, nearest) else ""
+
+
+def name_hint(text: str, others: Container[str] = ()) -> str:
+    """Return the rule of names and, for a text that is none, a name like it that is not among others."""
+    rule, name = (
+        "a name begins with a letter from a to z, and has such letters, digits, `_` and `-`",
+        similar_name(text),
+    )
+    while name in others:
+        name = f"x{name}"
+    return f"write `{name}`: {rule}" if text.isascii() else rule

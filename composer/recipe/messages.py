@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from composer.errors import Fault, KeyPath, Mark, closest_match, did_you_mean, fault_at, foreign_letter, format_path
-from composer.recipe.corrections import correct
+from composer.recipe.corrections import correct, name_hint, nearest_number
 from composer.recipe.schema_reader import (
     BOUNDS,
     DATA_SOURCES,
@@ -162,8 +162,9 @@ def _missing_key(error: SchemaError) -> Fault:
 
 def _invalid_name(error: SchemaError) -> Fault:
     is_taken = re.fullmatch(IDENTIFIER, error.detail)
-    hint = "the recipe's own keys are in the config already" if is_taken else "a name has letters, digits, `_` and `-`"
-    return error.fault_at_name(error.detail, "name", f"`{error.detail}` cannot be a name", hint)
+    hint = "the recipe's own keys are in the config already" if is_taken else name_hint(error.detail, error.value)
+    message = f"`{error.detail}` cannot be a name{foreign_letter(error.detail)}"
+    return error.fault_at_name(error.detail, "name", message, hint)
 
 
 def _data_source(error: SchemaError) -> Fault:
@@ -212,7 +213,15 @@ def _not_one_key(error: SchemaError) -> Fault:
 def _separate_hint(error: SchemaError, second: str) -> str:
     if error.schema["x-choice"] == "block":
         return f"begin a new item of the list: `- {second}`"
-    return f"keep one; as an override, write `{format_path(error.path)}={flow_text({second: error.value[second]})}`"
+    path, place = format_path(error.path), error.node.value[second].place
+    if place.file == COMMAND_LINE:
+        return f"keep one; as an override, write `{path}={flow_text({second: error.value[second]})}`"
+    if not place.text[: place.column - 1].endswith("."):
+        return "keep one"
+    # the end of a path that a sweep sets
+    if any(error.root["$defs"][f"{error.schema['x-choice']}.{key}"].get("required") for key in error.value):
+        return f"let an axis `extend` the base by recipes with another `{path}`"
+    return f"choose it by an axis: `{{set: {path}, values: [{', '.join(error.value)}]}}`"
 
 
 def _type_key(error: SchemaError, names: list[str]) -> Fault:
@@ -353,9 +362,11 @@ def _value_hint(error: SchemaError) -> str:
         return "begin each block with `- `"
     if mapping := mapping_branch(dereference(error.root["$defs"], error.schema)):
         return f"write `{usage_example(str(error.path[-1]), mapping)}`"
+    if isinstance(error.value, (str, int)) and any(branch.get("pattern") == IDENTIFIER for branch in branches):
+        return name_hint(error.node.text)
     default = error.schema.get("default")
     if default is None or default in ([], {}):
-        return f"write {describe(error.schema, error.keyword)}"
+        return f"write {nearest_number(error.value, error.schema) or describe(error.schema, error.keyword)}"
     bounds = ""
     if error.keyword in BOUNDS and len(branches) > 1:  # of several kinds of value, the message names no bound
         violated = next(branch for branch in branches if branch.get(error.keyword) == error.detail)

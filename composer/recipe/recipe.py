@@ -155,7 +155,8 @@ class Recipe:
         """Return where data files are looked up, in order: `data_dir`, and the recipe's folder. Raises RunError."""
         data_dir = self.data_dir if data_dir is None else Path(data_dir)
         if data_dir is not None and not data_dir.is_dir():
-            raise RunError.of("there is no such folder", "check what follows `--data`, or leave it out", str(data_dir))
+            message = "this is a file, and no folder" if data_dir.exists() else "there is no such folder"
+            raise RunError.of(message, "check what follows `--data`, or leave it out", str(data_dir))
         return [*([] if data_dir is None else [data_dir]), self.file.parent]
 
     def settings_at(self, path: KeyPath) -> dict[str, Any]:

@@ -130,6 +130,8 @@ def accepts_scalar(schema: Schema, value: str | float) -> bool:
     branches = [branch for branch in alternatives(schema) if branch.get("type") in types]
     if isinstance(value, str):
         return any(re.search(branch.get("pattern", ""), value) for branch in branches)
+    if float32_problem(value):
+        branches = [branch for branch in branches if branch["type"] == "integer"]
     return any(all(test(value, branch[key]) for key, test in TESTS.items() if key in branch) for branch in branches)
 
 
@@ -152,7 +154,7 @@ def describe(schema: Schema, keyword: str = "") -> str:
     numbers = [describe_bounds(branch) for branch in branches if branch.get("type") == "number"]
     branches = [b for b in branches if b.get("type") != "integer" or describe_bounds(b) not in numbers]
     if len(branches) == 1:
-        return _describe_alone(branches[0], keyword)
+        return _describe_alone(branches[0], keyword).replace("a list of them", "a list of values")
     parts = list(dict.fromkeys(text for branch in branches for text in _describe_among(branch, keyword)))
     return f"{', '.join(parts[:-1])} or {parts[-1]}"
 

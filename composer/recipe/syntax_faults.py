@@ -10,6 +10,7 @@ from composer.errors import Fault, Mark, character_name, fault_at
 from composer.formatting import count_noun
 
 _VARIABLE = re.compile(r"\$\{[\w-]*\}?")  # YAML reads `$`, then a mapping, inside [...] and {...}
+_INDEXED_PATH = re.compile(r"[A-Za-z_][\w.-]*(\[[0-9]+\][\w.-]*)+")
 CLOSING = {"[": "]", "{": "}"}
 COLONS, DASHES = "\uff1a\ufe55\u2236\ua789", "\u2013\u2014\u2212\uff0d\u2010\u2011\u2022\u00b7\u2219\u25e6"
 LOOKALIKES = {
@@ -155,8 +156,14 @@ def _colon_fault(text: str, index: int, lines: SourceLines, mark: Mark, is_flow:
     key = re.search(r"(?P<key>[\w-]+|\"[\w-]+\"|'[\w-]+')[\s=;.]*$", text[start:index])
     if key is None or not is_flow or bracket not in CLOSING:
         return None
-    before = text[: start + key.start()].split("\n")
+    word = re.split(r"[^\w.-]", text[start:index])[-1]
+    path = _INDEXED_PATH.match(text, index - len(word))
+    begin = path.start() if path else start + key.start()
+    before = text[:begin].split("\n")
     mark = lines.at(len(before) - 1, len(before[-1]) + lines.start)
+    if path:
+        message, word = "inside [...] and {...} a text with brackets needs quotes", path.group()
+        return _fault(mark, message, f'write `"{word}"`', len(word))
     return _fault(mark, "this key has no `:`", f"write `{key['key']}: {bracket}...{CLOSING[bracket]}`", len(key["key"]))
 
 

@@ -12,12 +12,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import yaml
 
 from composer.atomic_io import open_regular
-from composer.errors import Fault, Mark, RecipeError, error_at, fault_at
+from composer.errors import Fault, Mark, RecipeError, error_at, fault_at, similar_name
 from composer.recipe.syntax_faults import SourceLines, item_fault, syntax_fault
 
 COMMAND_LINE = "<command line>"
@@ -109,11 +109,11 @@ def nesting_depth(node: Node) -> int:
     return 1 + max(map(nesting_depth, inner), default=0)
 
 
-def read(path: Path, shown: str) -> Node:
+def read(path: Path, shown: str, language: Literal["recipe", "sweep"] = "recipe") -> Node:
     """Return the mapping in a file; `shown` is the file's name in faults. Raise RecipeError."""
     try:
         if path.is_dir():
-            raise _file_error(shown, "file", "this is a folder", "name a recipe: a text file in YAML")
+            raise _file_error(shown, "file", "this is a folder", f"name a {language}: a text file in YAML")
         with open_regular(path) as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
@@ -121,10 +121,10 @@ def read(path: Path, shown: str) -> Node:
         raise _file_error(shown, "file", f"this file cannot be read: {reason.lower()}", "check the path") from None
     if len(data) > MAX_BYTES:
         raise _file_error(shown, "size", "the file is larger than 1 MiB", "a recipe is a few kilobytes of text")
-    return read_bytes(data, shown)
+    return read_bytes(data, shown, language)
 
 
-def read_bytes(data: bytes, shown: str) -> Node:
+def read_bytes(data: bytes, shown: str, language: str = "recipe") -> Node:
     """Return the mapping in a file's bytes. Raise RecipeError."""
     if encoding := _wide_encoding(data[:4]):
         raise _file_error(shown, "encoding", f"this text is {encoding}", "save the file as UTF-8")
@@ -137,7 +137,7 @@ def read_bytes(data: bytes, shown: str) -> Node:
         raise error_at(mark, "encoding", "", message, "save the file as UTF-8") from None
     if bad := _REFUSED.search(text):
         raise _bad_character(_end_mark(text[: bad.start()], shown), bad.group(), "remove it; a recipe is text")
-    return parse(text, shown)
+    return parse(text, shown, language)
 
 
 def _wide_encoding(start: bytes) -> str:
@@ -165,15 +165,15 @@ def _bad_character(mark: Mark, character: str, hint: str) -> RecipeError:
 # ------------------------------------------------------------------------------------------- text
 
 
-def parse(text: str, file: str) -> Node:
-    """Return the mapping in a YAML text. Raise RecipeError with all its faults."""
+def parse(text: str, file: str, language: str = "recipe") -> Node:
+    """Return the mapping in a YAML text, which is a recipe or a sweep. Raise RecipeError with all its faults."""
     root = _parse(text, SourceLines(file, _BREAK.split(text)))
     if root is None:
-        raise _file_error(file, "empty", "there is nothing in this file", "begin with `recipe: 1`")
+        raise _file_error(file, "empty", "there is nothing in this file", f"begin with `{language}: 1`")
     if not isinstance(root.value, dict):
         kind = "list" if isinstance(root.value, list) else "single value"
-        message = f"a recipe is a mapping of keys, and this is a {kind}"
-        raise error_at(root.mark, "type", "", message, "begin with `recipe: 1`")
+        message = f"a {language} is a mapping of keys, and this is a {kind}"
+        raise error_at(root.mark, "type", "", message, f"begin with `{language}: 1`")
     return root
 
 
@@ -317,6 +317,8 @@ class _Builder:
         elif not isinstance(node.value, str) or not node.value:
             text = f"`{node.text}`" if node.text else "nothing"
             hint = f'write "{node.text}"' if node.text else "write a name before the colon"
+            if isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
+                hint = f'write `{similar_name(node.text)}`, or "{node.text}" where a name may begin with a digit'
             self._fault(mark, "type", f"a key is text, and this is {text}", hint)
         elif node.value in siblings:
             line = siblings[node.value].place.line

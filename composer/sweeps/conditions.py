@@ -218,6 +218,8 @@ class _Parser:
             signs, rest = SIGNS[type(rest.op)] + signs, rest.left
         parts = [self.build(term) for term in (rest, *terms)]
         _require(parts, "number", f"`{signs[0]}` computes with numbers", "use numbers alone")
+        if any(sign == "/" and part.evaluate({}) == 0 for sign, part in zip(signs, parts[1:], strict=True)):
+            raise _ConditionError(span, "this divides by zero", "divide by another number")
         return _Part("number", span, lambda values: _compute(signs, [part.evaluate(values) for part in parts]))
 
     def comparison(self, node: ast.Compare, span: _Span) -> _Part:

@@ -27,7 +27,7 @@ def find_sweep(path: Path, run: Path | None = None) -> SweepDir:
     """
     folder = run or path
     if not folder.is_dir() and run is None:
-        folder = RUNS / str(to_data(read(path, str(path))).get("name") or default_name(path))
+        folder = RUNS / str(to_data(read(path, str(path), "sweep")).get("name") or default_name(path))
     if not (home := SweepDir(folder)).record.exists():
         hint = "name the folder that `seqcomposer sweep` has written: runs/NAME, or the one given by `--run`"
         raise RunError.of("no sweep has run here", hint, str(folder))

@@ -215,7 +215,8 @@ def list_points(sweep: Sweep) -> list[PointCost]:
     if costs and all(cost.condition for cost in costs) and not (sweep.search.kind == "tpe" and has_ranges):
         size, at_most = min(((cost.parameters, cost.at_most) for cost in costs if cost.parameters), default=(0, False))
         smallest = f"; the smallest has {format_bound(f'{size:,} parameters', at_most)}" if size else ""
-        message = f"`where` excludes all {len(costs)} points{smallest}"
+        texts = " and ".join(dict.fromkeys(f"`{cost.condition}`" for cost in costs))
+        message = f"`where` excludes all {len(costs)} points, by {texts}{smallest}"
         raise _where_error(sweep, message, "write a weaker condition", at_most)
     return costs
 

@@ -49,6 +49,7 @@ EXAMPLES = {
     "seeds": "write `seeds: 3`, or a list of seeds: `seeds: [1, 5]`",
     "resources": "write `resources: {gpus: 1, cpus: 4, memory: 16G, minutes: 90}`",
     "prune": "write `prune: hyperband` or `prune: median`, or remove the key",
+    "where": "write a comparison: `where: parameters < 20M`",
     "axes": "write `axes: {width: {set: model.width, values: [64, 128]}}`",
 }
 """Hints for keys of which an example says more than a type."""
@@ -62,13 +63,15 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
     from composer.recipe.validation import schema_faults  # jsonschema takes a tenth of a second to import
 
     file = Path(path)
-    root = _without_nulls(read(file, str(path)))
+    root = _without_nulls(read(file, str(path), "sweep"), load_schema()["required"])
     if "recipe" in root.value and "sweep" not in root.value:  # one fault instead of one for each of its keys
         hint = f"train it with `seqcomposer train {file}`, or name it as the `base` of a sweep"
         message = "this file is a recipe, not a sweep"
         raise error_at(root.value["recipe"].place, "sweep", "recipe", message, hint)
     malformed = schema_faults(root, load_schema())
     _raise_if_any([replace(fault, hint=EXAMPLES.get(fault.path, fault.hint)) for fault in malformed])
+    nodes = {name: _without_nulls(axis) for name, axis in root.value["axes"].value.items()}
+    root = replace(root, value=root.value | {"axes": replace(root.value["axes"], value=nodes)})
     faults: list[Fault] = []
     base = _read_recipe(file, root.value["base"], "base", faults)
     axes = _read_axes(file, root, faults)
@@ -112,13 +115,9 @@ def _raise_if_any(faults: Sequence[Fault]) -> None:
         raise RecipeError(faults)
 
 
-def _without_nulls(node: Node) -> Node:
-    """Return a sweep or an axis without keys that are `null`; a sweep without those of its axes, too."""
-    if not isinstance(node.value, dict):
-        return node
-    keys = {key: child for key, child in node.value.items() if child.value is not None}
-    if "axes" in keys and isinstance(axes := keys["axes"].value, dict):
-        keys["axes"] = replace(keys["axes"], value={name: _without_nulls(axis) for name, axis in axes.items()})
+def _without_nulls(node: Node, required: Sequence[str] = ()) -> Node:
+    """Return a sweep or an axis without keys that are `null`, required ones apart."""
+    keys = {key: child for key, child in node.value.items() if child.value is not None or key in required}
     return replace(node, value=keys)
 
 
@@ -287,18 +286,22 @@ def rank_metrics() -> list[str]:
 
 
 def _misused_axes(sweep: Sweep) -> Iterator[Fault]:
-    """Yield overrides of all points that choose a value of an axis, or undo one, and ranges in a grid."""
+    """Yield overrides of all points that are of an axis or of the sweep's own keys instead, and ranges in a grid."""
+    keys = load_schema()["properties"].keys() - schema_generator.load()["properties"].keys()
     for override in sweep.overrides:
         name = override.partition("=")[0]
         mark, path = Mark(COMMAND_LINE, 1, 1, len(name), override), substitution.key_path(name)
+        changed = (axis for axis in sweep.axes if axis.kind != "extend" and path)
+        undone = [axis for axis in changed if substitution.key_path(axis.target.value)[: len(path)] == path]
         if sweep.axis(name) is not None:
-            message = f"`{name}` is an axis of this sweep"
             hint = f"one point: `seqcomposer train {sweep.file} {override}`"
-            yield fault_at(mark, "axis", name, message, hint)
-        for axis in sweep.axes if path else ():
-            if axis.kind != "extend" and substitution.key_path(axis.target.value)[: len(path)] == path:
-                message = f"the axis `{axis.name}` changes `{axis.target.value}`, and this would undo it"
-                yield fault_at(mark, "axis", name, message, f"remove it, or `{axis.name}` from the sweep")
+            yield fault_at(mark, "axis", name, f"`{name}` is an axis of this sweep", hint)
+        elif path and path[0] in keys:
+            message = f"`{path[0]}` is a key of the sweep's file, and this sets keys of its recipes"
+            yield fault_at(mark, "unknown", name, message, f"change `{path[0]}` in {sweep.file}")
+        elif undone:
+            message = f"the axis `{undone[0].name}` changes `{undone[0].target.value}`, and this would undo it"
+            yield fault_at(mark, "axis", name, message, f"remove it, or `{undone[0].name}` from the sweep")
     for axis in sweep.axes if sweep.search.kind == "grid" else ():
         if axis.labels is None:
             key = next(key for key in RANGES if key in axis.node.value)

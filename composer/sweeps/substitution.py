@@ -13,7 +13,7 @@ from functools import reduce
 from itertools import islice, product
 from typing import NamedTuple
 
-from composer.errors import Fault, KeyPath, RecipeError, did_you_mean, error_at, fault_at, format_path
+from composer.errors import Fault, KeyPath, RecipeError, closest_match, error_at, fault_at, format_path
 from composer.recipe import schema_generator
 from composer.recipe.extends_and_overrides import apply_override, apply_overrides, merge, parse_path
 from composer.recipe.interpolation import substitute
@@ -261,10 +261,7 @@ def _overlap_error(axis: Axis, other: Axis, path: KeyPath) -> RecipeError:
 
 def apply_extensions(base: Node, values: AxisValues) -> Node:
     """Return the base, extended by the recipes that axes name."""
-    for axis, value in values:
-        if axis.kind == "extend":
-            base = merge(base, axis.choice(value))
-    return base
+    return reduce(merge, (axis.choice(value) for axis, value in values if axis.kind == "extend"), base)
 
 
 def apply_settings(sweep: Node, root: Node, rules: Schema) -> Node:
@@ -281,8 +278,7 @@ def _set_value(root: Node, target: Node, value: Node, path: str, rules: Schema) 
     try:
         return apply_override(root, target.value, mark, value, rules)
     except RecipeError as error:
-        at_target = [fault_at(mark, fault.code, path, fault.message, fault.hint) for fault in error.faults]
-        faults = [old if old.path else new for old, new in zip(error.faults, at_target, strict=True)]
+        faults = (it if it.path else fault_at(mark, it.code, path, it.message, it.hint) for it in error.faults)
         raise RecipeError(faults) from None
 
 
@@ -307,19 +303,21 @@ def find_matches(root: Node, axis: Axis, rules: Schema) -> list[Match]:
 
 def no_match_fault(root: Node, axis: Axis, rules: Schema) -> Fault:
     """Return the fault of an axis that replaces nothing, with what it could select."""
-    text = axis.target.value
-    everything = list(walk_model(root, rules))
-    *_, word = text.split("..")
-    if word == text:
-        suggestion = did_you_mean(word, [format_path(match.path) for match in everything])
-        hint = "the stacks are " + ", ".join(format_path(match.path) for match in everything if match.is_stack)
-    else:
-        blocks = [match.node for match in everything if not match.is_stack]
-        names, aliases = sorted({*map(block_name, blocks)}), sorted({*map(alias_of, blocks)} - {""})
-        suggestion = did_you_mean(word, [*names, *aliases])
+    text, everything = axis.target.value, list(walk_model(root, rules))
+    head, *words = text.split("..")
+    blocks = [match.node for match in everything if not match.is_stack]
+    names, aliases = sorted({*map(block_name, blocks)}), sorted({*map(alias_of, blocks)} - {""})
+    close = [closest_match(word, [*names, *aliases]) for word in words]
+    close = [closest_match(head, ["model", *(format_path(match.path) for match in everything)]), *close]
+    selector, message = parse_selector("..".join(close)), f"`{text}` matches nothing in the base"
+    if selector is not None and select(root, selector, rules):
+        part, meant = next(pair for pair in zip((head, *words), close, strict=True) if pair[0] != pair[1])
+        message, hint = f"{message}; instead of `{part}` did you mean `{meant}`?", f"write `{'..'.join(close)}`"
+    elif words:
         hint = f"the model has the blocks {', '.join(names)}"
         hint += f"; named by `as`: {', '.join(aliases)}" if aliases else ""
-    message = f"`{text}` matches nothing in the base{suggestion}"
+    else:
+        hint = "the stacks are " + ", ".join(format_path(match.path) for match in everything if match.is_stack)
     return fault_at(axis.target.mark, "selector", f"axes.{axis.name}.replace", message, hint)
 
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from composer.errors import RunError
 from composer.formatting import count_noun
-from composer.model.weights import available_memory
+from composer.machine import available_memory, visible_cpus, visible_gpus
 from composer.recipe.metrics import logged_key
 from composer.run_dir import RunDir, is_locked
 from composer.sweeps.leases import Lease
@@ -37,7 +37,6 @@ from composer.sweeps.study import Study, Suggestion
 from composer.sweeps.trial import Status, Trial, final_score, read_log, read_run_records, write_trial
 
 PR_SET_PDEATHSIG = 1
-NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
 PATIENCE = 300.0
 """Seconds that a training has to write its checkpoint after SIGTERM."""
 
@@ -105,18 +104,6 @@ class LocalWorkerPool:
 
     def close(self) -> None:
         """Do nothing: no resource is held."""
-
-
-def visible_cpus() -> int:
-    """Return how many CPUs this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def visible_gpus(environment: Mapping[str, str]) -> list[str]:
-    """Return the GPUs that a process of this environment may use."""
-    if (devices := environment.get("CUDA_VISIBLE_DEVICES")) is not None:
-        return [device.strip() for device in devices.split(",") if device.strip() not in ("", "-1")]
-    return [str(number) for number, _ in enumerate(NVIDIA_GPUS.glob("*"))]
 
 
 def worker_environment(

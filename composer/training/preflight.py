@@ -20,9 +20,9 @@ from composer.data.sampler import TrainBatchSampler
 from composer.data.sources import DataSource, find_hub_folder, generate_pairs, is_endless, task_settings
 from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
 from composer.evaluation import tokenizer_faults
+from composer.machine import available_memory
 from composer.model.builder import build, vocabulary_bounds
 from composer.model.planner import Plan, plan
-from composer.model.weights import available_memory
 from composer.recipe.recipe import Recipe
 from composer.training.memory_estimate import MemoryEstimate, checkpoint_bytes, estimate_memory, weight_bytes
 from composer.training.sample_warnings import empty_warnings, frame_warnings, media_warnings, script_warnings

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 import composer
+from composer.cli import main
+from composer.cli.options import find_run
 from composer.errors import DataError, RecipeError, RunError
 from composer.inference.run import decoding_settings, open_run, translate_lines
 from composer.run_dir import RunDir
 from tests.inference.untrained import LANGUAGE, TWO, made, record_hashes
+from tests.sweeps.leaderboard_dirs import begun, trial
 
 LINES = ["eins zwei", "", "drei", "vier fünf sechs sieben acht", "  ", "neun"]
 
@@ -82,6 +85,30 @@ def test_only_decoding_can_be_set(gru: Path) -> None:
 def test_a_path_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="not a run folder"):
         open_run(tmp_path / "nothing")
+
+
+def test_the_folder_of_several_runs_names_one(gru: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = begun(tmp_path / "sweep", [{"val/bleu": "max"}])
+    folders = [trial(sweep, number) for number in (1, 2)]
+    for folder, bleu in zip(folders, (10.0, 20.0), strict=True):
+        shutil.copytree(gru, folder / "seed-1")
+        RunDir(folder / "seed-1").update(status="finished", scores={"val/bleu": bleu})
+    for path, kind in ((sweep, "this folder holds a whole sweep"), (folders[1], "this folder holds several runs")):
+        with pytest.raises(RunError, match=kind) as caught:
+            open_run(path)
+        (fault,) = caught.value.faults
+        assert open_run(fault.hint.split("`")[1]).run_dir.path.parent in folders
+    assert find_run(f"{sweep}#1") == folders[1] / "seed-1"
+    (tmp_path / "pairs").write_text("eins\tzwei\n", encoding="utf-8")
+    printed = []
+    for word in (f"{sweep}#1", str(folders[1] / "seed-1")):
+        with pytest.raises(SystemExit, match="0"):
+            main.main(["score", word, str(tmp_path / "pairs")])
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    with pytest.raises(SystemExit, match="2"):
+        main.main(["evaluate", f"{sweep}#9"])
+    assert "no trial is called `9`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

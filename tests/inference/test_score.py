@@ -108,6 +108,9 @@ def test_faults_have_their_place(gru: Path, language: Path, tmp_path: Path, scor
         assert "a `--source` for each encoder, source, and a `--target`" in score(gru, *arguments, status=2)
     assert "no `--source`, and a `--target`" in score(language, "--source", "a", "--target", "b", status=2)
     assert "cannot be read" in score(language, tmp_path / "none", status=2)
+    (tmp_path / "empty").touch()
+    for arguments in ((tmp_path / "empty",), (), ("--minimal-pairs",)):
+        assert "there is no line to score" in score(language, *arguments, status=2)
     (tmp_path / "latin").write_bytes(b"eins\nf\xfcnf\n")
     assert f"{tmp_path / 'latin'}:2:2: error[encoding]" in score(language, tmp_path / "latin", status=2)
 

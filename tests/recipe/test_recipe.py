@@ -136,6 +136,8 @@ def test_a_recipe_has_named_parts(tmp_path: Path) -> None:
     assert load(tmp_path / "my recipe.yaml", data_dir=data).folders() == [data, tmp_path]
     with pytest.raises(RunError, match=r"/none: .*no such folder"):
         recipe.folders(tmp_path / "none")
+    with pytest.raises(RunError, match=r"recipe.yaml: .*this is a file, and no folder"):
+        recipe.folders(tmp_path / "my recipe.yaml")
 
 
 @pytest.mark.parametrize("file", RECIPES, ids=lambda file: str(file.relative_to(ROOT)))

@@ -54,6 +54,9 @@ SLIPS = [
     ("{cross_attention: {", '{"cross_attention" {', "12:19", 'write `"cross_attention": {...}`'),
     ("{cross_attention: {", "{cross_attention\t= {", "12:19", "write `cross_attention: {...}`"),
     ("rnn: {cell: lstm, width: 8}", "rnn: (cell: lstm, width: 8)", "11:12", "write `rnn: {cell: lstm, width: 8}`"),
+    # a path with indices
+    ("cell: lstm, ", "cell: lstm, as: rnn[0].cell, ", "11:29", 'write `"rnn[0].cell"`'),
+    ("cell: lstm, ", "rnn[0].cell[1]: 3, ", "11:13", 'write `"rnn[0].cell[1]"`'),
     # characters that only look right
     ("  width: 8\n", "  width\uff1a 8\n", "4:8", "write `width: 8`"),
     ("model:", "model\uff1a", "3:6", "write `model:`"),

@@ -92,11 +92,64 @@ NO_SAMPLE = "set: {training.validation_sample.lines: 0}"
         (WIDTH, "set: {training.max_step: 3}", 5, "did you mean `max_steps`?"),
         (WIDTH, "rank: [{val/loss: min}, {val/loss: max}]", 5, "`val/loss` is twice"),
         (WIDTH, "axis: 3", 5, "a sweep has no key `axis`; did you mean `axes`?"),
+        ("", "", 3, "`axes` has nothing after its colon"),
+        ("  w: {set: vars.width, values: }", "", 4, "`values` takes a list of values; there is nothing here"),
+        ("  größe: {set: vars.width, values: [8]}", "", 4, "it has the character `ö` (U+00F6"),
+        (WIDTH, "where: [parameters > 1, width / (2 - 2) > 1]", 5, "this divides by zero"),
+        (WIDTH, "where: true", 5, "`where` takes a condition"),
+        (WIDTH, "where: '5'", 5, "`where` takes a condition"),
     ],
 )
 def test_faults_are_reported_at_their_line(tmp_path: Path, axes: str, rest: str, line: int, said: str) -> None:
     result = faults(tmp_path, axes, rest)
     assert any(said in message and at == line for at, message in result), result
+
+
+SELF = "{replace: model.encoder..self_attention, with"
+
+
+@pytest.mark.parametrize(
+    ("axes", "rest", "wrong"),
+    [
+        ("  r: {set: training.optimizer.adam.learning_rate, values: [0.1, 1e30]}", "", "1e30"),
+        ("  r: {set: training.optimizer.adam.learning_rate, values: [0.1, 1e-30]}", "", "1e-30"),
+        ("  n: {set: model.encoder[0].residual.norm, values: [pre]}", "", "model.encoder[0].residual.norm"),
+        ("  2w: {set: vars.width, values: [8]}", "", "2w"),
+        (f"  e: {SELF}: {{2: rnn}}}}", "", "2"),
+        (f"  e: {SELF}: {{a: {{rnn: {{as: 1st}}}}}}}}", "", "1st"),
+        (f"  e: {SELF}: {{a: rnn}}}}".replace("encoder", "encodr"), "", "model.encodr..self_attention"),
+        (f"  e: {SELF}: {{a: rnn}}}}".replace("self_", "slef_"), "", "model.encoder..slef_attention"),
+        (
+            "  r: {set: training.optimizer.sgd.learning_rate, values: [0.1, 0.2]}",
+            "",
+            "{set: training.optimizer.sgd.learning_rate, values: [0.1, 0.2]}",
+        ),
+        (WIDTH, "where: 5", "where: 5"),
+    ],
+)
+def test_the_fix_that_is_offered_is_accepted(tmp_path: Path, axes: str, rest: str, wrong: str) -> None:
+    file = write(tmp_path, axes, rest)
+    with pytest.raises(RecipeError) as caught:
+        read_sweep(file)
+    (fault,) = caught.value.faults
+    offered = re.search("`(.+?)`", fault.hint)
+    assert offered is not None
+    text = file.read_text(encoding="utf-8")
+    assert wrong in text
+    file.write_text(text.replace(wrong, offered[1]), encoding="utf-8")
+    read_sweep(file)
+
+
+def test_a_misspelt_part_of_a_selector_is_named(tmp_path: Path) -> None:
+    ((_, message),) = faults(tmp_path, f"  e: {SELF}: {{a: rnn}}}}".replace("encoder", "encodr"))
+    assert message.endswith("instead of `model.encodr` did you mean `model.encoder`?")
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "- a\n"])
+def test_a_sweep_without_keys_begins_with_its_version(tmp_path: Path, text: str) -> None:
+    (tmp_path / "empty.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(RecipeError, match="begin with `sweep: 1`"):
+        read_sweep(tmp_path / "empty.yaml")
 
 
 @pytest.mark.parametrize(
@@ -146,6 +199,14 @@ def test_an_override_does_not_undo_an_axis(tmp_path: Path, key: str) -> None:
     assert read_sweep(file, ["training.optimizer.adam.eps=1e-9"]).axes
 
 
+@pytest.mark.parametrize("override", ["seeds=3", "rank=[{val/bleu: max}]", "search.random.trials=3"])
+def test_a_key_of_the_sweep_is_set_in_its_file(tmp_path: Path, override: str) -> None:
+    file, key = write(tmp_path, WIDTH), re.split("[.=]", override)[0]
+    with pytest.raises(RecipeError, match=f"`{key}` is a key of the sweep's file") as caught:
+        read_sweep(file, [override])
+    assert [fault.hint for fault in caught.value.faults] == [f"change `{key}` in {file}"]
+
+
 def test_the_number_of_points_is_limited(tmp_path: Path) -> None:
     few = ", ".join(map(str, range(1, 31)))
     keys = ("vars.width", "training.max_steps", "training.seed", "training.accumulate", "training.validate_every")
@@ -189,12 +250,12 @@ def test_faults_of_every_point_are_reported_before_any_is_listed(tmp_path: Path)
 
 
 def test_a_where_that_excludes_every_point_is_refused(tmp_path: Path) -> None:
-    read = sweep(tmp_path, WIDTH, "where: parameters < 1")
+    read = sweep(tmp_path, WIDTH, "where: [parameters > 1, parameters < 1]")
     with pytest.raises(RecipeError) as caught:
         list_points(read)
     (fault,) = caught.value.faults
     assert (fault.line, fault.path) == (5, "where")
-    assert "excludes all 2 points" in fault.message
+    assert "excludes all 2 points, by `parameters < 1`; the smallest has" in fault.message
 
 
 def test_two_axes_that_replace_the_same_block_are_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from composer.api import check
 from composer.cli import main
 from composer.data.sources import DataSource
 from composer.errors import RecipeError
-from composer.model import weights
+from composer.machine import available_memory
 from composer.model.planner import plan
 from composer.training import preflight, setup
 from composer.training.preflight import check_recipe, dry_run
@@ -197,7 +197,7 @@ def test_a_model_that_the_memory_cannot_train(tiny: Tiny, tmp_path: Path, monkey
     assert sample is not None
     parameters = plan(tiny(), sample.data.tokenizers.sizes).parameters
     monkeypatch.setattr(preflight, "available_memory", lambda: 8.0 * parameters)
-    assert weights.available_memory() > 8.0 * parameters
+    assert available_memory() > 8.0 * parameters
     (fault,) = check(tiny())
     assert (fault.code, fault.path) == ("memory", "model.width")
     assert check(tiny(), any_machine=True) == check(tiny("training.optimizer=sgd")) == []

@@ -1,0 +1,36 @@
+"""What this machine has, as far as this process may use it: CPUs, GPUs and memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
+
+
+def visible_cpus() -> int:
+    """Return how many CPUs this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def visible_gpus(environment: Mapping[str, str]) -> list[str]:
+    """Return the GPUs that a process of this environment may use."""
+    if (devices := environment.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [device.strip() for device in devices.split(",") if device.strip() not in ("", "-1")]
+    return [str(number) for number, _ in enumerate(NVIDIA_GPUS.glob("*"))]
+
+
+@cache
+def available_memory() -> float:
+    """Return the bytes of memory of this machine, or of the container that this runs in; infinity if unknown."""
+    try:
+        memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+    try:
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
+            return min(memory, float(file.read()))
+    except (OSError, ValueError):  # no container, or one without a limit: `max`
+        return memory
