@@ -39,7 +39,7 @@ ROOMS = (
     "recipe",
     "run_dir",
     "atomic_io",
-    "errors formatting machine",
+    "errors formatting",
     "blocks",
     "core",
 )

@@ -18,8 +18,8 @@ from blocks.core.contract import Path as BlockPath
 from blocks.core.contract import Positive
 from composer.atomic_io import atomic_write, open_regular
 from composer.errors import RunError, first_few, one_line_error
-from composer.machine import available_memory
 from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.machine import available_memory
 
 
 def save_weights(model: nn.Module, path: Path) -> None:

@@ -27,7 +27,7 @@ from typing import Any
 
 from composer.errors import RunError
 from composer.formatting import count_noun
-from composer.machine import available_memory, visible_cpus, visible_gpus
+from composer.model.machine import available_memory, visible_cpus, visible_gpus
 from composer.recipe.metrics import logged_key
 from composer.run_dir import RunDir, is_locked
 from composer.sweeps.leases import Lease

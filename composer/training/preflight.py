@@ -20,8 +20,8 @@ from composer.data.sampler import TrainBatchSampler
 from composer.data.sources import DataSource, find_hub_folder, generate_pairs, is_endless, task_settings
 from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
 from composer.evaluation import tokenizer_faults
-from composer.machine import available_memory
 from composer.model.builder import build, vocabulary_bounds
+from composer.model.machine import available_memory
 from composer.model.planner import Plan, plan
 from composer.recipe.recipe import Recipe
 from composer.training.memory_estimate import MemoryEstimate, checkpoint_bytes, estimate_memory, weight_bytes
@@ -353,7 +353,7 @@ class TrainingPlan(Plan):
 def plan_training(recipe: Recipe, time: bool = False) -> TrainingPlan:
     """Return the plan of a recipe and of its training; with `time`, after a trial on its data. Raises ComposerError.
 
-    Without a trial no data need be there. After one the sizes of the vocabularies are known; else they are upper bounds.
+    Without a trial no data need be there. After one the sizes of vocabularies are known; else they are upper bounds.
     """
     planned, sample = check_and_sample(recipe, any_machine=True, any_data=not time)
     if not time:

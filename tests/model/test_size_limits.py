@@ -11,9 +11,9 @@ import torch
 
 from blocks.core.recurrence import build_layer, build_layer_norm_layer
 from composer.errors import RecipeError
-from composer.machine import available_memory
 from composer.model import builder, weights
 from composer.model.costs import steps_as_rows
+from composer.model.machine import available_memory
 from composer.model.meta_device import MetaCache
 from composer.recipe.recipe import load_text
 from tests.small_recipes import SMALL, faults_of, loaded, places

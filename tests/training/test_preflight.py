@@ -13,7 +13,7 @@ from composer.api import check
 from composer.cli import main
 from composer.data.sources import DataSource
 from composer.errors import RecipeError
-from composer.machine import available_memory
+from composer.model.machine import available_memory
 from composer.model.planner import plan
 from composer.training import preflight, setup
 from composer.training.preflight import check_recipe, dry_run
