@@ -136,7 +136,7 @@ def test_a_trial_is_named_by_its_rank_and_verified(two: tuple[Path, Path], tmp_p
     sweep = begun(tmp_path / "sweep")
     run = Path(shutil.copytree(two[0], trial(sweep, 1) / "seed-1"))
     RunDir(run).update(scores={"val/bleu": 12.5})
-    assert diff(f"{sweep}#1", two[1], quick=True).one.name == f"{sweep}#1"
+    assert diff(f"{sweep}#1", two[1], quick=True).one.name == f"{sweep}#1, seed-1"
     (run / "tokenizer.json").write_bytes((run / "tokenizer.json").read_bytes() + b"\n")
     with pytest.raises(ComposerError, match="not the one that the training wrote"):
         diff(f"{sweep}#1", two[1], quick=True)

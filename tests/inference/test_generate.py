@@ -156,7 +156,7 @@ def test_the_recipe_s_own_settings_stay(language: Path) -> None:
         ({"beam": 2, "samples": 2}, "`--samples` is a setting of sampling"),
         ({"samples": 0}, "no 0 samples"),
         ({"beam": 0}, "cannot have the size 0"),
-        ({"temperature": 0}, "write `decoding=greedy` in its place"),
+        ({"temperature": 0}, "write `decoding=greedy`, and remove the settings of sampling"),
         ({"temperature": -1, "top_k": 3}, "divided by the temperature, which is above 0"),
         ({"min_p": 1.5}, "`min_p` takes a number"),
         ({"repetition_penalty": 0.5}, "`repetition_penalty` takes a number"),
