@@ -87,8 +87,8 @@ class RunDir:
     def missing_record(self) -> RunError:
         """Return the error of a path that is no run folder; of a folder with runs in it, it names one."""
         if runs := sorted(run for at in ("seed-*", "trials/*/seed-*") for run in self.path.glob(f"{at}/run.json")):
-            kind = "a whole sweep" if (self.path / "sweep.json").exists() else "several runs: of a trial, or a recipe"
-            return RunError.of(f"this folder holds {kind}", f"name a run in it: `{runs[0].parent}`", str(self.path))
+            what = "a whole sweep" if (self.path / "sweep.json").exists() else "one run for each seed"
+            return RunError.of(f"this folder holds {what}", f"name a run in it: `{runs[0].parent}`", str(self.path))
         guess = did_you_mean(self.path.name, (path.name for path in self.path.parent.glob("*")))
         reason = "not a run folder: it " + ("has no run.json" if self.path.exists() else f"is not there{guess}")
         reason = "a file, and a run is a folder" if self.path.is_file() else reason

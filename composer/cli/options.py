@@ -92,13 +92,13 @@ def complete_any(incomplete: str) -> Completions:
 
 def find_run(word: str) -> Path:
     """Return a run folder by its path, or that of a sweep's trial by `SWEEP#RANK`. Raises RunError and RecipeError."""
-    sweep, mark, which = word.rpartition("#")
-    if not mark or "=" in which or Path(word).exists() or not Path(sweep).exists():
+    if "#" not in word:
         return Path(word)
-    from composer.sweeps.leaderboard import find_run as find_trial
-    from composer.sweeps.leaderboard import open_leaderboard
+    from composer.sweeps import leaderboard  # late: most words are paths
 
-    return find_trial(open_leaderboard(Path(sweep)), which)
+    if (named := leaderboard.split_reference(word)) is None:
+        return Path(word)
+    return leaderboard.find_run(leaderboard.open_leaderboard(named[0]), named[1])
 
 
 Recipe = Annotated[Path, argument("RECIPE", "A recipe: a YAML file.", complete_recipe)]

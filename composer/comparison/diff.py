@@ -20,7 +20,7 @@ from composer.recipe.cache import SHORT_HASH
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.tree import stack_trees
 from composer.run_dir import RunDir, seed_dirs
-from composer.sweeps.leaderboard import find_run, open_leaderboard
+from composer.sweeps.leaderboard import find_run, open_leaderboard, split_reference
 from composer.sweeps.points import point_from_args
 
 Reference = str | Path | Recipe
@@ -81,12 +81,12 @@ def open_side(reference: Reference, data: Path | None) -> tables.Side:
     path = Path(reference)
     if path.is_dir():
         return _open_folder(path, data)
-    sweep, mark, which = str(reference).rpartition("#")
-    if mark and not path.exists() and Path(sweep).exists():
-        name = f"{Path(sweep)}#{which}"
+    if (named := split_reference(str(reference))) is not None:
+        sweep, which = named
+        name = f"{sweep}#{which}"
         if "=" in which:
-            return tables.Side(name, point_from_args(Path(sweep), which.split(","), data).recipe)
-        run = find_run(open_leaderboard(Path(sweep)), which)
+            return tables.Side(name, point_from_args(sweep, which.split(","), data).recipe)
+        run = find_run(open_leaderboard(sweep), which)
         return replace(_open_folder(run, data), name=f"{name}, {run.name}")
     return tables.Side(str(reference), load(path, (), data))
 

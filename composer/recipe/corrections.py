@@ -38,8 +38,8 @@ def correct(value: Any, text: str, keyword: str, schema: Schema) -> str:
         return number
     if isinstance(value, (str, int)) and accepts_type(schema, "boolean") and str(value).lower() in BOOLEAN_WORDS:
         return BOOLEAN_WORDS[str(value).lower()]
-    is_too_large = type(value) in (int, float) and accepts_type(schema, "number")  # or too small, for float32
-    if isinstance(value, (int, float)) and keyword == "type" and not is_too_large and accepts_scalar(schema, text):
+    is_out_of_range = type(value) in (int, float) and accepts_type(schema, "number")  # of float32
+    if isinstance(value, (int, float)) and keyword == "type" and not is_out_of_range and accepts_scalar(schema, text):
         return f'"{text}"'
     if isinstance(value, str) and any(map(is_stack, branches)):
         return f"[{value.lstrip('- ')}]"
@@ -63,10 +63,8 @@ def nearest_number(value: Any, schema: Schema) -> str:
 
 def name_hint(text: str, others: Container[str] = ()) -> str:
     """Return the rule of names and, for a text that is none, a name like it that is not among others."""
-    rule, name = (
-        "a name begins with a letter from a to z, and has such letters, digits, `_` and `-`",
-        similar_name(text),
-    )
+    rule = "a name begins with a letter from a to z, and has such letters, digits, `_` and `-`"
+    name = similar_name(text)
     while name in others:
         name = f"x{name}"
     return f"write `{name}`: {rule}" if text.isascii() else rule

@@ -154,7 +154,7 @@ def describe(schema: Schema, keyword: str = "") -> str:
     numbers = [describe_bounds(branch) for branch in branches if branch.get("type") == "number"]
     branches = [b for b in branches if b.get("type") != "integer" or describe_bounds(b) not in numbers]
     if len(branches) == 1:
-        return _describe_alone(branches[0], keyword).replace("a list of them", "a list of values")
+        return _describe_alone(branches[0], keyword)
     parts = list(dict.fromkeys(text for branch in branches for text in _describe_among(branch, keyword)))
     return f"{', '.join(parts[:-1])} or {parts[-1]}"
 
@@ -188,10 +188,11 @@ def _describe_among(schema: Schema, keyword: str) -> list[str]:
     if schema.get("type") == "object" and schema.get("properties"):
         example = usage_example("", schema).removeprefix(": ")
         return [f"`{example}`" if schema.get("required") else f"a mapping such as `{example}`"]
-    return [_describe_alone(schema, keyword)]
+    return [_describe_list(schema, "them") if schema.get("type") == "array" else _describe_alone(schema, keyword)]
 
 
-def _describe_list(schema: Schema) -> str:
+def _describe_list(schema: Schema, mixed: str = "values") -> str:
+    """Say what a list has; `mixed` is the word for items of several types."""
     items = schema.get("items", {})
     if is_stack(items):
         return "a list of stacks"
@@ -199,7 +200,7 @@ def _describe_list(schema: Schema) -> str:
     kinds = {branch.get("type", "word") for branch in branches}
     if kinds == {"word"}:
         return f"a list of some of {', '.join(_quoted_words(branches[0]))}"
-    what = PLURAL.get(kinds.pop(), "values") if len(kinds) == 1 else "them"
+    what = PLURAL.get(kinds.pop(), "values") if len(kinds) == 1 else mixed
     has_length = "minItems" in schema and schema["minItems"] == schema.get("maxItems")
     return f"a list of {schema['minItems']} {what}" if has_length else f"a list of {what}"
 

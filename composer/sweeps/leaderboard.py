@@ -277,6 +277,12 @@ def pareto_front(results: Sequence[TrialResult], quality: Goal, cost: Goal) -> l
     return front
 
 
+def split_reference(text: str) -> tuple[Path, str] | None:
+    """Return a sweep and what is named of it, as in `SWEEP#2`; None for a path, and where there is no such sweep."""
+    sweep, mark, which = text.rpartition("#")
+    return (Path(sweep), which) if mark and not Path(text).exists() and Path(sweep).exists() else None
+
+
 def find_run(board: Leaderboard, word: str) -> Path:
     """Return the run folder of a trial's first finished seed, by its rank or the beginning of its fingerprint.
 

@@ -86,7 +86,7 @@ class LocalWorkerPool:
         self.workers, self.resources, self.gpus = workers, resources, visible_gpus(os.environ)
         cpus, memory = visible_cpus(), available_memory()
         if (resources.cpus or 0) > cpus or (resources.memory or 0) > memory:
-            there = Resources(len(self.gpus), cpus, int(memory)).describe()
+            there = Resources(len(self.gpus), cpus, None if math.isinf(memory) else int(memory)).describe()
             message = f"a trial needs {resources.describe()}, and this machine has {there}"
             raise RunError.of(message, "write less under `resources`, or run the sweep on a larger machine")
         if (needed := resources.gpus_of(workers)) > len(self.gpus):

@@ -228,7 +228,7 @@ def test_an_ambiguous_reference_is_refused(tmp_path: Path) -> None:
     empty.mkdir()
     for named, message in (
         (sweep, "many recipes"),
-        (seeds, "several runs"),
+        (seeds, "one run for each seed"),
         (empty, "not a run folder"),
         (f"{sweep}#score=dit", "never"),
     ):

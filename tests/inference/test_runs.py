@@ -93,7 +93,10 @@ def test_the_folder_of_several_runs_names_one(gru: Path, tmp_path: Path, capsys:
     for folder, bleu in zip(folders, (10.0, 20.0), strict=True):
         shutil.copytree(gru, folder / "seed-1")
         RunDir(folder / "seed-1").update(status="finished", scores={"val/bleu": bleu})
-    for path, kind in ((sweep, "this folder holds a whole sweep"), (folders[1], "this folder holds several runs")):
+    for path, kind in (
+        (sweep, "this folder holds a whole sweep"),
+        (folders[1], "this folder holds one run for each seed"),
+    ):
         with pytest.raises(RunError, match=kind) as caught:
             open_run(path)
         (fault,) = caught.value.faults
