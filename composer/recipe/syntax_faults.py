@@ -134,7 +134,7 @@ def syntax_fault(error: Any, text: str, lines: SourceLines, begin: Any, quote: A
             begin = context
         return _fault(lines.mark(begin), f"this `{text[begin.index : begin.index + 1]}` is never closed", "close it")
     elif fault := _colon_fault(text, index, lines, mark, is_flow) or _bracket_fault(
-        text[index : index + 1], lines, mark, context if is_flow else None
+        text[index : index + 1], lines, mark, context if is_flow else _bracket_above_item(begin, text, mark)
     ):
         return fault
     elif not is_flow and (indented := _indentation_fault(lines, mark.line - 1)):
@@ -142,6 +142,12 @@ def syntax_fault(error: Any, text: str, lines: SourceLines, begin: Any, quote: A
     explained = [explanation for pattern, explanation in COMPLAINTS.items() if re.search(pattern, problem)]
     message, hint = explained[0] if explained else (f"this is not YAML: {problem}", "")
     return _fault(mark, message, hint)
+
+
+def _bracket_above_item(begin: Any, text: str, mark: Mark) -> Any:
+    """Return the mark of the innermost open bracket where a list item, `- ...`, begins a line in it; None elsewhere."""
+    is_item = mark.text.lstrip(" ").startswith("- ") and not mark.text[: mark.column - 1].strip()
+    return begin if is_item and begin is not None and text[begin.index : begin.index + 1] in CLOSING else None
 
 
 def _fault(mark: Mark, message: str, hint: str, length: int = 1) -> Fault:
@@ -226,7 +232,7 @@ def _bracket_fault(character: str, lines: SourceLines, mark: Mark, opened: Any) 
     if character and character in ")]}":
         message = f"this `{character}` does not close the `{bracket}` of line {place.line}, column {place.column}"
         return _fault(mark, message, f"write `{CLOSING[bracket]}`")
-    if mark.line > place.line and _indentation(mark.text) <= _indentation(place.text):
+    if mark.line > place.line and (character == "-" or _indentation(mark.text) <= _indentation(place.text)):
         return _fault(place, f"this `{bracket}` is never closed", f"close it with `{CLOSING[bracket]}`")
     key = re.search(r"[\"']?[\w-]+[\"']? *$", mark.text[: mark.column - 1])
     if character != ":" or key is None:

@@ -29,6 +29,9 @@ training:
 """
 
 SLIPS = [
+    # a bracket that is open where a list goes on below
+    ("  decoder:\n", "  decoder: {\n", "10:12", "close it with `}`"),
+    ("  decoder:\n", "  decoder: [gru,\n", "10:12", "close it with `]`"),
     # a colon or a space that is missing, at every level
     ("recipe: 1", "recipe:1", "1:7", "write `recipe: 1`"),
     ("name: mine", "name:mine", "2:5", "write `name: mine`"),
