@@ -64,7 +64,7 @@ class RunDir:
 
     def is_empty(self) -> bool:
         """Return whether there is nothing yet; the lock and temporary files of killed processes do not count."""
-        return not self.path.exists() or all(it.name == LOCK or is_temporary(it) for it in self.path.iterdir())
+        return not self.path.exists() or all(one.name == LOCK or is_temporary(one) for one in self.path.iterdir())
 
     def read(self) -> dict[str, Any]:
         """Return run.json. Raises RunError if there is none, it cannot be read, or is not what a training writes."""

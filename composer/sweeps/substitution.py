@@ -278,7 +278,7 @@ def _set_value(root: Node, target: Node, value: Node, path: str, rules: Schema) 
     try:
         return apply_override(root, target.value, mark, value, rules)
     except RecipeError as error:
-        faults = (it if it.path else fault_at(mark, it.code, path, it.message, it.hint) for it in error.faults)
+        faults = (old if old.path else fault_at(mark, old.code, path, old.message, old.hint) for old in error.faults)
         raise RecipeError(faults) from None
 
 

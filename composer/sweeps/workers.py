@@ -213,10 +213,7 @@ WorkerPool = LocalWorkerPool | RayWorkerPool
 
 @dataclass
 class TrialRunner:
-    """Trains one trial in one slot of a worker pool. `arguments` are those of `train` beside the seed.
-
-    `budget` is `training` of the trial's recipe, with its limits: `max_steps` and `max_epochs`.
-    """
+    """Trains one trial in one slot of a worker pool. `arguments` are those of `train`; `budget` has its limits."""
 
     study: Study
     pool: WorkerPool
@@ -278,11 +275,13 @@ class TrialRunner:
             job.stop(signal.SIGTERM)
 
     def budget_spent(self, rows: Sequence[Mapping[str, Any]]) -> float:
-        """Return the share of a seed's budget that is spent, by the last of the rows of its metrics."""
-        row: Mapping[str, Any] = rows[-1] if rows else {"step": 0}
-        limits = (row["step"], self.budget["max_steps"]), (row.get("epoch", 0.0), self.budget["max_epochs"])
-        shares = [spent / limit for spent, limit in limits if limit]
-        return min(1.0, max([*shares, *row.get("budget_spent", [0.0])]))
+        """Return the share of a seed's budget that is spent, by the rows of its metrics."""
+        last: dict[str, Any] = {"step": 0, "epoch": 0.0, "budget_spent": [0.0]}
+        for row in rows:  # those of a test have neither an epoch nor a budget
+            last |= row
+        limits = (last["step"], self.budget["max_steps"]), (last["epoch"], self.budget["max_epochs"])
+        shares = (spent / limit for spent, limit in limits if limit)
+        return min(1.0, max([*shares, *last["budget_spent"]], default=0.0))
 
     def report(self) -> int | None:
         """Report new scores of the first seed, and return the step at which the trial is to be pruned, if it is."""

@@ -480,10 +480,10 @@ def test_what_a_running_trial_has_done_counts(tmp_path: Path) -> None:
     rows = [{"step": 1200, "train/loss": 2.5, "budget_spent": [0.2, 0.4]}, {"step": 1200, "val/loss": 2.0}]
     trial.run(2).mkdir()
     (trial.run(2) / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert running_progress(runner) == (0.5 + 0.06, "trial 4 at step 1,200, loss 2.5")  # of steps
-    rows[1]["budget_spent"] = [0.4]  # of minutes, which end first
+    assert running_progress(runner) == (0.7, "trial 4 at step 1,200, loss 2.5")  # of minutes, which end first
+    del rows[0]["budget_spent"]
     (trial.run(2) / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert running_progress(runner) == (0.7, "trial 4 at step 1,200, loss 2.5")
+    assert running_progress(runner) == (0.5 + 0.06, "trial 4 at step 1,200, loss 2.5")  # of steps
 
 
 def test_the_time_left_falls_while_a_trial_runs(monkeypatch: pytest.MonkeyPatch) -> None:
