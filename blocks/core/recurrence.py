@@ -138,7 +138,7 @@ class LSTMLayer(FusedLayer):
         pieces = [torch.cat((self.arriving, self._closed_gates()), 1), *self.weights()[1:]]
         if self.projection is not None:
             pieces.append(self.projection)
-        x, before, pieces = autocast_lstm(torch.cat((x, padding), 2), (h[None], c[None]), pieces)
+        x, before, pieces = autocast_lstm(torch.cat((x, padding), 2), (as_layers(h), as_layers(c)), pieces)
         with suppress_onednn_warning(self.projection is not None):
             y, _, cell = _VF.lstm(x, before, flatten_weights(pieces), True, 1, 0.0, grad, False, False)
         y = y.transpose(0, 1)
@@ -169,7 +169,7 @@ class TanhLayer(FusedLayer):
             after = self.one(x[:, 0], h, *self.weights())
             return after[:, None], (masked_update(mask[:, 0], after, h),)
         grad = torch.is_grad_enabled()
-        y, _ = self.many(x, h[None], flatten_weights(self.weights()), True, 1, 0.0, grad, False, True)
+        y, _ = self.many(x, as_layers(h), flatten_weights(self.weights()), True, 1, 0.0, grad, False, True)
         return y, (last_real(y, mask, h),)
 
 
@@ -270,6 +270,11 @@ def suppress_onednn_warning(projected: bool) -> AbstractContextManager[object]:
     if not projected or torch.compiler.is_compiling():  # the compiler cannot trace the warnings module
         return nullcontext()
     return warnings.catch_warnings(action="ignore", category=UserWarning)
+
+
+def as_layers(h: Tensor) -> Tensor:
+    """Return the state of one layer as the kernels want it: (1, B, D), contiguous, which cuDNN insists on."""
+    return h[None].contiguous()
 
 
 def flatten_weights(weights: Sequence[Tensor]) -> list[Tensor]:

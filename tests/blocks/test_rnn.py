@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import _VF, Tensor, nn
 
 from blocks.core.contract import BlockError, Named, Output, Stream
-from blocks.core.recurrence import reverse
+from blocks.core.recurrence import build_layer, reverse
 from blocks.rnn import Rnn
 from tests.blocks.single_block import close, context_of, keeps_chunks, leaves, mask_of, run, site_of
 from tests.blocks.step_loops import expect_equations
@@ -329,3 +329,22 @@ def test_min_gru_has_no_weights_between_positions_and_no_normalised_gates() -> N
         with pytest.raises(BlockError) as refused:
             Rnn(site_of(4), cell="min_gru", **setting)
         assert (refused.value.setting, bool(refused.value.fix)) == (next(iter(setting)), True)
+
+
+@pytest.mark.parametrize(("cell", "kernel"), [("tanh", "rnn_tanh"), ("gru", "gru"), ("lstm", "lstm")])
+def test_kernels_get_a_contiguous_state_which_cudnn_insists_on(
+    cell: Any, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer, seen, compute = build_layer(cell, "after", 3, 6, None), list[Tensor](), getattr(_VF, kernel)
+
+    def record(x: Tensor, state: Any, *rest: Any) -> Any:
+        seen.extend([state] if isinstance(state, Tensor) else state)
+        return compute(x, state, *rest)
+
+    monkeypatch.setattr(_VF, kernel, record)
+    if cell != "lstm":
+        monkeypatch.setattr(type(layer), "many", staticmethod(record))
+    state = tuple(torch.zeros(6, 2, dtype=layer.arriving.dtype).t() for _ in layer.sizes)
+    assert not state[0].is_contiguous()
+    layer(torch.randn(2, 4, 3), state, torch.ones(2, 4, dtype=torch.bool))
+    assert [tensor.is_contiguous() for tensor in seen] == [True] * len(layer.sizes)
