@@ -11,6 +11,10 @@ from torch import Tensor, nn
 from blocks.core.contract import BlockError, Context, NoEffect
 from blocks.core.functional import apply_dropout, last_positions, sinusoidal
 
+# cuDNN's attention has gradients that are NaN in bfloat16 where a query's scores are all far below zero, as a speller's
+# were on an H200 (github.com/pytorch/pytorch/issues/196678); PyTorch's other fused kernels have no such fault
+torch.backends.cuda.enable_cudnn_sdp(False)
+
 
 def check_heads(heads: int, width: int, parts: int = 1) -> None:
     """Raise BlockError where `heads`, of several parts each, do not divide `width`."""

@@ -205,3 +205,7 @@ def test_rotary_positions_need_pairs_of_features() -> None:
     with pytest.raises(BlockError, match="a head is 5 wide") as refused:
         SelfAttention(site_of(5), heads=1, positions="rotary")
     assert "relative" in refused.value.fix
+
+
+def test_the_kernel_whose_gradients_were_nan_is_off() -> None:
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
