@@ -45,6 +45,7 @@ Dims = Sequence[Sequence[int]]
 SIZES = (3, 14, 6), (5, 9, 7), (7, 12, 10)
 """Rows, source tokens and positions so far of examples, which show what dimensions vary and which vary together."""
 LARGEST = 1 << 30
+ON_GPU = "the decoding step is compiled for CPUs alone"  # on an H200 the compiled code ended the process
 INDUCTOR = {"aot_inductor.package_constants_in_so": False, "aot_inductor.check_lowerbound": False}
 """The model's own weights are used, and the sizes are not what they are in the examples."""
 
@@ -54,8 +55,10 @@ _compiled: WeakKeyDictionary[EncoderDecoder, CompiledStep] = WeakKeyDictionary()
 def compiled_step(model: EncoderDecoder) -> Step:
     """Return the step of one token of a model, compiled; the first call compiles it where the cache has none.
 
-    It raises RunError where there is no C++ compiler, or where the step cannot be exported.
+    It raises RunError on a GPU, where there is no C++ compiler, or where the step cannot be exported.
     """
+    if model.device.type != "cpu":
+        raise RunError.of(ON_GPU, "remove `compile`, or set `trainer.accelerator=cpu`")
     addresses = [tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())]
     step = _compiled.get(model)
     if step is None or step.addresses != addresses:

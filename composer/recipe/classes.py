@@ -1477,7 +1477,7 @@ class Beam(Decoder, word="beam"):
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
     precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
         faster; default 'float32'.
-    compile: compile the step of one token to machine code when it first decodes; it is cached for the next time;
+    compile: compile the step of one token for the CPU when it first decodes; it is cached for the next time;
         default False.
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
@@ -1502,7 +1502,7 @@ class Greedy(Decoder, word="greedy"):
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
     precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
         faster; default 'float32'.
-    compile: compile the step of one token to machine code when it first decodes; it is cached for the next time;
+    compile: compile the step of one token for the CPU when it first decodes; it is cached for the next time;
         default False.
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
@@ -1530,7 +1530,7 @@ class Mbr(Decoder, word="mbr"):
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
     precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
         faster; default 'float32'.
-    compile: compile the step of one token to machine code when it first decodes; it is cached for the next time;
+    compile: compile the step of one token for the CPU when it first decodes; it is cached for the next time;
         default False.
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default
@@ -1562,7 +1562,7 @@ class Sample(Decoder, word="sample"):
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
     precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them
         faster; default 'float32'.
-    compile: compile the step of one token to machine code when it first decodes; it is cached for the next time;
+    compile: compile the step of one token for the CPU when it first decodes; it is cached for the next time;
         default False.
     max_length: tokens of an answer at most, eos included; a longer one is cut; default 512.
     max_ratio: tokens of an answer at most for each token of its source, beside 50 that are always allowed; default

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import composer
 from composer.cli import main
 from composer.errors import ComposerError, RunError
 from composer.inference.decode import decode_all
+from composer.inference.decoders import Search
 from composer.inference.generate import TextStream, generation_settings
 from composer.inference.run import open_run
 from composer.model.encoder_decoder import BOS
@@ -96,6 +98,23 @@ def test_it_continues_prompts_together_as_one_by_one(language: Path) -> None:
     assert run.generate() == run.generate(samples=1, max_length=20)
     assert composer.generate(language, prompts) == composer.generate(run, prompts) == texts
     assert composer.generate(language, prompts, ["decoding.greedy.max_length=2"]) == run.generate(prompts, max_length=2)
+
+
+def test_nothing_is_shown_after_the_end_of_a_text(language: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU is seldom asked which rows are done, unless somebody watches."""
+    run, shown = open_run(language), dict[int, str]()
+    (expected,) = run.generate(["eins"], samples=4, seed=4)
+    is_due = Search.is_check_due
+    on_gpu = SimpleNamespace(type="cuda")
+    monkeypatch.setattr(
+        Search,
+        "is_check_due",
+        lambda search, step: is_due(SimpleNamespace(device=on_gpu, on_token=search.on_token), step),  # type: ignore[arg-type]
+    )
+    watched = run.generate(
+        ["eins"], 4, seed=4, on_text=lambda at, piece: shown.__setitem__(at, shown.get(at, "") + piece)
+    )
+    assert [*shown.values()] == watched[0] == expected
 
 
 def test_samples_depend_on_the_seed_and_their_place_alone(language: Path) -> None:

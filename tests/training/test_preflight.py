@@ -191,6 +191,16 @@ def test_a_gpu_does_not_decode_in_int8(tiny: Tiny, monkeypatch: pytest.MonkeyPat
     assert check(tiny("decoding.precision=int8", "trainer.accelerator=cpu")) == []
 
 
+def test_a_gpu_does_not_compile_its_decoding_step(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(preflight, "available_memory", lambda: 1e12)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=1e12))
+    (fault,) = check(tiny("decoding.compile=true"))
+    assert fault.message == "on this machine, the decoding step is compiled for CPUs alone"
+    assert fault.path == "decoding.greedy.compile"
+    assert check(tiny("decoding.compile=true", "trainer.accelerator=cpu")) == []
+
+
 def test_a_model_that_the_memory_cannot_train(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its weights fit, and with gradients and Adam's two means of each they do not."""
     sample = dry_run(DataSource(tiny(), []), {})

@@ -124,7 +124,7 @@ class Search(NamedTuple):
 
     def is_check_due(self, step: int) -> bool:
         """Return whether to check after a step which rows are done."""
-        return self.device.type == "cpu" or step % SYNC_STEPS == 0
+        return self.device.type == "cpu" or self.on_token is not None or step % SYNC_STEPS == 0
 
     def prefix_lengths(self) -> Tensor:
         """Return the number of forced tokens. -> (B,)"""
@@ -306,7 +306,7 @@ PRECISION = "what is computed with: bfloat16, or int8 weights on a CPU, where th
 DecodingPrecision = Annotated[Precision, PRECISION]
 CTC_WEIGHT = "of log p of CTC beside that of the decoder, in place of `model.output.ctc.weight`; 0 is the decoder alone"
 CtcWeight = Annotated[Proportion | None, CTC_WEIGHT]
-COMPILE = "compile the step of one token to machine code when it first decodes; it is cached for the next time"
+COMPILE = "compile the step of one token for the CPU when it first decodes; it is cached for the next time"
 Compile = Annotated[bool, COMPILE]
 """Settings that several decoding methods have."""
 Decode = Callable[..., list[list[Hypothesis]]]
