@@ -33,11 +33,30 @@ def fake_ctc_loss(log_p: Tensor, labels: Tensor, *rest: Any) -> tuple[Tensor, Te
     return log_p.new_empty(rows), log_p.new_empty(rows, frames, 2 * labels.shape[1] + 1)
 
 
+def fake_cudnn_rnn(x: Tensor, weights: Any, stride: int, buffer: Any, h: Tensor, c: Any, mode: int, *rest: Any) -> Any:
+    """Return what cuDNN's recurrent layers return, with what they keep for the backward pass.
+
+    That they keep gates and output of each position is a guess, which is not documented. x: (T, B, I), h: (1, B, H)
+    """
+    gates = {2: 4, 3: 3}.get(mode, 1)  # by cuDNN's number of a layer: 2 is an LSTM, 3 a GRU
+    y = x.new_empty(*x.shape[:2], h.shape[-1])
+    kept = x.new_empty(*x.shape[:2], (gates + 1) * (h if c is None else c).shape[-1])
+    return y, torch.empty_like(h), x.new_empty(0) if c is None else torch.empty_like(c), kept, x.new_empty(0)
+
+
+def fake_cudnn_rnn_backward(x: Tensor, weights: Any, stride: int, buffer: Any, h: Tensor, c: Any, *rest: Any) -> Any:
+    """Return gradients of the inputs, the state and the weights of cuDNN's recurrent layers."""
+    before = (torch.empty_like(x), torch.empty_like(h), x.new_empty(0) if c is None else torch.empty_like(c))
+    return *before, [torch.empty_like(weight) for weight in weights]
+
+
 FAKES = {
     torch.ops.aten._ctc_loss.Tensor: fake_ctc_loss,
+    torch.ops.aten._cudnn_rnn.default: fake_cudnn_rnn,
+    torch.ops.aten._cudnn_rnn_backward.default: fake_cudnn_rnn_backward,
     CTC_BACKWARD: lambda _, log_p, *rest: torch.empty_like(log_p, memory_format=torch.contiguous_format),
 }
-"""Operations for which PyTorch has no fakes, since they read numbers: from arguments to results."""
+"""Operations for which PyTorch has no fakes, or none without a GPU: from arguments to results."""
 
 
 def scratch_bytes(function: Any, args: Any, output: Tensor) -> int:

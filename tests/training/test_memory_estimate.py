@@ -17,7 +17,7 @@ from composer.data.encoding import load_data
 from composer.data.largest_batch import largest_batch, largest_of_pairs, relative_size, side_positions
 from composer.data.sampler import TrainBatchSampler
 from composer.recipe.recipe import Recipe, load_text
-from composer.training.kernel_memory import LSTM, lstm_workspace
+from composer.training.kernel_memory import FAKES, LSTM, lstm_workspace
 from composer.training.trial_run import STEPS
 from tests.training.tiny_recipes import Tiny
 
@@ -136,3 +136,20 @@ def test_a_trial_trains_in_memory(
     assert trial["steps_per_epoch"] * 3 == result.record["steps"]
     assert trial["budget_minutes"] == pytest.approx(3 * trial["minutes_per_epoch"])
     assert trial["tokens_per_second"] > trial["steps_per_second"] == pytest.approx(STEPS / trial["seconds"])
+
+
+@pytest.mark.parametrize(("mode", "has_cells"), [(2, True), (3, False)])
+def test_the_fakes_of_cudnn_have_the_shapes_of_its_layers(mode: int, has_cells: bool) -> None:
+    x, h = torch.empty(5, 3, 7, device="meta"), torch.empty(1, 3, 4, device="meta")
+    cell = h if has_cells else None
+    weights = [torch.empty(16, size, device="meta") for size in (7, 4)]
+    rest = (mode, 4, 0, 1, False, 0.0, True, False, [], None)
+    y, after, after_cell, kept, _ = FAKES[torch.ops.aten._cudnn_rnn.default](x, weights, 4, None, h, cell, *rest)
+    assert y.shape == (5, 3, 4)
+    assert after.shape == h.shape
+    assert after_cell.numel() == (h.numel() if has_cells else 0)
+    assert kept.numel() > y.numel()
+    backward = FAKES[torch.ops.aten._cudnn_rnn_backward.default]
+    of_x, of_h, _, of_weights = backward(x, weights, 4, kept, h, cell, y, y, None, None, *rest, kept, [True] * 4)
+    assert [of_x.shape, of_h.shape] == [x.shape, h.shape]
+    assert [one.shape for one in of_weights] == [one.shape for one in weights]
