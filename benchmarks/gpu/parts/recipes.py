@@ -8,11 +8,14 @@ from __future__ import annotations
 import copy
 from contextlib import nullcontext
 from typing import Any
+from unittest import mock
 
 import torch
 
 from benchmarks.gpu import FAILED, OK, Outcome, Settings
 from benchmarks.gpu.compare import FLOORS, Numbers, describe_faults, without_chance
+from composer.model import output_heads
+from composer.model.output_heads import sample_ids
 from composer.training.module import Seq2SeqModule
 from tests.laws.on_two_devices import Step, module_of, pairs_of, results, share_of
 from tests.laws.test_recipes import HOME, RECIPES, name
@@ -42,9 +45,15 @@ def numbers(module: Seq2SeqModule, batch: dict[str, Any], device: str, dtype: to
     on_device = {key: move(value, device) for key, value in batch.items()}
     autocast = torch.autocast(torch.device(device).type, dtype) if dtype is torch.bfloat16 else nullcontext()
     module = module.to(device).train()
-    with autocast:
+    with autocast, mock.patch.object(output_heads, "sample_ids", sample_ids_on_cpu):
         (result,) = results(module, Step(module), [on_device], 1)
     return {"loss": [result.pop("loss")], "gradients": list(result.values())}
+
+
+def sample_ids_on_cpu(samples: int, vocabulary: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw the samples of a sampled softmax on the CPU, whose numbers those of a GPU are not."""
+    ids, tau = sample_ids(samples, vocabulary, torch.device("cpu"))
+    return ids.to(device), tau.to(device)
 
 
 def move(value: Any, device: str) -> Any:
