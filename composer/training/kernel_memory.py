@@ -40,8 +40,8 @@ def fake_cudnn_rnn(x: Tensor, weights: Any, stride: int, buffer: Any, h: Tensor,
     """
     gates = {2: 4, 3: 3}.get(mode, 1)  # by cuDNN's number of a layer: 2 is an LSTM, 3 a GRU
     y = x.new_empty(*x.shape[:2], h.shape[-1])
-    kept = x.new_empty(*x.shape[:2], (gates + 1) * (h if c is None else c).shape[-1])
-    return y, torch.empty_like(h), x.new_empty(0) if c is None else torch.empty_like(c), kept, x.new_empty(0)
+    reserve = x.new_empty(*x.shape[:2], (gates + 1) * (h if c is None else c).shape[-1])
+    return y, torch.empty_like(h), x.new_empty(0) if c is None else torch.empty_like(c), reserve, x.new_empty(0)
 
 
 def fake_cudnn_rnn_backward(x: Tensor, weights: Any, stride: int, buffer: Any, h: Tensor, c: Any, *rest: Any) -> Any:
