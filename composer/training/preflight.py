@@ -218,14 +218,13 @@ def machine_faults(recipe: Recipe, planned: Plan, sample: DryRun | None) -> list
 def int8_faults(recipe: Recipe) -> Iterator[Fault]:
     """Yield the fault of decoding in int8 where a GPU is to decode."""
     ((method, settings),) = recipe.decoding.items()
-    if settings["precision"] == "int8" and decodes_on_gpu(recipe):
+    if settings["precision"] != "int8":
+        return
+    from composer.inference.run import device_for  # late: most recipes do without
+
+    if device_for(recipe).type == "cuda":
         message, hint = "a GPU decodes in `float32` or `bfloat16`", "write `precision: bfloat16`"
         yield recipe.fault("conflict", ("decoding", method, "precision"), message, hint)
-
-
-def decodes_on_gpu(recipe: Recipe) -> bool:
-    """Return whether a run of the recipe decodes on a GPU of this machine."""
-    return torch.cuda.is_available() and recipe.trainer["accelerator"] != "cpu"
 
 
 def compile_faults(recipe: Recipe) -> Iterator[Fault]:
@@ -237,8 +236,9 @@ def compile_faults(recipe: Recipe) -> Iterator[Fault]:
         if not settings.get("compile"):
             continue
         from composer.inference.compiled_step import ON_GPU, compilation_problem  # late: it imports PyTorch's compiler
+        from composer.inference.run import device_for
 
-        on_gpu = decodes_on_gpu(recipe)
+        on_gpu = device_for(recipe).type == "cuda"
         problem = ON_GPU if on_gpu else compilation_problem(lambda: build(recipe, vocabulary_bounds(recipe)))
         if problem:
             yield recipe.fault("conflict", (*path, method, "compile"), problem, "remove `compile`")

@@ -6,13 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch._inductor.exc import InvalidCxxCompiler
 
-from composer.errors import ComposerError
+from composer.errors import ComposerError, RunError
 from composer.inference import compiled_step
 from composer.inference.compiled_step import SIZES, Code, Interface, StepModule, example_step, export_step, fingerprint
 from composer.inference.decode import decode_all
@@ -152,3 +153,9 @@ def test_check_refuses_a_step_that_cannot_be_exported(monkeypatch: pytest.Monkey
     assert fault.path == "decoding.greedy.compile"
     assert "cannot be compiled" in fault.message
     assert "remove `compile`" in fault.hint
+
+
+def test_a_gpu_is_refused() -> None:
+    model: Any = SimpleNamespace(device=torch.device("cuda"))
+    with pytest.raises(RunError, match="for CPUs alone"):
+        compiled_step.compiled_step(model)

@@ -144,12 +144,12 @@ def test_the_fakes_of_cudnn_have_the_shapes_of_its_layers(mode: int, has_cells: 
     cell = h if has_cells else None
     weights = [torch.empty(16, size, device="meta") for size in (7, 4)]
     rest = (mode, 4, 0, 1, False, 0.0, True, False, [], None)
-    y, after, after_cell, kept, _ = FAKES[torch.ops.aten._cudnn_rnn.default](x, weights, 4, None, h, cell, *rest)
+    y, after, after_cell, reserve, _ = FAKES[torch.ops.aten._cudnn_rnn.default](x, weights, 4, None, h, cell, *rest)
     assert y.shape == (5, 3, 4)
     assert after.shape == h.shape
     assert after_cell.numel() == (h.numel() if has_cells else 0)
-    assert kept.numel() > y.numel()
+    assert reserve.numel() > y.numel()
     backward = FAKES[torch.ops.aten._cudnn_rnn_backward.default]
-    of_x, of_h, _, of_weights = backward(x, weights, 4, kept, h, cell, y, y, None, None, *rest, kept, [True] * 4)
+    of_x, of_h, _, of_weights = backward(x, weights, 4, reserve, h, cell, y, y, None, None, *rest, reserve, [True] * 4)
     assert [of_x.shape, of_h.shape] == [x.shape, h.shape]
     assert [one.shape for one in of_weights] == [one.shape for one in weights]

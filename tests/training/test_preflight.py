@@ -180,25 +180,25 @@ def test_bf16_mixed_is_checked_without_lightning(tiny: Tiny, monkeypatch: pytest
     assert check(tiny("training.precision=bf16-mixed")) == []
 
 
-def test_a_gpu_does_not_decode_in_int8(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert check(tiny("decoding.precision=int8")) == []
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("precision", "int8", "a GPU decodes in `float32` or `bfloat16`"),
+        ("compile", "true", "the decoding step is compiled for CPUs alone"),
+    ],
+)
+def test_what_a_gpu_does_not_decode_with(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch, setting: str, value: str, message: str
+) -> None:
+    override = f"decoding.{setting}={value}"
+    assert check(tiny(override)) == []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(preflight, "available_memory", lambda: 1e12)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=1e12))
-    (fault,) = check(tiny("decoding.precision=int8"))
-    assert fault.message == "on this machine, a GPU decodes in `float32` or `bfloat16`"
-    assert fault.path == "decoding.greedy.precision"
-    assert check(tiny("decoding.precision=int8", "trainer.accelerator=cpu")) == []
-
-
-def test_a_gpu_does_not_compile_its_decoding_step(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(preflight, "available_memory", lambda: 1e12)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=1e12))
-    (fault,) = check(tiny("decoding.compile=true"))
-    assert fault.message == "on this machine, the decoding step is compiled for CPUs alone"
-    assert fault.path == "decoding.greedy.compile"
-    assert check(tiny("decoding.compile=true", "trainer.accelerator=cpu")) == []
+    (fault,) = check(tiny(override))
+    assert fault.message == f"on this machine, {message}"
+    assert fault.path == f"decoding.greedy.{setting}"
+    assert check(tiny(override, "trainer.accelerator=cpu")) == []
 
 
 def test_a_model_that_the_memory_cannot_train(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
