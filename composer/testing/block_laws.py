@@ -21,6 +21,7 @@ from composer.testing.harness import (
     cut_memories,
     expand_as,
     expect_equal,
+    fixed_seed,
     gather,
     map_outputs,
     max_difference,
@@ -314,8 +315,7 @@ def snapshot(block: Block) -> dict[str, object]:
 
 def with_fixed_seed(call: Callable[[], Result]) -> Result:
     """Call a function with dropout's random numbers always the same."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(4)
+    with fixed_seed(4):
         return call()
 
 
