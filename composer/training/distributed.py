@@ -223,10 +223,11 @@ def start_processes(local: int, nodes: int) -> list[subprocess.Popen[bytes]]:
         "LOCAL_RANK": "0",
         "WORLD_SIZE": str(local * nodes),
     }
+    own = {"PYTHONFAULTHANDLER": "1"}  # one that a library crashes says where it was
     module = sys.modules["__main__"].__spec__  # of `python -m`; None for a script
     program = ["-m", module.name] if module else [os.path.abspath(sys.argv[0])]
     command = [sys.executable, *program, *sys.argv[1:]]
-    return [subprocess.Popen(command, env=os.environ | {"LOCAL_RANK": str(rank)}) for rank in range(1, local)]
+    return [subprocess.Popen(command, env=os.environ | own | {"LOCAL_RANK": str(rank)}) for rank in range(1, local)]
 
 
 def abort(processes: Processes) -> NoReturn:

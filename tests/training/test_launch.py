@@ -126,7 +126,7 @@ def test_a_launch_script_prints_its_usage(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "minutes", "message", "hint"),
     [
-        ("SIGKILL:1:6", 2, "process 1 was ended by SIGKILL", "`--resume` (in Python `resume=True`) continues"),
+        ("SIGSEGV:1:6", 2, "process 1 was ended by SIGSEGV", "`--resume` (in Python `resume=True`) continues"),
         ("SIGSTOP:1:6", 0.5, "another process does not answer", "`trainer.timeout_minutes`"),
         ("data:1:6", 2, "there.txt:3:1: error[data]: process 1: this file has another length here", "look at it"),
         ("data:1:0", 2, "process 1 ended with status 2", "see its output above"),
@@ -145,6 +145,7 @@ def test_all_processes_end_if_one_is_lost(
     assert hint in said
     assert said.count("the training cannot continue") + said.count("process 1: ") == 1
     assert "Traceback" not in said
+    assert ("Fatal Python error: Segmentation fault" in said) == fault.startswith("SIGSEGV")
     # who waits inside a library for one that never came can say nothing more than its error
     assert RunDir(run).read()["status"] == ("running" if fault.endswith(":0") else "failed")
 
