@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from composer.run_dir import seed_dirs
+
 LENGTHS = (15, 20, 30, 40, 60)
 
 
@@ -29,9 +31,7 @@ class CountingAccuracy(NamedTuple):
 def find_runs(folders: Sequence[Path]) -> Iterator[Path]:
     """Yield the runs, and those of folders of seeds."""
     for folder in folders:
-        seeds = [path for path in folder.glob("seed-*") if path.is_dir()]
-        seeds.sort(key=lambda path: int(path.name.removeprefix("seed-")))
-        yield from seeds or [folder]
+        yield from [run.path for run in seed_dirs(folder).values()] or [folder]
 
 
 def certain_words(words: Sequence[str], pattern: str) -> list[bool]:

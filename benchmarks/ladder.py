@@ -166,7 +166,7 @@ def perplexity(run: Path, data: Path | None) -> float:
     from composer.inference.run import open_run
 
     opened = open_run(run)
-    encoded = load_data(opened.recipe, opened.folders(data), opened.tokenizers, ["test"]).split("test")
+    encoded = load_data(opened.recipe, opened.folders(data), opened.tokenizers, ["test"]).splits["test"]
     return teacher_forced(opened.recipe, opened.model, encoded)[0]["perplexity"]
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -146,9 +147,7 @@ def print_lengths() -> None:
 def exponent(seconds: list[float]) -> float:
     """Return the slope of log seconds over log length."""
     x, y = ([math.log(value) for value in values] for values in (LENGTHS, seconds))
-    mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
-    products = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
-    return products / sum((a - mean_x) ** 2 for a in x)
+    return statistics.linear_regression(x, y).slope
 
 
 def print_decoding() -> None:

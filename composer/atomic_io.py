@@ -1,4 +1,4 @@
-"""Atomic file writes: write to a temporary sibling, fsync, rename. Nothing is ever overwritten half, or by accident.
+"""Atomic file writes: write to a temporary sibling, fsync, rename. A file is replaced as a whole or not at all.
 
 And reads of files that anybody may have written: they wait for no FIFO, and have a limit.
 """
@@ -34,8 +34,7 @@ def atomic_open(path: Path) -> Iterator[BinaryIO]:
 
     Leaves nothing behind where writing fails. Raises OSError, with `path` as its filename.
     """
-    # the numbers of processes are not enough: those of two containers may be one
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{secrets.randbelow(10**9):09}.part")
+    temporary = temporary_sibling(path)
     try:
         with temporary.open("wb") as file:
             yield file
@@ -78,16 +77,26 @@ def is_hash(text: object) -> TypeGuard[str]:
     return isinstance(text, str) and re.fullmatch("[0-9a-f]{64}", text) is not None
 
 
+def temporary_sibling(path: Path) -> Path:
+    """Return a new name beside `path`, for what is not there as a whole yet."""
+    # the numbers of processes are not enough: those of two containers may be one
+    return path.with_name(f".{path.name}.{os.getpid()}{secrets.randbelow(10**9):09}.part")
+
+
 def is_temporary(path: Path) -> bool:
     """Return True for temporary files, also of killed processes: hidden, with a number at the end."""
     return re.fullmatch(r"\..+\.\d+(\.part)?", path.name) is not None
 
 
 def remove_temporaries(folder: Path) -> None:
-    """Remove the temporary files of killed processes; call it only when no other process is writing into `folder`."""
+    """Remove what killed processes left unfinished; call it only when no other process is writing into `folder`."""
     if folder.is_dir():
         for path in filter(is_temporary, folder.iterdir()):
-            path.unlink(missing_ok=True)
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
 def fsync_directory(folder: Path) -> None:
@@ -139,7 +148,7 @@ def require_absent(target: Path) -> None:
 @contextmanager
 def atomic_directory(target: Path) -> Iterator[Path]:
     """Yield a directory to fill, which is renamed to `target` at the end; a failed one is removed. Raises RunError."""
-    with _temporary_sibling(target, Path.mkdir) as temporary:
+    with _renamed_at_the_end(target, Path.mkdir) as temporary:
         yield temporary
         fsync_directory(temporary)
 
@@ -147,16 +156,16 @@ def atomic_directory(target: Path) -> Iterator[Path]:
 @contextmanager
 def atomic_new_file(target: Path) -> Iterator[BinaryIO]:
     """Yield a file to write, which is renamed to `target` at the end; a failed one is removed. Raises RunError."""
-    with _temporary_sibling(target, lambda path: path.touch(exist_ok=False)) as temporary, temporary.open("wb") as file:
+    with _renamed_at_the_end(target, lambda path: path.touch(exist_ok=False)) as path, path.open("wb") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
 
 
 @contextmanager
-def _temporary_sibling(target: Path, create: Callable[[Path], None]) -> Iterator[Path]:
+def _renamed_at_the_end(target: Path, create: Callable[[Path], None]) -> Iterator[Path]:
     require_absent(target)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    temporary = temporary_sibling(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         create(temporary)
@@ -169,7 +178,7 @@ def _temporary_sibling(target: Path, create: Callable[[Path], None]) -> Iterator
             raise
     except BaseException as error:
         with suppress(OSError):
-            shutil.rmtree(temporary) if temporary.is_dir() else temporary.unlink(missing_ok=True)
+            _remove(temporary)
         if not isinstance(error, OSError):
             raise
         fix = f"{os_error_hint(error)}, or choose another path"

@@ -154,13 +154,3 @@ def align_columns(rows: Sequence[Sequence[str]], is_text: Sequence[bool], gap: i
         padded = [c + b if text else b + c for c, b, text in zip(row, blanks, is_text, strict=True)]
         lines.append((" " * gap).join(padded).rstrip())
     return lines
-
-
-MAX_LINE, MAX_WORD = 1 << 20, 10_000
-"""Characters of a line that become tokens at most, and of a word that a tokenizer is trained on."""
-
-
-def training_text(line: str, lowercase: bool) -> str:
-    """Return what of a line a tokenizer is trained on; a trainer's time grows with the square of a word's length."""
-    line = (line.lower() if lowercase else line)[:MAX_LINE]
-    return re.sub(r"\S+", lambda word: word[0][:MAX_WORD], line) if len(line) > MAX_WORD else line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -172,10 +171,3 @@ def plain_transformer(size: Size, attention: type[Attention] = Attention, dropou
 def fairseq_like(size: Size) -> Transformer:
     """Return the plain Transformer with attention in separate operations, as fairseq 0.12 has it in training."""
     return plain_transformer(size, SeparateAttention)
-
-
-def temporary_texts(size: Size) -> tempfile.TemporaryDirectory[str]:
-    """Return a temporary folder with the texts of a size."""
-    folder = tempfile.TemporaryDirectory()
-    write_texts(Path(folder.name), size)
-    return folder

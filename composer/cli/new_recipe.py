@@ -159,20 +159,27 @@ def write_recipe(name: str, output: Path | None, fill: Callable[[Path], str]) ->
 
 
 def next_steps(corpus: Corpus, recipe: Path) -> list[str]:
-    """Return what to tell the user about a recipe that was written: what was seen, the split, the next command."""
-    pairs, held_out, minutes = corpus.pairs, corpus.held_out, corpus.preset.max_minutes
+    """Return what to tell the user about a recipe for a corpus: the split, what was seen, the next command."""
     tokenizer = choose_tokenizer(corpus)
-    split = f"{pairs - 2 * held_out:,} for training, {held_out:,} for validation and {held_out:,} for test"
-    lines = [
+    seen = [f"{name}: {side}" for name, side in zip(("source", "target"), corpus.sides, strict=True)]
+    seen += [f"tokenizer {tokenizer['tokenizer'].partition(':')[0]}: {tokenizer['why_tokenizer']}"]
+    return written_recipe(recipe, corpus.pairs, "pairs", corpus.held_out, corpus.preset, seen, _notes(corpus, recipe))
+
+
+def written_recipe(
+    recipe: Path, count: int, what: str, held_out: int, preset: Preset, seen: Sequence[str], notes: Sequence[str] = ()
+) -> list[str]:
+    """Return what to tell the user about a recipe that was written for so many pairs or rows."""
+    split = f"{count - 2 * held_out:,} for training, {held_out:,} for validation and {held_out:,} for test"
+    minutes, quoted = preset.max_minutes, shlex.quote(str(recipe))
+    return [
         f"wrote {recipe}",
-        f"{pairs:,} pairs: {split}" if held_out else f"{pairs:,} pairs, all for training",
-        *(f"{name}: {side}" for name, side in zip(("source", "target"), corpus.sides, strict=True)),
-        f"tokenizer {tokenizer['tokenizer'].partition(':')[0]}: {tokenizer['why_tokenizer']}",
+        f"{count:,} {what}: {split}" if held_out else f"{count:,} {what}, all for training",
+        *seen,
         f"it trains for {minutes:,} minutes (processor time on a CPU); set `training.max_minutes` to change that",
-        *(f"note: {note}" for note in _notes(corpus, recipe)),
+        *(f"note: {note}" for note in notes),
+        f"next: seqcomposer check {quoted} && seqcomposer train {quoted}",
     ]
-    quoted = shlex.quote(str(recipe))
-    return [*lines, f"next: seqcomposer check {quoted} && seqcomposer train {quoted}"]
 
 
 def _notes(corpus: Corpus, recipe: Path) -> list[str]:

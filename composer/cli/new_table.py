@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from composer.cli import new_recipe
-from composer.cli.new_recipe import MAX_SYMBOLS, MIN_PAIRS_TO_SPLIT, PRESETS, Preset, Side
+from composer.cli.new_recipe import MAX_SYMBOLS, MIN_PAIRS_TO_SPLIT, PRESETS, Preset, Side, written_recipe
 from composer.data import tables
 from composer.data.audio import sound_length
 from composer.data.columns import FileNames, RowSubset
@@ -227,15 +227,6 @@ def listed(blocks: Sequence[str]) -> str:
 
 
 def table_steps(facts: TableFacts, recipe: Path) -> list[str]:
-    """Return what to tell the user about a recipe that was written: what was seen, the split, the next command."""
-    rest = facts.pairs - 2 * facts.held_out
-    split = f"{rest:,} for training, {facts.held_out:,} for validation and {facts.held_out:,} for test"
-    quoted = shlex.quote(str(recipe))
-    return [
-        f"wrote {recipe}",
-        f"{facts.pairs:,} rows: {split}" if facts.held_out else f"{facts.pairs:,} rows, all for training",
-        f"{facts.source}: {facts.media}",
-        f"{facts.target}: {facts.answers}",
-        f"it trains for {facts.preset.max_minutes:,} minutes (processor time on a CPU); set `training.max_minutes`",
-        f"next: seqcomposer check {quoted} && seqcomposer train {quoted}",
-    ]
+    """Return what to tell the user about a recipe for a table: the split, what was seen, the next command."""
+    seen = [f"{facts.source}: {facts.media}", f"{facts.target}: {facts.answers}"]
+    return written_recipe(recipe, facts.pairs, "rows", facts.held_out, facts.preset, seen)

@@ -57,6 +57,8 @@ def sweep(
     """
     flags = {"--status": status, "--slurm": slurm, "--dry-run": dry_run, "--wandb": wandb, "--ray": ray}
     refuse_mixed({flag for flag, value in (flags | {"--worker": worker, "--retry": retry}).items() if value})
+    if as_json and not (status or dry_run):
+        raise typer.BadParameter("only `--status` and `--dry-run` print JSON", param_hint="--json")
     if status:
         state = api.sweep_status(file, run)
         options.print_json(state.as_json()) if as_json else options.echo(state.text())

@@ -16,6 +16,7 @@ from composer.comparison.changes import SECTIONS, Change, model_changes, record_
 from composer.comparison.outputs import Comparison
 from composer.errors import ComposerError, Fault
 from composer.fingerprint import read_verified
+from composer.formatting import count_noun
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.tree import stack_trees
@@ -211,17 +212,12 @@ def title(groups: Sequence[Group], word_counts: Mapping[str, int]) -> tuple[str,
     first, count = group[0], len(group)
     of_section = next((change for change in group if change.kind == "set" and not change.word), None)
     if of_section is not None:
-        inside = f"{of_section.section}.{of_section.text()}, and so in {count_blocks(count - 1)}"
+        inside = f"{of_section.section}.{of_section.text()}, and so in {count_noun(count - 1, 'block')}"
         return ", ".join([inside, *whats[1:]]), True
     if first.kind != "set":
         return f"{first.what}, in {count} places", False
     if is_dropout(first) and len(groups) == 1:
-        return f"dropout {first.values}, in {count_blocks(count)}", False
+        return f"dropout {first.values}, in {count_noun(count, 'block')}", False
     if count == word_counts.get(first.word) and not is_dropout(first):
         return f"every {first.word}: {', '.join(whats)}", True
-    return f"{first.word}: {', '.join(whats)}, in {count_blocks(count)}", False
-
-
-def count_blocks(number: int) -> str:
-    """Return `1 block`, `2 blocks` and so on."""
-    return "1 block" if number == 1 else f"{number} blocks"
+    return f"{first.word}: {', '.join(whats)}, in {count_noun(count, 'block')}", False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypedDict
 
 import numpy as np
@@ -101,7 +102,7 @@ class BatchLoader(DataLoader[Batch]):
     def __init__(
         self,
         corpus: Corpus,
-        order: Sampler[BatchSlice],
+        order: Sampler[BatchSlice] | Sequence[BatchSlice],
         workers: int = 0,
         tokenizers: Tokenizers | None = None,
         packing: bool = False,

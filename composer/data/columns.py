@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import chain, compress, islice, pairwise
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -25,16 +25,17 @@ from composer.data.text_files import (
 )
 from composer.errors import DataError, Fault
 
+Item = TypeVar("Item")
 CHUNK_LINES = 10_000
 """Lines that are read at once when a whole column is iterated."""
 FEW = 16
 """Of fewer than one line in so many, a subset reads them alone; else it reads the column through."""
 
 
-def chunks_of(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Yield lines in lists of CHUNK_LINES."""
-    rest = iter(lines)
-    while chunk := list(islice(rest, CHUNK_LINES)):
+def chunks_of(items: Iterable[Item], size: int = CHUNK_LINES) -> Iterator[list[Item]]:
+    """Yield items in lists of `size`."""
+    rest = iter(items)
+    while chunk := list(islice(rest, size)):
         yield chunk
 
 

@@ -24,10 +24,9 @@ from composer.data.pairs import TARGET, Pairs, available_splits, split_path, tex
 from composer.data.sources import DataSource
 from composer.data.stories import NO_FACT, encode_side, story_shape, tokenizer_lines
 from composer.data.token_cache import code_hashes, encode_column, encode_documents, is_cached, whole_column
-from composer.data.tokenizer import Tokenizers, tokenizer_kind
+from composer.data.tokenizer import Tokenizers, tokenizer_kind, training_text
 from composer.data.tokenizer_kinds import TokenizerKind
 from composer.errors import DataError, Fault, RunError
-from composer.formatting import training_text
 from composer.model.encoder_decoder import UNK
 from composer.model.features import feature_settings
 

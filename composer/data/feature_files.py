@@ -23,7 +23,7 @@ import numpy as np
 from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.data import audio, features, images
 from composer.data.cache_entries import cached_entry, entry_path
-from composer.data.columns import FileNames, RowSubset, locate
+from composer.data.columns import FileNames, RowSubset, chunks_of, locate
 from composer.data.features import Features, Reading, Remark, columns_of, fill_columns
 from composer.data.media_files import (
     NAMES_FIX,
@@ -209,7 +209,7 @@ def write_entry(folder: Path, readings: Iterable[Reading], shape: tuple[int, ...
     columns: list[np.ndarray] = []
     notices: list[tuple[tuple[str, str], ...]] = []
     with (folder / "values.bin").open("wb") as file:
-        for read in chunked(readings):
+        for read in chunks_of(readings, CHUNK_FILES):
             notices += (reading.notices for reading in read)
             chunk = [reading.array for reading in read]
             lengths += map(len, chunk)
@@ -225,13 +225,6 @@ def write_entry(folder: Path, readings: Iterable[Reading], shape: tuple[int, ...
     entry = {"rows": len(lengths), "positions": sum(lengths), "shape": shape, "dtype": arrays_type(shape).__name__}
     entry["remarks"] = [astuple(remark) for remark in count_notices(notices)]
     atomic_write(folder / ENTRY, json.dumps(entry).encode())
-
-
-def chunked(readings: Iterable[Reading]) -> Iterator[list[Reading]]:
-    """Yield readings in lists of CHUNK_FILES."""
-    rest = iter(readings)
-    while chunk := list(islice(rest, CHUNK_FILES)):
-        yield chunk
 
 
 def arrays_type(shape: tuple[int, ...]) -> type[np.generic]:

@@ -110,7 +110,7 @@ def cached_ids(
 
     sha256: of the text in these pieces, which has so many characters, about.
     """
-    code = code_hashes(tokenizer, tokenizer_kinds, tokenizer_files, corpora, formatting, sys.modules[__name__])
+    code = code_hashes(tokenizer, tokenizer_kinds, tokenizer_files, corpora, sys.modules[__name__])
     parts = [versions_of("tokenizers", "sentencepiece"), code, tokenizers.sha256, tokenizers.sides[side], sha256]
 
     def write(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,6 @@ from composer.atomic_io import atomic_write, read_text
 from composer.data.tokenizer_files import File
 from composer.data.tokenizer_kinds import Bits, Bpe, Byte, Char, Integers, Part, TokenizerKind, Unigram, Word
 from composer.errors import RunError, one_line_error
-from composer.formatting import MAX_LINE
 from composer.model.encoder_decoder import NUM_SPECIAL, UNK
 
 FORMAT = "seqcomposer tokenizer 1"
@@ -24,12 +24,20 @@ TOKENIZERS: dict[str, type[TokenizerKind]] = {
     kind.__name__.lower(): kind for kind in (Word, Char, Byte, Bpe, Unigram, Bits, Integers, File)
 }
 """Every kind of tokenizer by its word in a recipe."""
+MAX_LINE, MAX_WORD = 1 << 20, 10_000
+"""Characters of a line that become tokens at most, and of a word that a tokenizer is trained on."""
 
 
 def tokenizer_kind(choice: Mapping[str, Mapping[str, Any]]) -> TokenizerKind:
     """Return the kind that a canonical recipe chooses: a single-key mapping of its word to its settings."""
     ((word, settings),) = choice.items()
     return TOKENIZERS[word](**settings)
+
+
+def training_text(line: str, lowercase: bool) -> str:
+    """Return what of a line a tokenizer is trained on; a trainer's time grows with the square of a word's length."""
+    line = (line.lower() if lowercase else line)[:MAX_LINE]
+    return re.sub(r"\S+", lambda word: word[0][:MAX_WORD], line) if len(line) > MAX_WORD else line
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
-from composer import formatting
 from composer.atomic_io import atomic_write, read_text
 from composer.data import stories, tokenizer, tokenizer_kinds
 from composer.data.corpora import Documents
@@ -49,7 +48,7 @@ def fingerprint(source: DataSource) -> str:
     """Return the SHA-256 of all that a tokenizer depends on: settings, text, the library and our own code."""
     settings = {key: source.recipe.dataset.get(key) for key in ("tokenizer", "lowercase", "babi")}
     digest = hashlib.sha256(json.dumps([version("tokenizers"), settings]).encode())
-    for module in (tokenizer, tokenizer_kinds, stories, formatting):
+    for module in (tokenizer, tokenizer_kinds, stories):
         digest.update(Path(str(module.__file__)).read_bytes())
     for side, lines in source.pairs("train").sides.items():
         own = lines.sha256 if isinstance(lines, Documents) else sha256_of_hashes(lines)

@@ -33,7 +33,7 @@ from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.no_effect import rule_faults
 from composer.model.recording_builder import RecordingBuilder
-from composer.model.weights import load_weights, set_weights
+from composer.model.weights import is_out_of_memory, load_weights, set_weights
 from composer.recipe.metrics import best_validation, selection_metric
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.yaml_reader import COMMAND_LINE
@@ -372,8 +372,8 @@ def oom_as_run_failed(ids: Mapping[str, Sequence[SourceIds]]) -> Iterator[None]:
     """Turn an out-of-memory error into a RunFailed that names the longest line."""
     try:
         yield
-    except RuntimeError as error:
-        if not isinstance(error, torch.OutOfMemoryError) and "memory" not in str(error):
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
             raise
         longest = max((np.size(row) for rows in ids.values() for row in rows), default=0)
         message = f"out of memory; the longest of these lines has {longest:,} tokens"

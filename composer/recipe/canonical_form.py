@@ -22,24 +22,6 @@ from composer.recipe.yaml_reader import MAX_DEPTH, reachable, strings_in
 EXCLUDED_KEYS = ("extends", "vars", "description")
 TRAINING_WITHOUT_EFFECT = ("workers", "checkpoints_gib")
 """Keys of `training` that can change without changing the result."""
-ADDED: dict[str, Any] = {"ema": None, "parameter_groups": None, "no_repeat_ngram": None, "precision": "float32"}
-ADDED |= {"locked": False, "weight_dropout": 0.0, "embedding_dropout": 0.0, "asgd": None}
-ADDED |= {"monitor": "loss", "threshold": 0.0, "compare_with": "best", "min_p": None, "repetition_penalty": 1.0}
-ADDED |= {"self_attention.bias": True, "feed_forward.bias": True, "conv2d.stride": [1, 1]}
-ADDED |= {"cross_attention.gate": False, "cross_attention.doubly_stochastic": 0.0}
-ADDED |= {"self_attention.kv_heads": None, "self_attention.qk_norm": False}
-ADDED |= {"self_attention.soft_cap": None, "self_attention.sinks": False}
-"""Keys, of all or of one block, that count only where they are not this, so that fingerprints of earlier runs stay."""
-ADDED_TO_SECTIONS = {
-    "text": None,
-    "window": None,
-    "carry": False,
-    "stride": None,
-    "split_answers": False,
-    "table": None,
-    "packing": False,
-}
-"""Such keys of sections, some of which are settings of blocks, too."""
 BUDGET_KEYS = ("max_steps", "max_epochs", "max_minutes")
 """Keys of `training` that limit it, and that may change when a run is resumed."""
 DEFAULT_EPOCHS = 10
@@ -110,18 +92,13 @@ def fingerprints(
     model["output"] = {**model["output"], "tie": sorted(model["output"]["tie"])}
     stacks = model["stacks"] or {}
     used = reachable([model[key] for key in ("encoder", "encoders", "decoder")], stacks, strings_in)
-    added = {**ADDED, **ADDED_TO_SECTIONS}
     model["stacks"] = {name: stack for name, stack in stacks.items() if name in used}
-    hashes = {"model": _hash(_without(model, ADDED)), "data": data or _hash(_without(canonical["data"], added))}
+    hashes = {"model": _hash(model), "data": data or _hash(canonical["data"])}
     run = {
         **hashes,
-        "training": {
-            key: value
-            for key, value in _without(canonical["training"], added).items()
-            if key not in TRAINING_WITHOUT_EFFECT
-        },
-        "decoding": _without(canonical["decoding"], ADDED),
-        "evaluation": _without(canonical["evaluation"], added),
+        "training": {key: value for key, value in canonical["training"].items() if key not in TRAINING_WITHOUT_EFFECT},
+        "decoding": canonical["decoding"],
+        "evaluation": canonical["evaluation"],
         "trainer": {key: canonical["trainer"][key] for key in TRAINER_WITH_EFFECT},
         "began": began,
     }
@@ -130,15 +107,6 @@ def fingerprints(
     if budgets:
         run["budgets"] = [*budgets]
     return {**hashes, "run": _hash(run)}
-
-
-def _without(value: Any, added: Mapping[str, Any], of: str = "") -> Any:
-    if isinstance(value, list):
-        return [_without(part, added) for part in value]
-    if not isinstance(value, dict):
-        return value
-    same = {key for key, part in value.items() if part == added.get(f"{of}.{key}", added.get(key, ...))}
-    return {key: _without(part, added, key) for key, part in value.items() if key not in same}
 
 
 def _hash(data: Any) -> str:

@@ -184,7 +184,7 @@ def data_fingerprints(board: Leaderboard) -> set[str]:
 
 
 def choose_tuned(results: Sequence[TrialResult], tuned: Collection[str], goal: Goal) -> list[TrialResult]:
-    """Return results in which a finished trial that differs from a better one in tuned axes alone knows of it."""
+    """Return the results, with `better` set to the best trial that differs in tuned axes alone."""
     best: dict[Any, TrialResult] = {}
     finished = [result for result in results if tuned and result.trial.status == "finished"]
     for result in sorted(finished, key=lambda result: minimised(result, goal)):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import socket
 import threading
 import time
@@ -17,7 +16,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from composer.atomic_io import parse_json
+from composer.atomic_io import parse_json, temporary_sibling
 
 EXPIRES = 60.0
 """Seconds without a renewal after which a lease may be claimed again; a few times what a file system may delay."""
@@ -106,7 +105,7 @@ def is_expired(lease: Path) -> bool:
             return True
     except FileNotFoundError:
         return True
-    # the probe is a write, and is made only where this machine's clock may be wrong
+    # asking the file system for its time writes a file, so only a lease that this machine's clock doubts is worth it
     return abs(time.time() - renewed) > EXPIRES / 2 and _time_at(lease.parent) - renewed > EXPIRES
 
 
@@ -139,7 +138,7 @@ def _start_of(process: int) -> int | None:
 
 def _time_at(folder: Path) -> float:
     """Return the time on the clock of a folder's file system."""
-    probe = folder / f".time-{secrets.token_hex(8)}.part"
+    probe = temporary_sibling(folder / "time")
     try:
         probe.touch()
         return probe.stat().st_mtime

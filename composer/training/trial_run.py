@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle, islice
 from typing import Any, NamedTuple
 
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer, seed_everything
 from torch.profiler import ProfilerActivity, profile
-from torch.utils.data import Sampler
 
 from composer.data.collate import BatchLoader
 from composer.data.largest_batch import BatchSize, largest_batch, relative_size, side_positions
@@ -79,19 +78,6 @@ class TrialRun(NamedTuple):
         numbers = {**self._asdict(), **{key: getattr(self, key) for key in rates}}
         del numbers["batch"]
         return numbers
-
-
-class TrialOrder(Sampler[BatchSlice]):
-    """Sampler of slices in a given order."""
-
-    def __init__(self, slices: Sequence[BatchSlice]) -> None:
-        self.slices = slices
-
-    def __iter__(self) -> Iterator[BatchSlice]:
-        return iter(self.slices)
-
-    def __len__(self) -> int:
-        return len(self.slices)
 
 
 class TrialMeter(Callback):
@@ -169,9 +155,7 @@ def time_training(recipe: Recipe) -> TrialRun:
     assert module_data.batches is not None
     module_data.batches.world = devices
     slices = trial_slices(module_data.batches)
-    loader = BatchLoader(
-        module_data.batches.corpus, TrialOrder(slices), 0, module_data.tokenizers, recipe.dataset["packing"]
-    )
+    loader = BatchLoader(module_data.batches.corpus, slices, 0, module_data.tokenizers, recipe.dataset["packing"])
     run_trial(module, loader, meter)
     limits = [recipe.training[key] for key in ("max_steps", "max_epochs", "max_minutes")]
     return TrialRun(

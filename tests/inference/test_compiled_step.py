@@ -17,6 +17,7 @@ from composer.errors import ComposerError, RunError
 from composer.inference import compiled_step
 from composer.inference.compiled_step import SIZES, Code, Interface, StepModule, example_step, export_step, fingerprint
 from composer.inference.decode import decode_all
+from composer.inference.decoders import DECODERS
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.recipe import load_text
@@ -62,6 +63,7 @@ def answers(model: EncoderDecoder, rows: list[list[int]], **decoding: Any) -> li
 def test_compiled_answers_are_the_same(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, other = model_of(RECIPE), model_of(RECIPE, seed=2)
     methods: list[dict[str, Any]] = [{"greedy": {}}, {"beam": {"size": 3}}, {"sample": {"seed": 3}}]
+    methods += [{"mbr": {"samples": 2, "seed": 3}}]
 
     def same(model: EncoderDecoder) -> None:
         for decoding in methods:
@@ -122,6 +124,15 @@ def test_the_fingerprint_is_the_same_in_every_process() -> None:
     printed = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
     assert len(printed) == 65
     assert printed.strip() == fingerprint(module_of(model_of(RECIPE)))
+
+
+def test_every_search_runs_the_compiled_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(compiled_step, "compiled_step", lambda model: asked.append(model) or model.step)
+    model = model_of(RECIPE)
+    for method in DECODERS:
+        answers(model, SOURCES[:1], **{method: {"compile": True}})
+    assert asked == [model] * len(DECODERS)
 
 
 def test_check_compiles_nothing_and_knows_what_cannot_be(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:

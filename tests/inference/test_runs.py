@@ -72,6 +72,17 @@ def test_out_of_memory_names_the_longest_line(gru: Path, monkeypatch: pytest.Mon
         run.translate(["eins zwei"])
 
 
+def test_a_mistake_that_names_a_memory_is_no_want_of_memory(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = open_run(gru)
+
+    def wrong(*_: object) -> None:
+        raise RuntimeError("stack_memory: sizes 3 and 4 do not agree")
+
+    monkeypatch.setattr(run.model.decoder, "forward", wrong)
+    with pytest.raises(RuntimeError, match="sizes 3 and 4"):
+        run.translate(["eins zwei"])
+
+
 def test_only_decoding_can_be_set(gru: Path) -> None:
     with pytest.raises(RunError, match=r"`model.width=8` cannot be set for a run"):
         open_run(gru, ["model.width=8"])

@@ -207,6 +207,9 @@ def test_a_dry_run_lists_and_writes_nothing(run: Runner, tmp_path: Path) -> None
     status, out, err = run("sweep", "tiny.yaml", "--dry-run", "--json")
     assert status == 0, err
     assert json.loads(out)
+    status, out, err = run("sweep", "tiny.yaml", "--json")
+    assert (status, out) == (2, "")
+    assert "only `--status` and `--dry-run` print JSON" in err
     assert set(tmp_path.rglob("*")) == before
 
 

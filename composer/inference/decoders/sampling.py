@@ -249,6 +249,7 @@ def mbr(
         "seed": seed,
         "no_repeat_ngram": no_repeat_ngram,
         "precision": precision,
+        "compile": compile,
     }
     rows = sample(search._replace(n_best=samples), **drawing, max_length=max_length, max_ratio=max_ratio)
     return [best_by_utility(search, hypotheses, metric) for hypotheses in rows]
