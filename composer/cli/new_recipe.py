@@ -217,13 +217,13 @@ def inspect(source: Path, target: Path) -> Corpus:
         target,
         pairs,
         held_out,
-        (look_at(columns[0]), look_at(columns[1])),
+        (describe_side(columns[0]), describe_side(columns[1])),
         empty=int(is_empty.sum()),
         trained_tests=count_shared(sources[rows["test"]], sources[rows["train"]]),
     )
 
 
-def look_at(column: Sequence[str]) -> Side:
+def describe_side(column: Sequence[str]) -> Side:
     """Return what the lines of a text look like."""
     # not every n-th line: the parity of a line can say what it is like
     sampled = np.sort(np.random.default_rng(0).choice(len(column), min(SAMPLE, len(column)), replace=False))

@@ -124,7 +124,7 @@ def inspect_table(table: Path, source: str | None, target: str | None) -> TableF
     if faults := missing_files(files, str(table)):
         raise DataError(faults)
     looks = [look_at_file(files, int(row), kinds[source]) for row in rows]
-    answers = new_recipe.look_at(columns[target])
+    answers = new_recipe.describe_side(columns[target])
     is_word = has_few_words(answers, len(files))
     tokens = [len(line.split() if is_word else line) for line in RowSubset(columns[target], rows)]
     return TableFacts(table, len(files), kinds[source], source, target, looks, answers, tokens)

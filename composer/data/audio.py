@@ -149,21 +149,21 @@ def log_mel(samples: Tensor, rate: int, *, bands: int, window: float, hop: float
 def mel_filters(rate: int, points: int, bands: int) -> Tensor:
     """Return triangles of area 1 on Slaney's mel scale, from 0 Hz to half the rate. -> (bands, points // 2 + 1)"""
     frequencies = np.linspace(0, rate / 2, points // 2 + 1)
-    edges = hertz(np.linspace(0, mels(rate / 2), bands + 2))  # (bands + 2,)
+    edges = mel_to_hz(np.linspace(0, hz_to_mel(rate / 2), bands + 2))  # (bands + 2,)
     rises = (frequencies - edges[:-2, None]) / np.diff(edges)[:-1, None]
     falls = (edges[2:, None] - frequencies) / np.diff(edges)[1:, None]
     triangles = np.maximum(0, np.minimum(rises, falls)) * (2 / (edges[2:] - edges[:-2]))[:, None]
     return torch.from_numpy(triangles.astype(np.float32))
 
 
-def mels(frequency: float) -> float:
+def hz_to_mel(frequency: float) -> float:
     """Return a frequency in Hz on Slaney's mel scale."""
     if frequency < LINEAR_UP_TO:
         return frequency / LINEAR_STEP
     return float(LINEAR_UP_TO / LINEAR_STEP + np.log(frequency / LINEAR_UP_TO) / LOG_STEP)
 
 
-def hertz(mel: np.ndarray) -> np.ndarray:
+def mel_to_hz(mel: np.ndarray) -> np.ndarray:
     """Return frequencies in Hz of numbers on Slaney's mel scale."""
     first = LINEAR_UP_TO / LINEAR_STEP
     return np.where(mel < first, mel * LINEAR_STEP, LINEAR_UP_TO * np.exp(LOG_STEP * (mel - first)))

@@ -237,7 +237,7 @@ class EvalBatchSampler(Sampler[BatchSlice]):
 
 
 def _pad_rank(part: np.ndarray, tokens: int, rows: np.ndarray) -> BatchSlice:
-    """Return the slice of a device; one without rows gets a row of weight 0, since all devices must step together."""
+    """Return the slice of a device; without rows one of weight 0, so that all devices make the same steps."""
     return BatchSlice(part, tokens, len(part) / len(rows)) if len(part) else BatchSlice(rows[:1], tokens, 0.0)
 
 

@@ -175,7 +175,7 @@ class Program(NamedTuple):
 
 
 def export_step(module: StepModule) -> Program:
-    """Return the graph of a step, for any sizes if there is one, else for all above 1. Raises RunError."""
+    """Export a step for any sizes: from 1 on where torch can, else from 2 on. Raises RunError."""
     examples = [module.interface.inputs(*example_step(module.model, *sizes)) for sizes in SIZES]
     columns = [*zip(*map(pytree.tree_leaves, examples), strict=True)]
     sizes = [[*zip(*(tensor.shape for tensor in column), strict=True)] for column in columns]

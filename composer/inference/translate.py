@@ -108,7 +108,7 @@ def describe_progress(count: int, total: int, seconds: float) -> str:
 
 def read_chunks(stream: BinaryIO, size: int) -> Iterator[list[bytes]]:
     """Yield the lines of a stream without line breaks, as many at a time as are available, `size` at most."""
-    # `read1` waits only if there is nothing to read; a stream that is not buffered has `read` for that
+    # `read1` returns what is there already; `read` of a stream without a buffer does so too
     read = getattr(stream, "read1", stream.read)
     begun: list[bytes] = []  # of the line that has not ended, joined once
     while block := read(1 << 16):

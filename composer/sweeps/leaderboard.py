@@ -67,10 +67,10 @@ class TrialResult:
 class Leaderboard:
     """The trials of one or several sweeps: the finished ones by rank, then the running, pruned and failed ones.
 
-    `axes` are those that some trial has, without those in `same`, which have in every trial the very value of the axis
-    that `same` maps them to. `zipped` maps each zipped axis to the one it follows. `labels` are the values of the
-    axes that have a list of them. `tuned` maps each axis of `tune` to the validation metric by which its value was
-    chosen. `has_same_data` is False of sweeps on different data. `num_shared` trials are in several of the sweeps.
+    `same` maps an axis to another one that has the same value in every trial; `axes` are all others. `zipped` maps each
+    zipped axis to the one it follows. `labels` are the values of the axes that have a list of them. `tuned` maps each
+    axis of `tune` to the validation metric by which its value was chosen. `has_same_data` is False of sweeps on
+    different data. `num_shared` trials are in several of the sweeps.
     """
 
     name: str

@@ -247,7 +247,7 @@ def compile_faults(recipe: Recipe) -> Iterator[Fault]:
 def size_faults(
     find: Callable[[Recipe, int, int], Fault | None], recipe: Recipe, planned: Plan, sample: DryRun | None
 ) -> list[Fault]:
-    """Return the fault of a model's number of parameters, if that is certain."""
+    """Return what `find` has against the number of parameters, which is certain only with a sample."""
     fault = find(recipe, planned.parameters, planned.frozen)
     if fault and sample:  # planned with bounds of the vocabularies, which are smaller; a sample's are not larger
         planned = plan(recipe, sample.data.tokenizers.sizes)

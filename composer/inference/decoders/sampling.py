@@ -63,7 +63,7 @@ def greedy(
     limits = search.limits(max_length, max_ratio)  # (B,)
     if search.draft is not None:
         numbers = torch.zeros(3, int(limits[0]), device=search.device)
-        return [[decode_speculatively(search, put_all_in_one, int(limits[0]), numbers, prefill(search))]]
+        return [[decode_speculatively(search, one_hot_argmax, int(limits[0]), numbers, prefill(search))]]
     return [
         [finished] for finished in decode_single(search, lambda log_p, _, __: best_tokens(log_p, 1)[1][:, 0], limits, 1)
     ]
@@ -120,7 +120,7 @@ def sample(
     ]
 
 
-def put_all_in_one(log_p: Tensor, logits: Tensor | None, history: Tensor | None) -> Tensor:
+def one_hot_argmax(log_p: Tensor, logits: Tensor | None, history: Tensor | None) -> Tensor:
     """Return probabilities that are 1 of the most probable token: those of greedy search. (R, V) -> (R, V)"""
     return torch.zeros_like(log_p, dtype=torch.float64).scatter(1, best_tokens(log_p, 1)[1], 1.0)
 
