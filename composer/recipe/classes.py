@@ -2274,8 +2274,8 @@ class Logmel(RecipeObject):
     """Logarithms of the energies in bands of the mel scale: a frame of so many numbers every hop.
 
     bands: Bands, the width of a frame; default 40.
-    window: Seconds of a frame; default 0.025.
-    hop: Seconds from the start of a frame to that of the next; default 0.01.
+    window: Seconds of a frame, one sample or more; default 0.025.
+    hop: Seconds from the start of a frame to that of the next, one sample or more; default 0.01.
     """
     bands: int | Var | Unset = UNSET
     window: float | Var | Unset = UNSET

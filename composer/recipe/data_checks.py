@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import ROUND_UP, Context, Decimal
 
 from composer.errors import Fault, KeyPath, fault_at, format_path
 from composer.recipe.output_checks import get
-from composer.recipe.schema_reader import SPLITS, quote_all
+from composer.recipe.schema_reader import SPLITS, Schema, quote_all
 from composer.recipe.yaml_reader import Node
 
 STORIES = ("question", "story")
@@ -74,6 +75,27 @@ def check_table(root: Node) -> Iterator[Fault]:
             if get(column, key) is None:
                 message = f"a column of `{word}` needs `{key}`"
                 yield fault_at(column.place, "missing", path, message, f"add `{key}: {example}`")
+
+
+def check_sounds(root: Node, schema: Schema) -> Iterator[Fault]:
+    """Check that the frames of a sound, and the steps between them, have a sample."""
+    table = get(root, "data", "table")
+    for side, column in table.value.items() if table is not None else ():
+        rate = get(column, "rate")
+        samples = schema["$defs"]["tablecolumn"]["properties"]["rate"]["default"] if rate is None else rate.value
+        for key in ("window", "hop"):
+            seconds = get(column, "features", "log_mel", key)
+            if seconds is not None and seconds.value * samples < 1:
+                path = format_path(("data", "table", side, "features", "log_mel", key))
+                message = f"at `rate: {samples}` a `{key}` of {seconds.value:g} seconds is less than one sample"
+                hint = f"write `{key}: {shortest_seconds(samples)}` or more"
+                yield fault_at(seconds.mark, "bound", path, message, hint)
+
+
+def shortest_seconds(rate: int) -> str:
+    """Return the seconds of one sample as they are written, rounded up to a few digits. rate: samples a second"""
+    context = Context(prec=6, rounding=ROUND_UP)
+    return f"{context.divide(Decimal(1), Decimal(rate)):f}"
 
 
 def check_text(root: Node) -> Iterator[Fault]:

@@ -77,8 +77,8 @@ class LogMel:
 
     Settings:
         bands: Bands, the width of a frame.
-        window: Seconds of a frame.
-        hop: Seconds from the start of a frame to that of the next.
+        window: Seconds of a frame, one sample or more.
+        hop: Seconds from the start of a frame to that of the next, one sample or more.
     """
 
     bands: Few = 40

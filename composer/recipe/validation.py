@@ -21,6 +21,7 @@ from composer.errors import MAX_FAULTS, Fault, KeyPath, RecipeError, closest_mat
 from composer.recipe.data_checks import (
     check_filters,
     check_packing,
+    check_sounds,
     check_stories,
     check_table,
     check_text,
@@ -57,7 +58,8 @@ NOT_FOR_ENCODERS = ("input", "prev", "tape", "zeros", "learned", "target", "file
 def validate(root: Node, schema: Schema) -> None:
     """Raise RecipeError with everything that can be found wrong without a model: the schema's faults, else others."""
     data_keys = partial(_data_keys, schema=schema)
-    of_data = (check_stories, check_table, check_text, check_filters, check_weights, check_packing)
+    sounds = partial(check_sounds, schema=schema)
+    of_data = (check_stories, check_table, sounds, check_text, check_filters, check_weights, check_packing)
     of_model = (_empty, _encoder_names, _outputs, *of_data)
     of_training = (data_keys, _early_stopping, _curriculum, _averages, _machine)
     if not (faults := schema_faults(root, schema)):

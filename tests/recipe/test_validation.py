@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import re
 import subprocess
 import sys
 import time
@@ -346,6 +347,18 @@ def test_a_file_of_a_newer_version_is_not_laid_under_another(tmp_path: Path) -> 
 def test_files_in_the_wrong_form_are_refused(tmp_path: Path, data: str, place: str, message: str, fix: str) -> None:
     (fault,) = refused(tmp_path, SMALL.replace("generate: copy", data))
     assert_fault(fault, place, message, fix)
+
+
+@pytest.mark.parametrize("key", ["hop", "window"])
+@pytest.mark.parametrize("rate", ["", "rate: 8000, ", "rate: 44100, "])
+def test_a_frame_and_a_hop_have_a_sample_and_the_fix_is_accepted(tmp_path: Path, key: str, rate: str) -> None:
+    sound = f"{{column: sound, kind: audio, {rate}features: {{log_mel: {{{key}: 0.00001}}}}}}"
+    text = SMALL.replace("generate: copy", f"table: {{train: a.tsv, source: {sound}, target: text}}")
+    (fault,) = refused(tmp_path, text)
+    assert (fault.code, fault.path) == ("bound", f"data.table.source.features.log_mel.{key}")
+    written = re.match(f"write `({key}: .*?)` or more", fault.hint)
+    assert written
+    load_text(text.replace(f"{key}: 0.00001", written[1]))
 
 
 def test_pairs_have_no_state_to_carry(tmp_path: Path) -> None:
