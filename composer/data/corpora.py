@@ -263,7 +263,7 @@ def read_pieces(path: Path, unit: str, column: str) -> Iterator[Piece]:
 
 def _json_text(line: str, column: str) -> str:
     """Return the text of an object of JSON lines; a null is an empty document."""
-    text = tables.get_nested(parse_json(line), column)
+    text = tables.get_nested(parse_json(line.rstrip("\r\n")), column)
     if not isinstance(text, str | None):
         raise TypeError(f"`{column}` is {text!r}, and no text")
     if text and tables.SURROGATE.search(text):
@@ -330,7 +330,8 @@ def _reading_fault(path: Path, packed: str, number: int, column: str, error: Exc
     is_parquet = suffix_of(path)[0] == PARQUET
     if not isinstance(error, KeyError | TypeError):
         place = f"`{path}`" if is_parquet else f"line {number:,} of `{path}`"
-        message, fix = f"{place} cannot be read: {one_line_error(error)}", "repair it, or get the file again"
+        reason = tables.json_reason(error) if isinstance(error, ValueError) else one_line_error(error)
+        message, fix = f"{place} cannot be read: {reason}", "repair it, or get the file again"
         return Fault(str(path), number, 0, "file", "", message, fix)
     message = f"line {number:,} of `{path}` has no text called `{column}`: {error}"
     fix = "name the key of the text in `data.text.column`, or repair the line"

@@ -17,9 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from composer.atomic_io import parse_json
 from composer.data.columns import Column, FileColumn, one_line, open_column
 from composer.data.text_files import Problem, open_text, suffix_of
-from composer.errors import DataError, Fault, closest_match, did_you_mean
+from composer.errors import DataError, Fault, closest_match, did_you_mean, one_line_error
 from composer.formatting import count_noun
 
 KINDS = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
@@ -184,9 +185,9 @@ def _check_rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> It
 def _check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator[Problem]:
     hint = "write one JSON object a line; `jq -c '.[]'` makes such lines of a list"
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        yield Problem(FILE_KEY, "table", f"line {number} is not JSON: {error}", hint)
+        row = parse_json(line.rstrip("\r\n"))
+    except ValueError as error:
+        yield Problem(FILE_KEY, "table", f"line {number} is not JSON: {json_reason(error)}", hint)
         return
     if not isinstance(row, dict):
         yield Problem(FILE_KEY, "table", f"line {number} is not a JSON object", hint)
@@ -204,6 +205,13 @@ def _check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterato
         elif value and SURROGATE.search(value):  # JSON can escape them, UTF-8 cannot hold them
             message = f"`{name}` in line {number} has half of a character, a surrogate without its other half"
             yield Problem(key, "encoding", message, "write the whole character, or remove the `\\ud...`")
+
+
+def json_reason(error: ValueError) -> str:
+    """Return why a line is not JSON, with the column; the number of the line is its reader's."""
+    if not isinstance(error, json.JSONDecodeError):
+        return one_line_error(error)
+    return f"{error.msg.removesuffix(' at')} at column {error.colno:,}"
 
 
 def _check_parquet(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:

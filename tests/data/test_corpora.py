@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from composer.data import corpora
+from composer.data import corpora, tables
 from composer.data.corpora import CorpusFile, Documents, check_corpora, open_corpus
 from composer.data.encoding import train_tokenizers
 from composer.data.pairs import TARGET
@@ -142,6 +143,25 @@ def test_a_file_that_is_none_is_one_error_where_the_recipe_names_it(make: Make, 
     assert message in faults[0].message
     assert faults[0].hint
     assert faults[0].line
+
+
+BAD_LINES = {
+    "a control character": (b'{"text": "a\x01b"}\n', "Invalid control character at column 12"),
+    "cut in a text": (b'{"text": "a b\n', "Unterminated string starting at column 10"),
+    "cut behind a text": (b'{"text": "a"\n', "at column 13"),
+    "nested too deeply": (b"[" * 100_000 + b"\n", "it is nested too deeply"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_LINES)
+def test_a_line_that_is_not_json_has_one_number_and_a_column(make: Make, tmp_path: Path, case: str) -> None:
+    line, reason = BAD_LINES[case]
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "one"}\n' * 20 + line)
+    (fault,) = check_corpora(make({"text": {"train": "a.jsonl"}}, LM), [tmp_path])
+    (of_table,) = tables.check_table(tmp_path / "a.jsonl", {"target": "text"})
+    for message in (fault.message, of_table.message):
+        assert re.findall(r"line (\d+)", message) == ["21"]
+        assert message.endswith(reason)
 
 
 def test_files_that_are_not_there_and_weights_without_effect_are_errors(make: Make, tmp_path: Path) -> None:
