@@ -163,20 +163,36 @@ def open_corpus(recipe: Recipe, split: str, folders: Sequence[Path]) -> Document
 
 def check_corpora(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     """Return all faults of the files of the recipe's text."""
-    text, faults = recipe.dataset["text"], []
+    text, files, faults = recipe.dataset["text"], list[CorpusFile](), list[Fault]()
     for split in (split for split in SPLITS if text[split] is not None):
-        files, missing = find_files(recipe, split, folders)
-        faults += missing
-        for file in files:
-            try:
-                facts = inspect(file.path, text["unit"], text["column"])
-            except DataError as error:
-                faults += [recipe.fault(fault.code, file.key, fault.message, fault.hint) for fault in error.faults]
-                continue
-            if not facts.words:
-                message = f"`{file.path}` has no words"
-                faults.append(recipe.fault("empty", file.key, message, "give it a document with text"))
+        own, missing = find_files(recipe, split, folders)
+        files, faults = [*files, *own], [*faults, *missing]
+    lacking = _lacking_column(files, text["column"])
+    of_column = [(file.key, str(path), problem) for path, (file, problem) in lacking.items()]
+    with_columns = {file.path for file in files if suffix_of(file.path)[0] in (*JSON, PARQUET)}
+    faults += text_files.name_faults(recipe, ("data", "text", "column"), of_column, len(with_columns))
+    for file in files:
+        if file.path in lacking:
+            continue
+        try:
+            facts = inspect(file.path, text["unit"], text["column"])
+        except DataError as error:
+            faults += [recipe.fault(fault.code, file.key, fault.message, fault.hint) for fault in error.faults]
+            continue
+        if not facts.words:
+            message = f"`{file.path}` has no words"
+            faults.append(recipe.fault("empty", file.key, message, "give it a document with text"))
     return faults
+
+
+def _lacking_column(files: Iterable[CorpusFile], column: str) -> dict[Path, tuple[CorpusFile, Problem]]:
+    """Return the files with columns that have none of this name, by path, each with its problem."""
+    lacking: dict[Path, tuple[CorpusFile, Problem]] = {}
+    for file in files:
+        if file.path not in lacking and suffix_of(file.path)[0] in (*JSON, PARQUET):
+            for problem in tables.check_first_names(file.path, {"column": column}):
+                lacking[file.path] = file, problem
+    return lacking
 
 
 def find_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> tuple[list[CorpusFile], list[Fault]]:
@@ -242,7 +258,7 @@ def read_pieces(path: Path, unit: str, column: str) -> Iterator[Piece]:
     number = 0
     try:
         if suffix == PARQUET:
-            for text in _parquet_rows(path, column):
+            for text in tables.parquet_texts(path, column):
                 number += 1
                 yield from cut(text)
             return
@@ -263,22 +279,14 @@ def read_pieces(path: Path, unit: str, column: str) -> Iterator[Piece]:
 
 def _json_text(line: str, column: str) -> str:
     """Return the text of an object of JSON lines; a null is an empty document."""
-    text = tables.get_nested(parse_json(line.rstrip("\r\n")), column)
+    if not isinstance(row := parse_json(line.rstrip("\r\n")), Mapping):
+        raise ValueError("it is not a JSON object")
+    text = tables.get_nested(row, column)
     if not isinstance(text, str | None):
         raise TypeError(f"`{column}` is {text!r}, and no text")
     if text and tables.SURROGATE.search(text):
         raise ValueError(f"`{column}` has half a surrogate pair")
     return text or ""
-
-
-def _parquet_rows(path: Path, column: str) -> Iterator[str]:
-    import pyarrow.parquet  # late: it takes long to import
-
-    for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=1024, columns=[column]):
-        for text in batch[column].to_pylist():
-            if not isinstance(text, str | None):
-                raise TypeError(f"`{column}` is {text!r}, and no text")
-            yield text or ""
 
 
 def cut(text: str) -> Iterator[Piece]:
@@ -327,16 +335,14 @@ def _reading_fault(path: Path, packed: str, number: int, column: str, error: Exc
     if isinstance(error, OSError) and error.errno:
         message = f"`{path}` cannot be read: {error.strerror}"
         return Fault(str(path), 0, 0, "file", "", message, "make it readable, and do not change it while it is read")
-    is_parquet = suffix_of(path)[0] == PARQUET
+    place = f"`{path}`" if suffix_of(path)[0] == PARQUET else f"line {number:,} of `{path}`"
     if not isinstance(error, KeyError | TypeError):
-        place = f"`{path}`" if is_parquet else f"line {number:,} of `{path}`"
         reason = tables.json_reason(error) if isinstance(error, ValueError) else one_line_error(error)
         message, fix = f"{place} cannot be read: {reason}", "repair it, or get the file again"
         return Fault(str(path), number, 0, "file", "", message, fix)
-    message = f"line {number:,} of `{path}` has no text called `{column}`: {error}"
-    fix = "name the key of the text in `data.text.column`, or repair the line"
-    if is_parquet:
-        message, fix = f"`{path}` has no column of texts called `{column}`: {error}", "name it in `data.text.column`"
+    message, fix = f"{place} has no key `{column}`", f"give this line a `{column}`, as those before"
+    if isinstance(error, TypeError):
+        message, fix = f"{place}: {error}", "write a text there, or name what holds one in `data.text.column`"
     return Fault(str(path), number, 0, "column", "", message, fix)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from composer.data.cache_entries import cached_arrays
-from composer.errors import Fault, KeyPath, RunError
+from composer.errors import Fault, KeyPath, RunError, format_path
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
@@ -41,18 +41,38 @@ MAGIC = {
 
 
 class Problem(NamedTuple):
-    """A fault of a data file. `key` is the key of the split that names the file: a side, or `file`."""
+    """A fault of a data file. `key` is the key of the split that names the file: a side, or `file`.
+
+    is_name: The fault is the name of a column that the file does not have.
+    """
 
     key: str
     code: str
     message: str
     hint: str
+    is_name: bool = False
 
     def at(self, recipe: Recipe, path: KeyPath) -> Fault:
         """Return the fault at a recipe's path to the split."""
         key, _, number = self.key.partition("-")  # target-2 is the second of a list
         keys = (key, int(number) - 1) if number else (key,) if key else ()
         return recipe.fault(self.code, (*path, *keys), self.message, self.hint)
+
+
+def name_faults(
+    recipe: Recipe, place: KeyPath, lacking: Sequence[tuple[KeyPath, str, Problem]], count: int
+) -> list[Fault]:
+    """Return the faults of a column's name that stands at one place of the recipe for `count` files.
+
+    It is at fault itself if none of them has it, else the files that lack it are. lacking: where the recipe names
+    those, their names, and the problem of each.
+    """
+    if lacking and len(lacking) == count:
+        _, name, problem = lacking[0]
+        hint = problem.hint if recipe.locate(place)[2] else f"as `{format_path(place)}` {problem.hint}"
+        return [recipe.fault(problem.code, place, f"`{name}`: {problem.message}", hint)]
+    fix = "name this column as in the other files, or remove the file"
+    return [recipe.fault(problem.code, key, f"`{name}`: {problem.message}", fix) for key, name, problem in lacking]
 
 
 def find_file(name: str, folders: Sequence[Path]) -> Path | None:

@@ -145,6 +145,54 @@ def test_a_file_that_is_none_is_one_error_where_the_recipe_names_it(make: Make, 
     assert faults[0].line
 
 
+ROWS = [{"id": n, "text": "one two", "title": "three", "inner": {"body": "four"}} for n in range(3)]
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]] = ROWS) -> None:
+    if path.suffix == ".jsonl":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    else:
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+@pytest.mark.parametrize(
+    ("column", "path", "hint"),
+    [
+        ("txt", "data.text.column", "write `text`; there are `text`, `title`, `inner.body`"),
+        ("ids", "data.text.column", "name one of `text`, `title`, `inner.body`"),
+        ("inner.bod", "data.text.column", "write `inner.body`; there are `text`, `title`, `inner.body`"),
+    ],
+)
+def test_a_column_that_is_not_there_is_one_fault_at_its_name_and_each_column_that_is_named_is_read(
+    make: Make, tmp_path: Path, name: str, column: str, path: str, hint: str
+) -> None:
+    for file in (name, f"val{Path(name).suffix}"):
+        write_rows(tmp_path / file)
+    (tmp_path / "a.txt").write_text("some text\n")
+    text = {"train": ["a.txt", name], "val": f"val{Path(name).suffix}"}
+    (fault,) = check_corpora(make({"text": {**text, "column": column}}, LM), [tmp_path])
+    assert (fault.code, fault.path, fault.hint) == ("column", path, hint)
+    assert f"{name}`: " in fault.message
+    for named in re.findall("`(.*?)`", hint):
+        assert check_corpora(make({"text": {**text, "column": named}}, LM), [tmp_path]) == []
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_a_column_that_some_files_have_is_a_fault_of_those_that_lack_it(make: Make, tmp_path: Path, name: str) -> None:
+    write_rows(tmp_path / name)
+    write_rows(tmp_path / f"val{Path(name).suffix}", [{"body": "one"}])
+    (fault,) = check_corpora(make({"text": {"train": name, "val": f"val{Path(name).suffix}"}}, LM), [tmp_path])
+    assert (fault.code, fault.path) == ("column", "data.text.val")
+    assert fault.hint == "name this column as in the other files, or remove the file"
+
+
+def test_where_no_column_is_written_the_fault_says_which_setting_names_it(make: Make, tmp_path: Path) -> None:
+    write_rows(tmp_path / "a.jsonl", [{"body": "one", "title": "two"}])
+    (fault,) = check_corpora(make({"text": {"train": "a.jsonl"}}, LM), [tmp_path])
+    assert (fault.path, fault.hint) == ("data.text", "as `data.text.column` name one of `body`, `title`")
+
+
 BAD_LINES = {
     "a control character": (b'{"text": "a\x01b"}\n', "Invalid control character at column 12"),
     "cut in a text": (b'{"text": "a b\n', "Unterminated string starting at column 10"),

@@ -224,6 +224,25 @@ def test_parquet_columns_must_exist_and_hold_text(make, tmp_path):
     ]
 
 
+@pytest.mark.parametrize("suffix", ["tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("wrap", [str, lambda name: {"column": name}])
+def test_a_column_that_no_table_has_is_one_fault_at_its_name(suffix, wrap, make, tmp_path):
+    for name in ("a", "b"):
+        rows = {"tsv": "en\tde\nx\ty\n", "jsonl": '{"id": 1, "en": "x", "de": "y"}\n'}
+        if suffix == "parquet":
+            parquet.write_table(arrow.table({"id": [1], "en": ["x"], "de": ["y"]}), tmp_path / f"{name}.parquet")
+        else:
+            (tmp_path / f"{name}.{suffix}").write_text(rows[suffix])
+    files = {"train": f"a.{suffix}", "val": f"b.{suffix}"}
+    recipe = make({"table": {**files, "source": wrap("eng"), "target": "ids"}})
+    source, target = check_files(recipe, recipe.folders())
+    assert source.path == "data.table.source" + (".column" if wrap is not str else "")
+    assert (source.hint, target.path) == ("write `en`; there are `en`, `de`", "data.table.target")
+    assert target.hint == "name one of `en`, `de`"
+    recipe = make({"table": {**files, "source": wrap("en"), "target": "de"}})
+    assert check_files(recipe, recipe.folders()) == []
+
+
 def test_line_breaks_and_nulls_inside_a_table_become_one_line(make, tmp_path):
     rows = [{"en": "a\nb", "de": None}, {"en": "c\r\nd", "de": "e"}]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
