@@ -14,6 +14,7 @@ from composer.recipe.schema_reader import (
     DATA_SOURCES,
     IDENTIFIER,
     LOWER_BOUNDS,
+    SPLITS,
     VERSION,
     Schema,
     accepts_type,
@@ -354,7 +355,10 @@ def _value_hint(error: SchemaError) -> str:
     branches, settings = alternatives(error.schema), list(error.schema.get("properties", ()))
     if error.path[-1] in settings:  # those of one, where several have names
         return f"write `{error.path[-2]}: [{{{', '.join(f'{key}: ...' for key in settings)}}}]`"
-    if error.path[:2] == ("data", "text") and isinstance(error.value, int):
+    if error.path[0] == "data" and error.path[4:] == ("weight",) and error.keyword in LOWER_BOUNDS:
+        return "write a number above 0, or remove the file"  # of several
+    is_part = error.path[:2] == ("data", "text") and error.path[2:3] in [(split,) for split in SPLITS]
+    if is_part and isinstance(error.value, int) and not accepts_type(error.schema, "number"):
         return "name a file: nothing of a text is held out"
     if meant := correct(error.value, error.node.text, error.keyword, error.schema):
         return f"write `{meant}`{' without quotes' if error.node.quoted and meant == error.node.text else ''}"

@@ -336,6 +336,27 @@ def test_a_file_of_a_newer_version_is_not_laid_under_another(tmp_path: Path) -> 
             "`1000` is a number",
             "name a file: nothing of a text is held",
         ),
+        ("text: {train: {a: a.txt, b: 0}}", "2:36:type", "`0` is a number", "name a file: nothing of a text is held"),
+        (
+            "text: {train: {a: a.txt, b: {file: b.txt, weight: 0}}}",
+            "2:58:bound",
+            "`weight` takes a number, above 0; `0` is too small",
+            "write a number above 0, or remove the file",
+        ),
+        (
+            "text: {train: [a.txt, {file: b.txt, weight: -1}]}",
+            "2:52:bound",
+            "`weight` takes a number, above 0; `-1` is too small",
+            "write a number above 0, or remove the file",
+        ),
+        (
+            "parallel: {train: [{source: a, target: b}, {source: a, target: b, weight: 0}]}",
+            "2:82:bound",
+            "`weight` takes a number, above 0; `0` is too small",
+            "write a number above 0, or remove the file",
+        ),
+        ("text: {train: [{file: b.txt, weight: true}]}", "2:45:type", "`true` is not a number", "the default is `1.0`"),
+        ("text: {train: a.txt, column: 5}", "2:37:type", "`5` is a number", 'write `"5"`'),
         (
             "text: {train: a.txt}, tokenizer: their/tokenizer.json",
             "2:41:unknown",
