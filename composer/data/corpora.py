@@ -6,7 +6,6 @@ user's cache, by its path, size and times.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import re
@@ -198,6 +197,7 @@ def _lacking_column(files: Iterable[CorpusFile], column: str) -> dict[Path, tupl
 def find_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> tuple[list[CorpusFile], list[Fault]]:
     """Return the files of a split, those of a pattern in the order of their names, and the faults of their names."""
     key: KeyPath = ("data", "text", split)
+    taken = text_files.named_files(recipe.dataset, folders)
     files: list[CorpusFile] = []
     faults: list[Fault] = []
     for place, name, weight in _named_files(recipe.dataset["text"][split], key):
@@ -205,8 +205,8 @@ def find_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> tuple[lis
             reason = "a text that is measured is read once" if split != "train" else "a text in streams is read once"
             message, own = f"{reason}, whatever it weighs", (*place[:-1], "weight")
             faults.append(recipe.fault("unused", own, message, "remove `weight`"))
-        paths = _matches(name, folders)
-        problem = None if paths else text_files.missing_file("", name, folders)
+        paths = text_files.matching_files(name, folders)
+        problem = None if paths else text_files.missing_file("", name, folders, taken=taken)
         problem = problem or next(filter(None, map(_kind_problem, paths)), None)
         if problem:
             faults.append(recipe.fault(problem.code, place, problem.message, problem.hint))
@@ -227,16 +227,6 @@ def _named_files(value: Any, key: KeyPath) -> Iterator[tuple[KeyPath, str, float
             yield (*key, at), part, 1.0
         else:
             yield (*key, at, "file"), part["file"], part["weight"]
-
-
-def _matches(name: str, folders: Sequence[Path]) -> list[Path]:
-    """Return the file of a name, or those of a pattern, in the first folder that has any."""
-    if (path := text_files.find_file(name, folders)) is not None:
-        return [path]
-    if not glob.has_magic(name):
-        return []
-    matches = ([folder / path for path in glob.glob(name, root_dir=folder, recursive=True)] for folder in folders)
-    return sorted(next(filter(None, matches), []))
 
 
 def _kind_problem(path: Path) -> Problem | None:

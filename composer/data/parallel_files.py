@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -99,7 +99,8 @@ def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pa
 
 def _part_problems(recipe: Recipe, settings: Mapping[str, Any], folders: Sequence[Path]) -> list[Problem]:
     names, file = column_names(recipe, settings), settings.get("file")
-    return check_columns(file, names, folders) if file else text_files.check_texts(names, folders)
+    taken = text_files.named_files(recipe.dataset, folders)
+    return check_columns(file, names, folders, taken) if file else text_files.check_texts(names, folders, taken)
 
 
 def _part_faults(
@@ -135,8 +136,13 @@ def _kaldi_folder(name: str | None, folders: Sequence[Path]) -> Path | None:
     return path if path and is_kaldi_folder(path) else None
 
 
-def check_columns(name: str, columns: Mapping[str, str], folders: Sequence[Path]) -> list[Problem]:
-    """Return the problems of a table, or of the names of columns in a folder of Kaldi's, by the keys naming them."""
+def check_columns(
+    name: str, columns: Mapping[str, str], folders: Sequence[Path], taken: Collection[Path] = ()
+) -> list[Problem]:
+    """Return the problems of a table, or of the names of columns in a folder of Kaldi's, by the keys naming them.
+
+    taken: as of `check_texts`.
+    """
     if folder := _kaldi_folder(name, folders):
         return [*tables.check_names([*COLUMNS], columns, f"the folder `{folder}`")]
     path = text_files.find_file(name, folders)
@@ -145,7 +151,7 @@ def check_columns(name: str, columns: Mapping[str, str], folders: Sequence[Path]
     if path and path.is_dir():
         return [folder_problem("file", path)]
     if path is None and (kind or not suffix):
-        return [text_files.missing_file("file", name, folders)]
+        return [text_files.missing_file("file", name, folders, tables.SUFFIXES, taken)]
     if path is None or kind is None:
         message = f"`{name}` ends in none of {', '.join(tables.KINDS)}, and is no folder with `wav.scp`"
         return [Problem("file", "file", message, "give it the suffix of its format")]

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from composer.atomic_io import parse_json
 from composer.data.columns import Column, FileColumn, one_line, open_column
-from composer.data.text_files import UNPACKING_ERRORS, Problem, open_text, suffix_of
+from composer.data.text_files import PACKED, UNPACKING_ERRORS, Problem, open_text, suffix_of
 from composer.errors import DataError, Fault, closest_match, did_you_mean, one_line_error
 from composer.formatting import count_noun
 
@@ -27,6 +27,8 @@ KINDS = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parq
 """Kind of a file with columns, by its suffix."""
 READ_IN_PLACE = ("tsv", "json")
 """Kinds whose lines are indexed and read from the file itself, and not through `datasets`."""
+SUFFIXES = (*KINDS, *(suffix + end for suffix, kind in KINDS.items() if kind in READ_IN_PLACE for end in PACKED))
+"""How the names of files with columns end, packed ones among them."""
 FILE_KEY = "file"
 MAX_NAMES = 20
 """Columns of a file that a fault lists."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import codecs
 import difflib
+import glob
 import gzip
 import io
 import os
 import shlex
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 22
 """Bytes that are read at once."""
+MAX_ENTRIES = 10_000
+"""Entries of a folder among which a name that was meant is looked for."""
 PACKED = {".gz": "gzip", ".zst": "zstd"}
 UNPACKING_ERRORS = (OSError, EOFError, zlib.error)
 """What is raised while a damaged file is unpacked."""
@@ -81,10 +84,15 @@ def find_file(name: str, folders: Sequence[Path]) -> Path | None:
     return next((folder / name for folder in folders if os.path.exists(folder / name)), None)
 
 
-def missing_file(key: str, name: str, folders: Sequence[Path]) -> Problem:
-    """Return the problem of a file that is in none of the folders, with the name that was probably meant."""
+def missing_file(
+    key: str, name: str, folders: Sequence[Path], suffixes: Sequence[str] = ("",), taken: Collection[Path] = ()
+) -> Problem:
+    """Return the problem of a file that is in none of the folders, with the name that was probably meant.
+
+    suffixes, taken: A name that was meant ends in one of these, and is of none of those files.
+    """
     where = " in " + " and ".join(dict.fromkeys(f"`{folder}`" for folder in folders))
-    close = next((path for folder in folders if (path := suggest_file(name, folder))), None)
+    close = next((path for folder in folders if (path := suggest_file(name, folder, suffixes, taken))), None)
     question = f"; did you mean `{close}`?" if close else ""
     other = "put the file there, or pass `--data DIR`"
     if [*folders] == [Path()]:  # the user named this very file
@@ -92,19 +100,39 @@ def missing_file(key: str, name: str, folders: Sequence[Path]) -> Problem:
     return Problem(key, "file", f"no file `{name}`{where}{question}", f"write `{close}`" if close else other)
 
 
-def suggest_file(name: str, folder: Path) -> str | None:
+def suggest_file(name: str, folder: Path, suffixes: Sequence[str] = ("",), taken: Collection[Path] = ()) -> str | None:
     """Return the file of `folder` that `name` was probably meant to be: each part of its path equal or similar."""
-    parts: list[str] = []
-    path = folder
-    for part in Path(name).parts:
-        entries = [part] if os.path.exists(path / part) else sorted(entry.name for entry in path.glob("*"))[:10_000]
-        same = [entry for entry in entries if entry.casefold() == part.casefold()]
-        close = same or difflib.get_close_matches(part, entries, n=1, cutoff=0.6)
+    parts, path = Path(name).parts, folder
+    for number, part in enumerate(parts, start=1):
+        entries = [path / part] if os.path.exists(path / part) else sorted(path.glob("*"))[:MAX_ENTRIES]
+        if number == len(parts):
+            entries = [entry for entry in entries if entry.name.lower().endswith((*suffixes,)) and entry.is_file()]
+            entries = [entry for entry in entries if entry.absolute() not in taken]
+        names = [entry.name for entry in entries]
+        same = [entry for entry in names if entry.casefold() == part.casefold()]
+        close = same or difflib.get_close_matches(part, names, n=1, cutoff=0.6)
         if not close:
             return None
-        parts.append(close[0])
         path /= close[0]
-    return Path(*parts).as_posix() if path.is_file() else None
+    return path.relative_to(folder).as_posix() if path.is_file() else None
+
+
+def matching_files(name: str, folders: Sequence[Path]) -> list[Path]:
+    """Return the file of a name, or those of a pattern, in the first folder that has any."""
+    if (path := find_file(name, folders)) is not None:
+        return [path]
+    if not glob.has_magic(name):
+        return []
+    matches = ([folder / path for path in glob.glob(name, root_dir=folder, recursive=True)] for folder in folders)
+    return sorted(next(filter(None, matches), []))
+
+
+def named_files(settings: Any, folders: Sequence[Path]) -> set[Path]:
+    """Return the files that settings name anywhere, as absolute paths: what is missing there is none of them."""
+    if isinstance(settings, str):
+        return {path.absolute() for path in matching_files(settings, folders)}
+    parts = settings.values() if isinstance(settings, Mapping) else settings if isinstance(settings, list) else ()
+    return {path for part in parts for path in named_files(part, folders)}
 
 
 def suffix_of(path: Path) -> tuple[str, str]:
@@ -225,13 +253,17 @@ def _check_breaks(key: str, path: Path) -> Problem | None:
     return Problem(key, "lines", f"the lines of `{path}` end with CR alone, so all of it is one line", hint)
 
 
-def check_texts(names: Mapping[str, str], folders: Sequence[Path]) -> list[Problem]:
-    """Return the problems of each of some line-aligned files, else those of their numbers of lines."""
+def check_texts(names: Mapping[str, str], folders: Sequence[Path], taken: Collection[Path] = ()) -> list[Problem]:
+    """Return the problems of each of some line-aligned files, else those of their numbers of lines.
+
+    taken: files that others are, so that none that is missing is meant to be one of them.
+    """
     problems, counts = [], {}
+    taken = {*taken, *named_files(names, folders)}
     for side, name in names.items():
         path = find_file(name, folders)
         if path is None:
-            problems.append(missing_file(side, name, folders))
+            problems.append(missing_file(side, name, folders, taken=taken))
         elif problem := check_readable(side, path) or check_text(side, path):
             problems.append(problem)
         else:

@@ -145,6 +145,16 @@ def test_a_file_that_is_none_is_one_error_where_the_recipe_names_it(make: Make, 
     assert faults[0].line
 
 
+@pytest.mark.parametrize("test", ["test.txt", "t*t.txt", ["test.txt"], {"a": {"file": "test.txt"}}])
+def test_a_file_that_is_named_elsewhere_is_not_proposed(make: Make, tmp_path: Path, test: Any) -> None:
+    (tmp_path / "test.txt").write_text("some text\n")
+    (fault,) = check_corpora(make({"text": {"train": ["tst.txt"], "test": test}}, LM), [tmp_path])
+    assert fault.message.startswith("no file `tst.txt`")
+    assert "test.txt" not in fault.message + fault.hint
+    (fault,) = check_corpora(make({"text": {"train": "tst.txt"}}, LM), [tmp_path])
+    assert fault.hint == "write `test.txt`"
+
+
 ROWS = [{"id": n, "text": "one two", "title": "three", "inner": {"body": "four"}} for n in range(3)]
 
 
@@ -213,9 +223,10 @@ def test_a_line_that_is_not_json_has_one_number_and_a_column(make: Make, tmp_pat
 
 
 def test_files_that_are_not_there_and_weights_without_effect_are_errors(make: Make, tmp_path: Path) -> None:
-    (tmp_path / "news.txt").write_text("some text\n")
+    for name in ("news.txt", "news1.txt"):
+        (tmp_path / name).write_text("some text\n")
     text = {"train": "nws.txt", "val": {"a": {"file": "news.txt", "weight": 2}}, "test": []}
     faults = check_corpora(make({"text": text}, LM), [tmp_path])
     assert [fault.path for fault in faults] == ["data.text.train", "data.text.val.a.weight", "data.text.test"]
-    assert "did you mean `news.txt`" in faults[0].message
+    assert "did you mean `news1.txt`" in faults[0].message  # `news.txt` is measured
     assert "read once" in faults[1].message
