@@ -98,6 +98,24 @@ def shortest_seconds(rate: int) -> str:
     return f"{context.divide(Decimal(1), Decimal(rate)):f}"
 
 
+def check_file_names(root: Node, schema: Schema) -> Iterator[Fault]:
+    """Check that what stands among named files of a text are files: no settings of it, and no pair."""
+    settings = [key for key in schema["$defs"]["corpus"]["properties"] if key not in SPLITS]
+    for split in SPLITS:
+        files = get(root, "data", "text", split)
+        if files is None or not isinstance(files.value, dict):
+            continue
+        if {"source", "target"} <= files.value.keys():
+            message = "`source` and `target` would be two files of one text"
+            hint = "write `parallel` in place of `text` for pairs, or give the files other names"
+            yield fault_at(files.place, "pairs", f"data.text.{split}", message, hint)
+        for key in files.value.keys() & settings:
+            message = f"`{key}` would be a file of this name, and is a setting of `text`, of all its files"
+            hint = f"write it in `data.text.{key}`, or give the file another name; "
+            hint += "settings of one file are written in a list, `[{file: ..., weight: ...}]`"
+            yield fault_at(files.value[key].place, "name", f"data.text.{split}.{key}", message, hint)
+
+
 def check_text(root: Node) -> Iterator[Fault]:
     """Check that a text has no encoder beside it, and that there are windows for what is written of them."""
     text = get(root, "data", "text")
@@ -106,12 +124,6 @@ def check_text(root: Node) -> Iterator[Fault]:
         message = "a text has no source that an encoder could read"
         hint = "remove the encoder, or give pairs in place of `text`: `parallel: {train: {source: F, target: F}}`"
         yield fault_at(encoder.place, "encoders", "model.encoder", message, hint)
-    for split in SPLITS:
-        files = get(root, "data", "text", split)
-        if files is not None and isinstance(files.value, dict) and {"source", "target"} <= files.value.keys():
-            message = "`source` and `target` would be two files of one text"
-            hint = "write `parallel` in place of `text` for pairs, or give the files other names"
-            yield fault_at(files.place, "pairs", f"data.text.{split}", message, hint)
     window, carry = get(root, "training", "window"), get(root, "training", "carry")
     stride = get(root, "evaluation", "stride")
     if window is not None and stride is not None and stride.value > window.value:

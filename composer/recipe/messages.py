@@ -32,6 +32,7 @@ from composer.recipe.schema_reader import (
     is_stack,
     mapping_branch,
     quote_all,
+    section_around,
     section_of,
     setting_of_choice,
     unsupported_version,
@@ -114,7 +115,10 @@ def _unknown_key(error: SchemaError) -> Fault:
         hint = f"`{name}` belongs {home}"
     else:
         rest = f"allowed here: {quote_all(keys)}" if keys else "there are no settings here"
-        hint = _choice_hint(error, name) or f"remove it; {rest}"
+        # what a key of `model` says is of all blocks, and may be another thing than was meant of one
+        around = section_around(error.root, error.path, name) if error.names[:1] != ["model"] else ()
+        home = f"write it in `{format_path((*around, name))}`" if around else "remove it"
+        hint = _choice_hint(error, name) or f"{home}; {rest}"
     return error.fault_at_name(name, "unknown", message, hint)
 
 

@@ -355,6 +355,12 @@ def test_a_file_of_a_newer_version_is_not_laid_under_another(tmp_path: Path) -> 
             "`weight` takes a number, above 0; `0` is too small",
             "write a number above 0, or remove the file",
         ),
+        (
+            "text: {train: [{file: a.jsonl, column: body}]}",
+            "2:39:unknown",
+            "`train` has no setting `column`",
+            "write it in `data.text.column`; allowed here: `file`, `weight`",
+        ),
         ("text: {train: [{file: b.txt, weight: true}]}", "2:45:type", "`true` is not a number", "the default is `1.0`"),
         ("text: {train: a.txt, column: 5}", "2:37:type", "`5` is a number", 'write `"5"`'),
         (
@@ -368,6 +374,19 @@ def test_a_file_of_a_newer_version_is_not_laid_under_another(tmp_path: Path) -> 
 def test_files_in_the_wrong_form_are_refused(tmp_path: Path, data: str, place: str, message: str, fix: str) -> None:
     (fault,) = refused(tmp_path, SMALL.replace("generate: copy", data))
     assert_fault(fault, place, message, fix)
+
+
+@pytest.mark.parametrize(("key", "value"), [("column", "body"), ("unit", "file")])
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_setting_of_a_text_is_no_name_of_a_file(tmp_path: Path, split: str, key: str, value: str) -> None:
+    text = {"train": "b.txt", split: {"file": "a.jsonl", key: value}}
+    model = {"width": 16, "decoder": ["rnn"]}
+    (fault,) = refused(tmp_path, dump({"recipe": 1, "data": {"text": text}, "model": model}))
+    assert (fault.code, fault.path) == ("name", f"data.text.{split}.{key}")
+    assert f"write it in `data.text.{key}`" in fault.hint
+    assert "`[{file: ..., weight: ...}]`" in fault.hint
+    text = {"train": "b.txt", split: {"file": "a.jsonl"}, key: value}
+    loaded(tmp_path, dump({"recipe": 1, "data": {"text": text}, "model": model}))
 
 
 @pytest.mark.parametrize("key", ["hop", "window"])
