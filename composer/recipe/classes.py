@@ -1396,7 +1396,7 @@ class TextData(RecipeObject):
     test: Text for `evaluate`.
     unit: line | paragraph | file: what a document is; its end is a token. Blank lines stand between paragraphs.
         Every line of JSON lines and every row of Parquet is a document, whatever stands here; default 'line'.
-    column: The key of JSON lines, or the column of Parquet, with the text; default 'text'.
+    column: The key of JSON lines, or the column of Parquet, with the text; `a.b` is b inside of a; default 'text'.
     """
     train: str | Sequence[str | WeightedFile | Mapping[str, Any] | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | Var
     val: str | Sequence[str | WeightedFile | Mapping[str, Any] | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | Var | Unset | None = UNSET

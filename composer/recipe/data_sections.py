@@ -269,7 +269,7 @@ class Corpus:
         test: Text for `evaluate`.
         unit: line | paragraph | file: what a document is; its end is a token. Blank lines stand between paragraphs.
             Every line of JSON lines and every row of Parquet is a document, whatever stands here.
-        column: The key of JSON lines, or the column of Parquet, with the text.
+        column: The key of JSON lines, or the column of Parquet, with the text; `a.b` is b inside of a.
     """
 
     train: Files

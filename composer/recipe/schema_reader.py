@@ -326,16 +326,16 @@ def section_of(root: Schema, path: KeyPath, name: str) -> str:
 def section_around(root: Schema, path: KeyPath, name: str) -> KeyPath:
     """Return the path of the innermost section around a path that has a key, or ()."""
     schema: Schema = root
-    found: KeyPath = ()
+    owner: KeyPath = ()
     for at, step in enumerate(path):
         properties: Schema = {}
         for branch in alternatives(dereference(root["$defs"], schema)):
             properties |= dereference(root["$defs"], branch).get("properties", {})
-        found = path[:at] if name in properties else found
+        owner = path[:at] if name in properties else owner
         if step not in properties:
             break
         schema = properties[step]
-    return found
+    return owner
 
 
 def setting_of_choice(root: Schema, path: KeyPath, value: dict[str, Any], name: str) -> tuple[KeyPath, bool]:
