@@ -127,9 +127,9 @@ def log_mel(samples: Tensor, rate: int, *, bands: int, window: float, hop: float
     """Return the logarithms of the mel energies of a sound: log10 of Slaney's filters over the power spectrum.
 
     A frame is centred at every `hop` seconds, a Hann window of `window` seconds wide; the sound has zeros around it.
-    samples: (N,) -> (1 + N // hop, bands)
+    Both have a sample or more. samples: (N,) -> (1 + N // hop, bands)
     """
-    size, step = max(1, round(window * rate)), max(1, round(hop * rate))
+    size, step = round(window * rate), round(hop * rate)
     points = 1 << (size - 1).bit_length()
     spectrum = torch.stft(
         samples,

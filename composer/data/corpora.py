@@ -6,7 +6,6 @@ user's cache, by its path, size and times.
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import json
 import re
@@ -163,25 +162,42 @@ def open_corpus(recipe: Recipe, split: str, folders: Sequence[Path]) -> Document
 
 def check_corpora(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     """Return all faults of the files of the recipe's text."""
-    text, faults = recipe.dataset["text"], []
+    text, files, faults = recipe.dataset["text"], list[CorpusFile](), list[Fault]()
     for split in (split for split in SPLITS if text[split] is not None):
-        files, missing = find_files(recipe, split, folders)
-        faults += missing
-        for file in files:
-            try:
-                facts = inspect(file.path, text["unit"], text["column"])
-            except DataError as error:
-                faults += [recipe.fault(fault.code, file.key, fault.message, fault.hint) for fault in error.faults]
-                continue
-            if not facts.words:
-                message = f"`{file.path}` has no words"
-                faults.append(recipe.fault("empty", file.key, message, "give it a document with text"))
+        own, missing = find_files(recipe, split, folders)
+        files, faults = [*files, *own], [*faults, *missing]
+    lacking = _lacking_column(files, text["column"])
+    of_column = [(file.key, str(path), problem) for path, (file, problem) in lacking.items()]
+    with_columns = {file.path for file in files if suffix_of(file.path)[0] in (*JSON, PARQUET)}
+    faults += text_files.name_faults(recipe, ("data", "text", "column"), of_column, len(with_columns))
+    for file in files:
+        if file.path in lacking:
+            continue
+        try:
+            facts = inspect(file.path, text["unit"], text["column"])
+        except DataError as error:
+            faults += [recipe.fault(fault.code, file.key, fault.message, fault.hint) for fault in error.faults]
+            continue
+        if not facts.words:
+            message = f"`{file.path}` has no words"
+            faults.append(recipe.fault("empty", file.key, message, "give it a document with text"))
     return faults
+
+
+def _lacking_column(files: Iterable[CorpusFile], column: str) -> dict[Path, tuple[CorpusFile, Problem]]:
+    """Return the files with columns that have none of this name, by path, each with its problem."""
+    lacking: dict[Path, tuple[CorpusFile, Problem]] = {}
+    for file in files:
+        if file.path not in lacking and suffix_of(file.path)[0] in (*JSON, PARQUET):
+            for problem in tables.check_first_names(file.path, {"column": column}):
+                lacking[file.path] = file, problem
+    return lacking
 
 
 def find_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> tuple[list[CorpusFile], list[Fault]]:
     """Return the files of a split, those of a pattern in the order of their names, and the faults of their names."""
     key: KeyPath = ("data", "text", split)
+    taken = text_files.named_files(recipe.dataset, folders)
     files: list[CorpusFile] = []
     faults: list[Fault] = []
     for place, name, weight in _named_files(recipe.dataset["text"][split], key):
@@ -189,8 +205,8 @@ def find_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> tuple[lis
             reason = "a text that is measured is read once" if split != "train" else "a text in streams is read once"
             message, own = f"{reason}, whatever it weighs", (*place[:-1], "weight")
             faults.append(recipe.fault("unused", own, message, "remove `weight`"))
-        paths = _matches(name, folders)
-        problem = None if paths else text_files.missing_file("", name, folders)
+        paths = text_files.matching_files(name, folders)
+        problem = None if paths else text_files.missing_file("", name, folders, taken=taken)
         problem = problem or next(filter(None, map(_kind_problem, paths)), None)
         if problem:
             faults.append(recipe.fault(problem.code, place, problem.message, problem.hint))
@@ -213,16 +229,6 @@ def _named_files(value: Any, key: KeyPath) -> Iterator[tuple[KeyPath, str, float
             yield (*key, at, "file"), part["file"], part["weight"]
 
 
-def _matches(name: str, folders: Sequence[Path]) -> list[Path]:
-    """Return the file of a name, or those of a pattern, in the first folder that has any."""
-    if (path := text_files.find_file(name, folders)) is not None:
-        return [path]
-    if not glob.has_magic(name):
-        return []
-    matches = ([folder / path for path in glob.glob(name, root_dir=folder, recursive=True)] for folder in folders)
-    return sorted(next(filter(None, matches), []))
-
-
 def _kind_problem(path: Path) -> Problem | None:
     """Return why a file cannot be read at all; None where only its content can be at fault."""
     if problem := text_files.check_readable("", path):
@@ -242,7 +248,7 @@ def read_pieces(path: Path, unit: str, column: str) -> Iterator[Piece]:
     number = 0
     try:
         if suffix == PARQUET:
-            for text in _parquet_rows(path, column):
+            for text in tables.parquet_texts(path, column):
                 number += 1
                 yield from cut(text)
             return
@@ -263,22 +269,14 @@ def read_pieces(path: Path, unit: str, column: str) -> Iterator[Piece]:
 
 def _json_text(line: str, column: str) -> str:
     """Return the text of an object of JSON lines; a null is an empty document."""
-    text = tables.get_nested(parse_json(line), column)
+    if not isinstance(row := parse_json(line.rstrip("\r\n")), Mapping):
+        raise ValueError("it is not a JSON object")
+    text = tables.get_nested(row, column)
     if not isinstance(text, str | None):
         raise TypeError(f"`{column}` is {text!r}, and no text")
     if text and tables.SURROGATE.search(text):
         raise ValueError(f"`{column}` has half a surrogate pair")
     return text or ""
-
-
-def _parquet_rows(path: Path, column: str) -> Iterator[str]:
-    import pyarrow.parquet  # late: it takes long to import
-
-    for batch in pyarrow.parquet.ParquetFile(path).iter_batches(batch_size=1024, columns=[column]):
-        for text in batch[column].to_pylist():
-            if not isinstance(text, str | None):
-                raise TypeError(f"`{column}` is {text!r}, and no text")
-            yield text or ""
 
 
 def cut(text: str) -> Iterator[Piece]:
@@ -327,15 +325,14 @@ def _reading_fault(path: Path, packed: str, number: int, column: str, error: Exc
     if isinstance(error, OSError) and error.errno:
         message = f"`{path}` cannot be read: {error.strerror}"
         return Fault(str(path), 0, 0, "file", "", message, "make it readable, and do not change it while it is read")
-    is_parquet = suffix_of(path)[0] == PARQUET
+    place = f"`{path}`" if suffix_of(path)[0] == PARQUET else f"line {number:,} of `{path}`"
     if not isinstance(error, KeyError | TypeError):
-        place = f"`{path}`" if is_parquet else f"line {number:,} of `{path}`"
-        message, fix = f"{place} cannot be read: {one_line_error(error)}", "repair it, or get the file again"
+        reason = tables.json_reason(error) if isinstance(error, ValueError) else one_line_error(error)
+        message, fix = f"{place} cannot be read: {reason}", "repair it, or get the file again"
         return Fault(str(path), number, 0, "file", "", message, fix)
-    message = f"line {number:,} of `{path}` has no text called `{column}`: {error}"
-    fix = "name the key of the text in `data.text.column`, or repair the line"
-    if is_parquet:
-        message, fix = f"`{path}` has no column of texts called `{column}`: {error}", "name it in `data.text.column`"
+    message, fix = f"{place} has no key `{column}`", f"give this line a `{column}`, as those before"
+    if isinstance(error, TypeError):
+        message, fix = f"{place}: {error}", "write a text there, or name what holds one in `data.text.column`"
     return Fault(str(path), number, 0, "column", "", message, fix)
 
 

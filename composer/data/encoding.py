@@ -109,9 +109,8 @@ def encode_split(source: DataSource, tokenizers: Tokenizers, split: str) -> tupl
         faults += [] if rows.any() else [_nothing_left(recipe, ids)]
         ids = ids if rows.all() else ids.keep(rows)
     longest = max(MAX_TOKENS, recipe.dataset["max_length"])
-    lengths = np.max([column.lengths() for column in ids.texts.values()], axis=0)
-    if split != "train" and (cut := int((lengths == longest).sum())):
-        notes.append(f"of {cut:,} of {len(ids):,} {split} pairs only the first {longest:,} tokens are measured")
+    if split != "train" and ids.cut:
+        notes.append(f"of {ids.cut:,} of {len(ids):,} {split} pairs only the first {longest:,} tokens are measured")
     if faults := [*faults, *split_faults(recipe, split, ids, pairs)]:
         raise DataError(faults)
     for side, column in ids.texts.items():
@@ -215,9 +214,10 @@ def train_tokenizers(
 
 
 def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encoded:
-    """Encode the pairs of a split, without bos and eos."""
+    """Encode the pairs of a split, without bos and eos; of a line without end, the first tokens."""
     sides: dict[str, Ids] = {}
     features: dict[str, Features] = {}
+    is_cut = np.zeros(len(pairs), dtype=bool)
     for side, lines in pairs.sides.items():
         if settings := feature_settings(recipe.dataset, side):
             features[side] = encode_features(lines, settings, f"the column of `{side}`")
@@ -227,6 +227,7 @@ def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encode
             sides[side] = Ids.of(chunks, tokenizers.sizes[side], shape.words if shape else None)
         else:
             ids, longest = encode_column(lines, side, tokenizers), max(MAX_TOKENS, recipe.dataset["max_length"])
+            is_cut |= ids.lengths() > longest
             sides[side] = replace(ids, ends=np.minimum(ids.ends, ids.starts + longest))
     facts = None
     if pairs.facts is not None:
@@ -235,7 +236,7 @@ def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encode
         facts = np.array(padded, np.int64).reshape(len(padded), most)
     target = sides.pop(TARGET)
     sources = {side: sides[side] if side in sides else features[side] for side in pairs.sides if side != TARGET}
-    return Encoded(sources, target, pairs.sides[TARGET], np.arange(len(target)), facts)
+    return Encoded(sources, target, pairs.sides[TARGET], np.arange(len(target)), facts, cut=int(is_cut.sum()))
 
 
 def nonempty(encoded: Encoded) -> np.ndarray:

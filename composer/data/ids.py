@@ -163,7 +163,8 @@ class Encoded:
 
     `lines` are the target's lines as the files have them, for BLEU; `originals` the number of each row's line. `facts`:
     (rows, F), the indices in each row's story of the sentences that support the answer, -1 for none; None without
-    stories. `digest`, of what the cache has: the SHA-256 of the ids; `counts`, of a text: what it has.
+    stories. `digest`, of what the cache has: the SHA-256 of the ids; `counts`, of a text: what it has. `cut`: of how
+    many pairs the last tokens are left out, where a line had no end.
     """
 
     sources: Mapping[str, Ids | Features]
@@ -173,6 +174,7 @@ class Encoded:
     facts: np.ndarray | None = None
     counts: TextCounts | None = None
     digest: str | None = None
+    cut: int = 0
 
     def __len__(self) -> int:
         return len(self.target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
@@ -56,15 +57,23 @@ def open_image(file: IO[bytes]) -> tuple[Any, list[tuple[str, str]]]:
     try:
         image: Any = Image.open(file)
         if (pixels := image.width * image.height) > MAX_PIXELS:
-            raise Image.DecompressionBombError(f"{pixels:,} pixels, of {MAX_PIXELS:,} at most")
+            raise huge_image(pixels)
         notices = [("frames", "")] if getattr(image, "n_frames", 1) > 1 else []
         return ImageOps.exif_transpose(image), notices
-    except Image.DecompressionBombError as error:
-        raise MediaError("image", f"this image is huge: {error}", "scale it down, or remove the line") from error
+    except MediaError:
+        raise
+    except Image.DecompressionBombError as error:  # of twice as many pixels, whose image Pillow does not return
+        raise huge_image(int(re.findall(r"\d+", str(error))[0])) from error
     except Exception as error:  # Pillow's readers raise anything
         reason = "" if isinstance(error, UnidentifiedImageError) else f": {error}"
         fix = "save it again, as PNG, or remove the line"
         raise MediaError("image", f"this is no image that can be read{reason}", fix) from error
+
+
+def huge_image(pixels: int) -> MediaError:
+    """Return the error of an image of too many pixels."""
+    message = f"this image is huge: {pixels:,} pixels, of {MAX_PIXELS:,} at most"
+    return MediaError("image", message, "scale it down, or remove the line")
 
 
 def is_transparent(image: Any) -> bool:

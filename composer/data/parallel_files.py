@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -80,10 +80,11 @@ def _require_file(name: str, folders: Sequence[Path]) -> Path:
 def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs]) -> list[Fault]:
     """Return all faults of the files, and of more pairs held out than there are. opened: see `open_parallel`."""
     sizes = held_out_sizes(pair_files(recipe))
-    faults: list[Fault] = []
-    for split in available_splits(recipe):
-        for key, settings in split_places(recipe, split) if split not in sizes else ():
-            faults += _check_part(recipe, key, settings, folders)
+    splits = [split for split in available_splits(recipe) if split not in sizes]
+    places = [place for split in splits for place in split_places(recipe, split)]
+    parts = [(key, settings, _part_problems(recipe, settings, folders)) for key, settings in places]
+    faults = [fault for part in parts for fault in _part_faults(recipe, *part, folders)]
+    faults += _column_faults(recipe, parts) if recipe.dataset.get("table") else []
     if faults or not sizes:
         return faults
     opened[UNDIVIDED] = _open_split(recipe, "train", folders)
@@ -96,17 +97,38 @@ def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pa
     return [recipe.fault("empty", split_path(recipe, split), message, example)]
 
 
-def _check_part(recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], folders: Sequence[Path]) -> list[Fault]:
+def _part_problems(recipe: Recipe, settings: Mapping[str, Any], folders: Sequence[Path]) -> list[Problem]:
     names, file = column_names(recipe, settings), settings.get("file")
-    problems = check_columns(file, names, folders) if file else text_files.check_texts(names, folders)
-    if faults := [problem.at(recipe, key) for problem in problems]:
+    taken = text_files.named_files(recipe.dataset, folders)
+    return check_columns(file, names, folders, taken) if file else text_files.check_texts(names, folders, taken)
+
+
+def _part_faults(
+    recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], problems: Sequence[Problem], folders: Sequence[Path]
+) -> list[Fault]:
+    is_table, file = bool(recipe.dataset.get("table")), settings.get("file")
+    if problems:  # the names of a table's columns stand at another place
+        return [problem.at(recipe, key) for problem in problems if not (is_table and problem.is_name)]
+    names = column_names(recipe, settings).values()
+    if (folder := _kaldi_folder(file, folders)) and (faults := [*check_folder(folder, {*names})]):
         return faults
-    if (folder := _kaldi_folder(file, folders)) and (faults := [*check_folder(folder, {*names.values()})]):
-        return faults
-    if not recipe.dataset.get("table"):
+    if not is_table:
         return []
     columns = _open_files(recipe, key, settings, folders).sides.values()
     return [fault for own in columns if isinstance(own, FileNames) for fault in missing_files(own, "")]
+
+
+def _column_faults(
+    recipe: Recipe, parts: Sequence[tuple[KeyPath, Mapping[str, Any], Sequence[Problem]]]
+) -> Iterator[Fault]:
+    """Yield the faults of the names of columns in `data.table`, which all its files share."""
+    readable = [part for part in parts if all(problem.is_name for problem in part[2])]
+    for side in (*source_names(recipe), TARGET):
+        column = recipe.dataset["table"][side]
+        place = ("data", "table", side) if isinstance(column, str) else ("data", "table", side, "column")
+        problems = [(key, settings["file"], problem) for key, settings, own in readable for problem in own]
+        lacking = [(key, file, problem) for key, file, problem in problems if problem.key == side]
+        yield from text_files.name_faults(recipe, place, lacking, len(readable))
 
 
 def _kaldi_folder(name: str | None, folders: Sequence[Path]) -> Path | None:
@@ -114,8 +136,13 @@ def _kaldi_folder(name: str | None, folders: Sequence[Path]) -> Path | None:
     return path if path and is_kaldi_folder(path) else None
 
 
-def check_columns(name: str, columns: Mapping[str, str], folders: Sequence[Path]) -> list[Problem]:
-    """Return the problems of a table, or of the names of columns in a folder of Kaldi's, by the keys naming them."""
+def check_columns(
+    name: str, columns: Mapping[str, str], folders: Sequence[Path], taken: Collection[Path] = ()
+) -> list[Problem]:
+    """Return the problems of a table, or of the names of columns in a folder of Kaldi's, by the keys naming them.
+
+    taken: as of `check_texts`.
+    """
     if folder := _kaldi_folder(name, folders):
         return [*tables.check_names([*COLUMNS], columns, f"the folder `{folder}`")]
     path = text_files.find_file(name, folders)
@@ -124,7 +151,7 @@ def check_columns(name: str, columns: Mapping[str, str], folders: Sequence[Path]
     if path and path.is_dir():
         return [folder_problem("file", path)]
     if path is None and (kind or not suffix):
-        return [text_files.missing_file("file", name, folders)]
+        return [text_files.missing_file("file", name, folders, tables.SUFFIXES, taken)]
     if path is None or kind is None:
         message = f"`{name}` ends in none of {', '.join(tables.KINDS)}, and is no folder with `wav.scp`"
         return [Problem("file", "file", message, "give it the suffix of its format")]

@@ -15,18 +15,23 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from composer.atomic_io import parse_json
 from composer.data.columns import Column, FileColumn, one_line, open_column
-from composer.data.text_files import Problem, open_text, suffix_of
-from composer.errors import DataError, Fault, closest_match, did_you_mean
+from composer.data.text_files import PACKED, UNPACKING_ERRORS, Problem, open_text, suffix_of
+from composer.errors import DataError, Fault, closest_match, did_you_mean, one_line_error
 from composer.formatting import count_noun
 
 KINDS = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 """Kind of a file with columns, by its suffix."""
 READ_IN_PLACE = ("tsv", "json")
 """Kinds whose lines are indexed and read from the file itself, and not through `datasets`."""
+SUFFIXES = (*KINDS, *(suffix + end for suffix, kind in KINDS.items() if kind in READ_IN_PLACE for end in PACKED))
+"""How the names of files with columns end, packed ones among them."""
 FILE_KEY = "file"
+MAX_NAMES = 20
+"""Columns of a file that a fault lists."""
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -73,9 +78,7 @@ class DatasetColumn(Column):
         return [self._line(value) for value in values]
 
     def _line(self, value: Any) -> str:
-        with suppress(KeyError):  # the schema has the name, so a structure on the way is null
-            return self.as_line(get_nested({self.head: value}, self.name))
-        return ""
+        return self.as_line(_inner_text({self.head: value}, self.name))
 
 
 def open_columns(path: Path, names: Mapping[str, str]) -> dict[str, Column]:
@@ -96,6 +99,25 @@ def open_columns(path: Path, names: Mapping[str, str]) -> dict[str, Column]:
     dataset = datasets.load_dataset(kind, data_files=[str(path)], split="train", cache_dir=str(cache), **settings)
     skip = int(kind == "csv")
     return {side: DatasetColumn(dataset, name, str(path), path=path, skip=skip) for side, name in names.items()}
+
+
+def parquet_texts(path: Path, column: str) -> Iterator[str]:
+    """Yield the texts of a column; a null is an empty one. Raises TypeError if it is not there, or holds no text."""
+    import pyarrow.parquet as parquet
+
+    file = parquet.ParquetFile(path)
+    for problem in check_arrow_schema(file.schema_arrow, {"": column}):
+        raise TypeError(problem.message)
+    for batch in file.iter_batches(batch_size=1024, columns=[column]):
+        is_inner = column not in batch.schema.names
+        texts = (_inner_text(row, column) for row in batch.to_pylist()) if is_inner else batch[column].to_pylist()
+        yield from (text or "" for text in texts)
+
+
+def _inner_text(row: Mapping[str, Any], name: str) -> str | None:
+    with suppress(KeyError):  # the schema has the name, so a structure on the way is null
+        return cast("str | None", get_nested(row, name))
+    return None
 
 
 def column_names(path: Path) -> list[str]:
@@ -164,6 +186,19 @@ def check_table(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
                 yield Problem(FILE_KEY, "table", f"the CSV cannot be read: {error}", "repair it, or save it as TSV")
 
 
+def check_first_names(path: Path, columns: Mapping[str, str]) -> list[Problem]:
+    """Return the problems of names of columns in a readable file of JSON lines or Parquet, from its start alone.
+
+    Of a file that is neither there is none: what is wrong with it is found where it is read.
+    """
+    with suppress(*UNPACKING_ERRORS, ValueError):
+        if KINDS[suffix_of(path)[0]] == "parquet":
+            return [problem for problem in _check_parquet(path, columns) if problem.is_name]
+        with open_text(path) as file:
+            return [problem for problem in _check_object(1, file.readline(), columns) if problem.is_name]
+    return []
+
+
 def _check_rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> Iterator[Problem]:
     header = next(rows, None)
     if header is None:
@@ -184,9 +219,9 @@ def _check_rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> It
 def _check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator[Problem]:
     hint = "write one JSON object a line; `jq -c '.[]'` makes such lines of a list"
     try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        yield Problem(FILE_KEY, "table", f"line {number} is not JSON: {error}", hint)
+        row = parse_json(line.rstrip("\r\n"))
+    except ValueError as error:
+        yield Problem(FILE_KEY, "table", f"line {number} is not JSON: {json_reason(error)}", hint)
         return
     if not isinstance(row, dict):
         yield Problem(FILE_KEY, "table", f"line {number} is not a JSON object", hint)
@@ -195,15 +230,22 @@ def _check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterato
         try:
             value = get_nested(row, name)
         except KeyError:
-            problem = _unknown_name(key, f"line {number} has no key", name, list(_nested_names(row)))
+            problem = _unknown_name(key, f"line {number} has no key", name, [*_text_names(row)])
             before = f"give this line a `{name}`: all lines before it have one"
-            yield problem if number == 1 else problem._replace(hint=before)
+            yield problem if number == 1 else problem._replace(hint=before, is_name=False)
             continue
         if value is not None and not isinstance(value, str):
             yield Problem(key, "column", f"`{name}` in line {number} is not a text", "write it in quotes")
         elif value and SURROGATE.search(value):  # JSON can escape them, UTF-8 cannot hold them
             message = f"`{name}` in line {number} has half of a character, a surrogate without its other half"
             yield Problem(key, "encoding", message, "write the whole character, or remove the `\\ud...`")
+
+
+def json_reason(error: ValueError) -> str:
+    """Return why a line is not JSON, with the column; the number of the line is its reader's."""
+    if not isinstance(error, json.JSONDecodeError):
+        return one_line_error(error)
+    return f"{error.msg.removesuffix(' at')} at column {error.colno:,}"
 
 
 def _check_parquet(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
@@ -226,12 +268,14 @@ def check_arrow_schema(schema: Any, columns: Mapping[str, str]) -> Iterator[Prob
     from pyarrow import types
 
     fields = list(_arrow_fields(schema, ""))
-    yield from check_names([name for name, _ in fields], columns)
-    kinds = dict(fields)
     is_text = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
+    texts = [name for name, kind in fields if any(test(kind) for test in is_text)]
+    yield from check_names([name for name, _ in fields], columns, texts=texts)
+    kinds = dict(fields)
     for key, name in columns.items():
-        if name in kinds and not any(test(kinds[name]) for test in is_text):
-            yield Problem(key, "column", f"the column `{name}` holds {kinds[name]}, not text", "name a column of text")
+        if name in kinds and name not in texts:
+            message = f"the column `{name}` holds {kinds[name]}, not text"
+            yield Problem(key, "column", message, _name_hint(name, texts), is_name=True)
 
 
 def _arrow_fields(fields: Iterable[Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -250,17 +294,32 @@ def _nested_names(row: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield from _nested_names(value, f"{prefix}{name}.")
 
 
-def check_names(names: Sequence[str], columns: Mapping[str, str], origin: str = "the file") -> Iterator[Problem]:
-    """Yield the columns that are missing, and those whose name is ambiguous."""
+def _text_names(row: Mapping[str, Any]) -> Iterator[str]:
+    for name in _nested_names(row):
+        with suppress(KeyError):  # of a key that has a dot itself
+            if isinstance(get_nested(row, name), str | None):
+                yield name
+
+
+def check_names(
+    names: Sequence[str], columns: Mapping[str, str], origin: str = "the file", texts: Sequence[str] | None = None
+) -> Iterator[Problem]:
+    """Yield the columns that are missing, and those whose name is ambiguous. texts: those of text; None is all."""
     for key, name in columns.items():
         if (count := names.count(name)) > 1:
             yield Problem(key, "column", f"the file has {count} columns called `{name}`", "give them different names")
         elif not count:
-            yield _unknown_name(key, f"{origin} has no column", name, names)
+            yield _unknown_name(key, f"{origin} has no column", name, names if texts is None else texts)
 
 
-def _unknown_name(key: str, message: str, name: str, names: Sequence[str]) -> Problem:
-    listed = ", ".join(f"`{other}`" for other in names[:20])
-    close = closest_match(name, names)
-    hint = f"write `{close}`" if close else f"name one of {listed}"
-    return Problem(key, "column", f"{message} `{name}`{did_you_mean(name, names)}", hint)
+def _unknown_name(key: str, message: str, name: str, texts: Sequence[str]) -> Problem:
+    message = f"{message} `{name}`{did_you_mean(name, texts)}"
+    return Problem(key, "column", message, _name_hint(name, texts), is_name=True)
+
+
+def _name_hint(name: str, texts: Sequence[str]) -> str:
+    """Return which of the columns of text to name in place of another."""
+    listed = ", ".join(f"`{text}`" for text in texts[:MAX_NAMES])
+    close = closest_match(name, texts)
+    rest = f"name one of {listed}" if listed else "name a file with a column of text"
+    return f"write `{close}`; there are {listed}" if close and len(texts) > 1 else f"write `{close}`" if close else rest

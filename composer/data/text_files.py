@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import codecs
 import difflib
+import glob
 import gzip
 import io
 import os
 import shlex
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,13 +18,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from composer.data.cache_entries import cached_arrays
-from composer.errors import Fault, KeyPath, RunError
+from composer.errors import Fault, KeyPath, RunError, format_path
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
 READ_BYTES = 1 << 22
 """Bytes that are read at once."""
+MAX_ENTRIES = 10_000
+"""Entries of a folder among which a name that was meant is looked for."""
 PACKED = {".gz": "gzip", ".zst": "zstd"}
 UNPACKING_ERRORS = (OSError, EOFError, zlib.error)
 """What is raised while a damaged file is unpacked."""
@@ -41,12 +44,16 @@ MAGIC = {
 
 
 class Problem(NamedTuple):
-    """A fault of a data file. `key` is the key of the split that names the file: a side, or `file`."""
+    """A fault of a data file. `key` is the key of the split that names the file: a side, or `file`.
+
+    is_name: The fault is the name of a column that the file does not have.
+    """
 
     key: str
     code: str
     message: str
     hint: str
+    is_name: bool = False
 
     def at(self, recipe: Recipe, path: KeyPath) -> Fault:
         """Return the fault at a recipe's path to the split."""
@@ -55,16 +62,37 @@ class Problem(NamedTuple):
         return recipe.fault(self.code, (*path, *keys), self.message, self.hint)
 
 
+def name_faults(
+    recipe: Recipe, place: KeyPath, lacking: Sequence[tuple[KeyPath, str, Problem]], count: int
+) -> list[Fault]:
+    """Return the faults of a column's name that stands at one place of the recipe for `count` files.
+
+    It is at fault itself if none of them has it, else the files that lack it are. lacking: where the recipe names
+    those, their names, and the problem of each.
+    """
+    if lacking and len(lacking) == count:
+        _, name, problem = lacking[0]
+        hint = problem.hint if recipe.locate(place)[2] else f"as `{format_path(place)}` {problem.hint}"
+        return [recipe.fault(problem.code, place, f"`{name}`: {problem.message}", hint)]
+    fix = "name this column as in the other files, or remove the file"
+    return [recipe.fault(problem.code, key, f"`{name}`: {problem.message}", fix) for key, name, problem in lacking]
+
+
 def find_file(name: str, folders: Sequence[Path]) -> Path | None:
     """Return the first file of that name in the folders, in their order."""
     # `Path.exists` raises an error for a name that is too long or has a NUL, `os.path.exists` says False
     return next((folder / name for folder in folders if os.path.exists(folder / name)), None)
 
 
-def missing_file(key: str, name: str, folders: Sequence[Path]) -> Problem:
-    """Return the problem of a file that is in none of the folders, with the name that was probably meant."""
+def missing_file(
+    key: str, name: str, folders: Sequence[Path], suffixes: Sequence[str] = ("",), taken: Collection[Path] = ()
+) -> Problem:
+    """Return the problem of a file that is in none of the folders, with the name that was probably meant.
+
+    suffixes, taken: A name that was meant ends in one of these, and is of none of those files.
+    """
     where = " in " + " and ".join(dict.fromkeys(f"`{folder}`" for folder in folders))
-    close = next((path for folder in folders if (path := suggest_file(name, folder))), None)
+    close = next((path for folder in folders if (path := suggest_file(name, folder, suffixes, taken))), None)
     question = f"; did you mean `{close}`?" if close else ""
     other = "put the file there, or pass `--data DIR`"
     if [*folders] == [Path()]:  # the user named this very file
@@ -72,19 +100,39 @@ def missing_file(key: str, name: str, folders: Sequence[Path]) -> Problem:
     return Problem(key, "file", f"no file `{name}`{where}{question}", f"write `{close}`" if close else other)
 
 
-def suggest_file(name: str, folder: Path) -> str | None:
+def suggest_file(name: str, folder: Path, suffixes: Sequence[str] = ("",), taken: Collection[Path] = ()) -> str | None:
     """Return the file of `folder` that `name` was probably meant to be: each part of its path equal or similar."""
-    parts: list[str] = []
-    path = folder
-    for part in Path(name).parts:
-        entries = [part] if os.path.exists(path / part) else sorted(entry.name for entry in path.glob("*"))[:10_000]
-        same = [entry for entry in entries if entry.casefold() == part.casefold()]
-        close = same or difflib.get_close_matches(part, entries, n=1, cutoff=0.6)
+    parts, path = Path(name).parts, folder
+    for number, part in enumerate(parts, start=1):
+        entries = [path / part] if os.path.exists(path / part) else sorted(path.glob("*"))[:MAX_ENTRIES]
+        if number == len(parts):
+            entries = [entry for entry in entries if entry.name.lower().endswith((*suffixes,)) and entry.is_file()]
+            entries = [entry for entry in entries if entry.absolute() not in taken]
+        names = [entry.name for entry in entries]
+        same = [entry for entry in names if entry.casefold() == part.casefold()]
+        close = same or difflib.get_close_matches(part, names, n=1, cutoff=0.6)
         if not close:
             return None
-        parts.append(close[0])
         path /= close[0]
-    return Path(*parts).as_posix() if path.is_file() else None
+    return path.relative_to(folder).as_posix() if path.is_file() else None
+
+
+def matching_files(name: str, folders: Sequence[Path]) -> list[Path]:
+    """Return the file of a name, or those of a pattern, in the first folder that has any."""
+    if (path := find_file(name, folders)) is not None:
+        return [path]
+    if not glob.has_magic(name):
+        return []
+    matches = ([folder / path for path in glob.glob(name, root_dir=folder, recursive=True)] for folder in folders)
+    return sorted(next(filter(None, matches), []))
+
+
+def named_files(settings: Any, folders: Sequence[Path]) -> set[Path]:
+    """Return the files that settings name anywhere, as absolute paths: what is missing there is none of them."""
+    if isinstance(settings, str):
+        return {path.absolute() for path in matching_files(settings, folders)}
+    parts = settings.values() if isinstance(settings, Mapping) else settings if isinstance(settings, list) else ()
+    return {path for part in parts for path in named_files(part, folders)}
 
 
 def suffix_of(path: Path) -> tuple[str, str]:
@@ -205,13 +253,17 @@ def _check_breaks(key: str, path: Path) -> Problem | None:
     return Problem(key, "lines", f"the lines of `{path}` end with CR alone, so all of it is one line", hint)
 
 
-def check_texts(names: Mapping[str, str], folders: Sequence[Path]) -> list[Problem]:
-    """Return the problems of each of some line-aligned files, else those of their numbers of lines."""
+def check_texts(names: Mapping[str, str], folders: Sequence[Path], taken: Collection[Path] = ()) -> list[Problem]:
+    """Return the problems of each of some line-aligned files, else those of their numbers of lines.
+
+    taken: files that others are, so that none that is missing is meant to be one of them.
+    """
     problems, counts = [], {}
+    taken = {*taken, *named_files(names, folders)}
     for side, name in names.items():
         path = find_file(name, folders)
         if path is None:
-            problems.append(missing_file(side, name, folders))
+            problems.append(missing_file(side, name, folders, taken=taken))
         elif problem := check_readable(side, path) or check_text(side, path):
             problems.append(problem)
         else:

@@ -26,6 +26,8 @@ from composer.model.encoder_decoder import NUM_SPECIAL, SPECIAL_TOKENS, UNK
 NO_CHARACTER = "\U0010ffff"
 """A code point that no text has: with it our special tokens are pieces of no text."""
 SPECIAL = [f"{NO_CHARACTER}{token}" for token in SPECIAL_TOKENS]
+SUFFIXES = (".json", ".model")
+"""How the names of such files end, as their libraries write them."""
 MAX_BYTES = 1 << 27
 MAX_GROWTH = 1000
 ATOM = re.compile(r"\\.|\[(?:\\.|[^\]])*\]|(?<=\()\?[^:=!>()]*[:=!>]", re.DOTALL)
@@ -66,7 +68,7 @@ class File(TokenizerKind):
             if stored["settings"] == {"file": {"path": self.path}}:
                 return self.load(stored["parts"][0])
         path = find_file(self.path, self.folders)
-        if problem := check_readable("", path) if path else missing_file("", self.path, self.folders):
+        if problem := check_readable("", path) if path else missing_file("", self.path, self.folders, SUFFIXES):
             raise RunError([Fault(self.path, 0, 0, problem.code, "", problem.message, problem.hint)])
         try:
             with open_regular(Path(path or "")) as file:

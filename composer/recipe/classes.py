@@ -1396,7 +1396,7 @@ class TextData(RecipeObject):
     test: Text for `evaluate`.
     unit: line | paragraph | file: what a document is; its end is a token. Blank lines stand between paragraphs.
         Every line of JSON lines and every row of Parquet is a document, whatever stands here; default 'line'.
-    column: The key of JSON lines, or the column of Parquet, with the text; default 'text'.
+    column: The key of JSON lines, or the column of Parquet, with the text; `a.b` is b inside of a; default 'text'.
     """
     train: str | Sequence[str | WeightedFile | Mapping[str, Any] | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | Var
     val: str | Sequence[str | WeightedFile | Mapping[str, Any] | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | Var | Unset | None = UNSET
@@ -2274,8 +2274,8 @@ class Logmel(RecipeObject):
     """Logarithms of the energies in bands of the mel scale: a frame of so many numbers every hop.
 
     bands: Bands, the width of a frame; default 40.
-    window: Seconds of a frame; default 0.025.
-    hop: Seconds from the start of a frame to that of the next; default 0.01.
+    window: Seconds of a frame, one sample or more; default 0.025.
+    hop: Seconds from the start of a frame to that of the next, one sample or more; default 0.01.
     """
     bands: int | Var | Unset = UNSET
     window: float | Var | Unset = UNSET

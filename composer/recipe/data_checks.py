@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import ROUND_UP, Context, Decimal
 
 from composer.errors import Fault, KeyPath, fault_at, format_path
 from composer.recipe.output_checks import get
-from composer.recipe.schema_reader import SPLITS, quote_all
+from composer.recipe.schema_reader import SPLITS, Schema, quote_all
 from composer.recipe.yaml_reader import Node
 
 STORIES = ("question", "story")
@@ -76,6 +77,45 @@ def check_table(root: Node) -> Iterator[Fault]:
                 yield fault_at(column.place, "missing", path, message, f"add `{key}: {example}`")
 
 
+def check_sounds(root: Node, schema: Schema) -> Iterator[Fault]:
+    """Check that the frames of a sound, and the steps between them, have a sample."""
+    table = get(root, "data", "table")
+    for side, column in table.value.items() if table is not None else ():
+        rate = get(column, "rate")
+        samples = schema["$defs"]["tablecolumn"]["properties"]["rate"]["default"] if rate is None else rate.value
+        for key in ("window", "hop"):
+            seconds = get(column, "features", "log_mel", key)
+            if seconds is not None and seconds.value * samples < 1:
+                path = format_path(("data", "table", side, "features", "log_mel", key))
+                message = f"at `rate: {samples}` a `{key}` of {seconds.value:g} seconds is less than one sample"
+                hint = f"write `{key}: {shortest_seconds(samples)}` or more"
+                yield fault_at(seconds.mark, "bound", path, message, hint)
+
+
+def shortest_seconds(rate: int) -> str:
+    """Return the seconds of one sample as they are written, rounded up to a few digits. rate: samples a second"""
+    context = Context(prec=6, rounding=ROUND_UP)
+    return f"{context.divide(Decimal(1), Decimal(rate)):f}"
+
+
+def check_file_names(root: Node, schema: Schema) -> Iterator[Fault]:
+    """Check that what stands among named files of a text are files: no settings of it, and no pair."""
+    settings = [key for key in schema["$defs"]["corpus"]["properties"] if key not in SPLITS]
+    for split in SPLITS:
+        files = get(root, "data", "text", split)
+        if files is None or not isinstance(files.value, dict):
+            continue
+        if {"source", "target"} <= files.value.keys():
+            message = "`source` and `target` would be two files of one text"
+            hint = "write `parallel` in place of `text` for pairs, or give the files other names"
+            yield fault_at(files.place, "pairs", f"data.text.{split}", message, hint)
+        for key in files.value.keys() & settings:
+            message = f"`{key}` would be a file of this name, and is a setting of `text`, of all its files"
+            hint = f"write it in `data.text.{key}`, or give the file another name; "
+            hint += "settings of one file are written in a list, `[{file: ..., weight: ...}]`"
+            yield fault_at(files.value[key].place, "name", f"data.text.{split}.{key}", message, hint)
+
+
 def check_text(root: Node) -> Iterator[Fault]:
     """Check that a text has no encoder beside it, and that there are windows for what is written of them."""
     text = get(root, "data", "text")
@@ -84,12 +124,6 @@ def check_text(root: Node) -> Iterator[Fault]:
         message = "a text has no source that an encoder could read"
         hint = "remove the encoder, or give pairs in place of `text`: `parallel: {train: {source: F, target: F}}`"
         yield fault_at(encoder.place, "encoders", "model.encoder", message, hint)
-    for split in SPLITS:
-        files = get(root, "data", "text", split)
-        if files is not None and isinstance(files.value, dict) and {"source", "target"} <= files.value.keys():
-            message = "`source` and `target` would be two files of one text"
-            hint = "write `parallel` in place of `text` for pairs, or give the files other names"
-            yield fault_at(files.place, "pairs", f"data.text.{split}", message, hint)
     window, carry = get(root, "training", "window"), get(root, "training", "carry")
     stride = get(root, "evaluation", "stride")
     if window is not None and stride is not None and stride.value > window.value:

@@ -77,8 +77,8 @@ class LogMel:
 
     Settings:
         bands: Bands, the width of a frame.
-        window: Seconds of a frame.
-        hop: Seconds from the start of a frame to that of the next.
+        window: Seconds of a frame, one sample or more.
+        hop: Seconds from the start of a frame to that of the next, one sample or more.
     """
 
     bands: Few = 40
@@ -269,7 +269,7 @@ class Corpus:
         test: Text for `evaluate`.
         unit: line | paragraph | file: what a document is; its end is a token. Blank lines stand between paragraphs.
             Every line of JSON lines and every row of Parquet is a document, whatever stands here.
-        column: The key of JSON lines, or the column of Parquet, with the text.
+        column: The key of JSON lines, or the column of Parquet, with the text; `a.b` is b inside of a.
     """
 
     train: Files

@@ -14,6 +14,7 @@ from composer.recipe.schema_reader import (
     DATA_SOURCES,
     IDENTIFIER,
     LOWER_BOUNDS,
+    SPLITS,
     VERSION,
     Schema,
     accepts_type,
@@ -31,6 +32,7 @@ from composer.recipe.schema_reader import (
     is_stack,
     mapping_branch,
     quote_all,
+    section_around,
     section_of,
     setting_of_choice,
     unsupported_version,
@@ -113,7 +115,10 @@ def _unknown_key(error: SchemaError) -> Fault:
         hint = f"`{name}` belongs {home}"
     else:
         rest = f"allowed here: {quote_all(keys)}" if keys else "there are no settings here"
-        hint = _choice_hint(error, name) or f"remove it; {rest}"
+        # what a key of `model` says is of all blocks, and may be another thing than was meant of one
+        around = section_around(error.root, error.path, name) if error.names[:1] != ["model"] else ()
+        home = f"write it in `{format_path((*around, name))}`" if around else "remove it"
+        hint = _choice_hint(error, name) or f"{home}; {rest}"
     return error.fault_at_name(name, "unknown", message, hint)
 
 
@@ -354,7 +359,10 @@ def _value_hint(error: SchemaError) -> str:
     branches, settings = alternatives(error.schema), list(error.schema.get("properties", ()))
     if error.path[-1] in settings:  # those of one, where several have names
         return f"write `{error.path[-2]}: [{{{', '.join(f'{key}: ...' for key in settings)}}}]`"
-    if error.path[:2] == ("data", "text") and isinstance(error.value, int):
+    if error.path[0] == "data" and error.path[4:] == ("weight",) and error.keyword in LOWER_BOUNDS:
+        return "write a number above 0, or remove the file"  # of several
+    is_part = error.path[:2] == ("data", "text") and error.path[2:3] in [(split,) for split in SPLITS]
+    if is_part and isinstance(error.value, int) and not accepts_type(error.schema, "number"):
         return "name a file: nothing of a text is held out"
     if meant := correct(error.value, error.node.text, error.keyword, error.schema):
         return f"write `{meant}`{' without quotes' if error.node.quoted and meant == error.node.text else ''}"

@@ -323,6 +323,21 @@ def section_of(root: Schema, path: KeyPath, name: str) -> str:
     return next((f"under `{key}`" for key in sections if name in defs[key].get("properties", {})), "")
 
 
+def section_around(root: Schema, path: KeyPath, name: str) -> KeyPath:
+    """Return the path of the innermost section around a path that has a key, or ()."""
+    schema: Schema = root
+    owner: KeyPath = ()
+    for at, step in enumerate(path):
+        properties: Schema = {}
+        for branch in alternatives(dereference(root["$defs"], schema)):
+            properties |= dereference(root["$defs"], branch).get("properties", {})
+        owner = path[:at] if name in properties else owner
+        if step not in properties:
+            break
+        schema = properties[step]
+    return owner
+
+
 def setting_of_choice(root: Schema, path: KeyPath, value: dict[str, Any], name: str) -> tuple[KeyPath, bool]:
     """Return the path of a setting of the optimizer in use, or of another choice at or below a mapping, or ().
 

@@ -19,8 +19,10 @@ from jsonschema.validators import extend
 
 from composer.errors import MAX_FAULTS, Fault, KeyPath, RecipeError, closest_match, did_you_mean, fault_at, format_path
 from composer.recipe.data_checks import (
+    check_file_names,
     check_filters,
     check_packing,
+    check_sounds,
     check_stories,
     check_table,
     check_text,
@@ -57,7 +59,8 @@ NOT_FOR_ENCODERS = ("input", "prev", "tape", "zeros", "learned", "target", "file
 def validate(root: Node, schema: Schema) -> None:
     """Raise RecipeError with everything that can be found wrong without a model: the schema's faults, else others."""
     data_keys = partial(_data_keys, schema=schema)
-    of_data = (check_stories, check_table, check_text, check_filters, check_weights, check_packing)
+    sounds, file_names = partial(check_sounds, schema=schema), partial(check_file_names, schema=schema)
+    of_data = (check_stories, check_table, sounds, check_text, file_names, check_filters, check_weights, check_packing)
     of_model = (_empty, _encoder_names, _outputs, *of_data)
     of_training = (data_keys, _early_stopping, _curriculum, _averages, _machine)
     if not (faults := schema_faults(root, schema)):

@@ -102,7 +102,7 @@ def medium(file: str, settings: Mapping[str, Any], features: np.ndarray) -> Medi
         levels = ((features - low) / max(high - low, 1e-6)).clip(0.0, 1.0)
         pixels = (WHITE - WHITE * levels).round().astype(np.uint8).T[::-1]  # (F, T)
         rate = settings["rate"]
-        hop = max(1, round(settings["features"]["log_mel"]["hop"] * rate)) / rate  # of whole samples
+        hop = round(settings["features"]["log_mel"]["hop"] * rate) / rate  # of whole samples
         return Medium(file, pixels, (len(features), 0), False, rate, hop)
     is_turned = settings["positions"] == "columns"
     pixels = features.swapaxes(0, 1) if is_turned else features  # (H, W, C)

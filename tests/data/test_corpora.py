@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from composer.data import corpora
+from composer.data import corpora, tables
 from composer.data.corpora import CorpusFile, Documents, check_corpora, open_corpus
 from composer.data.encoding import train_tokenizers
 from composer.data.pairs import TARGET
@@ -144,10 +145,88 @@ def test_a_file_that_is_none_is_one_error_where_the_recipe_names_it(make: Make, 
     assert faults[0].line
 
 
+@pytest.mark.parametrize("test", ["test.txt", "t*t.txt", ["test.txt"], {"a": {"file": "test.txt"}}])
+def test_a_file_that_is_named_elsewhere_is_not_proposed(make: Make, tmp_path: Path, test: Any) -> None:
+    (tmp_path / "test.txt").write_text("some text\n")
+    (fault,) = check_corpora(make({"text": {"train": ["tst.txt"], "test": test}}, LM), [tmp_path])
+    assert fault.message.startswith("no file `tst.txt`")
+    assert "test.txt" not in fault.message + fault.hint
+    (fault,) = check_corpora(make({"text": {"train": "tst.txt"}}, LM), [tmp_path])
+    assert fault.hint == "write `test.txt`"
+
+
+ROWS = [{"id": n, "text": "one two", "title": "three", "inner": {"body": "four"}} for n in range(3)]
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]] = ROWS) -> None:
+    if path.suffix == ".jsonl":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    else:
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), path)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+@pytest.mark.parametrize(
+    ("column", "path", "hint"),
+    [
+        ("txt", "data.text.column", "write `text`; there are `text`, `title`, `inner.body`"),
+        ("ids", "data.text.column", "name one of `text`, `title`, `inner.body`"),
+        ("inner.bod", "data.text.column", "write `inner.body`; there are `text`, `title`, `inner.body`"),
+    ],
+)
+def test_a_column_that_is_not_there_is_one_fault_at_its_name_and_each_column_that_is_named_is_read(
+    make: Make, tmp_path: Path, name: str, column: str, path: str, hint: str
+) -> None:
+    for file in (name, f"val{Path(name).suffix}"):
+        write_rows(tmp_path / file)
+    (tmp_path / "a.txt").write_text("some text\n")
+    text = {"train": ["a.txt", name], "val": f"val{Path(name).suffix}"}
+    (fault,) = check_corpora(make({"text": {**text, "column": column}}, LM), [tmp_path])
+    assert (fault.code, fault.path, fault.hint) == ("column", path, hint)
+    assert f"{name}`: " in fault.message
+    for named in re.findall("`(.*?)`", hint):
+        assert check_corpora(make({"text": {**text, "column": named}}, LM), [tmp_path]) == []
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_a_column_that_some_files_have_is_a_fault_of_those_that_lack_it(make: Make, tmp_path: Path, name: str) -> None:
+    write_rows(tmp_path / name)
+    write_rows(tmp_path / f"val{Path(name).suffix}", [{"body": "one"}])
+    (fault,) = check_corpora(make({"text": {"train": name, "val": f"val{Path(name).suffix}"}}, LM), [tmp_path])
+    assert (fault.code, fault.path) == ("column", "data.text.val")
+    assert fault.hint == "name this column as in the other files, or remove the file"
+
+
+def test_where_no_column_is_written_the_fault_says_which_setting_names_it(make: Make, tmp_path: Path) -> None:
+    write_rows(tmp_path / "a.jsonl", [{"body": "one", "title": "two"}])
+    (fault,) = check_corpora(make({"text": {"train": "a.jsonl"}}, LM), [tmp_path])
+    assert (fault.path, fault.hint) == ("data.text", "as `data.text.column` name one of `body`, `title`")
+
+
+BAD_LINES = {
+    "a control character": (b'{"text": "a\x01b"}\n', "Invalid control character at column 12"),
+    "cut in a text": (b'{"text": "a b\n', "Unterminated string starting at column 10"),
+    "cut behind a text": (b'{"text": "a"\n', "at column 13"),
+    "nested too deeply": (b"[" * 100_000 + b"\n", "it is nested too deeply"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_LINES)
+def test_a_line_that_is_not_json_has_one_number_and_a_column(make: Make, tmp_path: Path, case: str) -> None:
+    line, reason = BAD_LINES[case]
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "one"}\n' * 20 + line)
+    (fault,) = check_corpora(make({"text": {"train": "a.jsonl"}}, LM), [tmp_path])
+    (of_table,) = tables.check_table(tmp_path / "a.jsonl", {"target": "text"})
+    for message in (fault.message, of_table.message):
+        assert re.findall(r"line (\d+)", message) == ["21"]
+        assert message.endswith(reason)
+
+
 def test_files_that_are_not_there_and_weights_without_effect_are_errors(make: Make, tmp_path: Path) -> None:
-    (tmp_path / "news.txt").write_text("some text\n")
+    for name in ("news.txt", "news1.txt"):
+        (tmp_path / name).write_text("some text\n")
     text = {"train": "nws.txt", "val": {"a": {"file": "news.txt", "weight": 2}}, "test": []}
     faults = check_corpora(make({"text": text}, LM), [tmp_path])
     assert [fault.path for fault in faults] == ["data.text.train", "data.text.val.a.weight", "data.text.test"]
-    assert "did you mean `news.txt`" in faults[0].message
+    assert "did you mean `news1.txt`" in faults[0].message  # `news.txt` is measured
     assert "read once" in faults[1].message

@@ -58,6 +58,16 @@ def test_of_a_line_without_end_the_first_tokens_are_measured(make, texts):
     assert "of 1 of 2 val pairs only the first 10,000 tokens are measured" in data.notes
 
 
+@pytest.mark.parametrize(("extra", "counted"), [(0, 0), (1, 1)])
+def test_a_line_of_just_the_measured_tokens_is_not_counted_as_cut(extra, counted, make, texts):
+    train = texts(source=["a b", "c"], target=["x", "y"])
+    val = texts("val", source=["a", "b " * (MAX_TOKENS + extra)], target=["x", "y"])
+    recipe = make({"parallel": {"train": train, "val": val}})
+    data = load_data(recipe, recipe.folders())
+    assert data.val.sources["source"].lengths().tolist() == [1, MAX_TOKENS]
+    assert len([note for note in data.notes if "measured" in note]) == counted
+
+
 def test_max_length_counts_eos(make, texts):
     train = texts(source=["a b c d"], target=["a b c d e"])
     for longest, count in ((6, 1), (5, 0)):

@@ -224,6 +224,46 @@ def test_parquet_columns_must_exist_and_hold_text(make, tmp_path):
     ]
 
 
+@pytest.mark.parametrize("suffix", ["tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("wrap", [str, lambda name: {"column": name}])
+def test_a_column_that_no_table_has_is_one_fault_at_its_name(suffix, wrap, make, tmp_path):
+    for name in ("a", "b"):
+        rows = {"tsv": "en\tde\nx\ty\n", "jsonl": '{"id": 1, "en": "x", "de": "y"}\n'}
+        if suffix == "parquet":
+            parquet.write_table(arrow.table({"id": [1], "en": ["x"], "de": ["y"]}), tmp_path / f"{name}.parquet")
+        else:
+            (tmp_path / f"{name}.{suffix}").write_text(rows[suffix])
+    files = {"train": f"a.{suffix}", "val": f"b.{suffix}"}
+    recipe = make({"table": {**files, "source": wrap("eng"), "target": "ids"}})
+    source, target = check_files(recipe, recipe.folders())
+    assert source.path == "data.table.source" + (".column" if wrap is not str else "")
+    assert (source.hint, target.path) == ("write `en`; there are `en`, `de`", "data.table.target")
+    assert target.hint == "name one of `en`, `de`"
+    recipe = make({"table": {**files, "source": wrap("en"), "target": "de"}})
+    assert check_files(recipe, recipe.folders()) == []
+
+
+def test_a_pair_file_or_table_that_is_named_elsewhere_is_not_proposed(make, tmp_path):
+    for name in ("val.en", "val.de"):
+        (tmp_path / name).write_text("x\n")
+    val = {"source": "val.en", "target": "val.de"}
+    recipe = make({"parallel": {"train": {"source": "vals.en", "target": "val.e"}, "val": val}})
+    assert [fault.hint for fault in check_files(recipe, recipe.folders())] == [
+        "put the file there, or pass `--data DIR`"
+    ] * 2
+    names = {"source": "en", "target": "de"}
+    (tmp_path / "val.tsv").write_text("en\tde\nx\ty\n")
+    recipe = make({"table": {"train": "vals.tsv", "val": "val.tsv", **names}})
+    (fault,) = check_files(recipe, recipe.folders())
+    assert "val.tsv" not in fault.message + fault.hint
+    recipe = make({"table": {"train": "vals.tsv", **names}})
+    assert [fault.hint for fault in check_files(recipe, recipe.folders())] == ["write `val.tsv`"]
+    (tmp_path / "val.tsv").rename(tmp_path / "val.txt")
+    assert [fault.hint for fault in check_files(recipe, recipe.folders())] == [
+        "put the file there, or pass `--data DIR`"
+    ]
+
+
 def test_line_breaks_and_nulls_inside_a_table_become_one_line(make, tmp_path):
     rows = [{"en": "a\nb", "de": None}, {"en": "c\r\nd", "de": "e"}]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

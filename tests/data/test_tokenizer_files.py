@@ -235,6 +235,15 @@ def test_a_missing_file_is_an_error_with_the_name_that_was_meant(make: Make, tmp
     assert (fault.code, fault.hint) == ("file", "write `gpt2.json`")
 
 
+def test_a_file_that_is_no_tokenizer_is_not_the_name_that_was_meant(make: Make, tmp_path: Path) -> None:
+    for name in ("a.txt", "train.jsonl"):
+        (tmp_path / name).write_text("one\ntwo\n")
+    data = {"text": {"train": "a.txt"}, "tokenizer": {"file": "train.json"}}
+    (fault,) = DataSource(make(data, LM), [tmp_path]).faults
+    assert fault.message.startswith("no file `train.json`")
+    assert "jsonl" not in fault.message + fault.hint
+
+
 def test_without_sentencepiece_the_fault_says_what_to_install(
     folder: Path, opened: dict[str, Tokenizers], make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

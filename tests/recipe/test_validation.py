@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import re
 import subprocess
 import sys
 import time
@@ -335,6 +336,33 @@ def test_a_file_of_a_newer_version_is_not_laid_under_another(tmp_path: Path) -> 
             "`1000` is a number",
             "name a file: nothing of a text is held",
         ),
+        ("text: {train: {a: a.txt, b: 0}}", "2:36:type", "`0` is a number", "name a file: nothing of a text is held"),
+        (
+            "text: {train: {a: a.txt, b: {file: b.txt, weight: 0}}}",
+            "2:58:bound",
+            "`weight` takes a number, above 0; `0` is too small",
+            "write a number above 0, or remove the file",
+        ),
+        (
+            "text: {train: [a.txt, {file: b.txt, weight: -1}]}",
+            "2:52:bound",
+            "`weight` takes a number, above 0; `-1` is too small",
+            "write a number above 0, or remove the file",
+        ),
+        (
+            "parallel: {train: [{source: a, target: b}, {source: a, target: b, weight: 0}]}",
+            "2:82:bound",
+            "`weight` takes a number, above 0; `0` is too small",
+            "write a number above 0, or remove the file",
+        ),
+        (
+            "text: {train: [{file: a.jsonl, column: body}]}",
+            "2:39:unknown",
+            "`train` has no setting `column`",
+            "write it in `data.text.column`; allowed here: `file`, `weight`",
+        ),
+        ("text: {train: [{file: b.txt, weight: true}]}", "2:45:type", "`true` is not a number", "the default is `1.0`"),
+        ("text: {train: a.txt, column: 5}", "2:37:type", "`5` is a number", 'write `"5"`'),
         (
             "text: {train: a.txt}, tokenizer: their/tokenizer.json",
             "2:41:unknown",
@@ -346,6 +374,31 @@ def test_a_file_of_a_newer_version_is_not_laid_under_another(tmp_path: Path) -> 
 def test_files_in_the_wrong_form_are_refused(tmp_path: Path, data: str, place: str, message: str, fix: str) -> None:
     (fault,) = refused(tmp_path, SMALL.replace("generate: copy", data))
     assert_fault(fault, place, message, fix)
+
+
+@pytest.mark.parametrize(("key", "value"), [("column", "body"), ("unit", "file")])
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_setting_of_a_text_is_no_name_of_a_file(tmp_path: Path, split: str, key: str, value: str) -> None:
+    text = {"train": "b.txt", split: {"file": "a.jsonl", key: value}}
+    model = {"width": 16, "decoder": ["rnn"]}
+    (fault,) = refused(tmp_path, dump({"recipe": 1, "data": {"text": text}, "model": model}))
+    assert (fault.code, fault.path) == ("name", f"data.text.{split}.{key}")
+    assert f"write it in `data.text.{key}`" in fault.hint
+    assert "`[{file: ..., weight: ...}]`" in fault.hint
+    text = {"train": "b.txt", split: {"file": "a.jsonl"}, key: value}
+    loaded(tmp_path, dump({"recipe": 1, "data": {"text": text}, "model": model}))
+
+
+@pytest.mark.parametrize("key", ["hop", "window"])
+@pytest.mark.parametrize("rate", ["", "rate: 8000, ", "rate: 44100, "])
+def test_a_frame_and_a_hop_have_a_sample_and_the_fix_is_accepted(tmp_path: Path, key: str, rate: str) -> None:
+    sound = f"{{column: sound, kind: audio, {rate}features: {{log_mel: {{{key}: 0.00001}}}}}}"
+    text = SMALL.replace("generate: copy", f"table: {{train: a.tsv, source: {sound}, target: text}}")
+    (fault,) = refused(tmp_path, text)
+    assert (fault.code, fault.path) == ("bound", f"data.table.source.features.log_mel.{key}")
+    written = re.match(f"write `({key}: .*?)` or more", fault.hint)
+    assert written
+    load_text(text.replace(f"{key}: 0.00001", written[1]))
 
 
 def test_pairs_have_no_state_to_carry(tmp_path: Path) -> None:
