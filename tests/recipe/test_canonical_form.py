@@ -102,34 +102,6 @@ def test_as_has_no_default(tmp_path: Path) -> None:
     assert "as" not in block(tmp_path, "linear")
 
 
-def test_settings_of_later_versions_count_where_they_are_not_the_default(tmp_path: Path) -> None:
-    one = (
-        "recipe: 1\ndata: {generate: {copy: {train: 10}}}\nmodel: {width: 32, decoder: [{rnn: {layers: 2SETTINGS}}]}\n"
-    )
-    recipe, *others = (
-        loaded(tmp_path, one.replace("SETTINGS", settings))
-        for settings in ("", ", weight_dropout: 0.1", ", dropout: 0.1", ", dropout: 0.1, locked: true")
-    )
-    before = copy.deepcopy(recipe.canonical)
-    for key in ("locked", "weight_dropout"):
-        del before["model"]["decoder"][0]["rnn"][key]
-    assert fingerprints(before) == recipe.fingerprints
-    assert len({other.fingerprints["model"] for other in (recipe, *others)}) == 4
-
-
-def test_a_bias_counts_in_attention_where_there_is_none(tmp_path: Path) -> None:
-    text = "recipe: 1\ndata: {generate: {copy: {train: 10}}}\nmodel: {width: 8, decoder: [BLOCK]}\n"
-    models = {}
-    for word in ("self_attention", "feed_forward", "linear"):
-        with_bias, without = (
-            loaded(tmp_path, text.replace("BLOCK", f"{{{word}: {{{bias}}}}}")) for bias in ("", "bias: false")
-        )
-        before = copy.deepcopy(with_bias.canonical)
-        del before["model"]["decoder"][0][word]["bias"]
-        models[word] = (fingerprints(before)["model"], *(one.fingerprints["model"] for one in (with_bias, without)))
-    assert [len({*of_word}) for of_word in models.values()] == [2, 2, 3]
-
-
 STACKED = """recipe: 1
 name: one
 data: {generate: {copy: {train: 10}}}
