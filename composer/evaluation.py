@@ -69,7 +69,7 @@ def evaluate(
         data: Folder of the data files; the one that the run was trained with by default.
         overrides: `decoding...=value`, `evaluation...=value`, and `data.generate...=value` or `data.babi.tasks=[...]`,
             to evaluate on other data of the same task.
-        sources: Text files in place of a split, one for each encoder.
+        sources: Text files in place of a split, one for each encoder, in the recipe's order.
         targets: The files of their references: one or more for each line.
         name: What the scores of these files are called in place of a split; by default the first target's name.
         checkpoint: `last`, `best` or a step, for the weights of a checkpoint of the run in this folder.

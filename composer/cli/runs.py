@@ -48,7 +48,8 @@ def translate(
 ) -> None:
     """Translate stdin to stdout, line by line.
 
-    One line out for each line in, in order. An empty line stays empty. For a model of images or sounds a line names a
+    One line out for each line in, in order. An empty line stays empty. With several encoders a line has a text for
+    each, in the order in which the recipe names them, with tabs between. For a model of images or sounds a line names a
     file; the name begins where the command runs.
 
     With a draft the model reads several proposed tokens in one step, and keeps those that it would have written. This
@@ -148,7 +149,9 @@ def score(
     files: Annotated[
         list[Path] | None, argument("FILE", "Lines of text, or pairs with tabs.  [default: stdin]")
     ] = None,
-    sources: Annotated[list[Path] | None, option("--source F", "Sources; a file per encoder.")] = None,
+    sources: Annotated[
+        list[Path] | None, option("--source F", "Sources; a file per encoder, in the recipe's order.")
+    ] = None,
     target: Annotated[Path | None, option("--target F", "Their targets.")] = None,
     minimal_pairs: Annotated[
         bool, option("--minimal-pairs", "JSON lines with sentence_good and sentence_bad.")
@@ -159,7 +162,8 @@ def score(
     """Print how probable given lines are.
 
     One row for each line: the log-probability in nats, the tokens (eos counts), the perplexity per token and the text,
-    with tabs between; then one of all lines. A line is a text of a language model, or a source, a tab and a target.
+    with tabs between; then one of all lines. A line is a text of a language model, or a source, a tab and a target;
+    with several encoders it has the sources in the order in which the recipe names them.
     Minimal pairs, as BLiMP has them, give the share in which the good sentence is the more probable; ties are wrong.
     """
     with options.show_loading():
@@ -187,7 +191,9 @@ def evaluate(
     run: options.Run,
     overrides: options.Overrides = None,
     split: Annotated[str | None, option("--split NAME", "test, val, train or a test set.  [default: test]")] = None,
-    sources: Annotated[list[Path] | None, option("--source F", "Text in place of a split; a file per encoder.")] = None,
+    sources: Annotated[
+        list[Path] | None, option("--source F", "Text in place of a split; a file per encoder, in order.")
+    ] = None,
     targets: Annotated[list[Path] | None, option("--target F", "References; again for further ones per line.")] = None,
     name: Annotated[str | None, option("--name NAME", "Name of these files.  [default: the target's]")] = None,
     hypotheses: Annotated[Path | None, option("--hypotheses F", "Write the outputs as JSON lines, for COMET.")] = None,
