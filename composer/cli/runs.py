@@ -203,7 +203,7 @@ def evaluate(
 ) -> None:
     """Evaluate a run: BLEU, chrF, perplexity and more.
 
-    Prints the metrics that suit the references (or the recipe's `evaluation.metrics`), with sacreBLEU's signatures,
+    Prints the metrics that suited the references of val (or the recipe's `evaluation.metrics`), sacreBLEU's signatures,
     loss and perplexity, and scores by source length. Overrides may set `decoding...` (the search), `evaluation...` (the
     metrics) and `data.generate...` (other data of the same task, such as longer inputs than in training); for stories
     `data.babi.tasks` and `data.babi.folder`.

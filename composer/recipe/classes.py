@@ -2169,8 +2169,8 @@ class OneHotEmbedding(Embedding, word="one_hot"):
 class Evaluation(RecipeObject):
     """How outputs are compared with their references.
 
-    metrics: Metrics to compute. Default: BLEU, chrF and exact match where most references have four words, else
-        exact match, an error rate and chrF.
+    metrics: Metrics to compute. Default: BLEU, chrF and exact match where most references of val have four words,
+        else exact match, an error rate and chrF.
     bleu_tokenizer: How BLEU reads words: 13a, at spaces and punctuation; char, each character; zh, Chinese
         characters; ja-mecab, Japanese words; flores200, pieces of SentencePiece for 200 languages; default '13a'.
     stride: Of a text in windows whose state is not carried, how many tokens of each window are measured, the last
