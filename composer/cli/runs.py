@@ -16,7 +16,8 @@ from composer.cli.options import argument, complete_any, complete_run, option
 from composer.errors import RunError
 from composer.formatting import to_json
 from composer.hub.remotes import DEFAULT_MAX_GIB
-from composer.recipe.metrics import METRICS_BY_LENGTH, format_score, metric_of
+from composer.recipe.metrics import METRICS_BY_LENGTH
+from composer.recipe.score_meanings import score_entry
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -374,8 +375,8 @@ def print_evaluation(scores: Mapping[str, Any]) -> None:
     figures.add_column("meaning")
     for name, value in scores.items():
         if isinstance(value, float):
-            metric = metric_of(name)
-            figures.add_row(name, format_score(name, value), metric.meaning if metric else "")
+            entry = score_entry(name)
+            figures.add_row(name, entry.format(value) if entry else f"{value:.4g}", entry.meaning if entry else "")
     console = options.table_console()
     console.print(figures)
     for name, value in scores.items():
