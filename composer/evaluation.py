@@ -17,7 +17,7 @@ from composer.data.columns import open_texts
 from composer.data.corpora import CorpusFile, Documents
 from composer.data.encoding import encode_pairs, load_data, split_faults
 from composer.data.ids import Encoded
-from composer.data.pairs import TARGET, Pairs, available_splits, source_names
+from composer.data.pairs import TARGET, Pairs, available_splits, file_options, source_names
 from composer.data.token_cache import encode_documents
 from composer.errors import DataError, Fault, RecipeError, RunError, one_line_error
 from composer.fingerprint import sha256_of_lines
@@ -125,9 +125,10 @@ def _encode_files(
     encoders = source_names(run.recipe)
     is_split = name in {*SPLITS, *available_splits(run.recipe)}
     if len(sources) != len(encoders) or not targets or is_split:
-        needed = f"a `--source` for each encoder, {', '.join(encoders)}, " if encoders else "no `--source` "
-        message = f"`{name}` is the name of a split" if is_split else f"files need {needed}and a `--target`"
-        raise RunError.of(message, "write, for example, `--source news.en --target news.de --name news`")
+        needed = f"files need a `--source` for each encoder, {', '.join(encoders)}, and a `--target`"
+        needed = needed if encoders else "this model has no source: files of its text are each a `--target`"
+        message = f"`{name}` is the name of a split" if is_split else needed
+        raise RunError.of(message, f"write, for example, `{file_options(run.recipe)} --name news`")
     if run.recipe.reads_text:
         return _encode_text(run, targets)
     names = [*encoders, TARGET, *(f"{TARGET}-{number + 2}" for number in range(len(targets) - 1))]

@@ -98,6 +98,13 @@ def source_names(recipe: Recipe) -> list[str]:
     return ["source"] if recipe.model.get("encoder") is not None else []
 
 
+def file_options(recipe: Recipe) -> str:
+    """Return options that name a file for each encoder, in the recipe's order, and one of targets, as an example."""
+    return " ".join(
+        f"--{'target' if side == TARGET else 'source'} news.{side}" for side in (*source_names(recipe), TARGET)
+    )
+
+
 def available_splits(recipe: Recipe) -> list[str]:
     """Return those of train, val and test that the recipe's data has, and the names of its further test sets."""
     data = recipe.dataset
