@@ -108,8 +108,10 @@ def generate(
     """
     with options.show_loading():
         from composer.inference.generate import generate as generate_texts
+        from composer.inference.run import open_run
+        from composer.inference.translate import describe_unknown, unknown_tokens
     drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
-    more = {"repetition_penalty": repetition_penalty, "beam": beam, "max_length": max_length, "checkpoint": checkpoint}
+    more = {"repetition_penalty": repetition_penalty, "beam": beam, "max_length": max_length}
     beginnings, shown, drafts = prompts or [], list[int](), list[object]()
 
     def show(number: int, piece: str) -> None:
@@ -121,7 +123,8 @@ def generate(
     is_watched = sys.stdout.isatty() and not as_json
     settings: dict[str, Any] = {**drawing, **more, "scores": True, "on_text": show if is_watched else None}
     settings |= {"draft": draft, "on_draft": drafts.append}
-    results = generate_texts(run, beginnings, overrides or (), samples=samples, **settings)
+    opened = open_run(run, overrides or (), checkpoint)
+    results = generate_texts(opened, beginnings, samples=samples, **settings)
     texts = [text for row in results for text in row] if samples > 1 else results
     if is_watched:
         options.echo("")
@@ -135,8 +138,8 @@ def generate(
             typer.echo(to_json({**row, "ended": text.ended}, indent=None))
     else:
         typer.echo(f"\n{BETWEEN_TEXTS}\n".join(text.text for text in texts))
-    for one in drafts:
-        typer.echo(one, err=True)
+    for note in filter(None, [describe_unknown(unknown_tokens(opened, beginnings)), *drafts]):
+        options.echo(str(note), err=True)
 
 
 @command(
