@@ -51,7 +51,7 @@ def translate(
 
     One line out for each line in, in order. An empty line stays empty. With several encoders a line has a text for
     each, in the order in which the recipe names them, with tabs between. For a model of images or sounds a line names a
-    file; the name begins where the command runs.
+    file; the name begins where the command runs. A language model continues each line, as `generate` does a prompt.
 
     With a draft the model reads several proposed tokens in one step, and keeps those that it would have written. This
     is for `decoding=greedy` and `sample`, one line after the other; stderr says how many tokens were accepted.
