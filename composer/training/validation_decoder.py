@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,10 +29,12 @@ MAX_QUERIES = 1000
 class ValidationDecoder:
     """Decoder of validation lines, which compares the outputs with their references.
 
+    sides: What the encoders read, in the recipe's order.
     part: `val` where all lines are decoded as the recipe does, so that scores are those of an evaluation; else the
     scores are of the first `lines`, and called `val_sample/...`.
     """
 
+    sides: Sequence[str]
     encoded: Encoded
     pairs: Pairs
     tokenizers: Tokenizers
@@ -58,8 +60,8 @@ class ValidationDecoder:
         parts = ranks.gather(to_texts([best.ids for best, *_ in decoded]))
         outputs = [parts[row % ranks.world][row // ranks.world] for row in range(count)]
         references = [list(lines[:count]) for lines in (self.pairs.sides[TARGET], *self.pairs.references)]
-        texts = self.pairs.sides[next(iter(sources))]
-        samples = [Sample(texts[row], references[0][row], outputs[row]) for row in range(count)]
+        texts = ["\t".join(row) for row in zip(*(self.pairs.sides[side][:count] for side in self.sides), strict=True)]
+        samples = [Sample(*row) for row in zip(texts, references[0], outputs, strict=True)]
         scores = self.metrics.scores(outputs, references)
         return {f"{self.part}/{name}": score for name, score in scores.items()}, samples
 
@@ -93,4 +95,5 @@ def validation_decoder(recipe: Recipe, data: Data, metrics: TextMetrics | None) 
     lines, decoding = (None, recipe.decoding) if is_full else (sample["lines"], sample["decoding"])
     if not is_full and not (rows := nonempty(val)).all():  # the first lines might all be blank
         val, pairs = val.keep(rows), pairs.keep(np.flatnonzero(rows))
-    return ValidationDecoder(val, pairs, data.tokenizers, "val" if is_full else SAMPLE, lines, decoding, metrics)
+    parts = source_names(recipe), val, pairs, data.tokenizers, "val" if is_full else SAMPLE
+    return ValidationDecoder(*parts, lines, decoding, metrics)

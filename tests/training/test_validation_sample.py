@@ -156,3 +156,22 @@ def test_metrics_in_a_record_that_no_training_has_chosen_are_refused(tiny: Tiny,
     RunDir(result.run_dir).update(metrics={**result.record["metrics"], "names": ["mood"]})
     with pytest.raises(RunError, match="`metrics` is not what a training writes"):
         composer.evaluate(result.run_dir)
+
+
+def test_samples_show_what_every_encoder_reads_in_the_order_of_the_recipe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("zeta", "alpha", "target"):
+        (tmp_path / name).write_text(f"a {name} word\n" * 4, encoding="utf-8")
+        (tmp_path / f"more-{name}").write_text(f"a {name} word\n" * 5, encoding="utf-8")
+    files = "{alpha: alpha, zeta: zeta, target: target}"
+    more = "{alpha: more-alpha, zeta: more-zeta, target: more-target}"
+    encoders = "{zeta: [rnn], alpha: [rnn]}, decoder: [{rnn: {initial_state: zeta}}, {cross_attention: {from: alpha}}]"
+    recipe = SHORT_AND_LONG.replace("{source: long, target: long}, SPLITS", f"{more}, val: {files}, test: {files}")
+    recipe = recipe.replace("encoder: [rnn], decoder: [{rnn: {initial_state: encoder}}]", f"encoders: {encoders}")
+    file = tmp_path / "recipe.yaml"
+    file.write_text(recipe, encoding="utf-8")
+    train(composer.load(file), tmp_path / "run")
+    during, _, after = capsys.readouterr().out.partition("evaluating on the val split")
+    lines = [next(line for line in part.splitlines() if line.startswith("    a ")) for part in (during, after)]
+    assert [" ".join(line.split()) for line in lines] == ["a zeta word a alpha word"] * 2
