@@ -17,12 +17,12 @@ from composer.data.columns import open_texts
 from composer.data.corpora import CorpusFile, Documents
 from composer.data.encoding import encode_pairs, load_data, split_faults
 from composer.data.ids import Encoded
-from composer.data.pairs import TARGET, Pairs, available_splits, source_names
+from composer.data.pairs import TARGET, Pairs, available_splits, file_options, source_names
 from composer.data.token_cache import encode_documents
 from composer.errors import DataError, Fault, RecipeError, RunError, one_line_error
 from composer.fingerprint import sha256_of_lines
 from composer.inference.perplexity import teacher_forced
-from composer.inference.run import Run, Translation, decoding_settings, open_run, translate_lines
+from composer.inference.run import IN_MEMORY, Run, Translation, decoding_settings, open_run, translate_lines
 from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.recipe.metrics import (
     TOKENIZER_PACKAGES,
@@ -69,7 +69,7 @@ def evaluate(
         data: Folder of the data files; the one that the run was trained with by default.
         overrides: `decoding...=value`, `evaluation...=value`, and `data.generate...=value` or `data.babi.tasks=[...]`,
             to evaluate on other data of the same task.
-        sources: Text files in place of a split, one for each encoder.
+        sources: Text files in place of a split, one for each encoder, in the recipe's order.
         targets: The files of their references: one or more for each line.
         name: What the scores of these files are called in place of a split; by default the first target's name.
         checkpoint: `last`, `best` or a step, for the weights of a checkpoint of the run in this folder.
@@ -125,9 +125,10 @@ def _encode_files(
     encoders = source_names(run.recipe)
     is_split = name in {*SPLITS, *available_splits(run.recipe)}
     if len(sources) != len(encoders) or not targets or is_split:
-        needed = f"a `--source` for each encoder, {', '.join(encoders)}, " if encoders else "no `--source` "
-        message = f"`{name}` is the name of a split" if is_split else f"files need {needed}and a `--target`"
-        raise RunError.of(message, "write, for example, `--source news.en --target news.de --name news`")
+        needed = f"files need a `--source` for each encoder, {', '.join(encoders)}, and a `--target`"
+        needed = needed if encoders else "this model has no source: files of its text are each a `--target`"
+        message = f"`{name}` is the name of a split" if is_split else needed
+        raise RunError.of(message, f"write, for example, `{file_options(run.recipe)} --name news`")
     if run.recipe.reads_text:
         return _encode_text(run, targets)
     names = [*encoders, TARGET, *(f"{TARGET}-{number + 2}" for number in range(len(targets) - 1))]
@@ -172,8 +173,24 @@ def tokenizer_faults(recipe: Recipe) -> list[Fault]:
     return [recipe.fault("package", ("evaluation", "bleu_tokenizer"), message, fix)]
 
 
-def recipe_metrics(recipe: Recipe, references: Sequence[str]) -> TextMetrics:
+def run_metrics(run: Run, references: Sequence[str]) -> TextMetrics:
+    """Return the metrics by which a run compares outputs: those that its training chose, the same for all its splits.
+
+    Where it chose none, or settings of `evaluation` are others now, those of `recipe_metrics` for these references.
+    """
+    recorded = {} if run.run_dir == IN_MEMORY else run.run_dir.read().get("metrics")
+    word = run.recipe.evaluation["bleu_tokenizer"]
+    if not recorded or run.recipe.evaluation["metrics"] is not None or recorded["bleu_tokenizer"] != word:
+        return recipe_metrics(run.recipe, references)
+    if not {*recorded["names"]} <= {*text_metrics()}:
+        raise run.run_dir.invalid_record("in run.json `metrics` is not what a training writes")
+    return TextMetrics(tuple(recorded["names"]), word, recorded["left_out"])
+
+
+def recipe_metrics(recipe: Recipe, references: Sequence[str], of: str = "") -> TextMetrics:
     """Return the metrics by which a recipe compares outputs with these references, with the one that stopping watches.
+
+    of: The split of the references in words, " of val".
 
     Raises RecipeError if this machine lacks what BLEU's tokenizer needs, RunError if it cannot be downloaded.
     """
@@ -182,7 +199,7 @@ def recipe_metrics(recipe: Recipe, references: Sequence[str]) -> TextMetrics:
     try:
         chosen, word = recipe.evaluation["metrics"], recipe.evaluation["bleu_tokenizer"]
         by_characters = not {"char", "byte"}.isdisjoint(recipe.dataset["tokenizer"])
-        metrics = choose_metrics(references, chosen, word, by_characters)
+        metrics = choose_metrics(references, chosen, word, by_characters, of)
     except OSError as error:  # flores200 is downloaded once
         message = f"BLEU's tokenizer `{word}` cannot be downloaded: {one_line_error(error)}"
         raise RunError.of(message, "connect to the network once, or write `bleu_tokenizer: char`") from error
@@ -206,7 +223,7 @@ def _decoded_scores(
     lines = ["\t".join(row) if len(row) > 1 else row[0] for row in zip(*texts, strict=True)]
     outputs = decode_lines(run, lines, say)
     hypotheses = [output.text for output in outputs]
-    metrics = recipe_metrics(run.recipe, references[0])
+    metrics = run_metrics(run, references[0])
     scores: dict[str, Any] = {**metrics.scores(hypotheses, references), **metrics.signatures(len(references))}
     scores |= scores_by_length(run.recipe, metrics, texts[0], hypotheses, references, bits)
     if metrics.left_out:

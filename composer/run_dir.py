@@ -201,8 +201,8 @@ RECORD: Mapping[str, Check] = {
     **dict.fromkeys(("seed", "parameters", "steps"), is_count),
     **dict.fromkeys(("minutes", "epochs"), _is_number),
     **dict.fromkeys(("source", "weights_sha256", "recipe_sha256"), _optional(is_hash)),
+    **dict.fromkeys(("versions", "signatures"), mapping_of(is_text)),
     "fingerprints": mapping_of(is_hash, "model", "data", "run", "recipe"),
-    "versions": mapping_of(is_text),
     "plug_ins": mapping_of(mapping_of(_optional(is_text))),
     "machine": mapping_of(gpus=_list_of(is_text)),
     "git": _optional(mapping_of(_is_scalar, "commit", commit=is_text, dirty=_is_bool)),
@@ -221,11 +221,11 @@ RECORD: Mapping[str, Check] = {
         sha256=_optional(is_hash),
         val_sha256=_optional(is_hash),
     ),
+    "metrics": _optional(mapping_of(is_text, "names", "bleu_tokenizer", "left_out", names=_list_of(is_text))),
     "tokenizer_sha256": is_hash,
     "vocabularies": mapping_of(is_count),
     "checkpoints_used": mapping_of(_is_scalar, "how", "checkpoints", how=is_text, checkpoints=_list_of(is_text)),
     "scores": mapping_of(_optional(_is_number)),
-    "signatures": mapping_of(is_text),
     "by_length": mapping_of(_list_of(mapping_of(_is_scalar, "lines", lines=is_count, **_SCORES))),
 }
 """Checks of run.json by key; a missing key is not missed here, and other keys may hold any plain data."""

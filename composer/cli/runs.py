@@ -16,7 +16,8 @@ from composer.cli.options import argument, complete_any, complete_run, option
 from composer.errors import RunError
 from composer.formatting import to_json
 from composer.hub.remotes import DEFAULT_MAX_GIB
-from composer.recipe.metrics import METRICS_BY_LENGTH, format_score, metric_of
+from composer.recipe.metrics import METRICS_BY_LENGTH
+from composer.recipe.score_meanings import score_entry
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,8 +49,9 @@ def translate(
 ) -> None:
     """Translate stdin to stdout, line by line.
 
-    One line out for each line in, in order. An empty line stays empty. For a model of images or sounds a line names a
-    file; the name begins where the command runs.
+    One line out for each line in, in order. An empty line stays empty. With several encoders a line has a text for
+    each, in the order in which the recipe names them, with tabs between. For a model of images or sounds a line names a
+    file; the name begins where the command runs. A language model continues each line, as `generate` does a prompt.
 
     With a draft the model reads several proposed tokens in one step, and keeps those that it would have written. This
     is for `decoding=greedy` and `sample`, one line after the other; stderr says how many tokens were accepted.
@@ -106,8 +108,10 @@ def generate(
     """
     with options.show_loading():
         from composer.inference.generate import generate as generate_texts
+        from composer.inference.run import open_run
+        from composer.inference.translate import describe_unknown, unknown_tokens
     drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
-    more = {"repetition_penalty": repetition_penalty, "beam": beam, "max_length": max_length, "checkpoint": checkpoint}
+    more = {"repetition_penalty": repetition_penalty, "beam": beam, "max_length": max_length}
     beginnings, shown, drafts = prompts or [], list[int](), list[object]()
 
     def show(number: int, piece: str) -> None:
@@ -119,7 +123,8 @@ def generate(
     is_watched = sys.stdout.isatty() and not as_json
     settings: dict[str, Any] = {**drawing, **more, "scores": True, "on_text": show if is_watched else None}
     settings |= {"draft": draft, "on_draft": drafts.append}
-    results = generate_texts(run, beginnings, overrides or (), samples=samples, **settings)
+    opened = open_run(run, overrides or (), checkpoint)
+    results = generate_texts(opened, beginnings, samples=samples, **settings)
     texts = [text for row in results for text in row] if samples > 1 else results
     if is_watched:
         options.echo("")
@@ -133,8 +138,8 @@ def generate(
             typer.echo(to_json({**row, "ended": text.ended}, indent=None))
     else:
         typer.echo(f"\n{BETWEEN_TEXTS}\n".join(text.text for text in texts))
-    for one in drafts:
-        typer.echo(one, err=True)
+    for note in filter(None, [describe_unknown(unknown_tokens(opened, beginnings)), *drafts]):
+        options.echo(str(note), err=True)
 
 
 @command(
@@ -148,7 +153,9 @@ def score(
     files: Annotated[
         list[Path] | None, argument("FILE", "Lines of text, or pairs with tabs.  [default: stdin]")
     ] = None,
-    sources: Annotated[list[Path] | None, option("--source F", "Sources; a file per encoder.")] = None,
+    sources: Annotated[
+        list[Path] | None, option("--source F", "Sources; a file per encoder, in the recipe's order.")
+    ] = None,
     target: Annotated[Path | None, option("--target F", "Their targets.")] = None,
     minimal_pairs: Annotated[
         bool, option("--minimal-pairs", "JSON lines with sentence_good and sentence_bad.")
@@ -159,7 +166,8 @@ def score(
     """Print how probable given lines are.
 
     One row for each line: the log-probability in nats, the tokens (eos counts), the perplexity per token and the text,
-    with tabs between; then one of all lines. A line is a text of a language model, or a source, a tab and a target.
+    with tabs between; then one of all lines. A line is a text of a language model, or a source, a tab and a target;
+    with several encoders it has the sources in the order in which the recipe names them.
     Minimal pairs, as BLiMP has them, give the share in which the good sentence is the more probable; ties are wrong.
     """
     with options.show_loading():
@@ -187,7 +195,9 @@ def evaluate(
     run: options.Run,
     overrides: options.Overrides = None,
     split: Annotated[str | None, option("--split NAME", "test, val, train or a test set.  [default: test]")] = None,
-    sources: Annotated[list[Path] | None, option("--source F", "Text in place of a split; a file per encoder.")] = None,
+    sources: Annotated[
+        list[Path] | None, option("--source F", "Text in place of a split; a file per encoder, in order.")
+    ] = None,
     targets: Annotated[list[Path] | None, option("--target F", "References; again for further ones per line.")] = None,
     name: Annotated[str | None, option("--name NAME", "Name of these files.  [default: the target's]")] = None,
     hypotheses: Annotated[Path | None, option("--hypotheses F", "Write the outputs as JSON lines, for COMET.")] = None,
@@ -197,7 +207,7 @@ def evaluate(
 ) -> None:
     """Evaluate a run: BLEU, chrF, perplexity and more.
 
-    Prints the metrics that suit the references (or the recipe's `evaluation.metrics`), with sacreBLEU's signatures,
+    Prints the metrics that suited the references of val (or the recipe's `evaluation.metrics`), sacreBLEU's signatures,
     loss and perplexity, and scores by source length. Overrides may set `decoding...` (the search), `evaluation...` (the
     metrics) and `data.generate...` (other data of the same task, such as longer inputs than in training); for stories
     `data.babi.tasks` and `data.babi.folder`.
@@ -368,8 +378,8 @@ def print_evaluation(scores: Mapping[str, Any]) -> None:
     figures.add_column("meaning")
     for name, value in scores.items():
         if isinstance(value, float):
-            metric = metric_of(name)
-            figures.add_row(name, format_score(name, value), metric.meaning if metric else "")
+            entry = score_entry(name)
+            figures.add_row(name, entry.format(value) if entry else f"{value:.4g}", entry.meaning if entry else "")
     console = options.table_console()
     console.print(figures)
     for name, value in scores.items():

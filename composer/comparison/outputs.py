@@ -12,6 +12,7 @@ from composer.recipe.metrics import paired_bootstrap
 
 if TYPE_CHECKING:
     from composer.inference.run import Run
+    from composer.recipe.recipe import Recipe
 
 RESAMPLES = 1000
 """Bootstrap samples, as sacreBLEU takes by default."""
@@ -76,15 +77,24 @@ def compare_trials(one: str | Path, other: str | Path, data: str | Path | None =
 
 def read_test_part(run: Run, data: str | Path | None) -> tuple[list[str], list[str]]:
     """Return the test lines of a run, as `translate` takes them, and their references. Raises RunError."""
-    from composer.data.pairs import TARGET, available_splits, source_names
+    from composer.data.pairs import TARGET, source_names
     from composer.data.sources import DataSource
 
-    names = source_names(run.recipe)
-    if not names or "test" not in available_splits(run.recipe):
-        lack = "its model has no encoder" if not names else "its data has no test part"
-        raise RunError.of(f"this run cannot be compared: {lack}", "compare runs that translate", str(run.run_dir.path))
+    if lack := describe_lack(run.recipe):
+        message = f"nothing can be translated to compare: {lack}"
+        raise RunError.of(message, "compare runs that translate", str(run.run_dir.path))
     texts = DataSource(run.recipe, run.folders(data)).pairs("test").sides
-    return ["\t".join(row) for row in zip(*(texts[name] for name in names), strict=True)], [*texts[TARGET]]
+    rows = zip(*(texts[name] for name in source_names(run.recipe)), strict=True)
+    return ["\t".join(row) for row in rows], [*texts[TARGET]]
+
+
+def describe_lack(recipe: Recipe) -> str:
+    """Return in words why a recipe's run has no test lines to translate; "" where it has."""
+    from composer.data.pairs import available_splits, source_names
+
+    if not source_names(recipe):
+        return "a language model translates nothing, and its scores are those of its own training"
+    return "" if "test" in available_splits(recipe) else "its data has no test part"
 
 
 def compare_outputs(

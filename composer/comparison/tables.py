@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from composer.comparison.outputs import Comparison, compare_trials, comparison_text
+from composer.comparison.outputs import Comparison, compare_trials, comparison_text, describe_lack
 from composer.data import text_files
 from composer.errors import ComposerError
 from composer.fingerprint import fingerprint_data
@@ -185,6 +185,8 @@ def run_tests(one: Side, other: Side, data: Path | None, log: Callable[[str], No
     decode_equally = one.recipe.decoding == other.recipe.decoding and same_tokenizers
     if decode_equally and a.is_file() and b.is_file() and filecmp.cmp(a, b, shallow=False):
         return "the weights of both are the same, to the last bit"
+    if lack := describe_lack(one.recipe) or describe_lack(other.recipe):
+        return lack
     log("translating the test part with both runs; `--quick` skips it")
     try:
         return compare_trials(one.folder, other.folder, data)

@@ -76,8 +76,11 @@ class Pairs:
 
 
 def side_names(recipe: Recipe) -> list[str]:
-    """Return the sides of a pair: what the encoders read, then `target`."""
-    return [*source_names(recipe), TARGET]
+    """Return the sides of a pair: what the encoders read, in alphabetical order, then `target`.
+
+    So tokenizers, batches and fingerprints are the same whatever the order of the recipe's keys.
+    """
+    return [*sorted(source_names(recipe)), TARGET]
 
 
 def text_names(recipe: Recipe) -> list[str]:
@@ -86,10 +89,20 @@ def text_names(recipe: Recipe) -> list[str]:
 
 
 def source_names(recipe: Recipe) -> list[str]:
-    """Return what the encoders read: `source`, the encoders' names, or nothing."""
+    """Return what the encoders read: `source`, the encoders' names in the order in which they are written, or nothing.
+
+    Where people write or see the texts of several encoders, on a line or as files, they have this order.
+    """
     if recipe.model.get("encoders"):
-        return list(recipe.model["encoders"])
+        return list(recipe.explicit["model"]["encoders"])
     return ["source"] if recipe.model.get("encoder") is not None else []
+
+
+def file_options(recipe: Recipe) -> str:
+    """Return options that name a file for each encoder, in the recipe's order, and one of targets, as an example."""
+    return " ".join(
+        f"--{'target' if side == TARGET else 'source'} news.{side}" for side in (*source_names(recipe), TARGET)
+    )
 
 
 def available_splits(recipe: Recipe) -> list[str]:

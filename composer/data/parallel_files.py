@@ -14,7 +14,7 @@ from composer.data import tables, text_files
 from composer.data.columns import Concatenation, FileNames, open_column, split_rows
 from composer.data.feature_files import missing_files
 from composer.data.kaldi import COLUMNS, check_folder, folder_problem, is_kaldi_folder, open_folder
-from composer.data.pairs import TARGET, Pairs, available_splits, source_names, split_path
+from composer.data.pairs import TARGET, Pairs, available_splits, side_names, split_path
 from composer.data.text_files import Problem, suffix_of
 from composer.errors import DataError, Fault, KeyPath
 from composer.model.features import feature_settings
@@ -169,7 +169,7 @@ def pair_files(recipe: Recipe) -> Mapping[str, Any]:
     table = recipe.dataset.get("table")
     if not table:
         return cast("Mapping[str, Any]", recipe.dataset["parallel"])
-    sides = {side: table[side] for side in (*source_names(recipe), TARGET)}
+    sides = {side: table[side] for side in side_names(recipe)}
     columns = {side: column if isinstance(column, str) else column["column"] for side, column in sides.items()}
     files = {split: table[split] for split in SPLITS} | {"test_sets": table["test_sets"]}
 
@@ -196,5 +196,5 @@ def split_places(recipe: Recipe, split: str) -> list[tuple[KeyPath, Mapping[str,
 def column_names(recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the file, or the column, of every side and of further references, see `Pairs.columns`."""
     target, *references = [settings[TARGET]] if isinstance(settings[TARGET], str) else settings[TARGET]
-    sides = {side: str(settings[side]) for side in source_names(recipe)}
-    return {**sides, TARGET: target, **{f"{TARGET}-{number}": name for number, name in enumerate(references, start=2)}}
+    sides = {side: target if side == TARGET else str(settings[side]) for side in side_names(recipe)}
+    return {**sides, **{f"{TARGET}-{number}": name for number, name in enumerate(references, start=2)}}

@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 
 from composer.atomic_io import atomic_directory, is_hash, require_absent
+from composer.data.pairs import source_names
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
 from composer.exporters.standalone import RECIPE, TOKENIZER, WEIGHTS, ExportedRecipe
@@ -94,7 +95,8 @@ def export_script(run_or_recipe: str | Path | Recipe, path: str | Path, override
     if problem := DECODERS[decoder].model_problem([model]):
         raise RunError.of(problem, "write `decoding.beam.size=5`")
     training = {"initialization": recipe.training["initialization"]}
-    exported = ExportedRecipe(recipe.model, recipe.dataset, recipe.decoding, training, recipe.joint, sizes)
+    sections = recipe.model, recipe.dataset, recipe.decoding, training
+    exported = ExportedRecipe(*sections, recipe.joint, sizes, source_names(recipe))
     with atomic_directory(target) as draft:
         write_modules(draft, model)
         (draft / RECIPE).write_text(json.dumps(vars(exported), indent=1) + "\n", encoding="utf-8")
@@ -102,7 +104,7 @@ def export_script(run_or_recipe: str | Path | Recipe, path: str | Path, override
             load_weights(model, source.run.weights)
             torch.save(model.state_dict(), draft / WEIGHTS)  # tied weights share their storage there, too
             shutil.copy(source.run.tokenizer, draft / TOKENIZER)
-        words = TRANSLATES if exported.reads_source else WRITES
+        words = TRANSLATES if exported.sources else WRITES
         (draft / "__main__.py").write_text(MAIN.format(**words), encoding="utf-8")
         (draft / "README.md").write_text(readme(source, target.name, words), encoding="utf-8")
     return target

@@ -40,11 +40,7 @@ class ExportedRecipe:
     training: dict[str, Any]
     joint: bool
     vocabularies: dict[str, int]
-
-    @property
-    def reads_source(self) -> bool:
-        """Whether there is an encoder; a model without one is a language model, and goes on from how a text begins."""
-        return self.model.get("encoder") is not None or bool(self.model.get("encoders"))
+    sources: list[str]  # what the encoders read, in a line's order; a language model goes on from how a text begins
 
     def fault(self, code: str, path: Sequence[str | int], message: str, hint: str = "") -> Fault:
         """Return a fault of the builder's: of a model that is too large for this machine."""
@@ -86,11 +82,11 @@ def translate(
 ) -> list[str]:
     """Return the best output for each line; a blank line stays blank.
 
-    With several encoders a line holds their texts with tabs between; without any, the beginning of a text. first: how
-    many lines came before, which the random numbers of sampling depend on. Raises RunError where a line has too few or
-    too many texts.
+    With several encoders a line holds their texts in the recipe's order, with tabs between; without any, the beginning
+    of a text. first: how many lines came before, which the random numbers of sampling depend on. Raises RunError where
+    a line has too few or too many texts.
     """
-    sides = list(model.readers())
+    sides = recipe.sources
     rows = [row for row, line in enumerate(lines) if line.strip()]
     columns = [lines[row].split("\t") if len(sides) > 1 else [lines[row]] for row in rows]
     if sides and any(len(texts) != len(sides) for texts in columns):
@@ -113,7 +109,7 @@ def main(folder: Path) -> None:
     """Run the command line of an exported folder."""
     recipe = load_recipe(folder)
     description, texts = "Write text on from beginnings, or from lines of stdin.", "how texts begin"
-    if recipe.reads_source:
+    if recipe.sources:
         description, texts = "Translate sentences, or lines of stdin.", "sentences"
     parser = argparse.ArgumentParser(prog=f"python {folder}", description=description)
     parser.add_argument("text", nargs="*", help=f"{texts}; without any, each line of stdin is one")

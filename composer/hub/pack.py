@@ -25,7 +25,7 @@ from composer.hub import pack_format
 from composer.hub.model_card import model_card
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import strings_in
-from composer.run_dir import RunDir
+from composer.run_dir import RESUME, RunDir
 
 CARD = "README.md"
 SUFFIX = ".tar.gz"
@@ -52,6 +52,8 @@ def pack(run: str | PathLike[str], output: str | Path | None = None, license: st
     folder = RunDir(Path(run))
     if output is not None:
         require_absent(Path(output))
+    fix = f"finish it, by the command that began it with {RESUME}, or with `--finish` to end it with its best weights"
+    pack_format.check_finished(folder.read(), folder.path, fix)
     from composer.inference.run import open_run  # imported late: needs torch, which pulling a pack does not
 
     recipe = open_run(folder.path).recipe  # raises RunError where its parts do not belong together

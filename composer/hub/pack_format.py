@@ -25,7 +25,7 @@ from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import OWN, plug_ins
 from composer.recipe.schema_reader import RECIPE_NAME
 from composer.recipe.yaml_reader import MAX_BYTES, read, strings_in
-from composer.run_dir import HASHED, RunDir, is_plain_data
+from composer.run_dir import HASHED, RESUME, RunDir, is_plain_data
 
 MANIFEST = "pack.json"
 FILES = ("README.md", "metrics.jsonl", "model.safetensors", "recipe.yaml", "run.json", "tokenizer.json")
@@ -230,9 +230,14 @@ def read_record(folder: Path, origin: str) -> dict[str, Any]:
     except RunError as error:
         refuse(origin, error.faults[0].message)
     check_record(record, origin)
-    if record.get("status") != "finished":
-        refuse(origin, "this run has not finished, so it has no weights", "pull it when it has")
+    check_finished(record, origin, f"let its author finish it with {RESUME}, and pull it then")
     return record
+
+
+def check_finished(record: Mapping[str, Any], origin: str | Path, fix: str) -> None:
+    """Raise RunError where the training of a run has not finished, whether it has left weights or not."""
+    if record.get("status") != "finished":
+        refuse(origin, "the training of this run has not finished", fix)
 
 
 def is_metrics_row(line: bytes) -> bool:

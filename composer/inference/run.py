@@ -38,6 +38,7 @@ from composer.recipe.metrics import best_validation, selection_metric
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.yaml_reader import COMMAND_LINE
 from composer.run_dir import (
+    RESUME,
     RunDir,
     checkpoint_history,
     checkpoint_step,
@@ -224,15 +225,25 @@ def open_run(path: str | Path | Run, overrides: Sequence[str] = (), checkpoint: 
         if not os.path.lexists(run.run_dir.weights):
             raise missing_weights(run.run_dir)
         load_weights(run.model, run.run_dir.weights)
-        newest = max((checkpoint_step(path) or 0 for path in list_checkpoints(run.run_dir.checkpoints)), default=0)
-        if newest > (used := run.run_dir.read().get("steps", newest)):
-            note = f"these weights are of step {used:,}, and there are newer checkpoints, to step {newest:,}"
-            write_note(f"{run.run_dir.path}: {note}: `--checkpoint best` takes the best one")
+        if note := describe_unfinished(run.run_dir):
+            write_note(f"{run.run_dir.path}: {note}")
         return run
     file = find_checkpoint(run.run_dir, run.recipe, str(checkpoint))
     check_checkpoint(load(run.run_dir.recipe), run.tokenizers, file)
     set_weights(run.model, checkpoint_weights(file), run.model.state_dict(), file)
     return replace(run, checkpoint=file)
+
+
+def describe_unfinished(run_dir: RunDir) -> str:
+    """Return in words that a run has weights and its training has not finished, or was continued; "" if neither."""
+    record = run_dir.read()
+    newest = max((checkpoint_step(path) or 0 for path in list_checkpoints(run_dir.checkpoints)), default=0)
+    if newest > (used := record.get("steps", newest)):
+        note = f"these weights are of step {used:,}, and there are newer checkpoints, to step {newest:,}"
+        return f"{note}: `--checkpoint best` takes the best one"
+    if record.get("status") != "finished":
+        return f"these weights are whole, but their training has not finished: {RESUME} finishes it"
+    return ""
 
 
 def find_checkpoint(run_dir: RunDir, recipe: Recipe, name: str) -> Path:
@@ -259,10 +270,8 @@ def missing_weights(run_dir: RunDir) -> RunError:
     """Return the error of a run without final weights: those of a finished one were removed."""
     checkpoint = '`--checkpoint best` (in Python `open_run(path, checkpoint="best")`)'
     if run_dir.read().get("status") == "finished":
-        message, fix = (
-            "the weights of this run, which has finished, are missing",
-            f"restore the file, or pass {checkpoint}",
-        )
+        message = "the weights of this run, which has finished, are missing"
+        fix = f"restore the file, or pass {checkpoint}"
     else:
         message = "this run has no weights yet: it has not finished"
         fix = "resume its training, or end it with `train ... --finish`; `translate`, `evaluate` and `report` take "

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from composer.data.encoding import MAX_TOKENS
-from composer.data.pairs import TARGET, source_names
+from composer.data.pairs import TARGET, file_options, source_names
 from composer.errors import DataError, Fault, RunError
 from composer.inference.lines import Score, split_columns
 from composer.inference.run import Run, open_run, write_note
@@ -61,9 +61,11 @@ def score_files(
     opened = open_run(run, checkpoint=checkpoint)
     sides = source_names(opened.recipe)
     if (target or sources) and (files or target is None or len(sources) != len(sides)):
-        needed = f"a `--source` for each encoder, {', '.join(sides)}, and " if sides else "no `--source`, and "
-        message = f"texts in files of their own are {needed}a `--target`"
-        raise RunError.of(message, "write, for example, `--source news.en --target news.de`, and no other file")
+        path = opened.run_dir.path
+        if not sides:
+            raise RunError.of("this model has no source", f"write `seqcomposer score {path} lines.txt`", str(path))
+        message = f"texts in files of their own are a `--source` for each encoder, {', '.join(sides)}, and a `--target`"
+        raise RunError.of(message, f"write, for example, `{file_options(opened.recipe)}`, and no other file", str(path))
     groups = [[*sources, target]] if target else [[file] for file in files or STDIN]
     longest = max(MAX_TOKENS, opened.recipe.dataset.get("max_length") or 0)
     lines, tokens, total = 0, 0, 0.0

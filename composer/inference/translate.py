@@ -82,9 +82,8 @@ def translate(
                 raise DataError([fault])
         if prefixes and prefixes.readline():
             raise line_count_error(str(prefix), f"this file has more lines than the {count:,} of {name}", count + 1)
-        if unknown:
-            example = strip_control_characters(unknown[0])
-            print_status(f"note: {len(unknown):,} tokens of the input are unknown to the model, such as `{example}`\n")
+        if note := describe_unknown(unknown):
+            print_status(f"{note}\n")
     if proposing:
         print_status(f"{proposing}\n")
     if shows_progress and output:
@@ -97,6 +96,14 @@ def unknown_tokens(run: Run, lines: Sequence[str]) -> list[str]:
     rows = (zip(sides, split_columns(line, sides, 0, ""), strict=True) for line in lines if line.strip())
     texts = [(side, text) for row in rows for side, text in row if side in run.tokenizers.sides]
     return [token for side, text in texts for token in run.tokenizers.unknown_tokens(side, text)]
+
+
+def describe_unknown(tokens: Sequence[str]) -> str:
+    """Return the note on tokens that a model does not know; "" where there are none."""
+    if not tokens:
+        return ""
+    example = strip_control_characters(tokens[0])
+    return f"note: {len(tokens):,} tokens of the input are unknown to the model, such as `{example}`"
 
 
 def describe_progress(count: int, total: int, seconds: float) -> str:

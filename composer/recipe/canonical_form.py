@@ -2,7 +2,8 @@
 
 All defaults are the schema's. What is written at a block comes first, then `model.BLOCK`, then `model.dropout`, then
 the constructor's default. Mappings of names that the user chose (branches, encoders, stacks) are in alphabetical order:
-a recipe means the same whatever the order of its keys.
+a recipe means the same whatever the order of its keys. Only a line with the texts of several encoders has them in the
+order in which `encoders` is written (`data.pairs.source_names`).
 """
 
 from __future__ import annotations

@@ -2169,8 +2169,8 @@ class OneHotEmbedding(Embedding, word="one_hot"):
 class Evaluation(RecipeObject):
     """How outputs are compared with their references.
 
-    metrics: Metrics to compute. Default: BLEU, chrF and exact match where most references have four words, else
-        exact match, an error rate and chrF.
+    metrics: Metrics to compute. Default: BLEU, chrF and exact match where most references of val have four words,
+        else exact match, an error rate and chrF.
     bleu_tokenizer: How BLEU reads words: 13a, at spaces and punctuation; char, each character; zh, Chinese
         characters; ja-mecab, Japanese words; flores200, pieces of SentencePiece for 200 languages; default '13a'.
     stride: Of a text in windows whose state is not carried, how many tokens of each window are measured, the last
@@ -2308,7 +2308,8 @@ class Model(RecipeObject):
         stands in a batch (Gal & Ghahramani 2016, section 4; Merity et al. 2018, section 4.3); default 0.0.
     dropout: The default of every setting called `dropout`, and of the block `dropout`; default 0.0.
     encoder: The stack that reads the source. Without an encoder the model is a language model over the target.
-    encoders: Several encoders by name, each a stack; the data then has one key per encoder.
+    encoders: Several encoders by name, each a stack; the data then has one key per encoder. A line to translate has
+        their texts in this order.
     decoder: The stack that writes the target, one position after another; none where CTC does, `output.ctc`.
     output: What maps the decoder's last output to the vocabulary.
     stacks: Named stacks for the block `use`; a second use shares the parameters.

@@ -343,13 +343,13 @@ def suggest_bleu_tokenizer(lines: Texts) -> str:
 
 
 def choose_metrics(
-    references: Texts, metrics: Sequence[str] | None, bleu_tokenizer: str, by_characters: bool = False
+    references: Texts, metrics: Sequence[str] | None, bleu_tokenizer: str, by_characters: bool = False, of: str = ""
 ) -> TextMetrics:
     """Return the metrics of these names; without them, those that suit the references.
 
     BLEU is there only where most references have four words or more by its tokenizer; exact match comes first where
     they have not. Error rates are of characters for answers of one word and models that write characters
-    (`by_characters`), else of words for answers that are too short for BLEU.
+    (`by_characters`), else of words for answers that are too short for BLEU. of: The references' split, " of val".
     """
     if metrics is not None:
         return TextMetrics(tuple(metrics), bleu_tokenizer)
@@ -360,7 +360,7 @@ def choose_metrics(
     error_rate = "character_error_rate" if by_characters or spaced < SHORT_WORDS else "word_error_rate"
     if words >= NGRAM_WORDS:
         return TextMetrics(("bleu", "chrf", "exact_match", *([error_rate] if by_characters else [])), bleu_tokenizer)
-    reason = f"no BLEU: most references have fewer than four words by its tokenizer `{bleu_tokenizer}`"
+    reason = f"no BLEU: most references{of} have fewer than four words by its tokenizer `{bleu_tokenizer}`"
     if (suggested := suggest_bleu_tokenizer(lines)) != "13a":
         reason += f"; for scripts without spaces write `evaluation: {{bleu_tokenizer: {suggested}}}`"
     return TextMetrics(("exact_match", error_rate, "chrf"), bleu_tokenizer, reason)

@@ -61,7 +61,8 @@ class Model:
             stands in a batch (Gal & Ghahramani 2016, section 4; Merity et al. 2018, section 4.3).
         dropout: The default of every setting called `dropout`, and of the block `dropout`.
         encoder: The stack that reads the source. Without an encoder the model is a language model over the target.
-        encoders: Several encoders by name, each a stack; the data then has one key per encoder.
+        encoders: Several encoders by name, each a stack; the data then has one key per encoder. A line to
+            translate has their texts in this order.
         decoder: The stack that writes the target, one position after another; none where CTC does, `output.ctc`.
         output: What maps the decoder's last output to the vocabulary.
         stacks: Named stacks for the block `use`; a second use shares the parameters.

@@ -227,8 +227,8 @@ class Evaluation:
     """How outputs are compared with their references.
 
     Settings:
-        metrics: Metrics to compute. Default: BLEU, chrF and exact match where most references have four words, else
-            exact match, an error rate and chrF.
+        metrics: Metrics to compute. Default: BLEU, chrF and exact match where most references of val have four words,
+            else exact match, an error rate and chrF.
         bleu_tokenizer: How BLEU reads words: 13a, at spaces and punctuation; char, each character; zh, Chinese
             characters; ja-mecab, Japanese words; flores200, pieces of SentencePiece for 200 languages.
         stride: Of a text in windows whose state is not carried, how many tokens of each window are measured, the last

@@ -9,7 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from composer.fingerprint import check_checkpoint, fingerprint_pairs, initial_we
 from composer.inference.run import open_run
 from composer.model.parameter_paths import count_frozen
 from composer.model.weights import count_parameters
+from composer.recipe.metrics import TextMetrics
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import CPU_REFUSES_16
 from composer.run_dir import RESUME, RunDir, checkpoint_history, checkpoint_step, latest_checkpoint, utc_now
@@ -44,7 +45,7 @@ from composer.training.optim import Budget, replace_budget
 from composer.training.reproduce import ReproducedRun, draws_random_numbers, environment_differences, environment_record
 from composer.training.resume import Transfer, check_same_data, existing_tokenizers, file_budget, transfer_weights
 from composer.training.sharding import ShardedStrategy
-from composer.training.validation_decoder import validation_decoder
+from composer.training.validation_decoder import training_metrics, validation_decoder
 from composer.training.wandb_logger import WandbLogger, run_config, run_tags, wandb_mode
 from composer.viz.architecture import draw
 
@@ -58,7 +59,7 @@ class TrainingSetup:
 
     `record` is the run.json that was there, empty for a new run; `checkpoint` is what to resume from; `start_from` is
     the run whose weights this one starts from, `transfer` what it takes of them; `original` is the run that it
-    reproduces; `budgets` are in order.
+    reproduces; `budgets` are in order; `metrics` are those of decoded texts.
     """
 
     source: DataSource
@@ -74,6 +75,7 @@ class TrainingSetup:
     original: ReproducedRun | None
     budgets: Sequence[Budget]
     transfer: Transfer | None
+    metrics: TextMetrics | None
 
     @property
     def recipe(self) -> Recipe:
@@ -136,17 +138,17 @@ def setup(
     assert data.batches is not None
     # without `validate_every` Lightning validates where an iteration of the sampler ends: after every epoch
     data.resumable = ResumableBatchSampler(data.batches, by_epoch=not training["validate_every"])
-    val = data.data.val if source_names(recipe) else None  # without a source, nothing is decoded
-    decoder = validation_decoder(recipe, val, data.data.pairs["val"], data.tokenizers) if val else None
-    if decoder and decoder.metrics.left_out:
-        display.say(decoder.metrics.left_out)
+    metrics = training_metrics(recipe, data.data.splits)
+    decoder = validation_decoder(recipe, data.data, metrics)
+    if metrics and metrics.left_out:
+        display.say(metrics.left_out)
     loop = TrainingLoopCallback(recipe, data.resumable, run_dir.checkpoints, curriculum, decoder, budgets)
     first = record["reproduces"]["run"] if record.get("reproduces") else original and original.run_dir.path
     loop.reproduced_pace = read_budget_trace(RunDir(Path(first)).metrics) if first else {}
     averages = [WeightAverage(**training[key]) for key in ("ema", "asgd") if training[key]]
     trainer = build_trainer(recipe, [*averages, loop, *callbacks], loggers)
     parts = (source, run_dir, record, display, data, module, loop, trainer)
-    return TrainingSetup(*parts, start_from, checkpoint, original, budgets, transfer)
+    return TrainingSetup(*parts, start_from, checkpoint, original, budgets, transfer, metrics)
 
 
 def plan_budgets(
@@ -260,6 +262,7 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
             "sha256": data.train.sha256 if data.train else None,
             "val_sha256": data.val.sha256 if data.val else None,
         },
+        "metrics": asdict(training.metrics) if training.metrics and recipe.evaluation["metrics"] is None else None,
         "recipe_sha256": sha256,
         "tokenizer_sha256": tokenizers.sha256,
         "vocabularies": tokenizers.sizes,

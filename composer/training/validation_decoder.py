@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from composer.data.encoding import nonempty
+from composer.data.encoding import Data, nonempty
 from composer.data.ids import Encoded
-from composer.data.pairs import TARGET, Pairs
+from composer.data.pairs import TARGET, Pairs, source_names
 from composer.data.tokenizer import Tokenizers
 from composer.evaluation import recipe_metrics
 from composer.inference.decode import Decoding, decode_all, length_queries, num_positions
@@ -28,10 +29,12 @@ MAX_QUERIES = 1000
 class ValidationDecoder:
     """Decoder of validation lines, which compares the outputs with their references.
 
+    sides: What the encoders read, in the recipe's order.
     part: `val` where all lines are decoded as the recipe does, so that scores are those of an evaluation; else the
     scores are of the first `lines`, and called `val_sample/...`.
     """
 
+    sides: Sequence[str]
     encoded: Encoded
     pairs: Pairs
     tokenizers: Tokenizers
@@ -57,8 +60,8 @@ class ValidationDecoder:
         parts = ranks.gather(to_texts([best.ids for best, *_ in decoded]))
         outputs = [parts[row % ranks.world][row // ranks.world] for row in range(count)]
         references = [list(lines[:count]) for lines in (self.pairs.sides[TARGET], *self.pairs.references)]
-        texts = self.pairs.sides[next(iter(sources))]
-        samples = [Sample(texts[row], references[0][row], outputs[row]) for row in range(count)]
+        texts = ["\t".join(row) for row in zip(*(self.pairs.sides[side][:count] for side in self.sides), strict=True)]
+        samples = [Sample(*row) for row in zip(texts, references[0], outputs, strict=True)]
         scores = self.metrics.scores(outputs, references)
         return {f"{self.part}/{name}": score for name, score in scores.items()}, samples
 
@@ -70,11 +73,27 @@ class ValidationDecoder:
         return max(1, queries[MAX_QUERIES].row) if is_cut else count
 
 
-def validation_decoder(recipe: Recipe, val: Encoded, pairs: Pairs, tokenizers: Tokenizers) -> ValidationDecoder:
-    """Return what decodes in training: a sample of the lines, or all where early stopping watches a score of all."""
-    sample, is_full = recipe.training["validation_sample"], recipe.validates_by_search
+def training_metrics(recipe: Recipe, splits: Mapping[str, Encoded]) -> TextMetrics | None:
+    """Return the metrics by which a training compares outputs, the same for all splits so that their scores compare.
+
+    They suit the references of val, or else of the first split that is measured; None where nothing is decoded.
+    """
+    split = next((name for name in ("val", *splits) if name in splits and name != "train"), "")
+    is_decoding = split and source_names(recipe)
+    return recipe_metrics(recipe, splits[split].lines, f" of {split}") if is_decoding else None
+
+
+def validation_decoder(recipe: Recipe, data: Data, metrics: TextMetrics | None) -> ValidationDecoder | None:
+    """Return what decodes in training: a sample of the lines, or all where early stopping watches a score of all.
+
+    None without validation lines, or metrics of them.
+    """
+    val = data.val
+    if val is None or metrics is None:
+        return None
+    pairs, sample, is_full = data.pairs["val"], recipe.training["validation_sample"], recipe.validates_by_search
     lines, decoding = (None, recipe.decoding) if is_full else (sample["lines"], sample["decoding"])
-    metrics = recipe_metrics(recipe, val.lines)
     if not is_full and not (rows := nonempty(val)).all():  # the first lines might all be blank
         val, pairs = val.keep(rows), pairs.keep(np.flatnonzero(rows))
-    return ValidationDecoder(val, pairs, tokenizers, "val" if is_full else SAMPLE, lines, decoding, metrics)
+    parts = source_names(recipe), val, pairs, data.tokenizers, "val" if is_full else SAMPLE
+    return ValidationDecoder(*parts, lines, decoding, metrics)

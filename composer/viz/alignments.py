@@ -83,9 +83,9 @@ def alignments(
 ) -> list[Alignment]:
     """Return the attention weights with which a run decodes each line, or the target that is given for it.
 
-    A model without encoders reads the line instead. A line for several encoders has their texts separated by tabs.
-    Raises DataError if it has another number of texts, where `origin` is the file that the error names, and RunFailed
-    if a device runs out of memory.
+    A model without encoders reads the line instead. A line for several encoders has their texts, in the recipe's order,
+    with tabs between. Raises DataError if it has another number of texts, where `origin` is the file that the error
+    names, and RunFailed if a device runs out of memory.
     """
     texts, ids = encode_lines(run.recipe, run.tokenizers, dict(enumerate(lines, start=1)), origin)
     with oom_as_run_failed(ids):

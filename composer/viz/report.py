@@ -19,7 +19,7 @@ from composer.evaluation import (
     decode_lines,
     missing_split,
     read_hypotheses,
-    recipe_metrics,
+    run_metrics,
     scores_by_length,
     training_hints,
 )
@@ -182,7 +182,7 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
     worst = worst_samples(samples, references) if sides and count > NUM_EXAMPLES else []
     if not measure:
         return samples, worst, known or []
-    metrics = recipe_metrics(run.recipe, references[0])
+    metrics = run_metrics(run, references[0])
     for name, score in metrics.scores(outputs, references).items():
         source.scores.setdefault(f"{source.split}/{name}", score)
     tables = scores_by_length(run.recipe, metrics, texts[0], outputs, references)

@@ -12,6 +12,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from composer.atomic_io import sha256_of_file
+from composer.comparison.diff import diff
 from composer.comparison.outputs import RESAMPLES, compare_outputs, compare_trials, comparison_text, sign_test
 from composer.errors import RunError
 from composer.inference.run import open_run
@@ -134,5 +135,14 @@ def test_runs_that_measure_bleu_otherwise_are_refused(two: tuple[Path, Path], tm
 
 
 def test_a_language_model_is_refused(two: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no encoder"):
+    with pytest.raises(RunError, match="a language model translates nothing"):
         compare_trials(two[0], made(tmp_path / "run", LANGUAGE))
+
+
+def test_nothing_is_announced_where_nothing_is_translated(tmp_path: Path) -> None:
+    runs, said = [made(tmp_path / name, LANGUAGE, seed=seed) for seed, name in enumerate("ab")], list[str]()
+    for run in runs:
+        RunDir(run).update(scores={"test/loss": 1.0})
+    result = diff(*runs, log=said.append)
+    assert said == []
+    assert "no p: a language model translates nothing, and its scores are those of its own training" in result.text()

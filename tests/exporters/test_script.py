@@ -29,7 +29,7 @@ from composer.model.encoder_decoder import EncoderDecoder, example_ids, example_
 from composer.model.weights import initialize
 from composer.recipe import registry, schema_generator
 from composer.recipe.recipe import Recipe, load
-from tests.inference.untrained import ATTENTION, GRU, LANGUAGE, TWO, made
+from tests.inference.untrained import ATTENTION, GRU, LANGUAGE, SWAPPED, TWO, made
 from tests.laws.random_stacks import recipes
 from tests.laws.test_recipes import RECIPES, name, small
 from tests.samples import sampled
@@ -234,7 +234,7 @@ def main_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 
 def lines_for(model: str) -> list[str]:
-    if model is TWO:
+    if model in (TWO, SWAPPED):
         return ["eins zwei\tdrei", "sieben\tneun zehn acht"]
     return ["eins zwei drei", "", "sieben ach, neun", "zehn " * 12]
 
@@ -245,9 +245,10 @@ def lines_for(model: str) -> list[str]:
         (GRU, "{word: {size: 50}}", "{beam: {size: 3, max_length: 20}}"),
         (ATTENTION, "{bpe: {size: 300}}", "{greedy: {max_length: 15}}"),
         (TWO, "char", "{beam: {size: 2, max_length: 9}}"),
+        (SWAPPED, "char", "{beam: {size: 2, max_length: 9}}"),
         (LANGUAGE, "{word: {split: spaces}}", "{sample: {max_length: 9, seed: 3}}"),
     ],
-    ids=["gru", "attention", "two", "language"],
+    ids=["gru", "attention", "two", "swapped", "language"],
 )
 def test_a_run_translates_the_same(model: str, tokenizer: str, decoding: str, tmp_path: Path) -> None:
     run = made(tmp_path / "run", model, tokenizer, decoding=decoding)

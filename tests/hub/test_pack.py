@@ -14,6 +14,7 @@ from composer.errors import RunError
 from composer.hub.pack import fingerprint, pack, redact_record
 from composer.hub.pack_format import FILES, MANIFEST
 from composer.inference.run import open_run
+from composer.run_dir import RunDir
 from tests.hub.packs import archive_names, contents, names_in
 
 
@@ -91,6 +92,20 @@ def test_an_incomplete_run_is_not_packed(missing: str, run: Path, tmp_path: Path
             pack(broken, tmp_path / output)
         assert hasattr(error.value, "faults")
     assert names_in(tmp_path) == ["broken"]
+
+
+def test_a_run_that_was_killed_after_its_weights_is_not_packed_and_translates_with_a_note(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed = shutil.copytree(run, tmp_path / "killed")
+    RunDir(killed).update(status="running")
+    with pytest.raises(RunError, match=r"has not finished(.|\n)*--resume"):
+        pack(killed, tmp_path / "x")
+    assert names_in(tmp_path) == ["killed"]
+    translations = [open_run(folder).translate(["eins zwei"]) for folder in (run, killed)]
+    assert translations[0] == translations[1]
+    (note,) = capsys.readouterr().err.splitlines()
+    assert note.startswith(f"{killed}: these weights are whole, but their training has not finished")
 
 
 def test_a_link_is_not_packed(run: Path, tmp_path: Path) -> None:

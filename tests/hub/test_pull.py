@@ -216,7 +216,7 @@ def test_an_unfinished_run_is_refused(run: Path, tmp_path: Path) -> None:
     bad = shutil.copytree(run, tmp_path / "bad")
     record = json.loads((bad / "run.json").read_text(encoding="utf-8"))
     (bad / "run.json").write_text(json.dumps({**record, "status": "running"}), encoding="utf-8")
-    with pytest.raises(RunError, match="has not finished"):
+    with pytest.raises(RunError, match="the training of this run has not finished; nothing was written"):
         pull(str(bad), tmp_path / "x")
 
 

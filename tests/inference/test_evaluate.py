@@ -150,8 +150,11 @@ def test_files_that_do_not_fit_are_refused(gru: Path, case: str) -> None:
 def test_what_would_be_ignored_is_refused(gru: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="`--name` is for files"):
         evaluate(gru, name="news")
+    language = made(tmp_path / "language" / "run", LANGUAGE)
     with pytest.raises(RunError, match="without encoders decodes nothing"):
-        evaluate(made(tmp_path / "language" / "run", LANGUAGE), hypotheses=tmp_path / "out.jsonl")
+        evaluate(language, hypotheses=tmp_path / "out.jsonl")
+    with pytest.raises(RunError, match=r"this model has no source(.|\n)*example, `--target news.target --name news`"):
+        evaluate(language, sources=["a"], targets=["a"])
 
 
 def test_models_with_two_encoders_or_none_are_evaluated(tmp_path: Path) -> None:

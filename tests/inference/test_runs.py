@@ -13,7 +13,7 @@ from composer.cli.options import find_run
 from composer.errors import DataError, RecipeError, RunError
 from composer.inference.run import decoding_settings, open_run, translate_lines
 from composer.run_dir import RunDir
-from tests.inference.untrained import LANGUAGE, TWO, made, record_hashes
+from tests.inference.untrained import LANGUAGE, SWAPPED, TWO, made, record_hashes
 from tests.sweeps.leaderboard_dirs import begun, trial
 
 LINES = ["eins zwei", "", "drei", "vier fünf sechs sieben acht", "  ", "neun"]
@@ -175,6 +175,29 @@ def test_several_encoders_read_columns(tmp_path: Path) -> None:
     assert one[0].score != other[0].score
     with pytest.raises(DataError, match="this line has 1 text, and the model reads 2: "):
         run.translate(["eins\tzwei", "drei"])
+
+
+def test_texts_of_several_encoders_have_the_order_of_the_recipe(tmp_path: Path) -> None:
+    folders = made(tmp_path / "one", TWO), made(tmp_path / "other", SWAPPED)
+    one, other = map(open_run, folders)
+    assert one.recipe.fingerprints == other.recipe.fingerprints
+    assert composer.fingerprints(one.recipe, tmp_path / "data") == composer.fingerprints(
+        other.recipe, tmp_path / "data"
+    )
+    assert one.tokenizers.sha256 == other.tokenizers.sha256
+    lines, targets = ["eins zwei\tdrei", "vier\tneun neun fünf"], ["acht", "sechs zwei"]
+    swapped = ["drei\teins zwei", "neun neun fünf\tvier"]
+    assert one.translate(lines) == other.translate(swapped) != other.translate(lines)
+    assert one.score(lines, targets) == other.score(swapped, targets) != other.score(lines, targets)
+    with pytest.raises(DataError, match="reads 2: right, left"):
+        other.translate(["eins"])
+    assert one.evaluate(data=tmp_path / "data")["test/chrf"] == other.evaluate(data=tmp_path / "data")["test/chrf"]
+    left, right, target = (tmp_path / "data" / f"test.{place}" for place in range(3))
+    scores = composer.evaluate(folders[0], sources=[left, right], targets=[target], name="news")
+    assert (
+        composer.evaluate(folders[1], sources=[right, left], targets=[target], name="news")["news/loss"]
+        == (scores["news/loss"])
+    )
 
 
 def test_a_language_model_continues_its_prompt(tmp_path: Path) -> None:

@@ -92,6 +92,8 @@ def test_several_encoders_read_a_column_each(tmp_path: Path, score: Callable[...
     (one,) = open_run(run).score(["eins\tzwei drei"], ["vier"])
     assert json.loads(score(run, *files, "--json").splitlines()[0])["log_probability"] == one.total
     assert score(run, stdin="eins\tzwei drei\tvier\n") == score(run, *files)
+    refused = score(run, *files[2:], status=2)
+    assert "`--source news.left --source news.right --target news.target`, and no other file" in refused
 
 
 def test_faults_have_their_place(gru: Path, language: Path, tmp_path: Path, score: Callable[..., str]) -> None:
@@ -106,7 +108,9 @@ def test_faults_have_their_place(gru: Path, language: Path, tmp_path: Path, scor
     )
     for arguments in (("--source", "a"), ("--target", "a"), ("a", "--source", "a", "--target", "a")):
         assert "a `--source` for each encoder, source, and a `--target`" in score(gru, *arguments, status=2)
-    assert "no `--source`, and a `--target`" in score(language, "--source", "a", "--target", "b", status=2)
+    refused = score(language, "--source", "a", "--target", "b", status=2)
+    assert f"{language}: error[run]: this model has no source" in refused
+    assert f"fix: write `seqcomposer score {language} lines.txt`" in refused
     assert "cannot be read" in score(language, tmp_path / "none", status=2)
     (tmp_path / "empty").touch()
     for arguments in ((tmp_path / "empty",), (), ("--minimal-pairs",)):

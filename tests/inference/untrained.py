@@ -29,6 +29,8 @@ TWO = """
 encoders: {left: [{rnn: {cell: gru}}], right: [{rnn: {cell: gru}}]}
 decoder: [{cross_attention: {from: left}}, {residual: [{cross_attention: {from: right}}]}, {rnn: {cell: gru}}]
 """
+SWAPPED = TWO.replace("{left: [{rnn: {cell: gru}}], right:", "{right: [{rnn: {cell: gru}}], left:")
+"""The same with its encoders in the other order: a line has the text of `right` first."""
 WORDS = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
 
 

@@ -20,6 +20,7 @@ from composer.evaluation import evaluate
 from composer.inference.run import open_run
 from composer.model.encoder_decoder import PAD
 from composer.recipe.recipe import Recipe, load
+from composer.recipe.score_meanings import score_entry
 from composer.run_dir import read_checkpoint, read_metrics
 from composer.training.callback import TrainingLoopCallback
 from composer.training.carried_state import deal_streams, join_streams
@@ -128,6 +129,8 @@ def test_words_bytes_and_characters_are_measured_whatever_the_tokens_are(text: A
         assert scores["val/bits_per_character"] == scores["val/bits_per_byte"]
         assert scores["val/perplexity_low"] < scores["val/perplexity"] < scores["val/perplexity_high"]
         assert scores["val/unknown_share"] == 0
+        figures = [key for key, value in scores.items() if isinstance(value, float)]
+        assert [key for key in figures if (entry := score_entry(key)) is None or not entry.meaning] == []
 
 
 def test_a_model_comes_near_the_entropy_of_a_bigram_text(text: Any, tmp_path: Path) -> None:

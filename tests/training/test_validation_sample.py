@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import composer
-from composer.errors import RecipeError
+from composer.errors import RecipeError, RunError
 from composer.recipe.metrics import Metric
-from composer.run_dir import read_metrics
+from composer.run_dir import RunDir, read_metrics
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny
 
@@ -108,3 +108,70 @@ def test_metrics_are_a_setting(tiny: Tiny, tmp_path: Path) -> None:
     assert "val_sample/ter" in rows[0]
     assert {"val/ter", "test/ter"} <= scores.keys()
     assert "test/bleu" not in scores
+
+
+SHORT_AND_LONG = """recipe: 1
+data: {parallel: {train: {source: long, target: long}, SPLITS}}
+model: {width: 4, encoder: [rnn], decoder: [{rnn: {initial_state: encoder}}]}
+training: {max_steps: 1}
+decoding: {greedy: {max_length: 6}}
+logging: {wandb: false}
+"""
+SPLIT = "{source: long, target: %s}"
+
+
+@pytest.mark.parametrize(
+    ("splits", "first", "names"),
+    [
+        (f"val: {SPLIT % 'short'}, test: {SPLIT % 'other'}", "val", ("exact_match", "word_error_rate", "chrf")),
+        (f"test: {SPLIT % 'short'}, test_sets: {{more: {SPLIT % 'other'}}}", "test", ("exact_match",)),
+        (f"val: {SPLIT % 'other'}, test: {SPLIT % 'short'}", "val", ("bleu", "chrf", "exact_match")),
+    ],
+)
+def test_all_splits_of_a_run_have_the_same_metrics(
+    splits: str, first: str, names: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, line in (("long", "a b c d e f"), ("other", "f e d c b a"), ("short", "a b c")):
+        (tmp_path / name).write_text(f"{line}\n" * 4, encoding="utf-8")
+    file = tmp_path / "recipe.yaml"
+    file.write_text(SHORT_AND_LONG.replace("SPLITS", splits), encoding="utf-8")
+    result = train(composer.load(file), tmp_path / "run")
+    keys = [key.split("/") for key in result.scores]
+    of_split = {split: {name for other, name in keys if other == split} for split, _ in keys}
+    assert len(of_split) == 2
+    assert len({*map(frozenset, of_split.values())}) == 1
+    assert {*names} <= of_split[first]
+    assert (f"no BLEU: most references of {first} have fewer" in capsys.readouterr().out) == ("bleu" not in names)
+    for split, measured in of_split.items():
+        again = composer.evaluate(result.run_dir, split)
+        assert {name for name in measured if f"{split}/{name}" not in again} == set()
+        assert (f"{split}/bleu" in again) == ("bleu" in names)
+    chosen = composer.evaluate(result.run_dir, "test", overrides=["evaluation.metrics=[ter]"])
+    assert "test/ter" in chosen
+    assert "test/chrf" not in chosen
+
+
+def test_metrics_in_a_record_that_no_training_has_chosen_are_refused(tiny: Tiny, tmp_path: Path) -> None:
+    result = train(tiny("training.max_steps=1"), tmp_path / "run")
+    RunDir(result.run_dir).update(metrics={**result.record["metrics"], "names": ["mood"]})
+    with pytest.raises(RunError, match="`metrics` is not what a training writes"):
+        composer.evaluate(result.run_dir)
+
+
+def test_samples_show_what_every_encoder_reads_in_the_order_of_the_recipe(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("zeta", "alpha", "target"):
+        (tmp_path / name).write_text(f"a {name} word\n" * 4, encoding="utf-8")
+        (tmp_path / f"more-{name}").write_text(f"a {name} word\n" * 5, encoding="utf-8")
+    files = "{alpha: alpha, zeta: zeta, target: target}"
+    more = "{alpha: more-alpha, zeta: more-zeta, target: more-target}"
+    encoders = "{zeta: [rnn], alpha: [rnn]}, decoder: [{rnn: {initial_state: zeta}}, {cross_attention: {from: alpha}}]"
+    recipe = SHORT_AND_LONG.replace("{source: long, target: long}, SPLITS", f"{more}, val: {files}, test: {files}")
+    recipe = recipe.replace("encoder: [rnn], decoder: [{rnn: {initial_state: encoder}}]", f"encoders: {encoders}")
+    file = tmp_path / "recipe.yaml"
+    file.write_text(recipe, encoding="utf-8")
+    train(composer.load(file), tmp_path / "run")
+    during, _, after = capsys.readouterr().out.partition("evaluating on the val split")
+    lines = [next(line for line in part.splitlines() if line.startswith("    a ")) for part in (during, after)]
+    assert [" ".join(line.split()) for line in lines] == ["a zeta word a alpha word"] * 2
