@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from blocks.core.contract import Block, BlockError, Context, Named, NoEffect, Path, Site, State, Stream
-from blocks.core.packing import packing_problem
+from blocks.core.packing import packing_error
 from blocks.core.scope import Scope
 from blocks.core.stack import Stack
 from composer.errors import Fault, RecipeError, error_of_code
@@ -299,9 +299,9 @@ class Builder:
             block = StandIn(stand_in_stream)
         block.path = site.path
         packs = self.recipe.dataset.get("packing") and not (site.stream.grid or isinstance(block, StandIn))
-        if packs and (problem := packing_problem(block, site.stream, settings)):
-            message = f"`{word}` cannot be trained on packed rows: {problem}"
-            self.fault("packing", site.path, message, "remove `data.packing`, or the block")
+        if packs and (problem := packing_error(block, site.stream, settings)):
+            message = f"`{word}` cannot be trained on packed rows: {problem.message}"
+            self.fault(problem.code, (*site.path, *filter(None, [problem.setting])), message, problem.fix)
         return block
 
     def related_places(self, site: Site, message: str) -> str:
