@@ -24,7 +24,7 @@ from composer.model.characters import EMBEDDINGS
 from composer.model.ctc import Ctc, CtcModel, JointModel
 from composer.model.encoder_decoder import NUM_SPECIAL, Embedding, Encoder, EncoderDecoder, OutputHead, TokenEmbedding
 from composer.model.features import FeatureInput, feature_settings, feature_shape
-from composer.model.output_heads import OUTPUTS, IdentityOutput, LinearOutput, SigmoidOutput
+from composer.model.output_heads import BEYOND_VOCABULARY, OUTPUTS, IdentityOutput, LinearOutput, SigmoidOutput
 from composer.model.weights import NO_MEMORY, ModelSizeGuard, ModelTooLarge, is_out_of_memory, share_parameters
 from composer.recipe.registry import block_class, output_names, word_and_settings
 
@@ -61,7 +61,7 @@ class Builder:
     the names that they have in the encoder or decoder that is being built. `shared` are the first uses of named
     stacks, and `open_stacks` those that are being built; `uses` has the paths of all uses, and whether they are
     copies. `no_effects` has, by the paths of settings that change nothing, why and the fix. `refused` are the memories
-    that blocks which were refused would have left. `is_dry`: count no fault.
+    that blocks which were refused would have left. `is_dry`: count no fault. `at_most`: vocabularies are bounds.
     """
 
     recipe: Recipe
@@ -76,6 +76,7 @@ class Builder:
     named_paths: dict[str, Path] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     is_dry: bool = False
+    at_most: bool = False
 
     def finish(self) -> None:
         """Raise RecipeError if there was any fault, with each fault once."""
@@ -83,6 +84,8 @@ class Builder:
             raise RecipeError(sorted(set(self.faults)))
 
     def fault(self, code: str, path: Path, message: str, hint: str = "") -> None:
+        if code == BEYOND_VOCABULARY and self.at_most:
+            message += " at most"
         if not self.is_dry and code != FOLLOWS:
             self.faults.append(self.recipe.fault(code, path, message, hint))
 
