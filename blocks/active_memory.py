@@ -59,7 +59,8 @@ class ActiveMemory(Block):
             raise BlockError("from", message, code="kind", fix=fix)
         self.tape_width = arriving.width
         tape = Named(memory._replace(width=arriving.width))
-        names = Scope({TAPE: tape}, site.names.taken, site.names.declared, site.names.reserved, [])
+        outer = site.names
+        names = Scope({TAPE: tape}, outer.taken, outer.declared, outer.reserved, [], refused=outer.refused)
         self.stack: Stack = site.stack(("stack",), stack, names=names, stream=memory, causal="")
         check_same_stream(replace(site, stream=memory), self.stack, "a memory goes from step to step")
         if self.all and (memory.columns == 1 or TAPE not in names.reads):

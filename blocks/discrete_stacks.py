@@ -22,6 +22,7 @@ class DiscreteStacks(Block):
 
     Of each stack: a = softmax(A x + b) over push, pop and no-op, and v = sigmoid(D x + b).
     s_0' = a_push v + a_pop s_1 + a_no s_0;  s_i' = a_push s_(i-1) + a_pop s_(i+1) + a_no s_i; an empty cell is -1
+
     y = the uppermost `depth` numbers of each s'. In the paper the next position reads them: put the block into a
     `recurrent`, and read `prev`.
 

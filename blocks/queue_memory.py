@@ -13,6 +13,7 @@ class QueueMemory(NeuralStack):
 
     v = tanh(W x + b), d and u = sigmoid(W x + b): a value, how much of it is pushed, how much is popped before.
     s_i' = max(0, s_i - max(0, u - sum_(j<i) s_j)) for the cells that are there; the new one has the strength d
+
     y = sum_i min(s_i', max(0, 1 - sum_(j<i) s_j')) v_i: what lies in the oldest 1
     The bias of u is -1 before training, so that little is popped at first.
 

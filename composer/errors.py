@@ -11,12 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 
 MAX_MESSAGE = 2000  # characters: a name in a message may be as long as the file
 MAX_LISTED = 5  # items of a list in a message
-MAX_RENDERED = 20  # faults that are printed
+MAX_RENDERED = 20  # faults of one file that are printed
 MAX_FAULTS = 1_000  # faults of one file that are explained, since each takes a millisecond
 MAX_LIBRARY_MESSAGE = 300  # characters of a library's own message
 OURS = tuple(str(Path(__file__).parents[1] / package) for package in ("blocks", "composer"))
@@ -99,10 +101,9 @@ class ComposerError(Exception):
         super().__init__(self.faults)
 
     def render(self) -> str:
-        """Return the first faults and the number of all, as the command line prints them."""
-        more = len(self.faults) - MAX_RENDERED
-        shown = [fault.render() for fault in self.faults[:MAX_RENDERED]]
-        return "\n".join([*shown, *([f"... and {more:,} more"] if more > 0 else []), count_faults(self.faults)])
+        """Return the first faults of each file and the number of all, as the command line prints them."""
+        files = [list(faults) for _, faults in groupby(self.faults, attrgetter("file"))]
+        return "\n".join([*(line for faults in files for line in _first_faults(faults)), count_faults(self.faults)])
 
     def __str__(self) -> str:
         return self.render()
@@ -140,6 +141,13 @@ def fault_at(mark: Mark, code: str, path: str, message: str, hint: str = "") -> 
 def error_at(mark: Mark, code: str, path: str, message: str, hint: str = "") -> RecipeError:
     """Return the error for one fault at a source location."""
     return RecipeError([fault_at(mark, code, path, message, hint)])
+
+
+def _first_faults(faults: Sequence[Fault]) -> list[str]:
+    """Return the first faults of one file as text, and how many more it has."""
+    more = len(faults) - MAX_RENDERED
+    end = f"... and {more:,} more" + (f" in {_one_line(faults[0].file)}" if faults[0].file else "")
+    return [*(fault.render() for fault in faults[:MAX_RENDERED]), *([end] if more > 0 else [])]
 
 
 def _shorten(text: str) -> str:

@@ -82,4 +82,12 @@ def test_the_first_of_very_many_faults_are_printed() -> None:
     faults = [Fault("r.yaml", line, 1, "unknown", "", "there is no such block", "") for line in range(1, 20_001)]
     lines = RecipeError(faults).render().splitlines()
     assert len(lines) == 22
-    assert lines[-2:] == ["... and 19,980 more", "20000 errors"]
+    assert lines[-2:] == ["... and 19,980 more in r.yaml", "20000 errors"]
+
+
+def test_the_faults_of_every_file_are_printed_however_many_files_there_are() -> None:
+    files = [f"{letter}.yaml" for letter in "abcdefghijklmnopqrstuvwxyz"]
+    faults = [Fault(file, line, 1, "unknown", "", "no such block", "") for file in files for line in range(1, 4)]
+    text = RecipeError(faults).render()
+    assert [line.partition(": ")[0] for line in text.splitlines()[:-1]] == [f"{it.file}:{it.line}:1" for it in faults]
+    assert text.endswith(f"\n{len(faults)} errors")

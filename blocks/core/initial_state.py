@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from blocks.core.contract import BlockError, Context, Output, Site, State
 
+UNKNOWN_STATE = ("unknown",)
+"""The kind of the state of a block that was refused: as far as anyone knows, it can be copied by any other."""
+
 
 class StateInitializer(nn.Module):
     """The state before the first position.
@@ -64,7 +67,7 @@ def resolve_copy(site: Site, chosen: dict[str, str], kind: tuple[Any, ...], proj
         raise BlockError("initial_state", "a mapping here has the one key `copy`", fix="write `{copy: encoder.x}`")
     name = site.memory(chosen["copy"], "initial_state")
     there = site.memories[name].state_kind
-    if there != kind:
+    if there not in (kind, UNKNOWN_STATE):
         left, wanted = describe_difference(there, kind), describe_difference(kind, there)
         other = f"`initial_state: {name.partition('.')[0]}` for a projection" if projected else "`initial_state: zeros`"
         message = f"`{name}` leaves {left}, and this starts from {wanted}"

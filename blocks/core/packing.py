@@ -17,7 +17,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.buckets import Buckets, bucket_by_length
-from blocks.core.contract import Block, Context, Output, Penalties, Reduction, Result, State, Stream, reduce_penalties
+from blocks.core.contract import (
+    Block,
+    BlockError,
+    Context,
+    Output,
+    Penalties,
+    Reduction,
+    Result,
+    State,
+    Stream,
+    reduce_penalties,
+)
 from blocks.core.documents import Documents, find_documents
 from blocks.core.lazy_outputs import LazyOutputs
 
@@ -94,18 +105,20 @@ def run_buckets(
     return buckets.join(ys), _take(after, buckets.find(documents.last))
 
 
-def packing_problem(block: Block, arriving: Stream, settings: Mapping[str, Any]) -> str:
-    """Return why no row of several documents may reach a block with these settings, "" where one may.
+def packing_error(block: Block, arriving: Stream, settings: Mapping[str, Any]) -> BlockError | None:
+    """Return why no row of several documents may reach a block with these settings, None where one may.
 
     arriving: The stream that stands before it.
     """
+    setting, fix, message = "", "remove `data.packing`, or the block", block.not_packed
     if arriving.grid or block.out.grid:
-        return "it works on a grid, and a row of a grid is one document"
-    if not block.out.same_length(arriving):
-        return "it changes the number of positions, by which documents are told apart"
-    if isinstance(settings.get("initial_state"), Mapping):
-        return "it copies the last state of a row, and each of its documents has its own"
-    return block.not_packed
+        message = "it works on a grid, and a row of a grid is one document"
+    elif not block.out.same_length(arriving):
+        message = "it changes the number of positions, by which documents are told apart"
+    elif isinstance(settings.get("initial_state"), Mapping):
+        setting, fix = "initial_state", "remove `initial_state`, or `data.packing`"
+        message = "it copies the last state of a row, and each of its documents has its own"
+    return BlockError(setting, message, fix=fix, code="packing") if message else None
 
 
 def _find(context: Context) -> Documents:

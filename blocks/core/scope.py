@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from blocks.core.contract import BlockError, Named, Stream
 
+FOLLOWS = "follows"
+"""Code of an error that only follows from a block that was refused: that block's is reported, and this one is not."""
 RESERVED = frozenset({"input", "prev", "tape", "zeros", "learned"})
 """Words of the language: `as` cannot give them."""
 
@@ -20,6 +22,7 @@ class Scope:
     `visible` is what can be read here, `given` what is taken, `declared` every name that the encoder or decoder gives
     somewhere, and `reserved` what cannot be given. `reads` is what has been read, in order, branches included. Inside
     a `recurrent`, `entered` is what was taken outside of it, and `guess` stands for a `prev` that is not known yet.
+    `refused` are the names that blocks which were refused would have given, those in encoders before this one included.
     """
 
     def __init__(
@@ -31,16 +34,21 @@ class Scope:
         reads: list[str],
         entered: frozenset[str] | None = None,
         guess: Named | None = None,
+        *,
+        refused: set[str],
     ) -> None:
-        self.visible = dict(visible)
+        self.visible, self.refused = dict(visible), refused
         self.taken = set(taken)
         self.declared, self.reserved, self.reads = declared, reserved, reads
         self.entered, self.guess = entered, guess
 
     @classmethod
-    def root(cls, stream: Stream, declared: Iterable[str] = (), reserved: Iterable[str] = ()) -> Scope:
+    def root(
+        cls, stream: Stream, declared: Iterable[str] = (), reserved: Iterable[str] = (), refused: Iterable[str] = ()
+    ) -> Scope:
         """Return the names at the top of an encoder or decoder: `input`, the embedded tokens."""
-        return cls({"input": Named(stream)}, (), frozenset(declared), RESERVED | frozenset(reserved), [])
+        taken = RESERVED | frozenset(reserved)
+        return cls({"input": Named(stream)}, (), frozenset(declared), taken, [], refused=set(refused))
 
     def define(self, name: str, named: Named) -> None:
         """Let every later block read `named` as `name`. Raises BlockError where the name is taken."""
@@ -59,6 +67,8 @@ class Scope:
         self.reads.append(name)
         if name in self.visible:
             return self.visible[name]
+        if name.removeprefix(PREV) in self.refused:
+            raise follow_up(name, setting)
         if not name.startswith(PREV):
             raise self.unknown_output(name, setting, list(self.visible if readable is None else readable))
         if self.guess is None:
@@ -80,6 +90,8 @@ class Scope:
         self, name: str, setting: str, readable: Iterable[str], what: str, fix: str = "write one of "
     ) -> BlockError:
         """Return the error for a name that none of `readable` has; `what` is `no memory`, `no stack`."""
+        if name in self.refused:
+            return follow_up(name, setting)
         readable = list(readable)
         meant = close_match(name, readable)
         listed = ", ".join(f"`{other}`" for other in readable)
@@ -117,7 +129,8 @@ class Scope:
 
     def copy(self) -> Scope:
         """Return the names as the next iteration of a repeat sees them: it defines the same names once more."""
-        return Scope(self.visible, self.taken, self.declared, self.reserved, self.reads, self.entered, self.guess)
+        names = (self.visible, self.taken, self.declared, self.reserved, self.reads, self.entered, self.guess)
+        return Scope(*names, refused=self.refused)
 
     def merge(self, branches: Iterable[Scope]) -> None:
         """Make what the branches define readable after their merge."""
@@ -130,7 +143,8 @@ class Scope:
         outer = {name: named for name, named in self.visible.items() if not name.startswith(PREV)}
         before = {f"{PREV}{name}": named for name, named in previous.items()}
         visible = {**outer, "input": Named(stream), **before}
-        return Scope(visible, self.taken, self.declared, self.reserved, [], frozenset(self.taken), guess)
+        taken, outside = self.taken, frozenset(self.taken)
+        return Scope(visible, taken, self.declared, self.reserved, [], outside, guess, refused=self.refused)
 
     def defined_in_loop(self) -> dict[str, Named]:
         """Return what the `recurrent` around here has defined so far, less what could not be built."""
@@ -142,6 +156,11 @@ class Scope:
         self.visible.update(inner.defined_in_loop())
         self.taken.update(inner.taken)
         self.reads += [name for name in inner.reads if name != "input" and not name.startswith(PREV)]
+
+
+def follow_up(name: str, setting: str) -> BlockError:
+    """Return the error for a name that a block which was refused would have given."""
+    return BlockError(setting, f"the block that makes `{name}` is refused", code=FOLLOWS)
 
 
 def close_match(name: str, readable: Iterable[str]) -> str:

@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from blocks.core.contract import Block, BlockError, Context, Named, NoEffect, Path, Site, State, Stream
-from blocks.core.packing import packing_problem
-from blocks.core.scope import Scope
+from blocks.core.initial_state import UNKNOWN_STATE
+from blocks.core.packing import packing_error
+from blocks.core.scope import FOLLOWS, Scope
 from blocks.core.stack import Stack
 from composer.errors import Fault, RecipeError, error_of_code
 from composer.model.bits import LinearEmbedding, bits_features
@@ -23,9 +24,9 @@ from composer.model.characters import EMBEDDINGS
 from composer.model.ctc import Ctc, CtcModel, JointModel
 from composer.model.encoder_decoder import NUM_SPECIAL, Embedding, Encoder, EncoderDecoder, OutputHead, TokenEmbedding
 from composer.model.features import FeatureInput, feature_settings, feature_shape
-from composer.model.output_heads import OUTPUTS, IdentityOutput, LinearOutput, SigmoidOutput
+from composer.model.output_heads import BEYOND_VOCABULARY, OUTPUTS, IdentityOutput, LinearOutput, SigmoidOutput
 from composer.model.weights import NO_MEMORY, ModelSizeGuard, ModelTooLarge, is_out_of_memory, share_parameters
-from composer.recipe.registry import block_class, word_and_settings
+from composer.recipe.registry import block_class, output_names, word_and_settings
 
 if TYPE_CHECKING:  # an exported model is built without recipe files: from the sections alone
     from composer.recipe.recipe import Recipe
@@ -46,7 +47,7 @@ class StandIn(Block):
 
     def __init__(self, out: Stream) -> None:
         super().__init__()
-        self.out = out
+        self.out, self.state_kind = out, UNKNOWN_STATE
 
     def forward(self, x: Any, state: State, context: Context) -> tuple[Any, State]:
         raise BlockError("", "a model with faults cannot run")
@@ -59,7 +60,8 @@ class Builder:
     `widened` has, by the path of a stack, the last block in it that changes the width; `named_paths` the blocks by
     the names that they have in the encoder or decoder that is being built. `shared` are the first uses of named
     stacks, and `open_stacks` those that are being built; `uses` has the paths of all uses, and whether they are
-    copies. `no_effects` has, by the paths of settings that change nothing, why and the fix. `is_dry`: count no fault.
+    copies. `no_effects` has, by the paths of settings that change nothing, why and the fix. `refused` are the memories
+    that blocks which were refused would have left. `is_dry`: count no fault. `at_most`: vocabularies are bounds.
     """
 
     recipe: Recipe
@@ -72,7 +74,9 @@ class Builder:
     size: ModelSizeGuard = field(default_factory=ModelSizeGuard)
     widened: dict[Path, Path] = field(default_factory=dict)
     named_paths: dict[str, Path] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
     is_dry: bool = False
+    at_most: bool = False
 
     def finish(self) -> None:
         """Raise RecipeError if there was any fault, with each fault once."""
@@ -80,7 +84,9 @@ class Builder:
             raise RecipeError(sorted(set(self.faults)))
 
     def fault(self, code: str, path: Path, message: str, hint: str = "") -> None:
-        if not self.is_dry:
+        if code == BEYOND_VOCABULARY and self.at_most:
+            message += " at most"
+        if not self.is_dry and code != FOLLOWS:
             self.faults.append(self.recipe.fault(code, path, message, hint))
 
     def model(self, vocabularies: Mapping[str, int]) -> EncoderDecoder:
@@ -115,6 +121,7 @@ class Builder:
                 message = "`grid` makes room for an answer after words, and this encoder reads no line of words"
                 self.fault("kind", path, message, "remove `grid`")
             read |= {key} if built.reads_stream or "input" in site.names.reads else set()
+            self.refused |= {f"{memory}.{name}" for name in site.names.refused}
             memories |= {memory: Named(built.out)} | {f"{memory}.{n}": named for n, named in site.names.visible.items()}
             encoders[key] = Encoder(memory, embedding, built, stream.columns)
         stream, path = Stream(settings["width"]), ("model", "decoder")
@@ -218,7 +225,7 @@ class Builder:
         reserved = [memory for _, memory, _, _ in encoder_stacks(self.recipe.model)]
         readable = [memory for memory in reserved if memory in memories]
         self.named_paths.clear()
-        names = Scope.root(stream, declared=set(output_names(stack)), reserved=reserved)
+        names = Scope.root(stream, declared=set(output_names(stack)), reserved=reserved, refused=self.refused)
         site = Site(stream, self.recipe.model["width"], names, dict(memories), readable, causal, path)
         return site, self.stack(site, stack)
 
@@ -297,11 +304,13 @@ class Builder:
             message = f"`{word}` cannot be built: {error_of_code(error)}"
             self.fault("block", site.path, message, f"make its numbers smaller, or {AUTHOR}")
             block = StandIn(stand_in_stream)
+        if isinstance(block, StandIn) and not self.is_dry:
+            site.names.refused.update(output_names(list(settings.values())))
         block.path = site.path
         packs = self.recipe.dataset.get("packing") and not (site.stream.grid or isinstance(block, StandIn))
-        if packs and (problem := packing_problem(block, site.stream, settings)):
-            message = f"`{word}` cannot be trained on packed rows: {problem}"
-            self.fault("packing", site.path, message, "remove `data.packing`, or the block")
+        if packs and (problem := packing_error(block, site.stream, settings)):
+            message = f"`{word}` cannot be trained on packed rows: {problem.message}"
+            self.fault(problem.code, (*site.path, *filter(None, [problem.setting])), message, problem.fix)
         return block
 
     def related_places(self, site: Site, message: str) -> str:
@@ -382,17 +391,6 @@ def vocabulary_bounds(recipe: Recipe) -> dict[str, int]:
         raise RecipeError(faults)
     keys = [key for key, *_ in encoder_stacks(recipe.model) if feature_settings(recipe.dataset, key) is None]
     return {key: recipe.tokenizer.max_size(key == "target") for key in (*keys, "target")}
-
-
-def output_names(value: Any) -> Iterator[str]:
-    """Yield every name that `as` gives anywhere in a stack."""
-    if isinstance(value, Mapping):
-        if isinstance(value.get("as"), str):
-            yield value["as"]
-        value = list(value.values())
-    if isinstance(value, list):
-        for child in value:
-            yield from output_names(child)
 
 
 def python_name(key: str) -> str:

@@ -18,6 +18,8 @@ from composer.model.encoder_decoder import EOS, NEVER, NUM_SPECIAL, OutputHead
 
 Divisor = Annotated[float, Bounds(minimum=1.0)]
 """What the width of each cluster is divided by."""
+BEYOND_VOCABULARY = "vocabulary"
+"""Code of the error of a number that the vocabulary is too small for; its message ends with the vocabulary's size."""
 ROWS_AT_ONCE = 1024
 """Words whose characters are convolved at once where no gradient is needed: few enough not to fill the memory."""
 
@@ -102,13 +104,11 @@ class AdaptiveOutput(OutputHead):
 
     def __init__(self, width: int, vocabulary: int, *, cutoffs: Sequence[Count], div_value: Divisor = 4.0) -> None:
         super().__init__()
-        ends = [0, *cutoffs, vocabulary]
-        if not cutoffs or any(one >= other for one, other in itertools.pairwise(ends)):
-            message = f"these are no numbers that ascend between 0 and {vocabulary:,}, the size of the vocabulary"
-            raise BlockError("cutoffs", message, fix=f"write `cutoffs: [{max(1, vocabulary // 5)}]`")
-        if width < div_value ** len(cutoffs):
-            message = f"cluster {len(cutoffs)} would have no width: {width} / {div_value:g}^{len(cutoffs)} is below 1"
+        clusters = max(1, len(cutoffs))
+        if width < div_value**clusters:
+            message = f"cluster {clusters} would have no width: {width} / {div_value:g}^{clusters} is below 1"
             raise BlockError("div_value", message, fix="divide by less, or write fewer cutoffs")
+        check_cutoffs(cutoffs, vocabulary)
         self.in_features, self.out_features = width, vocabulary
         self.softmax = nn.AdaptiveLogSoftmaxWithLoss(width, vocabulary, cutoffs, div_value)
 
@@ -231,11 +231,25 @@ class CnnOutput(OutputHead):
         return sampled_cost(F.linear(y, rows[: len(samples)]), true, samples, target, tau, self.out_features)
 
 
+def check_cutoffs(cutoffs: Sequence[int], vocabulary: int) -> None:
+    """Raise BlockError where no cluster begins, clusters do not begin one after the other, or one behind all tokens."""
+    within = sorted({cutoff for cutoff in cutoffs if cutoff < vocabulary}) or [max(1, vocabulary // 5)]
+    fix = f"write `cutoffs: {within}`"
+    if not cutoffs:
+        raise BlockError("cutoffs", "no cluster begins anywhere", fix=fix)
+    if max(cutoffs) >= vocabulary:
+        message = f"no token has the id {max(cutoffs):,}: the vocabulary has {vocabulary:,} tokens"
+        raise BlockError("cutoffs", message, fix=fix, code=BEYOND_VOCABULARY)
+    if any(one >= other for one, other in itertools.pairwise(cutoffs)):
+        raise BlockError("cutoffs", "these numbers do not ascend", fix=fix)
+
+
 def check_samples(samples: int, vocabulary: int) -> None:
     """Raise BlockError where nothing is saved by sampling."""
     if samples >= vocabulary:
-        message = f"{samples:,} samples are no fewer than the {vocabulary:,} tokens"
-        raise BlockError("samples", message, fix=f"write `samples: {max(1, vocabulary // 10)}`, or another `kind`")
+        message = f"{samples:,} samples are no fewer than all: the vocabulary has {vocabulary:,} tokens"
+        fix = f"write `samples: {max(1, vocabulary // 10)}`, or another `kind`"
+        raise BlockError("samples", message, fix=fix, code=BEYOND_VOCABULARY)
 
 
 def log_uniform(ids: Tensor, vocabulary: int) -> Tensor:

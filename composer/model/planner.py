@@ -102,7 +102,7 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     """
     at_most = not vocabularies and recipe.tokenizer.is_trained
     vocabularies = vocabularies or vocabulary_bounds(recipe)
-    builder = RecordingBuilder(recipe)
+    builder = RecordingBuilder(recipe, at_most=at_most)
     with torch.device("meta"):
         model = builder.model(vocabularies)
     for fault in [*no_effect_faults(builder, model, vocabularies), *group_faults(recipe, model)]:

@@ -276,8 +276,11 @@ def _wrong_choice(error: SchemaError) -> Fault:
     if name not in names:
         return _unknown_name(error, name)
     settings = error.root["$defs"][f"{table}.{name}"]
-    message = f"`{name}` needs {quote_all(settings['required'])}"
-    return error.fault(error.node.mark, "missing", message, f"write `{usage_example(name, settings)}`")
+    required = settings["required"]
+    meaning = settings["properties"][required[0]].get("description", "").rstrip(".")
+    meaning = f": {meaning[0].lower()}{meaning[1:]}" if meaning and len(required) == 1 else ""
+    hint = f"write `{usage_example(name, settings)}`{meaning}"
+    return error.fault(error.node.mark, "missing", f"`{name}` needs {quote_all(required)}", hint)
 
 
 # ------------------------------------------------------------------------------------------- values
@@ -324,6 +327,8 @@ def _actual(error: SchemaError) -> str:
         return f"this has {len(value)}"
     if isinstance(value, (list, dict)):
         return f"this is a {'list' if isinstance(value, list) else 'mapping'}"
+    if value == "":
+        return "this is empty"
     if value is None:
         return "`null` is no value here" if error.node.text else "there is nothing here"
     text = error.node.text or flow_text(value)
@@ -373,13 +378,15 @@ def _value_hint(error: SchemaError) -> str:
     if isinstance(error.value, (str, int)) and any(branch.get("pattern") == IDENTIFIER for branch in branches):
         return name_hint(error.node.text)
     default = error.schema.get("default")
+    accepted = nearest_number(error.value, error.schema) or describe(error.schema, error.keyword)
     if default is None or default in ([], {}):
-        return f"write {nearest_number(error.value, error.schema) or describe(error.schema, error.keyword)}"
-    bounds = ""
+        return f"write {accepted}"
     if error.keyword in BOUNDS and len(branches) > 1:  # of several kinds of value, the message names no bound
         violated = next(branch for branch in branches if branch.get(error.keyword) == error.detail)
-        bounds = f"write {describe_bounds(violated, error.keyword)}; "
-    return f"{bounds}the default is `{flow_text(default)}`"
+        accepted = describe_bounds(violated, error.keyword)
+    elif "enum" in branches[0] and len(branches) == 1 and len(branches[0]["enum"]) > 1:  # which the message lists
+        accepted = "one of them"
+    return f"write {accepted}; the default is `{flow_text(default)}`"
 
 
 _EXPLANATIONS = {

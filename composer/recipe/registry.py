@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -59,6 +59,17 @@ CHOICES = {
     "outputs": Choice("output head", ("model", "output", "kind"), _OUTPUTS, "OutputHead", stays_bare=True),
 }
 """The kinds of choice besides blocks. Schema, defaults, messages, overrides and Python classes all derive from this."""
+
+
+def output_names(value: Any) -> Iterator[str]:
+    """Yield every name that `as` gives anywhere in a stack."""
+    if isinstance(value, Mapping):
+        if isinstance(value.get("as"), str):
+            yield value["as"]
+        value = list(value.values())
+    if isinstance(value, list):
+        for child in value:
+            yield from output_names(child)
 
 
 def word_and_settings(choice: str | Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:

@@ -233,8 +233,11 @@ def flow_text(value: Any) -> str:
 
 def usage_example(name: str, settings: Schema) -> str:
     """Return how a mapping of settings is written: `norm: {kind: ...}`."""
-    keys = settings.get("required") or list(settings.get("properties", {}))[:1] or ["NAME"]
-    return f"{name}: {{{', '.join(f'{key}: ...' for key in keys)}}}"
+    properties = settings.get("properties", {})
+    keys = settings.get("required") or list(properties)[:1] or ["NAME"]
+    are_lists = ({branch.get("type") for branch in alternatives(properties.get(key, {}))} == {"array"} for key in keys)
+    settings_text = (f"{key}: {'[...]' if is_list else '...'}" for key, is_list in zip(keys, are_lists, strict=True))
+    return f"{name}: {{{', '.join(settings_text)}}}"
 
 
 def parse_number(text: str) -> str:

@@ -18,9 +18,10 @@ from torch import Tensor
 
 from blocks.core.contract import Block, BlockError, Context, Named, Output, Path, Site, State, Stream
 from blocks.core.scope import Scope
-from composer.model.builder import Builder, output_names, python_name
+from composer.model.builder import Builder, python_name
 from composer.model.encoder_decoder import map_leaves
 from composer.recipe.recipe import Recipe
+from composer.recipe.registry import output_names
 
 Place = Literal["decoder", "encoder"]
 

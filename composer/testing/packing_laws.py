@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from blocks.core.contract import Output, State, reduce_penalties
 from blocks.core.documents import Documents, find_documents
-from blocks.core.packing import packing_problem
+from blocks.core.packing import packing_error
 from composer.testing.harness import (
     Batch,
     Case,
@@ -39,7 +39,7 @@ def packing(case: Case) -> None:
     state that the row leaves.
     """
     block, alone = case.exact(), random_batch(case, DOCUMENTS)
-    if packing_problem(block, case.stream, case.settings) or case.reads("encoder.summary"):
+    if packing_error(block, case.stream, case.settings) or case.reads("encoder.summary"):
         return  # where rows are packed, a recipe with it is refused
     batch, documents = pack(alone)
     context = context_of(batch)._replace(starts=documents.starts)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
@@ -30,6 +30,7 @@ from composer.training.sample_warnings import empty_warnings, frame_warnings, me
 if TYPE_CHECKING:
     from composer.training.trial_run import TrialRun
 
+T = TypeVar("T")
 LONG_WARMUP, USUAL_WARMUP = 0.2, 0.05
 """Shares of the budget: above which a warm-up of the learning rate is reported, and what is suggested instead."""
 PAIR_SECONDS, PAIR_BYTES = 20e-6, 500
@@ -87,28 +88,30 @@ def check_model_and_data(
 ) -> tuple[Plan, DryRun | None]:
     """Plan the model and encode a sample of the data. Raise ComposerError with every fault of both.
 
-    Not `sampled`, it inspects the files alone: for a training, which encodes all of them next.
+    Not `sampled`, it inspects the files alone: for a training, which encodes all of them next. The size of a vocabulary
+    counts where a sample tells it, and else its upper bound.
     """
-    faults: list[Fault] = []
-    planned, sample = None, None
-    try:
-        planned = plan(source.recipe)
-    except ComposerError as error:
-        faults += error.faults
-    try:
-        if sampled:
-            sample = dry_run(source, planned.max_target_ratios if planned else {}, any_data)
-        elif source.faults:
-            raise DataError(source.faults)
-        model = source.recipe.model
-        depends_on_sizes = model["embedding"] == "one_hot" or model["output"]["kind"] != "linear"
-        if planned and sample and sample.is_all and depends_on_sizes:
-            plan(source.recipe, sample.data.tokenizers.sizes)
-    except ComposerError as error:
-        faults += error.faults
-    if faults or planned is None:
-        raise ComposerError(faults)
+    recipe, model = source.recipe, source.recipe.model
+    depends_on_sizes = model["embedding"] == "one_hot" or model["output"]["kind"] != "linear"
+    planned, faults = _attempt(lambda: plan(recipe))
+    max_ratios = planned.max_target_ratios if planned else {}
+    if sampled or (faults and depends_on_sizes):
+        sample, of_data = _attempt(lambda: dry_run(source, max_ratios, any_data))
+    else:
+        sample, of_data = None, source.faults
+    if sample and sample.is_all and depends_on_sizes:
+        faults = _attempt(lambda: plan(recipe, sample.data.tokenizers.sizes))[1] or faults
+    if faults or of_data or planned is None:
+        raise ComposerError([*faults, *of_data])
     return planned, sample
+
+
+def _attempt(run: Callable[[], T]) -> tuple[T | None, list[Fault]]:
+    """Return what a function returns, or with None why it refuses."""
+    try:
+        return run(), []
+    except ComposerError as error:
+        return None, error.faults
 
 
 def budget_warnings(recipe: Recipe, epoch: EpochSize | None) -> Iterator[Fault]:

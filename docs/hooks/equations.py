@@ -33,8 +33,8 @@ CODE = re.compile(r"(`[^`]*`)")
 GROUP = r"\(((?:[^()]|\([^()]*\))*)\)"
 SUBSCRIPT = re.compile(
     rf"(?<=[\w)\]'~])_{GROUP}|(?<![A-Za-z])([A-Za-z])_([A-Za-z0-9]{{1,4}})(?![A-Za-z0-9_])"
-    r"|\b(softmax|sum|prod|max|concat|module)_([A-Za-z0-9]{1,2})(?![A-Za-z0-9_])"
-    r"|(?<=[)\]])_([A-Za-z0-9]{1,2})(?![A-Za-z0-9_])"
+    r"|\b(softmax|sum|prod|max|concat|module|dt)_([A-Za-z0-9]{1,2})(?![A-Za-z0-9_])"
+    r"|(?<=[)\]'])_([A-Za-z0-9]{1,2})(?![A-Za-z0-9_])"
 )
 ARTICLE = r"a (?!tanh|softmax|sigmoid|exp|log|cos|max|relu)[a-z]{3}"
 """The article `a` in an equation: before a word that is not a function."""

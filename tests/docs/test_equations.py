@@ -3,9 +3,16 @@
 # ruff: noqa: RUF001
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from composer.recipe.registry import blocks
 from docs.hooks import equations
+from docs.hooks.block_pages import parse_docstring
+
+RUN_TOGETHER = re.compile(r"[a-z0-9] (?:(?:With|In|The|It|On|Where|Each) [a-z`]|y = )")
+"""A sentence or an equation that begins where the one before has no end."""
 
 
 @pytest.mark.parametrize(
@@ -18,6 +25,7 @@ from docs.hooks import equations
         ),
         ("sum_(j>i) s_j'", "∑<sub><i>j</i>&gt;<i>i</i></sub> <i>s</i><sub><i>j</i></sub>'"),
         ("a <= b -> c", "<i>a</i> ≤ <i>b</i> → <i>c</i>"),
+        ("dt_t u'_t", "dt<sub><i>t</i></sub> <i>u</i>'<sub><i>t</i></sub>"),
         ("K^i_k", "<i>K</i><sup><i>i</i></sup><sub><i>k</i></sub>"),
         ("M~(i)", "<i>M\u0303</i>(<i>i</i>)"),
         ("beta of `max_distance` and <b>", "<i>β</i> of <code>max_distance</code> and &lt;b&gt;"),
@@ -53,3 +61,16 @@ def test_equations_are_distinguished_from_prose() -> None:
         "In training the answer's size is known; a search tries each size up to `room` times"
     )
     assert equations.render_paragraph("y_t = x_t.").startswith('<p class="equation">')
+
+
+def test_no_paragraph_of_a_block_runs_into_the_next() -> None:
+    for name in blocks():
+        for paragraph in parse_docstring(name).body:
+            for line in equations.join_wrapped_lines(paragraph):
+                assert RUN_TOGETHER.search(line) is None, f"{name}: {line}"
+
+
+def test_every_equation_of_mamba_is_set_as_one() -> None:
+    html = [equations.render_paragraph(paragraph) for paragraph in parse_docstring("mamba").body]
+    equations_only = [line for part in html for line in part.splitlines() if "equation" in line]
+    assert [line.count(" = ") for line in equations_only] == [3, 2, 3]

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from composer.errors import RecipeError
+from composer.errors import ComposerError, RecipeError
 from composer.inference.run import open_run
 from composer.model.builder import build
 from composer.model.encoder_decoder import PAD
 from composer.model.output_heads import AdaptiveOutput, CnnOutput, SampledOutput, log_uniform, sample_ids, sampled_cost
-from composer.recipe.recipe import load_text
+from composer.recipe.recipe import load, load_text
 from composer.testing import check_model
+from composer.training.preflight import check_recipe
 from composer.training.reproduce import draws_random_numbers
 from composer.training.train import train
 from tests.laws.section_cases import recipe_of
@@ -245,8 +246,8 @@ def test_training_costs_are_those_of_the_logits_or_of_samples(kind: str) -> None
 
 REFUSED = {
     "{adaptive: {cutoffs: [8, 8]}}": ("model.output.kind.adaptive.cutoffs", "ascend"),
-    "{adaptive: {cutoffs: []}}": ("model.output.kind.adaptive.cutoffs", "ascend"),
-    "{adaptive: {cutoffs: [20000]}}": ("model.output.kind.adaptive.cutoffs", "between 0 and 10,000"),
+    "{adaptive: {cutoffs: []}}": ("model.output.kind.adaptive.cutoffs", "no cluster begins"),
+    "{adaptive: {cutoffs: [20000]}}": ("model.output.kind.adaptive.cutoffs", "no token has the id 20,000"),
     "{adaptive: {cutoffs: [10, 20, 30]}}": ("model.output.kind.adaptive", "no width"),
     "{sampled: 10000}": ("model.output.kind.sampled", "no fewer"),
     "adaptive": ("model.output.kind", "`adaptive` needs `cutoffs`"),
@@ -280,6 +281,48 @@ def test_what_cannot_be_is_refused_at_its_line(written: str) -> None:
         load_text(LANGUAGE, overrides=overrides).plan()
     assert [fault.path for fault in error.value.faults] == [path]
     assert error.value.faults[0].hint
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    """A language model of 14 words, and of the special tokens before them."""
+    lines = "\n".join(" ".join(f"w{(i * k) % 14}" for k in range(1, 6)) for i in range(14))
+    (tmp_path / "a.txt").write_text(f"{lines}\n", encoding="utf-8")
+    data = "{text: {train: a.txt, val: a.txt}, tokenizer: {word: {size: 100}}}"
+    text = LANGUAGE.replace("{parallel: {train: {target: a.txt}}}", data) + "training: {max_steps: 1}\n"
+    (tmp_path / "r.yaml").write_text(text, encoding="utf-8")
+    return tmp_path / "r.yaml"
+
+
+@pytest.mark.parametrize(
+    ("written", "message", "fixed"),
+    [
+        ("{adaptive: {cutoffs: [14, 8]}}", "these numbers do not ascend", "cutoffs: [8, 14]"),
+        ("{adaptive: {cutoffs: [8, 8]}}", "these numbers do not ascend", "cutoffs: [8]"),
+        ("{adaptive: {cutoffs: [50]}}", "no token has the id 50: the vocabulary has 18 tokens", "cutoffs: [3]"),
+        ("{adaptive: {cutoffs: [200, 8]}}", "no token has the id 200: the vocabulary has 18 tokens", "cutoffs: [8]"),
+        ("{adaptive: {cutoffs: []}}", "no cluster begins anywhere", "cutoffs: [3]"),
+        ("{sampled: {samples: 50}}", "no fewer than all: the vocabulary has 18 tokens", "samples: 1"),
+        ("{sampled: {samples: 200}}", "no fewer than all: the vocabulary has 18 tokens", "samples: 1"),
+    ],
+)
+def test_the_size_that_the_data_give_counts_and_the_fix_is_accepted(
+    written: str, message: str, fixed: str, words: Path, tmp_path: Path
+) -> None:
+    recipe = load(words, [f"model.output.kind={written}"])
+    for refuse in (lambda: check_recipe(recipe), lambda: train(recipe, tmp_path / "run")):
+        with pytest.raises(ComposerError) as error:
+            refuse()
+        (fault,) = error.value.faults
+        assert fault.message.endswith(message)
+        assert fault.hint.startswith(f"write `{fixed}`")
+    kind = written.strip("{").partition(":")[0]
+    check_recipe(load(words, [f"model.output.kind={{{kind}: {{{fixed}}}}}"]))
+
+
+def test_a_size_that_is_not_known_is_called_a_bound(words: Path) -> None:
+    with pytest.raises(ComposerError, match="the vocabulary has 100 tokens at most"):
+        load(words, ["model.output.kind={adaptive: {cutoffs: [200]}}"]).plan()
 
 
 def test_a_bare_kind_stays_bare_and_its_settings_can_be_overridden() -> None:

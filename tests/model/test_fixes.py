@@ -199,3 +199,36 @@ def test_a_state_of_another_size_or_block_is_not_copied(word: str) -> None:
         assert f"copy from a `{word}` with the same settings" in fault.hint
     assert not faults_of(f"{word}: {{as: top{', ' * bool(own)}{own}}}", copying)
     assert not faults_of("linear", copying.replace("{copy: encoder.top}", "encoder"))
+
+
+NO_PARAMETERS = "repeat: {times: length, stack: [{gated_delta_net: {heads: 4, as: top}}]}"
+"""A block that is refused before it looks at its stack."""
+REFUSED_BLOCKS = ("gated_delta_net: {heads: 5, as: top}", NO_PARAMETERS)
+
+
+@pytest.mark.parametrize("encoder", REFUSED_BLOCKS)
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        "gated_delta_net: {heads: 4, initial_state: {copy: encoder.top}}",
+        "stack_memory: {initial_state: {copy: encoder.top}}",
+        "cross_attention: {from: encoder.top}",
+    ],
+)
+def test_what_depends_on_a_block_that_is_refused_is_not_reported(encoder: str, decoder: str) -> None:
+    (fault,) = faults_of(encoder, decoder)
+    assert fault.line == 6
+
+
+@pytest.mark.parametrize("around", ["{}", "recurrent: [{}, {{concat: prev.top}}]", "residual: [{}, {{concat: top}}]"])
+def test_a_name_that_a_refused_block_would_give_is_not_reported_where_it_is_read(around: str) -> None:
+    first = around.format(f"{{{NO_PARAMETERS}}}" if around != "{}" else NO_PARAMETERS)
+    (fault,) = faults_of("linear", f"{first}\n    - concat: top")
+    assert "cannot have parameters of their own" in fault.message
+
+
+def test_a_fault_of_its_own_is_reported_after_a_refused_block() -> None:
+    faults = faults_of(REFUSED_BLOCKS[0], "gated_delta_net: {heads: 7, initial_state: {copy: encoder.top}}")
+    assert [fault.line for fault in faults] == [6, 9]
+    faults = faults_of(NO_PARAMETERS, "cross_attention: {from: encoder.tip}")
+    assert [fault.line for fault in faults] == [6, 9]

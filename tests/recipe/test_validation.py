@@ -78,10 +78,15 @@ BLOCKS = [
     ("linear: {as: 1st}", "6:20:type", "`1st` is not", "write `x1st`"),
     ("linear: {as: größe}", "6:20:type", "it has the character `ö`", "a name begins with a letter from a to z"),
     ("linear: {as: 3}", "6:20:type", "`3` is a number", "write `x3`"),
-    ("repeat", "6:7:missing", "`repeat` needs `times`, `stack`", "write `repeat: {times: ..., stack: ...}`"),
-    ("repeat: 3", "6:15:type", "`repeat` takes a mapping; `3` is a number", "write `repeat: {times: ..., stack: ...}`"),
+    ("repeat", "6:7:missing", "`repeat` needs `times`, `stack`", "write `repeat: {times: ..., stack: [...]}`"),
+    (
+        "repeat: 3",
+        "6:15:type",
+        "`repeat` takes a mapping; `3` is a number",
+        "write `repeat: {times: ..., stack: [...]}`",
+    ),
     ("repeat: {times: 2}", "6:7:missing", "`repeat` needs `stack`", "add `stack:`"),
-    ("repeat:", "6:7:type", "`repeat` has nothing after its colon", "write `repeat: {times: ..., stack: ...}`"),
+    ("repeat:", "6:7:type", "`repeat` has nothing after its colon", "write `repeat: {times: ..., stack: [...]}`"),
     ("norm:", "6:7:type", "`norm` has nothing after its colon", "write `norm` without the colon"),
     ("residual: []", "6:7:empty", "a stack without blocks", "write `[identity]`"),
     ("residual: norm", "6:17:type", "takes a stack (a list of blocks); `norm` is text", "write `[norm]`"),
@@ -189,7 +194,8 @@ SECTIONS = [
     ("training:\n  max_steps\uff1a 3", "7:3:syntax", "is one word", "write `max_steps: 3`"),
     ("decoding:\n  -greedy", "7:3:syntax", "a space is missing after this `-`", "write `- greedy`"),
     ("training: {label_smoothing: 1}", "6:29:bound", "below 1; `1` is too large", "the default is `0.0`"),
-    ("training: {seed: -1}", "6:18:bound", "0 or more; `-1` is too small", "the default is `1`"),
+    ("training: {seed: -1}", "6:18:bound", "0 or more; `-1` is too small", "more; the default is `1`"),
+    ("training: {precision: ''}", "6:23:value", "; this is empty", "write one of them; the default is `32`"),
     ("training: {precision: '32'}", "6:23:value", "`32` is text", "write `32` without quotes"),
     ("training: {precision: 33}", "6:23:value", "one of `32`, `bf16-mixed`", "32"),
     ("training: {early_stopping: 3}", "6:28:type", "`early_stopping` takes a mapping", "patience"),
@@ -236,6 +242,12 @@ SECTIONS = [
     ("trainer: 3", "6:10:type", "takes a mapping; `3` is a number", "write `trainer: {accelerator: ...}`"),
     ("logging: {wandb: [a]}", "6:18:type", "this is a list", "write a mapping such as `{project: ...}` or `false`"),
     ("vars: [a]", "6:7:type", "takes a mapping; this is a list", "write `vars: {NAME: ...}`"),
+    (
+        "training: {optimizer: {adam: {learning_rate: 1e-2x}}}",
+        "6:46:type",
+        "takes a number, above 0; `1e-2x` is text",
+        "write a number, above 0; the default is `0.001`",
+    ),
 ]
 
 
@@ -243,6 +255,28 @@ SECTIONS = [
 def test_an_invalid_section_is_refused(tmp_path: Path, line: str, place: str, message: str, hint: str) -> None:
     (fault,) = refused(tmp_path, f"{SMALL}{line}\n")
     assert_fault(fault, place, message, hint)
+
+
+@pytest.mark.parametrize(
+    ("data", "message", "hint"),
+    [
+        ("{train: a, val: b, unit: sentence}", "`sentence` is not", "write one of them; the default is `line`"),
+        (
+            "{train: '', val: b}",
+            "a list of them or a mapping; this is empty",
+            "write text, a list of them or a mapping",
+        ),
+    ],
+)
+def test_a_fix_of_a_text_says_what_to_write(tmp_path: Path, data: str, message: str, hint: str) -> None:
+    (fault,) = refused(tmp_path, SMALL.replace("{generate: copy}", f"{{text: {data}}}"))
+    assert fault.message.endswith(message)
+    assert fault.hint == hint
+
+
+def test_a_choice_without_its_setting_says_what_that_is(tmp_path: Path) -> None:
+    (fault,) = refused(tmp_path, f"{SMALL}  output: {{kind: adaptive}}\n")
+    assert fault.hint == "write `adaptive: {cutoffs: [...]}`: the first id of each cluster, ascending"
 
 
 WHOLES = [

@@ -124,3 +124,14 @@ def test_what_cannot_be_packed_is_refused_at_its_line(setting: str, tiny: Tiny) 
     assert REFUSED[setting] in str(caught.value)
     assert [fault.code for fault in caught.value.faults] == ["packing"]
     assert "<command line>:1:" in str(caught.value)
+
+
+def test_a_state_that_is_copied_is_what_has_to_go(tiny: Tiny) -> None:
+    packed = ("training.label_smoothing=0", "data.packing=true", "model.encoder=[{rnn: {cell: gru, as: last}}]")
+    decoder = f"model.decoder=[rnn: {{cell: gru, initial_state: {{copy: encoder.last}}}}, {READS}]"
+    with pytest.raises(RecipeError) as caught:
+        tiny(*packed, decoder).plan()
+    (fault,) = caught.value.faults
+    assert fault.path.endswith("rnn.initial_state")
+    assert fault.hint == "remove `initial_state`, or `data.packing`"
+    tiny(*packed, decoder.replace(", initial_state: {copy: encoder.last}", "")).plan()
