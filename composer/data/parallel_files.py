@@ -123,7 +123,7 @@ def _column_faults(
 ) -> Iterator[Fault]:
     """Yield the faults of the names of columns in `data.table`, which all its files share."""
     readable = [part for part in parts if all(problem.is_name for problem in part[2])]
-    for side in (*source_names(recipe), TARGET):
+    for side in side_names(recipe):
         column = recipe.dataset["table"][side]
         place = ("data", "table", side) if isinstance(column, str) else ("data", "table", side, "column")
         problems = [(key, settings["file"], problem) for key, settings, own in readable for problem in own]

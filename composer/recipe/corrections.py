@@ -6,10 +6,12 @@ import math
 from collections.abc import Container
 from typing import Any
 
-from composer.errors import closest_match, similar_name
+from composer.errors import KeyPath, closest_match, similar_name
 from composer.recipe.schema_reader import (
     LARGEST,
+    LOWER_BOUNDS,
     SMALLEST,
+    SPLITS,
     Schema,
     accepts_scalar,
     accepts_type,
@@ -68,3 +70,12 @@ def name_hint(text: str, others: Container[str] = ()) -> str:
     while name in others:
         name = f"x{name}"
     return f"write `{name}`: {rule}" if text.isascii() else rule
+
+
+def file_hint(path: KeyPath, value: Any, keyword: str, schema: Schema) -> str:
+    """Return what to write where `data` has files, in place of a value that violates a keyword; "" elsewhere."""
+    if path[0] == "data" and path[4:] == ("weight",) and keyword in LOWER_BOUNDS:
+        return "write a number above 0, or remove the file"  # of several
+    is_part = path[:2] == ("data", "text") and path[2:3] in [(split,) for split in SPLITS]
+    is_number = isinstance(value, int) and not accepts_type(schema, "number")
+    return "name a file: nothing of a text is held out" if is_part and is_number else ""

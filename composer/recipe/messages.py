@@ -8,13 +8,12 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from composer.errors import Fault, KeyPath, Mark, closest_match, did_you_mean, fault_at, foreign_letter, format_path
-from composer.recipe.corrections import correct, name_hint, nearest_number
+from composer.recipe.corrections import correct, file_hint, name_hint, nearest_number
 from composer.recipe.schema_reader import (
     BOUNDS,
     DATA_SOURCES,
     IDENTIFIER,
     LOWER_BOUNDS,
-    SPLITS,
     VERSION,
     Schema,
     accepts_type,
@@ -364,11 +363,8 @@ def _value_hint(error: SchemaError) -> str:
     branches, settings = alternatives(error.schema), list(error.schema.get("properties", ()))
     if error.path[-1] in settings:  # those of one, where several have names
         return f"write `{error.path[-2]}: [{{{', '.join(f'{key}: ...' for key in settings)}}}]`"
-    if error.path[0] == "data" and error.path[4:] == ("weight",) and error.keyword in LOWER_BOUNDS:
-        return "write a number above 0, or remove the file"  # of several
-    is_part = error.path[:2] == ("data", "text") and error.path[2:3] in [(split,) for split in SPLITS]
-    if is_part and isinstance(error.value, int) and not accepts_type(error.schema, "number"):
-        return "name a file: nothing of a text is held out"
+    if hint := file_hint(error.path, error.value, error.keyword, error.schema):
+        return hint
     if meant := correct(error.value, error.node.text, error.keyword, error.schema):
         return f"write `{meant}`{' without quotes' if error.node.quoted and meant == error.node.text else ''}"
     if any(map(is_stack, branches)) and isinstance(error.value, dict):

@@ -13,13 +13,12 @@ from functools import reduce
 from itertools import islice, product
 from typing import NamedTuple
 
-from composer.errors import Fault, KeyPath, RecipeError, closest_match, fault_at, format_path
+from composer.errors import Fault, KeyPath, RecipeError, closest_match, error_at, fault_at, format_path
 from composer.recipe import schema_generator
 from composer.recipe.extends_and_overrides import apply_override, apply_overrides, merge, parse_path
 from composer.recipe.interpolation import substitute
 from composer.recipe.schema_reader import Schema, is_stack
 from composer.recipe.yaml_reader import Node, reachable
-from composer.sweeps.overlaps import overlap_error
 from composer.sweeps.sweep import Axis, Point, Sweep, Value, combinations, dependencies, same_value
 
 MAX_TRIED = 256
@@ -238,13 +237,13 @@ def apply_point(sweep: Sweep, point: Mapping[str, Value]) -> Node:
     rules = schema_generator.load()
     values = [(axis, point[axis.name]) for axis in sweep.axes if axis.name in point]
     root = apply_settings(sweep.root, apply_extensions(sweep.base_root, values), rules)
-    root = replace_blocks(root, _replacements(sweep, root, values, rules), rules)
+    root = replace_blocks(root, _replacements(root, values, rules), rules)
     setting: dict[KeyPath, Axis] = {}
     for axis, value in values:
         if axis.kind == "set":
             path = key_path(axis.target.value)
             if setting.setdefault(path, axis) is not axis:
-                raise overlap_error(sweep, axis, setting[path], path)
+                raise _overlap_error(axis, setting[path], path)
             root = _set_value(root, axis.target, axis.choice(value), f"axes.{axis.name}.set", rules)
     return substitute(apply_overrides(root, sweep.overrides, rules))
 
@@ -252,6 +251,12 @@ def apply_point(sweep: Sweep, point: Mapping[str, Value]) -> Node:
 def key_path(text: str) -> KeyPath:
     """Return the path at which a text begins: `model.encoder[0]..rnn` is below `model.encoder[0]`."""
     return tuple(step for step, *_ in parse_path(text.partition("..")[0])[0])
+
+
+def _overlap_error(axis: Axis, other: Axis, path: KeyPath) -> RecipeError:
+    message = f"`{axis.name}` and `{other.name}` both {axis.kind} `{format_path(path)}`"
+    hint = "make one axis of them, or let a third one choose between them, by `when` at both"
+    return error_at(axis.target.mark, "overlap", f"axes.{axis.name}.{axis.kind}", message, hint)
 
 
 def apply_extensions(base: Node, values: AxisValues) -> Node:
@@ -277,7 +282,7 @@ def _set_value(root: Node, target: Node, value: Node, path: str, rules: Schema) 
         raise RecipeError(faults) from None
 
 
-def _replacements(sweep: Sweep, root: Node, values: AxisValues, rules: Schema) -> list[tuple[list[Match], Node]]:
+def _replacements(root: Node, values: AxisValues, rules: Schema) -> list[tuple[list[Match], Node]]:
     replacing = [(axis, value) for axis, value in values if axis.kind == "replace"]
     matches = {axis.name: find_matches(root, axis, rules) for axis, _ in replacing}
     for index, (axis, _) in enumerate(replacing):
@@ -286,7 +291,7 @@ def _replacements(sweep: Sweep, root: Node, values: AxisValues, rules: Schema) -
         for other, _ in replacing[:index]:
             both = find_overlap(matches[axis.name], matches[other.name])
             if both is not None:
-                raise overlap_error(sweep, axis, other, both)
+                raise _overlap_error(axis, other, both)
     return [(matches[axis.name], axis.choice(value)) for axis, value in replacing]
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from composer.errors import ComposerError, Fault, RecipeError
+from composer.errors import ComposerError, RecipeError
 from composer.recipe.yaml_reader import COMMAND_LINE
 from composer.sweeps.points import grid_points, list_points, point_recipe, random_points
 from composer.sweeps.spec import read_sweep
@@ -283,60 +283,14 @@ def test_two_axes_that_set_the_same_key_are_refused(tmp_path: Path) -> None:
     ]
 
 
-RATE = "training.optimizer.adam.learning_rate"
-LOW = f"{{set: {RATE}, values: [1e-3, 3e-3]"
-HIGH = f"{{set: {RATE}, values: [1e-2, 3e-2]"
-STEPS = "  steps: {set: training.max_steps, values: [1, 2]}\n"
-
-
-def overlap(folder: Path, axes: str) -> Fault:
-    """The one fault of a sweep in which two axes overlap."""
-    with pytest.raises(ComposerError) as caught:
-        read_sweep(write(folder, axes))
-    (fault,) = caught.value.faults
-    assert fault.code == "overlap"
-    return fault
-
-
-def axes_of(folder: Path, axes: str) -> list[tuple[str, ...]]:
-    """The axes that have a value at each point of a sweep."""
-    return [tuple(item.point) for item in list_points(sweep(folder, axes))]
-
-
-@pytest.mark.parametrize("when", ["", ", when: low == 0.001", ", when: low != 0.003"])
-def test_values_of_two_axes_become_those_of_one(tmp_path: Path, when: str) -> None:
-    fault = overlap(tmp_path, f"  low: {LOW}}}\n  high: {HIGH}{when}}}")
-    (written,) = re.findall("write `(.*?)`, and remove `high`", fault.hint)
-    points = list_points(sweep(tmp_path, f"  {written}"))
-    assert [item.point for item in points] == [{"low": rate} for rate in (0.001, 0.003, 0.01, 0.03)]
-
-
-def test_an_axis_that_is_always_there_can_choose_between_two(tmp_path: Path) -> None:
-    fault = overlap(tmp_path, f"{STEPS}  low: {LOW}}}\n  high: {HIGH}, when: low == 0.001}}")
-    low, high = re.findall("`(when: [^`]*)` at `(?:low|high)`", fault.hint)
-    apart = f"{STEPS}  low: {LOW}, {low}}}\n  high: {HIGH}, {high}}}"
-    assert axes_of(tmp_path, apart) == [("steps", "low")] * 2 + [("steps", "high")] * 2
-
-
-def test_an_axis_may_be_there_where_the_other_is_not(tmp_path: Path) -> None:
-    low = f"{STEPS}  low: {LOW}, when: steps == 1}}\n"
-    fault = overlap(tmp_path, f"{low}  high: {HIGH}}}")
-    (when,) = re.findall("or write `(when: .*)` at `high`", fault.hint)
-    assert axes_of(tmp_path, f"{low}  high: {HIGH}, {when}}}") == [("steps", "low")] * 2 + [("steps", "high")] * 2
-
-
-def test_labels_of_an_inner_axis_become_labels_of_the_outer_one(tmp_path: Path) -> None:
-    inner = f'{ENCODER.removesuffix("}")}, when: whole == "a"}}'
-    whole = "  whole: {replace: model.encoder, with: {a: [{residual: [{self_attention: {heads: 1}}]}], b: [norm]"
-    fault = overlap(tmp_path, f"{whole}}}}}\n{inner}")
-    assert fault.message.endswith(": `whole` does so at each of its labels")
-    (quoted,) = re.findall(
-        "^give `whole` a label for each of (.*), with all of `model.encoder`, and remove `encoder`", fault.hint
-    )
-    labels = re.findall("`(.*?)`", quoted)
-    more = "".join(f", {label}: [{{residual: [linear]}}]" for label in labels)
-    points = list_points(sweep(tmp_path, f"{whole}{more}}}}}"))
-    assert [item.point["whole"] for item in points] == ["a", "b", *labels]
+def test_a_third_axis_chooses_between_two_that_set_the_same(tmp_path: Path) -> None:
+    steps = "  steps: {set: training.max_steps, values: [1, 2]}\n"
+    low, high = (f"{{set: training.optimizer.adam.learning_rate, values: {values}" for values in ("[1e-3]", "[1e-2]"))
+    (fault,) = faults(tmp_path, f"{steps}  low: {low}}}\n  high: {high}, when: low == 0.001}}")
+    assert fault == (6, "`high` and `low` both set `training.optimizer.adam.learning_rate`")
+    apart = f"{steps}  low: {low}, when: steps == 1}}\n  high: {high}, when: steps == 2}}"
+    points = list_points(sweep(tmp_path, apart))
+    assert [tuple(item.point) for item in points] == [("steps", "low"), ("steps", "high")]
 
 
 def test_the_worst_is_not_ranked_first(tmp_path: Path) -> None:
