@@ -92,7 +92,8 @@ def remove_temporaries(folder: Path) -> None:
     """Remove what killed processes left unfinished; call it only when no other process is writing into `folder`."""
     if folder.is_dir():
         for path in filter(is_temporary, folder.iterdir()):
-            _remove(path)
+            if path.suffix == ".part" or not path.is_dir():  # another folder that is hidden is the user's
+                _remove(path)
 
 
 def _remove(path: Path) -> None:

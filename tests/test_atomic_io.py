@@ -8,13 +8,14 @@ from composer.atomic_io import remove_temporaries, temporary_sibling
 
 
 def test_unfinished_files_and_folders_are_removed(tmp_path: Path) -> None:
-    whole, aside = tmp_path / "report.7.html", tmp_path / "aside"
-    whole.touch()
+    page, aside, hidden = tmp_path / "report.7.html", tmp_path / "aside", tmp_path / ".notes.2026"
+    page.touch()
     aside.mkdir()
-    temporary_sibling(whole).touch()
+    hidden.mkdir()
+    temporary_sibling(page).touch()
     folder = temporary_sibling(aside)
     folder.mkdir()
     (folder / "part.json").touch()
     temporary_sibling(tmp_path / "link").symlink_to(aside)
     remove_temporaries(tmp_path)
-    assert sorted(tmp_path.iterdir()) == [aside, whole]
+    assert sorted(tmp_path.iterdir()) == [hidden, aside, page]
