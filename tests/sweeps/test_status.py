@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,19 +28,28 @@ from tests.sweeps.stub_sweeps import plan, rates, starts, stub, trials_by_rate, 
 PRUNE = "prune: {median: {min_steps: 200, trials: 2}}\nset: {training.max_steps: 500}"
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a sweep of five points: two finished, one failed, one pruned, one left."""
+    home = tmp_path_factory.mktemp("tried")
+    plan(home, **{"0.3": {"fails": 1}, "0.9": {"pause": 2.0}})
+    file = write_sweep(home, rates(0.1, 0.2, 0.3, 0.9, 0.5), f"seeds: [1]\nretries: 1\n{PRUNE}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STUB", str(home))
+        patch.setattr(workers, "train_command", stub)
+        patch.chdir(home)
+        assert run_sweep(read_sweep(file), home / "runs" / "tried", quiet=True) == 0
+    shutil.rmtree(trials_by_rate(home / "runs" / "tried")[0.5].folder)
+    return home
+
+
+@pytest.fixture
+def home(tried: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of that folder, in which a test runs."""
     monkeypatch.setenv("STUB", str(tmp_path))
     monkeypatch.setattr(workers, "train_command", stub)
     monkeypatch.chdir(tmp_path)
-    plan(tmp_path, **{"0.3": {"fails": 1}, "0.9": {"pause": 2.0}})
-    file = write_sweep(tmp_path, rates(0.1, 0.2, 0.3, 0.9, 0.5), f"seeds: [1]\nretries: 1\n{PRUNE}")
-    assert run_sweep(read_sweep(file), tmp_path / "runs" / "tried", quiet=True) == 0
-    last = trials_by_rate(tmp_path / "runs" / "tried")[0.5]
-    for path in sorted(last.folder.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    last.folder.rmdir()
+    shutil.copytree(tried, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
