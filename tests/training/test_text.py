@@ -133,6 +133,32 @@ def test_words_bytes_and_characters_are_measured_whatever_the_tokens_are(text: A
         assert [key for key in figures if (entry := score_entry(key)) is None or not entry.meaning] == []
 
 
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("training.carry=false", "evaluation.stride=2"),
+        ("training.carry=false", "training.window=null"),
+        ("data.text.val={some: val.txt, more: train.txt}",),
+    ],
+)
+def test_a_validation_measures_words_and_bytes_as_an_evaluation_does(
+    text: Any, tmp_path: Path, overrides: tuple[str, ...]
+) -> None:
+    train(text("training.early_stopping={metric: val/bits_per_byte, goal: 100}", *overrides), tmp_path / "run")
+    *_, last = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row]
+    assert last["step"] == 6
+    scores = evaluate(tmp_path / "run", "val")
+    for name in ("word_perplexity", "bits_per_byte", "bits_per_character"):
+        assert last[f"val/{name}"] == pytest.approx(scores[f"val/{name}"], rel=1e-4)
+
+
+def test_of_a_part_of_a_text_no_words_are_measured(text: Any, tmp_path: Path) -> None:
+    train(text("training.max_steps=1", "training.carry=false", "trainer.limit_val_batches=1"), tmp_path / "run")
+    validated = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row]
+    assert [row for row in validated if "val/bits_per_byte" in row] == []
+
+
 def test_a_model_comes_near_the_entropy_of_a_bigram_text(text: Any, tmp_path: Path) -> None:
     draw = np.random.default_rng(2)
     for name, count in (("train", 4000), ("val", 1000)):
@@ -212,6 +238,12 @@ FAULTS = [
     ({"training.carry": False, "evaluation": {"stride": 6}}, "value", "evaluation.stride", "no more than those"),
     ({"evaluation": {"stride": 2}}, "unused", "evaluation.stride", "carried"),
     ({"data.max_length": 9}, "unused", "data.max_length", "their own length"),
+    (
+        {"training.early_stopping": {"metric": "val/bits_per_byte"}, "trainer": {"limit_val_batches": 1}},
+        "metric",
+        "training.early_stopping.metric",
+        "leaves out words",
+    ),
     ({"training.curriculum": {}}, "unused", "training.curriculum", "equally long"),
     ({"data.text.train": {"source": "train.txt", "target": "train.txt"}}, "pairs", "data.text.train", "one text"),
     ({"data.text.train": {"a": {"file": "train.txt", "weight": 2}}}, "unused", "data.text.train.a.weight", "read once"),
