@@ -72,7 +72,8 @@ class Seq2SeqModule(LightningModule):
         self.carried: dict[int, State] = {}
         blocks = [module for module in self.model.modules() if isinstance(module, Block)]
         self.counting_blocks = [block for block in blocks if type(block).finish_step is not Block.finish_step]
-        self.progress_blocks = [block for block in blocks if type(block).set_progress is not Block.set_progress]
+        changing = [block for block in blocks if type(block).set_progress is not Block.set_progress]
+        self.progress_blocks = [block for block in changing if any(p.requires_grad for p in block.parameters())]
         self.loop_progress: Progress | None = None
         self.val_losses: list[float] = []
         self.spent: Tensor
