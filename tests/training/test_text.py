@@ -236,6 +236,12 @@ FAULTS = [
         "model.decoder[0].residual[1]",
         "grows with",
     ),
+    (
+        {"model.decoder": [{"repeat": {"times": 2, "stack": [{"positions": "learned"}, "rnn"]}}]},
+        "conflict",
+        "model.decoder[0].repeat.stack[0].positions",
+        "after the first 512 would be",
+    ),
     ({"training.carry": False, "evaluation": {"stride": 6}}, "value", "evaluation.stride", "no more than those"),
     ({"evaluation": {"stride": 2}}, "unused", "evaluation.stride", "carried"),
     ({"data.max_length": 9}, "unused", "data.max_length", "their own length"),
