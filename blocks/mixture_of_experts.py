@@ -102,7 +102,7 @@ class MixtureOfExperts(Block):
         bias = self.balance_rate * self.moves.to(dtype)
         best = (scores.detach() + bias).topk(self.top_k, -1).indices  # (..., K)
         chosen = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best, True)
-        if self.training and torch.is_grad_enabled():
+        if self.training and torch.is_grad_enabled() and self.router.weight.requires_grad:
             self.counts.add_((chosen & context.mask[..., None]).flatten(0, -2).sum(0))
         gates = (scores * chosen).to(x.dtype)
         context.record("experts", gates)

@@ -130,10 +130,11 @@ def _encode_files(
         message = f"`{name}` is the name of a split" if is_split else needed
         raise RunError.of(message, f"write, for example, `{file_options(run.recipe)} --name news`")
     if run.recipe.reads_text:
-        return _encode_text(run, targets)
-    names = [*encoders, TARGET, *(f"{TARGET}-{number + 2}" for number in range(len(targets) - 1))]
-    pairs = Pairs.of_columns(open_texts(dict(zip(names, map(Path, (*sources, *targets)), strict=True))))
-    encoded = encode_pairs(run.recipe, pairs, run.tokenizers)
+        pairs, encoded = _encode_text(run, targets)
+    else:
+        names = [*encoders, TARGET, *(f"{TARGET}-{number + 2}" for number in range(len(targets) - 1))]
+        pairs = Pairs.of_columns(open_texts(dict(zip(names, map(Path, (*sources, *targets)), strict=True))))
+        encoded = encode_pairs(run.recipe, pairs, run.tokenizers)
     if faults := split_faults(run.recipe, name, encoded, pairs):
         raise DataError(faults)
     return pairs, encoded

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SI_PREFIXES = ("", "k", "M", "G", "T", "P")
 BINARY_UNITS = ("B", "KiB", "MiB", "GiB")
+EXPONENT_FROM = 1e7
+"""Numbers that are too long for a table from here on."""
 CONTROL_CHARACTERS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
@@ -73,7 +75,9 @@ def format_number(value: Any) -> str:
 
 
 def significant(value: float, digits: int) -> str:
-    """Write a number with so many significant digits, and without an exponent: 0.1900, 1.300, 24310."""
+    """Write a number with so many significant digits, and a large one with an exponent: 0.1900, 1.300, 24310, 1e+08."""
+    if abs(value) >= EXPONENT_FROM:
+        return f"{value:.{digits}g}"
     return f"{value:.0f}" if abs(value) >= 10**digits else f"{value:#.{digits}g}".rstrip(".")
 
 

@@ -162,7 +162,7 @@ def plan(
         return
     print_plan(planned)
     ((optimizer, _),), memory = loaded.training["optimizer"].items(), planned.memory
-    bound = "at most" if planned.at_most else "about"
+    bound = "at most" if planned.at_most or memory.at_most else "about"
     options.echo(
         f"Training: {bound} {format_bytes(memory.bytes)} at its peak: {format_bytes(memory.weight_bytes)} for weights, "
         f"gradients and {optimizer}, {format_bytes(memory.activation_bytes)} for a batch of {memory.batch.describe()}; "

@@ -115,4 +115,4 @@ class BatchLoader(DataLoader[Batch]):
             generator=torch.Generator(),
             multiprocessing_context="fork" if workers else None,
         )
-        self.tokenizers = tokenizers
+        self.corpus, self.tokenizers = corpus, tokenizers

@@ -37,6 +37,8 @@ MAX_TOKENS = 10_000
 """Tokens of a line that are measured or translated at most: a line of a million would take hours, or all the memory."""
 OF_REFERENCES = "exact match and error rates are of those with a reference"
 NEEDS_TEXT = "give a pair text on every side"
+SHOWN_CHARACTERS = 200
+"""Characters of a line or a document that an error shows."""
 MAX_UNK_RATE = 0.1
 """Share of unknown tokens above which a note says so."""
 
@@ -165,8 +167,7 @@ def encode_corpora(source: DataSource, tokenizers: Tokenizers | None, wanted: Se
         assert text.counts is not None
         if text.counts.unknown > MAX_UNK_RATE * text.counts.tokens:
             notes.append(f"{text.counts.unknown / text.counts.tokens:.0%} of the tokens of {split} are unknown")
-        if recipe.tokenizer.is_closed and text.counts.unknown:
-            faults += [*_unknown_faults(recipe, split, text, pairs[split])]
+        faults += [*_unknown_faults(recipe, split, text, pairs[split])]
     if "train" in encoded and not recipe.window:
         longest = recipe.dataset["max_length"]
         fits = encoded["train"].target.positions() <= longest
@@ -178,6 +179,7 @@ def encode_corpora(source: DataSource, tokenizers: Tokenizers | None, wanted: Se
         elif not fits.all():
             notes.append(f"left out {int((~fits).sum()):,} of {len(fits):,} documents longer than {longest} tokens")
             encoded["train"] = encoded["train"].keep(fits)
+    faults += [fault for split, text in encoded.items() for fault in length_faults(recipe, split, text)]
     if faults:
         raise DataError(faults)
     return Data(tokenizers, encoded, pairs, notes)
@@ -323,10 +325,11 @@ def split_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> 
     # of training pairs more are left out than those without text, which has a fault of its own
     if split == "train" or not len(pairs) or nonempty(encoded).any():
         return own
-    message = f"none of the {len(pairs):,} pairs of {split} has text on every side, so no score would mean anything"
+    row, text = ("document", "text") if recipe.reads_text else ("pair", "text on every side")
+    message = f"none of the {len(pairs):,} {row}s of {split} has {text}, so no score would mean anything"
     if split not in available_splits(recipe):  # files that are evaluated
-        return [*own, Fault(split, 0, 0, "empty", "", message, NEEDS_TEXT)]
-    return [*own, recipe.fault("empty", split_path(recipe, split), message, NEEDS_TEXT)]
+        return [*own, Fault(split, 0, 0, "empty", "", message, f"give a {row} {text}")]
+    return [*own, recipe.fault("empty", split_path(recipe, split), message, f"give a {row} {text}")]
 
 
 def length_faults(recipe: Recipe, split: str, encoded: Encoded) -> Iterator[Fault]:
@@ -336,10 +339,15 @@ def length_faults(recipe: Recipe, split: str, encoded: Encoded) -> Iterator[Faul
         row = int(np.flatnonzero(lengths != length)[0])
         line = int(encoded.originals[row])
         message = f"answers have {length} token{'s' if length > 1 else ''} here, and that of "
-        message += f"{place_of(encoded.lines, line, split)} has {lengths[row]}: `{encoded.lines[line]}`"
+        message += f"{place_of(encoded.lines, line, split)} has {lengths[row]}: `{cut_text(encoded.lines[line])}`"
         alike = (lengths == lengths[row]).all()
         hint = f"write `length: {lengths[row]}`" if alike else "remove it: the answers have several lengths"
         yield recipe.fault("length", ("model", "output", "length"), message, hint)
+
+
+def cut_text(text: str) -> str:
+    """Return a text for an error, cut where it is a whole file."""
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
 def _unknown_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> Iterator[Fault]:
@@ -347,14 +355,15 @@ def _unknown_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) 
     whose training part nothing is known, so that nothing can be learned."""
     tokenizer, (word,) = recipe.tokenizer, recipe.dataset["tokenizer"]
     for side, ids in encoded.texts.items():
-        unknown, real = ids.count(UNK), ids.num_tokens()
+        unknown = ids.count(UNK) if encoded.counts is None else encoded.counts.unknown
+        real = ids.num_tokens()
         if tokenizer.is_closed and unknown:
             row, at = ids.first(UNK)
             line = int(encoded.originals[row])
             text = pairs.sides[side][line]
             token = [*text.split(), text][at]
             place = place_of(pairs.sides[side], line, f"{split} {side}")
-            message = f"the tokenizer `{word}` does not know `{token}` in {place}: `{text}`"
+            message = f"the tokenizer `{word}` does not know `{token}` in {place}: `{cut_text(text)}`"
         elif split == "train" and real and unknown == real:
             token, message = "", f"the tokenizer `{word}` knows no token of train {side}"
         else:

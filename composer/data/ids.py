@@ -156,6 +156,10 @@ class TextCounts:
             characters, size = characters + len(text) + 1, size + len(text.encode("utf-8", "surrogatepass")) + 1
         return cls(documents, int(target.lengths().sum()) + len(target), words, characters, size, unknown)
 
+    def units(self) -> dict[str, int]:
+        """Return the sums of `composer.recipe.metrics.Sums` that are known without a model."""
+        return {"words": self.words, "characters": self.characters, "bytes": self.bytes}
+
 
 @dataclass(frozen=True)
 class Encoded:

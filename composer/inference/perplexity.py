@@ -41,7 +41,7 @@ def teacher_forced(recipe: Recipe, model: EncoderDecoder, encoded: Encoded) -> t
     if documents is None or encoded.counts is None:
         return token_scores(sums), bits
     counts = encoded.counts
-    sums.update(words=counts.words, characters=counts.characters, bytes=counts.bytes)
+    sums.update(counts.units())
     scores = token_scores(sums) | {"unknown_share": counts.unknown / counts.tokens} | documents.perplexity_interval()
     return scores, bits
 

@@ -31,6 +31,9 @@ class Spellings(CharacterTable):
         self.characters[:NUM_SPECIAL, 0], self.characters[:NUM_SPECIAL, 2] = BEGIN, END
         self.characters[:NUM_SPECIAL, 1] = special.to(torch.uint8)
 
+    def symbols(self, token: int, text: str) -> int:
+        return 1 if token < NUM_SPECIAL else super().symbols(token, text)
+
     def words(self) -> list[bytes]:
         """Return the symbols of each token, marks included."""
         return [bytes(row).rstrip(bytes([NONE])) for row in self.characters.tolist()]
@@ -116,7 +119,9 @@ class CharLstmOutput(OutputHead):
 
     def cost(self, y: Tensor, target: Tensor) -> Tensor:
         symbols = self.spellings.characters[target.flatten()].long()  # (N, L)
-        if symbols.device.type == "cpu" and has_numbers(symbols) and not torch.compiler.is_compiling():
+        if symbols.device.type == "cpu" and self.spellings.expected is not None:
+            symbols = symbols[:, : self.spellings.expected[1]]
+        elif symbols.device.type == "cpu" and has_numbers(symbols) and not torch.compiler.is_compiling():
             symbols = symbols[:, : int((symbols != NONE).sum(1).max())]
         read, spelled = symbols[:, :-1], symbols[:, 1:]  # (N, L - 1)
         real = spelled != NONE

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Annotated, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,16 +31,27 @@ def id_texts(vocabulary: int) -> list[str]:
     return list(map(str, range(vocabulary)))
 
 
+class Spelled(NamedTuple):
+    """The tokens that a batch has, by their ids, and the texts of all tokens by id; both by side."""
+
+    ids: Mapping[str, Collection[int]]
+    texts: Mapping[str, Sequence[str]]
+
+
 class CharacterTable(nn.Module):
     """Bytes of each token's text in UTF-8 between a begin and an end mark: a buffer (V, L), saved with the weights.
 
-    Before `write`, the text of a token is its id in digits.
+    Before `write`, the text of a token is its id in digits. `drawn`: how many tokens are looked up beside those of a
+    batch, the first ones. `expected`: of a table without numbers, how many tokens are looked up at once, and the length
+    of the longest; None where all of them are, in full.
     """
 
     characters: Tensor
 
     def __init__(self, vocabulary: int, max_length: int) -> None:
         super().__init__()
+        self.drawn = 0
+        self.expected: tuple[int, int] | None = None
         self.register_buffer("characters", torch.empty(vocabulary, max_length, dtype=torch.uint8))
         if has_numbers(self.characters):
             self.write(id_texts(vocabulary))
@@ -51,6 +62,16 @@ class CharacterTable(nn.Module):
         marks = bytes([BEGIN]), bytes([END])
         rows = (text.encode()[: length - 2].join(marks).ljust(length, bytes([NONE])) for text in texts)
         self.characters.copy_(torch.frombuffer(bytearray(b"".join(rows)), dtype=torch.uint8).view(-1, length))
+
+    def expect(self, ids: Collection[int], texts: Sequence[str]) -> None:
+        """Expect batches that have the tokens of these ids. texts: of all tokens, by id."""
+        tokens = {*ids, *range(self.drawn)}
+        longest = 2 + max(self.symbols(token, texts[token]) for token in tokens)
+        self.expected = len(tokens), min(self.characters.shape[1], longest)
+
+    def symbols(self, token: int, text: str) -> int:
+        """Return how many symbols spell a token, marks left aside."""
+        return len(text.encode())
 
 
 class CharacterCnn(CharacterTable):
@@ -93,8 +114,13 @@ class CharacterCnn(CharacterTable):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the vector of each token, (...,) -> (..., features). On a CPU, that of each word is computed once."""
-        if ids.device.type != "cpu" or not has_numbers(ids) or torch.compiler.is_compiling():
+        is_known = has_numbers(ids) or self.expected is not None
+        if ids.device.type != "cpu" or not is_known or torch.compiler.is_compiling():
             return self.vectors(self.characters[ids.flatten()]).view(*ids.shape, -1)
+        if self.expected is not None:
+            count, longest = self.expected
+            characters = self.characters[ids.new_zeros(min(ids.numel(), count))]
+            return F.embedding(torch.zeros_like(ids), self.vectors(characters[:, :longest]))
         distinct, place = ids.unique(return_inverse=True)
         characters = self.characters[distinct]
         longest = int((characters != NONE).sum(1).max())
@@ -171,6 +197,21 @@ def write_characters(model: EncoderDecoder, texts: Callable[[str], Sequence[str]
         for module in part.modules():
             if isinstance(module, CharacterTable):
                 module.write(texts(side))
+
+
+def expect_characters(model: EncoderDecoder, spelled: Spelled | None) -> bool:
+    """Tell all parts of a model without numbers what a batch has of their words; return whether there are such parts.
+
+    spelled: None where that is not known, and as much is expected as there may be.
+    """
+    modules = [(side, module) for side, part in sided_parts(model) for module in part.modules()]
+    tables = [(side, module) for side, module in modules if isinstance(module, CharacterTable)]
+    for side, table in tables:
+        vocabulary, length = table.characters.shape
+        table.expected = vocabulary, length
+        if spelled is not None:
+            table.expect(spelled.ids[side], spelled.texts[side])
+    return bool(tables)
 
 
 def sided_parts(model: EncoderDecoder) -> Iterator[tuple[str, nn.Module]]:

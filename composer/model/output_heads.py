@@ -193,6 +193,7 @@ class CnnOutput(OutputHead):
         self.in_features, self.out_features, self.samples = out_width, vocabulary, samples
         self.trains_on_cost = self.draws_samples = samples is not None
         self.characters = CharacterCnn(vocabulary, width, kernels, features, highway, max_length)
+        self.characters.drawn = vocabulary if samples is None else samples
         self.map = nn.Linear(self.characters.out_features, out_width, bias=False)
         self.correction = nn.Embedding(vocabulary, correction) if correction else None
         self.mix = nn.Linear(correction, out_width, bias=False) if correction else None

@@ -196,7 +196,7 @@ def check_decoder(builder: Builder, model: EncoderDecoder) -> None:
 
 
 def check_carried_state(builder: Builder, model: EncoderDecoder) -> None:
-    """Add a fault of each block whose state grows with the text, where it is carried from window to window."""
+    """Add a fault of each block whose state is carried and grows with the text, or counts on past a table's end."""
     if builder.faults or not builder.recipe.carries_state:
         return
     growing: list[Block] = []
@@ -225,6 +225,12 @@ def check_carried_state(builder: Builder, model: EncoderDecoder) -> None:
             fix if block.path[-1] == "self_attention" else "remove `carry`, or put a block of fixed state in its place"
         )
         builder.fault("conflict", block.path, message, fix)
+    blocks = (block for block in model.decoder.modules() if isinstance(block, Block))
+    tables = {block.path: block.max_positions for block in blocks if block.max_positions is not None}
+    for path, most in tables.items():
+        message = "`training.carry` counts positions on from window to window, and all after the first "
+        message += f"{most:,} would be the last of the table"
+        builder.fault("conflict", path, message, "write `positions: sinusoidal`, or remove `carry`")
     builder.finish()
 
 

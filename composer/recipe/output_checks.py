@@ -71,6 +71,10 @@ def _answers(root: Node) -> Iterator[Fault]:
         message = "`identity` has no logit for the end of an answer"
         hint = "add `length:`, or `kind: linear`"
         yield fault_at(kind.mark, "missing", "model.output.kind", message, hint)
+    window = get(root, "training", "window")
+    if length is not None and window is not None and window.value:
+        message = "a window of a text goes on where the one before ended: no answer of a fixed length is in it"
+        yield fault_at(length.mark, "conflict", "model.output.length", message, "remove `length`, or `window`")
     smoothing = get(root, "training", "label_smoothing")
     if smoothing is None or not smoothing.value:
         return

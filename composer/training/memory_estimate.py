@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 from blocks.core.contract import Penalties, State, reduce_penalties
 from blocks.core.functional import default_dtype
 from composer.data.largest_batch import BatchSize
+from composer.model.characters import Spelled, expect_characters
 from composer.model.encoder_decoder import NOTHING, EncoderDecoder, example_source, map_leaves
 from composer.model.parameter_paths import count_frozen, learning_rate_factors
 from composer.model.recording_builder import RecordingBuilder
@@ -32,11 +33,16 @@ NUMBER_BYTES = {"64": 8, "bf16-true": 2}
 
 
 class MemoryEstimate(NamedTuple):
-    """Bytes at the peak of a training: of weights, gradients, averages and optimizer; of what a batch adds to them."""
+    """Bytes at the peak of a training: of weights, gradients, averages and optimizer; of what a batch adds to them.
+
+    `at_most`: how many words a batch has, and how long they are, is not known, and a part of the model reads their
+    characters.
+    """
 
     weight_bytes: int
     activation_bytes: int
     batch: BatchSize
+    at_most: bool = False
 
     @property
     def bytes(self) -> int:
@@ -105,9 +111,12 @@ def weight_bytes(recipe: Recipe, parameters: int, frozen: int) -> int:
     return gradients + checkpoint_bytes(recipe, parameters, frozen)
 
 
-def estimate_memory(recipe: Recipe, vocabularies: Mapping[str, int], batch: BatchSize) -> MemoryEstimate:
+def estimate_memory(
+    recipe: Recipe, vocabularies: Mapping[str, int], batch: BatchSize, spelled: Spelled | None = None
+) -> MemoryEstimate:
     """Return what a training takes at its peak, on one device, in a step on a batch of this size.
 
+    spelled: The tokens of the batch, where they are known; who reads characters on a CPU does so once for each.
     The gradients of the step before are there until the forward pass is over, as Lightning has it.
     """
     from torch._subclasses.fake_tensor import FakeTensorMode  # late: it imports PyTorch's compiler
@@ -117,6 +126,7 @@ def estimate_memory(recipe: Recipe, vocabularies: Mapping[str, int], batch: Batc
         # the parameters of a fake model cannot be converted afterwards
         with default_dtype({"64": torch.float64, "bf16-true": torch.bfloat16}.get(precision, torch.float32)):
             model = RecordingBuilder(recipe).model(vocabularies).train()
+        reads_characters = not recipe.training["compile"] and expect_characters(model, spelled)
         for tensor in (*model.parameters(), *model.buffers()):
             live.add(tensor.untyped_storage())
         optimizer = fake_optimizer(recipe, model)
@@ -131,7 +141,8 @@ def estimate_memory(recipe: Recipe, vocabularies: Mapping[str, int], batch: Batc
         del loss
         optimizer.step()
         weights = weight_bytes(recipe, count_parameters(model), count_frozen(recipe, model))
-    return MemoryEstimate(weights, live.peak - weights_alone, batch)
+    is_bound = reads_characters and spelled is None and device == "cpu"
+    return MemoryEstimate(weights, live.peak - weights_alone, batch, is_bound)
 
 
 def fake_optimizer(recipe: Recipe, model: EncoderDecoder) -> Optimizer:

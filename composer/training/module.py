@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from blocks.core.contract import Block, Penalties, State, reduce_penalties
+from composer.data.collate import BatchLoader
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunFailed
 from composer.model.builder import build
@@ -70,7 +72,8 @@ class Seq2SeqModule(LightningModule):
         self.carried: dict[int, State] = {}
         blocks = [module for module in self.model.modules() if isinstance(module, Block)]
         self.counting_blocks = [block for block in blocks if type(block).finish_step is not Block.finish_step]
-        self.progress_blocks = [block for block in blocks if type(block).set_progress is not Block.set_progress]
+        changing = [block for block in blocks if type(block).set_progress is not Block.set_progress]
+        self.progress_blocks = [block for block in changing if any(p.requires_grad for p in block.parameters())]
         self.loop_progress: Progress | None = None
         self.val_losses: list[float] = []
         self.spent: Tensor
@@ -257,6 +260,11 @@ class Seq2SeqModule(LightningModule):
     def take_validation_scores(self) -> dict[str, float]:
         """Return `val/loss` and the other scores that need no decoding, and reset their sums; empty without any."""
         sums = self.val_sums.take(self.trainer.strategy)
+        loader = self.trainer.val_dataloaders
+        counts = loader.corpus.of_epoch(0).counts if isinstance(loader, BatchLoader) else None
+        # of a part of the text no words are known; sums of many tokens are rounded
+        if sums and counts and math.isclose(sums["tokens"], counts.tokens, rel_tol=1e-6):
+            sums |= counts.units()
         return {f"val/{name}": value for name, value in token_scores(sums).items()} if sums else {}
 
     def on_validation_epoch_end(self) -> None:

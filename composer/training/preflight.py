@@ -351,7 +351,7 @@ class TrainingPlan(Plan):
     @cached_property
     def memory(self) -> MemoryEstimate:
         """What the training takes of memory; it is counted when it is first asked for, which takes seconds."""
-        return estimate_memory(self.recipe, self.vocabularies, self.batch)
+        return estimate_memory(self.recipe, self.vocabularies, self.batch, self.trial and self.trial.spelled)
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan as plain data, with `training`, its memory, and `trial`."""

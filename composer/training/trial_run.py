@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle, islice
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer, seed_everything
 from torch.profiler import ProfilerActivity, profile
@@ -18,6 +19,7 @@ from composer.data.sampler import BatchSlice, EpochSampler
 from composer.data.sources import DataSource
 from composer.data.tokenizer_cache import cached_tokenizers
 from composer.inference.decode import keep_freed_memory
+from composer.model.characters import Spelled
 from composer.recipe.recipe import Recipe, load_text
 from composer.training.checkpointing import WeightAverage
 from composer.training.datamodule import RecipeDataModule
@@ -46,6 +48,7 @@ class TrialRun(NamedTuple):
     devices: int
     vocabularies: Mapping[str, int]
     batch: BatchSize
+    spelled: Spelled
     max_steps: float | None
     max_epochs: float | None
     max_minutes: float | None
@@ -76,7 +79,7 @@ class TrialRun(NamedTuple):
         """Return the numbers of a trial as plain data."""
         rates = ("steps_per_second", "tokens_per_second", "minutes_per_epoch", "budget_minutes")
         numbers = {**self._asdict(), **{key: getattr(self, key) for key in rates}}
-        del numbers["batch"]
+        del numbers["batch"], numbers["spelled"]
         return numbers
 
 
@@ -168,6 +171,7 @@ def time_training(recipe: Recipe) -> TrialRun:
         max(1, devices),
         module_data.tokenizers.sizes,
         size_of(recipe, module_data.batches, slices[:accumulate]),
+        spelled_tokens(module_data, slices[0]),
         *limits,
     )
 
@@ -181,6 +185,14 @@ def size_of(recipe: Recipe, batches: EpochSampler, update: Sequence[BatchSlice])
     sizes = [(len(one.rows), *positions[one.rows].max(0).tolist()) for one in update]
     rows, target, *sources = max(sizes, key=lambda size: relative_size(size[0], sum(size[1:])))
     return BatchSize(rows, target, dict(zip(encoded.sources, sources, strict=True)))
+
+
+def spelled_tokens(data: RecipeDataModule, one: BatchSlice) -> Spelled:
+    """Return the tokens of a slice, on every side, and the texts of all."""
+    assert data.batches is not None  # planned
+    sides = data.batches.corpus.of_epoch(one.epoch).texts
+    ids = {side: np.unique(ids.outputs(one.rows)).tolist() for side, ids in sides.items()}
+    return Spelled(ids, {side: data.tokenizers.vocabulary(side) for side in sides})
 
 
 def run_trial(module: Seq2SeqModule, batches: Iterable[Any], meter: TrialMeter) -> None:

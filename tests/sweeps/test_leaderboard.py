@@ -402,7 +402,15 @@ def test_a_narrow_terminal_has_fewer_columns_and_a_note_names_the_others(tmp_pat
 
 @pytest.mark.parametrize(
     ("value", "most", "text"),
-    [(0.19, 4, "0.1900"), (0.2, 2, "0.20"), (0.0, 2, "0.0"), (130.4, 2, "130"), (12.3, 2, "12"), (2431.2, 4, "2431")],
+    [
+        (0.19, 4, "0.1900"),
+        (0.2, 2, "0.20"),
+        (0.0, 2, "0.0"),
+        (130.4, 2, "130"),
+        (12.3, 2, "12"),
+        (2431.2, 4, "2431"),
+        (1e304, 4, "1e+304"),
+    ],
 )
 def test_numbers_have_their_significant_digits(value: float, most: int, text: str) -> None:
     assert significant(value, most) == text

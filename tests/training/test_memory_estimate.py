@@ -18,6 +18,8 @@ from composer.data.largest_batch import largest_batch, largest_of_pairs, relativ
 from composer.data.sampler import TrainBatchSampler
 from composer.recipe.recipe import Recipe, load_text
 from composer.training.kernel_memory import FAKES, LSTM, lstm_workspace
+from composer.training.memory_estimate import estimate_memory
+from composer.training.preflight import plan_training
 from composer.training.trial_run import STEPS
 from tests.training.tiny_recipes import Tiny
 
@@ -71,6 +73,29 @@ def test_the_workspace_of_an_lstm_is_its_own(positions: int, rows: int, arriving
     options: tuple[Any, ...] = (False, [], 2, width, 1, True, False, False, True)
     y, *_, workspace = LSTM(x, *weights, *biases, state, state, *options)
     assert lstm_workspace(x, y) == workspace.numel()
+
+
+SPELLING = [
+    "output: {kind: {char_lstm: 8}}",
+    "embedding: characters, output: {kind: {cnn: {samples: 12}}}",
+    "embedding: {characters: {max_length: 8}}, output: {kind: {cnn: {correction: 0}}}",
+]
+
+
+@pytest.mark.parametrize("spelling", SPELLING)
+def test_words_that_are_read_by_their_characters_count_once(tmp_path: Path, spelling: str) -> None:
+    draw = np.random.default_rng(1)
+    words = [f"{number**3}" for number in range(60)]
+    lines = (" ".join(draw.choice(words, 7)) for _ in range(300))
+    (tmp_path / "train.txt").write_text("\n".join(lines))
+    text = "{text: {train: train.txt, val: train.txt}, tokenizer: word}"
+    recipe = recipe_of(f"{{width: 16, decoder: [rnn], {spelling}}}", text, file=tmp_path / "text.yaml")
+    planned = plan_training(recipe, time=True)
+    assert planned.trial is not None
+    assert planned.memory.bytes == pytest.approx(planned.trial.peak_bytes, rel=0.1)
+    without_words = estimate_memory(recipe, planned.vocabularies, planned.batch)
+    assert (planned.memory.at_most, without_words.at_most) == (False, True)
+    assert without_words.activation_bytes > planned.memory.activation_bytes
 
 
 def test_the_state_that_is_carried_counts(tmp_path: Path) -> None:

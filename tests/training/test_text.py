@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,32 @@ def test_words_bytes_and_characters_are_measured_whatever_the_tokens_are(text: A
         assert [key for key in figures if (entry := score_entry(key)) is None or not entry.meaning] == []
 
 
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        (),
+        ("training.carry=false", "evaluation.stride=2"),
+        ("training.carry=false", "training.window=null"),
+        ("data.text.val={some: val.txt, more: train.txt}",),
+    ],
+)
+def test_a_validation_measures_words_and_bytes_as_an_evaluation_does(
+    text: Any, tmp_path: Path, overrides: tuple[str, ...]
+) -> None:
+    train(text("training.early_stopping={metric: val/bits_per_byte, goal: 100}", *overrides), tmp_path / "run")
+    *_, last = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row]
+    assert last["step"] == 6
+    scores = evaluate(tmp_path / "run", "val")
+    for name in ("word_perplexity", "bits_per_byte", "bits_per_character"):
+        assert last[f"val/{name}"] == pytest.approx(scores[f"val/{name}"], rel=1e-4)
+
+
+def test_of_a_part_of_a_text_no_words_are_measured(text: Any, tmp_path: Path) -> None:
+    train(text("training.max_steps=1", "training.carry=false", "trainer.limit_val_batches=1"), tmp_path / "run")
+    validated = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "val/loss" in row]
+    assert [row for row in validated if "val/bits_per_byte" in row] == []
+
+
 def test_a_model_comes_near_the_entropy_of_a_bigram_text(text: Any, tmp_path: Path) -> None:
     draw = np.random.default_rng(2)
     for name, count in (("train", 4000), ("val", 1000)):
@@ -209,9 +236,22 @@ FAULTS = [
         "model.decoder[0].residual[1]",
         "grows with",
     ),
+    (
+        {"model.decoder": [{"repeat": {"times": 2, "stack": [{"positions": "learned"}, "rnn"]}}]},
+        "conflict",
+        "model.decoder[0].repeat.stack[0].positions",
+        "after the first 512 would be",
+    ),
     ({"training.carry": False, "evaluation": {"stride": 6}}, "value", "evaluation.stride", "no more than those"),
     ({"evaluation": {"stride": 2}}, "unused", "evaluation.stride", "carried"),
     ({"data.max_length": 9}, "unused", "data.max_length", "their own length"),
+    (
+        {"training.early_stopping": {"metric": "val/bits_per_byte"}, "trainer": {"limit_val_batches": 1}},
+        "metric",
+        "training.early_stopping.metric",
+        "leaves out words",
+    ),
+    ({"model.output": {"length": 8}}, "conflict", "model.output.length", "of a fixed length"),
     ({"training.curriculum": {}}, "unused", "training.curriculum", "equally long"),
     ({"data.text.train": {"source": "train.txt", "target": "train.txt"}}, "pairs", "data.text.train", "one text"),
     ({"data.text.train": {"a": {"file": "train.txt", "weight": 2}}}, "unused", "data.text.train.a.weight", "read once"),
@@ -231,6 +271,36 @@ def test_what_does_not_go_with_a_text_is_refused_at_its_place(
         check_recipe(text())
     assert [(fault.code, fault.path) for fault in raised.value.faults] == [(code, path)]
     assert message in raised.value.faults[0].message
+
+
+BY_DOCUMENT = ("training.window=null", "training.carry=false")
+
+
+@pytest.mark.parametrize("check", [check_recipe, lambda recipe: load_data(recipe, recipe.folders(None))])
+def test_documents_of_another_length_than_the_output_are_refused(text: Any, tmp_path: Path, check: Any) -> None:
+    check(text(*BY_DOCUMENT, "model.output.length=8"))
+    (tmp_path / "val.txt").write_text("a b a b a b a b\na b\n")
+    with pytest.raises(ComposerError) as raised:
+        check(text(*BY_DOCUMENT, "model.output.length=8"))
+    assert [(fault.code, fault.path) for fault in raised.value.faults] == 2 * [("length", "model.output.length")]
+    assert {re.search("line 2 of .* has 2: `a b`", fault.message) is None for fault in raised.value.faults} == {False}
+
+
+def test_a_text_of_which_no_token_is_known_is_refused(text: Any) -> None:
+    with pytest.raises(ComposerError, match="`word` knows no token of train target") as raised:
+        check_recipe(text("data.tokenizer={word: {min_count: 1000}}"))
+    assert [fault.hint for fault in raised.value.faults] == ["lower its `min_count`"]
+
+
+def test_files_that_no_model_of_the_run_could_write_are_not_evaluated(text: Any, tmp_path: Path) -> None:
+    train(text(*BY_DOCUMENT, "model.output.length=8", "training.max_steps=1"), tmp_path / "run")
+    for lines, message in (
+        ("a b\n", "that of line 1 of .* has 2"),
+        ("\n \n", "none of the 2 documents of .* has text"),
+    ):
+        (tmp_path / "other.txt").write_text(lines)
+        with pytest.raises(ComposerError, match=message):
+            evaluate(tmp_path / "run", targets=[tmp_path / "other.txt"])
 
 
 def test_self_attention_that_sees_a_window_is_carried(text: Any, tmp_path: Path) -> None:

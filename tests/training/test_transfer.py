@@ -120,6 +120,25 @@ def test_frozen_blocks_stay_and_others_have_their_own_rate(tiny: Tiny, tmp_path:
     assert [group["factor"] for group in checkpoint["optimizer_states"][0]["param_groups"]] == [1.0, 0.5]
 
 
+EXPERTS = "model.encoder=[{mixture_of_experts: {stack: [linear], experts: 3, top_k: 1}}]"
+SETS = "model.encoder=[{repeat: {times: length, relaxation: {sets: 2, until: 0.4}, stack: [{linear: 8}]}}]"
+
+
+@pytest.mark.parametrize("encoder", [EXPERTS, SETS])
+def test_what_training_changes_beside_weights_stays_in_frozen_blocks(tiny: Tiny, tmp_path: Path, encoder: str) -> None:
+    train(tiny(*SHORT, encoder), tmp_path / "first")
+    train(tiny("training.max_steps=1", encoder), tmp_path / "trained", start_from=tmp_path / "first")
+    train(
+        tiny("training.max_steps=1", encoder, groups(("encoder", 0))),
+        tmp_path / "frozen",
+        start_from=tmp_path / "first",
+    )
+    first, trained, frozen = (weights(tmp_path / name) for name in ("first", "trained", "frozen"))
+    (name,) = (name for name in first if name.endswith((".moves", ".joined")))
+    assert not torch.equal(trained[name], first[name])
+    assert torch.equal(frozen[name], first[name])
+
+
 def test_a_frozen_run_resumes_to_the_last_bit(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frozen = (groups(("encoder", 0), ("decoder[0]", 0.3)), "training.schedule=constant", "training.validate_every=3")
     train(tiny(*frozen, "training.max_steps=6"), tmp_path / "whole")
