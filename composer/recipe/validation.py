@@ -334,7 +334,8 @@ def unavailable_metric(root: Node, key: str) -> tuple[str, str] | None:
     if needs == "texts" and (_sources(root) or not (_get(root, "data", "text") or _get(root, "data", "hub"))):
         return "it is measured of texts without a source", "write `val/loss`, or give `data: {text: ...}`"
     share = _get(root, "trainer", "limit_val_batches")
-    if needs == "texts" and key.startswith("val/") and share is not None and repr(share.value) != "1.0":
+    is_part = share is not None and (type(share.value) is int or share.value not in (None, 1.0))
+    if needs == "texts" and key.startswith("val/") and is_part:
         return "`limit_val_batches` leaves out words that it counts", "write `val/loss`, or remove `limit_val_batches`"
     lines, metrics = _get(root, "training", "validation_sample", "lines"), _get(root, "evaluation", "metrics")
     if key.startswith(SAMPLE) and lines is not None and lines.value == 0 and not decodes_all(watched):
