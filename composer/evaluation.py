@@ -65,7 +65,7 @@ def evaluate(
 
     Args:
         run: The path of a run's folder, or an open run, which takes no overrides and no checkpoint.
-        split: train, val, test (the default), or the name of one of the recipe's test sets.
+        split: val, test (the default), the name of one of the recipe's test sets, or train: what is trained on of it.
         data: Folder of the data files; the one that the run was trained with by default.
         overrides: `decoding...=value`, `evaluation...=value`, and `data.generate...=value` or `data.babi.tasks=[...]`,
             to evaluate on other data of the same task.
@@ -97,9 +97,15 @@ def evaluate(
         name = split or "test"
         if name not in available_splits(run.recipe):
             raise missing_split(run.recipe, name)
-        loaded = load_data(run.recipe, run.folders(data), run.tokenizers, [name])
-        pairs, encoded = loaded.pairs[name], loaded.splits[name]
+        pairs, encoded = read_split(run, name, data)
     return evaluate_pairs(run, name, pairs, encoded, hypotheses, say)
+
+
+def read_split(run: Run, name: str, data: str | Path | None = None) -> tuple[Pairs, Encoded]:
+    """Return the pairs of a split and their ids, of `train` those that are trained on. Raises DataError."""
+    loaded = load_data(run.recipe, run.folders(data), run.tokenizers, [name])
+    pairs, encoded = loaded.pairs[name], loaded.splits[name]
+    return (pairs if len(encoded) == len(pairs) else pairs.keep(encoded.originals)), encoded
 
 
 def evaluate_pairs(
@@ -109,7 +115,7 @@ def evaluate_pairs(
     scores, bits = teacher_forced(run.recipe, run.model, encoded)
     decoded: dict[str, Any] = {}
     if encoders := source_names(run.recipe):
-        references = [encoded.lines, *pairs.references]
+        references = [pairs.sides[TARGET], *pairs.references]
         decoded, outputs = _decoded_scores(run, [pairs.sides[side] for side in encoders], references, bits, say)
         if hypotheses is not None:
             write_hypotheses(Path(hypotheses), pairs.sides[encoders[0]], outputs, references)
