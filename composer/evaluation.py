@@ -23,6 +23,7 @@ from composer.errors import DataError, Fault, RecipeError, RunError, one_line_er
 from composer.fingerprint import sha256_of_lines
 from composer.inference.perplexity import teacher_forced
 from composer.inference.run import IN_MEMORY, Run, Translation, decoding_settings, open_run, translate_lines
+from composer.model.features import feature_settings
 from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.recipe.metrics import (
     TOKENIZER_PACKAGES,
@@ -262,7 +263,8 @@ def scores_by_length(
     bits: Sequence[float] = (),
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the tables of scores by source length that suit a recipe's data, by their names in an evaluation."""
-    if recipe.dataset.get("babi"):  # a question's length says nothing of its story
+    # a question's length says nothing of its story, nor a file's name of what is in it
+    if recipe.dataset.get("babi") or feature_settings(recipe.dataset, source_names(recipe)[0]):
         return {}
     tables = {}
     if recipe.dataset.get("generate"):

@@ -82,8 +82,10 @@ def test_a_run_goes_through_every_command(recipe: Path, tmp_path: Path) -> None:
     lines = ["\t".join((str(tmp_path / "files/test0.png"), str(tmp_path / "files/test0.wav"), "say one"))]
     assert len(run.translate(lines)) == 1
     assert np.isfinite(run.score(lines, ["one two"])[0].total)
-    scores = composer.evaluate(tmp_path / "run")
+    scores = composer.evaluate(tmp_path / "run", overrides=["evaluation.metrics=[bleu]"])
     assert scores["test/loss"] > 0
+    assert scores["test/bleu"] >= 0
+    assert not [name for name in scores if "length" in name]  # that of a file's name means nothing
     check_page(composer.report(tmp_path / "run"), tmp_path)
 
 
