@@ -20,7 +20,7 @@ from composer.data.ids import Encoded
 from composer.data.pairs import TARGET, Pairs, available_splits, file_options, source_names
 from composer.data.token_cache import encode_documents
 from composer.errors import DataError, Fault, RecipeError, RunError, one_line_error
-from composer.fingerprint import sha256_of_lines
+from composer.fingerprint import sha256_of_columns
 from composer.inference.perplexity import teacher_forced
 from composer.inference.run import IN_MEMORY, Run, Translation, decoding_settings, open_run, translate_lines
 from composer.model.features import feature_settings
@@ -58,7 +58,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return all scores of a run on a split, by the names under which they are logged: `test/bleu` and so on.
 
-    `test/measured` has the number of `lines`, and the `sha256` of those of each side.
+    `test/measured` has the number of `lines`, and the `sha256` of those of each side, of files of what is in them.
     `test/bleu_by_source_length` is a list of `{words, lines, bleu}`. Of generated data, `test/accuracy_by_length` is a
     list of `{words, lines, exact_match, positional_accuracy}`, and `bits` where answers are vectors of bits.
     `test/truncated` is a sentence, and only there if outputs were cut at their maximum length; `test/left_out` says
@@ -120,8 +120,7 @@ def evaluate_pairs(
         decoded, outputs = _decoded_scores(run, [pairs.sides[side] for side in encoders], references, bits, say)
         if hypotheses is not None:
             write_hypotheses(Path(hypotheses), pairs.sides[encoders[0]], outputs, references)
-    digests = {side: sha256_of_lines(lines) for side, lines in pairs.columns().items()}
-    measured = {"lines": len(encoded), "sha256": digests}
+    measured = {"lines": len(encoded), "sha256": sha256_of_columns(run.recipe, pairs)}
     return {f"{name}/{key}": value for key, value in (decoded | scores | {"measured": measured}).items()}
 
 

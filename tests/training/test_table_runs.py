@@ -89,6 +89,21 @@ def test_a_run_goes_through_every_command(recipe: Path, tmp_path: Path) -> None:
     check_page(composer.report(tmp_path / "run"), tmp_path)
 
 
+def test_measured_files_count_by_what_is_in_them(recipe: Path, tmp_path: Path) -> None:
+    composer.train(load(recipe, ["training.max_steps=1"]), run=tmp_path / "run")
+    hashes = [composer.evaluate(tmp_path / "run")["test/measured"]["sha256"]]
+    for name in ("test.tsv", "files"):
+        (tmp_path / "moved").mkdir(exist_ok=True)
+        shutil.move(tmp_path / name, tmp_path / "moved" / name)
+    shutil.copy(tmp_path / "train.tsv", tmp_path / "moved")
+    hashes.append(composer.evaluate(tmp_path / "run", data=tmp_path / "moved")["test/measured"]["sha256"])
+    sound = tmp_path / "moved" / "files" / "test3.wav"
+    soundfile.write(sound, soundfile.read(sound)[0] / 2, 8000)
+    hashes.append(composer.evaluate(tmp_path / "run", data=tmp_path / "moved")["test/measured"]["sha256"])
+    assert hashes[0] == hashes[1]
+    assert [side for side, own in hashes[2].items() if own != hashes[0][side]] == ["sound"]
+
+
 def check_page(file: Path, folder: Path) -> None:
     """Fails unless the report shows the images, plays the sounds, and lays attention over both."""
     page = read(file)
