@@ -165,13 +165,12 @@ def read_file(name: str, settings: Mapping[str, Any]) -> Reading | MediaError:
 
 def count_notices(rows: Iterable[Iterable[tuple[str, str]]]) -> tuple[Remark, ...]:
     """Return what was noticed of the files of some rows, each with the first row that has it in place of a line."""
-    first, counts, total = dict[tuple[str, str], int](), Counter[tuple[str, str]](), 0
+    first, counts = dict[tuple[str, str], int](), Counter[tuple[str, str]]()
     for row, notices in enumerate(rows):
-        total += 1
         for notice in notices:
             first.setdefault(notice, row)
             counts[notice] += 1
-    return tuple(Remark(*notice, counts[notice], total, "", row) for notice, row in first.items())
+    return tuple(Remark(*notice, counts[notice], "", row) for notice, row in first.items())
 
 
 def read_vectors(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:

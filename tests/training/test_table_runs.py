@@ -197,6 +197,19 @@ def test_silent_sounds_other_rates_and_lost_colours_are_told_by_check_and_train(
     assert "grey" not in {fault.code for fault in check_recipe(explicit).warnings}
 
 
+def test_files_are_counted_in_every_part_that_is_read(recipe: Path, tmp_path: Path) -> None:
+    """In parts of one size, too, and where nothing was noticed; a file that two test sets name counts once."""
+    for image in (tmp_path / "files").glob("*.png"):
+        Image.new("RGB", (4, 4), (0, 255, 0)).save(image)
+    soundfile.write(tmp_path / "files" / "train0.wav", np.zeros(2000), 8000)
+    overrides = ["data.table.test=4", "data.table.test_sets={one: test.tsv, two: test.tsv}"]
+    warnings = check_recipe(load(recipe, overrides)).warnings
+    messages = {(fault.code, Path(fault.file).name): fault.message for fault in warnings}
+    assert messages["grey", "train.tsv"].startswith("20 of 20 images")
+    assert messages["grey", "test.tsv"].startswith("5 of 5 images")
+    assert messages["silent", "train.tsv"].startswith("1 of 20 sounds")
+
+
 def test_empty_cells_are_told_with_their_lines_by_check_and_train(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
