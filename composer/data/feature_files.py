@@ -22,7 +22,7 @@ import numpy as np
 
 from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.data import audio, features, images
-from composer.data.cache_entries import cached_entry, entry_path
+from composer.data.cache_entries import FEATURES, cached_entry, entry_path
 from composer.data.columns import FileNames, RowSubset, chunks_of, locate
 from composer.data.features import Features, Reading, Remark, columns_of, fill_columns
 from composer.data.media_files import (
@@ -62,7 +62,7 @@ def encode_features(lines: Sequence[str], settings: Mapping[str, Any], origin: s
     names, shape = [*lines], feature_shape(settings)
     if isinstance(lines, FileNames):
         read = cached_entry(
-            entry_path("features", entry_parts(names, settings)),
+            entry_path(FEATURES, entry_parts(names, settings)),
             lambda folder: open_entry(folder, shape),
             lambda folder: write_entry(folder, read_files(names, lines, settings, origin), shape),
         )

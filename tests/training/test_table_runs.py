@@ -135,6 +135,20 @@ def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(recipe: Path, tmp
     assert weights[0] == weights[1]
 
 
+def test_a_cache_that_cannot_be_written_is_told_by_check_as_by_train(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "store").write_text("")
+    monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
+    (fault,) = composer.check(recipe)
+    with pytest.raises(RunError) as error:
+        composer.train(load(recipe), run=tmp_path / "run")
+    (told,) = error.value.faults
+    assert "the cache of images, sounds and vectors cannot be written" in told.message
+    assert fault.message == f"on this machine, {told.message}"
+    assert not check_recipe(load(recipe), any_machine=True).warnings
+
+
 def test_a_missing_file_is_told_before_the_training(recipe: Path, tmp_path: Path) -> None:
     (tmp_path / "files" / "train3.png").unlink()
     faults = composer.check(recipe)
