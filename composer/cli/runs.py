@@ -124,7 +124,7 @@ def generate(
     settings: dict[str, Any] = {**drawing, **more, "scores": True, "on_text": show if is_watched else None}
     settings |= {"draft": draft, "on_draft": drafts.append}
     opened = open_run(run, overrides or (), checkpoint)
-    results = generate_texts(opened, beginnings, samples=samples, **settings)
+    results = generate_texts(opened, prompts or None, samples=samples, **settings)
     texts = [text for row in results for text in row] if samples > 1 else results
     if is_watched:
         options.echo("")

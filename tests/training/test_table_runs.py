@@ -179,6 +179,25 @@ def test_a_line_whose_file_is_not_there_is_refused(
     assert "bad.txt:4:1: error[file]: `gone.wav`: " in capsys.readouterr().err
 
 
+def test_in_python_a_line_may_be_the_path_of_a_file(recipe: Path, tmp_path: Path) -> None:
+    table = {**RECIPE["data"]["table"], "source": RECIPE["data"]["table"]["sound"]}
+    table = {key: value for key, value in table.items() if key not in RECIPE["model"]["encoders"]}
+    model = {"width": 8, "encoder": ["linear", "rnn"], "decoder": ["rnn", "cross_attention"]}
+    recipe.write_text(json.dumps({**RECIPE, "data": {"table": table}, "model": model}))
+    composer.train(load(recipe, ["training.max_steps=1"]), run=tmp_path / "run")
+    run, sound = composer.open_run(tmp_path / "run"), tmp_path / "files/test0.wav"
+    assert run.translate([sound]) == run.translate([str(sound)])
+    assert run.score([sound], ["one"]) == run.score([str(sound)], ["one"])
+    assert [one.output for one in run.alignments([sound])] == [one.output for one in run.alignments([str(sound)])]
+    for call in (run.translate, run.encode, run.alignments, lambda lines: run.score(lines, ["one"])):
+        with pytest.raises(RunError, match=r"a line is `\(3,\)`, which is no text.*\n.*paths of files"):
+            call([(3,)])
+        with pytest.raises(DataError, match=r"^<lines>:1:1: error\[file\]: `gone\.wav`"):
+            call(["gone.wav"])
+    with pytest.raises(RunError, match="a line is `None`, which is no text"):
+        run.score([sound], [None])
+
+
 def test_a_damaged_file_is_told_with_the_line_of_its_table(recipe: Path, tmp_path: Path) -> None:
     file = tmp_path / "files" / "train3.png"
     file.write_bytes(file.read_bytes()[:40])
