@@ -278,8 +278,15 @@ def export(
         raise typer.BadParameter(message, param_hint="key=value")
     if script is not None:
         from composer.exporters.script import export_script
+        from composer.exporters.standalone import load_recipe
 
-        options.echo(f"wrote {export_script(source, script, overrides or ())}; try it: python {script} --help")
+        folder = export_script(source, script, overrides or ())
+        if files := ", ".join(load_recipe(folder).files):
+            options.echo(
+                f"wrote {folder}; it takes tensors of {files} from Python, and reads no files: see its README.md"
+            )
+        else:
+            options.echo(f"wrote {folder}; try it: python {script} --help")
     if ctranslate2 is not None:
         from composer.exporters.ctranslate2 import export_ctranslate2
 
