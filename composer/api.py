@@ -242,7 +242,7 @@ def data_loader(
 
 def translate(
     runs: AnyRun | Seq2SeqModule | Sequence[AnyRun | Seq2SeqModule],
-    lines: Sequence[str],
+    lines: Sequence[str | Path],
     overrides: Sequence[str] = (),
     beam: int | None = None,
     n_best: int = 1,
@@ -255,7 +255,7 @@ def translate(
 
     Args:
         runs: A run or several, opened or as folders; a Seq2SeqModule is one, trained by whom it may be.
-        lines: One source each; with several encoders their texts, in the recipe's order, with tabs between.
+        lines: One source each, a text or the path of a file; of several encoders in the recipe's order, with tabs.
         overrides: Settings of decoding, `decoding...=value`, for a first run that is a folder.
         beam, n_best, scores, prefix, draft: As of `Run.translate`.
         checkpoint: `last`, `best` or a step, for the weights of a checkpoint of each run, all of them folders.

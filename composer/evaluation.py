@@ -20,9 +20,10 @@ from composer.data.ids import Encoded
 from composer.data.pairs import TARGET, Pairs, available_splits, file_options, source_names
 from composer.data.token_cache import encode_documents
 from composer.errors import DataError, Fault, RecipeError, RunError, one_line_error
-from composer.fingerprint import sha256_of_lines
+from composer.fingerprint import sha256_of_columns
 from composer.inference.perplexity import teacher_forced
 from composer.inference.run import IN_MEMORY, Run, Translation, decoding_settings, open_run, translate_lines
+from composer.model.features import feature_settings
 from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.recipe.metrics import (
     TOKENIZER_PACKAGES,
@@ -57,7 +58,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return all scores of a run on a split, by the names under which they are logged: `test/bleu` and so on.
 
-    `test/measured` has the number of `lines`, and the `sha256` of those of each side.
+    `test/measured` has the number of `lines`, and the `sha256` of those of each side, of files of what is in them.
     `test/bleu_by_source_length` is a list of `{words, lines, bleu}`. Of generated data, `test/accuracy_by_length` is a
     list of `{words, lines, exact_match, positional_accuracy}`, and `bits` where answers are vectors of bits.
     `test/truncated` is a sentence, and only there if outputs were cut at their maximum length; `test/left_out` says
@@ -65,7 +66,7 @@ def evaluate(
 
     Args:
         run: The path of a run's folder, or an open run, which takes no overrides and no checkpoint.
-        split: train, val, test (the default), or the name of one of the recipe's test sets.
+        split: val, test (the default), the name of one of the recipe's test sets, or train: what is trained on of it.
         data: Folder of the data files; the one that the run was trained with by default.
         overrides: `decoding...=value`, `evaluation...=value`, and `data.generate...=value` or `data.babi.tasks=[...]`,
             to evaluate on other data of the same task.
@@ -97,9 +98,15 @@ def evaluate(
         name = split or "test"
         if name not in available_splits(run.recipe):
             raise missing_split(run.recipe, name)
-        loaded = load_data(run.recipe, run.folders(data), run.tokenizers, [name])
-        pairs, encoded = loaded.pairs[name], loaded.splits[name]
+        pairs, encoded = read_split(run, name, data)
     return evaluate_pairs(run, name, pairs, encoded, hypotheses, say)
+
+
+def read_split(run: Run, name: str, data: str | Path | None = None) -> tuple[Pairs, Encoded]:
+    """Return the pairs of a split and their ids, of `train` those that are trained on. Raises DataError."""
+    loaded = load_data(run.recipe, run.folders(data), run.tokenizers, [name])
+    pairs, encoded = loaded.pairs[name], loaded.splits[name]
+    return (pairs if len(encoded) == len(pairs) else pairs.keep(encoded.originals)), encoded
 
 
 def evaluate_pairs(
@@ -109,12 +116,11 @@ def evaluate_pairs(
     scores, bits = teacher_forced(run.recipe, run.model, encoded)
     decoded: dict[str, Any] = {}
     if encoders := source_names(run.recipe):
-        references = [encoded.lines, *pairs.references]
+        references = [pairs.sides[TARGET], *pairs.references]
         decoded, outputs = _decoded_scores(run, [pairs.sides[side] for side in encoders], references, bits, say)
         if hypotheses is not None:
             write_hypotheses(Path(hypotheses), pairs.sides[encoders[0]], outputs, references)
-    digests = {side: sha256_of_lines(lines) for side, lines in pairs.columns().items()}
-    measured = {"lines": len(encoded), "sha256": digests}
+    measured = {"lines": len(encoded), "sha256": sha256_of_columns(run.recipe, pairs)}
     return {f"{name}/{key}": value for key, value in (decoded | scores | {"measured": measured}).items()}
 
 
@@ -257,7 +263,8 @@ def scores_by_length(
     bits: Sequence[float] = (),
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the tables of scores by source length that suit a recipe's data, by their names in an evaluation."""
-    if recipe.dataset.get("babi"):  # a question's length says nothing of its story
+    # a question's length says nothing of its story, nor a file's name of what is in it
+    if recipe.dataset.get("babi") or feature_settings(recipe.dataset, source_names(recipe)[0]):
         return {}
     tables = {}
     if recipe.dataset.get("generate"):

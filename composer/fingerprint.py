@@ -22,7 +22,7 @@ from typing import Any
 from composer.atomic_io import sha256_of_file
 from composer.data.columns import chunks_of
 from composer.data.corpora import Documents
-from composer.data.line_hashes import sha256_of_hashes
+from composer.data.line_hashes import sha256_of_files, sha256_of_hashes
 from composer.data.pairs import Pairs, source_names
 from composer.data.sources import DataSource, is_endless
 from composer.data.tokenizer import Tokenizers
@@ -107,6 +107,16 @@ def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
         if (weights := pairs[split].weights) is not None:
             digest.update(weights.data)
     return digest.hexdigest()
+
+
+def sha256_of_columns(recipe: Recipe, pairs: Pairs) -> dict[str, str]:
+    """Return the SHA-256 of each column of pairs: of its lines, or of what is in the files that they name.
+
+    Raises DataError if such a file cannot be read.
+    """
+    features = {side for side in pairs.sides if feature_settings(recipe.dataset, side)}
+    columns = pairs.columns().items()
+    return {side: (sha256_of_files if side in features else sha256_of_lines)(lines) for side, lines in columns}
 
 
 def sha256_of_lines(lines: Sequence[str]) -> str:

@@ -340,6 +340,9 @@ def test_hypotheses_scores_and_prefixes_are_asked_for_in_python(run: Run) -> Non
         run.translate(lines, n_best=0)
     with pytest.raises(TypeError, match="lines are a list of texts"):
         run.translate("a b")
+    for line in (3, ("a", "b"), {"a": "b"}, Path("a")):
+        with pytest.raises(RunError, match="which is no text"):
+            run.translate([line])
 
 
 def test_blocks_and_schema_are_what_the_commands_print() -> None:

@@ -124,7 +124,7 @@ def generate(
     settings: dict[str, Any] = {**drawing, **more, "scores": True, "on_text": show if is_watched else None}
     settings |= {"draft": draft, "on_draft": drafts.append}
     opened = open_run(run, overrides or (), checkpoint)
-    results = generate_texts(opened, beginnings, samples=samples, **settings)
+    results = generate_texts(opened, prompts or None, samples=samples, **settings)
     texts = [text for row in results for text in row] if samples > 1 else results
     if is_watched:
         options.echo("")
@@ -278,8 +278,15 @@ def export(
         raise typer.BadParameter(message, param_hint="key=value")
     if script is not None:
         from composer.exporters.script import export_script
+        from composer.exporters.standalone import load_recipe
 
-        options.echo(f"wrote {export_script(source, script, overrides or ())}; try it: python {script} --help")
+        folder = export_script(source, script, overrides or ())
+        if files := ", ".join(load_recipe(folder).files):
+            options.echo(
+                f"wrote {folder}; it takes tensors of {files} from Python, and reads no files: see its README.md"
+            )
+        else:
+            options.echo(f"wrote {folder}; try it: python {script} --help")
     if ctranslate2 is not None:
         from composer.exporters.ctranslate2 import export_ctranslate2
 

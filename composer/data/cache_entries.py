@@ -1,4 +1,4 @@
-"""Entries of the user's cache of texts: one process makes one while others wait, and what nobody uses is removed."""
+"""Entries of the user's cache: one process makes one while others wait, and what nobody uses is removed."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from composer.errors import RunError, os_error_reason
 from composer.recipe.cache import cache_dir
 
 Entry = TypeVar("Entry")
+FEATURES, CORPORA = "features", "corpora"
+"""Kinds of entries without which nothing is trained: what is in files of images, sounds and vectors, and texts."""
 DAYS = 30
 """Days after which an entry is removed that nobody has used."""
 
@@ -77,13 +79,11 @@ def locked_entry(path: Path) -> Iterator[None]:
 
     Raises RunError if the cache cannot be written.
     """
+    make_folder(path.parent.name)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         file = path.with_name(f"{path.name}.lock").open("w")
     except OSError as error:
-        message = f"the cache of texts cannot be written: {os_error_reason(error)}"
-        fix = "set SEQCOMPOSER_STORE to a folder that you may write to"
-        raise RunError.of(message, fix, str(path.parent)) from None
+        raise unwritable(path.parent, error) from None
     with file:
         with suppress(ImportError, OSError):  # of Windows, and of a file system without locks
             import fcntl
@@ -91,6 +91,22 @@ def locked_entry(path: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX)
         remove_unused(path.parent)
         yield
+
+
+def make_folder(kind: str) -> None:
+    """Make the folder of the entries of a kind. Raises RunError if that cannot be."""
+    folder = cache_dir() / kind
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from None
+
+
+def unwritable(folder: Path, error: OSError) -> RunError:
+    """Return the error of a folder of entries that cannot be written."""
+    what = "images, sounds and vectors" if folder.name == FEATURES else "texts"
+    message = f"the cache of {what} cannot be written: {os_error_reason(error)}"
+    return RunError.of(message, "set SEQCOMPOSER_STORE to a folder that you may write to", str(folder))
 
 
 def remove_unused(folder: Path) -> None:

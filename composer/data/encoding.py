@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from composer.data.cache_entries import cached_arrays
-from composer.data.columns import chunks_of, place_of, row_type
+from composer.data.cache_entries import CORPORA, FEATURES, cached_arrays, make_folder
+from composer.data.columns import FileNames, chunks_of, place_of, row_type
 from composer.data.corpora import Documents
 from composer.data.feature_files import encode_features
 from composer.data.features import Features
@@ -147,6 +147,23 @@ def encode_train(source: DataSource, tokenizers: Tokenizers, split: str) -> tupl
         sides = {side: Ids(values[side], *spans[2 * at : 2 * at + 2]) for at, side in enumerate(values)}
         return Encoded(sides, sides.pop(TARGET), pairs.sides[TARGET], originals, digest=digest), notes
     return encode_split(source, tokenizers, split)
+
+
+def cache_faults(source: DataSource) -> list[Fault]:
+    """Return the faults of those parts of the cache that the data go through, and that cannot be written."""
+    pairs = {} if source.recipe.dataset.get("generate") else source.all_pairs()  # a task's are drawn anew
+    columns = [whole_column(lines) for part in pairs.values() for lines in part.sides.values()]
+    is_read = {
+        FEATURES: any(isinstance(column, FileNames) for column in columns),
+        CORPORA: any(isinstance(column, Documents) or is_cached(column) for column in columns),
+    }
+    faults: list[Fault] = []
+    for kind in (kind for kind, needed in is_read.items() if needed):
+        try:
+            make_folder(kind)
+        except RunError as error:
+            faults += error.faults
+    return faults
 
 
 def encode_corpora(source: DataSource, tokenizers: Tokenizers | None, wanted: Sequence[str]) -> Data:

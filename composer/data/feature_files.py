@@ -22,7 +22,7 @@ import numpy as np
 
 from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.data import audio, features, images
-from composer.data.cache_entries import cached_entry, entry_path
+from composer.data.cache_entries import FEATURES, cached_entry, entry_path
 from composer.data.columns import FileNames, RowSubset, chunks_of, locate
 from composer.data.features import Features, Reading, Remark, columns_of, fill_columns
 from composer.data.media_files import (
@@ -62,7 +62,7 @@ def encode_features(lines: Sequence[str], settings: Mapping[str, Any], origin: s
     names, shape = [*lines], feature_shape(settings)
     if isinstance(lines, FileNames):
         read = cached_entry(
-            entry_path("features", entry_parts(names, settings)),
+            entry_path(FEATURES, entry_parts(names, settings)),
             lambda folder: open_entry(folder, shape),
             lambda folder: write_entry(folder, read_files(names, lines, settings, origin), shape),
         )
@@ -165,13 +165,12 @@ def read_file(name: str, settings: Mapping[str, Any]) -> Reading | MediaError:
 
 def count_notices(rows: Iterable[Iterable[tuple[str, str]]]) -> tuple[Remark, ...]:
     """Return what was noticed of the files of some rows, each with the first row that has it in place of a line."""
-    first, counts, total = dict[tuple[str, str], int](), Counter[tuple[str, str]](), 0
+    first, counts = dict[tuple[str, str], int](), Counter[tuple[str, str]]()
     for row, notices in enumerate(rows):
-        total += 1
         for notice in notices:
             first.setdefault(notice, row)
             counts[notice] += 1
-    return tuple(Remark(*notice, counts[notice], total, "", row) for notice, row in first.items())
+    return tuple(Remark(*notice, counts[notice], "", row) for notice, row in first.items())
 
 
 def read_vectors(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:

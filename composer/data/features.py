@@ -23,12 +23,11 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Remark:
-    """Something that was noticed of `count` among `total` files of a column; the first is named in a line of `file`."""
+    """Something that was noticed of `count` files of a column; the first is named in a line of `file`."""
 
     kind: str
     detail: str
     count: int
-    total: int
     file: str
     line: int
 

@@ -67,6 +67,11 @@ def sha256_of_hashes(lines: Sequence[str]) -> str:
     return hashlib.sha256(line_hashes(lines).data).hexdigest()
 
 
+def sha256_of_files(names: Sequence[str]) -> str:
+    """Return the SHA-256 of the hashes of what is in files, whatever they are called. Raises DataError."""
+    return hashlib.sha256(file_hashes([*names]).data).hexdigest()
+
+
 def row_hashes(*columns: Sequence[str]) -> np.ndarray:
     """Return a hash of each row of line-aligned columns; 0 without text. -> (rows,) uint64"""
     rows = np.zeros(len(columns[0]), DTYPE)

@@ -26,7 +26,7 @@ import numpy as np
 from composer import formatting
 from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.data import corpora, tokenizer, tokenizer_files, tokenizer_kinds
-from composer.data.cache_entries import cached_entry, entry_path
+from composer.data.cache_entries import CORPORA, cached_entry, entry_path
 from composer.data.columns import Column, FileNames, RowSubset, chunks_of
 from composer.data.corpora import Documents, Piece
 from composer.data.ids import Encoded, Ids, TextCounts, smallest_type
@@ -118,7 +118,7 @@ def cached_ids(
             chunks = encoded_chunks(pieces, side, tokenizers, advance)
             write_entry(folder, chunks, smallest_type(tokenizers.sizes[side]))
 
-    return cached_entry(entry_path("corpora", parts), open_entry, write)
+    return cached_entry(entry_path(CORPORA, parts), open_entry, write)
 
 
 def open_entry(folder: Path) -> tuple[dict[str, Any], Ids] | None:

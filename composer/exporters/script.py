@@ -28,6 +28,7 @@ from composer.fingerprint import read_verified
 from composer.inference.decoders import DECODERS
 from composer.model.builder import build, vocabulary_bounds
 from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.features import describe_features, feature_settings, feature_shape
 from composer.model.weights import load_weights
 from composer.recipe.own_blocks import refuse_own_blocks
 from composer.recipe.recipe import Recipe, load
@@ -40,7 +41,7 @@ ROOTS = ("composer.exporters.standalone", "composer.data.tokenizer")
 """Where the search for needed modules begins, beside the model's blocks; the tokenizer is imported only for text."""
 OURS = frozenset({"composer", "blocks"})
 ALLOWED = frozenset({"torch", "tokenizers", *sys.stdlib_module_names})
-MAIN = '''"""{purpose}: `python DIR "{example}"`."""
+MAIN = '''"""{purpose}: `python DIR {call}`."""
 
 from pathlib import Path
 
@@ -50,7 +51,7 @@ main(Path(__file__).parent)
 '''
 TRANSLATES = {
     "purpose": "Translate with this exported model",
-    "example": "a sentence",
+    "call": '"a sentence"',
     "use": "The first translates the sentences that it is given, the second each line of a file",
     "sources": "sources",
     "ids": "A source ends with eos, a target begins with bos",
@@ -59,13 +60,23 @@ TRANSLATES = {
 """What an exported folder says of a model that has an encoder."""
 WRITES = {
     "purpose": "Write text with this exported language model",
-    "example": "how a text begins",
+    "call": '"how a text begins"',
     "use": "The first writes on from beginnings, the second from each line of a file; both print these with the rest",
     "sources": "{}",
     "ids": "A text begins with bos",
     "signature": "ids (B, T) -> (B, T, V), and nothing else to read",
 }
 """And of one that has none."""
+TAKES_TENSORS = {
+    **TRANSLATES,
+    "purpose": "Show this exported model, which takes tensors",
+    "call": "--info",
+    "use": """The model reads files, and to read them takes more than PyTorch: `seqcomposer translate RUN` does. Here it
+takes what is in them as tensors, as `composer.open_run(RUN).batch(LINES, TARGETS)["sources"]` has it, and no lines""",
+    "ids": "A source of text ends with eos, a target begins with bos",
+    "signature": "ids (B, S) or features by the encoders' keys, (B, T) -> (B, T, V)",
+}
+"""And of one that reads images, sounds or vectors."""
 README = Path(__file__).with_name("script.template.md").read_text(encoding="utf-8")
 
 
@@ -104,7 +115,7 @@ def export_script(run_or_recipe: str | Path | Recipe, path: str | Path, override
             load_weights(model, source.run.weights)
             torch.save(model.state_dict(), draft / WEIGHTS)  # tied weights share their storage there, too
             shutil.copy(source.run.tokenizer, draft / TOKENIZER)
-        words = TRANSLATES if exported.sources else WRITES
+        words = TAKES_TENSORS if exported.files else TRANSLATES if exported.sources else WRITES
         (draft / "__main__.py").write_text(MAIN.format(**words), encoding="utf-8")
         (draft / "README.md").write_text(readme(source, target.name, words), encoding="utf-8")
     return target
@@ -128,7 +139,8 @@ def open_source(run_or_recipe: str | Path | Recipe, overrides: Sequence[str]) ->
 
 
 def readme(source: Source, folder: str, words: Mapping[str, str]) -> str:
-    """Return the README.md of an exported folder. words: TRANSLATES or WRITES"""
+    """Return the README.md of an exported folder. words: TRANSLATES, TAKES_TENSORS or WRITES"""
+    calls = ["--info"] if words is TAKES_TENSORS else [words["call"], "< input.txt", "--info"]
     # run.json may have been edited: only what is a hash is written
     prints = [f"    {key:<6}{value}" for key, value in source.fingerprints.items() if key in KEYS and is_hash(value)]
     return README.format(
@@ -136,10 +148,20 @@ def readme(source: Source, folder: str, words: Mapping[str, str]) -> str:
         name="".join(character for character in source.recipe.name if character.isprintable()),
         version=version("seqcomposer"),
         folder=folder,
+        calls="\n".join(f"    python {folder} {call}" for call in calls),
+        features="".join(describe_sources(source.recipe)),
         recipe=RECIPE,
         weights=WEIGHTS,
         fingerprints="\n".join(prints),
     )
+
+
+def describe_sources(recipe: Recipe) -> Iterator[str]:
+    """Yield a line of README.md on each source that is no text: what its tensor has."""
+    for side in source_names(recipe):
+        if settings := feature_settings(recipe.dataset, side):
+            shape = ", ".join(map(str, feature_shape(settings)))
+            yield f"- the source `{side}`: {describe_features(settings)}, (B, S, {shape}), with NaN as padding\n"
 
 
 def write_modules(folder: Path, model: EncoderDecoder) -> None:

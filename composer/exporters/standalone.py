@@ -20,6 +20,7 @@ from composer.formatting import strip_control_characters
 from composer.inference.decode import decode_all
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.features import feature_settings
 from composer.model.weights import initialize
 
 if TYPE_CHECKING:
@@ -41,6 +42,11 @@ class ExportedRecipe:
     joint: bool
     vocabularies: dict[str, int]
     sources: list[str]  # what the encoders read, in a line's order; a language model goes on from how a text begins
+
+    @property
+    def files(self) -> list[str]:
+        """Those of the sources that are images, sounds or vectors, whose files need more than PyTorch to be read."""
+        return [side for side in self.sources if feature_settings(self.dataset, side)]
 
     def fault(self, code: str, path: Sequence[str | int], message: str, hint: str = "") -> Fault:
         """Return a fault of the builder's: of a model that is too large for this machine."""
@@ -84,8 +90,11 @@ def translate(
 
     With several encoders a line holds their texts in the recipe's order, with tabs between; without any, the beginning
     of a text. first: how many lines came before, which the random numbers of sampling depend on. Raises RunError where
-    a line has too few or too many texts.
+    a line has too few or too many texts, or names files.
     """
+    if recipe.files:
+        message = f"this folder reads text alone, and its model reads files: {', '.join(recipe.files)}"
+        raise RunError.of(message, "give the model tensors, as README.md says, or use `seqcomposer translate`")
     sides = recipe.sources
     rows = [row for row, line in enumerate(lines) if line.strip()]
     columns = [lines[row].split("\t") if len(sides) > 1 else [lines[row]] for row in rows]
@@ -111,6 +120,8 @@ def main(folder: Path) -> None:
     description, texts = "Write text on from beginnings, or from lines of stdin.", "how texts begin"
     if recipe.sources:
         description, texts = "Translate sentences, or lines of stdin.", "sentences"
+    if recipe.files:
+        description = "Show a model that reads files: here it takes their tensors, from Python alone."
     parser = argparse.ArgumentParser(prog=f"python {folder}", description=description)
     parser.add_argument("text", nargs="*", help=f"{texts}; without any, each line of stdin is one")
     parser.add_argument("--info", action="store_true", help="print the model and the number of its parameters")

@@ -16,6 +16,7 @@ from composer.inference.decode import Decoding, decode_all
 from composer.inference.decoders.sampling import sample
 from composer.inference.draft_runs import open_draft
 from composer.inference.drafts import Draft
+from composer.inference.lines import check_texts
 from composer.inference.run import Run, Translation, decoding_settings, oom_as_run_failed, open_run
 from composer.model.encoder_decoder import UNK
 from composer.recipe.recipe import Recipe, load_text
@@ -26,7 +27,7 @@ UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 
 def generate(
     run: Run | str | Path,
-    prompts: Sequence[str] = (),
+    prompts: Sequence[str] | None = None,
     overrides: Sequence[str] = (),
     *,
     samples: int = 1,
@@ -44,7 +45,7 @@ def generate(
     on_text: Callable[[int, str], None] | None = None,
     on_draft: Callable[[Draft], None] = lambda draft: None,
 ) -> list[Any]:
-    """Return the text that a language model writes after each prompt, with the prompt; without any, from its beginning.
+    """Return the text that a language model writes after each prompt, prompt included; of None, one from its beginning.
 
     It decodes as its recipe does, or samples where one of the settings of `sample` is given, or several samples are.
 
@@ -67,8 +68,6 @@ def generate(
     Raises RunError, also for a model with an encoder, and RecipeError for a setting that is not possible.
     """
     opened = open_run(run, [overrides] if isinstance(overrides, str) else overrides, checkpoint)
-    if isinstance(prompts, str):
-        raise TypeError("prompts are a list of texts: write `[prompt]`")
     if samples < 1:
         raise RunError.of(f"there are no {samples} samples", "write `samples=1` or more")
     sampling: dict[str, Any] = {
@@ -110,11 +109,14 @@ def generation_settings(
     return load_text(recipe.dump(), overrides=[f"decoding={json.dumps({name: settings})}"]).decoding
 
 
-def encode_prompts(run: Run, prompts: Sequence[str]) -> list[list[int]]:
-    """Return the ids of each prompt; without any, one that is empty. Raises RunError."""
+def encode_prompts(run: Run, prompts: Sequence[str] | None) -> list[list[int]]:
+    """Return the ids of each prompt; of None, one that is empty. Raises RunError."""
     if source_names(run.recipe):
         fix = f"use `seqcomposer translate {run.run_dir.path}`"
         raise RunError.of("this model has an encoder: it answers a source", fix, str(run.run_dir.path))
+    if prompts is None:
+        return [[]]
+    prompts, _ = check_texts(run.recipe, prompts)
     most = (run.model.max_positions or MAX_TOKENS) - 1
     rows = run.tokenizers.encode(TARGET, prompts)
     for prompt, ids in zip(prompts, rows, strict=True):
@@ -123,7 +125,7 @@ def encode_prompts(run: Run, prompts: Sequence[str]) -> list[list[int]]:
         if len(ids) > most:
             message = f"the prompt `{prompt[:30]}...` has {len(ids):,} tokens, and this model reads {most:,} at most"
             raise RunError.of(message, "give it the end of the prompt alone")
-    return rows if prompts else [[]]
+    return rows
 
 
 def write_texts(

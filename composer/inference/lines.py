@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, cast
+from pathlib import Path
+from textwrap import shorten
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -25,6 +27,8 @@ from composer.model.encoder_decoder import EOS, PAD, SPECIAL_TOKENS, EncoderDeco
 from composer.model.features import feature_settings
 from composer.recipe.recipe import Recipe
 
+LINES = "<lines>"
+"""What lines are called in faults that no file has."""
 POSITIONS = 2048
 """Target positions that are measured at once."""
 
@@ -75,25 +79,38 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     return cast("Batch", {**batch, "sources": sources, **targets})
 
 
-def check_aligned(lines: Sequence[str], others: Sequence[str], what: str) -> None:
-    """Raise TypeError for a text in place of a list, and RunError where not every line has one of the others."""
-    if isinstance(lines, str) or isinstance(others, str):
+def check_texts(
+    recipe: Recipe, lines: Sequence[str | Path], others: Sequence[str] | None = None, what: str = ""
+) -> tuple[list[str], list[str] | None]:
+    """Return lines and the others that each of them has as texts; a line may be a path where the model reads files.
+
+    Raises TypeError for a text in place of a list, and RunError where not every line has one of the others, or is text.
+    """
+    if isinstance(lines, str | Path) or isinstance(others, str):
         raise TypeError("lines are a list of texts: write `[line]`")
-    if len(lines) != len(others):
+    if others is not None and len(lines) != len(others):
         raise RunError.of(f"there are {len(others)} {what} for {len(lines)} lines", 'give every line one; it may be ""')
+    sides = source_names(recipe)
+    reads_files = len(sides) == 1 and feature_settings(recipe.dataset, sides[0]) is not None
+    texts: list[Any] = [str(line) if reads_files and isinstance(line, Path) else line for line in lines]
+    for text in (*texts, *(others or ())):
+        if not isinstance(text, str):
+            fix = "write texts, or paths of files" if reads_files else "write texts"
+            fix = f"{fix}, with tabs between those of several encoders" if len(sides) > 1 else fix
+            raise RunError.of(f"a line is `{shorten(repr(text), 60, placeholder='...')}`, which is no text", fix)
+    return texts, None if others is None else [*others]
 
 
 def encode_targets(
-    recipe: Recipe, tokenizers: Tokenizers, lines: Sequence[str], targets: Sequence[str] | None
+    recipe: Recipe, tokenizers: Tokenizers, lines: Sequence[str | Path], targets: Sequence[str] | None
 ) -> Encoded:
     """Return the ids of lines and their targets. Raises RunError and DataError."""
     sides = source_names(recipe)
     if not sides and targets is not None:
         raise RunError.of("a model without encoders reads no sources", "give it the targets alone, as `lines`")
-    lines, targets = (lines, targets or ()) if sides else ([""] * len(lines), lines)
-    check_aligned(lines, targets, "targets")
-    texts, _ = encode_lines(recipe, tokenizers, dict(enumerate(lines, start=1)), "<lines>")
-    return encode_pairs(recipe, Pairs({**texts, TARGET: targets}), tokenizers)
+    read, targets = check_texts(recipe, lines, (targets or ()) if sides else None, "targets")
+    texts, _ = encode_lines(recipe, tokenizers, dict(enumerate(read, start=1)))
+    return encode_pairs(recipe, Pairs({**texts, TARGET: read if targets is None else targets}), tokenizers)
 
 
 def split_columns(line: str, sides: Sequence[str], number: int, origin: str) -> list[str]:
@@ -110,7 +127,7 @@ def split_columns(line: str, sides: Sequence[str], number: int, origin: str) -> 
 
 
 def encode_lines(
-    recipe: Recipe, tokenizers: Tokenizers, lines: Mapping[int, str], origin: str
+    recipe: Recipe, tokenizers: Tokenizers, lines: Mapping[int, str], origin: str = LINES
 ) -> tuple[dict[str, list[str]], dict[str, list[SourceIds]]]:
     """Return the texts and the ids of each side of lines, given by their numbers. Raises DataError.
 

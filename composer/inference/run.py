@@ -28,7 +28,7 @@ from composer.inference.decode import Decoding, SourceIds, decode_all, evaluatio
 from composer.inference.decoders.beam_search import MAX_BEAM
 from composer.inference.decoders.beam_search import beam as beam_search
 from composer.inference.drafts import Draft
-from composer.inference.lines import Score, check_aligned, encode_lines, encode_targets, score_targets, to_device
+from composer.inference.lines import LINES, Score, check_texts, encode_lines, encode_targets, score_targets, to_device
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.no_effect import rule_faults
@@ -96,7 +96,7 @@ class Run:
 
     def translate(
         self,
-        lines: Sequence[str],
+        lines: Sequence[str | Path],
         beam: int | None = None,
         n_best: int = 1,
         scores: bool = False,
@@ -106,31 +106,30 @@ class Run:
     ) -> list[Any]:
         """Return the translation of each line, as the recipe decodes, or with a beam of this size: a list of texts.
 
-        With several encoders a line has their texts in the recipe's order, with tabs between. Without any, a line is
-        the beginning of a text, and the answer the whole text. A blank line stays empty. With `n_best` above 1 each
-        line has a list, best first; with `scores` there are `Translation`s in place of texts. `prefix`: the text with
-        which each translation begins. `ensemble`: runs that vote with this one. `draft`: a smaller run, or
-        "ngram", which proposes tokens and changes the speed alone. Raises DataError and RunError.
+        With several encoders a line has their texts in the recipe's order, with tabs between; a file is a path. Without
+        any, a line is how a text begins, and the answer all of it. A blank line stays empty. With `n_best` above 1 each
+        line has a list, best first; with `scores` they are `Translation`s. `prefix`: how each translation begins.
+        `ensemble`: runs that vote. `draft`: a smaller run, or "ngram", for speed alone. Raises DataError, RunError.
         """
         from composer.inference.draft_runs import open_draft
 
-        check_aligned(lines, lines if prefix is None else prefix, "prefixes")
+        texts, prefix = check_texts(self.recipe, lines, prefix, "prefixes")
         if n_best < 1:
             raise RunError.of(f"there are no {n_best} best translations", "write `n_best=1` or more")
         decoding = decoding_settings(self.recipe, beam)
         runs = [self, *ensemble]
         proposing = None if draft is None else open_draft(draft, runs, decoding)
-        results = translate_lines(runs, lines, decoding, prefix, n_best, draft=proposing)
+        results = translate_lines(runs, texts, decoding, prefix, n_best, draft=proposing)
         rows = [list(row) if scores else [translation.text for translation in row] for row in results]
         return rows if n_best > 1 else [row[0] for row in rows]
 
-    def generate(self, prompts: Sequence[str] = (), samples: int = 1, **settings: Any) -> list[Any]:
+    def generate(self, prompts: Sequence[str] | None = None, samples: int = 1, **settings: Any) -> list[Any]:
         """Return what this language model writes after each prompt, or from its beginning: see `composer.generate`."""
         from composer.inference.generate import generate
 
         return generate(self, prompts, samples=samples, **settings)
 
-    def batch(self, lines: Sequence[str], targets: Sequence[str] | None = None) -> Batch:
+    def batch(self, lines: Sequence[str | Path], targets: Sequence[str] | None = None) -> Batch:
         """Return the ids of pairs as one padded batch on the model's device, with bos and eos, as training has it.
 
         A model without encoders takes the targets alone, as `lines`. Raises RunError and DataError.
@@ -139,20 +138,20 @@ class Run:
         rows = BatchSlice(np.arange(len(encoded)), tokens=int(encoded.target.positions().sum()))
         return to_device(BatchDataset(encoded)[rows], self.model.device)
 
-    def logits(self, lines: Sequence[str], targets: Sequence[str] | None = None) -> Tensor:
+    def logits(self, lines: Sequence[str | Path], targets: Sequence[str] | None = None) -> Tensor:
         """Return the logits of every next token of `batch(lines, targets)`, teacher-forced. -> (B, T, V)"""
         batch = self.batch(lines, targets)
         with evaluation_mode([self.model], for_training=True):
             logits: Tensor = self.model(batch["sources"], batch["target_in"])
         return logits
 
-    def encode(self, lines: Sequence[str]) -> dict[str, Output]:
+    def encode(self, lines: Sequence[str | Path]) -> dict[str, Output]:
         """Return what the decoder can read of lines, by name: `encoder` has `states` (B, S, D) and `mask` (B, S)."""
         sources = self.batch(lines, [""] * len(lines))["sources"]
         with evaluation_mode([self.model], for_training=True):
             return self.model.encode(sources)
 
-    def score(self, lines: Sequence[str], targets: Sequence[str] | None = None) -> list[Score]:
+    def score(self, lines: Sequence[str | Path], targets: Sequence[str] | None = None) -> list[Score]:
         """Return the log-probabilities of given targets, token by token and summed; see `batch`."""
         encoded = encode_targets(self.recipe, self.tokenizers, lines, targets)
         return score_targets(self.model, encoded, self.tokenizers)
@@ -185,7 +184,7 @@ class Run:
         step = checkpoint_step(self.checkpoint) if self.checkpoint else None
         return report(self.run_dir.path, data=data, output=output, checkpoint=step)
 
-    def alignments(self, lines: Sequence[str], targets: Sequence[str] | None = None) -> list[Alignment]:
+    def alignments(self, lines: Sequence[str | Path], targets: Sequence[str] | None = None) -> list[Alignment]:
         """Return what attentions and memories read while each line is translated; notebooks show heat maps.
 
         targets: What to write in place of the model's own translations. Raises DataError and RunFailed.
@@ -194,7 +193,9 @@ class Run:
 
         return alignments(self, lines, targets=targets)
 
-    def attention(self, lines: Sequence[str], targets: Sequence[str] | None = None) -> list[dict[str, np.ndarray]]:
+    def attention(
+        self, lines: Sequence[str | Path], targets: Sequence[str] | None = None
+    ) -> list[dict[str, np.ndarray]]:
         """Return the attention weights of each line by block, (H, T, S): what its heads read for each token."""
         from composer.viz.alignments import alignments
 
@@ -326,7 +327,7 @@ def translate_lines(
     prefixes: Sequence[str] | None = None,
     n_best: int = 1,
     first: int = 0,
-    origin: str = "",
+    origin: str = LINES,
     on_batch: Callable[[float], None] = lambda share: None,
     draft: Draft | None = None,
 ) -> list[list[Translation]]:

@@ -248,9 +248,9 @@ def logged_key(rows: Sequence[Mapping[str, Any]], key: str) -> str:
 
 
 def is_share(key: str) -> bool:
-    """Return whether the metric of a key runs from 0 to 1."""
+    """Return whether the metric of a key is written in percent; an error rate is, which can exceed 100 %."""
     metric = metric_of(key)
-    return metric is not None and metric.highest == 1
+    return metric is not None and metric.format(1).endswith("%")
 
 
 def as_maximised(key: str, scores: Mapping[str, float]) -> float:

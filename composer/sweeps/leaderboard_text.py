@@ -60,7 +60,8 @@ def format_mean(metric: str, measurement: Measurement | None) -> str:
 def format_spread(metric: str, spread: float) -> str:
     """Return a standard deviation, of which no more than two digits are ever known."""
     known = metric_of(metric)
-    return significant(spread, 2) if known and known.highest is None else format_metric(metric, spread)
+    is_open = known is not None and known.highest is None and not is_share(metric)
+    return significant(spread, 2) if is_open else format_metric(metric, spread)
 
 
 def format_difference(metric: str, result: TrialResult, best: TrialResult | None) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import torch
 
 from composer.data.corpora import Documents
-from composer.data.encoding import Data, answerable_rows, encode_data, split_faults
+from composer.data.encoding import Data, answerable_rows, cache_faults, encode_data, split_faults
 from composer.data.epochs import encode_trainable
 from composer.data.ids import Encoded
 from composer.data.largest_batch import BatchSize, largest_batch
@@ -72,7 +72,7 @@ def check_and_sample(recipe: Recipe, any_machine: bool, any_data: bool) -> tuple
     """Return what `check_recipe` does, and the sample of the data, None where they are not here."""
     source = DataSource(recipe, recipe.folders())
     planned, sample = check_model_and_data(source, any_data=any_data)
-    faults = [] if any_machine else machine_faults(recipe, planned, sample)
+    faults = [] if any_machine else machine_faults(source, planned, sample)
     if faults := [*faults, *size_faults(quota_fault, recipe, planned, sample)]:
         raise ComposerError(faults)
     warnings = [*planned.warnings, *budget_warnings(recipe, EpochSize.of(recipe, sample))]
@@ -199,10 +199,11 @@ def _unreached(recipe: Recipe, steps: float, epochs: float, validations: float) 
         yield ("average_checkpoints",), message, "write a smaller number, validate more often"
 
 
-def machine_faults(recipe: Recipe, planned: Plan, sample: DryRun | None) -> list[Fault]:
-    """Return why a recipe does not train on this machine: its memory, its devices, their precision, its packages."""
-    faults = size_faults(memory_fault, recipe, planned, sample)
-    faults += [*tokenizer_faults(recipe), *int8_faults(recipe), *compile_faults(recipe)]
+def machine_faults(source: DataSource, planned: Plan, sample: DryRun | None) -> list[Fault]:
+    """Return why a recipe does not train on this machine: its cache, memory, devices, their precision, its packages."""
+    recipe, faults = source.recipe, cache_faults(source) if sample else []
+    faults += [*size_faults(memory_fault, recipe, planned, sample), *tokenizer_faults(recipe)]
+    faults += [*int8_faults(recipe), *compile_faults(recipe)]
     shown = ("enable_progress_bar", "enable_model_summary", "log_every_n_steps", "timeout_minutes")
     if {*recipe.explicit.get("trainer", {})} - {*shown} or recipe.training["precision"] == "16-mixed":
         from composer.training.setup import build_trainer, silence_lightning  # late: Lightning takes seconds to import

@@ -15,6 +15,7 @@ from composer.data.encoding import Data
 from composer.data.features import Features, Remark
 from composer.data.ids import Ids
 from composer.data.pairs import TARGET, source_names, text_names
+from composer.data.token_cache import whole_column
 from composer.errors import MAX_LISTED, Fault
 from composer.model.planner import Plan
 from composer.recipe.metrics import suggest_bleu_tokenizer
@@ -114,26 +115,36 @@ def format_lines(numbers: Sequence[int]) -> str:
 
 def media_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:
     """Yield a warning of each thing that was noticed of a table's images or sounds, at the first line that has it."""
-    features = ((side, ids) for split in data.splits.values() for side, ids in split.sources.items())
-    read = dict.fromkeys((side, ids.remarks) for side, ids in features if isinstance(ids, Features))
     groups = defaultdict[tuple[str, str, str], list[Remark]](list)
-    for side, remarks in read:
-        for remark in remarks:
-            groups[side, remark.file, remark.kind].append(remark)
+    totals = Counter[tuple[str, str]]()
+    for side, lines, features in read_columns(data):
+        file = str(locate(lines, 0)[0])
+        totals[side, file] += len(lines)
+        for remark in features.remarks:
+            groups[side, file, remark.kind].append(remark)
     for (side, file, kind), group in groups.items():
         if kind != "grey" or not recipe.locate(("data", "table", side, "channels"))[2]:
-            yield media_warning(file, kind, recipe.dataset["table"][side]["kind"], group)
+            yield media_warning(kind, recipe.dataset["table"][side]["kind"], group, totals[side, file])
 
 
-def media_warning(file: str, kind: str, medium: str, remarks: Sequence[Remark]) -> Fault:
-    """Return the warning of remarks of one kind about one table.
+def read_columns(data: Data) -> Iterator[tuple[str, Sequence[str], Features]]:
+    """Yield the sides of files, with the lines that were read and what is in the files; what splits share once."""
+    seen = set[tuple[object, ...]]()
+    for split, encoded in data.splits.items():
+        for side, features in encoded.sources.items():
+            lines = whole_column(data.pairs[split].sides[side])
+            place = (side, len(lines), locate(lines, 0), locate(lines, len(lines) - 1))
+            if isinstance(features, Features) and place not in seen:
+                seen.add(place)
+                yield side, lines, features
 
-    Readings of several samples differ in their totals, or count as one.
-    """
+
+def media_warning(kind: str, medium: str, remarks: Sequence[Remark], total: int) -> Fault:
+    """Return the warning of remarks of one kind about files of one table, of which so many were read."""
     counts = Counter[str]()
     for remark in remarks:
         counts[remark.detail] += remark.count
-    count, total = counts.total(), sum({remark.total for remark in remarks})
+    count, first = counts.total(), min(remarks, key=lambda remark: (remark.file, remark.line))
     message, hint = ADVICE[kind]
     if kind == "rate" and count == total:
         hint = f"write `rate: {counts.most_common(1)[0][0]}`, or leave it at that"
@@ -141,5 +152,4 @@ def media_warning(file: str, kind: str, medium: str, remarks: Sequence[Remark]) 
     details = ", ".join(f"{detail}{unit} ({number:,})" for detail, number in counts.most_common())
     noun = {"image": "image", "audio": "sound"}[medium]
     message = f"{count:,} of {total:,} {noun}s {message.format(details=details)}"
-    line = min(remark.line for remark in remarks)
-    return Fault(file, line, 1, kind, "", message, hint).as_warning()
+    return Fault(first.file, first.line, 1, kind, "", message, hint).as_warning()

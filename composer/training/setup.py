@@ -222,11 +222,13 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
     environment = environment_record(recipe, training.trainer)
     sha256 = hashlib.sha256(recipe.dump().encode()).hexdigest()
     record, budgets = training.record, [budget.as_dict() for budget in training.budgets]
+    folders = [str(folder) for folder in training.source.folders]
     is_resumed = training.run_dir.tokenizer.exists()
     if is_resumed:
         changes = [*record.get("resumed_with", []), *environment_differences(record, environment)]
         record = {key: value for key, value in record.items() if key not in ("ended_at", "finished_early")}
         record |= {"status": "running", "recipe_sha256": sha256, **environment, "resumed_with": changes}
+        record["data"] = {**record["data"], "folders": folders}  # the data may have moved
         if recipe.file.resolve() != training.run_dir.recipe.resolve():  # whose budget is the run's own
             record["recipe_budget"] = file_budget(recipe)
         if budgets == record.get("budgets", budgets):
@@ -256,7 +258,7 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
         "transferred": {"taken": training.transfer.taken, "new": training.transfer.new} if training.transfer else None,
         "reproduces": original.comparison_record(recipe, fingerprints, environment) if original else None,
         "data": {
-            "folders": [str(folder) for folder in training.source.folders],
+            "folders": folders,
             "pairs": {split: len(pairs) for split, pairs in data.pairs.items()},
             "train_pairs_used": len(training.data.train),
             "sha256": data.train.sha256 if data.train else None,

@@ -6,6 +6,7 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from blocks.core.contract import Record
 from composer.data.pairs import TARGET
 from composer.formatting import count_noun
 from composer.inference.decode import SourceIds, decode_all, evaluation_mode, source_tensor
-from composer.inference.lines import encode_lines, encode_targets
+from composer.inference.lines import LINES, check_texts, encode_lines, encode_targets
 from composer.inference.run import Run, oom_as_run_failed
 from composer.model.encoder_decoder import BOS, SPECIAL_TOKENS, StepInputs
 from composer.model.features import feature_settings
@@ -76,8 +77,8 @@ class Alignment:
 
 def alignments(
     run: Run,
-    lines: Sequence[str],
-    origin: str = "",
+    lines: Sequence[str | Path],
+    origin: str = LINES,
     targets: Sequence[str] | None = None,
     max_tokens: int = MAX_TOKENS,
 ) -> list[Alignment]:
@@ -87,7 +88,8 @@ def alignments(
     with tabs between. Raises DataError if it has another number of texts, where `origin` is the file that the error
     names, and RunFailed if a device runs out of memory.
     """
-    texts, ids = encode_lines(run.recipe, run.tokenizers, dict(enumerate(lines, start=1)), origin)
+    read, _ = check_texts(run.recipe, lines)
+    texts, ids = encode_lines(run.recipe, run.tokenizers, dict(enumerate(read, start=1)), origin)
     with oom_as_run_failed(ids):
         outputs: Sequence[Any]
         if ids and targets is None:

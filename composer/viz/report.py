@@ -19,6 +19,7 @@ from composer.evaluation import (
     decode_lines,
     missing_split,
     read_hypotheses,
+    read_split,
     run_metrics,
     scores_by_length,
     training_hints,
@@ -204,6 +205,8 @@ def open_split(source: Source, run: Run, split: str | None, data: Path | None) -
         source.notes.append("No translations of data: the recipe has neither a test nor a validation split.")
         return None
     try:
+        if source.split == "train":
+            return read_split(run, "train", data)[0]
         return DataSource(run.recipe, run.folders(data)).pairs(source.split)
     except DataError as error:
         if data is not None or split is not None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from composer.cli.main import app
 from composer.comparison.diff import LINE_WIDTH, diff
 from composer.comparison.outputs import Comparison, compare_trials
-from composer.comparison.tables import format_change, model_costs
+from composer.comparison.tables import format_change, model_costs, scores_table
 from composer.errors import ComposerError
 from composer.run_dir import RunDir
 from tests.inference.untrained import GRU, made, record_hashes
@@ -124,6 +124,17 @@ def test_two_runs_are_compared_by_scores_and_paired_tests(two: tuple[Path, Path]
     row = next(line for line in result.text().splitlines() if "test/bleu" in line)
     assert row.split() == ["test/bleu", "12.50", "14.00", "+1.50"]
     assert f"p = {result.tested.p_value:.3f} (paired bootstrap" in result.text()
+
+
+def test_what_is_written_in_percent_differs_by_points() -> None:
+    one = {"test/word_error_rate": 0.4, "test/exact_match": 0.25, "test/loss": 2.0}
+    other = {"test/word_error_rate": 1.25, "test/exact_match": 0.125, "test/loss": 1.5}
+    _, *rows, _ = scores_table(one, other, "")
+    assert [" ".join(row.split()) for row in rows] == [
+        "test/word_error_rate 40.0% 125.0% +85.00 points",
+        "test/exact_match 25.0% 12.5% -12.50 points",
+        "test/loss 2.000 1.500 -0.50",
+    ]
 
 
 def test_quick_translates_nothing(two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:

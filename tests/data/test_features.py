@@ -185,13 +185,13 @@ def test_what_was_noticed_is_kept_with_the_first_line_that_has_it(
 
     monkeypatch.setattr(feature_files, "read_file", noticing)
     names = FileNames(open_columns(tmp_path / "table.tsv", {"source": "name"})["source"], tmp_path)
-    expected = (Remark("even", "2", 2, 4, str(tmp_path / "table.tsv"), 3),)
+    expected = (Remark("even", "2", 2, str(tmp_path / "table.tsv"), 3),)
     assert encode_features(names, VECTORS, "a column").remarks == expected
     monkeypatch.setattr(feature_files, "read_file", None)
     assert encode_features(RowSubset(names, np.array([2, 0])), VECTORS, "a column").remarks == expected
     monkeypatch.setattr(feature_files, "read_file", noticing)
     sample = SampledLines(RowSubset(names, np.array([2, 3])))
-    assert encode_features(sample, VECTORS, "a column").remarks == (replace(expected[0], count=1, total=2, line=5),)
+    assert encode_features(sample, VECTORS, "a column").remarks == (replace(expected[0], count=1, line=5),)
 
 
 # ------------------------------------------------------------------------------------------- augmentation

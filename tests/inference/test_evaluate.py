@@ -22,7 +22,7 @@ from composer.model.encoder_decoder import EOS
 from composer.recipe.metrics import choose_metrics
 from composer.recipe.recipe import load
 from composer.training.train import train
-from tests.inference.untrained import LANGUAGE, TWO, made
+from tests.inference.untrained import GRU, LANGUAGE, TWO, made, record_hashes
 
 KEYS = {"loss", "perplexity", "token_accuracy"}
 TEXTS = {"exact_match", "bleu", "chrf", "bleu_signature", "chrf_signature", "bleu_by_source_length"}
@@ -82,6 +82,27 @@ def test_another_split_can_be_evaluated(gru: Path) -> None:
         evaluate(gru, "val")
     with pytest.raises(RunError, match="no data called `tset`"):
         evaluate(gru, "tset")
+
+
+@pytest.mark.parametrize("model", [GRU, LANGUAGE])
+def test_of_train_what_is_trained_on_is_measured(tmp_path: Path, model: str) -> None:
+    """Each score, and what `measured` says, is of the same lines: none is left out of some of them."""
+    run = made(tmp_path / "run", model)
+    names = ("train.0", "train.1") if "encoder" in model else ("train.0",)
+    kept = {name: [line for line in lines(run, name) if len(line.split()) < 14] for name in names}
+    recipe = run / "recipe.yaml"
+    recipe.write_text(recipe.read_text(encoding="utf-8").replace("tokenizer:", "max_length: 14\n  tokenizer:"), "utf-8")
+    record_hashes(run)
+    scores = evaluate(run, "train", hypotheses=tmp_path / "out.jsonl" if "encoder" in model else None)
+    measured = scores["train/measured"]
+    assert 0 < measured["lines"] == len(kept[names[-1]]) < len(lines(run, "train.0"))
+    for name, side in zip(names[::-1], ("target", "source"), strict=False):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in kept[name]), encoding="utf-8")
+        assert measured["sha256"][side] == sha256_of_file(tmp_path / name)
+    if "encoder" in model:
+        rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
+        assert [row["ref"] for row in rows] == kept["train.1"]
+        assert sum(row["lines"] for row in scores["train/bleu_by_source_length"]) == len(kept["train.1"])
 
 
 def test_data_files_are_looked_up_in_the_data_folder_first(gru: Path, tmp_path: Path) -> None:

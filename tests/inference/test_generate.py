@@ -89,6 +89,14 @@ def test_repetitions_are_penalised_as_by_keskar_2019(language: Path) -> None:
 # ------------------------------------------------------------------------------------------- in Python
 
 
+def test_no_prompts_have_no_texts(language: Path) -> None:
+    run = open_run(language)
+    assert run.generate([]) == run.generate([], samples=2) == run.translate([]) == []
+    assert len(run.generate()) == 1
+    with pytest.raises(RunError, match="a line is `3`, which is no text"):
+        run.generate([3])  # type: ignore[list-item]
+
+
 def test_it_continues_prompts_together_as_one_by_one(language: Path) -> None:
     run = open_run(language)
     prompts = ["eins", "drei vier fünf", "neun"]
@@ -138,7 +146,7 @@ def test_pieces_of_a_text_make_the_text(pieces: Path) -> None:
     for settings in ({}, {"seed": 3}, {"beam": 2}):
         for prompt in ("fünf", "eins zw", None):
             parts: list[str] = []
-            prompts = [] if prompt is None else [prompt]
+            prompts = None if prompt is None else [prompt]
             (text,) = run.generate(prompts, **settings, on_text=lambda _, piece, parts=parts: parts.append(piece))
             assert "".join(parts) == text == run.generate(prompts, **settings)[0]
             assert len(parts) > 2 or "beam" in settings

@@ -425,6 +425,15 @@ def test_differences_of_shares_are_points(tmp_path: Path) -> None:
     assert differences == ["", "equal", "-13.1 points"]
 
 
+def test_error_rates_are_percent_as_shares_are(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s", rank=[{"test/word_error_rate": "min"}])
+    for number, values in enumerate([[0.4, 0.5], [1.2, 1.4]]):
+        trial(folder, number, values, metric="test/word_error_rate")
+    found = {column.head: column.cells for column in columns(read_board(folder))}
+    assert found["to the best"] == ["", "+85.0 points"]
+    assert found["test/word_error_rate"] == ["45.0% ± 7.1%", "130.0% ± 14.1%"]
+
+
 def test_parameters_are_those_that_were_trained(tmp_path: Path) -> None:
     """A plan takes every vocabulary to be as large as it may be; the text may have fewer words."""
     folder = begun(tmp_path / "s")

@@ -12,7 +12,8 @@ import torch
 from composer.atomic_io import sha256_of_file
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
-from composer.run_dir import checkpoint_path, checksum_path, read_checkpoint, read_metrics
+from composer.evaluation import evaluate
+from composer.run_dir import RunDir, checkpoint_path, checksum_path, read_checkpoint, read_metrics
 from composer.training.callback import TrainingLoopCallback
 from composer.training.checkpointing import AtomicCheckpointIO
 from composer.training.train import train
@@ -298,6 +299,24 @@ def test_other_training_data_are_refused(tiny: Tiny, tmp_path: Path, killed_afte
     (tmp_path / "b.txt").write_text("".join(f"a {number}\n" for number in range(40)))
     with pytest.raises(RunError, match="data have changed"):
         train(tiny(data), tmp_path / "run", resume=True)
+
+
+def test_data_that_have_moved_are_looked_up_where_the_last_training_read_them(
+    tiny: Tiny, tmp_path: Path, killed_after: Any
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    for name in ("a", "b"):
+        (first / f"{name}.txt").write_text("".join(f"{name} {number}\n" for number in range(40)))
+    split = "{source: a.txt, target: b.txt}"
+    data = f"data={{parallel: {{train: {split}, val: 5, test: 5}}, tokenizer: {{char: {{joint: true}}}}}}"
+    killed_after(5)
+    with pytest.raises(Killed):
+        train(tiny(data), tmp_path / "run", data=first)
+    first.rename(second)
+    train(tiny(data), tmp_path / "run", resume=True, data=second)
+    assert evaluate(tmp_path / "run")["test/measured"]["lines"] == 5
+    assert str(first) not in RunDir(tmp_path / "run").read()["data"]["folders"]
 
 
 def test_a_run_killed_before_its_first_checkpoint_starts_over(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+import torch
 from PIL import Image
 
 import composer
 from composer.cli import main
 from composer.data import line_hashes
 from composer.errors import ComposerError, DataError, RunError
+from composer.exporters import standalone
 from composer.recipe.recipe import load
 from composer.training.preflight import check_recipe
 from tests.viz.pages import by_class, check_self_contained, read, texts
@@ -82,9 +85,26 @@ def test_a_run_goes_through_every_command(recipe: Path, tmp_path: Path) -> None:
     lines = ["\t".join((str(tmp_path / "files/test0.png"), str(tmp_path / "files/test0.wav"), "say one"))]
     assert len(run.translate(lines)) == 1
     assert np.isfinite(run.score(lines, ["one two"])[0].total)
-    scores = composer.evaluate(tmp_path / "run")
+    scores = composer.evaluate(tmp_path / "run", overrides=["evaluation.metrics=[bleu]"])
     assert scores["test/loss"] > 0
+    assert scores["test/bleu"] >= 0
+    assert not [name for name in scores if "length" in name]  # that of a file's name means nothing
     check_page(composer.report(tmp_path / "run"), tmp_path)
+
+
+def test_measured_files_count_by_what_is_in_them(recipe: Path, tmp_path: Path) -> None:
+    composer.train(load(recipe, ["training.max_steps=1"]), run=tmp_path / "run")
+    hashes = [composer.evaluate(tmp_path / "run")["test/measured"]["sha256"]]
+    for name in ("test.tsv", "files"):
+        (tmp_path / "moved").mkdir(exist_ok=True)
+        shutil.move(tmp_path / name, tmp_path / "moved" / name)
+    shutil.copy(tmp_path / "train.tsv", tmp_path / "moved")
+    hashes.append(composer.evaluate(tmp_path / "run", data=tmp_path / "moved")["test/measured"]["sha256"])
+    sound = tmp_path / "moved" / "files" / "test3.wav"
+    soundfile.write(sound, soundfile.read(sound)[0] / 2, 8000)
+    hashes.append(composer.evaluate(tmp_path / "run", data=tmp_path / "moved")["test/measured"]["sha256"])
+    assert hashes[0] == hashes[1]
+    assert [side for side, own in hashes[2].items() if own != hashes[0][side]] == ["sound"]
 
 
 def check_page(file: Path, folder: Path) -> None:
@@ -118,6 +138,20 @@ def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(recipe: Path, tmp
     assert weights[0] == weights[1]
 
 
+def test_a_cache_that_cannot_be_written_is_told_by_check_as_by_train(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "store").write_text("")
+    monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
+    (fault,) = composer.check(recipe)
+    with pytest.raises(RunError) as error:
+        composer.train(load(recipe), run=tmp_path / "run")
+    (told,) = error.value.faults
+    assert "the cache of images, sounds and vectors cannot be written" in told.message
+    assert fault.message == f"on this machine, {told.message}"
+    assert not check_recipe(load(recipe), any_machine=True).warnings
+
+
 def test_a_missing_file_is_told_before_the_training(recipe: Path, tmp_path: Path) -> None:
     (tmp_path / "files" / "train3.png").unlink()
     faults = composer.check(recipe)
@@ -146,6 +180,48 @@ def test_a_line_whose_file_is_not_there_is_refused(
     with pytest.raises(SystemExit):
         main.main(["translate", str(tmp_path / "run"), "--input", str(tmp_path / "bad.txt")])
     assert "bad.txt:4:1: error[file]: `gone.wav`: " in capsys.readouterr().err
+
+
+def test_in_python_a_line_may_be_the_path_of_a_file(recipe: Path, tmp_path: Path) -> None:
+    table = {**RECIPE["data"]["table"], "source": RECIPE["data"]["table"]["sound"]}
+    table = {key: value for key, value in table.items() if key not in RECIPE["model"]["encoders"]}
+    model = {"width": 8, "encoder": ["linear", "rnn"], "decoder": ["rnn", "cross_attention"]}
+    recipe.write_text(json.dumps({**RECIPE, "data": {"table": table}, "model": model}))
+    composer.train(load(recipe, ["training.max_steps=1"]), run=tmp_path / "run")
+    run, sound = composer.open_run(tmp_path / "run"), tmp_path / "files/test0.wav"
+    assert run.translate([sound]) == run.translate([str(sound)])
+    assert run.score([sound], ["one"]) == run.score([str(sound)], ["one"])
+    assert [one.output for one in run.alignments([sound])] == [one.output for one in run.alignments([str(sound)])]
+    for call in (run.translate, run.encode, run.alignments, lambda lines: run.score(lines, ["one"])):
+        with pytest.raises(RunError, match=r"a line is `\(3,\)`, which is no text.*\n.*paths of files"):
+            call([(3,)])
+        with pytest.raises(DataError, match=r"^<lines>:1:1: error\[file\]: `gone\.wav`"):
+            call(["gone.wav"])
+    with pytest.raises(RunError, match="a line is `None`, which is no text"):
+        run.score([sound], [None])
+
+
+def test_an_exported_folder_takes_tensors_of_files_and_says_so(
+    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    composer.train(load(recipe, ["training.max_steps=1"]), run=tmp_path / "run")
+    folder, run = tmp_path / "exported", composer.open_run(tmp_path / "run")
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main.main(["export", str(tmp_path / "run"), "--script", str(folder)])
+    told = capsys.readouterr().out
+    assert "takes tensors of image, sound from Python" in told
+    assert "try it" not in told
+    readme = (folder / "README.md").read_text(encoding="utf-8")
+    assert "- the source `image`: images of 6 x 8 pixels, (B, S, 8, 1), with NaN as padding\n" in readme
+    assert re.findall(r"^    python .*", readme, re.MULTILINE) == ["    python exported --info"]
+    line = f"{tmp_path / 'files/test0.png'}\t{tmp_path / 'files/test0.wav'}\tsay one"
+    exported, of_folder = standalone.load_model(folder), standalone.load_recipe(folder)
+    batch = run.batch([line], ["one"])
+    with torch.no_grad():
+        assert torch.equal(exported(batch["sources"], batch["target_in"]), run.logits([line], ["one"]))
+    with pytest.raises(RunError, match="this folder reads text alone, and its model reads files: image, sound"):
+        standalone.translate(exported, of_folder, standalone.load_tokenizers(folder), [line])
 
 
 def test_a_damaged_file_is_told_with_the_line_of_its_table(recipe: Path, tmp_path: Path) -> None:
@@ -178,6 +254,19 @@ def test_silent_sounds_other_rates_and_lost_colours_are_told_by_check_and_train(
     assert f"{tmp_path / 'train.tsv'}:2:1: warning[silent]: 2 of 20 sounds" in captured.out + captured.err
     explicit = load(recipe, ["data.table.image.channels=1"])
     assert "grey" not in {fault.code for fault in check_recipe(explicit).warnings}
+
+
+def test_files_are_counted_in_every_part_that_is_read(recipe: Path, tmp_path: Path) -> None:
+    """In parts of one size, too, and where nothing was noticed; a file that two test sets name counts once."""
+    for image in (tmp_path / "files").glob("*.png"):
+        Image.new("RGB", (4, 4), (0, 255, 0)).save(image)
+    soundfile.write(tmp_path / "files" / "train0.wav", np.zeros(2000), 8000)
+    overrides = ["data.table.test=4", "data.table.test_sets={one: test.tsv, two: test.tsv}"]
+    warnings = check_recipe(load(recipe, overrides)).warnings
+    messages = {(fault.code, Path(fault.file).name): fault.message for fault in warnings}
+    assert messages["grey", "train.tsv"].startswith("20 of 20 images")
+    assert messages["grey", "test.tsv"].startswith("5 of 5 images")
+    assert messages["silent", "train.tsv"].startswith("1 of 20 sounds")
 
 
 def test_empty_cells_are_told_with_their_lines_by_check_and_train(

@@ -207,6 +207,20 @@ def test_another_split_is_evaluated(trained: Path, tmp_path: Path) -> None:
     assert accuracies(result) == as_points(evaluate(trained, "val")["val/accuracy_by_length"])
 
 
+def test_of_train_the_lines_that_are_trained_on_are_shown(tmp_path: Path) -> None:
+    run = made(tmp_path / "run")
+    recipe = run / "recipe.yaml"
+    recipe.write_text(recipe.read_text(encoding="utf-8").replace("tokenizer:", "max_length: 14\n  tokenizer:"), "utf-8")
+    record_hashes(run)
+    lines = (tmp_path / "data" / "train.0").read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if len(line.split()) < 14]
+    assert len(kept) < len(lines)
+    page = read(report(run, split="train"))
+    assert f"The worst 10 of {len(kept)} lines of train, by chrF" in [
+        "".join(item.itertext()) for item in page.iter("h3")
+    ]
+
+
 def test_translations_made_in_training_are_shown(page: Any, trained: Path) -> None:
     (section,) = (item for item in page.iter("section") if item.get("id") == "training")
     first = next(section.iter("dl"))
