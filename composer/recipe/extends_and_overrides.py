@@ -242,7 +242,7 @@ def merge(base: Node, own: Node, path: KeyPath = ()) -> Node:
         return replace(own, replaced=base)
     merged = dict(base.value)
     if path == ("data",) and any(key in own.value and own.value[key].value is not None for key in DATA_SOURCES):
-        merged = {key: node for key, node in merged.items() if key not in DATA_SOURCES}
+        merged = {key: node for key, node in merged.items() if key not in DATA_SOURCES or key in own.value}
     for key, node in own.value.items():
         if node.value is None and (key in merged or (*path, key) not in MEANINGFUL_NULLS):
             merged.pop(key, None)
@@ -251,27 +251,32 @@ def merge(base: Node, own: Node, path: KeyPath = ()) -> Node:
     return replace(own, value=merged)
 
 
-def lost_settings(root: Node) -> Iterator[Fault]:
-    """Yield a warning for each choice of a recipe that is its base's too, with settings that are in force no longer.
+def lost_settings(node: Node, file: str, path: KeyPath = ()) -> Iterator[Fault]:
+    """Yield a warning for each value in a file that replaces its base's, with settings that are in force no longer.
 
     Of two fragments in one list, the later is meant to win.
     """
-    for choice in CHOICES.values():
-        own: Node | None = root
-        for step in choice.key:
-            own = own.value.get(step) if own is not None and isinstance(own.value, dict) else None
-        if own is None or own.replaced is None or own.place.file != root.mark.file:
-            continue
-        for word, settings in own.value.items():
-            base = own.replaced.value.get(word)
-            if base is None or not isinstance(base.value, dict) or not isinstance(settings.value, dict | None):
-                continue
-            lost = {key: node for key, node in base.value.items() if key not in (settings.value or ())}
-            if lost:
-                listed = ", ".join(f"`{key}: {node.text}`" if node.text else f"`{key}`" for key, node in lost.items())
-                message = f"this replaces the whole of `{word}` in {base.place.file}:{base.place.line}, {listed} too"
-                hint = "write that here as well, or the values that it is to have"
-                yield fault_at(settings.place, "unused", format_path((*choice.key, word)), message, hint).as_warning()
+    for key, value in node.value.items():
+        if value.replaced is not None and value.place.file == file:
+            yield from _losses(value.replaced, value, (*path, key))
+        elif isinstance(value.value, dict):
+            yield from lost_settings(value, file, (*path, key))
+
+
+def _losses(base: Node, own: Node, path: KeyPath) -> Iterator[Fault]:
+    """Yield a warning for what a value lacks of its base's; of a choice, where both choose the same."""
+    if not isinstance(base.value, dict) or not isinstance(own.value, dict | None):
+        return
+    settings, is_choice = own.value or {}, any(path == choice.key for choice in CHOICES.values())
+    for key in settings:
+        if key in base.value and (is_choice or (*path, key) in REPLACED_WHOLE):
+            yield from _losses(base.value[key], settings[key], (*path, key))
+    lost = {key: node for key, node in base.value.items() if key not in settings and not is_choice}
+    if lost:
+        listed = ", ".join(f"`{key}: {node.text}`" if node.text else f"`{key}`" for key, node in lost.items())
+        message = f"this replaces the whole of `{path[-1]}` in {base.place.file}:{base.place.line}, {listed} too"
+        hint = "write that here as well, or the values that it is to have"
+        yield fault_at(own.place, "unused", format_path(path), message, hint).as_warning()
 
 
 # ------------------------------------------------------------------------------------------- overrides

@@ -161,7 +161,10 @@ def _missing_key(error: SchemaError) -> Fault:
     owner = error.root if not error.path else model if error.path == ("model",) else error.schema
     meaning = owner["properties"][name].get("description", "")
     meaning = f" ({meaning[0].lower()}{meaning[1:].rstrip('.')})" if meaning else ""
-    return error.fault(place, "missing", f"{error.owner} needs `{name}`", f"add `{name}:`{meaning}")
+    base, message = error.node.replaced, f"{error.owner} needs `{name}`"
+    if base is not None and name in base.value:
+        message += f"; this replaces the whole of {error.owner} in {base.place.file}:{base.place.line}"
+    return error.fault(place, "missing", message, f"add `{name}:`{meaning}")
 
 
 def _invalid_name(error: SchemaError) -> Fault:

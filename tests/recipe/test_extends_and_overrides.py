@@ -476,3 +476,47 @@ def test_settings_that_a_choice_loses_by_being_chosen_again_are_named(
     if warning:
         assert warning[2].format(tmp_path / "base.yaml") in warnings[0].message
         assert warnings[0].severity == "warning"
+
+
+TEXT = """recipe: 1
+data:
+  text: {train: a.txt, val: b.txt, test: c.txt}
+model:
+  width: 8
+  decoder: [rnn]
+  output: {kind: {sampled: {samples: 9}}, tie: [target]}
+"""
+ADAPTIVE = TEXT.replace("sampled: {samples: 9}}, tie: [target]", "adaptive: {cutoffs: [9], div_value: 2}}")
+
+
+@pytest.mark.parametrize(
+    ("base", "own", "warning"),
+    [
+        (TEXT, "data: {text: {train: d.txt}}", ("data.text", "`text` in {}:3, `val: b.txt`, `test: c.txt` too")),
+        (TEXT, "data: {text: {train: d.txt, val: null, test: null}}", None),
+        (TEXT, "data: {text: null, generate: copy}\nmodel: {output: null}", None),
+        (TEXT, "model: {output: {kind: {sampled: {samples: 4}}}}", ("model.output", "`output` in {}:7, `tie` too")),
+        (TEXT, "model: {output: {kind: linear, tie: []}}", None),
+        (
+            ADAPTIVE,
+            "model: {output: {kind: {adaptive: {cutoffs: [4]}}}}",
+            ("model.output.kind.adaptive", "`adaptive` in {}:7, `div_value: 2` too"),
+        ),
+    ],
+)
+def test_what_a_value_loses_by_being_replaced_whole_is_named(
+    base: str, own: str, warning: tuple[str, str] | None, tmp_path: Path
+) -> None:
+    write(tmp_path, base=base)
+    warnings = loaded(tmp_path, f"recipe: 1\nextends: base.yaml\n{own}\n").warnings
+    assert [fault.path for fault in warnings] == ([warning[0]] if warning else [])
+    if warning:
+        assert warning[1].format(tmp_path / "base.yaml") in warnings[0].message
+
+
+def test_a_missing_key_that_the_replaced_value_had_is_said_to_be_replaced(tmp_path: Path) -> None:
+    write(tmp_path, base=TEXT)
+    (fault,) = refused(tmp_path, "extends: base.yaml\ndata: {text: {val: d.txt}}\n")
+    assert fault.message == f"`text` needs `train`; this replaces the whole of `text` in {tmp_path / 'base.yaml'}:3"
+    (fault,) = refused(tmp_path, "extends: base.yaml\ndata: {text: null, parallel: {val: {source: a, target: b}}}\n")
+    assert fault.message == "`parallel` needs `train`"
