@@ -12,6 +12,8 @@ TARGETS_ONLY = ("char_lstm",)
 """Output heads that measure given targets without the logits of all tokens."""
 OWN_COSTS = ("adaptive", "sampled", *TARGETS_ONLY)
 """Output heads that train without them."""
+WITHOUT_EMBEDDING = {"image": "images", "audio": "sounds", "vectors": "vectors"}
+"""Kinds of columns that are no text, in words."""
 NEEDS_LOGITS = (("model", "output", "length"), ("training", "label_smoothing"), ("training", "curriculum"))
 
 
@@ -44,6 +46,11 @@ def _tied_embeddings(root: Node, sources: Sequence[str]) -> Iterator[Fault]:
             message = f"there is no embedding called `{node.value}`{did_you_mean(node.value, allowed)}"
             hint = f"the embeddings are {quote_all(allowed)}"
             yield fault_at(node.mark, "unknown", f"model.output.tie[{index}]", message, hint)
+            continue
+        kind = get(root, "data", "table", node.value, "kind")
+        if kind is not None and kind.value in WITHOUT_EMBEDDING:
+            message = f"`{node.value}` reads {WITHOUT_EMBEDDING[kind.value]} and has no embedding"
+            yield fault_at(node.mark, "tie", f"model.output.tie[{index}]", message, "remove it from `tie`")
 
 
 def _bit_vectors(root: Node) -> Iterator[Fault]:
