@@ -321,6 +321,13 @@ def test_a_fault_of_a_replacement_is_reported_in_the_sweep_file(tmp_path: Path) 
     assert {(fault.file, fault.line) for fault in bad.faults} == {(str(tmp_path / "tried.yaml"), 4)}
 
 
+def test_a_replacement_that_leaves_a_stack_empty_is_reported_in_the_sweep_file(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text("extends: base.yaml\nmodel: {encoder: [rnn]}\n", encoding="utf-8")
+    axes, head = "  e: {replace: model.encoder.0, with: {a: rnn, b: identity}}", HEAD.replace("base.yaml", "one.yaml")
+    assert faults(tmp_path, axes, head=head) == [(4, "`encoder` is a stack without blocks")]
+    read_sweep(write(tmp_path, axes.replace("identity", "[identity]"), head=head))
+
+
 # ------------------------------------------------------------------------------------------- what nobody would write
 
 COMPLETE_SWEEP = f"""{HEAD}name: all
