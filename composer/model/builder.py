@@ -333,7 +333,8 @@ class Builder:
         """Build the stack called `name` under `stacks:` for this site; all its uses but copies share parameters."""
         stacks = self.recipe.model["stacks"]
         if name not in stacks:
-            raise site.names.unknown_name(name, "stack", stacks, "no stack")
+            add = f"define it: `model: {{stacks: {{{name}: [...]}}}}`"
+            raise site.names.unknown_name(name, "stack", stacks, "no stack", add)
         self.uses.setdefault(name, []).append((site.path, copy))
         if name in self.open_stacks:
             fix = "write `repeat` to run a stack several times"

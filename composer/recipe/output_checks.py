@@ -23,7 +23,7 @@ def output_faults(root: Node, sources: Sequence[str]) -> Iterator[Fault]:
     yield from _bit_vectors(root)
     yield from _answers(root)
     yield from _own_costs(root)
-    yield from _ctc(root)
+    yield from _ctc(root, sources)
 
 
 def get(node: Node | None, *keys: str) -> Node | None:
@@ -107,9 +107,12 @@ def _own_costs(root: Node) -> Iterator[Fault]:
         yield fault_at(compiled.mark, "conflict", "training.compile", message, "remove `compile`")
 
 
-def _ctc(root: Node) -> Iterator[Fault]:
-    """Check that either a decoder or CTC alone writes the answers, and that CTC has answers of any length."""
+def _ctc(root: Node, sources: Sequence[str]) -> Iterator[Fault]:
+    """Check that either a decoder or CTC alone writes the answers, and CTC has frames and answers of any length."""
     ctc, decoder = get(root, "model", "output", "ctc"), get(root, "model", "decoder")
+    if ctc is not None and not sources:
+        message, hint = "CTC reads the frames of an encoder, and the model has none", "remove `ctc`, or add an encoder"
+        yield fault_at(ctc.place, "memory", "model.output.ctc", message, hint)
     weight = get(root, "model", "output", "ctc", "weight")
     is_alone, model = weight is not None and weight.value == 1, get(root, "model")
     if is_alone and decoder is not None:
