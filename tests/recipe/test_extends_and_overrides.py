@@ -26,6 +26,15 @@ model:
 training: {optimizer: {adam: {learning_rate: 0.1}}, clip_norm: 1.0, max_steps: 3}
 decoding: {beam: {size: 3}}
 """
+TEXT = """recipe: 1
+data:
+  text: {train: a.txt, val: b.txt, test: c.txt}
+model:
+  width: 8
+  decoder: [rnn]
+  output: {kind: {sampled: {samples: 9}}, tie: [target]}
+"""
+ADAPTIVE = TEXT.replace("sampled: {samples: 9}}, tie: [target]", "adaptive: {cutoffs: [9], div_value: 2}}")
 
 
 def write(folder: Path, **files: str) -> None:
@@ -287,6 +296,27 @@ def test_a_bad_override_is_reported_in_its_own_text(tmp_path: Path, setting: str
     assert fault.excerpt == setting
 
 
+@pytest.mark.parametrize(
+    ("override", "message", "fix"),
+    [
+        ("model.output.kind.adaptive.cutoffs.0=5", "cutoffs` is `$cuts`", "write `vars.cuts.0=5`"),
+        ("data.text.train.0=d.txt", "`data.text.train` is no list", "set `data.text.train` itself"),
+        ("training.0=1", "`training` is no list", "set `training` itself, or name a key"),
+        ("model.0=norm", "`model` is no list", "name a key"),
+    ],
+)
+def test_an_index_into_what_is_no_list_is_told_where_to_go(
+    override: str, message: str, fix: str, tmp_path: Path
+) -> None:
+    text = ADAPTIVE.replace("[9]", "$cuts") + "vars: {cuts: [9]}\n"
+    (fault,) = refused(tmp_path, text, [override])
+    assert message in fault.message
+    assert fault.hint == fix
+    if "=" in fix:
+        written = loaded(tmp_path, text, [fix.split("`")[1]])
+        assert written.model["output"]["kind"]["adaptive"]["cutoffs"] == [5]
+
+
 def test_all_bad_overrides_are_reported(tmp_path: Path) -> None:
     assert len(refused(tmp_path, WRITTEN, ["a", "b", "vars.x=1"])) == 3
 
@@ -476,17 +506,6 @@ def test_settings_that_a_choice_loses_by_being_chosen_again_are_named(
     if warning:
         assert warning[2].format(tmp_path / "base.yaml") in warnings[0].message
         assert warnings[0].severity == "warning"
-
-
-TEXT = """recipe: 1
-data:
-  text: {train: a.txt, val: b.txt, test: c.txt}
-model:
-  width: 8
-  decoder: [rnn]
-  output: {kind: {sampled: {samples: 9}}, tie: [target]}
-"""
-ADAPTIVE = TEXT.replace("sampled: {samples: 9}}, tie: [target]", "adaptive: {cutoffs: [9], div_value: 2}}")
 
 
 @pytest.mark.parametrize(
