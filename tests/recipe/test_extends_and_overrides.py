@@ -328,6 +328,11 @@ def test_a_second_choice_on_the_command_line_is_refused(tmp_path: Path) -> None:
     override = fault.hint.split("`")[1]
     assert override == "training.optimizer={sgd: {momentum: 0.5}}"
     assert loaded(tmp_path, text, [override]).training["optimizer"]["sgd"]["momentum"] == 0.5
+    text = WRITTEN.partition("    - norm")[0] + "    - rnn: {cell: gru}\n"
+    (fault,) = refused(tmp_path, text, ["model.decoder.0.mamba.state=8"])
+    override = fault.hint.split("`")[1]
+    assert override == "model.decoder.0={mamba: {state: 8}}"
+    assert loaded(tmp_path, text, [override]).explicit["model"]["decoder"] == [{"mamba": {"state": 8}}]
 
 
 # ------------------------------------------------------------------------------------------- variables

@@ -125,6 +125,11 @@ SELF = "{replace: model.encoder..self_attention, with"
             "{set: training.optimizer.sgd.learning_rate, values: [0.1, 0.2]}",
         ),
         (WIDTH, "where: 5", "where: 5"),
+        (
+            "  b: {set: model.decoder.1.mamba.state, values: [8]}",
+            "",
+            "{set: model.decoder.1.mamba.state, values: [8]}",
+        ),
     ],
 )
 def test_the_fix_that_is_offered_is_accepted(tmp_path: Path, axes: str, rest: str, wrong: str) -> None:
