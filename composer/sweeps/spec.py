@@ -17,6 +17,7 @@ from composer.recipe import schema_generator
 from composer.recipe.canonical_form import DefaultFiller
 from composer.recipe.extends_and_overrides import resolve_relative
 from composer.recipe.metrics import METRICS, decodes_all, metric_of, training_key
+from composer.recipe.output_checks import get
 from composer.recipe.recipe import default_name
 from composer.recipe.registry import RUN_FACTS
 from composer.recipe.schema_reader import duplicate_faults
@@ -68,7 +69,7 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
         hint = f"train it with `seqcomposer train {file}`, or name it as the `base` of a sweep"
         message = "this file is a recipe, not a sweep"
         raise error_at(root.value["recipe"].place, "sweep", "recipe", message, hint)
-    malformed = schema_faults(root, load_schema())
+    malformed = [fault for fault in schema_faults(root, load_schema()) if not fault.path.startswith(_pins(root))]
     _raise_if_any([replace(fault, hint=EXAMPLES.get(fault.path, fault.hint)) for fault in malformed])
     nodes = {name: _without_nulls(axis) for name, axis in root.value["axes"].value.items()}
     root = replace(root, value=root.value | {"axes": replace(root.value["axes"], value=nodes)})
@@ -113,6 +114,16 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
 def _raise_if_any(faults: Sequence[Fault]) -> None:
     if faults:
         raise RecipeError(faults)
+
+
+def _pins(root: Node) -> tuple[str, ...]:
+    """Return the paths of mappings in the place of a recipe, which say themselves what is wrong where they are read."""
+    axes, named = get(root, "axes"), {"base": root.value.get("base")}
+    for name, axis in axes.value.items() if axes is not None and isinstance(axes.value, dict) else ():
+        extend = get(axis, "extend")
+        recipes = extend.value if extend is not None and isinstance(extend.value, dict) else {}
+        named |= {f"axes.{name}.extend.{label}": recipe for label, recipe in recipes.items()}
+    return tuple(path for path, node in named.items() if node is not None and isinstance(node.value, dict))
 
 
 def _without_nulls(node: Node, required: Sequence[str] = ()) -> Node:

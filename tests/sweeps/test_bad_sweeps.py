@@ -145,6 +145,16 @@ def test_the_fix_that_is_offered_is_accepted(tmp_path: Path, axes: str, rest: st
     read_sweep(file)
 
 
+def test_a_recipe_in_the_place_of_its_name_is_one_fault(tmp_path: Path) -> None:
+    axes = "  e:\n    extend:\n      a: {model: {width: 8}}\n      b: base.yaml"
+    ((line, message),) = faults(tmp_path, axes)
+    assert (line, message.endswith("and this is another mapping")) == (6, True)
+    ((line, message),) = faults(tmp_path, WIDTH, head="sweep: 1\nbase: {model: {width: 8}}\n")
+    assert (line, message.endswith("and this is another mapping")) == (2, True)
+    ((line, message),) = faults(tmp_path, axes.replace("{model: {width: 8}}", "{pull: base.yaml}"))
+    assert (line, message) == (6, "a pinned recipe needs `sha256`")
+
+
 def test_a_misspelt_part_of_a_selector_is_named(tmp_path: Path) -> None:
     ((_, message),) = faults(tmp_path, f"  e: {SELF}: {{a: rnn}}}}".replace("encoder", "encodr"))
     assert message.endswith("instead of `model.encodr` did you mean `model.encoder`?")
