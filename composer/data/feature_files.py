@@ -94,7 +94,13 @@ def missing_files(lines: Sequence[str], origin: str) -> list[Fault]:
 
 
 def _missing(name: str) -> MediaError:
-    message = "this is a folder; the cell is blank, perhaps" if os.path.isdir(name) else "there is no such file"
+    file, mark, part = name.rpartition("#t=")
+    if mark and is_there(file):
+        return MediaError(
+            "file", f"`{part}` is no part of a sound", "write `#t=1.5,4`, in seconds, or `#t=1.5` to its end"
+        )
+    message = "it is no regular file" if os.path.exists(name) else "there is no such file"
+    message = "this is a folder; the cell is blank, perhaps" if os.path.isdir(name or ".") else message
     return MediaError("file", message, NAMES_FIX)
 
 
@@ -166,7 +172,8 @@ def read_file(name: str, settings: Mapping[str, Any]) -> Reading | MediaError:
     except MediaError as error:
         return error
     except OSError as error:
-        return MediaError("file", f"this file cannot be read: {os_error_reason(error)}", NAMES_FIX)
+        unreadable = MediaError("file", f"this file cannot be read: {os_error_reason(error)}", NAMES_FIX)
+        return unreadable if is_there(name) else _missing(name)
 
 
 def keep_width(error: MediaError) -> MediaError:

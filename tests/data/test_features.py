@@ -186,11 +186,23 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "folder.npy").mkdir()
     os.mkfifo(tmp_path / "pipe.npy")
     names = [str(tmp_path / name) for name in ("folder.npy", "pipe.npy", "gone.npy", "gone.npy#t=1")]
-    assert len(missing_files(names, "a column")) == 3, "each file once"
+    reasons = ["this is a folder; the cell is blank, perhaps", "no regular file", "no such file"]
+    faults = missing_files([*names, ""], "a column")  # each file once
+    assert all(reason in fault.message for fault, reason in zip(faults, [*reasons, reasons[0]], strict=True))
     with pytest.raises(DataError) as error:
-        encode_features(names, VECTORS, "a column")
-    reasons = ["no regular file", "no regular file", "no such file", "only a sound has parts"]
-    assert all(reason in fault.message for fault, reason in zip(error.value.faults, reasons, strict=True))
+        encode_features([*names, ""], VECTORS, "a column")
+    expected = [*reasons, "only a sound has parts", reasons[0]]
+    assert all(reason in fault.message for fault, reason in zip(error.value.faults, expected, strict=True))
+
+
+@pytest.mark.parametrize("part", ["0.1,-1", "a,b", ""])
+def test_what_is_no_part_of_a_sound_is_told(part: str, tmp_path: Path) -> None:
+    (tmp_path / "a.wav").write_bytes(b"")
+    name = f"{tmp_path / 'a.wav'}#t={part}"
+    (fault,) = missing_files([name], "a column")
+    assert f"`{part}` is no part of a sound" in fault.message
+    with pytest.raises(DataError, match="is no part of a sound"):
+        encode_features([name], {"kind": "audio", "features": {"log_mel": {"bands": 4}}}, "a column")
 
 
 def test_what_was_noticed_is_kept_with_the_first_line_that_has_it(
