@@ -228,5 +228,5 @@ def test_bytes_never_break_a_line(tmp_path: Path) -> None:
 
 
 def test_a_misspelt_run_is_guessed(gru: Path) -> None:
-    with pytest.raises(RunError, match=f"it is not there; did you mean `{gru.name}`"):
+    with pytest.raises(RunError, match=f"it is not there; did you mean `{gru}`"):
         open_run(gru.with_name(f"{gru.name}m"))
