@@ -225,7 +225,8 @@ class Site:
 
     def _known_memory(self, name: str, setting: str) -> str:
         if name not in self.memories:
-            raise self.names.unknown_name(name, setting, self.memories, "no memory")
+            add = "give the model an encoder that comes before, and write its name"
+            raise self.names.unknown_name(name, setting, self.memories, "no memory", add)
         return name
 
     def sequence(self, block: str) -> Stream:

@@ -83,20 +83,24 @@ class Scope:
             fix = "read it after the block, or after the merge" if self.entered is None else previous
             return BlockError(setting, message, code="name", fix=fix)
         meant = close_match(name, readable)
-        fix = f"write `{meant}`" if meant else f"name an earlier block `as: {name}`"
-        return self.unknown_name(name, setting, readable, "nothing here", f"{fix}; what can be read here: ")
+        add = f"name an earlier block `as: {name}`"
+        fix = f"{f'write `{meant}`' if meant else add}; what can be read here: "
+        return self.unknown_name(name, setting, readable, "nothing here", add, fix)
 
     def unknown_name(
-        self, name: str, setting: str, readable: Iterable[str], what: str, fix: str = "write one of "
+        self, name: str, setting: str, readable: Iterable[str], what: str, add: str, fix: str = "write one of "
     ) -> BlockError:
-        """Return the error for a name that none of `readable` has; `what` is `no memory`, `no stack`."""
+        """Return the error for a name that none of `readable` has: its fix, or where there is none, what to `add`.
+
+        `what` is `no memory`, `no stack`.
+        """
         if name in self.refused:
             return follow_up(name, setting)
         readable = list(readable)
         meant = close_match(name, readable)
         listed = ", ".join(f"`{other}`" for other in readable)
         message = f"{what} is called `{name}`" + (f"; did you mean `{meant}`?" if meant else "")
-        return BlockError(setting, message, code="name", fix=f"{fix}{listed}" if listed else "nothing can be read here")
+        return BlockError(setting, message, code="name", fix=f"{fix}{listed}" if listed else add)
 
     def no_previous(self, name: str, setting: str) -> BlockError:
         """Return the error for a `prev` that does not exist."""

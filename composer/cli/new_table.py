@@ -1,4 +1,4 @@
-"""The recipe that `seqcomposer new --table` writes for images or sounds, and the text that answers them."""
+"""The recipe that `seqcomposer new --table` writes for images, sounds or vectors, and the text that answers them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from composer.cli.new_recipe import MAX_SYMBOLS, MIN_PAIRS_TO_SPLIT, PRESETS, Pr
 from composer.data import tables
 from composer.data.audio import sound_length
 from composer.data.columns import FileNames, RowSubset
-from composer.data.feature_files import fault_of_row, missing_files
+from composer.data.feature_files import fault_of_row, load_frames, missing_files
 from composer.data.images import image_notices, open_image
 from composer.data.kaldi import check_folder, is_kaldi_folder, kaldi_columns, open_folder
 from composer.data.media_files import MediaError, open_file, split_part
@@ -27,6 +27,7 @@ from composer.errors import DataError, Fault
 SUFFIXES = {
     "image": (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm"),
     "audio": (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au"),
+    "vectors": (".npy",),
 }
 """Of names of files, by what is in them."""
 FILES = 200
@@ -42,7 +43,8 @@ TEMPLATE = new_recipe.RecipeTemplate(Path(__file__).with_name("new_table.templat
 class TableFacts(NamedTuple):
     """A table of `pairs` rows: which columns are read, what is in the files that were looked at, what answers are like.
 
-    `looks` are of images height, width and channels, of sounds the rate and seconds; `tokens` are of the same rows.
+    `looks` are of images height, width and channels, of sounds the rate and seconds, of vectors their width and how
+    many; `tokens` are of the same rows.
     """
 
     table: Path
@@ -70,6 +72,8 @@ class TableFacts(NamedTuple):
         first, second = (np.quantile([look[at] for look in self.looks], [0.5, 1]) for at in (0, 1))
         if self.kind == "image":
             return f"images of {first[0]:.0f} x {second[0]:.0f} pixels, up to {first[1]:.0f} x {second[1]:.0f}"
+        if self.kind == "vectors":
+            return f"{second[0]:.0f} vectors of {first[0]:.0f} numbers, up to {second[1]:.0f}"
         rates = ", ".join(f"{rate:,.0f} Hz" for rate, _ in Counter(rate for rate, *_ in self.looks).most_common())
         return f"sounds of {second[0]:.1f} seconds, up to {second[1]:.1f}; {rates}"
 
@@ -110,13 +114,15 @@ def inspect_table(table: Path, source: str | None, target: str | None) -> TableF
     kinds = {name: kind_of(RowSubset(column, rows)) for name, column in columns.items()}
     media = [name for name in names if kinds[name]]
     if source is not None and media and source not in media:
-        message = f"the column `{source}` names no images or sounds, and `{media[0]}` does"
+        message = f"the column `{source}` names no images, sounds or vectors, and `{media[0]}` does"
         raise DataError([Fault(str(table), 0, 0, "column", "", message, f"write `--source {media[0]}`")])
     source = source or next(iter(media), None)
     after = names[names.index(source) + 1 :] if source else []
     target = target or next((name for name in ("text", *after, *names) if kinds.get(name) == ""), None)
     if source is None or target is None or not kinds[source]:
-        message = f"of its columns, {', '.join(names)}, none names images or sounds that another has the text of"
+        message = (
+            f"of its columns, {', '.join(names)}, none names images, sounds or vectors that another has the text of"
+        )
         fix = "name them with `--source` and `--target`; two columns of text are pairs of `data.parallel`"
         raise DataError([Fault(str(table), 0, 0, "column", "", message, fix)])
     check(table, {"source": source, "target": target})
@@ -147,12 +153,15 @@ def kind_of(values: Sequence[str]) -> str:
 
 
 def look_at_file(files: FileNames, row: int, kind: str) -> tuple[float, ...]:
-    """Return height, width and channels of an image, or rate and seconds of a sound. Raises DataError."""
+    """Return what `TableFacts` says of a file: of an image its height, width and channels. Raises DataError."""
     name, part = split_part(files[row])
     try:
         with open_file(Path(name)) as file:
             if kind == "audio":
                 return sound_length(file, part)
+            if kind == "vectors":
+                frames = load_frames(file)
+                return frames.shape[1], len(frames)
             image, _ = open_image(file)
             return image.height, image.width, 3 if ("grey", "") in image_notices(image, 1) else 1
     except (MediaError, OSError) as error:
@@ -211,6 +220,10 @@ def settings_of(facts: TableFacts) -> dict[str, str]:
         ctc = "  output: {ctc: {weight: 0.3}}    # a second cost: what is said follows the sound, frame by frame\n"
         column = f"kind: audio, rate: {max(1000, rate)}, spec_augment: {{bands: 5, frames: 10}}"
         return {"column": column, "encoder": listed(encoder), "ctc": ctc if has_ctc else ""}
+    if facts.kind == "vectors":
+        width, _ = Counter(width for width, _ in facts.looks).most_common(1)[0]
+        encoder = ["linear", *["rnn: {bidirectional: true}"] * 2]
+        return {"column": f"kind: vectors, width: {width}", "encoder": listed(encoder), "ctc": ""}
     height, width, channels = (max(look[at] for look in facts.looks) for at in range(3))
     scale = min(1.0, MAX_SIDE / max(height, width))
     size = [max(1, math.ceil(side * scale)) for side in (height, width)]

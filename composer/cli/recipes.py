@@ -35,17 +35,17 @@ def new(
         str | None, option("--source F", "Source text, one sentence per line; of a table, a column.")
     ] = None,
     target: Annotated[str | None, option("--target F", "Target text, line by line; of a table, a column.")] = None,
-    table: Annotated[Path | None, option("--table F", "A table that names images or sounds.")] = None,
+    table: Annotated[Path | None, option("--table F", "A table that names images, sounds or vectors.")] = None,
     output: Annotated[Path | None, option("--output F", "The file to write.  [default: named after the texts]")] = None,
 ) -> None:
-    """Write a commented recipe for your own text, images or sounds.
+    """Write a commented recipe for your own text, images, sounds or vectors.
 
     It looks at the text, and says what it saw: tokenizer, `max_length`, model size and how BLEU reads words suit it.
     Some of the pairs are held out for validation and test. Text is UTF-8, with or without a BOM; LF or CRLF. Never
     overwrites a file.
 
-    Of a table (TSV, CSV, JSON lines, Parquet, or a data folder of Kaldi) `--source` is the column that names images or
-    sounds, and `--target` the one with their text; without them it chooses by what the columns hold.
+    Of a table (TSV, CSV, JSON lines, Parquet, or a data folder of Kaldi) `--source` is the column that names images,
+    sounds or vectors, and `--target` the one with their text; without them it chooses by what the columns hold.
     """
     from composer.cli import new_recipe
 

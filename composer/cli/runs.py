@@ -80,16 +80,16 @@ def generate(
     overrides: options.Overrides = None,
     prompts: Annotated[list[str] | None, option("--prompt TEXT", "How a text begins; repeatable.")] = None,
     samples: Annotated[int, option("--samples N", "Texts of each prompt.", min=1)] = 1,
-    temperature: Annotated[float | None, option("--temperature T", "Divide the logits by T.")] = None,
+    temperature: Annotated[float | None, option("--temperature T", "Divide the logits by T.  [x>0]")] = None,
     top_k: Annotated[int | None, option("--top-k K", "Draw among the K most probable tokens.", min=1)] = None,
     top_p: Annotated[
-        float | None, option("--top-p P", "Draw among the fewest tokens with probability P.", min=0.0, max=1.0)
+        float | None, option("--top-p P", "Draw among the fewest tokens with probability P.  [0<x<=1]")
     ] = None,
     min_p: Annotated[
-        float | None, option("--min-p P", "Draw among tokens with P of the highest probability.", min=0.0, max=1.0)
+        float | None, option("--min-p P", "Draw among tokens with P of the highest probability.  [0<x<=1]")
     ] = None,
     repetition_penalty: Annotated[
-        float | None, option("--repetition-penalty R", "Divide logits of tokens that the text has already by R.")
+        float | None, option("--repetition-penalty R", "Divide logits of tokens that it repeats by R.  [x>=1]")
     ] = None,
     seed: Annotated[int | None, option("--seed N", "Seed of what is drawn.")] = None,
     beam: Annotated[int | None, option("--beam N", "Beam size, in place of drawing.", min=1)] = None,

@@ -23,7 +23,7 @@ import numpy as np
 from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.data import audio, features, images
 from composer.data.cache_entries import FEATURES, cached_entry, entry_path
-from composer.data.columns import FileNames, RowSubset, chunks_of, locate
+from composer.data.columns import FileNames, NumberedLines, RowSubset, chunks_of, locate
 from composer.data.features import Features, Reading, Remark, columns_of, fill_columns
 from composer.data.media_files import (
     NAMES_FIX,
@@ -43,6 +43,9 @@ CHUNK_FILES = 256
 """Files that are read at once."""
 MAX_FAULTS = 5
 """Files of a column at fault that are told of."""
+MEND = "mend it, or remove the line"
+OTHER_WIDTH = "width"
+"""Code of the error of vectors whose width is not the recipe's."""
 READ_BY = {
     "image": ("size", "channels", "positions"),
     "audio": ("rate", "features", "normalize"),
@@ -91,7 +94,13 @@ def missing_files(lines: Sequence[str], origin: str) -> list[Fault]:
 
 
 def _missing(name: str) -> MediaError:
-    message = "this is a folder; the cell is blank, perhaps" if os.path.isdir(name) else "there is no such file"
+    file, mark, part = name.rpartition("#t=")
+    if mark and is_there(file):
+        return MediaError(
+            "file", f"`{part}` is no part of a sound", "write `#t=1.5,4`, in seconds, or `#t=1.5` to its end"
+        )
+    message = "it is no regular file" if os.path.exists(name) else "there is no such file"
+    message = "this is a folder; the cell is blank, perhaps" if os.path.isdir(name or ".") else message
     return MediaError("file", message, NAMES_FIX)
 
 
@@ -146,6 +155,9 @@ def read_files(
             if not errors:
                 yield from (result for result in results if isinstance(result, Reading))
     if errors:
+        has_agreed = len(errors) == min(first + CHUNK_FILES, len(names)) and len({*map(str, errors.values())}) == 1
+        if not has_agreed or isinstance(lines, NumberedLines):  # or a model is trained, and reads what it reads
+            errors = {row: keep_width(error) for row, error in errors.items()}
         raise DataError(islice(file_faults(names, lines, origin, errors.items()), MAX_FAULTS))
 
 
@@ -160,7 +172,13 @@ def read_file(name: str, settings: Mapping[str, Any]) -> Reading | MediaError:
     except MediaError as error:
         return error
     except OSError as error:
-        return MediaError("file", f"this file cannot be read: {os_error_reason(error)}", NAMES_FIX)
+        unreadable = MediaError("file", f"this file cannot be read: {os_error_reason(error)}", NAMES_FIX)
+        return unreadable if is_there(name) else _missing(name)
+
+
+def keep_width(error: MediaError) -> MediaError:
+    """Return the error of a file whose width is another with a fix of the file, in place of one of the recipe."""
+    return MediaError(error.code, error.message, MEND) if error.code == OTHER_WIDTH else error
 
 
 def count_notices(rows: Iterable[Iterable[tuple[str, str]]]) -> tuple[Remark, ...]:
@@ -175,6 +193,17 @@ def count_notices(rows: Iterable[Iterable[tuple[str, str]]]) -> tuple[Remark, ..
 
 def read_vectors(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
     """Return frames of numbers from a file of NumPy. -> (T, F) float32. Raises MediaError."""
+    array = load_frames(file)
+    if array.shape[1] != settings["width"]:
+        message = f"a frame of it has {array.shape[1]} numbers, and `width` is {settings['width']}"
+        raise MediaError(OTHER_WIDTH, message, f"write `width: {array.shape[1]}`")
+    if not np.isfinite(array).all():
+        raise MediaError("vectors", "it has numbers that are NaN or infinite", MEND)
+    return Reading(array.astype(np.float32))
+
+
+def load_frames(file: IO[bytes]) -> np.ndarray:
+    """Return the array of a file of NumPy, one frame or more by numbers. -> (T, F). Raises MediaError."""
     save = "write it with `numpy.save`, frames by numbers"
     try:
         array = np.load(io.BytesIO(file.read()), allow_pickle=False)
@@ -182,13 +211,9 @@ def read_vectors(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
         raise MediaError("vectors", f"this is no array of NumPy: {error}", save) from error
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiu":
         raise MediaError("vectors", "this is no array of frames by numbers", save)
-    if array.shape[1] != settings["width"]:
-        message = f"a frame of it has {array.shape[1]} numbers, and `width` is {settings['width']}"
-        raise MediaError("vectors", message, f"write `width: {array.shape[1]}`")
-    if not len(array) or not np.isfinite(array).all():
-        message = "it has no frames" if not len(array) else "it has numbers that are NaN or infinite"
-        raise MediaError("vectors", message, "mend it, or remove the line")
-    return Reading(array.astype(np.float32))
+    if not len(array):
+        raise MediaError("vectors", "it has no frames", MEND)
+    return array
 
 
 READERS: Mapping[str, Callable[[IO[bytes], Mapping[str, Any]], Reading]] = {

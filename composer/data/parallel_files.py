@@ -92,7 +92,8 @@ def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pa
     if held_out < count:
         return []
     split = max(sizes, key=lambda name: sizes[name])
-    message = f"{' and '.join(sizes)} take {held_out:,} pairs, and the training files have {count:,}"
+    taking = f"{' and '.join(sizes)} {'take' if len(sizes) > 1 else 'takes'}"
+    message = f"{taking} {held_out:,} pairs, and the training files have {count:,}"
     example = f"write, for example, `{split}: {max(1, count // 20)}`"
     return [recipe.fault("empty", split_path(recipe, split), message, example)]
 

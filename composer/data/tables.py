@@ -22,6 +22,7 @@ from composer.data.columns import Column, FileColumn, one_line, open_column
 from composer.data.text_files import PACKED, UNPACKING_ERRORS, Problem, open_text, suffix_of
 from composer.errors import DataError, Fault, closest_match, did_you_mean, one_line_error
 from composer.formatting import count_noun
+from composer.recipe.yaml_reader import dump
 
 KINDS = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 """Kind of a file with columns, by its suffix."""
@@ -318,8 +319,13 @@ def _unknown_name(key: str, message: str, name: str, texts: Sequence[str]) -> Pr
 
 
 def _name_hint(name: str, texts: Sequence[str]) -> str:
-    """Return which of the columns of text to name in place of another."""
-    listed = ", ".join(f"`{text}`" for text in texts[:MAX_NAMES])
-    close = closest_match(name, texts)
+    """Return which of the columns of text to name in place of another, as a recipe has it."""
+    listed = ", ".join(f"`{_in_yaml(text)}`" for text in texts[:MAX_NAMES])
+    close = _in_yaml(closest_match(name, texts)) if closest_match(name, texts) else ""
     rest = f"name one of {listed}" if listed else "name a file with a column of text"
     return f"write `{close}`; there are {listed}" if close and len(texts) > 1 else f"write `{close}`" if close else rest
+
+
+def _in_yaml(name: str) -> str:
+    """Return a name as YAML that reads back as this text: in quotes where it begins with a blank, or is a number."""
+    return dump(name).removesuffix("...\n").rstrip()

@@ -11,7 +11,7 @@ from typing import Any
 from composer.data.encoding import MAX_TOKENS
 from composer.data.pairs import TARGET, source_names
 from composer.data.tokenizer import Tokenizers
-from composer.errors import RunError
+from composer.errors import Fault, RecipeError, RunError
 from composer.inference.decode import Decoding, decode_all
 from composer.inference.decoders.sampling import sample
 from composer.inference.draft_runs import open_draft
@@ -65,7 +65,7 @@ def generate(
         on_draft: Called at the end with the draft, which knows how many tokens were accepted.
         on_text: Called with the number of a text and what is new of it, as it is written; one text follows the other.
 
-    Raises RunError, also for a model with an encoder, and RecipeError for a setting that is not possible.
+    Raises RunError, also for a model with an encoder and for a setting that is not possible.
     """
     opened = open_run(run, [overrides] if isinstance(overrides, str) else overrides, checkpoint)
     if samples < 1:
@@ -91,7 +91,7 @@ def generate(
 def generation_settings(
     recipe: Recipe, sampling: dict[str, Any], samples: int = 1, beam: int | None = None, max_length: int | None = None
 ) -> Decoding:
-    """Return how a recipe decodes with these settings of `sample`, a beam, or several samples."""
+    """Return how a recipe decodes with these settings of `sample`, a beam, or several samples. Raises RunError."""
     if beam is not None and (sampling or samples > 1):
         name = next(iter(sampling), "samples").replace("_", "-")
         message = f"`--{name}` is a setting of sampling, and a beam search draws nothing"
@@ -105,8 +105,10 @@ def generation_settings(
         name = sample.name
     if max_length is not None:
         settings = {**settings, "max_length": max_length}
-    # the recipe's own checks say which values are possible
-    return load_text(recipe.dump(), overrides=[f"decoding={json.dumps({name: settings})}"]).decoding
+    try:  # the recipe's own checks say which values are possible
+        return load_text(recipe.dump(), overrides=[f"decoding={json.dumps({name: settings})}"]).decoding
+    except RecipeError as error:  # at places of a text that nobody wrote
+        raise RunError(Fault("", 0, 0, "run", "", fault.message, fault.hint) for fault in error.faults) from None
 
 
 def encode_prompts(run: Run, prompts: Sequence[str] | None) -> list[list[int]]:

@@ -271,13 +271,11 @@ def missing_weights(run_dir: RunDir) -> RunError:
     """Return the error of a run without final weights: those of a finished one were removed."""
     checkpoint = '`--checkpoint best` (in Python `open_run(path, checkpoint="best")`)'
     if run_dir.read().get("status") == "finished":
-        message = "the weights of this run, which has finished, are missing"
-        fix = f"restore the file, or pass {checkpoint}"
+        message, fix = "the weights of this run, which has finished, are missing", "restore the file, or pass "
     else:
         message = "this run has no weights yet: it has not finished"
-        fix = "resume its training, or end it with `train ... --finish`; `translate`, `evaluate` and `report` take "
-        fix += checkpoint
-    return RunError.of(message, fix, str(run_dir.weights))
+        fix = "resume its training, or end it with `train ... --finish`; whatever reads a run takes "
+    return RunError.of(message, fix + checkpoint, str(run_dir.weights))
 
 
 def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
@@ -285,6 +283,8 @@ def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     run_dir = RunDir(Path(path))
     read_verified(run_dir)
     for setting in overrides:
+        if "=" not in setting:
+            raise RunError.of(f"`{setting}` is no `key=value`", "name one run; `translate` takes several: an ensemble")
         if not f"{setting.partition('=')[0].strip()}.".startswith(tuple(f"{key}." for key in OVERRIDABLE)):
             names = ", ".join(f"`{key}`" for key in OVERRIDABLE)
             message = f"`{setting}` cannot be set for a run: only what starts with {names} can"

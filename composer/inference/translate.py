@@ -193,6 +193,9 @@ def open_input(path: str | Path) -> BinaryIO:
     """Open a file to read. Raises RunError."""
     try:
         return Path(path).open("rb")
+    except IsADirectoryError:
+        fix = "name a file of lines; several runs are for `translate`: an ensemble"
+        raise RunError.of("this is a folder, and lines are read here", fix, str(path)) from None
     except OSError as error:
         raise RunError.of(f"this file cannot be read: {os_error_reason(error)}", "check its name", str(path)) from None
 

@@ -238,7 +238,8 @@ class Builder:
         tie = set(self.recipe.model["output"]["tie"]) - {"target"}
         joint = all(vocabularies.get(key) == vocabularies["target"] for key in tie) and self.recipe.joint
         if tie and not joint:
-            message = "source and target have vocabularies of their own, and `tie` needs a joint one"
+            names = ", ".join(f"`{key}`" for key in sorted(tie))
+            message = f"{names} and `target` have vocabularies of their own, and `tie` needs a joint one"
             self.fault("tie", path, message, "set `joint: true` in `data.tokenizer`, or tie only the target")
 
     def stack(self, site: Site, entries: Sequence[Any]) -> Stack:
@@ -332,7 +333,8 @@ class Builder:
         """Build the stack called `name` under `stacks:` for this site; all its uses but copies share parameters."""
         stacks = self.recipe.model["stacks"]
         if name not in stacks:
-            raise site.names.unknown_name(name, "stack", stacks, "no stack")
+            add = f"define it: `model: {{stacks: {{{name}: [...]}}}}`"
+            raise site.names.unknown_name(name, "stack", stacks, "no stack", add)
         self.uses.setdefault(name, []).append((site.path, copy))
         if name in self.open_stacks:
             fix = "write `repeat` to run a stack several times"

@@ -141,8 +141,8 @@ PIN_FORM = "{pull: REF, sha256: HEX}"
 def check_pin(node: Node) -> None:
     """Raise RecipeError with everything that is wrong with a mapping that should be a pin."""
     if not any(key in PIN_KEYS or did_you_mean(key, PIN_KEYS) for key in node.value):
-        message = f"a pinned recipe is `{PIN_FORM}`, and this is another mapping"
-        raise error_at(node.mark, "type", "extends", message, f"write `{PIN_FORM}`, or a path")
+        message = f"a recipe is named by its path, or pinned by `{PIN_FORM}`, and this is another mapping"
+        raise error_at(node.mark, "type", "extends", message, "write it into a file, and the path of that here")
     faults = [fault for key, value in node.value.items() if (fault := _key_fault(key, value)) is not None]
     misspelt = {closest_match(key, PIN_KEYS) for key in node.value if key not in PIN_KEYS}
     for key in set(PIN_KEYS) - set(node.value) - misspelt:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from composer.errors import Fault, KeyPath, Mark, RecipeError, did_you_mean, error_at, fault_at, format_path
 from composer.recipe.cache import check_pin, read_pinned
-from composer.recipe.interpolation import recipe_variables, unknown_variable
+from composer.recipe.interpolation import recipe_variables, unknown_variable, variable_alone
 from composer.recipe.registry import CHOICES
 from composer.recipe.schema_reader import (
     DATA_SOURCES,
@@ -25,6 +25,7 @@ from composer.recipe.schema_reader import (
     chosen_entry,
     duplicate_faults,
     first_setting,
+    flow_text,
     unsupported_version,
 )
 from composer.recipe.yaml_reader import COMMAND_LINE, MAX_DEPTH, Node, dump, nesting_depth, parse_value, read, to_data
@@ -242,7 +243,7 @@ def merge(base: Node, own: Node, path: KeyPath = ()) -> Node:
         return replace(own, replaced=base)
     merged = dict(base.value)
     if path == ("data",) and any(key in own.value and own.value[key].value is not None for key in DATA_SOURCES):
-        merged = {key: node for key, node in merged.items() if key not in DATA_SOURCES}
+        merged = {key: node for key, node in merged.items() if key not in DATA_SOURCES or key in own.value}
     for key, node in own.value.items():
         if node.value is None and (key in merged or (*path, key) not in MEANINGFUL_NULLS):
             merged.pop(key, None)
@@ -251,27 +252,32 @@ def merge(base: Node, own: Node, path: KeyPath = ()) -> Node:
     return replace(own, value=merged)
 
 
-def lost_settings(root: Node) -> Iterator[Fault]:
-    """Yield a warning for each choice of a recipe that is its base's too, with settings that are in force no longer.
+def lost_settings(node: Node, file: str, path: KeyPath = ()) -> Iterator[Fault]:
+    """Yield a warning for each value in a file that replaces its base's, with settings that are in force no longer.
 
     Of two fragments in one list, the later is meant to win.
     """
-    for choice in CHOICES.values():
-        own: Node | None = root
-        for step in choice.key:
-            own = own.value.get(step) if own is not None and isinstance(own.value, dict) else None
-        if own is None or own.replaced is None or own.place.file != root.mark.file:
-            continue
-        for word, settings in own.value.items():
-            base = own.replaced.value.get(word)
-            if base is None or not isinstance(base.value, dict) or not isinstance(settings.value, dict | None):
-                continue
-            lost = {key: node for key, node in base.value.items() if key not in (settings.value or ())}
-            if lost:
-                listed = ", ".join(f"`{key}: {node.text}`" if node.text else f"`{key}`" for key, node in lost.items())
-                message = f"this replaces the whole of `{word}` in {base.place.file}:{base.place.line}, {listed} too"
-                hint = "write that here as well, or the values that it is to have"
-                yield fault_at(settings.place, "unused", format_path((*choice.key, word)), message, hint).as_warning()
+    for key, value in node.value.items():
+        if value.replaced is not None and value.place.file == file:
+            yield from _losses(value.replaced, value, (*path, key))
+        elif isinstance(value.value, dict):
+            yield from lost_settings(value, file, (*path, key))
+
+
+def _losses(base: Node, own: Node, path: KeyPath) -> Iterator[Fault]:
+    """Yield a warning for what a value lacks of its base's; of a choice, where both choose the same."""
+    if not isinstance(base.value, dict) or not isinstance(own.value, dict | None):
+        return
+    settings, is_choice = own.value or {}, any(path == choice.key for choice in CHOICES.values())
+    for key in settings:
+        if key in base.value and (is_choice or (*path, key) in REPLACED_WHOLE):
+            yield from _losses(base.value[key], settings[key], (*path, key))
+    lost = {key: node for key, node in base.value.items() if key not in settings and not is_choice}
+    if lost:
+        listed = ", ".join(f"`{key}: {node.text}`" if node.text else f"`{key}`" for key, node in lost.items())
+        message = f"this replaces the whole of `{path[-1]}` in {base.place.file}:{base.place.line}, {listed} too"
+        hint = "write that here as well, or the values that it is to have"
+        yield fault_at(own.place, "unused", format_path(path), message, hint).as_warning()
 
 
 # ------------------------------------------------------------------------------------------- overrides
@@ -358,7 +364,7 @@ class _Setter(NamedTuple):
             items[name] = self.set(items[name], rest, (*path, name))
             return replace(node, value=items)
         if isinstance(name, int):
-            raise error_at(mark, "override", shown, f"`{shown}` is no list", "name a key")
+            raise error_at(mark, "override", shown, *self.not_a_list(node, steps, shown))
         if word := chosen_entry(self.rules, path, None if node is None else node.value, name):
             name, rest = word, [*steps]  # `decoding.max_length`, of whatever method is chosen
         children = self._children(node, name, mark, path)
@@ -367,6 +373,15 @@ class _Setter(NamedTuple):
         if child.value is None and name in children:  # `null` removes what is there
             del changed[name]
         return replace(node or Node(None, mark, key=mark), value=changed)
+
+    def not_a_list(self, node: Node | None, steps: Sequence[tuple[str | int, Mark]], shown: str) -> tuple[str, str]:
+        """Return the message for an index into a value, and the fix."""
+        value = None if node is None else node.value
+        if variable := variable_alone(value):
+            place = ".".join(["vars", variable, *(str(step) for step, _ in steps)])
+            return f"`{shown}` is `{value}`", f"write `{place}={flow_text(to_data(self.value))}`"
+        hint = f"set `{shown}` itself{', or name a key' if value is None else ''}"
+        return f"`{shown}` is no list", "name a key" if isinstance(value, dict) else hint
 
     def _children(self, node: Node | None, name: str, mark: Mark, path: KeyPath) -> dict[str, Node]:
         if node is None or node.value is None:

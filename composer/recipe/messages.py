@@ -161,7 +161,10 @@ def _missing_key(error: SchemaError) -> Fault:
     owner = error.root if not error.path else model if error.path == ("model",) else error.schema
     meaning = owner["properties"][name].get("description", "")
     meaning = f" ({meaning[0].lower()}{meaning[1:].rstrip('.')})" if meaning else ""
-    return error.fault(place, "missing", f"{error.owner} needs `{name}`", f"add `{name}:`{meaning}")
+    base, message = error.node.replaced, f"{error.owner} needs `{name}`"
+    if base is not None and name in base.value:
+        message += f"; this replaces the whole of {error.owner} in {base.place.file}:{base.place.line}"
+    return error.fault(place, "missing", message, f"add `{name}:`{meaning}")
 
 
 def _invalid_name(error: SchemaError) -> Fault:
@@ -215,13 +218,12 @@ def _not_one_key(error: SchemaError) -> Fault:
 
 
 def _separate_hint(error: SchemaError, second: str) -> str:
-    if error.schema["x-choice"] == "block":
-        return f"begin a new item of the list: `- {second}`"
-    path, place = format_path(error.path), error.node.value[second].place
+    # brackets would be a list in an axis
+    path, place = ".".join(map(str, error.path)), error.node.value[second].place
     if place.file == COMMAND_LINE:
         return f"keep one; as an override, write `{path}={flow_text({second: error.value[second]})}`"
     if not place.text[: place.column - 1].endswith("."):
-        return "keep one"
+        return f"begin a new item of the list: `- {second}`" if error.schema["x-choice"] == "block" else "keep one"
     # the end of a path that a sweep sets
     if any(error.root["$defs"][f"{error.schema['x-choice']}.{key}"].get("required") for key in error.value):
         return f"let an axis `extend` the base by recipes with another `{path}`"

@@ -12,6 +12,8 @@ TARGETS_ONLY = ("char_lstm",)
 """Output heads that measure given targets without the logits of all tokens."""
 OWN_COSTS = ("adaptive", "sampled", *TARGETS_ONLY)
 """Output heads that train without them."""
+WITHOUT_EMBEDDING = {"image": "images", "audio": "sounds", "vectors": "vectors"}
+"""Kinds of columns that are no text, in words."""
 NEEDS_LOGITS = (("model", "output", "length"), ("training", "label_smoothing"), ("training", "curriculum"))
 
 
@@ -21,7 +23,7 @@ def output_faults(root: Node, sources: Sequence[str]) -> Iterator[Fault]:
     yield from _bit_vectors(root)
     yield from _answers(root)
     yield from _own_costs(root)
-    yield from _ctc(root)
+    yield from _ctc(root, sources)
 
 
 def get(node: Node | None, *keys: str) -> Node | None:
@@ -44,6 +46,11 @@ def _tied_embeddings(root: Node, sources: Sequence[str]) -> Iterator[Fault]:
             message = f"there is no embedding called `{node.value}`{did_you_mean(node.value, allowed)}"
             hint = f"the embeddings are {quote_all(allowed)}"
             yield fault_at(node.mark, "unknown", f"model.output.tie[{index}]", message, hint)
+            continue
+        kind = get(root, "data", "table", node.value, "kind")
+        if kind is not None and kind.value in WITHOUT_EMBEDDING:
+            message = f"`{node.value}` reads {WITHOUT_EMBEDDING[kind.value]} and has no embedding"
+            yield fault_at(node.mark, "tie", f"model.output.tie[{index}]", message, "remove it from `tie`")
 
 
 def _bit_vectors(root: Node) -> Iterator[Fault]:
@@ -104,9 +111,12 @@ def _own_costs(root: Node) -> Iterator[Fault]:
         yield fault_at(compiled.mark, "conflict", "training.compile", message, "remove `compile`")
 
 
-def _ctc(root: Node) -> Iterator[Fault]:
-    """Check that either a decoder or CTC alone writes the answers, and that CTC has answers of any length."""
+def _ctc(root: Node, sources: Sequence[str]) -> Iterator[Fault]:
+    """Check that either a decoder or CTC alone writes the answers, and CTC has frames and answers of any length."""
     ctc, decoder = get(root, "model", "output", "ctc"), get(root, "model", "decoder")
+    if ctc is not None and not sources:
+        message, hint = "CTC reads the frames of an encoder, and the model has none", "remove `ctc`, or add an encoder"
+        yield fault_at(ctc.place, "memory", "model.output.ctc", message, hint)
     weight = get(root, "model", "output", "ctc", "weight")
     is_alone, model = weight is not None and weight.value == 1, get(root, "model")
     if is_alone and decoder is not None:

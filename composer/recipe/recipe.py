@@ -36,7 +36,8 @@ def load(
     rules = schema_generator.load()
     overridden = apply_overrides(extended, overrides, rules)
     recipe = from_node(file, substitute(overridden), rules, data_dir, extended if overrides else None)
-    return replace(recipe, warnings=(*_unused_variable_warnings(extended), *lost_settings(extended)))
+    lost = lost_settings(extended, extended.mark.file)
+    return replace(recipe, warnings=(*_unused_variable_warnings(extended), *lost))
 
 
 def load_text(text: str, file: str | Path = "recipe.yaml", overrides: Sequence[str] = ()) -> Recipe:

@@ -267,7 +267,7 @@ def _data_keys(root: Node, schema: Schema) -> Iterator[Fault]:
 
 
 def _keys_of(node: Node, path: KeyPath, own: Iterable[str], sources: list[str]) -> Iterator[Fault]:
-    allowed = [*(key for key in own if key != "source"), *(sources or ["source"])]
+    allowed = [*dict.fromkeys([*(key for key in own if key != "source"), *(sources or ["source"])])]
     unknown = [name for name in node.value if name not in allowed]
     section = next(key for key in reversed(path) if isinstance(key, str))
     for name in unknown:

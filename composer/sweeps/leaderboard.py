@@ -169,18 +169,13 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
     same = {axis: one for board in boards for axis, one in board.same.items() if axis not in axes}
     zipped = {axis: one for board in boards for axis, one in board.zipped.items()}
     tuned = {axis: metric for board in boards for axis, metric in board.tuned.items()}
-    data = [data_fingerprints(board) for board in boards]
+    records = [[record for each in board.results for record in each.trial.seeds.values()] for board in boards]
+    data = [{one["fingerprints"]["data"] for one in some if "data" in one.get("fingerprints", {})} for some in records]
     has_same_data = not any(some and data[0] and some.isdisjoint(data[0]) for some in data)
     ranked, name = rank_results(results.values(), first.goals), " + ".join(names)
     labels = {axis: values for board in reversed(boards) for axis, values in board.labels.items()}
     parts = (first.goals, axes, zipped, same, first.curve_metric, ranked, labels, tuned, has_same_data)
     return Leaderboard(name, Path(), *parts, num_shared=sum(len(board.results) for board in boards) - len(results))
-
-
-def data_fingerprints(board: Leaderboard) -> set[str]:
-    """Return the fingerprints of the data on which trials were trained, as far as they are known."""
-    records = (record for result in board.results for record in result.trial.seeds.values())
-    return {record["fingerprints"]["data"] for record in records if "data" in record.get("fingerprints", {})}
 
 
 def choose_tuned(results: Sequence[TrialResult], tuned: Collection[str], goal: Goal) -> list[TrialResult]:

@@ -59,13 +59,12 @@ def format_mean(metric: str, measurement: Measurement | None) -> str:
 
 def format_spread(metric: str, spread: float) -> str:
     """Return a standard deviation, of which no more than two digits are ever known."""
-    known = metric_of(metric)
-    is_open = known is not None and known.highest is None and not is_share(metric)
-    return significant(spread, 2) if is_open else format_metric(metric, spread)
+    known = None if is_share(metric) else metric_of(metric)
+    return significant(spread, 2) if known and known.highest is None else format_metric(metric, spread)
 
 
 def format_difference(metric: str, result: TrialResult, best: TrialResult | None) -> str:
-    """Return how far an result's mean is from the best's, of shares in percentage points: "%" would be relative."""
+    """Return how far a result's mean is from the best's, of shares in percentage points: "%" would be relative."""
     if best is None or result is best or result.rank is None:
         return ""
     difference = result.measured[metric].mean - best.measured[metric].mean

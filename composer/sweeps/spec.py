@@ -44,6 +44,8 @@ SECTIONS = "recipe name description extends vars data model training decoding ev
 CONDITIONS = "and or not in true false none minutes"
 RESERVED = {*SECTIONS.split(), *RUN_FACTS, *CONDITIONS.split(), *COSTS, SWEEP_AXIS}
 """Words that mean something else on the command line, in conditions or in a run's config at W&B: no axis has them."""
+PIN_FAULT = re.compile(r"(missing|unknown) (base|axes\.\w+\.extend)\b")
+"""Code and path of a fault of a mapping in a recipe's place, of which the reader of recipes says more."""
 EXAMPLES = {
     "rank": "write `rank: [{val/loss: min}]`",
     "seeds": "write `seeds: 3`, or a list of seeds: `seeds: [1, 5]`",
@@ -68,11 +70,12 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
         hint = f"train it with `seqcomposer train {file}`, or name it as the `base` of a sweep"
         message = "this file is a recipe, not a sweep"
         raise error_at(root.value["recipe"].place, "sweep", "recipe", message, hint)
-    malformed = schema_faults(root, load_schema())
+    faults = schema_faults(root, load_schema())
+    malformed = [fault for fault in faults if not PIN_FAULT.match(f"{fault.code} {fault.path}")]
     _raise_if_any([replace(fault, hint=EXAMPLES.get(fault.path, fault.hint)) for fault in malformed])
     nodes = {name: _without_nulls(axis) for name, axis in root.value["axes"].value.items()}
     root = replace(root, value=root.value | {"axes": replace(root.value["axes"], value=nodes)})
-    faults: list[Fault] = []
+    faults = []
     base = _read_recipe(file, root.value["base"], "base", faults)
     axes = _read_axes(file, root, faults)
     _raise_if_any(faults)

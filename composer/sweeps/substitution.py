@@ -156,11 +156,11 @@ def replace_blocks(root: Node, replacements: Sequence[tuple[Sequence[Match], Nod
 
     Each path is one of the recipe as it was before.
     """
-    inserted, removed = {}, set()
+    inserted, removed = {}, {}
     for matches, node in replacements:
         for match in matches:
             if node.value == "identity" and not match.is_stack:
-                removed.add(_outermost_residual(root, match.path))
+                removed[_outermost_residual(root, match.path)] = node
             else:
                 inserted[match.path] = node
     return _Rewriter(inserted, removed, rules).walk(root, ())
@@ -182,7 +182,7 @@ class _Rewriter(NamedTuple):
     """Copies a tree, with other blocks at some paths."""
 
     inserted: Mapping[KeyPath, Node]
-    removed: set[KeyPath]
+    removed: Mapping[KeyPath, Node]
     rules: Schema
 
     def walk(self, node: Node, path: KeyPath) -> Node:
@@ -192,7 +192,11 @@ class _Rewriter(NamedTuple):
             return replace(node, value={key: self.walk(child, (*path, key)) for key, child in node.value.items()})
         if isinstance(node.value, list):
             items = [self.item(child, (*path, index)) for index, child in enumerate(node.value)]
-            return replace(node, value=[child for inner in items for child in inner])
+            blocks = [child for inner in items for child in inner]
+            removing = [own for place, own in self.removed.items() if place[:-1] == path]
+            if removing and not blocks:  # what leaves no block is at fault, not the list that had one
+                return replace(removing[0], value=[], key=None)
+            return replace(node, value=blocks)
         return node
 
     def item(self, node: Node, path: KeyPath) -> list[Node]:

@@ -62,6 +62,22 @@ def test_the_recipe_is_accepted_and_trains(tmp_path: Path, kind: str) -> None:
     assert composer.evaluate(tmp_path / "run")["test/loss"] > 0
 
 
+def test_the_recipe_for_vectors_is_accepted_and_trains(tmp_path: Path) -> None:
+    for number in range(12):
+        np.save(tmp_path / f"{number}.npy", np.ones((2 + number % 3, 6)))
+    rows = [f"{number}\t{number}.npy\t{DIGITS[number % 5]}" for number in range(12)]
+    (tmp_path / "mine.tsv").write_text("\n".join(["id\tvector\tname", *rows]) + "\n")
+    facts = inspect_table(tmp_path / "mine.tsv", None, None)
+    assert (facts.kind, facts.source, facts.target) == ("vectors", "vector", "name")
+    assert facts.media == "3 vectors of 6 numbers, up to 4"
+    path = tmp_path / "mine.yaml"
+    path.write_text(fill_table_template(facts, path))
+    assert not composer.check(path)
+    recipe = load(path, SHORT)
+    assert recipe.dataset["table"]["source"]["width"] == 6
+    composer.train(recipe, run=tmp_path / "run")
+
+
 def settings(folder: Path, kind: str, answers: Sequence[str]) -> dict[str, Any]:
     facts, path = inspect_table(write_table(folder, kind, answers), None, None), folder / "mine.yaml"
     path.write_text(fill_table_template(facts, path))
@@ -128,7 +144,7 @@ def test_other_tables_are_read(tmp_path: Path, suffix: str) -> None:
 
 def test_columns_the_wrong_way_round_are_told(tmp_path: Path) -> None:
     table = write_table(tmp_path, "image", ["a", "b"])
-    with pytest.raises(DataError, match=r"`answer` names no images .* `file` does\n *fix: write `--source file`"):
+    with pytest.raises(DataError, match=r"`answer` names no images, .* `file` does\n *fix: write `--source file`"):
         inspect_table(table, "answer", "file")
 
 
@@ -136,8 +152,8 @@ def test_a_table_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     table = write_table(tmp_path, "image", ["a", "b"])
     for name, text, message in (
         ("gone.tsv", None, "no file"),
-        ("t.tsv", "a\tb\nx\ty\n", "none names images or sounds"),
-        ("t.tsv", "a\n0.png\n", "none names images or sounds"),
+        ("t.tsv", "a\tb\nx\ty\n", "none names images, sounds or vectors"),
+        ("t.tsv", "a\n0.png\n", "none names images, sounds or vectors"),
         ("t.tsv", "a\tb\n0.png\tx\ngone.png\ty\n", r"gone\.png"),
     ):
         if text:

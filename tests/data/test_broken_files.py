@@ -14,6 +14,7 @@ from composer.cli.new_table import new as write_recipe
 from composer.data.encoding import load_data
 from composer.data.sources import check_files, open_pairs
 from composer.errors import DataError
+from composer.recipe.yaml_reader import parse_value
 
 TABLE = {"source": "en", "target": "de"}
 BOM = b"\xef\xbb\xbf"
@@ -249,3 +250,10 @@ def test_faults_of_tables_say_what_to_mend(make, tmp_path):
     assert [fault.message for fault in faults] == [
         f"the first row, which must name the columns, has no column `{name}`" for name in ("written", "spoken")
     ]
+
+
+def test_the_name_of_a_column_that_is_proposed_reads_as_that_name(make, tmp_path):
+    (tmp_path / "blank.tsv").write_text(" spoken\t1\nx\ty\n")
+    sides = {"source": "spoken", "target": "spoken"}
+    (fault, _) = check_files(recipe := make({"parallel": {"train": {"file": "blank.tsv", **sides}}}), recipe.folders())
+    assert [parse_value(text, 0).value for text in fault.hint.split("`")[1::2]] == [" spoken", " spoken", "1"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -22,7 +22,7 @@ from composer.data.augmentation import (
     augmentation,
     augmented,
 )
-from composer.data.columns import FileNames, RowSubset, SampledLines
+from composer.data.columns import FileNames, NumberedLines, RowSubset, SampledLines
 from composer.data.feature_files import encode_features, missing_files
 from composer.data.features import Features, Reading, Remark
 from composer.data.media_files import open_file
@@ -103,8 +103,31 @@ def test_files_that_cannot_be_used_are_told_with_their_lines(tmp_path: Path, mon
     for name, fault in zip(bad, error.value.faults, strict=True):
         assert fault.file == str(tmp_path / "table.tsv")
         assert fault.message.startswith(f"`{tmp_path / name}`: ")
-    assert "write `width: 4`" in str(error.value)
     assert not [*(tmp_path / "store").rglob("values.bin")]
+
+
+@pytest.mark.parametrize(
+    ("widths", "fixes"),
+    [
+        ((4, 4, 4), ["write `width: 4`"] * 3),
+        ((3, 4, 3), ["mend it, or remove the line"]),
+        ((4, 5), ["mend it, or remove the line"] * 2),
+    ],
+)
+def test_another_width_is_proposed_where_all_files_have_it(
+    widths: Sequence[int], fixes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
+    for number, width in enumerate(widths):
+        np.save(tmp_path / f"{number}.npy", np.zeros((2, width)))
+    names = [f"{number}.npy" for number in range(len(widths))]
+    with pytest.raises(DataError) as error:
+        encode_features(FileNames(names, tmp_path), VECTORS, "the column")
+    assert [fault.hint for fault in error.value.faults] == fixes
+    translated = NumberedLines([str(tmp_path / name) for name in names], [*range(1, len(widths) + 1)])
+    with pytest.raises(DataError) as error:
+        encode_features(translated, VECTORS, "<stdin>")
+    assert {fault.hint for fault in error.value.faults} == {"mend it, or remove the line"}
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
@@ -163,11 +186,23 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "folder.npy").mkdir()
     os.mkfifo(tmp_path / "pipe.npy")
     names = [str(tmp_path / name) for name in ("folder.npy", "pipe.npy", "gone.npy", "gone.npy#t=1")]
-    assert len(missing_files(names, "a column")) == 3, "each file once"
+    reasons = ["this is a folder; the cell is blank, perhaps", "no regular file", "no such file"]
+    faults = missing_files([*names, ""], "a column")  # each file once
+    assert all(reason in fault.message for fault, reason in zip(faults, [*reasons, reasons[0]], strict=True))
     with pytest.raises(DataError) as error:
-        encode_features(names, VECTORS, "a column")
-    reasons = ["no regular file", "no regular file", "no such file", "only a sound has parts"]
-    assert all(reason in fault.message for fault, reason in zip(error.value.faults, reasons, strict=True))
+        encode_features([*names, ""], VECTORS, "a column")
+    expected = [*reasons, "only a sound has parts", reasons[0]]
+    assert all(reason in fault.message for fault, reason in zip(error.value.faults, expected, strict=True))
+
+
+@pytest.mark.parametrize("part", ["0.1,-1", "a,b", ""])
+def test_what_is_no_part_of_a_sound_is_told(part: str, tmp_path: Path) -> None:
+    (tmp_path / "a.wav").write_bytes(b"")
+    name = f"{tmp_path / 'a.wav'}#t={part}"
+    (fault,) = missing_files([name], "a column")
+    assert f"`{part}` is no part of a sound" in fault.message
+    with pytest.raises(DataError, match="is no part of a sound"):
+        encode_features([name], {"kind": "audio", "features": {"log_mel": {"bands": 4}}}, "a column")
 
 
 def test_what_was_noticed_is_kept_with_the_first_line_that_has_it(

@@ -75,6 +75,8 @@ def test_holding_out_all_pairs_is_refused(tmp_path: Path) -> None:
     (fault,) = raised.value.faults
     assert (fault.line, fault.code) == (5, "empty")
     assert fault.message == "val and test take 7 pairs, and the training files have 7"
+    with pytest.raises(ComposerError, match="val takes 4 pairs, and the training files have 4"):
+        check_recipe(load(write_recipe(tmp_path, 4, test=TEXTS)))
 
 
 @pytest.mark.parametrize(("val", "words"), [("0", "1 or more"), ("2.5", "whole number"), ("a.txt", "")])

@@ -81,7 +81,7 @@ def test_what_would_change_nothing_of_an_open_run_is_refused(trained: Path) -> N
 
 
 def test_without_weights_the_error_says_how(unfinished: Path) -> None:
-    with pytest.raises(RunError, match=r"no weights yet.*\n *fix: .*`--finish`|`--checkpoint best`"):
+    with pytest.raises(RunError, match=r"no weights yet.*\n *fix: .*--finish`; .*`generate`, `score`, .*best`"):
         open_run(unfinished)
     shutil.rmtree(unfinished / "checkpoints")
     with pytest.raises(RunError, match="wait for the first validation"):

@@ -86,11 +86,13 @@ def test_a_mistake_that_names_a_memory_is_no_want_of_memory(gru: Path, monkeypat
 def test_only_decoding_can_be_set(gru: Path) -> None:
     with pytest.raises(RunError, match=r"`model.width=8` cannot be set for a run"):
         open_run(gru, ["model.width=8"])
-    for setting in ("decodings=beam", "data.generates=copy", "data.tokenizer=word", "data"):
+    for setting in ("decodings=beam", "data.generates=copy", "data.tokenizer=word"):
         with pytest.raises(RunError, match=r"only what starts with `decoding`, `evaluation`, `data\.generate`, "):
             open_run(gru, [setting])
     with pytest.raises(RecipeError, match="<command line>:1:"):
         open_run(gru, ["decoding.beam.sise=8"])
+    with pytest.raises(RunError, match=r"`runs/b` is no `key=value`\n *fix: name one run; `translate` takes several"):
+        open_run(gru, ["runs/b"])
 
 
 def test_a_path_that_is_no_run_is_refused(tmp_path: Path) -> None:
@@ -226,5 +228,5 @@ def test_bytes_never_break_a_line(tmp_path: Path) -> None:
 
 
 def test_a_misspelt_run_is_guessed(gru: Path) -> None:
-    with pytest.raises(RunError, match=f"it is not there; did you mean `{gru.name}`"):
+    with pytest.raises(RunError, match=f"it is not there; did you mean `{gru}`"):
         open_run(gru.with_name(f"{gru.name}m"))

@@ -112,6 +112,7 @@ def test_faults_have_their_place(gru: Path, language: Path, tmp_path: Path, scor
     assert f"{language}: error[run]: this model has no source" in refused
     assert f"fix: write `seqcomposer score {language} lines.txt`" in refused
     assert "cannot be read" in score(language, tmp_path / "none", status=2)
+    assert "several runs are for `translate`" in score(language, language, tmp_path / "none", status=2)
     (tmp_path / "empty").touch()
     for arguments in ((tmp_path / "empty",), (), ("--minimal-pairs",)):
         assert "there is no line to score" in score(language, *arguments, status=2)

@@ -220,13 +220,6 @@ def test_mistakes_are_refused_at_their_line(mistake: str) -> None:
     assert (line, True) in reported, caught.value
 
 
-def test_a_language_model_has_no_frames(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("a b\n" * 9)
-    text = "recipe: 1\ndata: {text: {train: a.txt}}\nmodel: {width: 8, decoder: [rnn], output: {ctc: {}}}\n"
-    with pytest.raises(RecipeError, match="there is nothing to read here"):
-        plan(load_text(text))
-
-
 def test_answers_with_more_tokens_than_frames_are_counted(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a b c d e f\n" * 5 + "a b\n" * 4)
     data = "data: {parallel: {train: {source: a.txt, target: a.txt}, val: 1}}\n"

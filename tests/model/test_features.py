@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,11 +74,17 @@ def test_columns_have_the_settings_of_their_kind(columns: dict[str, Any], path: 
     assert faults[path].line
 
 
-def test_an_image_cannot_share_its_embedding(tmp_path: Path) -> None:
+@pytest.mark.parametrize("joint", [False, True])
+def test_an_image_cannot_share_its_embedding(joint: bool) -> None:
     text = json.loads(recipe())
-    text["model"]["output"] = {"tie": ["image", "target"]}
-    with pytest.raises(RecipeError, match="tie"):
-        load_text(json.dumps(text)).plan()
+    text["data"]["tokenizer"] = {"char": {"joint": joint}}
+    text["model"]["output"] = {"tie": ["target", "image"]}
+    with pytest.raises(RecipeError) as refusal:
+        load_text(json.dumps(text))
+    (fault,) = refusal.value.faults
+    assert (fault.path, fault.code) == ("model.output.tie[1]", "tie")
+    assert fault.message == "`image` reads images and has no embedding"
+    assert fault.hint == "remove it from `tie`"
 
 
 def test_an_image_has_no_room_for_an_answer() -> None:

@@ -47,6 +47,22 @@ HEAD = "recipe: 1\ndata: {generate: copy}\n"
             "give the model an encoder, or use `self_attention`",
         ),
         (
+            "decoder: [rnn, {cross_attention: {from: top}}]",
+            "no memory is called `top`",
+            "give the model an encoder that comes before, and write its name",
+        ),
+        ("decoder: [{use: top}]", "no stack is called `top`", "define it: `model: {stacks: {top: [...]}}`"),
+        (
+            "stacks: {top: [rnn]}, decoder: [{use: tops}, {use: top}]",
+            "no stack is called `tops`; did you mean `top`?",
+            "write one of `top`",
+        ),
+        (
+            "decoder: [rnn], output: {ctc: {}}",
+            "CTC reads the frames of an encoder, and the model has none",
+            "remove `ctc`, or add an encoder",
+        ),
+        (
             "decoder: [select_column, rnn]",
             "`select_column` works on a grid, and a sequence arrives",
             "remove it: nothing here leaves a grid",

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from composer.errors import RecipeError
 from composer.model.bits import LinearEmbedding, bits_features, bits_vocabulary
 from composer.model.builder import build
 from composer.model.encoder_decoder import (
@@ -114,3 +115,9 @@ def test_the_sides_of_tie_alone_share_one_matrix_with_the_output(tie: tuple[str,
     assert {side for side, embedding in embeddings.items() if embedding.weight is model.output.weight} == set(tie)
     matrices = {id(embedding.weight) for embedding in (*embeddings.values(), model.output)}
     assert len(matrices) == 4 - len(tie)
+
+
+def test_sides_whose_vocabularies_differ_are_refused_by_their_names() -> None:
+    own = load_text(SEVERAL.replace("joint: true", "joint: false") + "  output: {tie: [target, left]}\n")
+    with pytest.raises(RecipeError, match="`left` and `target` have vocabularies of their own"):
+        build(own, dict.fromkeys(SIDES, 9))

@@ -26,6 +26,15 @@ model:
 training: {optimizer: {adam: {learning_rate: 0.1}}, clip_norm: 1.0, max_steps: 3}
 decoding: {beam: {size: 3}}
 """
+TEXT = """recipe: 1
+data:
+  text: {train: a.txt, val: b.txt, test: c.txt}
+model:
+  width: 8
+  decoder: [rnn]
+  output: {kind: {sampled: {samples: 9}}, tie: [target]}
+"""
+ADAPTIVE = TEXT.replace("sampled: {samples: 9}}, tie: [target]", "adaptive: {cutoffs: [9], div_value: 2}}")
 
 
 def write(folder: Path, **files: str) -> None:
@@ -287,6 +296,27 @@ def test_a_bad_override_is_reported_in_its_own_text(tmp_path: Path, setting: str
     assert fault.excerpt == setting
 
 
+@pytest.mark.parametrize(
+    ("override", "message", "fix"),
+    [
+        ("model.output.kind.adaptive.cutoffs.0=5", "cutoffs` is `$cuts`", "write `vars.cuts.0=5`"),
+        ("data.text.train.0=d.txt", "`data.text.train` is no list", "set `data.text.train` itself"),
+        ("training.0=1", "`training` is no list", "set `training` itself, or name a key"),
+        ("model.0=norm", "`model` is no list", "name a key"),
+    ],
+)
+def test_an_index_into_what_is_no_list_is_told_where_to_go(
+    override: str, message: str, fix: str, tmp_path: Path
+) -> None:
+    text = ADAPTIVE.replace("[9]", "$cuts") + "vars: {cuts: [9]}\n"
+    (fault,) = refused(tmp_path, text, [override])
+    assert message in fault.message
+    assert fault.hint == fix
+    if "=" in fix:
+        written = loaded(tmp_path, text, [fix.split("`")[1]])
+        assert written.model["output"]["kind"]["adaptive"]["cutoffs"] == [5]
+
+
 def test_all_bad_overrides_are_reported(tmp_path: Path) -> None:
     assert len(refused(tmp_path, WRITTEN, ["a", "b", "vars.x=1"])) == 3
 
@@ -298,6 +328,11 @@ def test_a_second_choice_on_the_command_line_is_refused(tmp_path: Path) -> None:
     override = fault.hint.split("`")[1]
     assert override == "training.optimizer={sgd: {momentum: 0.5}}"
     assert loaded(tmp_path, text, [override]).training["optimizer"]["sgd"]["momentum"] == 0.5
+    text = WRITTEN.partition("    - norm")[0] + "    - rnn: {cell: gru}\n"
+    (fault,) = refused(tmp_path, text, ["model.decoder.0.mamba.state=8"])
+    override = fault.hint.split("`")[1]
+    assert override == "model.decoder.0={mamba: {state: 8}}"
+    assert loaded(tmp_path, text, [override]).explicit["model"]["decoder"] == [{"mamba": {"state": 8}}]
 
 
 # ------------------------------------------------------------------------------------------- variables
@@ -476,3 +511,36 @@ def test_settings_that_a_choice_loses_by_being_chosen_again_are_named(
     if warning:
         assert warning[2].format(tmp_path / "base.yaml") in warnings[0].message
         assert warnings[0].severity == "warning"
+
+
+@pytest.mark.parametrize(
+    ("base", "own", "warning"),
+    [
+        (TEXT, "data: {text: {train: d.txt}}", ("data.text", "`text` in {}:3, `val: b.txt`, `test: c.txt` too")),
+        (TEXT, "data: {text: {train: d.txt, val: null, test: null}}", None),
+        (TEXT, "data: {text: null, generate: copy}\nmodel: {output: null}", None),
+        (TEXT, "model: {output: {kind: {sampled: {samples: 4}}}}", ("model.output", "`output` in {}:7, `tie` too")),
+        (TEXT, "model: {output: {kind: linear, tie: []}}", None),
+        (
+            ADAPTIVE,
+            "model: {output: {kind: {adaptive: {cutoffs: [4]}}}}",
+            ("model.output.kind.adaptive", "`adaptive` in {}:7, `div_value: 2` too"),
+        ),
+    ],
+)
+def test_what_a_value_loses_by_being_replaced_whole_is_named(
+    base: str, own: str, warning: tuple[str, str] | None, tmp_path: Path
+) -> None:
+    write(tmp_path, base=base)
+    warnings = loaded(tmp_path, f"recipe: 1\nextends: base.yaml\n{own}\n").warnings
+    assert [fault.path for fault in warnings] == ([warning[0]] if warning else [])
+    if warning:
+        assert warning[1].format(tmp_path / "base.yaml") in warnings[0].message
+
+
+def test_a_missing_key_that_the_replaced_value_had_is_said_to_be_replaced(tmp_path: Path) -> None:
+    write(tmp_path, base=TEXT)
+    (fault,) = refused(tmp_path, "extends: base.yaml\ndata: {text: {val: d.txt}}\n")
+    assert fault.message == f"`text` needs `train`; this replaces the whole of `text` in {tmp_path / 'base.yaml'}:3"
+    (fault,) = refused(tmp_path, "extends: base.yaml\ndata: {text: null, parallel: {val: {source: a, target: b}}}\n")
+    assert fault.message == "`parallel` needs `train`"

@@ -716,3 +716,12 @@ model: {widht: 8, encoder: [nrm], decoder: [nrm, cross_attention]}
         "model.decoder[0]",
     ]
     assert [fault.hint for fault in faults[2:]] == ["write `norm`"] * 2
+
+
+def test_a_key_that_is_allowed_twice_is_listed_once() -> None:
+    columns = "{train: a.tsv, target: c, picture: p}"
+    text = f"recipe: 1\ndata: {{table: {columns}}}\nmodel: {{width: 8, encoders: {{train: [rnn]}}, decoder: [rnn]}}\n"
+    with pytest.raises(RecipeError) as refusal:
+        load_text(text)
+    faults = {fault.path: fault for fault in refusal.value.faults}
+    assert faults["data.table.picture"].hint.count("`train`") == 1

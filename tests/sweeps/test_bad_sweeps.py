@@ -125,6 +125,11 @@ SELF = "{replace: model.encoder..self_attention, with"
             "{set: training.optimizer.sgd.learning_rate, values: [0.1, 0.2]}",
         ),
         (WIDTH, "where: 5", "where: 5"),
+        (
+            "  b: {set: model.decoder.1.mamba.state, values: [8]}",
+            "",
+            "{set: model.decoder.1.mamba.state, values: [8]}",
+        ),
     ],
 )
 def test_the_fix_that_is_offered_is_accepted(tmp_path: Path, axes: str, rest: str, wrong: str) -> None:
@@ -138,6 +143,16 @@ def test_the_fix_that_is_offered_is_accepted(tmp_path: Path, axes: str, rest: st
     assert wrong in text
     file.write_text(text.replace(wrong, offered[1]), encoding="utf-8")
     read_sweep(file)
+
+
+def test_a_recipe_in_the_place_of_its_name_is_one_fault(tmp_path: Path) -> None:
+    axes = "  e:\n    extend:\n      a: {model: {width: 8}}\n      b: base.yaml"
+    ((line, message),) = faults(tmp_path, axes)
+    assert (line, message.endswith("and this is another mapping")) == (6, True)
+    ((line, message),) = faults(tmp_path, WIDTH, head="sweep: 1\nbase: {model: {width: 8}}\n")
+    assert (line, message.endswith("and this is another mapping")) == (2, True)
+    ((line, message),) = faults(tmp_path, axes.replace("{model: {width: 8}}", "{pull: base.yaml}"))
+    assert (line, message) == (6, "a pinned recipe needs `sha256`")
 
 
 def test_a_misspelt_part_of_a_selector_is_named(tmp_path: Path) -> None:
@@ -319,6 +334,13 @@ def test_a_fault_of_a_replacement_is_reported_in_the_sweep_file(tmp_path: Path) 
     bad, good = list_points(sweep(tmp_path, axes))
     assert good.status == "trained"
     assert {(fault.file, fault.line) for fault in bad.faults} == {(str(tmp_path / "tried.yaml"), 4)}
+
+
+def test_a_replacement_that_leaves_a_stack_empty_is_reported_in_the_sweep_file(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text("extends: base.yaml\nmodel: {encoder: [rnn]}\n", encoding="utf-8")
+    axes, head = "  e: {replace: model.encoder.0, with: {a: rnn, b: identity}}", HEAD.replace("base.yaml", "one.yaml")
+    assert faults(tmp_path, axes, head=head) == [(4, "`encoder` is a stack without blocks")]
+    read_sweep(write(tmp_path, axes.replace("identity", "[identity]"), head=head))
 
 
 # ------------------------------------------------------------------------------------------- what nobody would write
