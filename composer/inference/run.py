@@ -274,7 +274,8 @@ def missing_weights(run_dir: RunDir) -> RunError:
         message, fix = "the weights of this run, which has finished, are missing", "restore the file, or pass "
     else:
         message = "this run has no weights yet: it has not finished"
-        fix = "resume its training, or end it with `train ... --finish`; whatever reads a run takes "
+        fix = "resume its training, or end it with `train ... --finish`; "
+        fix += "`translate`, `generate`, `score`, `evaluate` and `report` take "
     return RunError.of(message, fix + checkpoint, str(run_dir.weights))
 
 
@@ -291,8 +292,7 @@ def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
             raise RunError.of(message, "write, for example, `decoding.beam.size=8`")
     recipe = load(run_dir.recipe, overrides)
     tokenizers = Tokenizers.load(run_dir.tokenizer)
-    missing = {*text_names(recipe)} - set(tokenizers.sides)
-    if missing:
+    if missing := {*text_names(recipe)} - set(tokenizers.sides):
         message = f"the tokenizer knows no {', '.join(sorted(missing))}, which the recipe reads or writes"
         raise RunError.of(message, "take recipe.yaml and tokenizer.json from the same run", str(run_dir.path))
     model = build(recipe, tokenizers.sizes)

@@ -169,7 +169,7 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
     same = {axis: one for board in boards for axis, one in board.same.items() if axis not in axes}
     zipped = {axis: one for board in boards for axis, one in board.zipped.items()}
     tuned = {axis: metric for board in boards for axis, metric in board.tuned.items()}
-    records = [[record for each in board.results for record in each.trial.seeds.values()] for board in boards]
+    records = [[run for trial in board.results for run in trial.trial.seeds.values()] for board in boards]
     data = [{one["fingerprints"]["data"] for one in some if "data" in one.get("fingerprints", {})} for some in records]
     has_same_data = not any(some and data[0] and some.isdisjoint(data[0]) for some in data)
     ranked, name = rank_results(results.values(), first.goals), " + ".join(names)

@@ -18,7 +18,7 @@ from composer.sweeps.trial import Status, Trial
 from tests.sweeps.stub_sweeps import RATE, rates, write_sweep
 
 KINDS = (
-    'kind: {replace: "model.encoder[0]", with: {gru: {rnn: {cell: gru}}, lstm: {rnn: {cell: lstm}}, none: identity}}'
+    'kind: {replace: "model.encoder[0]", with: {gru: {rnn: {cell: gru}}, lstm: {rnn: {cell: lstm}}, none: [identity]}}'
 )
 CONDITIONAL = f"""{KINDS}
   rate: {{{RATE}, log_uniform: [1e-4, 1e-2], when: kind != "none"}}
