@@ -44,7 +44,7 @@ SECTIONS = "recipe name description extends vars data model training decoding ev
 CONDITIONS = "and or not in true false none minutes"
 RESERVED = {*SECTIONS.split(), *RUN_FACTS, *CONDITIONS.split(), *COSTS, SWEEP_AXIS}
 """Words that mean something else on the command line, in conditions or in a run's config at W&B: no axis has them."""
-PIN_FAULT = re.compile(r"(missing|unknown) (base|axes\.\w+\.extend)\b")
+PIN_FAULT = re.compile(r"(missing|unknown) (base|axes\.\w+\.extend\.)")
 """Code and path of a fault of a mapping in a recipe's place, of which the reader of recipes says more."""
 EXAMPLES = {
     "rank": "write `rank: [{val/loss: min}]`",

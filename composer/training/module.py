@@ -73,7 +73,7 @@ class Seq2SeqModule(LightningModule):
         blocks = [module for module in self.model.modules() if isinstance(module, Block)]
         self.counting_blocks = [block for block in blocks if type(block).finish_step is not Block.finish_step]
         changing = [block for block in blocks if type(block).set_progress is not Block.set_progress]
-        self.progress_blocks = [block for block in changing if any(p.requires_grad for p in block.parameters())]
+        self.progress_blocks = [block for block in changing if not is_frozen(block)]
         self.loop_progress: Progress | None = None
         self.val_losses: list[float] = []
         self.spent: Tensor
@@ -305,6 +305,12 @@ class DeviceSums:
         stacked = stacked if stacked.device.type == "mps" else stacked.double()  # mps has no float64
         self.sums = {}
         return dict(zip(names, strategy.reduce(stacked, reduce_op="sum").tolist(), strict=True))
+
+
+def is_frozen(block: Block) -> bool:
+    """Return whether a block has parameters, and none of them is trained."""
+    trained = [parameter.requires_grad for parameter in block.parameters()]
+    return bool(trained) and not any(trained)
 
 
 def count_wrong_rows(logits: Tensor, target: Tensor, graded: Tensor) -> dict[str, Tensor]:

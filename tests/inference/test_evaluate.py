@@ -89,20 +89,20 @@ def test_of_train_what_is_trained_on_is_measured(tmp_path: Path, model: str) -> 
     """Each score, and what `measured` says, is of the same lines: none is left out of some of them."""
     run = made(tmp_path / "run", model)
     names = ("train.0", "train.1") if "encoder" in model else ("train.0",)
-    kept = {name: [line for line in lines(run, name) if len(line.split()) < 14] for name in names}
+    trained = {name: [line for line in lines(run, name) if len(line.split()) < 14] for name in names}
     recipe = run / "recipe.yaml"
     recipe.write_text(recipe.read_text(encoding="utf-8").replace("tokenizer:", "max_length: 14\n  tokenizer:"), "utf-8")
     record_hashes(run)
     scores = evaluate(run, "train", hypotheses=tmp_path / "out.jsonl" if "encoder" in model else None)
     measured = scores["train/measured"]
-    assert 0 < measured["lines"] == len(kept[names[-1]]) < len(lines(run, "train.0"))
+    assert 0 < measured["lines"] == len(trained[names[-1]]) < len(lines(run, "train.0"))
     for name, side in zip(names[::-1], ("target", "source"), strict=False):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in kept[name]), encoding="utf-8")
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in trained[name]), encoding="utf-8")
         assert measured["sha256"][side] == sha256_of_file(tmp_path / name)
     if "encoder" in model:
         rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
-        assert [row["ref"] for row in rows] == kept["train.1"]
-        assert sum(row["lines"] for row in scores["train/bleu_by_source_length"]) == len(kept["train.1"])
+        assert [row["ref"] for row in rows] == trained["train.1"]
+        assert sum(row["lines"] for row in scores["train/bleu_by_source_length"]) == len(trained["train.1"])
 
 
 def test_data_files_are_looked_up_in_the_data_folder_first(gru: Path, tmp_path: Path) -> None:

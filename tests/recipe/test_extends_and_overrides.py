@@ -313,8 +313,8 @@ def test_an_index_into_what_is_no_list_is_told_where_to_go(
     assert message in fault.message
     assert fault.hint == fix
     if "=" in fix:
-        written = loaded(tmp_path, text, [fix.split("`")[1]])
-        assert written.model["output"]["kind"]["adaptive"]["cutoffs"] == [5]
+        mended = loaded(tmp_path, text, [fix.split("`")[1]])
+        assert mended.model["output"]["kind"]["adaptive"]["cutoffs"] == [5]
 
 
 def test_all_bad_overrides_are_reported(tmp_path: Path) -> None:

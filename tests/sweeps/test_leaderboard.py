@@ -429,9 +429,9 @@ def test_error_rates_are_percent_as_shares_are(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s", rank=[{"test/word_error_rate": "min"}])
     for number, values in enumerate([[0.4, 0.5], [1.2, 1.4]]):
         trial(folder, number, values, metric="test/word_error_rate")
-    found = {column.head: column.cells for column in columns(read_board(folder))}
-    assert found["to the best"] == ["", "+85.0 points"]
-    assert found["test/word_error_rate"] == ["45.0% ± 7.1%", "130.0% ± 14.1%"]
+    cells = {column.head: column.cells for column in columns(read_board(folder))}
+    assert cells["to the best"] == ["", "+85.0 points"]
+    assert cells["test/word_error_rate"] == ["45.0% ± 7.1%", "130.0% ± 14.1%"]
 
 
 def test_parameters_are_those_that_were_trained(tmp_path: Path) -> None:

@@ -209,9 +209,9 @@ def test_an_exported_folder_takes_tensors_of_files_and_says_so(
     capsys.readouterr()
     with pytest.raises(SystemExit):
         main.main(["export", str(tmp_path / "run"), "--script", str(folder)])
-    told = capsys.readouterr().out
-    assert "takes tensors of image, sound from Python" in told
-    assert "try it" not in told
+    output = capsys.readouterr().out
+    assert "takes tensors of image, sound from Python" in output
+    assert "try it" not in output
     readme = (folder / "README.md").read_text(encoding="utf-8")
     assert "- the source `image`: images of 6 x 8 pixels, (B, S, 8, 1), with NaN as padding\n" in readme
     assert re.findall(r"^    python .*", readme, re.MULTILINE) == ["    python exported --info"]

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from blocks.identity import Identity
 from composer.errors import RecipeError, RunError
 from composer.inference.run import open_run
 from composer.model.parameter_paths import learning_rate_factors
@@ -137,6 +138,15 @@ def test_what_training_changes_beside_weights_stays_in_frozen_blocks(tiny: Tiny,
     (name,) = (name for name in first if name.endswith((".moves", ".joined")))
     assert not torch.equal(trained[name], first[name])
     assert torch.equal(frozen[name], first[name])
+
+
+def test_a_block_without_parameters_goes_by_the_progress(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress: list[float] = []
+    monkeypatch.setattr(Identity, "set_progress", lambda self, spent: progress.append(spent))
+    train(tiny("training.max_steps=2", "model.encoder=[identity, {linear: 8}]"), tmp_path / "run")
+    assert progress[:2] == [0.0, 0.5]
 
 
 def test_a_frozen_run_resumes_to_the_last_bit(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -213,10 +213,10 @@ def test_of_train_the_lines_that_are_trained_on_are_shown(tmp_path: Path) -> Non
     recipe.write_text(recipe.read_text(encoding="utf-8").replace("tokenizer:", "max_length: 14\n  tokenizer:"), "utf-8")
     record_hashes(run)
     lines = (tmp_path / "data" / "train.0").read_text(encoding="utf-8").splitlines()
-    kept = [line for line in lines if len(line.split()) < 14]
-    assert len(kept) < len(lines)
+    trained = [line for line in lines if len(line.split()) < 14]
+    assert len(trained) < len(lines)
     page = read(report(run, split="train"))
-    assert f"The worst 10 of {len(kept)} lines of train, by chrF" in [
+    assert f"The worst 10 of {len(trained)} lines of train, by chrF" in [
         "".join(item.itertext()) for item in page.iter("h3")
     ]
 
