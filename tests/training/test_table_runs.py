@@ -55,7 +55,13 @@ RECIPE: dict[str, Any] = {
             *({"residual": [{"cross_attention": {"from": name}}]} for name in ("image", "sound", "text")),
         ],
     },
-    "training": {"max_steps": 4, "tokens_per_batch": 120, "validate_every": 2},
+    "training": {
+        "max_steps": 4,
+        "tokens_per_batch": 120,
+        "validate_every": 2,
+        "validation_sample": {"lines": 1, "decoding": {"greedy": {"max_length": 4}}},
+    },
+    "decoding": {"greedy": {"max_length": 8}},
     "logging": {"wandb": False},
 }
 
