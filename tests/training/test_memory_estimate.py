@@ -28,7 +28,7 @@ ATTENTIVE = (
     "{width: 32, encoder: [self_attention, {conv: {}}], decoder: [self_attention, cross_attention, feed_forward]}"
 )
 LANGUAGE_MODEL = "{width: 32, decoder: [{rnn: gru}, {self_attention: {window: 8}}]}"
-PAIRS = "{generate: {copy: {max_length: 12, train: 600, val: 9, test: 9}}, tokenizer: char}"
+PAIRS = "{generate: {copy: {max_length: 8, train: 600, val: 9, test: 9}}, tokenizer: char}"
 UNTOKENIZED = PAIRS.replace(", tokenizer: char", "")
 TEXT = "{text: {train: train.txt, val: train.txt, test: train.txt}, tokenizer: char}"
 
@@ -41,7 +41,6 @@ def recipe_of(model: str, data: str = PAIRS, *overrides: str, file: str | Path =
 @pytest.mark.parametrize(
     ("model", "overrides"),
     [
-        (RECURRENT, []),
         (ATTENTIVE, ["training.accumulate=2", "training.optimizer=adagrad"]),
         (ATTENTIVE, ["training.precision=bf16-mixed", "model.dropout=0.1"]),
         (RECURRENT, ["training.precision=64", "training.optimizer={sgd: {momentum: 0.9}}"]),
