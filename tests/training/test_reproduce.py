@@ -122,7 +122,7 @@ class Hare:
         return self.now
 
 
-IN_MINUTES = ("training.max_steps=null", "training.max_minutes=0.7", "training.schedule=cosine")
+IN_MINUTES = ("training.max_steps=null", "training.max_minutes=0.5", "training.schedule=cosine")
 
 
 def test_a_budget_in_minutes_is_reproduced(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -299,7 +299,7 @@ HEADS = ("sampled: {samples: 2}", "adaptive: {cutoffs: [4], div_value: 2}", "cnn
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_a_head_trains_on_its_own_cost_in_carried_windows(text: Any, tmp_path: Path, kind: str) -> None:
-    longer = ("training.optimizer={adam: {learning_rate: 0.02}}", "training.max_steps=60", "training.validate_every=60")
+    longer = ("training.optimizer={adam: {learning_rate: 0.02}}", "training.max_steps=40", "training.validate_every=40")
     train(text(f"model.output.kind={{{kind}}}", *longer), tmp_path / "run")
     assert evaluate(tmp_path / "run")["test/perplexity"] < 3  # of three tokens that are equally probable
 
