@@ -55,8 +55,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
 
 @pytest.fixture(scope="session")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs of the tiny recipe, which tests copy: `killed` in step 6, with a checkpoint of step 4, and
-    `interrupted` in step 7, with one of that step too."""
+    """Two runs of the tiny recipe, which tests copy.
+
+    `killed` was in step 6, and has a checkpoint of step 4; `interrupted` was in step 7, and has one of that step too.
+    """
+    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("stopped")
     (folder / "tiny.yaml").write_text(TINY, encoding="utf-8")
     with killed_in_batch(6):

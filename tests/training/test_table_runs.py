@@ -92,6 +92,7 @@ def recipe(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files, `recipe.yaml` and a finished `run`, which nobody changes."""
+    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("table")
     composer.train(load(write_data(folder)), run=folder / "run")
     return folder
