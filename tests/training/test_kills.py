@@ -172,7 +172,7 @@ def test_two_sharded_processes_resume_after_a_kill_or_a_bad_gradient(folder: Pat
     whole, cut = attempts(
         [
             case(folder, "whole", two),
-            case(folder, "cut", two, [["bytes", 30], ["spoiling", 2, 1]]),
+            case(folder, "cut", two, [["bytes", 30], ["spoiling", 4, 1]]),
         ]
     )
     assert whole["ended"] == [0], whole["said"]
