@@ -1,4 +1,4 @@
-"""Packed rows train with the losses of the unpacked, on one device and two; what cannot be packed is refused."""
+"""Packed rows train with the losses of the unpacked; what cannot be packed is refused."""
 
 from __future__ import annotations
 
