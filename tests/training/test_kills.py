@@ -147,13 +147,13 @@ def test_a_training_killed_anywhere_resumes_bit_for_bit(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_resume_after_one_is_killed_or_terminated(folder: Path) -> None:
+def test_two_processes_resume_after_one_crashes_or_is_terminated(folder: Path) -> None:
     """Those that are disturbed have data workers too. A signal is known to both within ten steps."""
-    two, kills = ("training.max_steps=24", DDP), [["step", 5, 0, "SIGTERM"], ["update", 4, 1, "SIGSEGV"], ["bytes", 30]]
+    two, kills = ("training.max_steps=24", DDP), [["step", 5, 0, "SIGTERM"], ["update", 4, 1, "SIGSEGV"]]
     plan = [case(folder, "whole", two), case(folder, "cut", (*two, "training.workers=2"), kills)]
     whole, cut = attempts(plan)
     assert whole["ended"] == [0], whole["said"]
-    assert cut["ended"] == [143, 1, KILLED, 0], cut["said"]
+    assert cut["ended"] == [143, 1, 0], cut["said"]
     assert cut["left"] == []
     assert not any("Traceback" in said for said in cut["said"]), cut["said"]
     crashed = cut["said"][1]
@@ -178,6 +178,7 @@ def test_two_sharded_processes_resume_after_a_kill_or_a_bad_gradient(folder: Pat
     assert whole["ended"] == [0], whole["said"]
     assert cut["ended"] == [KILLED, 1, 0], cut["said"]
     assert cut["left"] == []
+    assert "Traceback" not in cut["said"][0], "process 1 did not end quietly when process 0 was gone"
     assert "after 4 steps a weight" in cut["said"][1]
     assert "process 1" not in cut["said"][1], "the process whose part is good did not know"
     assert "resuming from" in cut["said"][2]
