@@ -15,6 +15,7 @@ import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -256,8 +257,13 @@ def run_fingerprints(run: RunDir) -> dict[str, str]:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of PACKAGES."""
-    known = {"python": platform.python_version()}
-    for package in PACKAGES.split():
-        with suppress(importlib.metadata.PackageNotFoundError):
-            known[package] = importlib.metadata.version(package)
-    return known
+    known = {package: version for package in PACKAGES.split() if (version := installed_version(package))}
+    return {"python": platform.python_version(), **known}
+
+
+@cache
+def installed_version(package: str) -> str:
+    """Return the version of a package, which stays as it is while a process runs; "" if it is not installed."""
+    with suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(package)
+    return ""

@@ -84,6 +84,10 @@ DOORS = {
 }
 """The modules of `composer` that may import a library."""
 
+OPTIONAL = frozenset(["wandb", "optuna", "datasets", "pyarrow", "pandas", "ray"])
+"""Packages without which a training works."""
+IMPORT_OPTUNA = ("scheduler", "slurm", "study", "workers")
+
 BANNED = frozenset(
     ["told", "said", "found", "asked", "kept", "given", "whole", "written", "held", "drawn", "each", "stood", "gone"]
 )
@@ -223,6 +227,14 @@ def test_each_library_is_imported_by_one_module() -> None:
         for library in {name.split(".")[0] for name, _ in imports(path)} & set(DOORS):
             imported[library].add(module_of(path).removeprefix("composer."))
     assert imported == DOORS
+
+
+def test_nothing_but_a_search_imports_at_once_what_may_be_missing() -> None:
+    at_once = {module_of(path): {name for name, late in imports(path) if not late} for path in SOURCES}
+    need = {module for module, names in at_once.items() if {name.partition(".")[0] for name in names} & OPTIONAL}
+    while more := {module for module, names in at_once.items() if names & need} - need:
+        need |= more
+    assert need == {f"composer.sweeps.{name}" for name in IMPORT_OPTUNA}
 
 
 def test_the_root_is_small() -> None:

@@ -169,6 +169,10 @@ class Recipe:
 
     def dump(self) -> str:
         """Return the recipe as YAML, without `extends` and variables; it loads as it is."""
+        return self._yaml
+
+    @cached_property
+    def _yaml(self) -> str:
         return dump(escape(self.explicit))
 
     def plan(self, vocabularies: Mapping[str, int] | None = None) -> Plan:

@@ -181,13 +181,17 @@ def has_finite_state(trainer: Trainer) -> bool:
 
 
 def capture_rng_state() -> dict[str, Any]:
-    """Return the states of this process's generators (torch, its GPUs, Python, NumPy) as plain types and tensors."""
+    """Return the states of this process's generators (torch, its GPUs, Python, NumPy) as plain types and tensors.
+
+    No lists of numbers: a checkpoint of a small model would take longer for these than for its weights.
+    """
+    version, internal, gauss = random.getstate()
     kind, keys, *rest = np.random.get_state()
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "python": list(random.getstate()),
-        "numpy": [str(kind), [int(key) for key in keys], *rest],
+        "python": [version, torch.tensor(internal), gauss],
+        "numpy": [str(kind), torch.tensor(np.asarray(keys, dtype=np.int64)), *rest],
     }
 
 
@@ -197,9 +201,9 @@ def restore_rng_state(states: dict[str, Any]) -> None:
     if torch.cuda.is_available() and len(states["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all([state.cpu() for state in states["cuda"]])
     version, internal, gauss = states["python"]
-    random.setstate((version, tuple(internal), gauss))
+    random.setstate((version, tuple(internal.tolist()), gauss))
     kind, keys, *rest = states["numpy"]
-    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+    np.random.set_state((kind, keys.cpu().numpy().astype(np.uint32), *rest))
 
 
 def seed_all(*numbers: int) -> None:

@@ -15,6 +15,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -197,11 +198,17 @@ def environment_record(recipe: Recipe, trainer: Trainer) -> dict[str, Any]:
     """Return what run.json records of the code and the hardware of a training."""
     return {
         "versions": versions(),
-        "source": source_sha256(),
+        "source": imported_source(),
         "plug_ins": plug_in_versions(recipe),
         "machine": hardware(trainer),
         "git": git_state(recipe.file.parent),
     }
+
+
+@cache
+def imported_source() -> str:
+    """Return the SHA-256 of the code as this process has it: what is imported does not follow its files."""
+    return source_sha256()
 
 
 def source_sha256() -> str:

@@ -18,49 +18,21 @@ from composer.training import callback
 from composer.training.callback import TrainingLoopCallback
 from composer.training.optim import Budget, Progress, replace_budget
 from composer.training.train import train
-from tests.training.tiny_recipes import Tiny, same_weights
+from tests.training.interruptions import Killed, die, interrupted_at_step, killed_at_step, killed_in_batch
+from tests.training.tiny_recipes import Tiny, Undisturbed, same_weights
 
 UNTIL_6 = {"max_steps": 6, "until_step": 6, "validated": True}
-
-
-class Killed(BaseException):
-    """What a kill is to the code that is running."""
-
-
-@pytest.fixture
-def killed_at(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Have the training end abruptly at this step, once."""
-    left = [0]
-    real = TrainingLoopCallback.on_train_batch_end
-
-    def dies(self: TrainingLoopCallback, trainer: Any, *rest: Any) -> None:
-        if left[0] and trainer.global_step == left[0]:
-            left[0] = 0
-            raise Killed
-        real(self, trainer, *rest)
-
-    monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", dies)
-    return lambda step: left.__setitem__(0, step)
-
-
-@pytest.fixture
-def interrupted_at(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Have SIGINT arrive in this step, once."""
-    left = [0]
-
-    def receive(self: TrainingLoopCallback) -> int:
-        if left[0] and self.progress.step == left[0]:
-            left[0] = 0
-            return 2
-        return 0
-
-    monkeypatch.setattr(TrainingLoopCallback, "received_signal", receive)
-    return lambda step: left.__setitem__(0, step)
 
 
 def repeat(run: Path, to: Path) -> dict[str, Any]:
     """Reproduce a run, and return the reproduction's run.json."""
     return dict(train(load(run / "recipe.yaml"), to).record)
+
+
+@pytest.fixture
+def finished(tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed) -> Path:
+    """A copy of a run of six steps that is finished."""
+    return Path(shutil.copytree(undisturbed(tiny("training.max_steps=6")), tmp_path / "run"))
 
 
 @pytest.mark.parametrize(
@@ -71,12 +43,14 @@ def repeat(run: Path, to: Path) -> dict[str, Any]:
         ("training.accumulate=2", "training.average_checkpoints=3"),
     ],
 )
-def test_an_extended_run_is_repeated_to_the_bit(tiny: Tiny, tmp_path: Path, overrides: tuple[str, ...]) -> None:
+def test_an_extended_run_is_repeated_to_the_bit(
+    tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed, overrides: tuple[str, ...]
+) -> None:
     run = tmp_path / "run"
     first = train(tiny("training.max_steps=6", *overrides), run).record
-    record = train(tiny("training.max_steps=14", *overrides), run, resume=True).record
-    assert record["budgets"] == [UNTIL_6, {"max_steps": 14}]
-    assert (record["steps"], record["status"]) == (14, "finished")
+    record = train(tiny("training.max_steps=11", *overrides), run, resume=True).record
+    assert record["budgets"] == [UNTIL_6, {"max_steps": 11}]
+    assert (record["steps"], record["status"]) == (11, "finished")
     assert record["fingerprints"]["run"] != first["fingerprints"]["run"]
     rates = [row["train/learning_rate"] for row in read_metrics(run / "metrics.jsonl") if "train/learning_rate" in row]
     assert overrides or rates[1] < rates[2]  # the cosine of the larger budget
@@ -85,22 +59,16 @@ def test_an_extended_run_is_repeated_to_the_bit(tiny: Tiny, tmp_path: Path, over
     assert again["reproduces"]["same"] is True
     assert again["budgets"] == record["budgets"]
     assert again["fingerprints"] == record["fingerprints"]
-    train(tiny("training.max_steps=14", *overrides), tmp_path / "at once")
-    assert overrides[:1] or not same_weights(run, tmp_path / "at once")
+    assert overrides or not same_weights(run, undisturbed(tiny("training.max_steps=11")))
 
 
-def test_an_interrupted_run_with_a_new_budget_is_repeated(tiny: Tiny, tmp_path: Path, interrupted_at: Any) -> None:
-    interrupted_at(7)
-    run = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        train(tiny(), run)
-    record = train(tiny("training.max_steps=16"), run, resume=True).record
-    assert record["budgets"] == [{"max_steps": 12, "until_step": 7, "validated": False}, {"max_steps": 16}]
-    interrupted_at(9)  # while the reproduction is under way, in its second budget
-    with pytest.raises(KeyboardInterrupt):
-        repeat(run, tmp_path / "again")
-    assert repeat(run, tmp_path / "once")["reproduces"]["same"] is True
-    assert train(load(run / "recipe.yaml"), tmp_path / "again", resume=True).record["reproduces"]["same"] is True
+def test_an_interrupted_run_with_a_new_budget_is_repeated(tiny: Tiny, tmp_path: Path, interrupted: Path) -> None:
+    record = train(tiny("training.max_steps=10"), interrupted, resume=True).record
+    assert record["budgets"] == [{"max_steps": 12, "until_step": 7, "validated": False}, {"max_steps": 10}]
+    with interrupted_at_step(9):  # while the reproduction is under way, in its second budget
+        repeat(interrupted, tmp_path / "again")
+    recipe = load(interrupted / "recipe.yaml")
+    assert train(recipe, tmp_path / "again", resume=True).record["reproduces"]["same"] is True
 
 
 class Hare:
@@ -133,12 +101,9 @@ def test_a_budget_in_minutes_is_extended_and_repeated(
 
 
 def test_a_smaller_budget_ends_at_once_and_says_so(
-    tiny: Tiny, tmp_path: Path, interrupted_at: Any, capsys: pytest.CaptureFixture[str]
+    tiny: Tiny, tmp_path: Path, interrupted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    interrupted_at(7)
-    run = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        train(tiny(), run)
+    run = interrupted
     record = train(tiny("training.max_steps=5"), run, resume=True).record
     assert "no further step after step 7: the budget (max_steps 5) is spent; it ends with the best" in (
         " ".join(capsys.readouterr().out.split())
@@ -158,33 +123,30 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def test_an_interrupted_run_goes_on_with_its_own_budget(
-    tiny: Tiny, tmp_path: Path, interrupted_at: Any, printed: Any
+    tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed, printed: Any
 ) -> None:
     run = tmp_path / "run"
-    interrupted_at(7)
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted_at_step(7):
         train(tiny("training.max_steps=8"), run)
     record = train(tiny(), run, resume=True).record
     assert (record["steps"], record["budgets"], record["recipe_budget"]) == (8, [{"max_steps": 8}], {"max_steps": 12})
     assert load(run / "recipe.yaml").training["max_steps"] == 8
     assert "budget: 8 steps, as the run has it (the recipe: 12)" in printed()
-    train(tiny("training.max_steps=8"), tmp_path / "at once")
-    assert same_weights(run, tmp_path / "at once")
+    assert same_weights(run, undisturbed(tiny("training.max_steps=8")))
 
 
-def test_a_finished_run_is_finished_without_its_override(tiny: Tiny, tmp_path: Path, printed: Any) -> None:
-    record = train(tiny("training.max_steps=6"), tmp_path / "run").record
+def test_a_finished_run_is_finished_without_its_override(tiny: Tiny, finished: Path, printed: Any) -> None:
+    record = RunDir(finished).read()
     printed()
-    assert train(tiny(), tmp_path / "run", resume=True).record == record
+    assert train(tiny(), finished, resume=True).record == record
     lines = printed()
     assert "has already finished" in lines
     assert "a larger budget continues it, such as `--resume training.max_steps=12`" in lines
-    assert RunDir(tmp_path / "run").read() == record
+    assert RunDir(finished).read() == record
 
 
-def test_a_limit_of_the_command_line_is_new(tiny: Tiny, tmp_path: Path, printed: Any) -> None:
-    run = tmp_path / "run"
-    train(tiny("training.max_steps=6"), run)
+def test_a_limit_of_the_command_line_is_new(tiny: Tiny, finished: Path, printed: Any) -> None:
+    run = finished
     record = train(tiny("training.max_epochs=1"), run, resume=True).record
     assert record["budgets"] == [{"max_steps": 6}]
     assert "budget: no limit -> 1 epochs (from the command line)" in printed()
@@ -220,14 +182,12 @@ def test_the_default_budget_gives_way(tiny: Tiny, tmp_path: Path) -> None:
 
 
 def test_what_was_finished_stays_while_a_run_is_extended(
-    tiny: Tiny, tmp_path: Path, killed_at: Any, capsys: pytest.CaptureFixture[str]
+    tiny: Tiny, tmp_path: Path, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = tmp_path / "run"
-    before = train(tiny("training.max_steps=6"), run).record
+    run, before = finished, RunDir(finished).read()
     weights, outputs = sha256_of_file(run / "model.safetensors"), open_run(run).translate(["a b c"])
     for step in (7, 10):
-        killed_at(step)
-        with pytest.raises(Killed):
+        with killed_at_step(step):
             train(tiny("training.max_steps=12"), run, resume=True)
         record = RunDir(run).read()
         assert record["status"] != "finished"
@@ -243,61 +203,50 @@ def test_what_was_finished_stays_while_a_run_is_extended(
     assert repeat(run, tmp_path / "again")["reproduces"]["same"] is True
 
 
-def test_finish_ends_an_interrupted_run(
-    tiny: Tiny, tmp_path: Path, interrupted_at: Any, killed_at: Any, capsys: pytest.CaptureFixture[str]
+def test_finish_ends_a_run_that_was_stopped(
+    tiny: Tiny, tmp_path: Path, interrupted: Path, cut: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for stop, error, step in ((interrupted_at, KeyboardInterrupt, 7), (killed_at, Killed, 4)):
-        run = tmp_path / error.__name__
-        stop(7)
-        with pytest.raises(error):
-            train(tiny(), run)
+    for run, step in ((interrupted, 7), (cut, 4)):
         record = train(tiny(), run, finish=True).record
         assert (record["status"], record["finished_early"], record["steps"]) == ("finished", True, step)
         assert record["checkpoints_used"]["checkpoints"] == ["step-00000004.ckpt"]
         assert {"val/loss", "test/loss", "test/exact_match"} <= record["scores"].keys()
         assert train(tiny(), run, finish=True).record == record
         assert "there is nothing to do; a larger budget continues it" in " ".join(capsys.readouterr().out.split())
-        again = repeat(run, tmp_path / f"{error.__name__} again")
+        again = repeat(run, tmp_path / f"{run.name} again")
         assert (again["steps"], again["reproduces"]["same"], again["finished_early"]) == (step, True, True)
         assert again["fingerprints"] == record["fingerprints"]
-    shutil.copytree(run, tmp_path / "longer")
-    longer = train(tiny("training.max_steps=14"), tmp_path / "longer", resume=True).record
-    assert (longer["steps"], "finished_early" in longer, len(longer["budgets"])) == (14, False, 2)
+    longer = train(tiny("training.max_steps=6"), cut, resume=True).record
+    assert (longer["steps"], "finished_early" in longer, len(longer["budgets"])) == (6, False, 2)
 
 
 def test_the_status_is_right_at_once_after_a_resume(
-    tiny: Tiny, tmp_path: Path, interrupted_at: Any, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, interrupted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    interrupted_at(7)
-    with pytest.raises(KeyboardInterrupt):
-        train(tiny(), tmp_path / "run")
-    assert {"status", "ended_at"} <= RunDir(tmp_path / "run").read().keys()
+    assert {"status", "ended_at"} <= RunDir(interrupted).read().keys()
     seen = []
     monkeypatch.setattr(
-        TrainingLoopCallback, "on_train_end", lambda *_: seen.append(RunDir(tmp_path / "run").read()), raising=False
+        TrainingLoopCallback, "on_train_start", lambda *_: seen.append(RunDir(interrupted).read()) or die()
     )
-    train(tiny(), tmp_path / "run", resume=True)
+    with pytest.raises(Killed):
+        train(tiny(), interrupted, resume=True)
     assert [(record["status"], "ended_at" in record) for record in seen] == [("running", False)]
 
 
 def test_finish_with_another_budget_records_the_one_that_was_in_force(
-    tiny: Tiny, tmp_path: Path, interrupted_at: Any
+    tiny: Tiny, tmp_path: Path, interrupted: Path
 ) -> None:
-    interrupted_at(7)
-    with pytest.raises(KeyboardInterrupt):
-        train(tiny("training.max_steps=20"), tmp_path / "run")
-    record = train(tiny("training.max_steps=6"), tmp_path / "run", finish=True).record
-    assert record["budgets"] == [{"max_steps": 20, "until_step": 7, "validated": False}]
-    assert repeat(tmp_path / "run", tmp_path / "again")["reproduces"]["same"] is True
-    assert train(tiny("training.max_steps=9"), tmp_path / "run", resume=True).record["steps"] == 9
+    record = train(tiny("training.max_steps=6"), interrupted, finish=True).record
+    assert record["budgets"] == [{"max_steps": 12, "until_step": 7, "validated": False}]
+    assert repeat(interrupted, tmp_path / "again")["reproduces"]["same"] is True
+    assert train(tiny("training.max_steps=9"), interrupted, resume=True).record["steps"] == 9
 
 
-def test_nothing_to_finish(tiny: Tiny, tmp_path: Path, killed_at: Any) -> None:
+def test_nothing_to_finish(tiny: Tiny, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no run to finish"):
         train(tiny(), tmp_path / "nothing", finish=True)
     assert not (tmp_path / "nothing").exists()
-    killed_at(2)
-    with pytest.raises(Killed):
+    with killed_in_batch(2):
         train(tiny(), tmp_path / "run")
     with pytest.raises(RunError, match="nothing of this training has been saved"):
         train(tiny(), tmp_path / "run", finish=True)
@@ -334,7 +283,7 @@ def test_the_minutes_of_a_run_are_without_its_last_evaluation(
 
     monkeypatch.setattr(callback, "Clock", Clock)
     monkeypatch.setattr("composer.training.train.evaluate_pairs", evaluate)
-    assert train(tiny(), tmp_path / "run").record["minutes"] == 0.0
+    assert train(tiny("training.max_steps=1"), tmp_path / "run").record["minutes"] == 0.0
 
 
 @pytest.mark.parametrize("limit", ["max_steps", "max_minutes"])

@@ -55,15 +55,15 @@ def test_a_quota_keeps_what_fits_and_all_that_is_needed(tmp_path: Path) -> None:
 
 
 def test_a_quota_changes_no_result(tiny: Tiny, tmp_path: Path) -> None:
-    often, roomy = "training.validate_every=2", "training.checkpoints_gib=1"
-    train(tiny(often), tmp_path / "plain")
-    train(tiny(often, roomy), tmp_path / "roomy")
+    often, roomy = ("training.validate_every=1", "training.max_steps=6"), "training.checkpoints_gib=1"
+    train(tiny(*often), tmp_path / "plain")
+    train(tiny(*often, roomy), tmp_path / "roomy")
     assert same_weights(tmp_path / "plain", tmp_path / "roomy")
     assert tiny(roomy).fingerprints == tiny().fingerprints
     plain, all_of_them = (len(list_checkpoints(tmp_path / name / "checkpoints")) for name in ("plain", "roomy"))
     assert (plain <= 3, all_of_them) == (True, 6)
     size = list_checkpoints(tmp_path / "roomy" / "checkpoints")[0].stat().st_size
-    train(tiny(often, f"training.checkpoints_gib={3.1 * size / 2**30}"), tmp_path / "tight")
+    train(tiny(*often, f"training.checkpoints_gib={3.1 * size / 2**30}"), tmp_path / "tight")
     assert same_weights(tmp_path / "plain", tmp_path / "tight")
     assert len(list_checkpoints(tmp_path / "tight" / "checkpoints")) == 3
 

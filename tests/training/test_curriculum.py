@@ -24,6 +24,7 @@ from composer.training.callback import TrainingLoopCallback
 from composer.training.datamodule import Curriculum
 from composer.training.module import Seq2SeqModule, count_wrong_rows
 from composer.training.train import train
+from tests.training.interruptions import killed_in_batch
 from tests.training.tiny_recipes import Tiny, same_weights
 
 ROOT = Path(__file__).parents[2]
@@ -233,10 +234,6 @@ def test_an_endless_task_is_trained_on_fresh_pairs(tiny: Tiny) -> None:
 # ------------------------------------------------------------------------------------------- trainings
 
 
-class Killed(BaseException):
-    """What a kill is to the code that is running."""
-
-
 Seen = list[tuple[int, int, int, int]]
 """Of every row that was trained on: the epoch, the source's length, whether it was graded, whether it was wrong."""
 
@@ -284,25 +281,11 @@ def test_the_pairs_of_the_level_are_trained_on_and_graded(tiny: Tiny, tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", [(), ("training.accumulate=2",), ("data.generate.reverse.endless=false",)])
-def test_a_killed_curriculum_resumes_bit_for_bit(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: tuple[str, ...]
-) -> None:
+def test_a_killed_curriculum_resumes_bit_for_bit(tiny: Tiny, tmp_path: Path, changes: tuple[str, ...]) -> None:
     recipe = tiny(*RISING, "training.validate_every=3", *changes)
     train(recipe, tmp_path / "whole")
-    left = [0]
-    goes_on = TrainingLoopCallback.on_train_batch_end
-
-    def dies(self: TrainingLoopCallback, *given: Any) -> None:
-        left[0] -= 1
-        if left[0] == 0:
-            raise Killed
-        goes_on(self, *given)
-
-    monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", dies)
-    for cut in (4, 11, 9):
-        left[0] = cut
-        with pytest.raises(Killed):
-            train(recipe, tmp_path / "cut", resume=True)
+    with killed_in_batch(11):
+        train(recipe, tmp_path / "cut")
     train(recipe, tmp_path / "cut", resume=True)
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
     output = ("step", "epoch", "train/loss", "val/loss", "train/level", "train/sequence_error")

@@ -13,12 +13,13 @@ from composer.recipe.recipe import Recipe
 from composer.training.callback import TrainingLoopCallback
 from composer.training.preflight import check_recipe
 from composer.training.train import train
-from tests.training.tiny_recipes import Tiny, same_weights
+from tests.training.tiny_recipes import Tiny, Undisturbed, same_weights
 
 DATA = (
     "data={parallel: {train: {source: a.txt, target: b.txt}, val: {source: c.txt, target: d.txt}}, "
     "tokenizer: {char: {joint: true}}}"
 )
+Happens = Callable[[Callable[[], object]], None]
 SHORT = (DATA, "training.max_steps=4", "training.validate_every=2")
 
 
@@ -31,7 +32,7 @@ def texts(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def at_step_3(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+def at_step_3(monkeypatch: pytest.MonkeyPatch) -> Happens:
     """Has something happen in the middle of a training."""
     real = TrainingLoopCallback.on_train_batch_end
 
@@ -56,10 +57,10 @@ def test_a_file_removed_between_check_and_train_is_refused(tiny: Tiny, texts: Pa
 
 
 def test_a_file_emptied_during_training_is_an_error(
-    tiny: Tiny, texts: Path, tmp_path: Path, at_step_3: Callable[[Callable[[], object]], None]
+    tiny: Tiny, texts: Path, tmp_path: Path, undisturbed: Undisturbed, at_step_3: Happens
 ) -> None:
     recipe = tiny(*SHORT)
-    train(recipe, tmp_path / "whole")
+    whole = undisturbed(recipe)
     shutil.copy(texts / "d.txt", texts / "kept.txt")
     at_step_3(lambda: (texts / "d.txt").write_bytes(b""))
     with pytest.raises(DataError, match=r"d\.txt.*changed while it was in use"):
@@ -69,7 +70,7 @@ def test_a_file_emptied_during_training_is_an_error(
     shutil.copy(texts / "kept.txt", texts / "d.txt")
     at_step_3(lambda: (texts / "d.txt").touch())
     assert train(recipe, tmp_path / "run", resume=True).record["status"] == "finished"
-    assert same_weights(tmp_path / "whole", tmp_path / "run")
+    assert same_weights(whole, tmp_path / "run")
 
 
 @pytest.mark.parametrize(("name", "part"), [("b.txt", "training"), ("d.txt", "validation")])
@@ -79,7 +80,7 @@ def test_data_changed_since_the_checkpoint_are_refused(
     tiny: Tiny,
     texts: Path,
     tmp_path: Path,
-    at_step_3: Callable[[Callable[[], object]], None],
+    at_step_3: Happens,
 ) -> None:
     recipe = tiny(*SHORT)
     at_step_3(lambda: (texts / "c.txt").write_bytes(b""))  # ends it behind its first checkpoint
@@ -93,10 +94,10 @@ def test_data_changed_since_the_checkpoint_are_refused(
 
 
 def test_files_removed_during_training_stay_open(
-    tiny: Tiny, texts: Path, tmp_path: Path, at_step_3: Callable[[Callable[[], object]], None]
+    tiny: Tiny, texts: Path, tmp_path: Path, undisturbed: Undisturbed, at_step_3: Happens
 ) -> None:
     recipe = tiny(*SHORT)
-    train(recipe, tmp_path / "whole")
+    whole = undisturbed(recipe)
     at_step_3(lambda: shutil.rmtree(texts))
     assert train(recipe, tmp_path / "run").record["status"] == "finished"
-    assert same_weights(tmp_path / "whole", tmp_path / "run")
+    assert same_weights(whole, tmp_path / "run")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from composer.run_dir import checkpoint_weights, list_checkpoints
+from composer.run_dir import checkpoint_weights, list_checkpoints, read_metrics
 from composer.training.train import train
 from tests.training.test_kills import DDP, FSDP
 from tests.training.tiny_recipes import TINY, Tiny
@@ -32,6 +32,10 @@ def biases(run: Path) -> list[Tensor]:
     return [value for state in states for name, value in state.items() if name.endswith(".moves")]
 
 
+def losses(run: Path) -> list[float]:
+    return [row["train/loss"] for row in read_metrics(run / "metrics.jsonl") if "train/loss" in row]
+
+
 def test_parts_of_a_step_change_the_biases_as_the_whole_does(tiny: Tiny, tmp_path: Path) -> None:
     train(tiny(*EXPERTS), tmp_path / "one_batch")
     train(tiny(*EXPERTS, "training.accumulate=2"), tmp_path / "parts")
@@ -41,12 +45,15 @@ def test_parts_of_a_step_change_the_biases_as_the_whole_does(tiny: Tiny, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trainer", [DDP, FSDP], ids=["ddp", "fsdp"])
-def test_two_devices_change_the_biases_as_one_does(trainer: str, tiny: Tiny, tmp_path: Path) -> None:
-    train(tiny(*EXPERTS), tmp_path / "one")
+@pytest.mark.parametrize(("trainer", "packing"), [(DDP, "false"), (FSDP, "true")], ids=["ddp", "fsdp, packed"])
+def test_two_devices_learn_as_one_does(trainer: str, packing: str, tiny: Tiny, tmp_path: Path) -> None:
+    """The same losses and the same biases; rows that are packed are dealt out as padded ones are."""
+    settings = (*EXPERTS, f"data.packing={packing}", "trainer.log_every_n_steps=1")
+    train(tiny(*settings), tmp_path / "one")
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
-    command = [sys.executable, "-m", "composer.cli.main", "train", str(tmp_path / "tiny.yaml"), *EXPERTS, trainer]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
+    command = [sys.executable, "-m", "composer.cli.main", "train", str(tmp_path / "tiny.yaml"), trainer, *settings]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run([*command, "--run", str(tmp_path / "two")], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert torch.equal(torch.stack(biases(tmp_path / "two")), torch.stack(biases(tmp_path / "one")))
+    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from composer.training import checkpointing
 from composer.training.module import Seq2SeqModule
 from composer.training.optim import OPTIMIZERS
 from composer.training.train import train
-from tests.training.tiny_recipes import Tiny, same_weights
+from tests.training.tiny_recipes import Tiny, Undisturbed, same_weights
 
 ROOT = Path(__file__).parents[2]
 ENDLESS = ("training.max_steps=100000", "training.validate_every=50000")
@@ -48,15 +49,14 @@ def until_rows(process: subprocess.Popen[str], run: Path, rows: int) -> None:
     raise AssertionError("no rows")
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_leaves_a_checkpoint(tiny: Tiny, tmp_path: Path, number: int, status: int) -> None:
+def test_a_signal_leaves_a_checkpoint(tiny: Tiny, tmp_path: Path) -> None:
     tiny()
     run = tmp_path / "run"
     process = start(tmp_path, run, *ENDLESS)
     until_rows(process, run, 2)
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=300)
-    assert process.returncode == status, said
+    assert process.returncode == 143, said
     assert "Traceback" not in said
     assert RunDir(run).read()["status"] == "interrupted"
     (kept,) = list_checkpoints(run / "checkpoints")
@@ -64,9 +64,9 @@ def test_a_signal_leaves_a_checkpoint(tiny: Tiny, tmp_path: Path, number: int, s
 
 
 def test_an_interrupted_training_resumes_bit_for_bit(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train(tiny(), tmp_path / "whole")
+    whole = undisturbed(tiny())
     real = Seq2SeqModule.training_step
     seen = []
 
@@ -84,7 +84,7 @@ def test_an_interrupted_training_resumes_bit_for_bit(
         "step-00000006.ckpt",
     ]
     train(tiny(), tmp_path / "cut", resume=True)
-    assert same_weights(tmp_path / "whole", tmp_path / "cut")
+    assert same_weights(whole, tmp_path / "cut")
 
 
 def test_a_loss_that_is_no_number_ends_the_run(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,9 +105,8 @@ def test_a_loss_that_is_no_number_ends_the_run(tiny: Tiny, tmp_path: Path, monke
     assert all(value.isfinite().all() for value in checkpoint_weights(kept).values())
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_gradient_that_is_no_number_spoils_no_checkpoint(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: float
+def test_a_gradient_that_is_infinite_spoils_no_checkpoint(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the very step after which a checkpoint is due, when the loss has not told yet, and nothing is validated."""
     (tmp_path / "a.txt").write_text("".join(f"{number}\n" for number in range(90)))
@@ -117,7 +116,7 @@ def test_a_gradient_that_is_no_number_spoils_no_checkpoint(
     def bad_at_the_eighth(self: Seq2SeqModule, optimizer: torch.optim.Optimizer) -> None:
         real(self, optimizer)
         if self.global_step == 7:
-            next(p for p in self.parameters() if p.grad is not None).grad.view(-1)[0] = bad  # type: ignore[union-attr]
+            next(p for p in self.parameters() if p.grad is not None).grad.view(-1)[0] = float("inf")  # type: ignore[union-attr]
 
     monkeypatch.setattr(Seq2SeqModule, "on_before_optimizer_step", bad_at_the_eighth)
     with pytest.raises(RunFailed, match="NaN or infinite") as raised:
@@ -301,8 +300,10 @@ def test_a_signal_received_during_an_import_is_not_lost(
     assert len(list_checkpoints(tmp_path / "run" / "checkpoints")) == 1
 
 
-def test_weights_that_were_changed_are_neither_resumed_nor_started_from(tiny: Tiny, tmp_path: Path) -> None:
-    first = train(tiny(), tmp_path / "first").run_dir
+def test_weights_that_were_changed_are_neither_resumed_nor_started_from(
+    tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed
+) -> None:
+    first = Path(shutil.copytree(undisturbed(tiny()), tmp_path / "first"))
     weights = bytearray((first / "model.safetensors").read_bytes())
     weights[-3] ^= 1
     (first / "model.safetensors").write_bytes(weights)

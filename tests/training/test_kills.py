@@ -20,7 +20,7 @@ from composer.errors import RunFailed
 from composer.run_dir import RunDir, is_intact, list_checkpoints, read_metrics
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
-from tests.training.tiny_recipes import TINY, Tiny, same_weights
+from tests.training.tiny_recipes import TINY, Tiny, Undisturbed, same_weights
 
 KILLED = -9
 OFTEN = ("training.validate_every=2", "training.average_checkpoints=2", "data.generate.reverse.test=3")
@@ -130,7 +130,7 @@ def must_be_alike(one: Path, other: Path) -> None:
 @pytest.mark.slow
 def test_a_training_killed_anywhere_resumes_bit_for_bit(folder: Path) -> None:
     """Data workers outlive a training that was killed by some seconds; they hold nothing, and change nothing."""
-    fetching = [["step", 3], ["bytes", 30], ["validation", 2], ["step", 4]]
+    fetching = [["bytes", 30], ["validation", 2], ["step", 4]]
     whole, everywhere, with_workers = attempts(
         [
             case(folder, "whole", OFTEN),
@@ -147,15 +147,19 @@ def test_a_training_killed_anywhere_resumes_bit_for_bit(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_resume_after_one_is_killed_or_terminated(folder: Path) -> None:
+def test_two_processes_resume_after_one_crashes_or_is_terminated(folder: Path) -> None:
     """Those that are disturbed have data workers too. A signal is known to both within ten steps."""
-    two, kills = ("training.max_steps=24", DDP), [["step", 5, 0, "SIGTERM"], ["update", 4, 1], ["bytes", 30]]
+    two, kills = ("training.max_steps=24", DDP), [["step", 5, 0, "SIGTERM"], ["update", 4, 1, "SIGSEGV"]]
     plan = [case(folder, "whole", two), case(folder, "cut", (*two, "training.workers=2"), kills)]
     whole, cut = attempts(plan)
     assert whole["ended"] == [0], whole["said"]
-    assert cut["ended"] == [143, 1, KILLED, 0], cut["said"]
+    assert cut["ended"] == [143, 1, 0], cut["said"]
     assert cut["left"] == []
-    assert one_error(cut["said"][1]), cut["said"]
+    assert not any("Traceback" in said for said in cut["said"]), cut["said"]
+    crashed = cut["said"][1]
+    assert crashed.count("process 1 was ended by SIGSEGV") == crashed.count("error[") == 1
+    assert "Fatal Python error: Segmentation fault" in crashed
+    assert "`--resume` (in Python `resume=True`) continues" in crashed
     must_be_alike(folder / "whole", folder / "cut")
     assert {rank for rank, *_ in steps(folder / "cut")} == {0, 1}
 
@@ -168,22 +172,22 @@ def test_two_sharded_processes_resume_after_a_kill_or_a_bad_gradient(folder: Pat
     whole, cut = attempts(
         [
             case(folder, "whole", two),
-            case(folder, "cut", two, [["update", 3, 1], ["bytes", 30], ["spoiling", 2, 1]]),
+            case(folder, "cut", two, [["bytes", 30], ["spoiling", 4, 1]]),
         ]
     )
     assert whole["ended"] == [0], whole["said"]
-    assert cut["ended"] == [1, KILLED, 1, 0], cut["said"]
+    assert cut["ended"] == [KILLED, 1, 0], cut["said"]
     assert cut["left"] == []
-    assert one_error(cut["said"][0]), cut["said"]
-    assert "after 4 steps a weight" in cut["said"][2]
-    assert "process 1" not in cut["said"][2], "the process whose part is good did not know"
-    assert "resuming from" in cut["said"][3]
+    assert "Traceback" not in cut["said"][0], "process 1 did not end quietly when process 0 was gone"
+    assert "after 4 steps a weight" in cut["said"][1]
+    assert "process 1" not in cut["said"][1], "the process whose part is good did not know"
+    assert "resuming from" in cut["said"][2]
     must_be_alike(folder / "whole", folder / "cut")
     assert {rank for rank, *_ in steps(folder / "cut")} == {0, 1}
 
 
 def test_a_killed_data_worker_is_an_error_and_training_resumes(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = Seq2SeqModule.training_step
 
@@ -193,22 +197,18 @@ def test_a_killed_data_worker_is_an_error_and_training_resumes(
             time.sleep(60)  # until a signal tells of it
         return real(self, *given)
 
-    train(tiny(), tmp_path / "whole")
+    whole = undisturbed(tiny())
     monkeypatch.setattr(Seq2SeqModule, "training_step", alone)
     with pytest.raises(RunFailed, match=r"`training\.workers` is killed"):
         train(tiny("training.workers=2"), tmp_path / "cut")
     monkeypatch.setattr(Seq2SeqModule, "training_step", real)
     assert RunDir(tmp_path / "cut").read()["status"] == "failed"
     train(tiny("training.workers=2"), tmp_path / "cut", resume=True)
-    assert same_weights(tmp_path / "whole", tmp_path / "cut")
-    assert rows(tmp_path / "whole") == rows(tmp_path / "cut")
+    assert same_weights(whole, tmp_path / "cut")
+    assert rows(whole) == rows(tmp_path / "cut")
 
 
-def one_error(said: str) -> bool:
-    """Whether a training whose second process was killed has said so once, and nothing that nobody understands."""
-    return said.count("process 1 was ended by SIGKILL") == said.count("error[") == 1 and "Traceback" not in said
-
-
+@pytest.mark.slow
 def test_training_resumes_after_a_full_disk(folder: Path) -> None:
     """A real one, without room for all checkpoints; when there is room again, nothing has been lost."""
     disk = folder / "disk"

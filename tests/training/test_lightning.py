@@ -18,7 +18,7 @@ from composer.run_dir import read_metrics
 from composer.training.datamodule import RecipeDataModule
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
-from tests.training.tiny_recipes import Tiny, same_weights
+from tests.training.tiny_recipes import EPOCHS, Tiny, Undisturbed, same_weights
 
 QUIET: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
 SHORT = ("training.max_steps=6", "training.validate_every=3")
@@ -180,10 +180,9 @@ def test_tensorboard_gets_the_same_names(tiny: Tiny, tmp_path: Path, whose: str)
     assert {"train/loss", "train/learning_rate", "val/loss", "val/token_accuracy"} <= set(events.Tags()["scalars"])
 
 
-def test_callbacks_and_loggers_change_no_result(tiny: Tiny, tmp_path: Path) -> None:
-    train(tiny(), tmp_path / "plain")
+def test_callbacks_and_loggers_change_no_result(tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed) -> None:
     train(tiny(), tmp_path / "watched", callbacks=[Recorder()], loggers=[CSVLogger(tmp_path)])
-    assert same_weights(tmp_path / "plain", tmp_path / "watched")
+    assert same_weights(undisturbed(tiny()), tmp_path / "watched")
 
 
 def test_a_user_s_early_stopping_ends_our_training_with_a_checkpoint(tiny: Tiny, tmp_path: Path) -> None:
@@ -210,13 +209,13 @@ def test_the_device_is_synchronised_only_when_a_row_is_logged(
 
 @pytest.mark.parametrize("steps", [0, 1, 6])
 def test_a_resumed_run_validates_at_the_same_epochs(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+    tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
     """Here a run is killed so many steps after the end of its first epoch, which is its only checkpoint."""
-    recipe = tiny("training.max_steps=null", "training.validate_every=null", "training.max_epochs=3")
-    train(recipe, tmp_path / "whole")
-    validations = [row for row in read_metrics(tmp_path / "whole" / "metrics.jsonl") if "val/loss" in row]
-    assert [row["epoch"] for row in validations[:3]] == [1.0, 2.0, 3.0]
+    recipe = tiny(*EPOCHS)
+    whole = undisturbed(recipe)
+    validations = [row for row in read_metrics(whole / "metrics.jsonl") if "val/loss" in row]
+    assert [row["epoch"] for row in validations[:2]] == [1.0, 2.0]
     killed_at = validations[0]["step"] + steps
 
     def step(self: Seq2SeqModule, *arguments: Any) -> Any:
@@ -230,7 +229,7 @@ def test_a_resumed_run_validates_at_the_same_epochs(
         train(recipe, tmp_path / "cut")
     monkeypatch.setattr(Seq2SeqModule, "training_step", real)
     train(recipe, tmp_path / "cut", resume=True)
-    assert same_weights(tmp_path / "whole", tmp_path / "cut")
+    assert same_weights(whole, tmp_path / "cut")
     resumed = [row for row in read_metrics(tmp_path / "cut" / "metrics.jsonl") if "val/loss" in row]
     losses = [(row["step"], row["val/loss"]) for row in validations]
     assert [(row["step"], row["val/loss"]) for row in resumed] == losses

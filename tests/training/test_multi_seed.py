@@ -232,10 +232,7 @@ def test_each_seed_is_an_ordinary_run(recipe: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_stops_the_current_and_all_further_seeds(
-    recipe: Path, tmp_path: Path, number: int, status: int
-) -> None:
+def test_a_signal_stops_the_current_and_all_further_seeds(recipe: Path, tmp_path: Path) -> None:
     run = tmp_path / "runs" / "seed-1"
     process = command(
         recipe, "training.max_steps=100000", "training.validate_every=50000", "--seeds", "2", "--run", str(run.parent)
@@ -245,9 +242,9 @@ def test_a_signal_stops_the_current_and_all_further_seeds(
             break
         assert process.poll() is None, process.stdout and process.stdout.read()
         time.sleep(0.1)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=300)
-    assert process.returncode == status, said
+    assert process.returncode == 130, said
     assert "Traceback" not in said
     assert RunDir(run).read()["status"] == "interrupted"
     assert list((run / "checkpoints").glob("*.ckpt"))

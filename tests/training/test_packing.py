@@ -1,10 +1,7 @@
-"""Packed rows train with the losses of the unpacked, on one device and two; what cannot be packed is refused."""
+"""Packed rows train with the losses of the unpacked; what cannot be packed is refused."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,15 +13,16 @@ from composer.run_dir import RunDir, read_metrics
 from composer.training.datamodule import RecipeDataModule
 from composer.training.module import sample_decoder_inputs
 from composer.training.train import train
-from tests.training.test_kills import DDP, FSDP
-from tests.training.tiny_recipes import TINY, Tiny
+from tests.training.tiny_recipes import Tiny
 
 EXACT = (
     "model.dropout=0",
     "training.precision=64",
     "training.optimizer={sgd: {}}",  # Adam would make a step of a rounding
     "training.tokens_per_batch=2000",  # rows of all lengths in one batch, and so in several buckets
-    "training.max_steps=6",
+    "training.max_steps=3",
+    "training.validate_every=3",
+    "training.validation_sample.lines=0",
     "trainer.log_every_n_steps=1",
 )
 HYBRID = (
@@ -32,7 +30,6 @@ HYBRID = (
 )
 EXPERTS = "mixture_of_experts: {stack: [linear], experts: 3, top_k: 1}"
 MODELS = {
-    "recurrent": (),
     "initial_state": ("model.decoder=[{rnn: {cell: lstm, initial_state: encoder}}, {cross_attention: {heads: 2}}]",),
     "dropped_weights": ("model.decoder=[{rnn: {cell: lstm, weight_dropout: 0.5}}, {cross_attention: {heads: 2}}]",),
     "hybrid": (f"model.encoder={HYBRID}", f"model.decoder=[{HYBRID[1:-1]}, {{cross_attention: {{heads: 2}}}}, norm]"),
@@ -52,7 +49,7 @@ def test_a_packed_training_has_the_losses_of_the_unpacked_one(name: str, tiny: T
     for packing in ("false", "true"):
         train(tiny(*EXACT, *MODELS[name], f"data.packing={packing}"), tmp_path / packing)
     unpacked, packed = losses(tmp_path / "false"), losses(tmp_path / "true")
-    assert len(set(unpacked)) == 6
+    assert len(set(unpacked)) == 3
     assert packed == pytest.approx(unpacked, abs=1e-6)
 
 
@@ -81,22 +78,9 @@ def test_scheduled_sampling_leaves_the_beginning_of_each_document() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trainer", [DDP, FSDP], ids=["ddp", "fsdp"])
-def test_two_devices_learn_from_packed_rows_what_one_learns(trainer: str, tiny: Tiny, tmp_path: Path) -> None:
-    settings = (*EXACT, *MODELS["hybrid"], "data.packing=true", "training.precision=32")
-    train(tiny(*settings), tmp_path / "one")
-    (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
-    command = [sys.executable, "-m", "composer.cli.main", "train", str(tmp_path / "tiny.yaml"), trainer, *settings]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "WANDB_MODE": "disabled"}
-    done = subprocess.run([*command, "--run", str(tmp_path / "two")], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-5)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("setting", "tolerance"), [("compile=true", 1e-6), ("precision=bf16-mixed", 0.02)])
 def test_packed_rows_train_compiled_and_in_bfloat16(setting: str, tolerance: float, tiny: Tiny, tmp_path: Path) -> None:
-    settings = (*EXACT, "training.max_steps=3", "model.decoder=[self_attention: {heads: 2}, feed_forward]")
+    settings = (*EXACT, "model.decoder=[self_attention: {heads: 2}, feed_forward]")
     settings = (*settings, "data.packing=true", "model.encoder=null", "model.output.tie=[]")
     train(tiny(*settings), tmp_path / "plain")
     train(tiny(*settings, f"training.{setting}"), tmp_path / "other")

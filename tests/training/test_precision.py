@@ -20,13 +20,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import composer
 from composer.errors import RecipeError, RunFailed
 from composer.recipe.recipe import Recipe, load
-from composer.run_dir import checkpoint_weights, list_checkpoints, read_metrics
+from composer.run_dir import RunDir, checkpoint_weights, list_checkpoints, read_metrics
 from composer.training import loss, module
 from composer.training.callback import TrainingLoopCallback
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.recipes.model_sizes import size_overrides
-from tests.training.tiny_recipes import Tiny, same_weights
+from tests.training.interruptions import killed_in_batch
+from tests.training.tiny_recipes import Tiny, Undisturbed, same_weights
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 TRANSFORMER = (
@@ -37,44 +38,25 @@ UNDROPPED = "model.dropout=0"  # what is compiled draws its dropout in another w
 KINDS = {"bf16-mixed": torch.float32, "bf16-true": torch.bfloat16, "64": torch.float64}
 
 
-class Killed(BaseException):
-    """What a kill is to the code that is running."""
-
-
-def killed_after_steps(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
-    """Has the training end abruptly once, after so many steps."""
-    real = TrainingLoopCallback.on_train_batch_end
-
-    def dies(self: TrainingLoopCallback, *given: Any) -> None:
-        real(self, *given)
-        if self.progress.step == steps:
-            monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", real)
-            raise Killed
-
-    monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", dies)
-
-
 # ------------------------------------------------------------------------------------------- precision
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("precision", "kind"), KINDS.items())
 def test_a_precision_trains_decodes_and_resumes_bit_for_bit(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, kind: torch.dtype
+    tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed, precision: str, kind: torch.dtype
 ) -> None:
     recipe = tiny(f"training.precision={precision}")
-    outcome = train(recipe, tmp_path / "whole")
-    plain = train(tiny(), tmp_path / "plain")
-    assert outcome.scores["val/loss"] == pytest.approx(plain.scores["val/loss"], rel=0.02)
-    assert not same_weights(tmp_path / "whole", tmp_path / "plain")
-    assert str(load(tmp_path / "whole" / "recipe.yaml").training["precision"]) == precision
-    runs = [json.loads((tmp_path / name / "run.json").read_text()) for name in ("whole", "plain")]
+    whole, plain = undisturbed(recipe), undisturbed(tiny())
+    runs = [RunDir(run).read() for run in (whole, plain)]
+    assert runs[0]["scores"]["val/loss"] == pytest.approx(runs[1]["scores"]["val/loss"], rel=0.02)
+    assert not same_weights(whole, plain)
+    assert str(load(whole / "recipe.yaml").training["precision"]) == precision
     assert runs[0]["fingerprints"]["run"] != runs[1]["fingerprints"]["run"]
-    killed_after_steps(monkeypatch, 6)
-    with pytest.raises(Killed):
+    with killed_in_batch(6):
         train(recipe, tmp_path / "cut")
     train(recipe, tmp_path / "cut", resume=True)
-    assert same_weights(tmp_path / "whole", tmp_path / "cut")
+    assert same_weights(whole, tmp_path / "cut")
     last = list_checkpoints(tmp_path / "cut" / "checkpoints")[-1]
     assert {value.dtype for value in checkpoint_weights(last).values()} == {kind}
     assert {value.dtype for value in load_file(tmp_path / "cut" / "model.safetensors").values()} == {torch.float32}

@@ -43,11 +43,13 @@ def train_with_two(folder: Path, *words: str) -> str:
 
 @pytest.mark.slow
 def test_two_processes_train_as_one_does(tiny: Tiny, tmp_path: Path) -> None:
-    train(tiny(*SAME), tmp_path / "one")
     # about the time several processes agree now and then only; about the steps they always know
+    train(tiny(*SAME, "training.max_minutes=1000"), tmp_path / "one")
     printed = train_with_two(tmp_path, *SAME, "training.max_minutes=1000")
     assert printed.count("validation at step 3") == 1
-    assert RunDir(tmp_path / "two").read()["status"] == "finished"
+    records = [RunDir(tmp_path / name).read() for name in ("one", "two")]
+    assert records[0]["fingerprints"] == records[1]["fingerprints"]
+    assert records[1]["status"] == "finished"
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, atol=1e-5, rtol=1e-4)
@@ -69,15 +71,10 @@ def test_run_json_counts_processes_that_draw_random_numbers(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dropout", "alike"), [("0", True), ("0.5", False)])
-def test_the_fingerprint_counts_processes_where_they_draw_other_random_numbers(
-    tiny: Tiny, tmp_path: Path, dropout: str, alike: bool
-) -> None:
-    words = ["training.optimizer=sgd", f"model.dropout={dropout}", "training.max_steps=4"]
+def test_the_fingerprint_counts_processes_where_they_draw_other_random_numbers(tiny: Tiny, tmp_path: Path) -> None:
+    words = ["training.optimizer=sgd", "model.dropout=0.5", "training.max_steps=4"]
     train(tiny(*words), tmp_path / "one")
     train_with_two(tmp_path, *words)
     one, two = (RunDir(tmp_path / name).read() for name in ("one", "two"))
-    differing = {key for key, value in one["fingerprints"].items() if value != two["fingerprints"][key]}
-    assert differing == (set() if alike else {"run"})
-    losses = (record["scores"]["val/loss"] for record in (one, two))
-    assert (next(losses) == pytest.approx(next(losses), rel=1e-4)) == alike
+    assert {key for key, value in one["fingerprints"].items() if value != two["fingerprints"][key]} == {"run"}
+    assert one["scores"]["val/loss"] != pytest.approx(two["scores"]["val/loss"], rel=1e-4)

@@ -6,7 +6,6 @@ import json
 import random
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,12 @@ from composer.data.tokenizer import Tokenizers
 from composer.errors import ComposerError, RunError
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
-from composer.training import callback, reproduce
+from composer.training import callback
 from composer.training.callback import TrainingLoopCallback
 from composer.training.loggers import read_budget_trace
 from composer.training.reproduce import find_original_run
 from composer.training.train import train
+from tests.training.interruptions import killed_in_batch
 from tests.training.tiny_recipes import same_weights
 
 TEXT = """
@@ -35,7 +35,12 @@ data:
     val: {source: val.en, target: val.de}
   tokenizer: {unigram: {size: 320}}
 model: {width: 8, dropout: 0.2, encoder: [rnn], decoder: [rnn, {residual: [{cross_attention: {heads: 2}}]}]}
-training: {max_steps: 4, validate_every: 2, tokens_per_batch: 300}
+training:
+  max_steps: 4
+  validate_every: 2
+  tokens_per_batch: 300
+  validation_sample: {lines: 1, decoding: {greedy: {max_length: 4}}}
+decoding: {greedy: {max_length: 4}}
 logging: {wandb: false}
 """
 
@@ -48,14 +53,6 @@ def write_text(folder: Path) -> None:
         lines = [" ".join("".join(draw.choices("abcdefgh", k=5)) for _ in range(3)) for _ in range(count)]
         (folder / f"{split}.en").write_text("".join(f"{line}\n" for line in lines))
         (folder / f"{split}.de").write_text("".join(f"{line[::-1]}\n" for line in lines))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def same_code() -> Iterator[None]:
-    """Whoever edits the code while this runs does not change what is told of it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reproduce, "source_sha256", lambda: "5" * 64)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +100,12 @@ def test_a_reproduction_ends_with_the_same_weights(there: Path, capsys: pytest.C
         for key in ("fingerprints", "weights_sha256", "tokenizer_sha256", "versions", "machine", "scores")
     )
     assert (outcome.run_dir / "tokenizer.json").read_bytes() == (there / "words" / "tokenizer.json").read_bytes()
+    for folder in (None, there / "words"):  # nothing is written into a run that is there
+        with pytest.raises(RunError, match="not empty"):
+            train(recipe_of(there / "words"), folder)
+    again = train(recipe_of(outcome.run_dir))
+    assert again.run_dir == Path("runs/words-reproduction-2")
+    assert again.record["reproduces"]["same"] is True
 
 
 class Hare:
@@ -119,7 +122,7 @@ class Hare:
         return self.now
 
 
-IN_MINUTES = ("training.max_steps=null", "training.max_minutes=0.7", "training.schedule=cosine")
+IN_MINUTES = ("training.max_steps=null", "training.max_minutes=0.5", "training.schedule=cosine")
 
 
 def test_a_budget_in_minutes_is_reproduced(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,17 +234,6 @@ def test_a_share_of_the_validation_batches_is_one_at_least(trained: Path, tmp_pa
     assert "val/loss" in train(recipe, tmp_path / "run", data=trained / "home" / "text").scores
 
 
-def test_a_reproduction_never_writes_into_the_run_itself(there: Path) -> None:
-    with pytest.raises(RunError, match="not empty"):
-        train(recipe_of(there / "words"), there / "words")
-    first = train(recipe_of(there / "words"))
-    with pytest.raises(RunError, match="not empty"):
-        train(recipe_of(there / "words"))
-    again = train(recipe_of(first.run_dir))
-    assert again.run_dir == Path("runs/words-reproduction-2")
-    assert again.record["reproduces"]["same"] is True
-
-
 def test_other_data_are_reported(
     there: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -336,23 +328,10 @@ def test_a_run_that_has_not_finished_has_nothing_to_compare(there: Path, capsys:
     assert outcome.record["reproduces"]["same"] is None
 
 
-class Killed(BaseException):
-    """What a kill is to the code that is running."""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["the same command", "its own recipe"])
-def test_a_killed_reproduction_resumes(there: Path, monkeypatch: pytest.MonkeyPatch, by: str) -> None:
-    real, left = TrainingLoopCallback.on_train_batch_end, [3]
-
-    def dies(self: TrainingLoopCallback, *given: Any) -> None:
-        left[0] -= 1
-        if left[0] == 0:
-            raise Killed
-        real(self, *given)
-
-    monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", dies)
-    with pytest.raises(Killed):
+def test_a_killed_reproduction_resumes(there: Path, by: str) -> None:
+    with killed_in_batch(3):
         train(recipe_of(there / "words"))
     folder = Path("runs/words-reproduction")
     assert json.loads((folder / "run.json").read_text())["status"] == "failed"

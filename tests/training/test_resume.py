@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +16,10 @@ from composer.run_dir import RunDir, checkpoint_path, checksum_path, read_checkp
 from composer.training.callback import TrainingLoopCallback
 from composer.training.checkpointing import AtomicCheckpointIO
 from composer.training.train import train
-from tests.training.tiny_recipes import Tiny, same_weights
+from tests.training.interruptions import Killed, die, killed_in_batch
+from tests.training.tiny_recipes import EPOCHS, Tiny, Undisturbed, same_weights
 
 METRICS = ("train/loss", "val/loss", "val/bleu", "train/learning_rate")
-
-
-class Killed(BaseException):
-    """What a kill is to the code that is running."""
-
-
-@pytest.fixture
-def killed_after(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Has the training end abruptly when this many batches are behind, once."""
-    left = [0]
-    real = TrainingLoopCallback.on_train_batch_end
-
-    def dies(self: TrainingLoopCallback, *given: Any) -> None:
-        left[0] -= 1
-        if left[0] == 0:
-            raise Killed
-        real(self, *given)
-
-    monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", dies)
-    return lambda batches: left.__setitem__(0, batches)
 
 
 def values(run: Path) -> list[tuple[int, str, float]]:
@@ -50,26 +30,28 @@ def values(run: Path) -> list[tuple[int, str, float]]:
 @pytest.mark.parametrize(
     ("overrides", "cuts"),
     [
-        ((), (3, 7, 2)),
-        (("training.validate_every=null", "training.max_steps=null", "training.max_epochs=3"), (5, 9)),
-        (("training.accumulate=2", "training.average_checkpoints=2"), (13,)),
-        (("training.schedule=plateau", "training.validate_every=2", "model.dropout=0.5"), (6,)),
-        (("training.schedule={epoch_decay: {after: 1}}", "training.max_steps=null", "training.max_epochs=3"), (9,)),
+        ((), (3, 7)),
+        ((*EPOCHS, "training.schedule={epoch_decay: {after: 1}}"), (12,)),
+        (("training.accumulate=2", "training.average_checkpoints=2", "training.max_steps=8"), (13,)),
+        (("training.schedule=plateau", "training.validate_every=2", "training.max_steps=8"), (6,)),
     ],
 )
 def test_a_killed_training_resumes_bit_for_bit(
-    tiny: Tiny, tmp_path: Path, killed_after: Any, overrides: tuple[str, ...], cuts: tuple[int, ...]
+    tiny: Tiny,
+    tmp_path: Path,
+    undisturbed: Undisturbed,
+    overrides: tuple[str, ...],
+    cuts: tuple[int, ...],
 ) -> None:
     recipe = tiny(*overrides)
-    train(recipe, tmp_path / "whole")
+    whole = undisturbed(recipe)
     for cut in cuts:
-        killed_after(cut)
-        with pytest.raises(Killed):
+        with killed_in_batch(cut):
             train(recipe, tmp_path / "cut", resume=True)
     outcome = train(recipe, tmp_path / "cut", resume=True)
     assert outcome.record["status"] == "finished"
-    assert same_weights(tmp_path / "whole", tmp_path / "cut")
-    assert values(tmp_path / "whole") == values(tmp_path / "cut")
+    assert same_weights(whole, tmp_path / "cut")
+    assert values(whole) == values(tmp_path / "cut")
 
 
 def test_a_finished_run_is_left_alone(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,12 +99,9 @@ def test_what_may_change_is_not_to_be_repeated(tiny: Tiny, tmp_path: Path) -> No
     assert train(tiny("training.ema={decay: 0.9}"), tmp_path / "run", resume=True).record["steps"] == 2
 
 
-def test_another_recipe_is_refused(tiny: Tiny, tmp_path: Path, killed_after: Any) -> None:
-    killed_after(5)
-    with pytest.raises(Killed):
-        train(tiny(), tmp_path / "run")
+def test_another_recipe_is_refused(tiny: Tiny, cut: Path) -> None:
     with pytest.raises(RunError, match=r"model\.width. was 8 and is 16"):
-        train(tiny("model.width=16"), tmp_path / "run", resume=True)
+        train(tiny("model.width=16"), cut, resume=True)
 
 
 def damage(path: Path, how: str) -> None:
@@ -138,37 +117,33 @@ def damage(path: Path, how: str) -> None:
         checksum_path(path).write_bytes(b"\xff")
 
 
-def test_a_damaged_checkpoint_is_skipped(
-    tiny: Tiny, tmp_path: Path, killed_after: Any, capsys: pytest.CaptureFixture[str]
+def test_damaged_checkpoints_are_skipped(
+    tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train(tiny(), tmp_path / "whole")
-    killed_after(10)
-    with pytest.raises(Killed):
-        train(tiny(), tmp_path / "cut")
-    for how in ("flipped", "half", "empty", "no digest", "a digest that is none"):
-        shutil.copytree(tmp_path / "cut", tmp_path / how)
-        damage(checkpoint_path(tmp_path / how / "checkpoints", 8), how)
-        capsys.readouterr()
-        train(tiny(), tmp_path / how, resume=True)
-        said = capsys.readouterr().out
-        assert "step-00000008.ckpt is damaged and is passed over" in said
-        assert "step-00000004.ckpt" in said.partition("resuming from")[2]
-        assert same_weights(tmp_path / "whole", tmp_path / how)
-        assert values(tmp_path / "whole") == values(tmp_path / how)
+    ways = ("flipped", "half", "empty", "no digest", "a digest that is none")
+    recipe = tiny("training.validate_every=1", "training.checkpoints_gib=1", "training.max_steps=7")
+    whole = undisturbed(recipe)
+    with killed_in_batch(7):
+        train(recipe, tmp_path / "cut")
+    for step, how in enumerate(ways, start=2):
+        damage(checkpoint_path(tmp_path / "cut" / "checkpoints", step), how)
+    capsys.readouterr()
+    train(recipe, tmp_path / "cut", resume=True)
+    said = capsys.readouterr().out
+    assert all(f"step-0000000{step}.ckpt is damaged and is passed over" in said for step in range(2, 7))
+    assert "step-00000001.ckpt" in said.partition("resuming from")[2]
+    assert same_weights(whole, tmp_path / "cut")
+    assert values(whole) == values(tmp_path / "cut")
 
 
 def test_without_an_intact_checkpoint_training_starts_over(
-    tiny: Tiny, tmp_path: Path, killed_after: Any, capsys: pytest.CaptureFixture[str]
+    tiny: Tiny, undisturbed: Undisturbed, cut: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train(tiny(), tmp_path / "whole")
-    killed_after(6)
-    with pytest.raises(Killed):
-        train(tiny(), tmp_path / "cut")
-    damage(checkpoint_path(tmp_path / "cut" / "checkpoints", 4), "half")
-    train(tiny(), tmp_path / "cut", resume=True)
+    damage(checkpoint_path(cut / "checkpoints", 4), "half")
+    train(tiny(), cut, resume=True)
     assert "begins again from its first step" in capsys.readouterr().out
-    assert same_weights(tmp_path / "whole", tmp_path / "cut")
-    assert values(tmp_path / "whole") == values(tmp_path / "cut")
+    assert same_weights(undisturbed(tiny()), cut)
+    assert values(undisturbed(tiny())) == values(cut)
 
 
 class Harmful:
@@ -192,126 +167,98 @@ CONTENTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("content", ["harmful", "text", "half", "a list", *CONTENTS])
-def test_a_file_that_is_no_checkpoint_is_refused_and_not_executed(
-    tiny: Tiny, tmp_path: Path, killed_after: Any, content: str
-) -> None:
+def test_a_file_that_is_no_checkpoint_is_refused_and_not_executed(tiny: Tiny, cut: Path, content: str) -> None:
     """Though its digest is right."""
-    killed_after(6)
-    with pytest.raises(Killed):
-        train(tiny(), tmp_path / "run")
-    path = checkpoint_path(tmp_path / "run" / "checkpoints", 4)
-    whole = read_checkpoint(path)
+    path = checkpoint_path(cut / "checkpoints", 4)
+    whole, sign = read_checkpoint(path), cut / "ran"
     if content in ("text", "half"):
         path.write_bytes(b"no" if content == "text" else path.read_bytes()[: path.stat().st_size // 2])
     else:
-        others = {"harmful": whole | {"x": Harmful(tmp_path / "ran")}, "a list": [1], "other keys": {"a": 1}}
+        others = {"harmful": whole | {"x": Harmful(sign)}, "a list": [1], "other keys": {"a": 1}}
         torch.save(others.get(content) or whole | CONTENTS[content], path)
     checksum_path(path).write_text(f"{sha256_of_file(path)}  {path.name}\n")
     with pytest.raises(RunError, match="no checkpoint of a training") as raised:
-        train(tiny(), tmp_path / "run", resume=True)
+        train(tiny(), cut, resume=True)
     assert raised.value.faults[0].file == str(path)
-    assert not (tmp_path / "ran").exists()
+    assert not sign.exists()
 
 
 def test_an_error_of_our_own_after_the_checkpoint_is_read_is_no_fault_of_it(
-    tiny: Tiny, tmp_path: Path, killed_after: Any, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, cut: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any) -> None:
         raise RuntimeError("a bug")
 
-    killed_after(6)
-    with pytest.raises(Killed):
-        train(tiny(), tmp_path / "run")
     monkeypatch.setattr(TrainingLoopCallback, "restore_streams", fails)
     with pytest.raises(RuntimeError, match="a bug") as raised:
-        train(tiny(), tmp_path / "run", resume=True)
+        train(tiny(), cut, resume=True)
     assert not isinstance(raised.value, RunError)
 
 
-def test_a_checkpoint_of_another_run_is_refused(tiny: Tiny, tmp_path: Path, killed_after: Any) -> None:
-    for name, overrides in (("one", ()), ("wide", ("model.width=16",))):
-        killed_after(6)
-        with pytest.raises(Killed):
-            train(tiny(*overrides), tmp_path / name)
-    mine, other = (checkpoint_path(tmp_path / name / "checkpoints", 4) for name in ("one", "wide"))
+def test_a_checkpoint_of_another_run_is_refused(tiny: Tiny, undisturbed: Undisturbed, cut: Path) -> None:
+    wide = undisturbed(tiny("model.width=16", "training.max_steps=4"))
+    mine, other = (checkpoint_path(run / "checkpoints", 4) for run in (cut, wide))
     content = read_checkpoint(other)
     AtomicCheckpointIO().save_checkpoint(content, mine)
     with pytest.raises(RunError, match=r"made with another recipe: `model\.width` was 16 and is 8") as raised:
-        train(tiny(), tmp_path / "one", resume=True)
+        train(tiny(), cut, resume=True)
     assert raised.value.faults[0].file == str(mine)
     texts = content["hyper_parameters"] | {"recipe": tiny().dump()}
     changed = texts | {"tokenizer": texts["tokenizer"].replace('"lowercase": false', '"lowercase": true')}
     assert changed != texts
     AtomicCheckpointIO().save_checkpoint(content | {"hyper_parameters": changed}, mine)
     with pytest.raises(RunError, match="made with another tokenizer"):
-        train(tiny(), tmp_path / "one", resume=True)
+        train(tiny(), cut, resume=True)
 
 
-def test_a_truncated_tokenizer_is_refused_and_a_truncated_recipe_rewritten(
-    tiny: Tiny, tmp_path: Path, killed_after: Any
+def test_another_or_truncated_tokenizer_is_refused_and_a_truncated_recipe_rewritten(
+    tiny: Tiny, undisturbed: Undisturbed, cut: Path
 ) -> None:
-    train(tiny(), tmp_path / "whole")
-    killed_after(6)
-    with pytest.raises(Killed):
-        train(tiny(), tmp_path / "cut")
-    folder = tmp_path / "cut"
-    tokenizer = (folder / "tokenizer.json").read_bytes()
-    (folder / "tokenizer.json").write_bytes(tokenizer[: len(tokenizer) // 2])
-    with pytest.raises(RunError, match="tokenizer cannot be read"):
-        train(tiny(), folder, resume=True)
-    (folder / "tokenizer.json").write_bytes(tokenizer)
-    recipe = (folder / "recipe.yaml").read_bytes()
-    (folder / "recipe.yaml").write_bytes(recipe[: len(recipe) // 2])
-    train(tiny(), folder, resume=True)
-    assert (folder / "recipe.yaml").read_bytes() == recipe
-    assert same_weights(tmp_path / "whole", folder)
+    tokenizer = (cut / "tokenizer.json").read_text(encoding="utf-8")
+    other = tokenizer.replace('"lowercase": false', '"lowercase": true')
+    for content, message in ((other, "tokenizer"), (tokenizer[: len(tokenizer) // 2], "tokenizer cannot be read")):
+        (cut / "tokenizer.json").write_text(content, encoding="utf-8")
+        with pytest.raises(RunError, match=message):
+            train(tiny(), cut, resume=True)
+    (cut / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
+    recipe = (cut / "recipe.yaml").read_bytes()
+    (cut / "recipe.yaml").write_bytes(recipe[: len(recipe) // 2])
+    train(tiny(), cut, resume=True)
+    assert (cut / "recipe.yaml").read_bytes() == recipe
+    assert same_weights(undisturbed(tiny()), cut)
 
 
 def test_a_run_from_other_weights_killed_at_once_resumes_from_them(
-    tiny: Tiny, tmp_path: Path, killed_after: Any
+    tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed
 ) -> None:
-    train(tiny("training.max_steps=4"), tmp_path / "other")
-    train(tiny(), tmp_path / "whole", start_from=tmp_path / "other")
-    killed_after(2)
-    with pytest.raises(Killed):
-        train(tiny(), tmp_path / "cut", start_from=tmp_path / "other")
-    train(tiny(), tmp_path / "cut", resume=True)
+    recipe, other = tiny("training.max_steps=4"), undisturbed(tiny())
+    train(recipe, tmp_path / "whole", start_from=other)
+    with killed_in_batch(2):
+        train(recipe, tmp_path / "cut", start_from=other)
+    train(recipe, tmp_path / "cut", resume=True)
     assert same_weights(tmp_path / "whole", tmp_path / "cut")
+    assert not same_weights(tmp_path / "whole", undisturbed(recipe))
 
 
-def test_another_tokenizer_is_refused(tiny: Tiny, tmp_path: Path, killed_after: Any) -> None:
-    killed_after(5)
-    with pytest.raises(Killed):
-        train(tiny(), tmp_path / "run")
-    path = tmp_path / "run" / "tokenizer.json"
-    path.write_text(path.read_text().replace('"lowercase": false', '"lowercase": true'))
-    with pytest.raises(RunError, match="tokenizer"):
-        train(tiny(), tmp_path / "run", resume=True)
-
-
-def test_other_training_data_are_refused(tiny: Tiny, tmp_path: Path, killed_after: Any) -> None:
+def test_other_training_data_are_refused(tiny: Tiny, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.txt").write_text("".join(f"{name} {number}\n" for number in range(40)))
     data = "data={parallel: {train: {source: a.txt, target: b.txt}}, tokenizer: {char: {joint: true}}}"
-    killed_after(5)
-    with pytest.raises(Killed):
+    with killed_in_batch(5):
         train(tiny(data), tmp_path / "run", data=tmp_path)
     (tmp_path / "b.txt").write_text("".join(f"a {number}\n" for number in range(40)))
     with pytest.raises(RunError, match="data have changed"):
         train(tiny(data), tmp_path / "run", resume=True)
 
 
-def test_data_that_have_moved_are_looked_up_where_the_last_training_read_them(
-    tiny: Tiny, tmp_path: Path, killed_after: Any
-) -> None:
+def test_data_that_have_moved_are_looked_up_where_the_last_training_read_them(tiny: Tiny, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     for name in ("a", "b"):
         (first / f"{name}.txt").write_text("".join(f"{name} {number}\n" for number in range(40)))
     split = "{source: a.txt, target: b.txt}"
     data = f"data={{parallel: {{train: {split}, val: 5, test: 5}}, tokenizer: {{char: {{joint: true}}}}}}"
-    killed_after(5)
-    with pytest.raises(Killed):
+    with killed_in_batch(5):
         train(tiny(data), tmp_path / "run", data=first)
     first.rename(second)
     train(tiny(data), tmp_path / "run", resume=True, data=second)
@@ -319,32 +266,26 @@ def test_data_that_have_moved_are_looked_up_where_the_last_training_read_them(
     assert str(first) not in RunDir(tmp_path / "run").read()["data"]["folders"]
 
 
-def test_a_run_killed_before_its_first_checkpoint_starts_over(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_killed_before_its_tokenizer_is_saved_starts_over(
+    tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train(tiny(), tmp_path / "whole")
-
-    def dies(*_: Any) -> None:
-        raise Killed
-
+    whole = undisturbed(tiny())
     with monkeypatch.context() as patch:
-        patch.setattr(Tokenizers, "save", dies)
+        patch.setattr(Tokenizers, "save", die)
         with pytest.raises(Killed):
             train(tiny(), tmp_path / "cut")
     train(tiny(), tmp_path / "cut", resume=True)
-    assert same_weights(tmp_path / "whole", tmp_path / "cut")
+    assert same_weights(whole, tmp_path / "cut")
 
 
 def test_a_run_killed_during_its_final_evaluation_is_finished(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dies(*_: Any) -> None:
-        raise Killed
-
+    recipe = tiny("training.max_steps=2")
     with monkeypatch.context() as patch:
-        patch.setattr("composer.training.train.evaluate_pairs", dies)
+        patch.setattr("composer.training.train.evaluate_pairs", die)
         with pytest.raises(Killed):
-            train(tiny(), tmp_path / "run")
-    outcome = train(tiny(), tmp_path / "run", resume=True)
+            train(recipe, tmp_path / "run")
+    outcome = train(recipe, tmp_path / "run", resume=True)
     assert outcome.record["status"] == "finished"
-    assert outcome.record["steps"] == 12
+    assert outcome.record["steps"] == 2

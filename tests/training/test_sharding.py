@@ -62,6 +62,7 @@ def said(folder: Path) -> dict[str, Any]:
     return read
 
 
+@pytest.mark.slow
 def test_a_sharded_model_trains_saves_loads_and_copies_as_an_unsharded_one(tmp_path: Path) -> None:
     found = said(tmp_path)
     assert math.isclose(found["share"], 0.5, abs_tol=0.05)

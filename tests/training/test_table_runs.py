@@ -55,41 +55,60 @@ RECIPE: dict[str, Any] = {
             *({"residual": [{"cross_attention": {"from": name}}]} for name in ("image", "sound", "text")),
         ],
     },
-    "training": {"max_steps": 4, "tokens_per_batch": 120, "validate_every": 2},
+    "training": {
+        "max_steps": 4,
+        "tokens_per_batch": 120,
+        "validate_every": 2,
+        "validation_sample": {"lines": 1, "decoding": {"greedy": {"max_length": 4}}},
+    },
+    "decoding": {"greedy": {"max_length": 8}},
     "logging": {"wandb": False},
 }
 
 
-@pytest.fixture
-def recipe(tmp_path: Path) -> Path:
+def write_data(folder: Path) -> Path:
+    """The files of a recipe, and the recipe beside them."""
     random = np.random.default_rng(1)
-    (tmp_path / "files").mkdir()
+    (folder / "files").mkdir()
     for split, count in (("train", 20), ("test", 5)):
         rows = ["image\tsound\twords\tanswer"]
         for number in range(count):
             image, sound = f"files/{split}{number}.png", f"files/{split}{number}.wav"
             size = (int(random.integers(2, 7)), int(random.integers(2, 9)))
-            Image.fromarray(random.integers(0, 256, size, dtype=np.uint8)).save(tmp_path / image)
-            soundfile.write(tmp_path / sound, random.normal(size=int(random.integers(300, 900))) / 9, 8000)
+            Image.fromarray(random.integers(0, 256, size, dtype=np.uint8)).save(folder / image)
+            soundfile.write(folder / sound, random.normal(size=int(random.integers(300, 900))) / 9, 8000)
             rows.append(f"{image}\t{sound}\tsay {WORDS[number % 4]}\t{WORDS[number % 4]} {WORDS[number % 3]}")
-        (tmp_path / f"{split}.tsv").write_text("\n".join(rows) + "\n")
-    file = tmp_path / "recipe.yaml"
+        (folder / f"{split}.tsv").write_text("\n".join(rows) + "\n")
+    file = folder / "recipe.yaml"
     file.write_text(json.dumps(RECIPE))
     return file
 
 
-def test_a_run_goes_through_every_command(recipe: Path, tmp_path: Path) -> None:
-    assert not composer.check(recipe)
-    composer.train(load(recipe), run=tmp_path / "run")
-    run = composer.open_run(tmp_path / "run")
-    lines = ["\t".join((str(tmp_path / "files/test0.png"), str(tmp_path / "files/test0.wav"), "say one"))]
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    return write_data(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files, `recipe.yaml` and a finished `run`, which nobody changes."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("table")
+    composer.train(load(write_data(folder)), run=folder / "run")
+    return folder
+
+
+def test_a_run_goes_through_every_command(home: Path, tmp_path: Path) -> None:
+    assert not composer.check(home / "recipe.yaml")
+    run = composer.open_run(home / "run")
+    lines = ["\t".join((str(home / "files/test0.png"), str(home / "files/test0.wav"), "say one"))]
     assert len(run.translate(lines)) == 1
     assert np.isfinite(run.score(lines, ["one two"])[0].total)
-    scores = composer.evaluate(tmp_path / "run", overrides=["evaluation.metrics=[bleu]"])
+    scores = composer.evaluate(home / "run", overrides=["evaluation.metrics=[bleu]"])
     assert scores["test/loss"] > 0
     assert scores["test/bleu"] >= 0
     assert not [name for name in scores if "length" in name]  # that of a file's name means nothing
-    check_page(composer.report(tmp_path / "run"), tmp_path)
+    check_page(composer.report(home / "run", output=tmp_path / "report.html"), home)
 
 
 def test_measured_files_count_by_what_is_in_them(recipe: Path, tmp_path: Path) -> None:
@@ -129,12 +148,11 @@ def check_page(file: Path, folder: Path) -> None:
     assert len(of_sound) == len(spectrograms) == 1
 
 
-def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(recipe: Path, tmp_path: Path) -> None:
-    full, half = load(recipe), load(recipe, ["training.max_steps=2"])
-    composer.train(full, run=tmp_path / "whole")
-    composer.train(half, run=tmp_path / "parts")
+def test_a_resumed_run_has_the_weights_of_an_uninterrupted_one(home: Path, tmp_path: Path) -> None:
+    recipe = home / "recipe.yaml"
+    composer.train(load(recipe, ["training.max_steps=2"]), run=tmp_path / "parts")
     composer.train(load(recipe, ["training.max_steps=4"]), run=tmp_path / "parts", resume=True)
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
+    weights = [(run / "model.safetensors").read_bytes() for run in (home / "run", tmp_path / "parts")]
     assert weights[0] == weights[1]
 
 
@@ -162,23 +180,22 @@ def test_a_missing_file_is_told_before_the_training(recipe: Path, tmp_path: Path
 
 
 def test_a_line_whose_file_is_not_there_is_refused(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    composer.train(load(recipe, ["training.max_steps=1"]), run=tmp_path / "run")
-    run = composer.open_run(tmp_path / "run")
+    run = composer.open_run(home / "run")
     with pytest.raises((DataError, RunError), match=r"gone\.png"):
-        run.translate([f"gone.png\t{tmp_path / 'files/test0.wav'}\tsay one"])
+        run.translate([f"gone.png\t{home / 'files/test0.wav'}\tsay one"])
     capsys.readouterr()
     # names begin where the command runs, and a fault has the line of the input
-    monkeypatch.chdir(tmp_path / "files")
+    monkeypatch.chdir(home / "files")
     lines = ["test0.png\ttest0.wav\tsay one", "", "test1.png\ttest1.wav\tsay two"]
     (tmp_path / "good.txt").write_text("\n".join(lines) + "\n")
     (tmp_path / "bad.txt").write_text("\n".join([*lines, "test2.png\tgone.wav\tsay one"]))
     with pytest.raises(SystemExit):
-        main.main(["translate", str(tmp_path / "run"), "--input", str(tmp_path / "good.txt")])
+        main.main(["translate", str(home / "run"), "--input", str(tmp_path / "good.txt")])
     assert capsys.readouterr().out.count("\n") == 3
     with pytest.raises(SystemExit):
-        main.main(["translate", str(tmp_path / "run"), "--input", str(tmp_path / "bad.txt")])
+        main.main(["translate", str(home / "run"), "--input", str(tmp_path / "bad.txt")])
     assert "bad.txt:4:1: error[file]: `gone.wav`: " in capsys.readouterr().err
 
 
@@ -202,20 +219,19 @@ def test_in_python_a_line_may_be_the_path_of_a_file(recipe: Path, tmp_path: Path
 
 
 def test_an_exported_folder_takes_tensors_of_files_and_says_so(
-    recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    composer.train(load(recipe, ["training.max_steps=1"]), run=tmp_path / "run")
-    folder, run = tmp_path / "exported", composer.open_run(tmp_path / "run")
+    folder, run = tmp_path / "exported", composer.open_run(home / "run")
     capsys.readouterr()
     with pytest.raises(SystemExit):
-        main.main(["export", str(tmp_path / "run"), "--script", str(folder)])
+        main.main(["export", str(home / "run"), "--script", str(folder)])
     output = capsys.readouterr().out
     assert "takes tensors of image, sound from Python" in output
     assert "try it" not in output
     readme = (folder / "README.md").read_text(encoding="utf-8")
     assert "- the source `image`: images of 6 x 8 pixels, (B, S, 8, 1), with NaN as padding\n" in readme
     assert re.findall(r"^    python .*", readme, re.MULTILINE) == ["    python exported --info"]
-    line = f"{tmp_path / 'files/test0.png'}\t{tmp_path / 'files/test0.wav'}\tsay one"
+    line = f"{home / 'files/test0.png'}\t{home / 'files/test0.wav'}\tsay one"
     exported, of_folder = standalone.load_model(folder), standalone.load_recipe(folder)
     batch = run.batch([line], ["one"])
     with torch.no_grad():

@@ -23,11 +23,11 @@ from composer.model.encoder_decoder import PAD
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.score_meanings import score_entry
 from composer.run_dir import read_checkpoint, read_metrics
-from composer.training.callback import TrainingLoopCallback
 from composer.training.carried_state import deal_streams, join_streams
 from composer.training.datamodule import RecipeDataModule
 from composer.training.preflight import check_recipe
 from composer.training.train import train
+from tests.training.interruptions import killed_at_step
 from tests.training.tiny_recipes import same_weights
 
 RECIPE: dict[str, Any] = {
@@ -36,6 +36,7 @@ RECIPE: dict[str, Any] = {
     "data": {"text": {"train": "train.txt", "val": "val.txt", "test": "val.txt"}, "tokenizer": {"word": {}}},
     "model": {"width": 8, "dropout": 0.1, "decoder": ["rnn", "dropout"]},
     "training": {"window": 5, "carry": True, "tokens_per_batch": 30, "max_steps": 12, "validate_every": 6},
+    "logging": {"wandb": False},
 }
 
 
@@ -55,27 +56,12 @@ def text(tmp_path: Path) -> Any:
     return make
 
 
-class Killed(BaseException):
-    """What a kill is to the code that is running."""
-
-
 @pytest.mark.parametrize("overrides", [(), ("training.accumulate=2",), ("training.carry=false",)])
-def test_a_killed_training_on_a_text_resumes_bit_for_bit(
-    text: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: tuple[str, ...]
-) -> None:
+def test_a_killed_training_on_a_text_resumes_bit_for_bit(text: Any, tmp_path: Path, overrides: tuple[str, ...]) -> None:
     recipe = text(*overrides)
     train(recipe, tmp_path / "one")
-    real = TrainingLoopCallback.on_train_batch_end
-
-    def dies(self: TrainingLoopCallback, trainer: Any, *given: Any) -> None:
-        if trainer.global_step == 9:
-            raise Killed
-        real(self, trainer, *given)
-
-    monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", dies)
-    with pytest.raises(Killed):
+    with killed_at_step(9):
         train(recipe, tmp_path / "two")
-    monkeypatch.setattr(TrainingLoopCallback, "on_train_batch_end", real)
     train(recipe, tmp_path / "two", resume=True)
     assert same_weights(tmp_path / "one", tmp_path / "two")
 
@@ -313,7 +299,7 @@ HEADS = ("sampled: {samples: 2}", "adaptive: {cutoffs: [4], div_value: 2}", "cnn
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_a_head_trains_on_its_own_cost_in_carried_windows(text: Any, tmp_path: Path, kind: str) -> None:
-    longer = ("training.optimizer={adam: {learning_rate: 0.02}}", "training.max_steps=90", "training.validate_every=90")
+    longer = ("training.optimizer={adam: {learning_rate: 0.02}}", "training.max_steps=40", "training.validate_every=40")
     train(text(f"model.output.kind={{{kind}}}", *longer), tmp_path / "run")
     assert evaluate(tmp_path / "run")["test/perplexity"] < 3  # of three tokens that are equally probable
 

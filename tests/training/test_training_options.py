@@ -27,12 +27,14 @@ from composer.training.module import (
 )
 from composer.training.optim import EarlyStopping
 from composer.training.train import train
-from tests.training.test_resume import Killed, values
-from tests.training.tiny_recipes import Tiny, same_weights
+from tests.training.interruptions import killed_in_batch
+from tests.training.test_resume import values
+from tests.training.tiny_recipes import Tiny, Undisturbed, same_weights
 
 NOISE = "training.gradient_noise={scale: 0.3}"
 SAMPLING = "training.scheduled_sampling={rate: 0.8, warmup: 0.5, choose: sample}"
 ORTHOGONAL = "training.initialization={orthogonal: 1.4}"
+FOUR = ("training.max_steps=4",)
 SETS = "model.encoder=[{repeat: {times: length, relaxation: {sets: 2}, stack: [{linear: {activation: tanh}}]}}]"
 
 # ------------------------------------------------------------------------------------------- a goal
@@ -115,8 +117,8 @@ def test_noise_is_added_after_clipping_without_global_random_numbers(
         steps.append(float(torch.stack(squares).sum()) / count)
 
     monkeypatch.setattr(Seq2SeqModule, "configure_gradient_clipping", measured)
-    train(tiny("training.clip_norm=1e-9", "training.gradient_noise={scale: 4.0, decay: 1.0}"), tmp_path / "run")
-    assert steps == pytest.approx([4.0 / (1 + step) for step in range(12)], rel=0.2)
+    train(tiny("training.clip_norm=1e-9", "training.gradient_noise={scale: 4.0, decay: 1.0}", *FOUR), tmp_path / "run")
+    assert steps == pytest.approx([4.0 / (1 + step) for step in range(4)], rel=0.2)
 
 
 # ------------------------------------------------------------------------------------------- tokens of its own
@@ -176,8 +178,8 @@ def test_the_second_pass_learns_and_the_first_does_not(
 
     monkeypatch.setattr(Seq2SeqModule, "decoder_input", reads)
     monkeypatch.setattr(Seq2SeqModule, "on_before_optimizer_step", steps)
-    train(tiny(SAMPLING, f"training.precision={precision}", "training.tokens_per_batch=300"), tmp_path / "run")
-    assert read == [True] + 11 * [False]  # at the first step the chance is 0
+    train(tiny(SAMPLING, f"training.precision={precision}", "training.tokens_per_batch=300", *FOUR), tmp_path / "run")
+    assert read == [True] + 3 * [False]  # at the first step the chance is 0
     assert all(reached)
 
 
@@ -240,6 +242,7 @@ def test_a_shared_matrix_is_initialized_once(tiny: Tiny) -> None:
 def test_only_a_run_from_random_weights_is_initialized(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    once = ("training.max_steps=1",)
     begun: list[torch.Tensor] = []
     real = TrainingLoopCallback.on_train_start
     name = "decoder.blocks.0.layers.0.gates.weight"
@@ -249,9 +252,9 @@ def test_only_a_run_from_random_weights_is_initialized(
         real(self, trainer, module)
 
     monkeypatch.setattr(TrainingLoopCallback, "on_train_start", seen)
-    train(tiny("training.max_steps=4"), tmp_path / "plain")
-    train(tiny("training.max_steps=4", ORTHOGONAL), tmp_path / "orthogonal")
-    train(tiny("training.max_steps=4", ORTHOGONAL), tmp_path / "from", start_from=tmp_path / "plain")
+    train(tiny(*once), tmp_path / "plain")
+    train(tiny(*once, ORTHOGONAL), tmp_path / "orthogonal")
+    train(tiny(*once, ORTHOGONAL), tmp_path / "from", start_from=tmp_path / "plain")
     plain, orthogonal, started = begun
     for gate in orthogonal.split(orthogonal.shape[1]):
         torch.testing.assert_close(gate @ gate.T, 1.4**2 * torch.eye(len(gate)))
@@ -277,24 +280,12 @@ def test_parameter_sets_join_during_training(tiny: Tiny, tmp_path: Path) -> None
 
 
 def test_a_killed_training_with_all_options_resumes_bit_for_bit(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed
 ) -> None:
     recipe = tiny(NOISE, SAMPLING, ORTHOGONAL, SETS, "training.early_stopping={goal: 0.0, patience: null}")
-    train(recipe, tmp_path / "whole")
-    real = TrainingLoopCallback.on_train_batch_end
-    for cut in (2, 7):
-        left = [cut]
-
-        def dies(self: TrainingLoopCallback, *given: Any, left: list[int] = left) -> None:
-            left[0] -= 1
-            if not left[0]:
-                raise Killed
-            real(self, *given)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(TrainingLoopCallback, "on_train_batch_end", dies)
-            with pytest.raises(Killed):
-                train(recipe, tmp_path / "cut", resume=True)
+    whole = undisturbed(recipe)
+    with killed_in_batch(7):
+        train(recipe, tmp_path / "cut")
     train(recipe, tmp_path / "cut", resume=True)
-    assert same_weights(tmp_path / "whole", tmp_path / "cut")
-    assert values(tmp_path / "whole") == values(tmp_path / "cut")
+    assert same_weights(whole, tmp_path / "cut")
+    assert values(whole) == values(tmp_path / "cut")

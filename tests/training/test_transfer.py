@@ -15,7 +15,7 @@ from composer.errors import RecipeError, RunError
 from composer.inference.run import open_run
 from composer.model.parameter_paths import learning_rate_factors
 from composer.training.train import train
-from tests.training.conftest import Tiny
+from tests.training.tiny_recipes import Tiny, Undisturbed
 
 SHORT = ("training.max_steps=3", "training.validate_every=3")
 STILL = (*SHORT, "training.optimizer.adam.learning_rate=1e-12")
@@ -34,10 +34,9 @@ OTHER = (
 
 
 @pytest.fixture
-def first(tmp_path: Path, tiny: Tiny) -> Path:
+def first(tiny: Tiny, undisturbed: Undisturbed) -> Path:
     """A run of the first architecture."""
-    train(tiny(*SHORT, *FIRST), tmp_path / "first")
-    return tmp_path / "first"
+    return undisturbed(tiny(*SHORT, *FIRST))
 
 
 def test_blocks_that_diff_calls_the_same_are_taken(
@@ -150,13 +149,13 @@ def test_a_block_without_parameters_goes_by_the_progress(
 
 
 def test_a_frozen_run_resumes_to_the_last_bit(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    frozen = (groups(("encoder", 0), ("decoder[0]", 0.3)), "training.schedule=constant", "training.validate_every=3")
-    train(tiny(*frozen, "training.max_steps=6"), tmp_path / "whole")
+    frozen = (groups(("encoder", 0), ("decoder[0]", 0.3)), "training.schedule=constant", "training.validate_every=2")
+    train(tiny(*frozen, "training.max_steps=4"), tmp_path / "whole")
     names = weights(tmp_path / "whole").items()
     count = sum(value.numel() for name, value in names if name.startswith("encoders."))
     assert f" parameters, {count:,} of them frozen; " in capsys.readouterr().out
-    train(tiny(*frozen, "training.max_steps=3"), tmp_path / "cut")
-    train(tiny(*frozen, "training.max_steps=6"), tmp_path / "cut", resume=True)
+    train(tiny(*frozen, "training.max_steps=2"), tmp_path / "cut")
+    train(tiny(*frozen, "training.max_steps=4"), tmp_path / "cut", resume=True)
     one, other = weights(tmp_path / "whole"), weights(tmp_path / "cut")
     assert all(torch.equal(value, other[name]) for name, value in one.items())
 

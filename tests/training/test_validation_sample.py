@@ -23,7 +23,7 @@ def trained(tiny: Tiny, folder: Path, *overrides: str) -> tuple[list[dict[str, A
 
 
 def test_a_sample_has_a_name_of_its_own(tiny: Tiny, tmp_path: Path) -> None:
-    rows, scores = trained(tiny, tmp_path / "run")
+    rows, scores = trained(tiny, tmp_path / "run", "training.max_steps=4")
     assert all("val_sample/chrf" in row and "val/chrf" not in row for row in rows)
     assert "val_sample/chrf" not in scores
     assert scores["val/chrf"] == composer.evaluate(tmp_path / "run", "val")["val/chrf"]
@@ -38,7 +38,7 @@ BEAM = "decoding={beam: {size: 2}}"
     [
         (BEAM, "training.early_stopping={metric: val/chrf, patience: null}"),
         (BEAM, ALL_LINES, "training.validation_sample.decoding={beam: {size: 2}}"),
-        (ALL_LINES, "decoding=greedy"),
+        (ALL_LINES,),
     ],
 )
 def test_where_all_lines_are_decoded_as_the_recipe_says_the_score_is_that_of_an_evaluation(
@@ -76,7 +76,7 @@ def test_early_stopping_may_watch_the_sample(tiny: Tiny, tmp_path: Path) -> None
 def test_a_sample_that_is_watched_keeps_its_name(tiny: Tiny, tmp_path: Path) -> None:
     """All lines, decoded as the recipe says, are the sample here: the score that is watched is there."""
     watch = "training.early_stopping={metric: val_sample/chrf, patience: null}"
-    rows, _ = trained(tiny, tmp_path / "run", watch, ALL_LINES, "decoding=greedy", "training.max_steps=4")
+    rows, _ = trained(tiny, tmp_path / "run", watch, ALL_LINES, "training.max_steps=4")
     assert "val_sample/chrf" in rows[-1]
 
 

@@ -30,10 +30,14 @@ training:
   clip_norm: 1.0
   max_steps: 12
   validate_every: 4
+  validation_sample: {decoding: {greedy: {max_length: 8}}}
 decoding: {greedy: {max_length: 8}}
 logging: {wandb: false}
 """
+EPOCHS = ("training.max_steps=null", "training.validate_every=null", "training.max_epochs=2")
+"""Overrides: two epochs of nine steps, each with a validation at its end."""
 Tiny = Callable[..., Recipe]
+Undisturbed = Callable[[Recipe], Path]
 
 
 def same_weights(one: Path, other: Path) -> bool:
