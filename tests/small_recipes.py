@@ -40,9 +40,10 @@ def refused(folder: Path, text: str, overrides: Sequence[str] = (), name: str = 
 
 def old_words(text: str) -> list[str]:
     """The blocks and settings in the backticks of a text that the language does not have any more."""
-    words = {key.rpartition(".")[2] for key in registry.RENAMED} - set(CURRENT)
+    words = "|".join(sorted({key.rpartition(".")[2] for key in registry.RENAMED} - set(CURRENT)))
     code = " ".join(re.findall("`[^`]+`", text))
-    return [word for word in words if re.search(rf"(?<![\w.]){word}:|(- |[\[{{]){word}\b", code)]
+    found = re.findall(rf"(?<![\w.])({words}):|(?:- |[\[{{])({words})\b", code) if code else []
+    return list(dict.fromkeys(one or other for one, other in found))
 
 
 def faults_of(build: Callable[[], object]) -> list[Fault]:

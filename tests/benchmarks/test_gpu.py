@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from benchmarks.gpu import CRASHED, FAILED, LATE, MISSING, OK, PARTS, Outcome, Row
+from benchmarks.gpu import CRASHED, FAILED, LATE, MISSING, OK, PARTS, Outcome, Row, Settings
 from benchmarks.gpu.__main__ import main, parse_arguments
 from benchmarks.gpu.compare import describe_faults
-from benchmarks.gpu.journal import Journal, describe_part, run_case, table
+from benchmarks.gpu.journal import Journal, describe_part, run_case, serve, table
 from benchmarks.worker import WorkerDied
 
 LIBRARIES = ("transformers", "ctranslate2")
@@ -86,11 +85,20 @@ def test_an_error_may_be_a_few_times_that_of_the_cpu() -> None:
 
 
 @pytest.mark.slow
-def test_every_part_runs_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--small", "--device", "cpu", "--folder", str(tmp_path)])
-    rows = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text().splitlines()]
-    assert {row["part"] for row in rows} == set(PARTS)
-    for row in rows:
-        lacks_library = row["word"] == MISSING and any(name in row["text"] for name in LIBRARIES)
-        assert row["word"] == OK or lacks_library, f"{row['part']} {row['case']}: {row['text']}"
-    assert "not run" not in capsys.readouterr().out
+def test_a_part_has_a_process_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--small", "--device", "cpu", "--folder", str(tmp_path), "--part", "graphs"])
+    journal = Journal(tmp_path / "journal.jsonl")
+    assert [(part, row["word"]) for (part, _), row in journal.rows.items()] == [("graphs", OK)] * 4
+    assert sum(line.startswith("| graphs | ") for line in capsys.readouterr().out.splitlines()) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", sorted(set(PARTS) - {"graphs"}))
+def test_a_part_runs_on_a_cpu(part: str) -> None:
+    settings = Settings("cpu", small=True)
+    cases, machine = serve(None, part, settings)
+    assert cases
+    assert machine.startswith("CPU")
+    for outcome in [cases] if isinstance(cases, Outcome) else [serve(case, part, settings) for case in cases]:
+        lacks_library = outcome.word == MISSING and any(name in outcome.text for name in LIBRARIES)
+        assert outcome.word == OK or lacks_library, outcome.text

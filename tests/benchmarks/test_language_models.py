@@ -23,12 +23,15 @@ def write_texts(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("model", language_models.NAMES)
-def test_both_loops_train_the_same_model(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_loops_train_the_same_model(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_texts(tmp_path)
     ours = build(load(language_models.RECIPES / f"{language_models.NAMES[model]}.yaml"), {"target": 69})
     plain = language_models.PLAIN[model](69)
     count = sum(weights.numel() for weights in ours.parameters())
     second_biases = 2 * 4 * 200 if model == "lstm" else 0  # torch's LSTM adds two vectors where one would do
     assert sum(weights.numel() for weights in plain.parameters()) - count in (0, second_biases)
-    language_models.main(["--data", str(tmp_path), "--models", model, "--rounds", "1", "--steps", "2"])
+    monkeypatch.setattr(language_models, "WARM_UP", 1)
+    language_models.main(["--data", str(tmp_path), "--models", model, "--rounds", "1", "--steps", "1"])
     assert f"{model}: " in capsys.readouterr().out.splitlines()[-1]

@@ -16,7 +16,7 @@ def test_both_loops_are_measured(
 ) -> None:
     folder, stream = tmp_path / "multi30k", random.Random(0)
     folder.mkdir()
-    for split, lines in (("train", 900), ("val", 2), ("test_2016_flickr", 2)):
+    for split, lines in (("train", 400), ("val", 2), ("test_2016_flickr", 2)):
         for language in ("en", "de"):
             words = ("".join(stream.choices("abcdefghij", k=4)) for _ in range(8 * lines))
             text = "\n".join(" ".join(row) for row in zip(*[words] * 8, strict=True))
@@ -33,6 +33,7 @@ def test_both_loops_are_measured(
         "--precision",
         "32",
     ]
+    monkeypatch.setattr(training, "WARM_UP", 1)
     monkeypatch.setattr(sys, "argv", ["training.py", *arguments])
     training.main()
     printed = capsys.readouterr().out

@@ -43,7 +43,7 @@ def rows(shares) -> list[list[int]]:
     budget=st.integers(1, 600),
     epoch=st.integers(0, 3),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_batches_partition_the_rows_within_the_budget(pairs, budget, epoch):
     target, source = np.array(pairs).T
     blocks = plan_buckets(target, source, budget)
@@ -134,10 +134,10 @@ def test_any_number_of_devices_trains_on_the_same_batches_in_the_same_order(worl
         assert idle == [[-1]] * max(0, world - len(expected))
 
 
-@pytest.mark.parametrize("world", [2, 3, 8])
-@pytest.mark.parametrize("budget", [90, 4096])
+@pytest.mark.parametrize("world", [3, 8])
+@pytest.mark.parametrize("budget", [90, 1024])
 def test_tokens_are_split_evenly(world, budget):
-    encoded = some(1500)
+    encoded = some(500)
     target, _ = pair_lengths(encoded)
     parts = [list(order(encoded, tokens_per_batch=budget, world=world, rank=rank)) for rank in range(world)]
     for together in zip(*parts, strict=True):

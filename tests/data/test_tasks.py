@@ -62,7 +62,7 @@ def test_number_words_of_every_language(language):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_splits_are_disjoint_and_repeatable(task):
-    sizes = {"train": 3000, "val": 50, "test": 80}
+    sizes = {"train": 1000, "val": 20, "test": 50}
     splits = {split: TASKS[task](split, **sizes) for split in sizes}
     assert {split: len(lines.target) for split, lines in splits.items()} == sizes
     assert splits == {split: TASKS[task](split, **sizes) for split in sizes}
@@ -70,35 +70,34 @@ def test_splits_are_disjoint_and_repeatable(task):
     sources = {split: set(sources_of(lines)) for split, lines in splits.items()}
     assert not sources["train"] & sources["test"]
     assert not sources["train"] & sources["val"]
-    assert len(sources["val"]) == 50
-    assert len(sources["test"]) == 80
+    assert len(sources["val"]) == 20
+    assert len(sources["test"]) == 50
     # another seed and another epoch draw other pairs, from the same splits
     assert not set(sources_of(TASKS[task]("test", **sizes, seed=7))) & sources["train"]
     assert not set(sources_of(TASKS[task]("train", 3, **sizes, endless=True))) & (sources["test"] | sources["val"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_every_epoch_of_an_endless_task_is_new_and_repeatable(task):
-    epochs = [TASKS[task]("train", epoch, train=40, endless=True) for epoch in range(3)]
-    assert epochs == [TASKS[task]("train", epoch, train=40, endless=True) for epoch in range(3)]
+    epochs = [TASKS[task]("train", epoch, train=20, endless=True) for epoch in range(3)]
+    assert epochs == [TASKS[task]("train", epoch, train=20, endless=True) for epoch in range(3)]
     assert all(sources_of(one) != sources_of(other) for one, other in itertools.combinations(epochs, 2))
-    assert epochs[0] == TASKS[task]("train", train=40)
-    assert TASKS[task]("train", 2, train=40, endless=False) == epochs[0]
-    assert TASKS[task]("val", 2, endless=True) == TASKS[task]("val")
-    assert TASKS[task]("test", 2, endless=True) == TASKS[task]("test")
+    assert epochs[0] == TASKS[task]("train", train=20)
+    assert TASKS[task]("train", 2, train=20, endless=False) == epochs[0]
+    assert TASKS[task]("val", 2, val=3, endless=True) == TASKS[task]("val", val=3)
+    assert TASKS[task]("test", 2, test=3, endless=True) == TASKS[task]("test", test=3)
 
 
 @pytest.mark.parametrize("task", LONG)
 def test_training_and_test_have_the_lengths_of_the_settings(task):
-    train = TASKS[task]("train", train=300, min_length=3, max_length=5, test_lengths=[9])
+    train = TASKS[task]("train", train=100, min_length=3, max_length=5, test_lengths=[9])
     assert {len(line.split()) for line in sources_of(train)} == {words_of(task, length) for length in (3, 4, 5)}
-    test = TASKS[task]("test", test=7, min_length=3, max_length=5, test_lengths=[40, 9])
-    assert [len(line.split()) for line in sources_of(test)] == [words_of(task, 40)] * 7 + [words_of(task, 9)] * 7
+    test = TASKS[task]("test", test=3, min_length=3, max_length=5, test_lengths=[40, 9])
+    assert [len(line.split()) for line in sources_of(test)] == [words_of(task, 40)] * 3 + [words_of(task, 9)] * 3
     # what is asked of one length does not depend on what else is asked
-    assert sources_of(test)[:7] == sources_of(TASKS[task]("test", test=7, test_lengths=[40]))
-    assert sources_of(test)[:7] == sources_of(TASKS[task]("test", test=9, test_lengths=[40, 40]))[:7]
-    assert TASKS[task]("test", test_lengths=[]) == TASKS[task]("test", test_lengths=None)
+    assert sources_of(test)[:3] == sources_of(TASKS[task]("test", test=3, test_lengths=[40]))
+    assert sources_of(test)[:3] == sources_of(TASKS[task]("test", test=5, test_lengths=[40, 40]))[:3]
+    assert TASKS[task]("test", test=3, test_lengths=[]) == TASKS[task]("test", test=3, test_lengths=None)
 
 
 @pytest.mark.parametrize("task", TASKS)

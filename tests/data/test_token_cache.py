@@ -117,6 +117,7 @@ def make_entry(documents: Documents, text: str, queue: Any) -> None:
     queue.put(encode_documents(documents, Tokenizers.from_text(text)).target.values.tolist())
 
 
+@pytest.mark.slow
 def test_two_processes_that_make_an_entry_at_once_both_have_it(
     documents: Documents, tokenizers: Tokenizers, tmp_path: Path
 ) -> None:

@@ -48,7 +48,7 @@ def on_bytes() -> list[Tokenizers]:
 
 
 @given(text=st.text(max_size=40) | st.text(alphabet="aAä \t'\"￭▁Ġ⟨⟩<>pad", max_size=20))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_byte_level_tokenizers_decode_every_text_exactly(on_bytes, text):
     for tokenizers in on_bytes:
         (ids,) = tokenizers.encode("target", [text])
@@ -57,7 +57,7 @@ def test_byte_level_tokenizers_decode_every_text_exactly(on_bytes, text):
 
 
 @given(text=st.text(alphabet=sorted({*"".join(SOURCE)}), max_size=30))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_seen_characters_are_decoded_exactly(text):
     tokenizers = trained({"char": {}})
     assert tokenizers.decode("source", tokenizers.encode("source", [text])) == [text]
@@ -146,7 +146,7 @@ TOKENS = sorted({token for line in SOURCE for token in line.split()})
 
 
 @given(tokens=st.lists(st.sampled_from(TOKENS)), spaces=st.lists(st.sampled_from([" ", "  ", "\t", "\u00a0"])))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_seen_tokens_are_decoded_with_single_spaces(tokens, spaces):
     tokenizers = trained({"word": {"split": "spaces"}})
     between = [*spaces, *[" "] * len(tokens)]
@@ -172,7 +172,7 @@ def test_a_token_that_looks_special_is_unknown():
 
 
 @given(text=st.text(max_size=20), cut=st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_bytes_have_their_ids_and_half_a_character_is_replaced(text, cut):
     tokenizers = trained({"byte": {}})
     (ids,) = tokenizers.encode("source", [text])

@@ -13,8 +13,12 @@ import pytest
 from tests.docs.fenced import ROOT
 
 pytest.importorskip("material")
+import composer
+from benchmarks.results import list_recipes
 from docs.hooks import gallery
 from docs.hooks import pages as generated_pages
+from docs.hooks.corpus import Cost, GalleryRecipe, compute_cost, gallery_recipes
+from tests.samples import sampled
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+@pytest.mark.slow
 def test_every_block_and_every_recipe_has_a_page(site: Path) -> None:
     blocks = {path.stem for path in ROOT.glob("blocks/[a-z]*.py")}
     assert {path.stem for path in site.glob("blocks/*.html")} == blocks | {"index"}
@@ -46,10 +51,29 @@ def test_the_pages_of_blocks_commands_and_keys_are_current() -> None:
 
 
 @pytest.mark.slow
-def test_the_pages_and_drawings_of_recipes_are_current() -> None:
-    pages = generated_pages.pages_of_recipes()
-    assert {name for name, text in pages.items() if read_page(name) != text} == set(), COMMAND
-    assert {name for name in committed_pages() if name.startswith("gallery/")} == set(pages), COMMAND
+def test_the_pages_of_recipes_are_current_but_for_their_costs() -> None:
+    costs = dict.fromkeys((recipe.slug for recipe in gallery_recipes()), Cost(0, 0, 0, ""))
+    pages = {f"gallery/{it.slug}.md": gallery.recipe_page(it, costs[it.slug]) for it in gallery_recipes()}
+    pages["gallery/index.md"] = gallery.index_page(costs)
+    assert {name for name, text in pages.items() if without_costs(read_page(name)) != without_costs(text)} == set()
+    drawings = {f"gallery/{slug}.svg" for slug in costs}
+    assert {name for name in committed_pages() if name.startswith("gallery/")} == {*pages, *drawings}, COMMAND
+
+
+def without_costs(page: str | None) -> str:
+    """A page of recipes without the line of its costs, and without two columns of the index."""
+    page = re.sub(r"^.* parameters; .*FLOPs for a pair.*$", "", page or "", flags=re.MULTILINE)
+    return re.sub(r"^(\| <img .*) \| .* \| .* \| (.*) \|$", r"\1 | \2 |", page, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", sampled([*list_recipes()], 0, slow=50), ids=lambda path: path.stem)
+def test_the_cost_and_the_drawing_of_a_recipe_are_current(path: Path) -> None:
+    recipe = GalleryRecipe(path, composer.load(path))
+    cost = compute_cost(recipe.recipe)
+    assert read_page(f"gallery/{recipe.slug}.svg") == cost.svg, COMMAND
+    assert read_page(f"gallery/{recipe.slug}.md") == gallery.recipe_page(recipe, cost), COMMAND
+    row = gallery.index_row(recipe, {recipe.slug: cost})
+    assert " | ".join(row) in (read_page("gallery/index.md") or ""), COMMAND
 
 
 def read_page(name: str) -> str | None:
@@ -62,12 +86,14 @@ def committed_pages() -> set[str]:
     return {path.relative_to(ROOT / "docs").as_posix() for path in files}
 
 
+@pytest.mark.slow
 def test_a_link_to_a_file_of_the_repository_is_its_content_on_the_site(site: Path) -> None:
     page = (site / "blocks/rnn.html").read_text(encoding="utf-8")
     assert "<summary>blocks/rnn.py</summary>" in page
     assert "class Rnn(" in re.sub(r"<[^>]+>", "", page)
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_from_other_hosts(site: Path) -> None:
     loads = re.compile(
         r'<(?:script|img|iframe)[^>]+src="(?:https?:)?//|<link[^>]+rel="(?:stylesheet|preconnect)"[^>]+href="http'
@@ -76,12 +102,14 @@ def test_nothing_is_loaded_from_other_hosts(site: Path) -> None:
         assert not loads.search(path.read_text(encoding="utf-8")), path
 
 
+@pytest.mark.slow
 def test_included_sections_are_there(site: Path) -> None:
     page = (site / "extending.html").read_text(encoding="utf-8")
     assert "class Shift(Block):" in re.sub(r"<[^>]+>", "", page)
     assert "<!-- from" not in page
 
 
+@pytest.mark.slow
 def test_scores_name_their_runs_and_split(site: Path) -> None:
     page = (site / "gallery/quickstart.html").read_text(encoding="utf-8")
     assert "exact match" in page

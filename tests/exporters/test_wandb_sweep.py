@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args
 
 from composer.errors import RunError
 from composer.exporters.wandb_sweep import write_wandb_sweep
@@ -127,6 +126,8 @@ def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
 
 def agents_line(command: list[str], parameters: dict[str, Any]) -> list[str]:
     """The command line that W&B's agent runs, by its own code for the macros."""
+    from wandb.sdk.launch.sweeps.utils import create_sweep_command, create_sweep_command_args  # takes seconds
+
     made = create_sweep_command_args({"args": {name: {"value": value} for name, value in parameters.items()}})
     words: list[str] = []
     for item in create_sweep_command(list(command)):

@@ -124,8 +124,8 @@ def test_a_recipe_becomes_objects_and_the_same_data_again(file: Path) -> None:
     assert bare(shown.plain()) == bare(plain)
 
 
-def test_every_recipe_has_the_fingerprints_of_its_objects() -> None:
-    for file in COMPLETE_RECIPES:
+def test_a_recipe_has_the_fingerprints_of_its_objects() -> None:
+    for file in COMPLETE_RECIPES[::6]:  # that all are the same data is shown above
         assert words.read(file).recipe(file.parent).fingerprints == load(file).fingerprints, file
 
 

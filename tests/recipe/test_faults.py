@@ -6,7 +6,7 @@ taken away.
 
 from __future__ import annotations
 
-import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -108,8 +108,8 @@ FAULTS = {
 @cache
 def names_of_tests() -> set[str]:
     """Return the names of the test functions of all files."""
-    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in TESTS.glob("**/test_*.py"))
-    return {node.name for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)}
+    texts = (path.read_text(encoding="utf-8") for path in TESTS.glob("**/test_*.py"))
+    return {name for text in texts for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -8,8 +8,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from benchmarks import fuzz
 from benchmarks.fuzz import NAME, Case, Worker, copy_recipes, minimise, mutate_case, run_case
@@ -63,7 +61,7 @@ def test_an_invalid_width_is_refused(tmp_path: Path, width: str) -> None:
 
 
 def test_unchanged_recipes_have_no_failure(recipes: list[Case], root: Path) -> None:
-    results = [run_case(case, root) for case in recipes[::6]]
+    results = [run_case(case, root) for case in recipes[::12]]
     assert {result.failure for result in results} == {""}
     assert sum(result.outcomes == ("read",) for result in results) > len(results) / 2
 
@@ -74,12 +72,6 @@ def test_mutated_recipes_are_read_or_refused_with_a_location(recipes: list[Case]
     assert [result.details for result in results if result.failure] == []
     outcomes = {code for result in results for code in result.outcomes}
     assert outcomes >= {"read", "syntax", "type", "unknown", "missing", "encoding"}
-
-
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(st.randoms(use_true_random=False))
-def test_mutations_shrunk_by_hypothesis_have_no_failure(recipes: list[Case], root: Path, random: Random) -> None:
-    assert run_case(mutate_case(recipes, random, plans=0), root).details == ""
 
 
 def test_the_same_seed_gives_the_same_cases(recipes: list[Case]) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +12,7 @@ from torch import Tensor, nn
 import composer
 from blocks.core.contract import Block, Context, Rate, Site, State
 from blocks.core.functional import last_positions
+from composer.cli.main import main
 from composer.errors import ComposerError, RecipeError, RunError
 from composer.recipe import own_blocks, registry
 from composer.run_dir import RunDir
@@ -202,13 +200,12 @@ def test_a_run_records_the_source_and_needs_it(trained: Path, monkeypatch: pytes
     assert composer.open_run(trained).translate(["a b"]) != lines
 
 
-def test_a_command_says_what_it_lacks(trained: Path) -> None:
-    home = str(Path(composer.__file__).parents[1])
-    command = [sys.executable, "-m", "composer.cli.main", "translate", str(trained)]
-    environment = {**os.environ, "PYTHONPATH": home}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, input="a b\n", check=False)
-    assert done.returncode == 2
-    assert "nothing here defines the block `shift` of this run" in done.stderr
+def test_a_command_says_what_it_lacks(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own_blocks._set_own("shift", None)  # as in another process
+    with pytest.raises(SystemExit) as ended:
+        main(["translate", str(trained)])
+    assert ended.value.code == 2
+    assert "nothing here defines the block `shift` of this run" in capsys.readouterr().err
 
 
 def test_other_processes_refuse_it_and_say_how_to_package_it(trained: Path, tmp_path: Path) -> None:

@@ -625,7 +625,7 @@ def paths(data: Any) -> Iterator[tuple[Any, ...]]:
 WHERE = list(paths(to_data(parse(FULL, "f"))))
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(WHERE), st.sampled_from(JUNK), st.booleans()), min_size=1, max_size=3))
 def test_junk_anywhere_is_refused_or_accepted(tmp_path: Path, changes: list[tuple[Any, Any, bool]]) -> None:
     data = to_data(parse(FULL, "f"))
@@ -643,7 +643,7 @@ def test_junk_anywhere_is_refused_or_accepted(tmp_path: Path, changes: list[tupl
             recipe.fault("some", path, "wrong").render()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from(WHERE),
     st.sampled_from([*map(str, JUNK), "[", "{a: b", "&x", "!t", "*x"]),

@@ -16,7 +16,7 @@ TOLERANCE = 1e-3
 
 
 def cases(settings: Settings) -> list[str]:
-    return ["ddp", "fsdp"]
+    return ["fsdp"] if settings.small else ["ddp", "fsdp"]
 
 
 def run(strategy: str, settings: Settings) -> Outcome:
