@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
-
-import pytest
-
-from composer.training import SciPyOnDemand
 
 RECIPE = """\
 recipe: 1
@@ -87,14 +82,3 @@ def test_training_imports_nothing_but_its_few_packages(tmp_path: Path) -> None:
     refused, *_, trained, imported = result.stdout.splitlines()
     assert {"wandb", "optuna", "plotly", "datasets", "num2words", "pandas", "pyarrow", "scipy"} <= set(refused.split())
     assert (trained, imported) == ("trained: finished", "imported:")
-
-
-def test_scipy_is_imported_once_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    stand_in = SciPyOnDemand("scipy.signal")
-    monkeypatch.setitem(sys.modules, "scipy.signal", stand_in)
-    assert import_module("scipy.signal") is stand_in
-    assert not hasattr(stand_in, "__file__")
-    assert sys.modules["scipy.signal"] is stand_in
-    windows = import_module("scipy.signal.windows")
-    assert sys.modules["scipy.signal"] is not stand_in
-    assert stand_in.windows is windows
