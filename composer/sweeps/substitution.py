@@ -334,27 +334,28 @@ def value_faults(sweep: Sweep) -> set[Fault]:
     own: set[Fault] = set()
     everywhere: set[Fault] | None = None
     for axis in sweep.axes:
-        for value in axis.ends if axis.labels is None else axis.labels:
-            faults = _common_faults(sweep, axis, value)
-            if faults is not None:
-                own |= {fault for fault in faults if fault.file == str(sweep.file)}
-                everywhere = faults if everywhere is None else everywhere & faults
-        if axis.when is not None and _is_never_active(sweep, axis):
+        tried = _dependency_points(sweep, axis)
+        values = [_common_faults(sweep, axis, value, tried) for value in axis.labels or axis.ends]
+        active = [faults for faults in values if faults is not None]
+        for faults in active:
+            own |= {fault for fault in faults if fault.file == str(sweep.file)}
+            everywhere = faults if everywhere is None else everywhere & faults
+        has_ranges = any(other.labels is None for other in sweep.axes if other.name in tried[0])
+        if axis.when is not None and not active and len(tried) < MAX_TRIED and not has_ranges:
             mark, path = axis.node.value["when"].mark, f"axes.{axis.name}.when"
             hint = "write one that holds somewhere, or remove the axis"
             own.add(fault_at(mark, "condition", path, "this condition never holds", hint))
     return own | (everywhere or set())
 
 
-def _common_faults(sweep: Sweep, axis: Axis, value: Value) -> set[Fault] | None:
+def _common_faults(sweep: Sweep, axis: Axis, value: Value, tried: Sequence[Point]) -> set[Fault] | None:
     """Return the faults of both probe points, changed as little as it takes for the axis to have that value.
 
-    None if the axis has it at no point.
+    tried: Combinations of the axes on which this one depends. None if the axis has the value at none of them.
     """
     from composer.recipe.validation import schema_faults  # jsonschema takes a tenth of a second to import
 
     faults: list[set[Fault]] = []
-    tried = _dependency_points(sweep, axis)
     for end in (0, -1):
         others = {other.name: other.ends[end] for other in sweep.axes}
         points = (sweep.complete(others | combination | {axis.name: value}) for combination in tried)
@@ -365,14 +366,6 @@ def _common_faults(sweep: Sweep, axis: Axis, value: Value) -> set[Fault] | None:
             except RecipeError as error:
                 faults.append(set(error.faults))
     return set.intersection(*faults) if faults else None
-
-
-def _is_never_active(sweep: Sweep, axis: Axis) -> bool:
-    """Return whether no combination activates an axis; False where there are too many to try, or ranges among them."""
-    tried = _dependency_points(sweep, axis)
-    if len(tried) == MAX_TRIED or any(other.labels is None for other in sweep.axes if other.name in tried[0]):
-        return False
-    return not any(axis.name in sweep.complete({**combination, axis.name: axis.ends[0]}) for combination in tried)
 
 
 def _dependency_points(sweep: Sweep, axis: Axis) -> list[Point]:
