@@ -115,13 +115,9 @@ def ranking_note(board: Leaderboard) -> str:
     ties = ", ".join(metric_title(other.metric) for other in others)
     note = f"Ranked by {metric_title(goal.metric)} ({'most' if goal.direction == 'max' else 'least'} first)"
     note += f"; equal ones by {ties}." if ties else "."
-    for axis, other in board.same.items():
-        note += f" {strip_control_characters(axis)} is the same as {strip_control_characters(other)}."
     if goal.metric in COSTS or not spreads:
         return note
     note = " ".join([note, *_tuning_notes(board)])
-    if board.num_shared:
-        note += f" Trials that are in several of the sweeps, which count once: {board.num_shared}."
     if not board.has_same_data:
         note += " The sweeps have different data, so their scores cannot be compared."
     if all(spread is None for spread in spreads):
@@ -346,7 +342,7 @@ def leaderboard_json(board: Leaderboard) -> dict[str, Any]:
     return {
         "name": board.name,
         "rank": [{goal.metric: goal.direction} for goal in board.goals],
-        "axes": [*board.axes, *board.same],
+        "axes": [*board.axes],
         "trials": [_result_json(result) for result in board.results],
         "notes": [ranking_note(board), *(contribution_notes(board, fitted) if fitted else ())],
         "contributions": fitted and {**asdict(fitted), "inseparable": [one._asdict() for one in fitted.inseparable]},
