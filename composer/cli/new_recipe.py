@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -35,9 +34,6 @@ SAMPLE = 20_000
 MANY_CHARACTERS, WORD_CHARACTERS, MAX_SYMBOLS, MAX_LENGTH = 100, 128, 64, 1024
 """Characters of a pair of sentences, of which shorter pairs are a part; of lines that can be cut into characters;
 different words of a text of symbols; tokens up to which `max_length` follows the text."""
-MIXED_WIDTH = 256
-"""The width from which training in bf16-mixed is faster: in narrower models converting takes what multiplying saves."""
-CPUINFO = Path("/proc/cpuinfo")
 
 
 class Preset(NamedTuple):
@@ -72,9 +68,6 @@ class RecipeTemplate(Template):
 NO_SCHEMA = """# For completion in an editor: `seqcomposer schema > recipe.schema.json`, and in place of this line
 #   yaml-language-server: $schema=recipe.schema.json"""
 TEMPLATE = RecipeTemplate(Path(__file__).with_name("new_recipe.template.yaml").read_text(encoding="utf-8"))
-
-PRECISION = """
-  precision: bf16-mixed        # this machine multiplies bfloat16 in hardware; without this line all is in float32"""
 
 
 class Side(NamedTuple):
@@ -293,7 +286,6 @@ def fill_template(corpus: Corpus, output: Path) -> str:
         hold_out="" if corpus.held_out else "# ",
         held_out=held_out_of(corpus.pairs),
         learning_rate="2e-3" if preset.width < 512 else "7e-4",
-        precision=PRECISION if preset.width >= MIXED_WIDTH and multiplies_bfloat16() else "",
         evaluation=_evaluation(corpus),
     )
 
@@ -303,16 +295,6 @@ def schema_line(output: Path) -> str:
     schema = schema_generator.schema_path().resolve()
     is_in_clone = Path(os.path.realpath(output.parent)).is_relative_to(schema.parents[1])
     return f"# yaml-language-server: $schema={relative_to(schema, output)}" if is_in_clone else NO_SCHEMA
-
-
-def multiplies_bfloat16() -> bool:
-    """Return whether what trains here, the GPU or else the CPU, has instructions that multiply bfloat16."""
-    if shutil.which("nvidia-smi"):
-        import torch  # late: it takes seconds, and a CPU says of itself what it can
-
-        if torch.cuda.is_available():
-            return torch.cuda.is_bf16_supported(including_emulation=False)
-    return CPUINFO.exists() and "avx512_bf16" in CPUINFO.read_text()  # which every CPU with AMX has too
 
 
 def _evaluation(corpus: Corpus) -> str:

@@ -167,7 +167,8 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
     has_same_data = not any(some and data[0] and some.isdisjoint(data[0]) for some in data)
     ranked, name = rank_results(results.values(), first.goals), " + ".join(names)
     labels = {axis: values for board in reversed(boards) for axis, values in board.labels.items()}
-    return Leaderboard(name, Path(), first.goals, axes, zipped, first.curve_metric, ranked, labels, tuned, has_same_data)
+    parts = (first.goals, axes, zipped, first.curve_metric, ranked, labels, tuned, has_same_data)
+    return Leaderboard(name, Path(), *parts)
 
 
 def choose_tuned(results: Sequence[TrialResult], tuned: Collection[str], goal: Goal) -> list[TrialResult]:

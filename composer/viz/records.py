@@ -293,11 +293,5 @@ def part_of(record: Record) -> Path:
 
 def frame_numbers(count: int, cells: int) -> list[int]:
     """Return which of `count` frames of so many cells are shown: evenly spaced ones, with the first and the last."""
-    return evenly_spaced(range(count), max(2, min(MAX_FRAMES, MAX_CELLS // cells)))
-
-
-def evenly_spaced(items: Sequence[int], limit: int) -> list[int]:
-    """Return at most `limit` items, evenly spaced, with the first and the last."""
-    if len(items) <= limit:
-        return list(items)
-    return [items[round(at * (len(items) - 1) / (limit - 1))] for at in range(limit)]
+    limit = min(count, max(2, min(MAX_FRAMES, MAX_CELLS // cells)))
+    return [round(at * (count - 1) / max(1, limit - 1)) for at in range(limit)]

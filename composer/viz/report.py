@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from composer.atomic_io import parse_json, read_text
 from composer.data.pairs import TARGET, Pairs, available_splits, source_names
 from composer.data.sources import DataSource, generate_pairs
 from composer.errors import DataError, RecipeError, RunError, one_line_error
@@ -53,12 +52,9 @@ from composer.viz.page import (
     render,
     write_document,
 )
-from composer.viz.records import evenly_spaced
 
-NUM_EXAMPLES, NUM_DRAWN, NUM_FOLLOWED = 10, 3, 3
-"""Sentences that are translated, whose pictures are shown, and whose translations during training are shown."""
-MAX_VALIDATIONS = 6
-"""Validations at which the translations during training are shown."""
+NUM_EXAMPLES, NUM_DRAWN = 10, 3
+"""Sentences that are translated, and whose pictures are shown."""
 MAX_WORDS = 25
 """Words beyond which a sentence is not chosen for a picture."""
 FINAL = "the final weights"
@@ -255,7 +251,6 @@ def page(source: Source, translated: Translated, shown: Sequence[Alignment]) -> 
         ("alignments", "Alignments", sentences if has_maps else []),
         ("films", "Film strips", sentences if has_films else []),
         ("memories", "Memory", sentences if has_memories else []),
-        ("training", "Translations during training", training_samples(source.run_dir.path)),
         ("architecture", "Architecture", architecture(source)),
         ("recipe", "Recipe", source.run_dir.recipe.read_text(encoding="utf-8")),
     ]
@@ -348,40 +343,10 @@ def compare_sample(sample: Sample, columns: Mapping[str, Mapping[str, Any] | Non
     texts = sample.source.split("\t") if len(columns) > 1 else [sample.source]
     names = [*columns] if len(columns) == len(texts) else ["source"] if columns else ["beginning"]
     inputs = [(name, example(text, columns.get(name))) for name, text in zip(names, texts, strict=False)]
-    output = "translation" if columns else "continuation"
-    return compare(inputs, sample.reference, [(output, sample.translation)])
-
-
-def compare(
-    inputs: Sequence[tuple[str, str | Markup]], reference: str, outputs: Sequence[tuple[str, str]]
-) -> ComparedTexts:
-    """Return labelled texts, and whether each output equals the reference."""
-    rows: ComparedTexts = [(name, text, False) for name, text in (*inputs, ("reference", reference))]
-    return rows + [(name, text, text.strip() == reference.strip()) for name, text in outputs]
-
-
-def training_samples(folder: Path) -> list[ComparedTexts]:
-    """Return a few validation sentences, each with its translations after some steps.
-
-    They are those that a run has logged into its folder for W&B; this contacts no server.
-    """
-    log: dict[int, list[Sample]] = {}
-    for path in sorted(folder.glob("wandb/*run-*/files/media/table/samples_*.table.json")):
-        try:
-            table = parse_json(read_text(path))
-            rows = [(int(step), Sample(*map(str, texts))) for step, *texts in table["data"]]
-        except (OSError, ValueError, KeyError, TypeError):  # cut off, or written by something else
-            continue
-        for step in dict.fromkeys(step for step, _ in rows):
-            log[step] = [sample for at, sample in rows if at == step]
-    steps = evenly_spaced(sorted(log), MAX_VALIDATIONS)
-    sentences = []
-    count = min((len(log[step]) for step in steps), default=0)
-    for number in range(min(NUM_FOLLOWED, count)):
-        sample = log[steps[-1]][number]
-        outputs = [(f"step {step:,}", log[step][number].translation) for step in steps]
-        sentences.append(compare([("source", sample.source)], sample.reference, outputs))
-    return sentences
+    output, reference = sample.translation, sample.reference
+    is_right = output.strip() == reference.strip()
+    outputs = [("reference", reference, False), ("translation" if columns else "continuation", output, is_right)]
+    return [*((name, text, False) for name, text in inputs), *outputs]
 
 
 def architecture(source: Source) -> dict[str, str] | Markup:
