@@ -349,7 +349,7 @@ def test_the_worst_lines_are_those_of_all_that_the_training_decoded(copy: Path) 
     assert len(list(first)) == NUM_EXAMPLES
     assert "The worst 3 of 30 lines of test, by chrF" in ["".join(item.itertext()) for item in page.iter("h3")]
     assert next(item.text for item in worst.iter("p")) == "chrF 0.0"
-    listed, _ = by_class(damaged, "samples")
+    (listed,) = by_class(damaged, "samples")
     assert [item.text for item in listed.iter("dd")][2::3] == [None] * NUM_EXAMPLES
 
 
