@@ -1,4 +1,4 @@
-"""Points of a sweep: grid and random points, their recipes and costs, one from `axis=value` arguments."""
+"""Points of a sweep: grid and random points, their recipes and costs, the dry run; one from `axis=value` arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from composer.errors import DataError, Fault, Mark, RecipeError, did_you_mean, error_at, fault_at
-from composer.formatting import format_bound
+from composer.formatting import align_columns, count_each, count_noun, format_bound, si
 from composer.recipe import schema_generator
 from composer.recipe.own_blocks import refuse_own_blocks
 from composer.recipe.recipe import Recipe, from_node
@@ -22,7 +22,17 @@ from composer.run_dir import RUNS
 from composer.sweeps.conditions import holds
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.substitution import apply_point
-from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, combinations, is_active, pruning_warnings
+from composer.sweeps.sweep import (
+    COSTS,
+    Axis,
+    Point,
+    Sweep,
+    Value,
+    combinations,
+    format_value,
+    is_active,
+    pruning_warnings,
+)
 
 MAX_POINTS = 10_000
 MAX_STRUCTURES = 100
@@ -225,6 +235,63 @@ def _where_error(sweep: Sweep, message: str, hint: str, at_most: bool) -> Recipe
     data = "or name the folder of the data, `--data DIR`: the tokenizer's own size then counts, not its upper bound"
     hint = f"{hint}, {data}" if at_most else hint
     return error_at(sweep.root.value["where"].mark, "where", "where", message, hint)
+
+
+def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, Any]:
+    """Return the points of a dry run as plain data."""
+    keys = ("point", "fingerprint", "status", "same_as", *COSTS, "at_most", "condition")
+    rows = []
+    for number, point in enumerate(points, start=1):
+        errors, warnings = ([fault.as_dict() for fault in faults] for faults in (point.faults, point.warnings))
+        row = {"number": number, **{key: getattr(point, key) for key in keys}}
+        rows.append({**row, "errors": errors, "warnings": warnings})
+    search = sweep.search
+    head = {"name": sweep.name, "search": search.kind, "trials": search.trials, "seeds": list(sweep.seeds)}
+    return {**head, "known": search.kind != "tpe", "points": rows}
+
+
+def dry_run_text(sweep: Sweep, points: Sequence[PointCost]) -> str:
+    """Return the points of a dry run as a table, their faults and warnings, and how many will be trained."""
+    names = [axis.name for axis in sweep.axes]
+    rows = [["point", *names, "parameters", "FLOPs", "state bytes", ""]]
+    noted: dict[tuple[str, str], list[str]] = {}
+    for number, point in enumerate(points, start=1):
+        costs = [f"{point.parameters:,}", si(point.flops), f"{point.state_bytes:,}"]
+        costs = [format_bound(cost, point.at_most) if point.parameters else "" for cost in costs]
+        values = [_format_axis(axis, point.point, sweep.search.kind) for axis in sweep.axes]
+        duplicate = f"the same as {point.same_as}, trained once"
+        note = {"excluded": f"excluded by `{point.condition}`", "duplicate": duplicate}.get(point.status, "")
+        if point.status == "impossible":
+            note = f"impossible: {point.faults[0].message}"
+        if faults := point.faults or (point.warnings if point.status == "trained" else ()):
+            text = RecipeError(faults).render().rpartition("\n")[0]
+            noted.setdefault((point.status, text), []).append(str(number))
+        rows.append([str(number), *values, *costs, note])
+    lines = [*align_columns(rows, [False, *(True for _ in names), False, False, False, True]), ""]
+    for (status, text), numbers in noted.items():
+        lines += [f"{status}, {'point' if len(numbers) == 1 else 'points'} {', '.join(numbers)}:", text, ""]
+    return "\n".join([*lines, _summary(sweep, [point.status for point in points])])
+
+
+def _format_axis(axis: Axis, point: Point, search: str) -> str:
+    if axis.name not in point:
+        return "-"
+    if search == "tpe" and axis.labels is None and not axis.integer:
+        return f"{axis.low:g} to {axis.high:g}"
+    return format_value(point[axis.name])
+
+
+def _summary(sweep: Sweep, statuses: Sequence[str]) -> str:
+    seeds = "" if len(sweep.seeds) == 1 else f", each with {len(sweep.seeds)} seeds"
+    others = count_each(sorted(status for status in statuses if status != "trained"))
+    others = f"; {others}" if others else ""
+    trained = statuses.count("trained")
+    if sweep.search.kind != "tpe":
+        return f"{count_noun(trained, 'point')} to train{seeds}{others}"
+    total = math.prod(len(values) for values in sweep.structure_values().values())
+    more = " or more" if len(statuses) == MAX_STRUCTURES < total else ""
+    points = count_noun(sweep.search.trials or 0, "point")
+    return f"{sweep.search.kind} chooses {points} among {trained}{more} structures{others}{seeds}"
 
 
 class PointRun(NamedTuple):

@@ -23,7 +23,6 @@ from composer.recipe.schema_reader import duplicate_faults
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, read, to_data
 from composer.sweeps import substitution
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
-from composer.sweeps.resources import read_resources
 from composer.sweeps.sweep import (
     COSTS,
     DEFAULT_RANK,
@@ -34,6 +33,7 @@ from composer.sweeps.sweep import (
     SearchAlgorithm,
     Sweep,
     dependency_faults,
+    read_resources,
 )
 
 RANGES = ("uniform", "log_uniform", "int", "log_int")

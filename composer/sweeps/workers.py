@@ -31,10 +31,22 @@ from composer.model.machine import available_memory, visible_cpus, visible_gpus
 from composer.recipe.metrics import logged_key
 from composer.run_dir import RunDir, is_locked
 from composer.sweeps.leases import Lease
-from composer.sweeps.resources import Resources
-from composer.sweeps.retries import MAX_KILLS, Retry, failures, killed_by, kills_in_place, retry_record
 from composer.sweeps.study import Study, Suggestion
-from composer.sweeps.trial import Status, Trial, final_score, read_log, read_run_records, write_trial
+from composer.sweeps.sweep import Resources
+from composer.sweeps.trial import (
+    MAX_KILLS,
+    Retry,
+    Status,
+    Trial,
+    failures,
+    final_score,
+    killed_by,
+    kills_in_place,
+    read_log,
+    read_run_records,
+    retry_record,
+    write_trial,
+)
 
 PR_SET_PDEATHSIG = 1
 PATIENCE = 300.0

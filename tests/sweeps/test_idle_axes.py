@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from composer.cli.dry_run import dry_run_json, dry_run_text
 from composer.errors import Fault
 from composer.model.planner import plan
 from composer.recipe.recipe import load
-from composer.sweeps.points import list_points, point_from_args
+from composer.sweeps.points import dry_run_json, dry_run_text, list_points, point_from_args
 from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.trial import read_trials
