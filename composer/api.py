@@ -148,14 +148,10 @@ def sweep(
     RecipeError, DataError and RunError before anything is trained.
     """
     from composer.sweeps.leaderboard import open_leaderboard
+    from composer.sweeps.scheduler import run_sweep
     from composer.sweeps.spec import read_sweep
 
     spec = read_sweep(file, _as_list(overrides), data)
-    try:
-        from composer.sweeps.scheduler import run_sweep
-    except ModuleNotFoundError as error:
-        message = f"the package `{error.name}` is not installed, and sweeps need it"
-        raise RunError.of(message, f"pip install {error.name}", str(file)) from None
     folder = Path(run or RUNS / spec.name)
     run_sweep(spec, folder, workers, ray, joins=worker, retry=retry)
     return open_leaderboard(folder)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
-import random
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -52,23 +52,11 @@ def grid_points(sweep: Sweep) -> list[Point]:
 
 def random_points(sweep: Sweep) -> list[Point]:
     """Return the distinct points of a random search: as many as its trials, fewer if there are no more."""
-    trials, axes = sweep.search.trials or 0, sweep.free_axes
-    rng = random.Random(sweep.search.seed)
+    from composer.sweeps.study import random_draws  # Optuna takes a while to import
+
+    trials = sweep.search.trials or 0
     # fifty draws for each trial: after them there are no more distinct points
-    draws = ({axis.name: _random_value(axis, rng) for axis in axes} for _ in range(50 * trials))
-    return _distinct((sweep.complete(values) for values in draws), trials)
-
-
-def _random_value(axis: Axis, rng: random.Random) -> Value:
-    if axis.labels is not None:
-        return rng.choice(axis.labels)
-    if axis.integer and not axis.log:
-        return rng.randint(int(axis.low), int(axis.high))
-    # half a unit more at both ends, so that rounding gives the first and the last integer their share
-    low, high = (axis.low - 0.5, axis.high + 0.5) if axis.integer else (axis.low, axis.high)
-    value = math.exp(rng.uniform(math.log(low), math.log(high))) if axis.log else rng.uniform(low, high)
-    bounded = min(max(value, axis.low), axis.high)
-    return round(bounded) if axis.integer else bounded
+    return _distinct(islice(random_draws(sweep), 50 * trials), trials)
 
 
 def _distinct(points: Iterable[Point], limit: int | None = None) -> list[Point]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -241,13 +240,3 @@ def test_a_sweep_trains_every_point_once_and_has_a_leaderboard(run: Runner, tmp_
     assert (status, err) == (0, "")
     assert "val/loss" in out
     assert "<html" in Path("two.html").read_text(encoding="utf-8")
-
-
-def test_a_sweep_without_optuna_is_refused(run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("scheduler", "workers", "study"):
-        monkeypatch.delitem(sys.modules, f"composer.sweeps.{name}", raising=False)
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    status, _, err = run("sweep", "tiny.yaml")
-    assert status == 2
-    assert "the package `optuna` is not installed" in err
-    assert not (tmp_path / "runs").exists()
