@@ -271,7 +271,7 @@ class Scheduler:
         write_trial(trial)
         self.trials[trial.fingerprint] = trial
         size = format_bound(f"{trial.parameters:,} parameters", trial.at_most)
-        self.display.say(f"trial {trial.number}: {describe_point(trial)}  ({size}, {folder})")
+        self.display.say(f"trial {trial.number}: {describe_point(trial.point)}  ({size}, {folder})")
         if (claims := num_claims(folder)) > 1:
             self.display.say(f"trial {trial.number} goes on here from what is there (claim {claims})")
         recipe = point_recipe(self.sweep, suggestion.point)
@@ -307,7 +307,7 @@ class Scheduler:
             if trial.status in ENDED:
                 runner.lease.release()
                 self.runners[slot] = None
-                text = f"trial {trial.number}: {describe_point(trial)}: {trial.status}"
+                text = f"trial {trial.number}: {describe_point(trial.point)}: {trial.status}"
                 if trial.status == "finished":
                     text += f", {self.sweep.rank[0].metric} {trial.value:.4g}"
                 elif trial.status == "pruned":
@@ -321,7 +321,7 @@ class Scheduler:
     def say_retry(self, trial: Trial) -> None:
         """Print why a training of a trial is started again."""
         text = describe_retry(trial.retries, self.sweep.retries)
-        self.display.say(f"trial {trial.number}: {describe_point(trial)}: {text}")
+        self.display.say(f"trial {trial.number}: {describe_point(trial.point)}: {text}")
 
     def show_progress(self) -> None:
         """Show the progress; in plain lines only if something has changed, or a while has passed."""
@@ -333,7 +333,7 @@ class Scheduler:
         finished = [trial for trial in trials if trial.status == "finished" and trial.value is not None]
         best = min(finished, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
         # last of all, since a narrow terminal cuts the end
-        leader = "" if best is None else f"; best {goal.metric} {best.value:.4g} ({describe_point(best)})"
+        leader = "" if best is None else f"; best {goal.metric} {best.value:.4g} ({describe_point(best.point)})"
         interval = 1.0 if self.display.console.is_terminal else PLAIN_SECONDS
         if now - self.last_time < interval and text + leader == self.last_text:
             return

@@ -138,9 +138,9 @@ def finite(value: Any) -> float | None:
     return float(value) if is_number and math.isfinite(value) else None
 
 
-def describe_point(trial: Trial) -> str:
+def describe_point(point: Point) -> str:
     """Return a trial's point as `train` takes it: `encoder=attention rate=0.001`."""
-    return " ".join(f"{name}={format_value(value)}" for name, value in trial.point.items()) or "the base alone"
+    return " ".join(f"{name}={format_value(value)}" for name, value in point.items()) or "the base alone"
 
 
 def killed_by(status: int) -> str:
