@@ -46,8 +46,10 @@ def parse_selector(text: str) -> Selector | None:
     return (path, tuple(words)) if end == len(head) and path[:1] == ("model",) and are_words else None
 
 
-def select(root: Node, selector: Selector, rules: Schema) -> list[Match]:
-    """Return everything that a selector selects, in the order of the recipe."""
+def select(root: Node, text: str, rules: Schema) -> list[Match]:
+    """Return everything that a selector selects, in the order of the recipe; nothing by a text that is none."""
+    if (selector := parse_selector(text)) is None:
+        return []
     everything = [(match, _canonical_path(match.path, rules)) for match in walk_model(root, rules)]
     path, words = selector
     if not words:
@@ -288,7 +290,7 @@ def _set_value(root: Node, target: Node, value: Node, path: str, rules: Schema) 
 
 def _replacements(root: Node, values: AxisValues, rules: Schema) -> list[tuple[list[Match], Node]]:
     replacing = [(axis, value) for axis, value in values if axis.kind == "replace"]
-    matches = {axis.name: find_matches(root, axis, rules) for axis, _ in replacing}
+    matches = {axis.name: select(root, axis.target.value, rules) for axis, _ in replacing}
     for index, (axis, _) in enumerate(replacing):
         if not matches[axis.name]:
             raise RecipeError([no_match_fault(root, axis, rules)])
@@ -299,12 +301,6 @@ def _replacements(root: Node, values: AxisValues, rules: Schema) -> list[tuple[l
     return [(matches[axis.name], axis.choice(value)) for axis, value in replacing]
 
 
-def find_matches(root: Node, axis: Axis, rules: Schema) -> list[Match]:
-    """Return what a `replace` axis selects in a recipe."""
-    selector = parse_selector(axis.target.value)
-    return [] if selector is None else select(root, selector, rules)
-
-
 def no_match_fault(root: Node, axis: Axis, rules: Schema) -> Fault:
     """Return the fault of an axis that replaces nothing, with what it could select."""
     text, everything = axis.target.value, list(walk_model(root, rules))
@@ -313,8 +309,8 @@ def no_match_fault(root: Node, axis: Axis, rules: Schema) -> Fault:
     names, aliases = sorted({*map(block_name, blocks)}), sorted({*map(alias_of, blocks)} - {""})
     close = [closest_match(word, [*names, *aliases]) for word in words]
     close = [closest_match(head, ["model", *(format_path(match.path) for match in everything)]), *close]
-    selector, message = parse_selector("..".join(close)), f"`{text}` matches nothing in the base"
-    if selector is not None and select(root, selector, rules):
+    message = f"`{text}` matches nothing in the base"
+    if select(root, "..".join(close), rules):
         part, meant = next(pair for pair in zip((head, *words), close, strict=True) if pair[0] != pair[1])
         message, hint = f"{message}; instead of `{part}` did you mean `{meant}`?", f"write `{'..'.join(close)}`"
     elif words:

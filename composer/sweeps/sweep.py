@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from composer.atomic_io import parse_json, read_text
-from composer.errors import Fault, RunError, did_you_mean, fault_at
+from composer.errors import Fault, Mark, RunError, did_you_mean, fault_at
 from composer.formatting import count_noun
 from composer.recipe.schema_reader import scalar_text
 from composer.recipe.yaml_reader import Node
@@ -25,10 +25,11 @@ COSTS = ("parameters", "flops", "state_bytes")
 
 @dataclass(frozen=True)
 class Goal:
-    """A metric, and which direction is better."""
+    """A metric, which direction is better, and where the sweep's file says so."""
 
     metric: str
     direction: Literal["min", "max"]
+    mark: Mark | None = field(default=None, compare=False, repr=False)
 
     @property
     def on_validation(self) -> Goal:
