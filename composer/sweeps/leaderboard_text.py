@@ -19,7 +19,7 @@ from composer.formatting import (
     si,
     significant,
 )
-from composer.recipe.metrics import is_share, metric_of
+from composer.recipe.metrics import format_score, is_share, metric_of
 from composer.sweeps.leaderboard import Leaderboard, Measurement, TrialResult
 from composer.sweeps.sweep import COSTS, ERROR_RATE, format_value
 
@@ -40,11 +40,10 @@ def metric_title(metric: str) -> str:
 
 
 def format_metric(metric: str, value: float) -> str:
-    """Return a metric's value as its result in METRICS formats it; a cost as a whole number or with an SI prefix."""
+    """Return a score as its metric is written; a cost as a whole number or with an SI prefix."""
     if metric in COSTS:
         return si(value) if metric == "flops" else f"{value:,.0f}"
-    known = metric_of(metric)
-    return known.format(value) if known else f"{value:.2f}"
+    return format_score(metric, value)
 
 
 def format_mean(metric: str, measurement: Measurement | None) -> str:

@@ -14,7 +14,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from composer.data.sources import check_files
 from composer.errors import ComposerError, DataError, RunError
 from composer.formatting import count_noun, format_bound, format_duration
 from composer.recipe.recipe import Recipe
-from composer.sweeps.directory import check_resumable, lock_sweep, report_write_errors, write_sweep_record
+from composer.sweeps.directory import check_resumable, lock_sweep, write_sweep_record
 from composer.sweeps.leases import EXPIRES, Lease, claim, is_claimed, num_claims
 from composer.sweeps.points import CostPlanner, PointCost, cost_point, list_points, point_recipe, probe_recipe
 from composer.sweeps.study import Study, Suggestion
@@ -70,7 +70,7 @@ def run_sweep(
     """
     home = SweepDir(folder)
     trainable, recipe = check_sweep(sweep, home)
-    with report_write_errors(home) if joins else lock_sweep(home):
+    with nullcontext() if joins else lock_sweep(home):
         needs = sweep.resources
         pool = LocalWorkerPool(workers, needs) if ray is None else RayWorkerPool(ray, workers, needs)
         scheduler = Scheduler(sweep, home, trainable, pool)

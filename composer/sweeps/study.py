@@ -22,7 +22,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import StudyDirection
 from optuna.trial import BaseTrial, FixedTrial, FrozenTrial, TrialState, create_trial
 
-from composer.errors import RunError, RunFailed
+from composer.errors import RunError
 from composer.sweeps.sweep import Axis, Point, Pruner, Sweep, Value, is_active
 from composer.sweeps.trial import Trial
 
@@ -75,9 +75,8 @@ class Study:
             self.study = optuna.create_study(
                 storage=storage, study_name=name, direction=goal, pruner=pruner, load_if_exists=True
             )
-        except OSError as error:
-            message = f"the study cannot be written: {error.strerror or error}"
-            raise RunFailed.of(message, "free disk space, then run the same command to resume", str(file)) from None
+        except OSError:
+            raise
         except Exception as error:  # what is in a damaged file may be anything
             hint = "remove the file: the study is rebuilt from the trials' folders"
             raise RunError.of(f"the Optuna study cannot be opened: {error!r}", hint, str(file)) from None
