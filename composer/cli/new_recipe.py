@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from composer.atomic_io import atomic_new_file
-from composer.data.columns import RowSubset, open_texts, split_rows
-from composer.data.line_hashes import count_shared, line_hashes
+from composer.data.columns import RowSubset, open_texts
+from composer.data.line_hashes import line_hashes
 from composer.errors import DataError, Fault, RunError
 from composer.recipe import schema_generator
 from composer.recipe.metrics import TOKENIZER_PACKAGES, suggest_bleu_tokenizer
@@ -108,8 +108,7 @@ class Side(NamedTuple):
 class Corpus(NamedTuple):
     """Two line-aligned texts: their sizes, what their lines look like, and what a user should know of them.
 
-    Each of val and test gets `held_out` pairs. `empty` pairs have a side without text;
-    `trained_tests` is how many test lines have a source that is trained on, too, see `count_shared`.
+    Each of val and test gets `held_out` pairs. `empty` pairs have a side without text.
     """
 
     source: Path
@@ -118,7 +117,6 @@ class Corpus(NamedTuple):
     held_out: int
     sides: tuple[Side, Side]
     empty: int
-    trained_tests: int
 
     @property
     def is_of_words(self) -> bool:
@@ -179,9 +177,6 @@ def _notes(corpus: Corpus, recipe: Path) -> list[str]:
     notes = []
     if corpus.empty:
         notes.append(f"{corpus.empty:,} pairs have an empty side; they are left out of training")
-    if corpus.trained_tests:
-        share = f"{corpus.trained_tests:,} of {corpus.held_out:,} test lines have a source that is trained on, too"
-        notes.append(f"{share}, which flatters the scores: `decontaminate: true` under `parallel` leaves it out")
     if corpus.pairs < MIN_PAIRS_TO_TRANSLATE and "bpe" in choose_tokenizer(corpus)["tokenizer"]:
         notes.append("so few pairs are enough to try everything; usable translations need tens of thousands")
     if any(relative_to(path, recipe).startswith("..") for path in (corpus.source, corpus.target)):
@@ -204,16 +199,8 @@ def inspect(source: Path, target: Path) -> Corpus:
         message, fix = f"no line has text both here and in `{source}`", "give every line its translation"
         raise DataError([Fault(str(target), 1, 1, "empty", "", message, fix)])
     held_out = held_out_of(pairs) if pairs >= MIN_PAIRS_TO_SPLIT else 0
-    rows = split_rows(pairs, {"val": held_out, "test": held_out})
-    return Corpus(
-        source,
-        target,
-        pairs,
-        held_out,
-        (describe_side(columns[0]), describe_side(columns[1])),
-        empty=int(is_empty.sum()),
-        trained_tests=count_shared(sources[rows["test"]], sources[rows["train"]]),
-    )
+    sides = (describe_side(columns[0]), describe_side(columns[1]))
+    return Corpus(source, target, pairs, held_out, sides, empty=int(is_empty.sum()))
 
 
 def describe_side(column: Sequence[str]) -> Side:

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 from typing import Any
 
 from composer.errors import RunError
@@ -52,7 +52,6 @@ class TrialResult:
     trial: Trial
     rank: int | None
     measured: Mapping[str, Measurement]
-    tokens_per_second: float | None
     curve: Sequence[tuple[float, float]]
     p_value: float | None = None
     better: Trial | None = None
@@ -193,11 +192,9 @@ def trial_result(trial: Trial, metrics: Sequence[str], curve_metric: str) -> Tri
     """Return the result of a trial, without a rank."""
     logs = {seed: read_log(trial, seed) for seed in sorted(trial.seeds)}
     measured = {name: one for name in metrics if (one := measure(trial, name, logs)).values}
-    logged = [[finite(row.get("train/tokens_per_second")) for row in rows] for rows in logs.values()]
-    speeds = [median(known) for speeds in logged if (known := [speed for speed in speeds if speed is not None])]
     first: Rows = next(iter(logs.values()), [])
     curve = [(float(row["step"]), value) for row in first if (value := finite(row.get(curve_metric))) is not None]
-    return TrialResult(trial, None, measured, fmean(speeds) if speeds else None, curve)
+    return TrialResult(trial, None, measured, curve)
 
 
 def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:

@@ -30,7 +30,7 @@ ALIKE, DIFFERENT = "≈", "*"
 ERROR_PERCENT = f"{100 * ERROR_RATE:g} %"
 MAX_GROUPS = 4
 """Ranges, with equally many trials each, into which an axis of many numbers is cut."""
-DISPENSABLE = ("tokens/s", "minutes", "state bytes", "FLOPs", "parameters")
+DISPENSABLE = ("minutes", "state bytes", "FLOPs", "parameters")
 """Columns of trials that a narrow terminal does without, the first of them first; after them the further goals."""
 
 
@@ -233,8 +233,7 @@ def columns(board: Leaderboard) -> list[Column]:
     if first not in COSTS:
         table.append(Column("to the best", False, [format_difference(first, one, best) for one in results]))
     table += [Column(metric_title(name), False, means[name]) for name in others]
-    speeds = ["" if one.tokens_per_second is None else f"{one.tokens_per_second:,.0f}" for one in results]
-    table += [Column("tokens/s", False, speeds), Column("status", True, [status_text(one) for one in results])]
+    table.append(Column("status", True, [status_text(one) for one in results]))
     return [*table, Column("trial", True, [one.trial.fingerprint for one in results])]
 
 
@@ -355,7 +354,6 @@ def _result_json(result: TrialResult) -> dict[str, Any]:
         "better": result.better and result.better.fingerprint,
         **{name: round(result.measured[name].mean) for name in COSTS},
         "at_most": [name for name in COSTS if result.measured[name].at_most],
-        "tokens_per_second": result.tokens_per_second,
         "measured": measured,
         "folder": str(trial.folder),
     }

@@ -156,16 +156,6 @@ def test_a_long_line_raises_max_length(tmp_path: Path) -> None:
     assert recipe["data"]["max_length"] == 384
 
 
-def test_test_lines_that_are_trained_on_are_counted(tmp_path: Path) -> None:
-    pairs = [(f"line {n % 97} of text", f"zeile {n % 97} im text") for n in range(300)]
-    _, output = recipe_of(tmp_path, pairs)
-    assert re.search(r"note: \d\d of 30 test lines have a source that is trained on", output)
-    assert "`decontaminate: true` under `parallel`" in output
-    (tmp_path / "mine.yaml").unlink()
-    _, output = recipe_of(tmp_path, pairs[:97])
-    assert "trained on" not in output
-
-
 def test_a_recipe_has_no_path_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "corpus").mkdir()
     (tmp_path / "link").symlink_to("corpus")
