@@ -1,9 +1,7 @@
 """Running a sweep: a process asks the study for points, starts trainings in a worker pool, and polls them.
 
-Every trial is a directory named by its fingerprint, and every seed in it an ordinary run folder that an ordinary
-`train` has made. The directories are what counts: the study can be rebuilt from them, a sweep that was stopped anywhere
-is resumed, and a trial whose directory was removed runs again. Any number of processes, on any machines that see the
-directory, may run one sweep: each claims a trial before it trains it, and takes over those of a process that has died.
+Every trial is a directory named by its fingerprint, and every seed in it an ordinary run folder. The directories are
+what counts: a sweep that was stopped anywhere is resumed from them, by any number of processes.
 """
 
 from __future__ import annotations

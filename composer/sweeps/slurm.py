@@ -1,8 +1,4 @@
-"""Running a sweep on Slurm: submitit submits a job array, each job of which is a worker that claims trials.
-
-The workers are the same as those that are started by hand, `seqcomposer sweep FILE --worker`, so a job that waits in
-the queue holds up nothing, and the trial of one that is preempted, or on a node that is lost, goes on in another.
-"""
+"""Running a sweep on Slurm: submitit submits a job array, each job of which is a worker, as `sweep --worker` is."""
 
 from __future__ import annotations
 

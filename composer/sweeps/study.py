@@ -1,8 +1,6 @@
-"""A sweep's search as an Optuna study, which suggests points and prunes trials.
+"""A sweep's search as an Optuna study, which suggests points and prunes trials: a journal that all workers write to.
 
-The study is a file, Optuna's journal, that all workers of a sweep write to, on one machine or many. Trainings do not
-know it: their metrics are read and reported here, so that a trial is pruned by one decision, however many processes
-train it.
+Trainings do not know it: their metrics are read and reported here, so that a trial is pruned by one decision.
 """
 
 from __future__ import annotations

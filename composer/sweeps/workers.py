@@ -1,10 +1,7 @@
 """Workers of a sweep: training processes on this machine or on a Ray cluster, and the runner of one trial.
 
-This is the one door to Ray, which only starts commands, says how they ended, and counts CPUs and GPUs; suggestions and
-pruning stay with the sweep's study. Ray Tune would bring a search, pruning and trial records of its own, and with them
-a second meaning of the same sweep file; this way a sweep gives the same trials wherever it runs, and can be stopped on
-a cluster and resumed without one. All machines see the run folders on a shared file system, and have this package
-installed.
+This is the one door to Ray, which only starts commands, says how they ended, and counts CPUs and GPUs. All machines see
+the run folders on a shared file system, and have this package installed.
 """
 
 from __future__ import annotations

@@ -11,18 +11,10 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from composer import evaluation
 from composer.data.pairs import TARGET, Pairs, available_splits, source_names
 from composer.data.sources import DataSource, generate_pairs
 from composer.errors import DataError, RecipeError, RunError, one_line_error
-from composer.evaluation import (
-    decode_lines,
-    missing_split,
-    read_hypotheses,
-    read_split,
-    run_metrics,
-    scores_by_length,
-    training_hints,
-)
 from composer.fingerprint import read_verified
 from composer.formatting import format_number
 from composer.inference.run import Run, Sample, open_run
@@ -111,7 +103,7 @@ def report(
     check_can_overwrite(file, "report")
     recipe = load(run_dir.recipe)
     if split is not None and split not in available_splits(recipe):
-        raise missing_split(recipe, split)
+        raise evaluation.missing_split(recipe, split)
     opened, weights = open_weights(run_dir, checkpoint)
     default = next((name for name in ("test", "val") if name in available_splits(recipe)), "")
     notes = [] if opened else [f"No translations and no alignments: {weights}."]
@@ -164,7 +156,7 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
     known = source.record.get("by_length", {}).get(source.split) if is_measured else None
     sides = source_names(run.recipe)
     recorded = source.run_dir.hypotheses(source.split)
-    outputs = read_hypotheses(recorded, pairs.sides[TARGET]) if sides and is_measured else []
+    outputs = evaluation.read_hypotheses(recorded, pairs.sides[TARGET]) if sides and is_measured else []
     # the length of a question says nothing about its story
     measure = bool(sides) and known is None and not run.recipe.dataset.get("babi")
     count = len(pairs) if measure or outputs else min(NUM_EXAMPLES, len(pairs))
@@ -174,15 +166,15 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
         lines = ["\t".join(row) for row in zip(*texts, strict=True)]
     else:
         lines = [" ".join(words[: (len(words) + 1) // 2]) for words in (line.split(" ") for line in references[0])]
-    outputs = outputs or [best.text for best in decode_lines(run, lines, say)]
+    outputs = outputs or [best.text for best in evaluation.decode_lines(run, lines, say)]
     samples = list(map(Sample, lines, references[0], outputs))
     worst = worst_samples(samples, references) if sides and count > NUM_EXAMPLES else []
     if not measure:
         return samples, worst, known or []
-    metrics = run_metrics(run, references[0])
+    metrics = evaluation.run_metrics(run, references[0])
     for name, score in metrics.scores(outputs, references).items():
         source.scores.setdefault(f"{source.split}/{name}", score)
-    tables = scores_by_length(run.recipe, metrics, texts[0], outputs, references)
+    tables = evaluation.scores_by_length(run.recipe, metrics, texts[0], outputs, references)
     return samples, worst, next(iter(tables.values()), [])
 
 
@@ -202,7 +194,7 @@ def open_split(source: Source, run: Run, split: str | None, data: Path | None) -
         return None
     try:
         if source.split == "train":
-            return read_split(run, "train", data)[0]
+            return evaluation.read_split(run, "train", data)[0]
         return DataSource(run.recipe, run.folders(data)).pairs(source.split)
     except DataError as error:
         if data is not None or split is not None:
@@ -284,7 +276,7 @@ def hints(source: Source) -> list[str]:
     if record.get("status") != "finished" or source.recipe.dataset.get("generate"):
         return []
     sizes = record.get("data", {}).get("pairs", {}) if source_names(source.recipe) else {}
-    return training_hints(source.rows, sizes, record.get("epochs", 0), source.recipe.training)
+    return evaluation.training_hints(source.rows, sizes, record.get("epochs", 0), source.recipe.training)
 
 
 def facts(source: Source) -> dict[str, str]:

@@ -13,16 +13,8 @@ from torch import Tensor
 from blocks.core.contract import Context
 from composer.inference.run import Run, open_run
 from composer.model.encoder_decoder import pad_with_blanks
-from composer.viz.alignments import (
-    MAX_TOKENS,
-    Alignment,
-    alignment,
-    alignment_page,
-    alignments,
-    count_frames,
-    describe_film,
-    vector_colors,
-)
+from composer.viz.alignments import MAX_TOKENS, Alignment, alignment, alignment_page, alignments
+from composer.viz.heat_maps import count_frames, describe_film, vector_colors
 from composer.viz.records import MAX_CELLS, MAX_FRAMES, Film, frame_numbers, token_labels
 from composer.viz.report import report
 from tests.inference.untrained import WORDS, made
