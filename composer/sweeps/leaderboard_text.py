@@ -24,7 +24,7 @@ from composer.sweeps.leaderboard import Leaderboard, Measurement, TrialResult
 from composer.sweeps.sweep import COSTS, ERROR_RATE, format_value
 
 if TYPE_CHECKING:
-    from composer.sweeps.significance import Contributions, Inseparable, ValueEffect
+    from composer.sweeps.significance import Contributions, ValueEffect
 
 ALIKE, DIFFERENT = "≈", "*"
 ERROR_PERCENT = f"{100 * ERROR_RATE:g} %"
@@ -174,17 +174,11 @@ def contribution_notes(board: Leaderboard, fitted: Contributions) -> Iterator[st
             f"The axes act on each other (F test of the additive model: p = {significant(fitted.additivity, 2)}): what "
             "a value contributes depends on the other axes."
         )
-    yield from map(_inseparable_note, fitted.inseparable)
+    unknown = [f"`{axis}: {one.value}`" for axis, row in fitted.effects.items() for one in row if one.mean is None]
+    if unknown:
+        yield f"Too few combinations were tried to separate {', '.join(unknown)} from the other axes."
     if any(result.trial.status == "pruned" for result in board.results):
         yield "Pruned trials are in none of this: a value of which many were pruned looks better than it is."
-
-
-def _inseparable_note(one: Inseparable) -> str:
-    value = f"`{one.axis}: {one.value}`"
-    if one.partner is None:
-        return f"{value} cannot be separated from the other axes: too few combinations were tried."
-    partner = "`{}: {}`{}".format(*one.partner, ", and that only with it" if one.is_mutual else "")
-    return f"{value} was only tried with {partner}: the trials cannot separate their effects."
 
 
 def group_by_value(board: Leaderboard, axis: str) -> dict[str, list[int]]:
@@ -334,7 +328,7 @@ def leaderboard_json(board: Leaderboard) -> dict[str, Any]:
         "axes": [*board.axes],
         "trials": [_result_json(result) for result in board.results],
         "notes": [ranking_note(board), *(contribution_notes(board, fitted) if fitted else ())],
-        "contributions": fitted and {**asdict(fitted), "inseparable": [one._asdict() for one in fitted.inseparable]},
+        "contributions": fitted and asdict(fitted),
     }
 
 

@@ -192,9 +192,9 @@ def test_what_the_trials_cannot_separate_is_said_and_has_no_number(tmp_path: Pat
     assert effects["encoder"][2] == ("recurrent", None, None)
     assert effects["memory"] == [("none", 1.25, None), ("stack", 2.25, 1.0), ("ntm", None, None)]
     text = leaderboard_text(read_board(folder))
-    assert "`encoder: recurrent` was only tried with `memory: ntm`, and that only with it" in text
-    assert text.count("cannot separate") == 1
-    assert "`encoder: recurrent` was only tried" in " ".join(leaderboard_json(read_board(folder))["notes"])
+    note = "Too few combinations were tried to separate `encoder: recurrent`, `memory: ntm` from the other axes."
+    assert note in text
+    assert note in leaderboard_json(read_board(folder))["notes"]
 
 
 def test_an_axis_counts_where_it_is_active_and_finished(tmp_path: Path) -> None:
