@@ -28,8 +28,6 @@ SLANT, SIN, COS = 60, 0.87, 0.5
 """Degrees by which the labels of columns are turned; their sine and cosine."""
 MAX_HEIGHT, MIN_ROW = 420, 3.0
 """SVG units of a memory's map, and of a row in it, which wins."""
-MAX_DESCRIBED = 20
-"""Positions that the description of a memory's map covers."""
 
 
 class Axes(NamedTuple):
@@ -140,9 +138,7 @@ def panel_maps(panels: Sequence[Panel], axes: AxesByLabels, prefix: str) -> list
 def describe_panel(panel: Panel) -> str:
     """Return a memory's map in words, for those who cannot see it."""
     best = zip(panel.columns, panel.values.argmax(0).tolist(), strict=True)
-    largest = [f"{token}: {panel.rows[row]}" for token, row in best]
-    more = f"; and {len(largest) - MAX_DESCRIBED} more" if len(largest) > MAX_DESCRIBED else ""
-    return f"{panel.title}. Largest at each moment: {'; '.join(largest[:MAX_DESCRIBED])}{more}"
+    return f"{panel.title}. Largest at each moment: {'; '.join(f'{token}: {panel.rows[row]}' for token, row in best)}"
 
 
 def grey_levels(weights: np.ndarray) -> np.ndarray:
@@ -226,10 +222,6 @@ def describe_film(film: Film) -> str:
     parts = [f"{film.block}: {count_frames(film)}; {positions} positions by {columns} columns."]
     parts += [f"Read: {' '.join(film.read)}."] if film.read else []
     parts += [f"Written: {' '.join(film.output)}."] if film.output else []
-    if len(film.frames) > 1:
-        changes = np.abs(np.diff(finite(film.images), axis=0)).mean((1, 2, 3))
-        largest = int(changes.argmax())
-        parts.append(f"It changes most between {film.frames[largest]} and {film.frames[largest + 1]}.")
     return " ".join(parts)
 
 

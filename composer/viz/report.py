@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from os import PathLike
@@ -284,8 +283,7 @@ def facts(source: Source) -> dict[str, str]:
     record = source.record
     ended = record if record.get("status") == "finished" else {}
     last = {key: value for row in source.rows for key, value in row.items()}
-    data, used, git = record.get("data", {}), record.get("checkpoints_used", {}), record.get("git")
-    steps = ", ".join(re.sub(r"\D*0*(\d+)\D*", r"\1", str(name)) for name in used.get("checkpoints", ()))
+    data, git = record.get("data", {}), record.get("git")
     changes = ", with changes" if git and git.get("dirty") else ""
     sizes = (f"{side} {format_number(size)}" for side, size in record.get("vocabularies", {}).items())
     return {
@@ -296,7 +294,6 @@ def facts(source: Source) -> dict[str, str]:
         "minutes of computing": format_number(ended.get("minutes", last.get("minutes"))),
         "training pairs": format_number(data.get("train_pairs_used")),
         "vocabulary": ", ".join(sizes),
-        "checkpoints used": f"{used['how']}, of step {steps}" if used.get("how") else "",
         "weights on this page": source.weights if source.run else "",
         "started": to_minute(record.get("started_at")),
         "ended": to_minute(record.get("ended_at")),
