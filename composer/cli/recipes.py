@@ -224,8 +224,8 @@ def train(
 
         if seeds is not None:
             raise typer.BadParameter("train a point of a sweep with `training.seed=N`", param_hint="--seeds")
-        point = point_from_args(recipe, overrides or (), data)
-        loaded, run = point.recipe, run or point.folder
+        loaded, folder = point_from_args(recipe, overrides or (), data)
+        run = run or folder
     else:
         loaded = load(recipe, overrides or (), data, root)
     if seeds is not None and finish:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from composer.errors import DataError, Fault, Mark, RecipeError, did_you_mean, error_at, fault_at
 from composer.formatting import align_columns, count_each, count_noun, format_bound, si
@@ -282,23 +282,16 @@ def _summary(sweep: Sweep, statuses: Sequence[str]) -> str:
     return f"{sweep.search.kind} chooses {points} among {trained}{more} structures{others}{seeds}"
 
 
-class PointRun(NamedTuple):
-    """A point to be trained as an ordinary run, and the run folder that it has by default."""
+def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> tuple[Recipe, Path]:
+    """Return the recipe of the point that arguments choose, and the run folder that it has by default.
 
-    point: Point
-    recipe: Recipe
-    folder: Path
-
-
-def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> PointRun:
-    """Return the point that arguments choose: `axis=value` for each axis; all others are overrides of its recipe.
-
-    Raises RecipeError with every fault of the arguments or the recipe, or if `where` excludes the point.
+    args: `axis=value` for each axis; all others are overrides. Raises RecipeError with every fault of the arguments or
+    the recipe, or if `where` excludes the point.
     """
     from composer.training.wandb_logger import sweep_overrides  # which imports torch
 
     sweep = read_sweep(file, (), data)
-    point = _parse_point(sweep, args)
+    point = parse_point(sweep, args)
     overrides = [arg for arg in args if sweep.axis(_key(arg)) is None]
     sweep = read_sweep(file, overrides, data)
     shown = sweep_overrides(point_recipe(sweep, point), sweep.name, point, os.environ)
@@ -313,10 +306,10 @@ def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> Point
     folder = RUNS / recipe.name
     if any(_key(arg) == "training.seed" for arg in overrides):
         folder /= f"seed-{recipe.training['seed']}"
-    return PointRun(point, recipe, folder)
+    return recipe, folder
 
 
-def _parse_point(sweep: Sweep, args: Sequence[str]) -> Point:
+def parse_point(sweep: Sweep, args: Sequence[str]) -> Point:
     """Return the point of `axis=value` arguments. Values of inactive axes are ignored; of two, the later one counts."""
     faults: list[Fault] = []
     values: dict[str, Value] = {}

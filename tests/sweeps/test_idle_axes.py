@@ -88,8 +88,8 @@ def test_a_dry_run_warns_of_what_an_axis_leaves_without_effect(case: str, tmp_pa
     (printed,) = dry_run_json(sweep, points)["points"][numbers[0] - 1]["warnings"]
     assert printed["message"] == warning.message
     point = points[numbers[0] - 1].point
-    chosen = point_from_args(sweep.file, [f"{name}={value}" for name, value in point.items()], None)
-    assert [fault.message for fault in idle(plan(chosen.recipe).warnings, setting)] == [warning.message]
+    chosen, _ = point_from_args(sweep.file, [f"{name}={value}" for name, value in point.items()], None)
+    assert [fault.message for fault in idle(plan(chosen).warnings, setting)] == [warning.message]
 
 
 def test_an_axis_of_the_training_is_seen_beside_the_same_model(tmp_path: Path) -> None:
