@@ -13,7 +13,7 @@ from urllib.parse import quote
 import plotly.graph_objects as go
 
 from composer.recipe.metrics import is_share
-from composer.run_dir import utc_now
+from composer.run_dir import seed_dirs, utc_now
 from composer.sweeps.leaderboard import Leaderboard, TrialResult, pareto_front
 from composer.sweeps.leaderboard_text import (
     columns,
@@ -76,13 +76,13 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
 def _file_links(result: TrialResult, home: Path) -> dict[str, dict[str, str]]:
     """Return links to a trial's recipe, each seed's run folder and report, and the log of what did not finish."""
     trial = result.trial
-    names = {path.stem.removeprefix("seed-") for path in trial.folder.glob("seed-*")}
-    seeds = sorted(int(name) for name in names if name.isdecimal())
+    logs = {path.stem.removeprefix("seed-"): path for path in sorted(trial.folder.glob("seed-*.log"))}
+    runs = {str(seed): trial.run(seed) for seed in seed_dirs(trial.folder)}
     files = {
         "": {"recipe": trial.recipe},
-        "run": {str(seed): trial.run(seed) for seed in seeds},
-        "report": {str(seed): trial.run(seed) / "report.html" for seed in seeds},
-        "log": {str(seed): trial.log(seed) for seed in seeds} if trial.status != "finished" else {},
+        "run": runs,
+        "report": {seed: run / "report.html" for seed, run in runs.items()},
+        "log": logs if trial.status != "finished" else {},
     }
     links: dict[str, dict[str, str]] = {}
     for kind, paths in files.items():
