@@ -148,16 +148,12 @@ def sweep(
     RecipeError, DataError and RunError before anything is trained.
     """
     from composer.sweeps.leaderboard import open_leaderboard
+    from composer.sweeps.scheduler import run_sweep
     from composer.sweeps.spec import read_sweep
 
     spec = read_sweep(file, _as_list(overrides), data)
-    try:
-        from composer.sweeps.scheduler import run_sweep
-    except ModuleNotFoundError as error:
-        message = f"the package `{error.name}` is not installed, and sweeps need it"
-        raise RunError.of(message, f"pip install {error.name}", str(file)) from None
     folder = Path(run or RUNS / spec.name)
-    run_sweep(spec, folder, workers, None if data is None else Path(data), ray, joins=worker, retry=retry)
+    run_sweep(spec, folder, workers, ray, joins=worker, retry=retry)
     return open_leaderboard(folder)
 
 
@@ -181,7 +177,7 @@ def submit_sweep(
 
     spec = read_sweep(file, _as_list(overrides), data)
     folder = Path(run or RUNS / spec.name)
-    points, _ = check_sweep(spec, SweepDir(folder), None if data is None else Path(data))
+    points, _ = check_sweep(spec, SweepDir(folder))
     write_sweep_record(SweepDir(folder), spec, len(points) or spec.search.trials or 0)
     spec = dataclasses.replace(spec, resources=with_planned_memory(spec, points, ProgressDisplay().say))
     places = ["--run", str(folder), *(() if data is None else ("--data", str(data)))]

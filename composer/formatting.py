@@ -147,7 +147,7 @@ def map_scalars(data: Any, change: Callable[[Any], Any]) -> Any:
     return [map_scalars(value, change) for value in data] if isinstance(data, list | tuple) else change(data)
 
 
-def align_columns(rows: Sequence[Sequence[str]], is_text: Sequence[bool], gap: int = 2) -> list[str]:
+def align_columns(rows: Sequence[Sequence[str]], is_text: Sequence[bool]) -> list[str]:
     """Return rows as lines with aligned columns: texts to the left, numbers to the right."""
     from rich.cells import cell_len  # imported late: an exported model has no rich
 
@@ -156,5 +156,5 @@ def align_columns(rows: Sequence[Sequence[str]], is_text: Sequence[bool], gap: i
     for row in rows:
         blanks = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
         padded = [c + b if text else b + c for c, b, text in zip(row, blanks, is_text, strict=True)]
-        lines.append((" " * gap).join(padded).rstrip())
+        lines.append("  ".join(padded).rstrip())
     return lines

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from composer.atomic_io import atomic_new_file
-from composer.data.columns import RowSubset, open_texts, split_rows
-from composer.data.line_hashes import count_shared, line_hashes
+from composer.data.columns import RowSubset, open_texts
+from composer.data.line_hashes import line_hashes
 from composer.errors import DataError, Fault, RunError
 from composer.recipe import schema_generator
 from composer.recipe.metrics import TOKENIZER_PACKAGES, suggest_bleu_tokenizer
@@ -35,9 +34,6 @@ SAMPLE = 20_000
 MANY_CHARACTERS, WORD_CHARACTERS, MAX_SYMBOLS, MAX_LENGTH = 100, 128, 64, 1024
 """Characters of a pair of sentences, of which shorter pairs are a part; of lines that can be cut into characters;
 different words of a text of symbols; tokens up to which `max_length` follows the text."""
-MIXED_WIDTH = 256
-"""The width from which training in bf16-mixed is faster: in narrower models converting takes what multiplying saves."""
-CPUINFO = Path("/proc/cpuinfo")
 
 
 class Preset(NamedTuple):
@@ -72,9 +68,6 @@ class RecipeTemplate(Template):
 NO_SCHEMA = """# For completion in an editor: `seqcomposer schema > recipe.schema.json`, and in place of this line
 #   yaml-language-server: $schema=recipe.schema.json"""
 TEMPLATE = RecipeTemplate(Path(__file__).with_name("new_recipe.template.yaml").read_text(encoding="utf-8"))
-
-PRECISION = """
-  precision: bf16-mixed        # this machine multiplies bfloat16 in hardware; without this line all is in float32"""
 
 
 class Side(NamedTuple):
@@ -115,8 +108,7 @@ class Side(NamedTuple):
 class Corpus(NamedTuple):
     """Two line-aligned texts: their sizes, what their lines look like, and what a user should know of them.
 
-    Each of val and test gets `held_out` pairs. `empty` pairs have a side without text;
-    `trained_tests` is how many test lines have a source that is trained on, too, see `count_shared`.
+    Each of val and test gets `held_out` pairs. `empty` pairs have a side without text.
     """
 
     source: Path
@@ -125,7 +117,6 @@ class Corpus(NamedTuple):
     held_out: int
     sides: tuple[Side, Side]
     empty: int
-    trained_tests: int
 
     @property
     def is_of_words(self) -> bool:
@@ -186,9 +177,6 @@ def _notes(corpus: Corpus, recipe: Path) -> list[str]:
     notes = []
     if corpus.empty:
         notes.append(f"{corpus.empty:,} pairs have an empty side; they are left out of training")
-    if corpus.trained_tests:
-        share = f"{corpus.trained_tests:,} of {corpus.held_out:,} test lines have a source that is trained on, too"
-        notes.append(f"{share}, which flatters the scores: `decontaminate: true` under `parallel` leaves it out")
     if corpus.pairs < MIN_PAIRS_TO_TRANSLATE and "bpe" in choose_tokenizer(corpus)["tokenizer"]:
         notes.append("so few pairs are enough to try everything; usable translations need tens of thousands")
     if any(relative_to(path, recipe).startswith("..") for path in (corpus.source, corpus.target)):
@@ -211,16 +199,8 @@ def inspect(source: Path, target: Path) -> Corpus:
         message, fix = f"no line has text both here and in `{source}`", "give every line its translation"
         raise DataError([Fault(str(target), 1, 1, "empty", "", message, fix)])
     held_out = held_out_of(pairs) if pairs >= MIN_PAIRS_TO_SPLIT else 0
-    rows = split_rows(pairs, {"val": held_out, "test": held_out})
-    return Corpus(
-        source,
-        target,
-        pairs,
-        held_out,
-        (describe_side(columns[0]), describe_side(columns[1])),
-        empty=int(is_empty.sum()),
-        trained_tests=count_shared(sources[rows["test"]], sources[rows["train"]]),
-    )
+    sides = (describe_side(columns[0]), describe_side(columns[1]))
+    return Corpus(source, target, pairs, held_out, sides, empty=int(is_empty.sum()))
 
 
 def describe_side(column: Sequence[str]) -> Side:
@@ -293,7 +273,6 @@ def fill_template(corpus: Corpus, output: Path) -> str:
         hold_out="" if corpus.held_out else "# ",
         held_out=held_out_of(corpus.pairs),
         learning_rate="2e-3" if preset.width < 512 else "7e-4",
-        precision=PRECISION if preset.width >= MIXED_WIDTH and multiplies_bfloat16() else "",
         evaluation=_evaluation(corpus),
     )
 
@@ -303,16 +282,6 @@ def schema_line(output: Path) -> str:
     schema = schema_generator.schema_path().resolve()
     is_in_clone = Path(os.path.realpath(output.parent)).is_relative_to(schema.parents[1])
     return f"# yaml-language-server: $schema={relative_to(schema, output)}" if is_in_clone else NO_SCHEMA
-
-
-def multiplies_bfloat16() -> bool:
-    """Return whether what trains here, the GPU or else the CPU, has instructions that multiply bfloat16."""
-    if shutil.which("nvidia-smi"):
-        import torch  # late: it takes seconds, and a CPU says of itself what it can
-
-        if torch.cuda.is_available():
-            return torch.cuda.is_bf16_supported(including_emulation=False)
-    return CPUINFO.exists() and "avx512_bf16" in CPUINFO.read_text()  # which every CPU with AMX has too
 
 
 def _evaluation(corpus: Corpus) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from composer.data.audio import sound_length
 from composer.data.columns import FileNames, RowSubset
 from composer.data.feature_files import fault_of_row, load_frames, missing_files
 from composer.data.images import image_notices, open_image
-from composer.data.kaldi import check_folder, is_kaldi_folder, kaldi_columns, open_folder
+from composer.data.kaldi import check_folder, is_kaldi_folder, open_folder
 from composer.data.media_files import MediaError, open_file, split_part
 from composer.data.parallel_files import check_columns
 from composer.errors import DataError, Fault
@@ -79,22 +79,16 @@ class TableFacts(NamedTuple):
 
 
 def new(
-    source: str | Path | None = None,
-    target: str | Path | None = None,
-    output: str | Path | None = None,
-    table: str | Path | None = None,
+    source: str | Path, target: str | Path, output: str | Path | None = None, table: str | Path | None = None
 ) -> Path:
     """Write a recipe for two line-aligned texts, or for two columns of a table, and return its path.
 
     output: by default a name made from those of the files. Raises DataError if the texts or the table cannot be used,
-    RunError if the file exists already, TypeError without a table and two texts.
+    RunError if the file exists already.
     """
     path = None if output is None else Path(output)
     if table is not None:
-        facts = inspect_table(Path(table), *(None if name is None else str(name) for name in (source, target)))
-        return write_table_recipe(facts, path)
-    if source is None or target is None:
-        raise TypeError("name two texts, or a table")
+        return write_table_recipe(inspect_table(Path(table), str(source), str(target)), path)
     return new_recipe.write_corpus_recipe(new_recipe.inspect(Path(source), Path(target)), path)
 
 
@@ -103,47 +97,29 @@ def write_table_recipe(facts: TableFacts, output: Path | None) -> Path:
     return new_recipe.write_recipe(f"{facts.table.stem}.yaml", output, partial(fill_table_template, facts))
 
 
-def inspect_table(table: Path, source: str | None, target: str | None) -> TableFacts:
-    """Return what a table looks like; columns that are not named are chosen by what they hold. Raises DataError."""
-    check(table, {})
-    names = kaldi_columns(table) if is_kaldi_folder(table) else tables.column_names(table)
-    check(table, {key: name for key, name in (("source", source), ("target", target)) if name})
-    names = [name for name in names if not check_columns(str(table), {"": name}, [Path()])]
-    columns = (open_folder if is_kaldi_folder(table) else tables.open_columns)(table, {name: name for name in names})
-    rows = np.unique(np.linspace(0, len(columns[names[0]]) - 1, FILES).astype(int))
-    kinds = {name: kind_of(RowSubset(column, rows)) for name, column in columns.items()}
-    media = [name for name in names if kinds[name]]
-    if source is not None and media and source not in media:
-        message = f"the column `{source}` names no images, sounds or vectors, and `{media[0]}` does"
-        raise DataError([Fault(str(table), 0, 0, "column", "", message, f"write `--source {media[0]}`")])
-    source = source or next(iter(media), None)
-    after = names[names.index(source) + 1 :] if source else []
-    target = target or next((name for name in ("text", *after, *names) if kinds.get(name) == ""), None)
-    if source is None or target is None or not kinds[source]:
-        message = (
-            f"of its columns, {', '.join(names)}, none names images, sounds or vectors that another has the text of"
-        )
-        fix = "name them with `--source` and `--target`; two columns of text are pairs of `data.parallel`"
-        raise DataError([Fault(str(table), 0, 0, "column", "", message, fix)])
-    check(table, {"source": source, "target": target})
-    files = FileNames(columns[source], table if table.is_dir() else table.parent)
-    if faults := missing_files(files, str(table)):
-        raise DataError(faults)
-    looks = [look_at_file(files, int(row), kinds[source]) for row in rows]
-    answers = new_recipe.describe_side(columns[target])
-    is_word = has_few_words(answers, len(files))
-    tokens = [len(line.split() if is_word else line) for line in RowSubset(columns[target], rows)]
-    return TableFacts(table, len(files), kinds[source], source, target, looks, answers, tokens)
-
-
-def check(table: Path, columns: Mapping[str, str]) -> None:
-    """Raise DataError with the faults of a table from which these columns are to be read, by their options."""
-    problems = check_columns(str(table), columns, [Path()])
+def inspect_table(table: Path, source: str, target: str) -> TableFacts:
+    """Return what two columns of a table look like. Raises DataError."""
+    named = {"source": source, "target": target}
+    problems = check_columns(str(table), named, [Path()])
     faults = [Fault(str(table), 0, 0, it.code, "", it.message, it.hint) for it in problems]
     if not faults and is_kaldi_folder(table):
-        faults = [*check_folder(table, {*columns.values()})]
+        faults = [*check_folder(table, {*named.values()})]
     if faults:
         raise DataError(faults)
+    columns = (open_folder if is_kaldi_folder(table) else tables.open_columns)(table, named)
+    rows = np.unique(np.linspace(0, len(columns["source"]) - 1, FILES).astype(int))
+    if not (kind := kind_of(RowSubset(columns["source"], rows))):
+        message = f"the column `{source}` names no images, sounds or vectors"
+        fix = "name one that does with `--source`; two columns of text are pairs of `data.parallel`"
+        raise DataError([Fault(str(table), 0, 0, "column", "", message, fix)])
+    files = FileNames(columns["source"], table if table.is_dir() else table.parent)
+    if faults := missing_files(files, str(table)):
+        raise DataError(faults)
+    looks = [look_at_file(files, int(row), kind) for row in rows]
+    answers = new_recipe.describe_side(columns["target"])
+    is_word = has_few_words(answers, len(files))
+    tokens = [len(line.split() if is_word else line) for line in RowSubset(columns["target"], rows)]
+    return TableFacts(table, len(files), kind, source, target, looks, answers, tokens)
 
 
 def kind_of(values: Sequence[str]) -> str:

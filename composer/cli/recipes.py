@@ -31,10 +31,8 @@ command = partial(options.with_examples, commands)
     "seqcomposer new --table train.tsv --source picture --target caption",
 )
 def new(
-    source: Annotated[
-        str | None, option("--source F", "Source text, one sentence per line; of a table, a column.")
-    ] = None,
-    target: Annotated[str | None, option("--target F", "Target text, line by line; of a table, a column.")] = None,
+    source: Annotated[str, option("--source F", "Source text, one sentence per line; of a table, a column.")],
+    target: Annotated[str, option("--target F", "Target text, line by line; of a table, a column.")],
     table: Annotated[Path | None, option("--table F", "A table that names images, sounds or vectors.")] = None,
     output: Annotated[Path | None, option("--output F", "The file to write.  [default: named after the texts]")] = None,
 ) -> None:
@@ -45,7 +43,7 @@ def new(
     overwrites a file.
 
     Of a table (TSV, CSV, JSON lines, Parquet, or a data folder of Kaldi) `--source` is the column that names images,
-    sounds or vectors, and `--target` the one with their text; without them it chooses by what the columns hold.
+    sounds or vectors, and `--target` the one with their text.
     """
     from composer.cli import new_recipe
 
@@ -56,8 +54,6 @@ def new(
         path = new_table.write_table_recipe(facts, output)
         options.echo("\n".join(new_table.table_steps(facts, path)))
         return
-    if not (source and target):
-        raise typer.BadParameter("name two texts, `--source F --target F`, or a table, `--table F`")
     corpus = new_recipe.inspect(Path(source), Path(target))
     options.echo("\n".join(new_recipe.next_steps(corpus, new_recipe.write_corpus_recipe(corpus, output))))
 
@@ -228,8 +224,8 @@ def train(
 
         if seeds is not None:
             raise typer.BadParameter("train a point of a sweep with `training.seed=N`", param_hint="--seeds")
-        point = point_from_args(recipe, overrides or (), data)
-        loaded, run = point.recipe, run or point.folder
+        loaded, folder = point_from_args(recipe, overrides or (), data)
+        run = run or folder
     else:
         loaded = load(recipe, overrides or (), data, root)
     if seeds is not None and finish:

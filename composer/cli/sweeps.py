@@ -72,8 +72,7 @@ def sweep(
         board = api.sweep(file, overrides or (), workers, data, run, ray, worker, retry)
         finished = any(result.trial.status == "finished" for result in board.results)
         raise typer.Exit(options.DONE if finished else options.FAILED)
-    from composer.cli.dry_run import dry_run_json, dry_run_text
-    from composer.sweeps.points import list_points
+    from composer.sweeps.points import dry_run_json, dry_run_text, list_points
     from composer.sweeps.spec import read_sweep
 
     spec = read_sweep(file, overrides or (), data)

@@ -86,7 +86,7 @@ def open_side(reference: Reference, data: Path | None) -> tables.Side:
         sweep, which = named
         name = f"{sweep}#{which}"
         if "=" in which:
-            return tables.Side(name, point_from_args(sweep, which.split(","), data).recipe)
+            return tables.Side(name, point_from_args(sweep, which.split(","), data)[0])
         run = find_run(open_leaderboard(sweep), which)
         return replace(_open_folder(run, data), name=f"{name}, {run.name}")
     return tables.Side(str(reference), load(path, (), data))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from composer.atomic_io import atomic_write, remove_temporaries
-from composer.errors import RunError, RunFailed
+from composer.errors import RunError
 from composer.fingerprint import describe_differences, setting_differences
 from composer.recipe.recipe import default_name
 from composer.recipe.yaml_reader import read, to_data
@@ -84,26 +84,15 @@ def shrink_message(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | N
 
 @contextmanager
 def lock_sweep(home: SweepDir) -> Iterator[None]:
-    """Hold the directory against other sweeps: RunError if one holds it, RunFailed if nothing can be written to it."""
+    """Hold the directory against other sweeps. Raises RunError if one holds it."""
     try:
         lock = locked(RunDir(home.path))
     except RunError as error:
         faults = [replace(fault, message=fault.message.replace("training", "sweep")) for fault in error.faults]
         hint = "wait until it ends, or add `--worker` to train some of its trials here"
         raise RunError([replace(fault, hint=hint) for fault in faults]) from None
-    with lock, report_write_errors(home):
+    with lock:
         for trial in home.trials.glob("*"):
             if not is_claimed(trial):
                 remove_temporaries(trial)
         yield
-
-
-@contextmanager
-def report_write_errors(home: SweepDir) -> Iterator[None]:
-    """Raise RunFailed where nothing can be written to the directory of a sweep."""
-    try:
-        yield
-    except OSError as error:
-        message = f"{error.strerror or error}: {error.filename or home.path}"
-        hint = "free disk space, then run the same command to resume"
-        raise RunFailed.of(message, hint, str(home.path)) from error

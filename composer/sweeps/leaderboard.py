@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import fmean, stdev
 from typing import Any
 
 from composer.errors import RunError
@@ -52,7 +52,6 @@ class TrialResult:
     trial: Trial
     rank: int | None
     measured: Mapping[str, Measurement]
-    tokens_per_second: float | None
     curve: Sequence[tuple[float, float]]
     p_value: float | None = None
     better: Trial | None = None
@@ -67,10 +66,9 @@ class TrialResult:
 class Leaderboard:
     """The trials of one or several sweeps: the finished ones by rank, then the running, pruned and failed ones.
 
-    `same` maps an axis to another one that has the same value in every trial; `axes` are all others. `zipped` maps each
-    zipped axis to the one it follows. `labels` are the values of the axes that have a list of them. `tuned` maps each
-    axis of `tune` to the validation metric by which its value was chosen. `has_same_data` is False of sweeps on
-    different data. `num_shared` trials are in several of the sweeps.
+    `zipped` maps each zipped axis to the one it follows. `labels` are the values of the axes that have a list of them.
+    `tuned` maps each axis of `tune` to the validation metric by which its value was chosen. `has_same_data` is False of
+    sweeps on different data.
     """
 
     name: str
@@ -78,13 +76,11 @@ class Leaderboard:
     goals: Sequence[Goal]
     axes: Sequence[str]
     zipped: Mapping[str, str]
-    same: Mapping[str, str]
     curve_metric: str
     results: Sequence[TrialResult]
     labels: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     tuned: Mapping[str, str] = field(default_factory=dict)
     has_same_data: bool = True
-    num_shared: int = 0
 
     @property
     def ranked(self) -> list[TrialResult]:
@@ -119,7 +115,7 @@ def open_sweep(path: Path) -> Leaderboard:
     sweep = to_data(read(folder.sweep, str(folder.sweep)))  # as it was run; the file that the user has may differ now
     goals = [Goal(metric, direction) for goal in sweep.get("rank", ()) for metric, direction in goal.items()]
     goals = goals or list(DEFAULT_RANK)
-    zipped = {name: axis["zip"] for name, axis in sweep.get("axes", {}).items() if "zip" in axis}
+    zipped = {name: axis["zip"] for name, axis in sweep["axes"].items() if "zip" in axis}
     trials = read_trials(folder.path)
     first_rows = [row for trial in trials for seed in sorted(trial.seeds)[:1] for row in read_log(trial, seed)]
     goal_metric = next((goal.metric for goal in goals if goal.metric.startswith("val/")), "val/loss")
@@ -130,15 +126,12 @@ def open_sweep(path: Path) -> Leaderboard:
     names = dict.fromkeys((*(goal.metric for goal in goals), *tuned.values(), *COSTS, "minutes"))
     results = [trial_result(trial, [*names], curve_metric) for trial in trials]
     results = rank_results(choose_tuned(results, tuned, chosen_by), goals)
-    points = [trial.point for trial in trials]
-    present = {axis for point in points for axis in point}
-    pairs = {axis: other for axis, other in zipped.items() if axis in present}
-    same = {axis: one for axis, one in pairs.items() if all(point.get(axis) == point.get(one) for point in points)}
-    axes = [axis for axis in sweep.get("axes", {}) if axis in present and axis not in same]
+    present = {axis for trial in trials for axis in trial.point}
+    axes = [axis for axis in sweep["axes"] if axis in present]
     name = str(read_sweep_record(folder)["name"])
     lists = {axis: keys.get("values") or keys.get("with") or keys.get("extend") for axis, keys in sweep["axes"].items()}
     labels = {axis: [*values] for axis, values in lists.items() if values}
-    return Leaderboard(name, folder.path, goals, axes, zipped, same, curve_metric, results, labels, tuned)
+    return Leaderboard(name, folder.path, goals, axes, zipped, curve_metric, results, labels, tuned)
 
 
 def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
@@ -166,7 +159,6 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
                 trial = replace(result.trial, point={SWEEP_AXIS: name, **result.trial.point})
                 results[trial.fingerprint] = replace(result, trial=trial)
     axes = [SWEEP_AXIS, *dict.fromkeys(axis for board in boards for axis in board.axes)]
-    same = {axis: one for board in boards for axis, one in board.same.items() if axis not in axes}
     zipped = {axis: one for board in boards for axis, one in board.zipped.items()}
     tuned = {axis: metric for board in boards for axis, metric in board.tuned.items()}
     records = [[run for trial in board.results for run in trial.trial.seeds.values()] for board in boards]
@@ -174,8 +166,8 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
     has_same_data = not any(some and data[0] and some.isdisjoint(data[0]) for some in data)
     ranked, name = rank_results(results.values(), first.goals), " + ".join(names)
     labels = {axis: values for board in reversed(boards) for axis, values in board.labels.items()}
-    parts = (first.goals, axes, zipped, same, first.curve_metric, ranked, labels, tuned, has_same_data)
-    return Leaderboard(name, Path(), *parts, num_shared=sum(len(board.results) for board in boards) - len(results))
+    parts = (first.goals, axes, zipped, first.curve_metric, ranked, labels, tuned, has_same_data)
+    return Leaderboard(name, Path(), *parts)
 
 
 def choose_tuned(results: Sequence[TrialResult], tuned: Collection[str], goal: Goal) -> list[TrialResult]:
@@ -200,11 +192,9 @@ def trial_result(trial: Trial, metrics: Sequence[str], curve_metric: str) -> Tri
     """Return the result of a trial, without a rank."""
     logs = {seed: read_log(trial, seed) for seed in sorted(trial.seeds)}
     measured = {name: one for name in metrics if (one := measure(trial, name, logs)).values}
-    logged = [[finite(row.get("train/tokens_per_second")) for row in rows] for rows in logs.values()]
-    speeds = [median(known) for speeds in logged if (known := [speed for speed in speeds if speed is not None])]
     first: Rows = next(iter(logs.values()), [])
     curve = [(float(row["step"]), value) for row in first if (value := finite(row.get(curve_metric))) is not None]
-    return TrialResult(trial, None, measured, fmean(speeds) if speeds else None, curve)
+    return TrialResult(trial, None, measured, curve)
 
 
 def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:

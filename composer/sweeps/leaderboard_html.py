@@ -7,13 +7,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import plotly.graph_objects as go
 
 from composer.recipe.metrics import is_share
-from composer.run_dir import utc_now
+from composer.run_dir import seed_dirs, utc_now
 from composer.sweeps.leaderboard import Leaderboard, TrialResult, pareto_front
 from composer.sweeps.leaderboard_text import (
     columns,
@@ -21,7 +21,6 @@ from composer.sweeps.leaderboard_text import (
     contributions,
     count_text,
     effect_columns,
-    effect_title,
     failure_lines,
     format_mean,
     group_by_value,
@@ -31,9 +30,6 @@ from composer.sweeps.leaderboard_text import (
 )
 from composer.sweeps.sweep import Goal
 from composer.viz.page import Curve, chart_text, figure_html, line_chart, render, write_document
-
-if TYPE_CHECKING:
-    from composer.sweeps.significance import Contributions
 
 MAX_NAMED_CURVES = 8
 """Curves that are shown at first; the legend has the others."""
@@ -47,7 +43,6 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
     """Write the page, by default FOLDER/leaderboard.html, and return its path. Raises RunError."""
     file = Path(output) if output is not None else board.folder / "leaderboard.html"
     fitted = contributions(board)
-    figure = effect_figure(board, fitted) if fitted and fitted.df else None
     ranked = [(cost, [e for e in board.ranked if cost.metric in e.measured]) for cost in cost_goals(board)]
     charts = [(cost, results) for cost, results in ranked if results]
     curves = [result for result in board.results if result.curve]
@@ -69,8 +64,7 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
         failures=failure_lines(board),
         cost_charts=[cost_chart(board, cost, results) for cost, results in charts],
         parallel_chart=fitted and figure_html(parallel_figure(board), "The axes and the score of each trial"),
-        effect_chart=figure and figure_html(figure, "The difference of each value from its axis's reference"),
-        effects=effect_columns(board, fitted) if fitted and figure else [],
+        effects=effect_columns(board, fitted) if fitted and fitted.df else [],
         effect_notes=[*contribution_notes(board, fitted)] if fitted else [],
         curve_metric=board.curve_metric,
         curve_chart=figure_html(curve_figure(board, curves), f"{board.curve_metric} by step") if curves else "",
@@ -82,13 +76,13 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
 def _file_links(result: TrialResult, home: Path) -> dict[str, dict[str, str]]:
     """Return links to a trial's recipe, each seed's run folder and report, and the log of what did not finish."""
     trial = result.trial
-    names = {path.stem.removeprefix("seed-") for path in trial.folder.glob("seed-*")}
-    seeds = sorted(int(name) for name in names if name.isdecimal())
+    logs = {path.stem.removeprefix("seed-"): path for path in sorted(trial.folder.glob("seed-*.log"))}
+    runs = {str(seed): trial.run(seed) for seed in seed_dirs(trial.folder)}
     files = {
         "": {"recipe": trial.recipe},
-        "run": {str(seed): trial.run(seed) for seed in seeds},
-        "report": {str(seed): trial.run(seed) / "report.html" for seed in seeds},
-        "log": {str(seed): trial.log(seed) for seed in seeds} if trial.status != "finished" else {},
+        "run": runs,
+        "report": {seed: run / "report.html" for seed, run in runs.items()},
+        "log": logs if trial.status != "finished" else {},
     }
     links: dict[str, dict[str, str]] = {}
     for kind, paths in files.items():
@@ -196,26 +190,6 @@ def parallel_figure(board: Leaderboard) -> go.Figure:
     bands = go.Parcats(dimensions=dimensions, line={"shape": "hspline", "colorbar": bar, **colors}, hoverinfo="count")
     bands.domain.x = [0.1, 0.85]  # the values are written beside it
     return go.Figure(bands).update_layout(margin={"t": 60, "r": 10})
-
-
-def effect_figure(board: Leaderboard, fitted: Contributions) -> go.Figure:
-    """Return the differences of values from the references of their axes, with intervals; the first value on top."""
-    scale = 100 if is_share(board.goals[0].metric) else 1
-    ends: dict[str, tuple[float, float, float]] = {}
-    for axis, effects in fitted.effects.items():
-        reference = next((effect.value for effect in effects if effect.is_reference), "")
-        for effect in effects:
-            if effect.difference is not None and effect.interval is not None:
-                name = chart_text(f"{effect_title(board, axis)}: {effect.value} - {reference}")
-                ends[name] = (scale * effect.interval[0], scale * effect.difference, scale * effect.interval[1])
-    above, below = ([end[at + 1] - end[at] for end in ends.values()] for at in (1, 0))
-    error = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
-    figure = go.Figure(go.Scatter(x=[end[1] for end in ends.values()], y=[*ends], error_x=error, mode="markers"))
-    figure.add_vline(x=0, line_dash="dot").update_yaxes(autorange="reversed", automargin=True)
-    title = f"difference in {metric_title(board.goals[0].metric)}{' (points)' if scale > 1 else ''}"
-    return figure.update_xaxes(title=title).update_layout(
-        margin={"t": 40, "r": 10}, height=max(320, 150 + 24 * len(ends))
-    )
 
 
 def curve_figure(board: Leaderboard, results: Sequence[TrialResult]) -> go.Figure:

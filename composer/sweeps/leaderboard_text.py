@@ -18,21 +18,19 @@ from composer.formatting import (
     format_bound,
     si,
     significant,
-    strip_control_characters,
 )
-from composer.recipe.metrics import is_share, metric_of
+from composer.recipe.metrics import format_score, is_share, metric_of
 from composer.sweeps.leaderboard import Leaderboard, Measurement, TrialResult
 from composer.sweeps.sweep import COSTS, ERROR_RATE, format_value
 
 if TYPE_CHECKING:
-    from composer.sweeps.significance import Contributions, Inseparable, ValueEffect
+    from composer.sweeps.significance import Contributions, ValueEffect
 
 ALIKE, DIFFERENT = "≈", "*"
 ERROR_PERCENT = f"{100 * ERROR_RATE:g} %"
-MAX_ERROR_LENGTH = 100
 MAX_GROUPS = 4
 """Ranges, with equally many trials each, into which an axis of many numbers is cut."""
-DISPENSABLE = ("tokens/s", "minutes", "state bytes", "FLOPs", "parameters")
+DISPENSABLE = ("minutes", "state bytes", "FLOPs", "parameters")
 """Columns of trials that a narrow terminal does without, the first of them first; after them the further goals."""
 
 
@@ -42,11 +40,10 @@ def metric_title(metric: str) -> str:
 
 
 def format_metric(metric: str, value: float) -> str:
-    """Return a metric's value as its result in METRICS formats it; a cost as a whole number or with an SI prefix."""
+    """Return a score as its metric is written; a cost as a whole number or with an SI prefix."""
     if metric in COSTS:
         return si(value) if metric == "flops" else f"{value:,.0f}"
-    known = metric_of(metric)
-    return known.format(value) if known else f"{value:.2f}"
+    return format_score(metric, value)
 
 
 def format_mean(metric: str, measurement: Measurement | None) -> str:
@@ -81,25 +78,21 @@ def format_signed(metric: str, difference: float) -> str:
 
 def axis_value(point: Mapping[str, object], axis: str) -> str:
     """Return the value of an axis at a point in words; `-` if the axis is not active."""
-    return strip_control_characters(format_value(point.get(axis, "-")))
+    return format_value(point.get(axis, "-"))
 
 
 def point_text(result: TrialResult, axes: Sequence[str]) -> str:
     """Return a trial's point in one line."""
     point = result.trial.point
-    return ", ".join(f"{strip_control_characters(axis)} {axis_value(point, axis)}" for axis in axes if axis in point)
+    return ", ".join(f"{axis} {axis_value(point, axis)}" for axis in axes if axis in point)
 
 
 def failure_lines(board: Leaderboard) -> list[str]:
     """Return each trial that failed, with the first line of its error."""
-    lines = []
-    for result in board.results:
-        if result.trial.status == "failed":
-            error = (result.trial.error or "").strip() or "no error was recorded"
-            reason = strip_control_characters(error.splitlines()[0])
-            reason = reason if len(reason) <= MAX_ERROR_LENGTH else f"{reason[: MAX_ERROR_LENGTH - 3]}..."
-            lines.append(f"{result.trial.fingerprint} failed ({point_text(result, board.axes)}): {reason}")
-    return lines
+    failed = [result for result in board.results if result.trial.status == "failed"]
+    errors = [(one.trial.error or "no error was recorded").strip().partition("\n")[0] for one in failed]
+    points = [f"{one.trial.fingerprint} failed ({point_text(one, board.axes)})" for one in failed]
+    return [f"{point}: {error}" for point, error in zip(points, errors, strict=True)]
 
 
 def count_text(board: Leaderboard) -> str:
@@ -115,13 +108,9 @@ def ranking_note(board: Leaderboard) -> str:
     ties = ", ".join(metric_title(other.metric) for other in others)
     note = f"Ranked by {metric_title(goal.metric)} ({'most' if goal.direction == 'max' else 'least'} first)"
     note += f"; equal ones by {ties}." if ties else "."
-    for axis, other in board.same.items():
-        note += f" {strip_control_characters(axis)} is the same as {strip_control_characters(other)}."
     if goal.metric in COSTS or not spreads:
         return note
     note = " ".join([note, *_tuning_notes(board)])
-    if board.num_shared:
-        note += f" Trials that are in several of the sweeps, which count once: {board.num_shared}."
     if not board.has_same_data:
         note += " The sweeps have different data, so their scores cannot be compared."
     if all(spread is None for spread in spreads):
@@ -137,7 +126,7 @@ def ranking_note(board: Leaderboard) -> str:
 def _tuning_notes(board: Leaderboard) -> Iterator[str]:
     """Yield that each trial is the best of several, by what, and of how many."""
     for metric in dict.fromkeys(board.tuned.values()):
-        axes = " and ".join(strip_control_characters(axis) for axis, by in board.tuned.items() if by == metric)
+        axes = " and ".join(axis for axis, by in board.tuned.items() if by == metric)
         others = Counter(result.better.fingerprint for result in board.results if result.better is not None)
         least, most = (which(1 + others[one.trial.fingerprint] for one in board.ranked) for which in (min, max))
         number = f"{least}" if least == most else f"{least} to {most}"
@@ -185,18 +174,11 @@ def contribution_notes(board: Leaderboard, fitted: Contributions) -> Iterator[st
             f"The axes act on each other (F test of the additive model: p = {significant(fitted.additivity, 2)}): what "
             "a value contributes depends on the other axes."
         )
-    yield from map(_inseparable_note, fitted.inseparable)
+    unknown = [f"`{axis}: {one.value}`" for axis, row in fitted.effects.items() for one in row if one.mean is None]
+    if unknown:
+        yield f"Too few combinations were tried to separate {', '.join(unknown)} from the other axes."
     if any(result.trial.status == "pruned" for result in board.results):
         yield "Pruned trials are in none of this: a value of which many were pruned looks better than it is."
-
-
-def _inseparable_note(one: Inseparable) -> str:
-    pairs = [(one.axis, one.value), *([one.partner] if one.partner else [])]
-    value, *partners = (strip_control_characters(f"`{axis}: {text}`") for axis, text in pairs)
-    if not partners:
-        return f"{value} cannot be separated from the other axes: too few combinations were tried."
-    mutual = ", and that only with it" if one.is_mutual else ""
-    return f"{value} was only tried with {partners[0]}{mutual}: the trials cannot separate their effects."
 
 
 def group_by_value(board: Leaderboard, axis: str) -> dict[str, list[int]]:
@@ -241,12 +223,11 @@ def columns(board: Leaderboard) -> list[Column]:
     means = {name: [format_mean(name, one.measured.get(name)) for one in results] for name in (first, *others)}
     table = [Column("rank", True, ranks), Column(metric_title(first), False, means[first])]
     values = {axis: [axis_value(one.trial.point, axis) for one in results] for axis in board.axes}
-    table += [Column(strip_control_characters(axis), True, values[axis]) for axis in board.axes]
+    table += [Column(axis, True, values[axis]) for axis in board.axes]
     if first not in COSTS:
         table.append(Column("to the best", False, [format_difference(first, one, best) for one in results]))
     table += [Column(metric_title(name), False, means[name]) for name in others]
-    speeds = ["" if one.tokens_per_second is None else f"{one.tokens_per_second:,.0f}" for one in results]
-    table += [Column("tokens/s", False, speeds), Column("status", True, [status_text(one) for one in results])]
+    table.append(Column("status", True, [status_text(one) for one in results]))
     return [*table, Column("trial", True, [one.trial.fingerprint for one in results])]
 
 
@@ -262,7 +243,7 @@ def status_text(result: TrialResult) -> str:
 
 def leaderboard_text(board: Leaderboard, width: int | None = None) -> str:
     """Return the leaderboard for a terminal of so many cells; None for any width."""
-    head = f"{strip_control_characters(board.name)}: {count_text(board)}"
+    head = f"{board.name}: {count_text(board)}"
     if not board.results:
         return "\n".join([head, "", ranking_note(board)])
     notes = [_wrap(text, width) for text in (*failure_lines(board), ranking_note(board))]
@@ -285,17 +266,15 @@ def _table_lines(table: Sequence[Column], dispensable: Sequence[str], width: int
             break
         shown = [column for column in shown if column.head != head]
         lines = _ruled_table(shown)
-    if width is not None and cell_len(lines[1]) > width:
-        lines = _ruled_table(shown, gap=1)
     dropped = ", ".join(column.head for column in table if column not in shown)
     note = f"Columns left out for lack of width: {dropped}. See the HTML page or --json."
     return [*lines, *(["", _wrap(note, width)] if dropped else [])]
 
 
-def _ruled_table(table: Sequence[Column], gap: int = 2) -> list[str]:
+def _ruled_table(table: Sequence[Column]) -> list[str]:
     """Return the lines of a table, the second a rule as wide as it is."""
     rows = [*zip(*([column.head, *column.cells] for column in table), strict=True)]
-    head, *lines = align_columns(rows, [column.is_text for column in table], gap)
+    head, *lines = align_columns(rows, [column.is_text for column in table])
     return [head, "─" * max(map(cell_len, (head, *lines))), *lines]
 
 
@@ -326,7 +305,7 @@ def effect_columns(board: Leaderboard, fitted: Contributions) -> list[Column]:
 def effect_cells(metric: str, effect: ValueEffect) -> list[str]:
     """Return a value, its trials, mean, and difference from the reference with the interval of that, in words."""
     mean = "?" if effect.mean is None else format_metric(metric, effect.mean)
-    head = [strip_control_characters(effect.value), str(effect.trials), mean]
+    head = [effect.value, str(effect.trials), mean]
     if effect.difference is None or effect.interval is None or effect.p_value is None:
         return [*head, "reference" if effect.is_reference else "?", ""]
     low, high = (format_signed(metric, end) for end in effect.interval)
@@ -337,7 +316,7 @@ def effect_cells(metric: str, effect: ValueEffect) -> list[str]:
 def effect_title(board: Leaderboard, axis: str) -> str:
     """Return the name of an axis, and of those that are zipped to it."""
     followers = (name for name, leader in board.zipped.items() if leader == axis)
-    return ", ".join(map(strip_control_characters, (axis, *followers)))
+    return ", ".join((axis, *followers))
 
 
 def leaderboard_json(board: Leaderboard) -> dict[str, Any]:
@@ -346,10 +325,10 @@ def leaderboard_json(board: Leaderboard) -> dict[str, Any]:
     return {
         "name": board.name,
         "rank": [{goal.metric: goal.direction} for goal in board.goals],
-        "axes": [*board.axes, *board.same],
+        "axes": [*board.axes],
         "trials": [_result_json(result) for result in board.results],
         "notes": [ranking_note(board), *(contribution_notes(board, fitted) if fitted else ())],
-        "contributions": fitted and {**asdict(fitted), "inseparable": [one._asdict() for one in fitted.inseparable]},
+        "contributions": fitted and asdict(fitted),
     }
 
 
@@ -369,7 +348,6 @@ def _result_json(result: TrialResult) -> dict[str, Any]:
         "better": result.better and result.better.fingerprint,
         **{name: round(result.measured[name].mean) for name in COSTS},
         "at_most": [name for name in COSTS if result.measured[name].at_most],
-        "tokens_per_second": result.tokens_per_second,
         "measured": measured,
         "folder": str(trial.folder),
     }

@@ -1,19 +1,19 @@
-"""Points of a sweep: grid and random points, their recipes and costs, one from `axis=value` arguments."""
+"""Points of a sweep: grid and random points, their recipes and costs, the dry run; one from `axis=value` arguments."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import random
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from composer.errors import DataError, Fault, Mark, RecipeError, did_you_mean, error_at, fault_at
-from composer.formatting import format_bound
+from composer.formatting import align_columns, count_each, count_noun, format_bound, si
 from composer.recipe import schema_generator
 from composer.recipe.own_blocks import refuse_own_blocks
 from composer.recipe.recipe import Recipe, from_node
@@ -22,7 +22,17 @@ from composer.run_dir import RUNS
 from composer.sweeps.conditions import holds
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.substitution import apply_point
-from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, combinations, is_active, pruning_warnings
+from composer.sweeps.sweep import (
+    COSTS,
+    Axis,
+    Point,
+    Sweep,
+    Value,
+    combinations,
+    format_value,
+    is_active,
+    pruning_warnings,
+)
 
 MAX_POINTS = 10_000
 MAX_STRUCTURES = 100
@@ -42,23 +52,11 @@ def grid_points(sweep: Sweep) -> list[Point]:
 
 def random_points(sweep: Sweep) -> list[Point]:
     """Return the distinct points of a random search: as many as its trials, fewer if there are no more."""
-    trials, axes = sweep.search.trials or 0, sweep.free_axes
-    rng = random.Random(sweep.search.seed)
+    from composer.sweeps.study import random_draws  # Optuna takes a while to import
+
+    trials = sweep.search.trials or 0
     # fifty draws for each trial: after them there are no more distinct points
-    draws = ({axis.name: _random_value(axis, rng) for axis in axes} for _ in range(50 * trials))
-    return _distinct((sweep.complete(values) for values in draws), trials)
-
-
-def _random_value(axis: Axis, rng: random.Random) -> Value:
-    if axis.labels is not None:
-        return rng.choice(axis.labels)
-    if axis.integer and not axis.log:
-        return rng.randint(int(axis.low), int(axis.high))
-    # half a unit more at both ends, so that rounding gives the first and the last integer their share
-    low, high = (axis.low - 0.5, axis.high + 0.5) if axis.integer else (axis.low, axis.high)
-    value = math.exp(rng.uniform(math.log(low), math.log(high))) if axis.log else rng.uniform(low, high)
-    bounded = min(max(value, axis.low), axis.high)
-    return round(bounded) if axis.integer else bounded
+    return _distinct(islice(random_draws(sweep), 50 * trials), trials)
 
 
 def _distinct(points: Iterable[Point], limit: int | None = None) -> list[Point]:
@@ -227,23 +225,73 @@ def _where_error(sweep: Sweep, message: str, hint: str, at_most: bool) -> Recipe
     return error_at(sweep.root.value["where"].mark, "where", "where", message, hint)
 
 
-class PointRun(NamedTuple):
-    """A point to be trained as an ordinary run, and the run folder that it has by default."""
+def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, Any]:
+    """Return the points of a dry run as plain data."""
+    keys = ("point", "fingerprint", "status", "same_as", *COSTS, "at_most", "condition")
+    rows = []
+    for number, point in enumerate(points, start=1):
+        errors, warnings = ([fault.as_dict() for fault in faults] for faults in (point.faults, point.warnings))
+        row = {"number": number, **{key: getattr(point, key) for key in keys}}
+        rows.append({**row, "errors": errors, "warnings": warnings})
+    search = sweep.search
+    head = {"name": sweep.name, "search": search.kind, "trials": search.trials, "seeds": list(sweep.seeds)}
+    return {**head, "known": search.kind != "tpe", "points": rows}
 
-    point: Point
-    recipe: Recipe
-    folder: Path
+
+def dry_run_text(sweep: Sweep, points: Sequence[PointCost]) -> str:
+    """Return the points of a dry run as a table, their faults and warnings, and how many will be trained."""
+    names = [axis.name for axis in sweep.axes]
+    rows = [["point", *names, "parameters", "FLOPs", "state bytes", ""]]
+    noted: dict[tuple[str, str], list[str]] = {}
+    for number, point in enumerate(points, start=1):
+        costs = [f"{point.parameters:,}", si(point.flops), f"{point.state_bytes:,}"]
+        costs = [format_bound(cost, point.at_most) if point.parameters else "" for cost in costs]
+        values = [_format_axis(axis, point.point, sweep.search.kind) for axis in sweep.axes]
+        duplicate = f"the same as {point.same_as}, trained once"
+        note = {"excluded": f"excluded by `{point.condition}`", "duplicate": duplicate}.get(point.status, "")
+        if point.status == "impossible":
+            note = f"impossible: {point.faults[0].message}"
+        if faults := point.faults or (point.warnings if point.status == "trained" else ()):
+            text = RecipeError(faults).render().rpartition("\n")[0]
+            noted.setdefault((point.status, text), []).append(str(number))
+        rows.append([str(number), *values, *costs, note])
+    lines = [*align_columns(rows, [False, *(True for _ in names), False, False, False, True]), ""]
+    for (status, text), numbers in noted.items():
+        lines += [f"{status}, {'point' if len(numbers) == 1 else 'points'} {', '.join(numbers)}:", text, ""]
+    return "\n".join([*lines, _summary(sweep, [point.status for point in points])])
 
 
-def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> PointRun:
-    """Return the point that arguments choose: `axis=value` for each axis; all others are overrides of its recipe.
+def _format_axis(axis: Axis, point: Point, search: str) -> str:
+    if axis.name not in point:
+        return "-"
+    if search == "tpe" and axis.labels is None and not axis.integer:
+        return f"{axis.low:g} to {axis.high:g}"
+    return format_value(point[axis.name])
 
-    Raises RecipeError with every fault of the arguments or the recipe, or if `where` excludes the point.
+
+def _summary(sweep: Sweep, statuses: Sequence[str]) -> str:
+    seeds = "" if len(sweep.seeds) == 1 else f", each with {len(sweep.seeds)} seeds"
+    others = count_each(sorted(status for status in statuses if status != "trained"))
+    others = f"; {others}" if others else ""
+    trained = statuses.count("trained")
+    if sweep.search.kind != "tpe":
+        return f"{count_noun(trained, 'point')} to train{seeds}{others}"
+    total = math.prod(len(values) for values in sweep.structure_values().values())
+    more = " or more" if len(statuses) == MAX_STRUCTURES < total else ""
+    points = count_noun(sweep.search.trials or 0, "point")
+    return f"{sweep.search.kind} chooses {points} among {trained}{more} structures{others}{seeds}"
+
+
+def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> tuple[Recipe, Path]:
+    """Return the recipe of the point that arguments choose, and the run folder that it has by default.
+
+    args: `axis=value` for each axis; all others are overrides. Raises RecipeError with every fault of the arguments or
+    the recipe, or if `where` excludes the point.
     """
     from composer.training.wandb_logger import sweep_overrides  # which imports torch
 
     sweep = read_sweep(file, (), data)
-    point = _parse_point(sweep, args)
+    point = parse_point(sweep, args)
     overrides = [arg for arg in args if sweep.axis(_key(arg)) is None]
     sweep = read_sweep(file, overrides, data)
     shown = sweep_overrides(point_recipe(sweep, point), sweep.name, point, os.environ)
@@ -258,10 +306,10 @@ def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> Point
     folder = RUNS / recipe.name
     if any(_key(arg) == "training.seed" for arg in overrides):
         folder /= f"seed-{recipe.training['seed']}"
-    return PointRun(point, recipe, folder)
+    return recipe, folder
 
 
-def _parse_point(sweep: Sweep, args: Sequence[str]) -> Point:
+def parse_point(sweep: Sweep, args: Sequence[str]) -> Point:
     """Return the point of `axis=value` arguments. Values of inactive axes are ignored; of two, the later one counts."""
     faults: list[Fault] = []
     values: dict[str, Value] = {}

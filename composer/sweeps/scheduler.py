@@ -1,9 +1,7 @@
 """Running a sweep: a process asks the study for points, starts trainings in a worker pool, and polls them.
 
-Every trial is a directory named by its fingerprint, and every seed in it an ordinary run folder that an ordinary
-`train` has made. The directories are what counts: the study can be rebuilt from them, a sweep that was stopped anywhere
-is resumed, and a trial whose directory was removed runs again. Any number of processes, on any machines that see the
-directory, may run one sweep: each claims a trial before it trains it, and takes over those of a process that has died.
+Every trial is a directory named by its fingerprint, and every seed in it an ordinary run folder. The directories are
+what counts: a sweep that was stopped anywhere is resumed from them, by any number of processes.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,14 +21,22 @@ from composer.data.sources import check_files
 from composer.errors import ComposerError, DataError, RunError
 from composer.formatting import count_noun, format_bound, format_duration
 from composer.recipe.recipe import Recipe
-from composer.sweeps.directory import check_resumable, lock_sweep, report_write_errors, write_sweep_record
+from composer.sweeps.directory import check_resumable, lock_sweep, write_sweep_record
 from composer.sweeps.leases import EXPIRES, Lease, claim, is_claimed, num_claims
 from composer.sweeps.points import CostPlanner, PointCost, cost_point, list_points, point_recipe, probe_recipe
-from composer.sweeps.resources import UNITS, Resources
-from composer.sweeps.retries import describe_retry, retry_record
 from composer.sweeps.study import Study, Suggestion
-from composer.sweeps.sweep import COSTS, Sweep, SweepDir, pruning_warnings
-from composer.sweeps.trial import ENDED, Trial, describe_point, read_log, read_trial, read_trials, write_trial
+from composer.sweeps.sweep import COSTS, MEMORY_UNITS, Resources, Sweep, SweepDir, pruning_warnings
+from composer.sweeps.trial import (
+    ENDED,
+    Trial,
+    describe_point,
+    describe_retry,
+    read_log,
+    read_trial,
+    read_trials,
+    retry_record,
+    write_trial,
+)
 from composer.sweeps.workers import PATIENCE, LocalWorkerPool, RayWorkerPool, TrialRunner, WorkerPool
 from composer.training.loggers import ProgressDisplay
 from composer.training.preflight import plan_training
@@ -49,25 +55,23 @@ def run_sweep(
     sweep: Sweep,
     folder: Path,
     workers: int = 1,
-    data: Path | None = None,
     ray: str | None = None,
-    quiet: bool = False,
     joins: bool = False,
     retry: bool = False,
 ) -> int:
     """Run a sweep in `folder`, or resume it there, and return the exit status: 0 if any trial has finished, else 1.
 
-    data: see `composer.sweep`; ray: the address of a Ray cluster to train on instead of this machine; joins: whether
-    other processes may run the same sweep; retry: whether to try those trials again that have failed. Raises
-    RecipeError, DataError and RunError before anything is trained;
-    KeyboardInterrupt and SystemExit after a signal, when all trainings have written a checkpoint and ended.
+    ray: the address of a Ray cluster to train on instead of this machine; joins: whether other processes may run the
+    same sweep; retry: whether to try those trials again that have failed. Raises RecipeError, DataError and RunError
+    before anything is trained; KeyboardInterrupt and SystemExit after a signal, when all trainings have written a
+    checkpoint and ended.
     """
     home = SweepDir(folder)
-    trainable, recipe = check_sweep(sweep, home, data)
-    with report_write_errors(home) if joins else lock_sweep(home):
+    trainable, recipe = check_sweep(sweep, home)
+    with nullcontext() if joins else lock_sweep(home):
         needs = sweep.resources
         pool = LocalWorkerPool(workers, needs) if ray is None else RayWorkerPool(ray, workers, needs)
-        scheduler = Scheduler(sweep, home, trainable, pool, data, quiet)
+        scheduler = Scheduler(sweep, home, trainable, pool)
         if isinstance(pool, RayWorkerPool) and not pool.options["num_gpus"]:
             pool.reserve(with_planned_memory(sweep, trainable, scheduler.display.say))
         for fault in pruning_warnings(sweep, recipe.training) if recipe else ():
@@ -75,7 +79,7 @@ def run_sweep(
         return scheduler.run(None if recipe is None else recipe.training["max_steps"], retry)
 
 
-def check_sweep(sweep: Sweep, home: SweepDir, data: Path | None) -> tuple[list[PointCost], Recipe | None]:
+def check_sweep(sweep: Sweep, home: SweepDir) -> tuple[list[PointCost], Recipe | None]:
     """Return the points that are known and can be trained, and the recipe of one, if known; write nothing.
 
     Raises RecipeError, DataError and RunError where all trials would fail.
@@ -88,7 +92,7 @@ def check_sweep(sweep: Sweep, home: SweepDir, data: Path | None) -> tuple[list[P
         raise RunError.of("no point of this sweep can be trained", hint, str(sweep.file))
     recipe = point_recipe(sweep, trainable[0].point) if trainable else probe_recipe(sweep)
     # all other trials would fail over the same missing files, one by one
-    if recipe is not None and (faults := check_files(recipe, recipe.folders(data))):
+    if recipe is not None and (faults := check_files(recipe, recipe.folders())):
         raise DataError(faults)
     return trainable, recipe
 
@@ -105,7 +109,7 @@ def with_planned_memory(sweep: Sweep, points: Sequence[PointCost], say: Callable
     largest = max(points, key=lambda point: (point.parameters, point.flops))
     with suppress(ComposerError):  # which its training reports
         planned = plan_training(point_recipe(sweep, largest.point)).memory.bytes
-        needs = replace(needs, memory=int(1.5 * planned + 1.5 * UNITS["G"]))
+        needs = replace(needs, memory=int(1.5 * planned + 1.5 * MEMORY_UNITS["G"]))
         say(f"no `memory` in `resources`: each trial asks for {needs.describe()}, as planned for the largest point")
     return needs
 
@@ -113,16 +117,14 @@ def with_planned_memory(sweep: Sweep, points: Sequence[PointCost], say: Callable
 class Scheduler:
     """A running sweep. `points` are those known beforehand: none of a search that learns."""
 
-    def __init__(
-        self, sweep: Sweep, home: SweepDir, points: list[PointCost], pool: WorkerPool, data: Path | None, quiet: bool
-    ) -> None:
-        self.sweep, self.home, self.pool, self.data = sweep, home, pool, data
+    def __init__(self, sweep: Sweep, home: SweepDir, points: list[PointCost], pool: WorkerPool) -> None:
+        self.sweep, self.home, self.pool = sweep, home, pool
         self.planner = CostPlanner()
         self.points = {point.fingerprint: point for point in points}
         self.num_trials = len(self.points) if sweep.search.kind != "tpe" else sweep.search.trials or 0
         self.runners: list[TrialRunner | None] = [None] * pool.workers
         self.trials: dict[str, Trial] = {}
-        self.display = ProgressDisplay(quiet)
+        self.display = ProgressDisplay()
         self.last_time, self.last_text = 0.0, ""
         self.last_refresh = self.last_read = -math.inf
         self.first_seen: dict[int, float] = {}
@@ -267,13 +269,13 @@ class Scheduler:
         write_trial(trial)
         self.trials[trial.fingerprint] = trial
         size = format_bound(f"{trial.parameters:,} parameters", trial.at_most)
-        self.display.say(f"trial {trial.number}: {describe_point(trial)}  ({size}, {folder})")
+        self.display.say(f"trial {trial.number}: {describe_point(trial.point)}  ({size}, {folder})")
         if (claims := num_claims(folder)) > 1:
             self.display.say(f"trial {trial.number} goes on here from what is there (claim {claims})")
         recipe = point_recipe(self.sweep, suggestion.point)
         if not trial.recipe.exists():
             atomic_write(trial.recipe, recipe.dump().encode())
-        data = self.data or recipe.data_dir or recipe.file.parent
+        data = recipe.data_dir or recipe.file.parent
         shown = sweep_overrides(recipe, self.sweep.name, suggestion.point, os.environ)
         arguments = [*shown, "--data", str(data.absolute())]
         return TrialRunner(self.study, self.pool, suggestion, trial, lease, slot, arguments, recipe.training)
@@ -303,7 +305,7 @@ class Scheduler:
             if trial.status in ENDED:
                 runner.lease.release()
                 self.runners[slot] = None
-                text = f"trial {trial.number}: {describe_point(trial)}: {trial.status}"
+                text = f"trial {trial.number}: {describe_point(trial.point)}: {trial.status}"
                 if trial.status == "finished":
                     text += f", {self.sweep.rank[0].metric} {trial.value:.4g}"
                 elif trial.status == "pruned":
@@ -317,7 +319,7 @@ class Scheduler:
     def say_retry(self, trial: Trial) -> None:
         """Print why a training of a trial is started again."""
         text = describe_retry(trial.retries, self.sweep.retries)
-        self.display.say(f"trial {trial.number}: {describe_point(trial)}: {text}")
+        self.display.say(f"trial {trial.number}: {describe_point(trial.point)}: {text}")
 
     def show_progress(self) -> None:
         """Show the progress; in plain lines only if something has changed, or a while has passed."""
@@ -329,7 +331,7 @@ class Scheduler:
         finished = [trial for trial in trials if trial.status == "finished" and trial.value is not None]
         best = min(finished, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)
         # last of all, since a narrow terminal cuts the end
-        leader = "" if best is None else f"; best {goal.metric} {best.value:.4g} ({describe_point(best)})"
+        leader = "" if best is None else f"; best {goal.metric} {best.value:.4g} ({describe_point(best.point)})"
         interval = 1.0 if self.display.console.is_terminal else PLAIN_SECONDS
         if now - self.last_time < interval and text + leader == self.last_text:
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import NamedTuple
@@ -113,26 +113,15 @@ class ValueEffect:
         return self.mean is not None and self.difference is None
 
 
-class Inseparable(NamedTuple):
-    """A value that the design cannot separate from other axes, and what explains it, if one does: a value of another
-    axis that all its trials have and, `is_mutual`, no others."""
-
-    axis: str
-    value: str
-    partner: tuple[str, str] | None
-    is_mutual: bool
-
-
 @dataclass(frozen=True)
 class Contributions:
-    """The additive model of the scores: the effects of each axis's values, and what the design cannot separate.
+    """The additive model of the scores: the effects of each axis's values; what the design cannot separate has none.
 
     `df` are the degrees of freedom of the intervals, 0 without any. `by_seeds` says that they are of the noise between
     seeds alone. `additivity` is the p-value of the model: of deviations as large as those of the trials by seeds alone.
     """
 
     effects: Mapping[str, Sequence[ValueEffect]]
-    inseparable: Sequence[Inseparable]
     df: float
     by_seeds: bool
     additivity: float | None
@@ -170,7 +159,7 @@ def fit_contributions(axes: Mapping[str, Groups], trials: Sequence[Scores]) -> C
     if noise.total_df and free and noise.pooled > (ROUNDING * np.abs(means).max()) ** 2:
         ratio = squares / free / (noise.pooled / (noise.df + 1)).mean()
         additivity = float(stats.f.sf(ratio, free, noise.total_df))
-    return Contributions(_corrected(effects), [*_inseparable(axes, effects)], df, by_seeds, additivity)
+    return Contributions(_corrected(effects), df, by_seeds, additivity)
 
 
 def _columns(groups: Groups, num_trials: int) -> Array:
@@ -233,21 +222,3 @@ def _corrected(effects: Mapping[str, Sequence[ValueEffect]]) -> dict[str, list[V
         ]
         for axis, values in effects.items()
     }
-
-
-def _inseparable(axes: Mapping[str, Groups], effects: Mapping[str, Sequence[ValueEffect]]) -> Iterator[Inseparable]:
-    """Yield the values that have no effect; of two axes that were only varied together, the first such pair."""
-    unknown = {axis: [effect.value for effect in values if effect.mean is None] for axis, values in effects.items()}
-    members = {
-        (axis, value): {*axes[axis][value]} for axis, values in unknown.items() if values for value in axes[axis]
-    }
-    mutual: set[frozenset[str]] = set()
-    for axis, value in ((axis, value) for axis, values in unknown.items() for value in values):
-        trials = members[axis, value]
-        partners = [key for key, own in members.items() if key[0] != axis and own >= trials]
-        partner = min(partners, key=lambda key: len(members[key]), default=None)
-        is_mutual = partner is not None and members[partner] == trials
-        if partner is None or not is_mutual or frozenset((axis, partner[0])) not in mutual:
-            yield Inseparable(axis, value, partner, is_mutual)
-        if partner is not None and is_mutual:
-            mutual.add(frozenset((axis, partner[0])))

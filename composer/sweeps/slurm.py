@@ -1,8 +1,4 @@
-"""Running a sweep on Slurm: submitit submits a job array, each job of which is a worker that claims trials.
-
-The workers are the same as those that are started by hand, `seqcomposer sweep FILE --worker`, so a job that waits in
-the queue holds up nothing, and the trial of one that is preempted, or on a node that is lost, goes on in another.
-"""
+"""Running a sweep on Slurm: submitit submits a job array, each job of which is a worker, as `sweep --worker` is."""
 
 from __future__ import annotations
 
@@ -16,8 +12,7 @@ from subprocess import Popen
 from typing import Any
 
 from composer.errors import RunError
-from composer.sweeps.resources import UNITS, Resources
-from composer.sweeps.sweep import Sweep
+from composer.sweeps.sweep import MEMORY_UNITS, Resources, Sweep
 from composer.sweeps.workers import ends_with_parent
 
 DEFAULT_MINUTES = 24 * 60
@@ -79,7 +74,7 @@ def job_parameters(name: str, resources: Resources, workers: int) -> dict[str, A
     if resources.whole_gpus:
         parameters["gpus_per_node"] = resources.whole_gpus
     if resources.memory is not None:
-        parameters["mem"] = f"{math.ceil(resources.memory / UNITS['M'])}M"
+        parameters["mem"] = f"{math.ceil(resources.memory / MEMORY_UNITS['M'])}M"
     if resources.minutes is not None:
         parameters["time"] = math.ceil(resources.minutes)
     elif "SBATCH_TIMELIMIT" not in os.environ:

@@ -23,7 +23,6 @@ from composer.recipe.schema_reader import duplicate_faults
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, read, to_data
 from composer.sweeps import substitution
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
-from composer.sweeps.resources import read_resources
 from composer.sweeps.sweep import (
     COSTS,
     DEFAULT_RANK,
@@ -34,6 +33,7 @@ from composer.sweeps.sweep import (
     SearchAlgorithm,
     Sweep,
     dependency_faults,
+    read_resources,
 )
 
 RANGES = ("uniform", "log_uniform", "int", "log_int")
@@ -83,8 +83,8 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
     axes, where = _read_conditions(root, axes, faults)
     search, limits = _read_choice(root, "search", "searches")
     pruner, pruning = _read_choice(root, "prune", "prunings")
-    goals = root.value["rank"].value if "rank" in root.value else ()
-    rank = tuple(Goal(metric, direction.value) for goal in goals for metric, direction in goal.value.items())
+    goals = [pair for goal in root.value["rank"].value for pair in goal.value.items()] if "rank" in root.value else []
+    rank = tuple(Goal(metric, direction.value, direction.place) for metric, direction in goals)
     sweep = Sweep(
         file=file,
         name=root.value["name"].value if "name" in root.value else default_name(file),
@@ -323,7 +323,7 @@ def _unmatched_axes(sweep: Sweep) -> Iterator[Fault]:
         root = substitution.apply_extensions(sweep.base_root, list(zip(extending, labels, strict=True)))
         roots.append(substitution.apply_settings(sweep.root, root, rules))
     for axis in sweep.axes:
-        if axis.kind == "replace" and not any(substitution.find_matches(root, axis, rules) for root in roots):
+        if axis.kind == "replace" and not any(substitution.select(root, axis.target.value, rules) for root in roots):
             yield substitution.no_match_fault(roots[0], axis, rules)
 
 
@@ -331,7 +331,7 @@ def _rank_faults(sweep: Sweep) -> Iterator[Fault]:
     """Yield metrics of `rank` that no finished run has, repeated ones, and a first one that pruning cannot use."""
     known = rank_metrics()
     metrics: list[str] = []
-    for goal, (metric, mark) in zip(sweep.rank, _rank_marks(sweep), strict=False):
+    for metric, direction, mark in ((goal.metric, goal.direction, goal.mark) for goal in sweep.rank if goal.mark):
         best = "min" if (score := metric_of(metric)) is None or score.lower_is_better else "max"
         if metric not in known:
             message = f"no finished run has a `{metric}`{did_you_mean(metric, known)}"
@@ -341,8 +341,8 @@ def _rank_faults(sweep: Sweep) -> Iterator[Fault]:
             yield fault_at(mark, "metric", "rank", message, "begin with a metric of `val/`, or remove `prune`")
         elif metric in metrics:
             yield fault_at(mark, "duplicate", "rank", f"`{metric}` is twice in `rank`", "keep one")
-        elif goal.direction != best:
-            message = f"`{metric}: {goal.direction}` ranks the worst first"
+        elif direction != best:
+            message = f"`{metric}: {direction}` ranks the worst first"
             yield fault_at(mark, "metric", "rank", message, f"write `{metric}: {best}`")
         metrics.append(metric)
 
@@ -365,20 +365,13 @@ def _unmeasured_metrics(sweep: Sweep, roots: Sequence[Node]) -> Iterator[Fault]:
     """Yield metrics of `rank` that none of these recipes, which are points of the sweep, would log."""
     from composer.recipe.validation import unavailable_metric
 
-    marks = list(_rank_marks(sweep))
-    metric, mark = marks[0] if marks else ("", None)
-    if mark is not None and sweep.pruner is not None and decodes_all(metric):
-        marks.append((training_key(metric), mark))  # pruning goes by what is logged during the training
-    if mark is not None and "tune" in sweep.root.value:
+    marks = [(goal.metric, goal.mark) for goal in sweep.rank if goal.mark is not None]
+    if marks and sweep.pruner is not None and decodes_all(marks[0][0]):
+        marks.append((training_key(marks[0][0]), marks[0][1]))  # pruning goes by what is logged during the training
+    if marks and "tune" in sweep.root.value:
         marks.append((sweep.rank[0].on_validation.metric, sweep.root.value["tune"].mark))
     for metric, mark in marks:
         reasons = [unavailable_metric(root, metric) for root in roots]
         if (first := reasons[0]) is not None and None not in reasons:
             hint = first[1].replace("val/loss", "{val/loss: min}")
             yield fault_at(mark, "metric", "rank", f"`{metric}` is never measured: {first[0]}", hint)
-
-
-def _rank_marks(sweep: Sweep) -> Iterator[tuple[str, Mark]]:
-    rank = sweep.root.value.get("rank")
-    for goal in [] if rank is None else rank.value:
-        yield from ((metric, direction.place) for metric, direction in goal.value.items())

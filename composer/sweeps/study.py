@@ -1,14 +1,12 @@
-"""A sweep's search as an Optuna study, which suggests points and prunes trials.
+"""A sweep's search as an Optuna study, which suggests points and prunes trials: a journal that all workers write to.
 
-The study is a file, Optuna's journal, that all workers of a sweep write to, on one machine or many. Trainings do not
-know it: their metrics are read and reported here, so that a trial is pruned by one decision, however many processes
-train it.
+Trainings do not know it: their metrics are read and reported here, so that a trial is pruned by one decision.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +20,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import StudyDirection
 from optuna.trial import BaseTrial, FixedTrial, FrozenTrial, TrialState, create_trial
 
-from composer.errors import RunError, RunFailed
+from composer.errors import RunError
 from composer.sweeps.sweep import Axis, Point, Pruner, Sweep, Value, is_active
 from composer.sweeps.trial import Trial
 
@@ -75,9 +73,8 @@ class Study:
             self.study = optuna.create_study(
                 storage=storage, study_name=name, direction=goal, pruner=pruner, load_if_exists=True
             )
-        except OSError as error:
-            message = f"the study cannot be written: {error.strerror or error}"
-            raise RunFailed.of(message, "free disk space, then run the same command to resume", str(file)) from None
+        except OSError:
+            raise
         except Exception as error:  # what is in a damaged file may be anything
             hint = "remove the file: the study is rebuilt from the trials' folders"
             raise RunError.of(f"the Optuna study cannot be opened: {error!r}", hint, str(file)) from None
@@ -154,11 +151,7 @@ class Study:
 
     def _suggestion(self, trial: optuna.trial.Trial) -> Suggestion:
         # draws even where the point is known, since the study has the values of a trial only once they are suggested
-        values: dict[str, Any] = {}
-        for axis in self.sweep.free_axes:  # first those on which others depend
-            if is_active(axis, self.sweep.complete(values)):
-                values[axis.name] = suggest_value(axis, trial)
-        point = self.sweep.complete(values)
+        point = suggest_point(self.sweep, trial)
         return Suggestion(trial.number, trial.user_attrs.get("point", point), trial)
 
     def report(self, suggestion: Suggestion, scores: Mapping[int, float]) -> int | None:
@@ -205,6 +198,23 @@ def make_pruner(pruner: Pruner | None, max_steps: int | None) -> BasePruner:
         return MedianPruner(n_startup_trials=pruner.trials, n_warmup_steps=first)
     longest = "auto" if max_steps is None or max_steps < first else max_steps
     return HyperbandPruner(min_resource=first, max_resource=longest, reduction_factor=pruner.reduction)
+
+
+def random_draws(sweep: Sweep) -> Iterator[Point]:
+    """Yield points of a random search without end, the same ones for the same seed; some of them again and again."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(sampler=RandomSampler(seed=sweep.search.seed))
+    while True:
+        yield suggest_point(sweep, study.ask())
+
+
+def suggest_point(sweep: Sweep, trial: BaseTrial) -> Point:
+    """Return the point of a trial: for each active axis the value that it has already, or a drawn one."""
+    values: dict[str, Value] = {}
+    for axis in sweep.free_axes:  # first those on which others depend
+        if is_active(axis, sweep.complete(values)):
+            values[axis.name] = suggest_value(axis, trial)
+    return sweep.complete(values)
 
 
 def suggest_value(axis: Axis, trial: BaseTrial) -> Value:

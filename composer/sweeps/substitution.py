@@ -46,8 +46,10 @@ def parse_selector(text: str) -> Selector | None:
     return (path, tuple(words)) if end == len(head) and path[:1] == ("model",) and are_words else None
 
 
-def select(root: Node, selector: Selector, rules: Schema) -> list[Match]:
-    """Return everything that a selector selects, in the order of the recipe."""
+def select(root: Node, text: str, rules: Schema) -> list[Match]:
+    """Return everything that a selector selects, in the order of the recipe; nothing by a text that is none."""
+    if (selector := parse_selector(text)) is None:
+        return []
     everything = [(match, _canonical_path(match.path, rules)) for match in walk_model(root, rules)]
     path, words = selector
     if not words:
@@ -288,7 +290,7 @@ def _set_value(root: Node, target: Node, value: Node, path: str, rules: Schema) 
 
 def _replacements(root: Node, values: AxisValues, rules: Schema) -> list[tuple[list[Match], Node]]:
     replacing = [(axis, value) for axis, value in values if axis.kind == "replace"]
-    matches = {axis.name: find_matches(root, axis, rules) for axis, _ in replacing}
+    matches = {axis.name: select(root, axis.target.value, rules) for axis, _ in replacing}
     for index, (axis, _) in enumerate(replacing):
         if not matches[axis.name]:
             raise RecipeError([no_match_fault(root, axis, rules)])
@@ -299,12 +301,6 @@ def _replacements(root: Node, values: AxisValues, rules: Schema) -> list[tuple[l
     return [(matches[axis.name], axis.choice(value)) for axis, value in replacing]
 
 
-def find_matches(root: Node, axis: Axis, rules: Schema) -> list[Match]:
-    """Return what a `replace` axis selects in a recipe."""
-    selector = parse_selector(axis.target.value)
-    return [] if selector is None else select(root, selector, rules)
-
-
 def no_match_fault(root: Node, axis: Axis, rules: Schema) -> Fault:
     """Return the fault of an axis that replaces nothing, with what it could select."""
     text, everything = axis.target.value, list(walk_model(root, rules))
@@ -313,8 +309,8 @@ def no_match_fault(root: Node, axis: Axis, rules: Schema) -> Fault:
     names, aliases = sorted({*map(block_name, blocks)}), sorted({*map(alias_of, blocks)} - {""})
     close = [closest_match(word, [*names, *aliases]) for word in words]
     close = [closest_match(head, ["model", *(format_path(match.path) for match in everything)]), *close]
-    selector, message = parse_selector("..".join(close)), f"`{text}` matches nothing in the base"
-    if selector is not None and select(root, selector, rules):
+    message = f"`{text}` matches nothing in the base"
+    if select(root, "..".join(close), rules):
         part, meant = next(pair for pair in zip((head, *words), close, strict=True) if pair[0] != pair[1])
         message, hint = f"{message}; instead of `{part}` did you mean `{meant}`?", f"write `{'..'.join(close)}`"
     elif words:
@@ -334,27 +330,28 @@ def value_faults(sweep: Sweep) -> set[Fault]:
     own: set[Fault] = set()
     everywhere: set[Fault] | None = None
     for axis in sweep.axes:
-        for value in axis.ends if axis.labels is None else axis.labels:
-            faults = _common_faults(sweep, axis, value)
-            if faults is not None:
-                own |= {fault for fault in faults if fault.file == str(sweep.file)}
-                everywhere = faults if everywhere is None else everywhere & faults
-        if axis.when is not None and _is_never_active(sweep, axis):
+        tried = _dependency_points(sweep, axis)
+        values = [_common_faults(sweep, axis, value, tried) for value in axis.labels or axis.ends]
+        active = [faults for faults in values if faults is not None]
+        for faults in active:
+            own |= {fault for fault in faults if fault.file == str(sweep.file)}
+            everywhere = faults if everywhere is None else everywhere & faults
+        has_ranges = any(other.labels is None for other in sweep.axes if other.name in tried[0])
+        if axis.when is not None and not active and len(tried) < MAX_TRIED and not has_ranges:
             mark, path = axis.node.value["when"].mark, f"axes.{axis.name}.when"
             hint = "write one that holds somewhere, or remove the axis"
             own.add(fault_at(mark, "condition", path, "this condition never holds", hint))
     return own | (everywhere or set())
 
 
-def _common_faults(sweep: Sweep, axis: Axis, value: Value) -> set[Fault] | None:
+def _common_faults(sweep: Sweep, axis: Axis, value: Value, tried: Sequence[Point]) -> set[Fault] | None:
     """Return the faults of both probe points, changed as little as it takes for the axis to have that value.
 
-    None if the axis has it at no point.
+    tried: Combinations of the axes on which this one depends. None if the axis has the value at none of them.
     """
     from composer.recipe.validation import schema_faults  # jsonschema takes a tenth of a second to import
 
     faults: list[set[Fault]] = []
-    tried = _dependency_points(sweep, axis)
     for end in (0, -1):
         others = {other.name: other.ends[end] for other in sweep.axes}
         points = (sweep.complete(others | combination | {axis.name: value}) for combination in tried)
@@ -365,14 +362,6 @@ def _common_faults(sweep: Sweep, axis: Axis, value: Value) -> set[Fault] | None:
             except RecipeError as error:
                 faults.append(set(error.faults))
     return set.intersection(*faults) if faults else None
-
-
-def _is_never_active(sweep: Sweep, axis: Axis) -> bool:
-    """Return whether no combination activates an axis; False where there are too many to try, or ranges among them."""
-    tried = _dependency_points(sweep, axis)
-    if len(tried) == MAX_TRIED or any(other.labels is None for other in sweep.axes if other.name in tried[0]):
-        return False
-    return not any(axis.name in sweep.complete({**combination, axis.name: axis.ends[0]}) for combination in tried)
 
 
 def _dependency_points(sweep: Sweep, axis: Axis) -> list[Point]:

@@ -1,4 +1,4 @@
-"""A sweep: its axes, points and goals; the paths of its directory, and sweep.json."""
+"""A sweep: its axes, points and goals, what its trials need; the paths of its directory, and sweep.json."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from composer.atomic_io import parse_json, read_text
-from composer.errors import Fault, RunError, did_you_mean, fault_at
+from composer.errors import Fault, Mark, RunError, did_you_mean, fault_at
+from composer.formatting import count_noun
 from composer.recipe.schema_reader import scalar_text
 from composer.recipe.yaml_reader import Node
 from composer.sweeps.conditions import Condition, holds
-from composer.sweeps.resources import Resources
 
 Value = str | int | float | bool
 Point = dict[str, Value]
@@ -25,10 +25,11 @@ COSTS = ("parameters", "flops", "state_bytes")
 
 @dataclass(frozen=True)
 class Goal:
-    """A metric, and which direction is better."""
+    """A metric, which direction is better, and where the sweep's file says so."""
 
     metric: str
     direction: Literal["min", "max"]
+    mark: Mark | None = field(default=None, compare=False, repr=False)
 
     @property
     def on_validation(self) -> Goal:
@@ -64,6 +65,51 @@ class Pruner:
     def first_step(self, max_steps: int | None) -> int:
         """Return the step before which no trial is stopped, if the longest training has so many steps, if known."""
         return self.min_steps or (500 if max_steps is None else max(1, max_steps // 10))
+
+
+MEMORY_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one trial needs; None is what the sweep's file does not say.
+
+    Attributes:
+        gpus: How many GPUs, a whole number; below 1 the share of one, which several trials use at once.
+        cpus: How many CPUs.
+        memory: Bytes of memory.
+        minutes: Minutes of a worker, after which Slurm ends it; a trial that is not done goes on with the next.
+    """
+
+    gpus: float | None = None
+    cpus: int | None = None
+    memory: int | None = None
+    minutes: float | None = None
+
+    @property
+    def whole_gpus(self) -> int:
+        """How many GPUs a machine must give to a worker."""
+        return math.ceil(self.gpus or 0)
+
+    def gpus_of(self, trials: int) -> int:
+        """Return how many GPUs so many trials at once need; shares of one that do not fit need another."""
+        if self.gpus is None or self.gpus >= 1 or self.gpus == 0:
+            return trials * self.whole_gpus
+        return math.ceil(trials / int(1 / self.gpus))
+
+    def describe(self) -> str:
+        """Return what is needed in words: `2 GPUs, 4 CPUs, 16 GiB`."""
+        parts = [count_noun(f"{self.gpus:g}", "GPU")] if self.gpus else []
+        parts += [count_noun(self.cpus or 1, "CPU")]
+        parts += [f"{self.memory / MEMORY_UNITS['G']:.3g} GiB"] if self.memory else []
+        return ", ".join(parts)
+
+
+def read_resources(settings: Mapping[str, Any]) -> Resources:
+    """Return the resources of the key `resources` of a sweep, which its schema has checked."""
+    memory = settings.get("memory")  # `16G` or `1.5G`
+    size = None if memory is None else int(float(memory[:-1]) * MEMORY_UNITS[memory[-1]])
+    return Resources(settings.get("gpus"), settings.get("cpus"), size, settings.get("minutes"))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,10 +1,7 @@
 """Workers of a sweep: training processes on this machine or on a Ray cluster, and the runner of one trial.
 
-This is the one door to Ray, which only starts commands, says how they ended, and counts CPUs and GPUs; suggestions and
-pruning stay with the sweep's study. Ray Tune would bring a search, pruning and trial records of its own, and with them
-a second meaning of the same sweep file; this way a sweep gives the same trials wherever it runs, and can be stopped on
-a cluster and resumed without one. All machines see the run folders on a shared file system, and have this package
-installed.
+This is the one door to Ray, which only starts commands, says how they ended, and counts CPUs and GPUs. All machines see
+the run folders on a shared file system, and have this package installed.
 """
 
 from __future__ import annotations
@@ -31,10 +28,22 @@ from composer.model.machine import available_memory, visible_cpus, visible_gpus
 from composer.recipe.metrics import logged_key
 from composer.run_dir import RunDir, is_locked
 from composer.sweeps.leases import Lease
-from composer.sweeps.resources import Resources
-from composer.sweeps.retries import MAX_KILLS, Retry, failures, killed_by, kills_in_place, retry_record
 from composer.sweeps.study import Study, Suggestion
-from composer.sweeps.trial import Status, Trial, final_score, read_log, read_run_records, write_trial
+from composer.sweeps.sweep import Resources
+from composer.sweeps.trial import (
+    MAX_KILLS,
+    Retry,
+    Status,
+    Trial,
+    failures,
+    final_score,
+    killed_by,
+    kills_in_place,
+    read_log,
+    read_run_records,
+    retry_record,
+    write_trial,
+)
 
 PR_SET_PDEATHSIG = 1
 PATIENCE = 300.0

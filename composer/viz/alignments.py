@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,26 +20,10 @@ from composer.inference.lines import LINES, check_texts, encode_lines, encode_ta
 from composer.inference.run import Run, oom_as_run_failed
 from composer.model.encoder_decoder import BOS, SPECIAL_TOKENS, StepInputs
 from composer.model.features import feature_settings
-from composer.viz.heat_maps import (
-    CELL,
-    COS,
-    SIN,
-    SLANT,
-    Axes,
-    AxesByLabels,
-    HeatMap,
-    attention_maps,
-    label_height,
-    label_width,
-    panel_maps,
-    shared_axes,
-    shorten,
-    sound_maps,
-    turned_labels,
-)
+from composer.viz import heat_maps
 from composer.viz.media import Medium, Strip, cells_by_memory, medium_of_source, picture_strips
 from composer.viz.memory import Memory, memories
-from composer.viz.page import png_uri, render
+from composer.viz.page import render
 from composer.viz.records import Attention, Film, SentenceRecords, attentions, films, source_labels, token_labels
 
 MAX_TOKENS = 100
@@ -147,140 +130,53 @@ SHOWN_FIRST = "cross_attention"
 """The block whose maps come first and are open; the others are folded."""
 
 
-class Pictures(NamedTuple):
-    """All pictures of one sentence; templates draw them.
-
-    A group has the maps of all blocks of one type in the encoder or in the decoder: its title, whether it is open, and
-    the maps by block. A memory has a line of maps for each line of panels. `media` are the images and sounds, by ids of
-    the page; `strips` has for each block that reads an image its title, the image's id, and what is laid over it.
-    """
-
-    media: dict[str, Medium]
-    strips: list[tuple[str, str, list[Strip]]]
-    axes: list[Axes]
-    groups: list[tuple[str, bool, list[tuple[str, list[HeatMap]]]]]
-    films: list[FilmStrip]
-    memory_axes: list[Axes]
-    memories: list[tuple[Memory, list[list[HeatMap]]]]
-
-
 def alignment_page(alignment: Alignment) -> str:
     """Return a self-contained HTML page with the pictures of one sentence."""
     return render("alignment.html", title="alignment", alignment=alignment, pictures=pictures(alignment, 1))
 
 
-def pictures(alignment: Alignment, number: int) -> Pictures:
-    """Return the pictures of a sentence. number: its number on the page, which makes ids unique."""
-    axes: AxesByLabels = {}
+BlockMaps = list[tuple[str, list[heat_maps.HeatMap]]]
+
+
+def pictures(alignment: Alignment, number: int) -> dict[str, Any]:
+    """Return all pictures of a sentence, for the templates that draw them.
+
+    A group has the maps of all blocks of one type in the encoder or in the decoder: its title, whether it is open, and
+    the maps by block. A memory has a line of maps for each line of panels. `media` are the images and sounds, by ids of
+    the page; `strips` has for each block that reads an image its title, the image's id, and what is laid over it.
+    number: That of the sentence on the page, which makes ids unique.
+    """
+    axes: heat_maps.AxesByLabels = {}
+    memory_axes: heat_maps.AxesByLabels = {}
     ids = {side: f"medium-{number}-{side}" for side in alignment.media}
-    blocks: dict[tuple[str, str], list[tuple[str, list[HeatMap]]]] = {}
+    blocks: dict[tuple[str, str], BlockMaps] = {}
     strips: list[tuple[str, str, list[Strip]]] = []
     for attention in alignment.attentions:
         cells, prefix = attention.cells, f"axes-{number}"
         if cells is None:
-            maps = attention_maps(attention, shared_axes(axes, prefix, attention))
+            maps = heat_maps.attention_maps(attention, heat_maps.shared_axes(axes, prefix, attention))
         elif (one := alignment.media[cells.side]).hop:
-            maps = sound_maps(attention, cells, one, ids[cells.side], axes, prefix)
+            maps = heat_maps.sound_maps(attention, cells, one, ids[cells.side], axes, prefix)
         else:
-            strips.append(
-                (attention.block, ids[cells.side], picture_strips(attention.rows, attention.weights, one, cells))
-            )
+            laid_over = picture_strips(attention.rows, attention.weights, one, cells)
+            strips.append((attention.block, ids[cells.side], laid_over))
             continue
         blocks.setdefault((attention.word, attention.side), []).append((attention.block, maps))
-    groups: list[tuple[str, bool, list[tuple[str, list[HeatMap]]]]] = []
+    groups: list[tuple[str, bool, BlockMaps]] = []
     for (word, side), members in sorted(blocks.items(), key=lambda group: group[0][0] != SHOWN_FIRST):
         count = sum(len(maps) for _, maps in members)
         title = f"{word} of {SIDE_TITLES.get(side, f'the encoder {side}')}: {count_noun(count, 'map')}"
         groups.append((title, not groups or word == SHOWN_FIRST, members))
-    memory_axes: AxesByLabels = {}
-    panels = [[panel_maps(line, memory_axes, f"cells-{number}") for line in one.panels] for one in alignment.memories]
-    memories = list(zip(alignment.memories, panels, strict=True))
-    media = {ids[side]: one for side, one in alignment.media.items()}
-    filmed = [*map(film_strip, alignment.films)]
-    return Pictures(media, strips, [*axes.values()], groups, filmed, [*memory_axes.values()], memories)
-
-
-FRAME_CELL, FRAME_GAP = 8, 5
-"""SVG units of a cell's height in a frame, and between frames; its width is CELL, so that tokens fit above it."""
-AXIS_COLORS = np.array([[0.25, 0.25, 0.25], [0.24, -0.24, 0.0], [0.11, 0.11, -0.27]])
-"""What each principal component adds to red, green and blue: lightness, red-green, yellow-blue."""
-COLOR_RANGE, MIN_RANGE = 2.0, 0.25
-"""Standard deviations to each side of a colour's range; the least range of a component, as a share of the first's."""
-
-
-class FilmStrip(NamedTuple):
-    """Film strip as an SVG: its viewBox, the size of a frame, and each frame's label, y and PNG image."""
-
-    caption: str
-    description: str
-    box: tuple[float, float, float, float]
-    size: tuple[int, int]
-    frames: list[tuple[str, int, str]]
-    above: list[tuple[str, str]]
-    below: list[tuple[str, str]]
-
-
-def film_strip(film: Film) -> FilmStrip:
-    """Return the picture of a film, with the tokens above and below it."""
-    _, positions, columns, _ = film.images.shape
-    width, height = CELL * positions, FRAME_CELL * columns
-    left, top = max(map(label_width, film.frames)) + 8, label_height(film.read)
-    last = max(map(label_width, [film.read[-1], *film.output[-1:]]))
-    right = max(COS * last - CELL / 2, 0.0) + 4
-    below = SIN * max(map(label_width, film.output), default=0.0) + 10
-    tops = [at * (height + FRAME_GAP) for at in range(len(film.frames))]
-    bottom = tops[-1] + height
-    images = map(png_uri, vector_colors(film.images))
-    return FilmStrip(
-        caption=f"{film.block}: {count_frames(film)}",
-        description=describe_film(film),
-        box=(-left, -top, left + width + right, top + bottom + below),
-        size=(width, height),
-        frames=list(zip(map(shorten, film.frames), tops, images, strict=True)),
-        above=turned_labels(film.read),
-        below=turned_labels(film.output, 4, bottom + 10, SLANT),
-    )
-
-
-def count_frames(film: Film) -> str:
-    """Return how many frames are shown."""
-    if len(film.frames) < film.total:
-        return f"{len(film.frames)} of {film.total:,} frames, evenly spaced"
-    return count_noun(f"{film.total:,}", "frame")
-
-
-def describe_film(film: Film) -> str:
-    """Return a film in words, for those who cannot see it."""
-    _, positions, columns, _ = film.images.shape
-    parts = [f"{film.block}: {count_frames(film)}; {positions} positions by {columns} columns."]
-    parts += [f"Read: {' '.join(film.read)}."] if film.read else []
-    parts += [f"Written: {' '.join(film.output)}."] if film.output else []
-    if len(film.frames) > 1:
-        changes = np.abs(np.diff(finite(film.images), axis=0)).mean((1, 2, 3))
-        largest = int(changes.argmax())
-        parts.append(f"It changes most between {film.frames[largest]} and {film.frames[largest + 1]}.")
-    return " ".join(parts)
-
-
-def finite(images: np.ndarray) -> np.ndarray:
-    """Return numbers with 0 for NaN and infinity."""
-    return np.nan_to_num(images.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-
-
-def vector_colors(images: np.ndarray) -> np.ndarray:
-    """Return a colour for every vector: equal ones for equal vectors. (F, N, W, D) -> (F, W, N, 3), RGB levels
-
-    Its first three principal components, each by its own spread.
-    """
-    cells = finite(images).reshape(-1, images.shape[-1])  # (C, D)
-    least = float(np.abs(cells).max()) * 1e-4  # smaller differences are rounding, and have no colour
-    cells = cells - cells.mean(0)
-    axes = np.linalg.eigh(cells.T @ cells)[1][:, :-4:-1]  # (D, 3), or fewer where D is
-    strongest = axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])]
-    scores = cells @ (axes * np.sign(strongest))  # an eigenvector's sign is arbitrary
-    spread = COLOR_RANGE * scores.std(0)
-    spread = np.maximum(spread, max(MIN_RANGE * spread[0], least))
-    scaled = np.divide(scores, spread, out=np.zeros_like(scores), where=spread > 0).clip(-1, 1)
-    components = np.pad(scaled, ((0, 0), (0, 3 - scaled.shape[1])))  # (C, 3)
-    pixels: np.ndarray = (255 * (0.5 + components @ AXIS_COLORS)).round().clip(0, 255).astype(np.uint8)
-    return pixels.reshape(*images.shape[:3], 3).swapaxes(1, 2)
+    lines = [
+        [heat_maps.panel_maps(line, memory_axes, f"cells-{number}") for line in memory.panels]
+        for memory in alignment.memories
+    ]
+    return {
+        "media": {ids[side]: one for side, one in alignment.media.items()},
+        "strips": strips,
+        "axes": [*axes.values()],
+        "groups": groups,
+        "films": [*map(heat_maps.film_strip, alignment.films)],
+        "memory_axes": [*memory_axes.values()],
+        "memories": list(zip(alignment.memories, lines, strict=True)),
+    }

@@ -18,18 +18,17 @@ from composer.run_dir import RunDir, recorded_vocabularies
 from composer.viz.architecture_graph import TIMES, Box, Graph, build_graph, fold
 from composer.viz.architecture_layout import MARGIN, Layout, PlacedBox, Span, StreamLine, Text
 from composer.viz.edge_routing import Route, arrowhead, rounded_path, route_edges
-from composer.viz.page import check_can_overwrite, render, write_document
+from composer.viz.page import DOCTYPE, check_can_overwrite, render, write_document
 
-FORMATS = {".svg": "an SVG picture", ".mmd": "Mermaid", ".md": "Markdown with Mermaid", ".html": "a page"}
-"""Output formats by file name suffix."""
 MERMAID_HEAD = ('%%{init: {"flowchart": {"subGraphTitleMargin": {"top": 4, "bottom": 24}}}}%%', "flowchart TB")
 """First lines of a flowchart. The titles of groups have two lines; Mermaid leaves space for one."""
-FILE_STARTS = {
-    ".svg": b'<svg xmlns="http://www.w3.org/2000/svg" class="architecture"',
-    ".mmd": MERMAID_HEAD[0].encode(),
-    ".html": b"<!DOCTYPE html>",
+FORMATS = {
+    ".svg": ("an SVG picture", b'<svg xmlns="http://www.w3.org/2000/svg" class="architecture"'),
+    ".mmd": ("Mermaid", MERMAID_HEAD[0].encode()),
+    ".md": ("Markdown with Mermaid", b"# "),
+    ".html": ("a page", DOCTYPE),
 }
-"""First bytes of a file that may be overwritten, by suffix."""
+"""Output formats by file name suffix, and the first bytes of a file that may be overwritten."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def draw(recipe: Recipe | str | Path, vocabularies: Mapping[str, int] | None = N
 def check_output(file: Path) -> None:
     """Raise RunError if a diagram cannot be written to a file, or would overwrite anything but a diagram."""
     if file.suffix.lower() not in FORMATS:
-        formats = ", ".join(f"`{suffix}` for {what}" for suffix, what in FORMATS.items())
+        formats = ", ".join(f"`{suffix}` for {what}" for suffix, (what, _) in FORMATS.items())
         raise RunError.of("the name of the file does not say what to draw", f"end it with {formats}", str(file))
     check_can_overwrite(file, "drawing", is_diagram)
 
@@ -103,10 +102,9 @@ def check_output(file: Path) -> None:
 def is_diagram(file: Path) -> bool:
     """Return whether a file is a diagram; a Markdown file, only if it has nothing else than a diagram."""
     content = file.read_bytes()
-    if file.suffix.lower() == ".md":
-        has_flowchart = b"\n```mermaid\n" + FILE_STARTS[".mmd"] in content
-        return has_flowchart and content.count(b"```") == 2 and content.endswith(b"```\n")
-    return content.startswith(FILE_STARTS[file.suffix.lower()])
+    has_flowchart = b"\n```mermaid\n" + FORMATS[".mmd"][1] in content
+    is_flowchart_alone = has_flowchart and content.count(b"```") == 2 and content.endswith(b"```\n")
+    return content.startswith(FORMATS[file.suffix.lower()][1]) and (is_flowchart_alone or file.suffix.lower() != ".md")
 
 
 MAX_FOLDED_ALONE = 3

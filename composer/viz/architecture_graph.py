@@ -216,7 +216,8 @@ def build_part(recipe: Recipe, plan: Plan, rows: Sequence[PlanRow]) -> tuple[Par
     place, name = rows[0].place, str(rows[0].place[-1])
     part = Part(recipe, name, {row.place: row for row in rows[1:]})
     if rows[0].block == "ctc":
-        texts, footer = (target_line(plan), ctc_line(recipe)), format_size(rows[0])
+        weight = recipe.model["output"]["ctc"]["weight"]
+        texts, footer = (target_line(plan), "alone" if weight == 1 else f"weight {weight:g}"), format_size(rows[0])
         only = Box("ctc", "block", "ctc", lines=texts, footer=footer, reads_stream=False, row=rows[0])
         box = Box("ctc/part", "part", "ctc", children=(only,))
         part.collect_names(box)
@@ -379,9 +380,3 @@ def target_line(plan: Plan) -> str:
     """Return how many tokens an output chooses from."""
     tokens = format_bound(f"{plan.vocabularies['target']:,} tokens", plan.at_most)
     return f"target, {tokens}"
-
-
-def ctc_line(recipe: Recipe) -> str:
-    """Return how much CTC has to say."""
-    weight = recipe.model["output"]["ctc"]["weight"]
-    return "alone" if weight == 1 else f"weight {weight:g}"

@@ -1,4 +1,4 @@
-"""Heat maps as SVG: their axes, images with one pixel a cell, sounds above them."""
+"""Heat maps and film strips as SVG: axes, images with one pixel a cell, sounds above them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.cells import cell_len
 
+from composer.formatting import count_noun
 from composer.viz.media import BANDS_HEIGHT, Cells, Medium, times
 from composer.viz.memory import Panel
 from composer.viz.page import png_uri
-from composer.viz.records import Attention
+from composer.viz.records import Attention, Film
 
 CELL, FONT_HEIGHT = 14, 11
 """SVG units of a cell's width, and of a line of text."""
@@ -27,8 +28,6 @@ SLANT, SIN, COS = 60, 0.87, 0.5
 """Degrees by which the labels of columns are turned; their sine and cosine."""
 MAX_HEIGHT, MIN_ROW = 420, 3.0
 """SVG units of a memory's map, and of a row in it, which wins."""
-MAX_DESCRIBED = 20
-"""Positions that the description of a memory's map covers."""
 
 
 class Axes(NamedTuple):
@@ -139,9 +138,7 @@ def panel_maps(panels: Sequence[Panel], axes: AxesByLabels, prefix: str) -> list
 def describe_panel(panel: Panel) -> str:
     """Return a memory's map in words, for those who cannot see it."""
     best = zip(panel.columns, panel.values.argmax(0).tolist(), strict=True)
-    largest = [f"{token}: {panel.rows[row]}" for token, row in best]
-    more = f"; and {len(largest) - MAX_DESCRIBED} more" if len(largest) > MAX_DESCRIBED else ""
-    return f"{panel.title}. Largest at each moment: {'; '.join(largest[:MAX_DESCRIBED])}{more}"
+    return f"{panel.title}. Largest at each moment: {'; '.join(f'{token}: {panel.rows[row]}' for token, row in best)}"
 
 
 def grey_levels(weights: np.ndarray) -> np.ndarray:
@@ -168,3 +165,85 @@ def label_width(label: str) -> float:
 def shorten(label: str) -> str:
     """Return the beginning of a long label."""
     return label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}…"
+
+
+FRAME_CELL, FRAME_GAP = 8, 5
+"""SVG units of a cell's height in a frame, and between frames; its width is CELL, so that tokens fit above it."""
+AXIS_COLORS = np.array([[0.25, 0.25, 0.25], [0.24, -0.24, 0.0], [0.11, 0.11, -0.27]])
+"""What each principal component adds to red, green and blue: lightness, red-green, yellow-blue."""
+COLOR_RANGE, MIN_RANGE = 2.0, 0.25
+"""Standard deviations to each side of a colour's range; the least range of a component, as a share of the first's."""
+
+
+class FilmStrip(NamedTuple):
+    """Film strip as an SVG: its viewBox, the size of a frame, and each frame's label, y and PNG image."""
+
+    caption: str
+    description: str
+    box: tuple[float, float, float, float]
+    size: tuple[int, int]
+    frames: list[tuple[str, int, str]]
+    above: list[tuple[str, str]]
+    below: list[tuple[str, str]]
+
+
+def film_strip(film: Film) -> FilmStrip:
+    """Return the picture of a film, with the tokens above and below it."""
+    _, positions, columns, _ = film.images.shape
+    width, height = CELL * positions, FRAME_CELL * columns
+    left, top = max(map(label_width, film.frames)) + 8, label_height(film.read)
+    last = max(map(label_width, [film.read[-1], *film.output[-1:]]))
+    right = max(COS * last - CELL / 2, 0.0) + 4
+    below = SIN * max(map(label_width, film.output), default=0.0) + 10
+    tops = [at * (height + FRAME_GAP) for at in range(len(film.frames))]
+    bottom = tops[-1] + height
+    images = map(png_uri, vector_colors(film.images))
+    return FilmStrip(
+        caption=f"{film.block}: {count_frames(film)}",
+        description=describe_film(film),
+        box=(-left, -top, left + width + right, top + bottom + below),
+        size=(width, height),
+        frames=list(zip(map(shorten, film.frames), tops, images, strict=True)),
+        above=turned_labels(film.read),
+        below=turned_labels(film.output, 4, bottom + 10, SLANT),
+    )
+
+
+def count_frames(film: Film) -> str:
+    """Return how many frames are shown."""
+    if len(film.frames) < film.total:
+        return f"{len(film.frames)} of {film.total:,} frames, evenly spaced"
+    return count_noun(f"{film.total:,}", "frame")
+
+
+def describe_film(film: Film) -> str:
+    """Return a film in words, for those who cannot see it."""
+    _, positions, columns, _ = film.images.shape
+    parts = [f"{film.block}: {count_frames(film)}; {positions} positions by {columns} columns."]
+    parts += [f"Read: {' '.join(film.read)}."] if film.read else []
+    parts += [f"Written: {' '.join(film.output)}."] if film.output else []
+    return " ".join(parts)
+
+
+def finite(images: np.ndarray) -> np.ndarray:
+    """Return numbers with 0 for NaN and infinity."""
+    return np.nan_to_num(images.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def vector_colors(images: np.ndarray) -> np.ndarray:
+    """Return a colour for every vector: equal ones for equal vectors. (F, N, W, D) -> (F, W, N, 3), RGB levels
+
+    Its first three principal components, each by its own spread.
+    """
+    cells = finite(images).reshape(-1, images.shape[-1])  # (C, D)
+    least = float(np.abs(cells).max()) * 1e-4  # smaller differences are rounding, and have no colour
+    cells = cells - cells.mean(0)
+    axes = np.linalg.eigh(cells.T @ cells)[1][:, :-4:-1]  # (D, 3), or fewer where D is
+    strongest = axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])]
+    scores = cells @ (axes * np.sign(strongest))  # an eigenvector's sign is arbitrary
+    spread = COLOR_RANGE * scores.std(0)
+    spread = np.maximum(spread, max(MIN_RANGE * spread[0], least))
+    scaled = np.divide(scores, spread, out=np.zeros_like(scores), where=spread > 0).clip(-1, 1)
+    components = np.pad(scaled, ((0, 0), (0, 3 - scaled.shape[1])))  # (C, 3)
+    pixels: np.ndarray = (255 * (0.5 + components @ AXIS_COLORS)).round().clip(0, 255).astype(np.uint8)
+    return pixels.reshape(*images.shape[:3], 3).swapaxes(1, 2)

@@ -141,9 +141,6 @@ def example(file: str, settings: Mapping[str, Any] | None) -> str | Markup:
     return Markup("{} {}").format(one.html, one.label)
 
 
-# ------------------------------------------------------------------------------------------- where a position is
-
-
 class Cells(NamedTuple):
     """Cells of an image or a sound that the positions of a memory are, row by row.
 
@@ -211,9 +208,6 @@ def column_step(block: Block, before: Stream) -> int:
 def times(cells: Cells, hop: float) -> list[str]:
     """Return the time of each row of cells of a sound, the middle of its frames: a frame is centred at its time."""
     return [f"{float((row + 0.5) * cells.height - 0.5) * hop:.2f} s" for row in range(cells.rows)]
-
-
-# ------------------------------------------------------------------------------------------- attention over pictures
 
 
 class Strip(NamedTuple):

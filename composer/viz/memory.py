@@ -15,7 +15,6 @@ from torch.nn import functional as F
 
 from blocks.core.contract import Record
 from composer.data.pairs import TARGET
-from composer.model.builder import encoder_stacks
 from composer.viz.records import SentenceRecords, axis_labels
 
 READS, BOTTOM, WRITES = "read_weights", "read_weights_bottom", "write_weights"
@@ -247,13 +246,10 @@ def hops(group: Sequence[Recording]) -> Memory:
 
 def hop_table(recording: Recording, weights: np.ndarray) -> Table:
     """Return the weights of each hop on each row, titled with the question and the answer. weights: (N, K)"""
-    recipe, tokens = recording.sentence.recipe, recording.sentence.tokens
-    keys = {memory: key for key, memory, _, _ in encoder_stacks(recipe.model)}
-    query = str(recipe.settings_at(recording.record.path).get("query") or "").partition(".")[0]
-    question = tokens.get(keys.get(query, ""), [])[:-1]
-    answer = " ".join(tokens[TARGET][1:])
-    title = f"{' '.join(question)} → {answer}" if question else answer
-    rows = axis_labels(recording.sentence.tokens_read(recording.record.path), len(weights))
+    sentence, path = recording.sentence, recording.record.path
+    question = sentence.memory_tokens(str(sentence.recipe.settings_at(path).get("query") or ""))[:-1]
+    title = " → ".join(" ".join(words) for words in (question, sentence.tokens[TARGET][1:]) if words)
+    rows = axis_labels(sentence.tokens_read(path), len(weights))
     columns = [f"hop {hop + 1}" for hop in range(weights.shape[1])]
     texts = [[share(weight) for weight in row] for row in weights.tolist()]
     return Table(title, "memory", rows, columns, texts, weights)

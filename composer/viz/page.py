@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from composer.atomic_io import atomic_write
-from composer.errors import RunError, os_error_reason
+from composer.atomic_io import atomic_write, os_errors_as_run_errors
+from composer.errors import RunError
 from composer.formatting import strip_control_characters
 from composer.recipe.metrics import METRICS, METRICS_BY_LENGTH, metric_name, validation_keys
 
@@ -49,28 +49,22 @@ def write_document(file: Path, what: str, text: str, is_document: Callable[[Path
     not be, or cannot be written.
     """
     check_can_overwrite(file, what, is_document)
-    try:
+    with os_errors_as_run_errors(file):
         atomic_write(file, text.encode())
-    except OSError as error:
-        raise cannot_write(file, what, os_error_reason(error)) from None
     return file
 
 
 def check_can_overwrite(file: Path, what: str, is_document: Callable[[Path], bool] = is_html) -> None:
     """Raise the errors of `write_document` that can be foreseen, before what is written has been computed."""
-    if not file.parent.is_dir():
-        raise cannot_write(file, what, "its folder does not exist")
-    try:
-        may_overwrite = not file.exists() or (file.is_file() and is_document(file))
-    except OSError as error:
-        raise cannot_write(file, what, os_error_reason(error)) from None
-    if not may_overwrite:
-        raise cannot_write(file, what, f"the file exists and is not a {what}; it would be lost")
-
-
-def cannot_write(file: Path, what: str, reason: str) -> RunError:
-    """Return the error of a file that cannot be written."""
-    return RunError.of(f"the {what} cannot be written: {reason}", "name another file with `--output FILE`", str(file))
+    reason = ""
+    with os_errors_as_run_errors(file):
+        if not file.parent.is_dir():
+            reason = "its folder does not exist"
+        elif file.exists() and not (file.is_file() and is_document(file)):
+            reason = f"the file exists and is not a {what}; it would be lost"
+    if reason:
+        message = f"the {what} cannot be written: {reason}"
+        raise RunError.of(message, "name another file with `--output FILE`", str(file))
 
 
 def png_uri(pixels: np.ndarray) -> str:

@@ -85,15 +85,18 @@ class SentenceRecords:
 
     def tokens_read(self, path: Path) -> list[str]:
         """Return the tokens of the memory, or memories in a row, that a block reads; or its branches or experts."""
-        keys = {memory: key for key, memory, _, _ in encoder_stacks(self.recipe.model)}
         settings = self.recipe.settings_at(path)
         branches = settings.get("branches")
         if isinstance(branches, Mapping):
             return list(branches)
         if "experts" in settings:
             return [str(number) for number in range(1, settings["experts"] + 1)]
-        memories = [name.partition(".")[0] for name in self.memories_read(path)]
-        return [token for memory in memories for token in self.tokens.get(keys.get(memory, ""), ())]
+        return [token for name in self.memories_read(path) for token in self.memory_tokens(name)]
+
+    def memory_tokens(self, name: str) -> Sequence[str]:
+        """Return the tokens of a memory, which is called `encoder`, or `encoder.x` for its output named x."""
+        keys = {memory: key for key, memory, _, _ in encoder_stacks(self.recipe.model)}
+        return self.tokens.get(keys.get(name.partition(".")[0], ""), ())
 
     def memories_read(self, path: Path) -> list[str]:
         """Return the names of the memories that a block reads: `encoder`, or `encoder.x` for its output named x."""
@@ -293,11 +296,5 @@ def part_of(record: Record) -> Path:
 
 def frame_numbers(count: int, cells: int) -> list[int]:
     """Return which of `count` frames of so many cells are shown: evenly spaced ones, with the first and the last."""
-    return evenly_spaced(range(count), max(2, min(MAX_FRAMES, MAX_CELLS // cells)))
-
-
-def evenly_spaced(items: Sequence[int], limit: int) -> list[int]:
-    """Return at most `limit` items, evenly spaced, with the first and the last."""
-    if len(items) <= limit:
-        return list(items)
-    return [items[round(at * (len(items) - 1) / (limit - 1))] for at in range(limit)]
+    limit = min(count, max(2, min(MAX_FRAMES, MAX_CELLS // cells)))
+    return [round(at * (count - 1) / max(1, limit - 1)) for at in range(limit)]

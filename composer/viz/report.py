@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from os import PathLike
@@ -11,19 +10,10 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from composer.atomic_io import parse_json, read_text
+from composer import evaluation
 from composer.data.pairs import TARGET, Pairs, available_splits, source_names
 from composer.data.sources import DataSource, generate_pairs
 from composer.errors import DataError, RecipeError, RunError, one_line_error
-from composer.evaluation import (
-    decode_lines,
-    missing_split,
-    read_hypotheses,
-    read_split,
-    run_metrics,
-    scores_by_length,
-    training_hints,
-)
 from composer.fingerprint import read_verified
 from composer.formatting import format_number
 from composer.inference.run import Run, Sample, open_run
@@ -53,12 +43,9 @@ from composer.viz.page import (
     render,
     write_document,
 )
-from composer.viz.records import evenly_spaced
 
-NUM_EXAMPLES, NUM_DRAWN, NUM_FOLLOWED = 10, 3, 3
-"""Sentences that are translated, whose pictures are shown, and whose translations during training are shown."""
-MAX_VALIDATIONS = 6
-"""Validations at which the translations during training are shown."""
+NUM_EXAMPLES, NUM_DRAWN = 10, 3
+"""Sentences that are translated, and whose pictures are shown."""
 MAX_WORDS = 25
 """Words beyond which a sentence is not chosen for a picture."""
 FINAL = "the final weights"
@@ -115,7 +102,7 @@ def report(
     check_can_overwrite(file, "report")
     recipe = load(run_dir.recipe)
     if split is not None and split not in available_splits(recipe):
-        raise missing_split(recipe, split)
+        raise evaluation.missing_split(recipe, split)
     opened, weights = open_weights(run_dir, checkpoint)
     default = next((name for name in ("test", "val") if name in available_splits(recipe)), "")
     notes = [] if opened else [f"No translations and no alignments: {weights}."]
@@ -168,7 +155,7 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
     known = source.record.get("by_length", {}).get(source.split) if is_measured else None
     sides = source_names(run.recipe)
     recorded = source.run_dir.hypotheses(source.split)
-    outputs = read_hypotheses(recorded, pairs.sides[TARGET]) if sides and is_measured else []
+    outputs = evaluation.read_hypotheses(recorded, pairs.sides[TARGET]) if sides and is_measured else []
     # the length of a question says nothing about its story
     measure = bool(sides) and known is None and not run.recipe.dataset.get("babi")
     count = len(pairs) if measure or outputs else min(NUM_EXAMPLES, len(pairs))
@@ -178,15 +165,15 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
         lines = ["\t".join(row) for row in zip(*texts, strict=True)]
     else:
         lines = [" ".join(words[: (len(words) + 1) // 2]) for words in (line.split(" ") for line in references[0])]
-    outputs = outputs or [best.text for best in decode_lines(run, lines, say)]
+    outputs = outputs or [best.text for best in evaluation.decode_lines(run, lines, say)]
     samples = list(map(Sample, lines, references[0], outputs))
     worst = worst_samples(samples, references) if sides and count > NUM_EXAMPLES else []
     if not measure:
         return samples, worst, known or []
-    metrics = run_metrics(run, references[0])
+    metrics = evaluation.run_metrics(run, references[0])
     for name, score in metrics.scores(outputs, references).items():
         source.scores.setdefault(f"{source.split}/{name}", score)
-    tables = scores_by_length(run.recipe, metrics, texts[0], outputs, references)
+    tables = evaluation.scores_by_length(run.recipe, metrics, texts[0], outputs, references)
     return samples, worst, next(iter(tables.values()), [])
 
 
@@ -206,7 +193,7 @@ def open_split(source: Source, run: Run, split: str | None, data: Path | None) -
         return None
     try:
         if source.split == "train":
-            return read_split(run, "train", data)[0]
+            return evaluation.read_split(run, "train", data)[0]
         return DataSource(run.recipe, run.folders(data)).pairs(source.split)
     except DataError as error:
         if data is not None or split is not None:
@@ -255,7 +242,6 @@ def page(source: Source, translated: Translated, shown: Sequence[Alignment]) -> 
         ("alignments", "Alignments", sentences if has_maps else []),
         ("films", "Film strips", sentences if has_films else []),
         ("memories", "Memory", sentences if has_memories else []),
-        ("training", "Translations during training", training_samples(source.run_dir.path)),
         ("architecture", "Architecture", architecture(source)),
         ("recipe", "Recipe", source.run_dir.recipe.read_text(encoding="utf-8")),
     ]
@@ -289,7 +275,7 @@ def hints(source: Source) -> list[str]:
     if record.get("status") != "finished" or source.recipe.dataset.get("generate"):
         return []
     sizes = record.get("data", {}).get("pairs", {}) if source_names(source.recipe) else {}
-    return training_hints(source.rows, sizes, record.get("epochs", 0), source.recipe.training)
+    return evaluation.training_hints(source.rows, sizes, record.get("epochs", 0), source.recipe.training)
 
 
 def facts(source: Source) -> dict[str, str]:
@@ -297,8 +283,7 @@ def facts(source: Source) -> dict[str, str]:
     record = source.record
     ended = record if record.get("status") == "finished" else {}
     last = {key: value for row in source.rows for key, value in row.items()}
-    data, used, git = record.get("data", {}), record.get("checkpoints_used", {}), record.get("git")
-    steps = ", ".join(re.sub(r"\D*0*(\d+)\D*", r"\1", str(name)) for name in used.get("checkpoints", ()))
+    data, git = record.get("data", {}), record.get("git")
     changes = ", with changes" if git and git.get("dirty") else ""
     sizes = (f"{side} {format_number(size)}" for side, size in record.get("vocabularies", {}).items())
     return {
@@ -309,7 +294,6 @@ def facts(source: Source) -> dict[str, str]:
         "minutes of computing": format_number(ended.get("minutes", last.get("minutes"))),
         "training pairs": format_number(data.get("train_pairs_used")),
         "vocabulary": ", ".join(sizes),
-        "checkpoints used": f"{used['how']}, of step {steps}" if used.get("how") else "",
         "weights on this page": source.weights if source.run else "",
         "started": to_minute(record.get("started_at")),
         "ended": to_minute(record.get("ended_at")),
@@ -348,40 +332,10 @@ def compare_sample(sample: Sample, columns: Mapping[str, Mapping[str, Any] | Non
     texts = sample.source.split("\t") if len(columns) > 1 else [sample.source]
     names = [*columns] if len(columns) == len(texts) else ["source"] if columns else ["beginning"]
     inputs = [(name, example(text, columns.get(name))) for name, text in zip(names, texts, strict=False)]
-    output = "translation" if columns else "continuation"
-    return compare(inputs, sample.reference, [(output, sample.translation)])
-
-
-def compare(
-    inputs: Sequence[tuple[str, str | Markup]], reference: str, outputs: Sequence[tuple[str, str]]
-) -> ComparedTexts:
-    """Return labelled texts, and whether each output equals the reference."""
-    rows: ComparedTexts = [(name, text, False) for name, text in (*inputs, ("reference", reference))]
-    return rows + [(name, text, text.strip() == reference.strip()) for name, text in outputs]
-
-
-def training_samples(folder: Path) -> list[ComparedTexts]:
-    """Return a few validation sentences, each with its translations after some steps.
-
-    They are those that a run has logged into its folder for W&B; this contacts no server.
-    """
-    log: dict[int, list[Sample]] = {}
-    for path in sorted(folder.glob("wandb/*run-*/files/media/table/samples_*.table.json")):
-        try:
-            table = parse_json(read_text(path))
-            rows = [(int(step), Sample(*map(str, texts))) for step, *texts in table["data"]]
-        except (OSError, ValueError, KeyError, TypeError):  # cut off, or written by something else
-            continue
-        for step in dict.fromkeys(step for step, _ in rows):
-            log[step] = [sample for at, sample in rows if at == step]
-    steps = evenly_spaced(sorted(log), MAX_VALIDATIONS)
-    sentences = []
-    count = min((len(log[step]) for step in steps), default=0)
-    for number in range(min(NUM_FOLLOWED, count)):
-        sample = log[steps[-1]][number]
-        outputs = [(f"step {step:,}", log[step][number].translation) for step in steps]
-        sentences.append(compare([("source", sample.source)], sample.reference, outputs))
-    return sentences
+    output, reference = sample.translation, sample.reference
+    is_right = output.strip() == reference.strip()
+    outputs = [("reference", reference, False), ("translation" if columns else "continuation", output, is_right)]
+    return [*((name, text, False) for name, text in inputs), *outputs]
 
 
 def architecture(source: Source) -> dict[str, str] | Markup:

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import composer
-from composer.cli import new_recipe
 from composer.cli.new_recipe import MIN_PAIRS_TO_SPLIT, held_out_of, inspect, next_steps
 from composer.cli.new_table import new
 from composer.data.columns import split_rows
@@ -158,16 +156,6 @@ def test_a_long_line_raises_max_length(tmp_path: Path) -> None:
     assert recipe["data"]["max_length"] == 384
 
 
-def test_test_lines_that_are_trained_on_are_counted(tmp_path: Path) -> None:
-    pairs = [(f"line {n % 97} of text", f"zeile {n % 97} im text") for n in range(300)]
-    _, output = recipe_of(tmp_path, pairs)
-    assert re.search(r"note: \d\d of 30 test lines have a source that is trained on", output)
-    assert "`decontaminate: true` under `parallel`" in output
-    (tmp_path / "mine.yaml").unlink()
-    _, output = recipe_of(tmp_path, pairs[:97])
-    assert "trained on" not in output
-
-
 def test_a_recipe_has_no_path_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "corpus").mkdir()
     (tmp_path / "link").symlink_to("corpus")
@@ -213,28 +201,3 @@ def test_what_is_no_text_is_not_to_be_converted(tmp_path: Path) -> None:
         with pytest.raises(DataError) as refused:
             inspect(*texts(tmp_path, start, lines(1)))
         assert refused.value.faults[0].hint == hint
-
-
-@pytest.mark.parametrize(
-    ("cpu", "gpu", "proposed"),
-    [
-        ("flags : avx512f avx512_bf16", None, True),
-        ("flags : avx512f avx2", None, False),
-        ("", None, False),
-        ("flags : avx2", True, True),  # the GPU is what trains
-        ("flags : avx512f avx512_bf16", False, False),
-    ],
-)
-def test_bf16_mixed_is_proposed_where_the_hardware_multiplies_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cpu: str, gpu: bool | None, proposed: bool
-) -> None:
-    monkeypatch.setattr(new_recipe, "CPUINFO", tmp_path / "cpuinfo")
-    if cpu:
-        new_recipe.CPUINFO.write_text(cpu)
-    monkeypatch.setattr(new_recipe.shutil, "which", lambda _: gpu is not None)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: not including_emulation and gpu)
-    rows = {10_050: b"a longer line of so many words that it counts in full\n", 60: b"a line\n"}
-    large, small = (new(*texts(tmp_path, row * n, row * n), tmp_path / f"r{n}.yaml") for n, row in rows.items())
-    assert load(large).explicit["training"].get("precision") == ("bf16-mixed" if proposed else None)
-    assert "precision" not in load(small).explicit["training"]  # so narrow that it would be slower

@@ -50,7 +50,7 @@ SHORT = ["training.max_minutes=null", "training.max_steps=2", "logging.wandb=fal
 @pytest.mark.parametrize("kind", ["image", "audio"])
 def test_the_recipe_is_accepted_and_trains(tmp_path: Path, kind: str) -> None:
     table = write_table(tmp_path, kind, [" ".join((DIGITS * 2)[at % 5 :][: 2 + at % 3]) for at in range(60)])
-    facts = inspect_table(table, None, None)
+    facts = inspect_table(table, "file", "answer")
     assert (facts.pairs, facts.kind, facts.source, facts.target) == (60, kind, "file", "answer")
     path = tmp_path / "mine.yaml"
     path.write_text(fill_table_template(facts, path))
@@ -67,7 +67,7 @@ def test_the_recipe_for_vectors_is_accepted_and_trains(tmp_path: Path) -> None:
         np.save(tmp_path / f"{number}.npy", np.ones((2 + number % 3, 6)))
     rows = [f"{number}\t{number}.npy\t{DIGITS[number % 5]}" for number in range(12)]
     (tmp_path / "mine.tsv").write_text("\n".join(["id\tvector\tname", *rows]) + "\n")
-    facts = inspect_table(tmp_path / "mine.tsv", None, None)
+    facts = inspect_table(tmp_path / "mine.tsv", "vector", "name")
     assert (facts.kind, facts.source, facts.target) == ("vectors", "vector", "name")
     assert facts.media == "3 vectors of 6 numbers, up to 4"
     path = tmp_path / "mine.yaml"
@@ -79,7 +79,7 @@ def test_the_recipe_for_vectors_is_accepted_and_trains(tmp_path: Path) -> None:
 
 
 def settings(folder: Path, kind: str, answers: Sequence[str]) -> dict[str, Any]:
-    facts, path = inspect_table(write_table(folder, kind, answers), None, None), folder / "mine.yaml"
+    facts, path = inspect_table(write_table(folder, kind, answers), "file", "answer"), folder / "mine.yaml"
     path.write_text(fill_table_template(facts, path))
     recipe = load(path)
     return {
@@ -100,7 +100,7 @@ def test_an_image_is_read_in_its_size_and_colours(tmp_path: Path) -> None:
 def test_a_large_image_is_scaled_down(tmp_path: Path) -> None:
     table = write_table(tmp_path, "image", ["a", "b"])
     Image.new("L", (1000, 400)).save(tmp_path / "1.png")
-    assert "size: [52, 128]" in fill_table_template(inspect_table(table, None, None), tmp_path / "r.yaml")
+    assert "size: [52, 128]" in fill_table_template(inspect_table(table, "file", "answer"), tmp_path / "r.yaml")
 
 
 def test_ctc_stands_beside_answers_that_follow_a_sound(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_folder_of_kaldi_is_a_table(tmp_path: Path) -> None:
     write_table(tmp_path, "audio", ["a", "b"])
     (tmp_path / "wav.scp").write_text("u1 0.wav\nu2 1.wav\n")
     (tmp_path / "text").write_text("u1 one\nu2 two\n")
-    facts = inspect_table(tmp_path, None, None)
+    facts = inspect_table(tmp_path, "sound", "text")
     assert (facts.kind, facts.source, facts.target) == ("audio", "sound", "text")
 
 
@@ -139,12 +139,12 @@ def test_other_tables_are_read(tmp_path: Path, suffix: str) -> None:
         path.write_text("".join(json.dumps({"number": 1, **row}) + "\n" for row in rows))
     else:
         parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-    assert inspect_table(path, None, None)[2:5] == ("image", "file", "text")
+    assert inspect_table(path, "file", "text")[2:5] == ("image", "file", "text")
 
 
 def test_columns_the_wrong_way_round_are_told(tmp_path: Path) -> None:
     table = write_table(tmp_path, "image", ["a", "b"])
-    with pytest.raises(DataError, match=r"`answer` names no images, .* `file` does\n *fix: write `--source file`"):
+    with pytest.raises(DataError, match=r"`answer` names no images, sounds or vectors\n *fix: name one that does"):
         inspect_table(table, "answer", "file")
 
 
@@ -152,17 +152,17 @@ def test_a_table_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     table = write_table(tmp_path, "image", ["a", "b"])
     for name, text, message in (
         ("gone.tsv", None, "no file"),
-        ("t.tsv", "a\tb\nx\ty\n", "none names images, sounds or vectors"),
-        ("t.tsv", "a\n0.png\n", "none names images, sounds or vectors"),
+        ("t.tsv", "a\tb\nx\ty\n", "names no images, sounds or vectors"),
+        ("t.tsv", "a\n0.png\n", "has no column `b`"),
         ("t.tsv", "a\tb\n0.png\tx\ngone.png\ty\n", r"gone\.png"),
     ):
         if text:
             (tmp_path / name).write_text(text)
         with pytest.raises(DataError, match=message):
-            inspect_table(tmp_path / name, None, None)
+            inspect_table(tmp_path / name, "a", "b")
     with pytest.raises(DataError, match="has no column `picture`"):
-        inspect_table(table, "picture", None)
+        inspect_table(table, "picture", "answer")
     (tmp_path / "1.png").write_bytes(b"no image")
     with pytest.raises(DataError) as error:
-        inspect_table(table, None, None)
+        inspect_table(table, "file", "answer")
     assert [(fault.file, fault.line) for fault in error.value.faults] == [(str(table), 3)]

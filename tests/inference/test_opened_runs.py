@@ -26,7 +26,7 @@ from composer.recipe.recipe import load
 from composer.run_dir import RunDir, read_metrics
 from composer.sweeps.leaderboard import open_leaderboard
 from composer.viz.architecture import draw
-from composer.viz.report import report, training_samples
+from composer.viz.report import report
 from tests.inference.untrained import record_hashes
 from tests.sweeps.leaderboard_dirs import begun, trial
 
@@ -184,12 +184,3 @@ def test_a_file_of_a_sweep_that_is_nested_too_deeply_is_refused(name: str, tmp_p
     (folder / name).write_text('{"name": ' * 100_000)
     with pytest.raises(RunError, match="nested too deeply"):
         open_leaderboard(sweep)
-
-
-def test_logged_tables_that_lie_are_passed_over(tmp_path: Path) -> None:
-    folder = tmp_path / "wandb" / "offline-run-1" / "files" / "media" / "table"
-    folder.mkdir(parents=True)
-    (folder / "samples_1.table.json").write_text('{"data": ' * 100_000)
-    os.mkfifo(folder / "samples_2.table.json")
-    (folder / "samples_3.table.json").write_text('{"data": [[2, "a", "b", "c"]]}')
-    assert training_samples(tmp_path) == [[("source", "a", False), ("reference", "b", False), ("step 2", "c", False)]]

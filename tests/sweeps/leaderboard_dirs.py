@@ -65,9 +65,7 @@ def ran(run: Path, metric: str, value: float | None, status: str) -> None:
     record = {"status": status, "minutes": 2.0, **({"scores": {metric: value}} if status == "finished" else {})}
     (run / "run.json").write_text(json.dumps(record), encoding="utf-8")
     rows = [
-        {"step": 10, "train/tokens_per_second": 100.0},
         {"step": 10, "minutes": 1.0, training_key(metric): 1.0, "val/loss": 4.0},
-        {"step": 20, "train/tokens_per_second": 300.0},
         {"step": 20, "minutes": 2.0, training_key(metric): value, "val/loss": 3.0},
     ]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from composer.cli.dry_run import dry_run_json, dry_run_text
 from composer.data import encoding
 from composer.data.tokenizer import Tokenizers
 from composer.data.tokenizer_kinds import TokenizerKind
@@ -19,7 +18,7 @@ from composer.model.weights import count_parameters
 from composer.sweeps import workers
 from composer.sweeps.leaderboard_html import write_leaderboard
 from composer.sweeps.leaderboard_text import leaderboard_json, leaderboard_text
-from composer.sweeps.points import CostPlanner, list_points, point_from_args, point_recipe
+from composer.sweeps.points import CostPlanner, dry_run_json, dry_run_text, list_points, point_from_args, point_recipe
 from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.trial import read_trial, read_trials, write_trial

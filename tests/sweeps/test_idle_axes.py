@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from composer.cli.dry_run import dry_run_json, dry_run_text
 from composer.errors import Fault
 from composer.model.planner import plan
 from composer.recipe.recipe import load
-from composer.sweeps.points import list_points, point_from_args
+from composer.sweeps.points import dry_run_json, dry_run_text, list_points, point_from_args
 from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.trial import read_trials
@@ -89,8 +88,8 @@ def test_a_dry_run_warns_of_what_an_axis_leaves_without_effect(case: str, tmp_pa
     (printed,) = dry_run_json(sweep, points)["points"][numbers[0] - 1]["warnings"]
     assert printed["message"] == warning.message
     point = points[numbers[0] - 1].point
-    chosen = point_from_args(sweep.file, [f"{name}={value}" for name, value in point.items()], None)
-    assert [fault.message for fault in idle(plan(chosen.recipe).warnings, setting)] == [warning.message]
+    chosen, _ = point_from_args(sweep.file, [f"{name}={value}" for name, value in point.items()], None)
+    assert [fault.message for fault in idle(plan(chosen).warnings, setting)] == [warning.message]
 
 
 def test_an_axis_of_the_training_is_seen_beside_the_same_model(tmp_path: Path) -> None:

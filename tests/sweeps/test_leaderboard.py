@@ -63,7 +63,6 @@ def test_mean_and_spread_are_over_the_finished_seeds(tmp_path: Path) -> None:
     assert dict(entry.measured["val/bleu"].values) == {4: 10.0, 7: 12.0, 9: 14.0}
     assert entry.measured["val/bleu"].mean == 12.0
     assert entry.measured["val/bleu"].spread == 2.0
-    assert entry.tokens_per_second == 200.0
     assert entry.measured["minutes"].mean == 2.0
     assert list(entry.curve) == [(10.0, 1.0), (20.0, 10.0)]
     assert "12.00 ± 2.00" in leaderboard_text(read_board(folder))
@@ -193,9 +192,9 @@ def test_what_the_trials_cannot_separate_is_said_and_has_no_number(tmp_path: Pat
     assert effects["encoder"][2] == ("recurrent", None, None)
     assert effects["memory"] == [("none", 1.25, None), ("stack", 2.25, 1.0), ("ntm", None, None)]
     text = leaderboard_text(read_board(folder))
-    assert "`encoder: recurrent` was only tried with `memory: ntm`, and that only with it" in text
-    assert text.count("cannot separate") == 1
-    assert "`encoder: recurrent` was only tried" in " ".join(leaderboard_json(read_board(folder))["notes"])
+    note = "Too few combinations were tried to separate `encoder: recurrent`, `memory: ntm` from the other axes."
+    assert note in text
+    assert note in leaderboard_json(read_board(folder))["notes"]
 
 
 def test_an_axis_counts_where_it_is_active_and_finished(tmp_path: Path) -> None:
@@ -235,17 +234,14 @@ def test_many_numbers_are_cut_into_ranges(tmp_path: Path) -> None:
     assert means == sorted(means, key=lambda mean: mean or 0.0)
 
 
-def test_zipped_axes_are_listed_once(tmp_path: Path) -> None:
-    """One zipped axis has the other's values, the next has its own: only the first is left out of the table."""
-    folder = begun(tmp_path / "s", axes={"encoder": {}, "again": {"zip": "encoder"}, "width": {"zip": "encoder"}})
+def test_zipped_axes_are_one_axis_of_the_effects(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s", axes={"encoder": {}, "width": {"zip": "encoder"}})
     for number, (name, width) in enumerate([("a", 1), ("a", 1), ("b", 2)]):
-        trial(folder, number, [float(number)], point={"encoder": name, "again": name, "width": width})
+        trial(folder, number, [float(number)], point={"encoder": name, "width": width})
     result = read_board(folder)
-    assert (result.axes, result.same) == (["encoder", "width"], {"again": "encoder"})
+    assert result.axes == ["encoder", "width"]
     assert [*effects_of(folder)] == ["encoder"]
-    assert effect_title(result, "encoder") == "encoder, again, width"
-    assert "again is the same as encoder" in ranking_note(result)
-    assert leaderboard_json(result)["axes"] == ["encoder", "width", "again"]
+    assert effect_title(result, "encoder") == "encoder, width"
 
 
 # ------------------------------------------------------------------------------------------- tuned axes
@@ -319,7 +315,6 @@ def test_of_a_trial_in_two_sweeps_the_one_with_more_seeds_counts(tmp_path: Path)
     trial(other, 1, [30.0, 40.0], point={"encoder": "q"})
     for folders in ((one, other), (other, one)):
         board = open_leaderboard(*folders)
-        assert "in several of the sweeps, which count once: 1." in ranking_note(board)
         (entry,) = board.results
         assert len(entry.trial.seeds) == 2
 

@@ -68,7 +68,7 @@ def test_the_page_loads_nothing_from_other_hosts(tmp_path: Path) -> None:
     assert policy.startswith("default-src 'none'")
     styles = "".join("".join(item.itertext()) for item in result.iter("style"))
     assert not any(word in styles for word in ("url(", "@import", "http"))
-    assert len(figures(result)) == 5  # minutes are no goal: parameters, FLOPs, effects, values and curves
+    assert len(figures(result)) == 4  # minutes are no goal: parameters, FLOPs, values and curves
 
 
 def test_names_and_errors_are_escaped(tmp_path: Path) -> None:
@@ -158,20 +158,10 @@ def test_the_page_says_of_effects_and_differences_what_the_terminal_does(tmp_pat
     assert all(any({*line} - {"encoder"} <= {*row} for row in cells) for line in effects)
 
 
-def test_differences_are_drawn_with_their_intervals(tmp_path: Path) -> None:
-    folder = small(tmp_path / "s")
-    (trace,) = figures(page(folder))[2]["data"]
-    effects = read_board(folder).as_json()["contributions"]["effects"]
-    (cnn,) = (effect for effect in effects["encoder"] if effect["interval"])
-    assert (trace["x"], trace["y"]) == ([cnn["difference"]], ["encoder: cnn - rnn"])
-    ends = [trace["x"][0] + sign * trace["error_x"][key][0] for sign, key in ((-1, "arrayminus"), (1, "array"))]
-    assert ends == pytest.approx(cnn["interval"])
-
-
 def test_each_finished_trial_is_a_band_through_its_values_in_the_colour_of_its_score(tmp_path: Path) -> None:
     """Best first; trial 2 has no rate, and ranges are those of the table of the axes."""
     folder = small(tmp_path / "s")
-    (bands,) = figures(page(folder))[3]["data"]
+    (bands,) = figures(page(folder))[2]["data"]
     assert {axis["label"]: axis["values"] for axis in bands["dimensions"]} == {
         "encoder": ["cnn", "cnn", "rnn"],
         "rate": ["0.1", "-", "0.1"],
@@ -179,7 +169,7 @@ def test_each_finished_trial_is_a_band_through_its_values_in_the_colour_of_its_s
     assert bands["line"]["color"] == [30.5, 25.5, 21.0]
     for number in range(5, 14):
         trial(folder, number, [40.0 + number], point={"encoder": "cnn", "rate": float(number)})
-    _, rate = figures(page(folder))[3]["data"][0]["dimensions"]
+    _, rate = figures(page(folder))[2]["data"][0]["dimensions"]
     ranges = [effect["value"] for effect in read_board(folder).as_json()["contributions"]["effects"]["rate"]]
     assert rate["categoryarray"] == [*ranges, "-"]
     assert {*rate["values"]} == {*ranges, "-"}

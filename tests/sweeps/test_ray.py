@@ -11,9 +11,9 @@ import pytest
 
 from composer.errors import RunError
 from composer.sweeps import workers
-from composer.sweeps.resources import Resources
 from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
+from composer.sweeps.sweep import Resources
 from composer.sweeps.workers import RayWorkerPool
 from tests.sweeps.stub_sweeps import parent, plan, rates, starts, stub, trials_by_rate, wait_until, write_sweep
 
@@ -40,7 +40,7 @@ def test_a_sweep_runs_on_a_cluster(home: Path) -> None:
     plan(home, **{"0.1": {"kills": 1}, "0.2": {"fails": 1}, "0.9": {"pause": 3.0}})
     rest = "seeds: [1]\nset: {training.max_steps: 500}\nprune: {median: {min_steps: 200, trials: 2}}"
     file = write_sweep(home, rates(0.1, 0.2, 0.3, 0.9), rest)
-    assert run_sweep(read_sweep(file), home / "run", workers=1, ray="local", quiet=True) == 0
+    assert run_sweep(read_sweep(file), home / "run", workers=1, ray="local") == 0
     result = trials_by_rate(home / "run")
     assert [result[rate].status for rate in (0.1, 0.2, 0.3, 0.9)] == ["finished", "failed", "finished", "pruned"]
     assert "the loss is NaN" in (result[0.2].error or "")
@@ -57,7 +57,7 @@ def test_a_killed_sweep_leaves_no_workers_and_resumes_without_a_cluster(home: Pa
     os.kill(child.pid, signal.SIGKILL)
     child.communicate()
     plan(home)
-    assert run_sweep(read_sweep(file), home / "run", workers=2, quiet=True) == 0  # once the workers there have ended
+    assert run_sweep(read_sweep(file), home / "run", workers=2) == 0  # once the workers there have ended
     assert {trial.status for trial in trials_by_rate(home / "run").values()} == {"finished"}
     assert sorted(rate for rate, _ in starts(home)) == [0.1, 0.1, 0.2, 0.2]
 
@@ -92,4 +92,4 @@ def test_a_trial_goes_to_the_node_that_it_fits_and_on_when_that_is_lost(home: Pa
 def test_a_trial_that_fits_on_no_node_is_told_at_once(home: Path) -> None:
     file = write_sweep(home, rates(0.1), "resources: {cpus: 999}")
     with pytest.raises(RunError, match="no node of the cluster has 999 CPUs; its nodes have"):
-        run_sweep(read_sweep(file), home / "run", ray="local", quiet=True)
+        run_sweep(read_sweep(file), home / "run", ray="local")

@@ -9,10 +9,10 @@ import pytest
 
 from composer.errors import RecipeError, RunError
 from composer.sweeps.points import list_points, point_recipe
-from composer.sweeps.resources import Resources, read_resources
 from composer.sweeps.scheduler import with_planned_memory
 from composer.sweeps.slurm import job_parameters
 from composer.sweeps.spec import read_sweep
+from composer.sweeps.sweep import Resources, read_resources
 from composer.sweeps.workers import LocalWorkerPool, fit_in_nodes, worker_environment
 from composer.training.preflight import plan_training
 from tests.sweeps.stub_sweeps import rates, write_sweep

@@ -21,12 +21,10 @@ from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.sweeps import scheduler, workers
 from composer.sweeps.leaderboard import open_leaderboard
-from composer.sweeps.resources import Resources
-from composer.sweeps.retries import MAX_KILLS, failures, retry_record
 from composer.sweeps.scheduler import Scheduler, run_sweep, running_progress
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.sweep import SweepDir
-from composer.sweeps.trial import Trial, read_trials, write_trial
+from composer.sweeps.sweep import Resources, SweepDir
+from composer.sweeps.trial import MAX_KILLS, Trial, failures, read_trials, retry_record, write_trial
 from composer.sweeps.workers import TrialRunner, worker_environment
 from tests.sweeps.stub_sweeps import (
     BASE,
@@ -52,7 +50,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(file: Path, home: Path, workers: int = 1) -> int:
-    return run_sweep(read_sweep(file), home / "run", workers=workers, quiet=True)
+    return run_sweep(read_sweep(file), home / "run", workers=workers)
 
 
 def opened(home: Path) -> optuna.Study:
@@ -192,7 +190,7 @@ def test_retry_tries_again_what_has_failed_and_nothing_else(home: Path, capsys: 
     assert (trial.status, trial.error) == ("finished", None)
     states = sorted(item.state.name for item in opened(home).get_trials())
     assert states == ["COMPLETE", "COMPLETE", "FAIL"]  # the search sees both tries
-    assert run_sweep(read_sweep(file), home / "run", quiet=True, retry=True) == 0
+    assert run_sweep(read_sweep(file), home / "run", retry=True) == 0
     assert len(starts(home)) == 5
 
 
@@ -306,7 +304,7 @@ def test_what_has_changed_of_a_base_is_named_and_its_logging_may(home: Path) -> 
         run(file, home)
     longer = read_sweep(write_sweep(home, rates(0.1), "seeds: [1]"), ["training.max_steps=5"])
     with pytest.raises(RunError, match="`command line` was"):
-        run_sweep(longer, home / "run", quiet=True)
+        run_sweep(longer, home / "run")
 
 
 @pytest.mark.slow
@@ -382,7 +380,7 @@ def test_trials_are_ordinary_runs_of_the_train_command(tmp_path: Path) -> None:
     steps = "steps: {set: training.max_steps, values: [4, 100000], zip: rate}"
     prune = "seeds: [3]\nprune: {median: {min_steps: 2, trials: 1}}"
     file = write_sweep(tmp_path, f"{rates(0.01, 1e-9)}\n  {steps}", prune)
-    assert run_sweep(read_sweep(file), tmp_path / "run", quiet=True) == 0
+    assert run_sweep(read_sweep(file), tmp_path / "run") == 0
     good, bad = read_trials(tmp_path / "run")
     assert (good.status, bad.status) == ("finished", "pruned")
     record = RunDir(good.run(3)).read()

@@ -12,13 +12,14 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from jsonschema import Draft202012Validator
 
-from composer.cli.dry_run import dry_run_json, dry_run_text
 from composer.errors import RecipeError
 from composer.recipe.cache import PIN_SCHEMA
 from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import read, to_data
 from composer.sweeps.points import (
     cost_point,
+    dry_run_json,
+    dry_run_text,
     grid_points,
     list_points,
     point_recipe,

@@ -17,12 +17,11 @@ from composer.run_dir import RunDir, locked
 from composer.sweeps import scheduler, workers
 from composer.sweeps.directory import lock_sweep
 from composer.sweeps.leases import claim
-from composer.sweeps.retries import MAX_KILLS, retry_record
 from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import load_schema, read_sweep
 from composer.sweeps.status import sweep_status
 from composer.sweeps.sweep import SweepDir
-from composer.sweeps.trial import Trial, read_trials, write_trial
+from composer.sweeps.trial import MAX_KILLS, Trial, read_trials, retry_record, write_trial
 from tests.sweeps.stub_sweeps import plan, rates, starts, stub, trials_by_rate, write_sweep
 
 PRUNE = "prune: {median: {min_steps: 200, trials: 2}}\nset: {training.max_steps: 500}"
@@ -38,7 +37,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("STUB", str(home))
         patch.setattr(workers, "train_command", stub)
         patch.chdir(home)
-        assert run_sweep(read_sweep(file), home / "runs" / "tried", quiet=True) == 0
+        assert run_sweep(read_sweep(file), home / "runs" / "tried") == 0
     shutil.rmtree(trials_by_rate(home / "runs" / "tried")[0.5].folder)
     return home
 

@@ -38,19 +38,13 @@ def model(text: str = RECIPE) -> Node:
 
 
 def found(text: str, root: Node | None = None) -> list[str]:
-    wanted = parse_selector(text)
-    assert wanted is not None
-    return [format_path(one.path) for one in select(root or model(), wanted, schema_generator.load())]
+    return [format_path(one.path) for one in select(root or model(), text, schema_generator.load())]
 
 
 def put(root: Node, *pairs: tuple[str, Any]) -> Any:
     changes = []
     for text, written in pairs:
-        wanted = parse_selector(text)
-        assert wanted is not None
-        changes.append(
-            (select(root, wanted, schema_generator.load()), parse(f"with: {written}", "s.yaml").value["with"])
-        )
+        changes.append((select(root, text, schema_generator.load()), parse(f"with: {written}", "s.yaml").value["with"]))
     return to_data(replace_blocks(root, changes, schema_generator.load()))["model"]
 
 
@@ -172,9 +166,8 @@ def test_overlapping_matches_are_found() -> None:
 
 def test_a_substituted_block_has_the_places_of_its_file() -> None:
     block = parse("with: {a: {conv: 3}}", "s.yaml").value["with"].value["a"]
-    wanted = parse_selector("model.decoder[0]")
-    assert wanted is not None
-    root = replace_blocks(model(), [(select(model(), wanted, schema_generator.load()), block)], schema_generator.load())
+    rules = schema_generator.load()
+    root = replace_blocks(model(), [(select(model(), "model.decoder[0]", rules), block)], rules)
     item = root.value["model"].value["decoder"].value[0]
     assert (item.mark.file, item.value["conv"].value["kernel"].mark.file) == ("s.yaml", "s.yaml")
     assert root.value["model"].value["decoder"].value[1].mark.file == "r.yaml"

@@ -72,7 +72,7 @@ def expect_one_result_each(home: Path, file: Path, count: int, monkeypatch: pyte
     assert len({trial.number for trial in trials}) == count
     plan(home)
     monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
-    assert run_sweep(read_sweep(file), home / "alone", quiet=True) == 0
+    assert run_sweep(read_sweep(file), home / "alone") == 0
     assert ranked(home / "run") == ranked(home / "alone")
 
 
@@ -114,8 +114,8 @@ def test_a_sweep_that_runs_is_joined_with_worker_alone(tmp_path: Path, monkeypat
     sweep = read_sweep(write_sweep(tmp_path, rates(0.1, 0.2)))
     with lock_sweep(SweepDir(tmp_path / "run")):
         with pytest.raises(RunError, match="add `--worker` to train some of its trials here"):
-            run_sweep(sweep, tmp_path / "run", quiet=True)
-        assert run_sweep(sweep, tmp_path / "run", quiet=True, joins=True) == 0
+            run_sweep(sweep, tmp_path / "run")
+        assert run_sweep(sweep, tmp_path / "run", joins=True) == 0
     assert sorted(starts(tmp_path)) == [(0.1, 1), (0.2, 1)]
 
 
@@ -140,7 +140,7 @@ def test_a_worker_stops_a_training_whose_lease_it_has_lost(tmp_path: Path, monke
         return jobs[0]
 
     monkeypatch.setattr(LocalWorkerPool, "start", start_and_take_over)
-    assert run_sweep(sweep, run, quiet=True) == 0
+    assert run_sweep(sweep, run) == 0
     assert jobs[0].process.wait(timeout=10) == -signal.SIGKILL
     assert len(jobs) == 2
 
@@ -195,7 +195,7 @@ def test_workers_that_add_seeds_at_once_train_each_once(tmp_path: Path, monkeypa
     monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
     plan(tmp_path)
     file = write_sweep(tmp_path, numbered(12), "seeds: [1]")
-    assert run_sweep(read_sweep(file), tmp_path / "run", workers=4, quiet=True) == 0
+    assert run_sweep(read_sweep(file), tmp_path / "run", workers=4) == 0
     file = write_sweep(tmp_path, numbered(12), "seeds: [1, 2]")
     processes = [parent(file, tmp_path / "run", "worker") for _ in range(4)]
     with ended(processes):
@@ -212,7 +212,7 @@ def test_workers_that_begin_a_sweep_at_once_all_have_it(tmp_path: Path, monkeypa
     lease = claim(home.opening)  # by a worker that was killed before it wrote what sweep it is
     assert lease is not None
     lease.release()
-    assert run_sweep(sweep, home.path, quiet=True, joins=True) == 0
+    assert run_sweep(sweep, home.path, joins=True) == 0
 
 
 def test_a_search_that_grows_has_all_its_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +222,7 @@ def test_a_search_that_grows_has_all_its_trials(tmp_path: Path, monkeypatch: pyt
     plan(tmp_path, all={"fails": 1})
     for trials, rest, status in ((3, "seeds: [1]", 1), (5, "seeds: [1]", 0), (7, "seeds: [1, 2]", 0)):
         file = write_sweep(tmp_path, DRAWN, f"search: {{tpe: {{trials: {trials}}}}}\n{rest}")
-        assert run_sweep(read_sweep(file), tmp_path / "run", quiet=True, retry=True) == status
+        assert run_sweep(read_sweep(file), tmp_path / "run", retry=True) == status
         assert len(read_trials(tmp_path / "run")) == trials
         plan(tmp_path)
     assert {trial.status for trial in read_trials(tmp_path / "run")} == {"finished"}
@@ -231,8 +231,8 @@ def test_a_search_that_grows_has_all_its_trials(tmp_path: Path, monkeypatch: pyt
 def scheduler_of(file: Path, folder: Path, retry: bool = False) -> Scheduler:
     """A worker that has opened the study and trains nothing yet."""
     sweep, home = read_sweep(file), SweepDir(folder)
-    points, _ = check_sweep(sweep, home, None)
-    scheduler = Scheduler(sweep, home, points, LocalWorkerPool(1, sweep.resources), None, quiet=True)
+    points, _ = check_sweep(sweep, home)
+    scheduler = Scheduler(sweep, home, points, LocalWorkerPool(1, sweep.resources))
     scheduler.open_study(4, retry)
     return scheduler
 
@@ -242,7 +242,7 @@ def test_a_retry_reaches_a_worker_that_has_seen_the_failure(tmp_path: Path, monk
     monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
     plan(tmp_path, all={"fails": 1})
     file = write_sweep(tmp_path, rates(0.1))
-    assert run_sweep(read_sweep(file), tmp_path / "run", quiet=True) == 1
+    assert run_sweep(read_sweep(file), tmp_path / "run") == 1
     old = scheduler_of(file, tmp_path / "run")
     assert old.trials[read_trials(tmp_path / "run")[0].fingerprint].status == "failed"
     scheduler_of(file, tmp_path / "run", retry=True)

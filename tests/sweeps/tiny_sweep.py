@@ -38,7 +38,7 @@ axes:
   width: {set: vars.width, values: [8, 16, 512]}
   hidden: {set: vars.hidden, values: [24, 48, 96], zip: width}
 where: parameters < 100K
-search: {random: {trials: 3, seed: 1}}
+search: {random: {trials: 3, seed: 3}}
 prune: {hyperband: {min_steps: 3, reduction: 2}}
 seeds: 2
 rank: [{val/token_accuracy: max}, {parameters: min}]

@@ -20,7 +20,6 @@ from composer.inference.run import Translation, open_run
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir, locked
 from composer.viz.page import plotly_script, points
-from composer.viz.records import evenly_spaced
 from composer.viz.report import NUM_EXAMPLES, report
 from tests.inference.untrained import LANGUAGE, TWO, made, record_hashes
 from tests.viz.pages import by_class, check_self_contained, figures, headings, read, texts
@@ -30,7 +29,6 @@ SECTIONS = [
     "Accuracy by source length",
     "Translations",
     "Alignments",
-    "Translations during training",
     "Architecture",
     "Recipe",
 ]
@@ -119,7 +117,7 @@ def test_the_curves_can_be_drawn_over_epochs_and_minutes(page: Any, trained: Pat
 
 
 def test_outputs_can_be_marked_against_their_references(page: Any) -> None:
-    listed, _ = by_class(page, "samples")
+    (listed,) = by_class(page, "samples")
     parts = [[item.get(key) for key in ("data-reference", "data-output")] for item in listed.iter("dd")]
     assert parts == [[None, None], ["1", None], [None, "1"]] * 8
 
@@ -133,7 +131,7 @@ def test_every_chart_has_axis_labels(page: Any) -> None:
 
 def test_translations_are_the_outputs_of_the_run(page: Any, trained: Path) -> None:
     run = open_run(trained)
-    listed, _ = by_class(page, "samples")
+    (listed,) = by_class(page, "samples")
     output = ["".join(item.itertext()) for item in listed.iter("dd")]
     assert len(output) == 8 * 3  # all of the test part
     assert output[2::3] == run.translate(output[::3])
@@ -221,18 +219,6 @@ def test_of_train_the_lines_that_are_trained_on_are_shown(tmp_path: Path) -> Non
     ]
 
 
-def test_translations_made_in_training_are_shown(page: Any, trained: Path) -> None:
-    (section,) = (item for item in page.iter("section") if item.get("id") == "training")
-    first = next(section.iter("dl"))
-    rows = {name.text: text.text or "" for name, text in zip(first.iter("dt"), first.iter("dd"), strict=True)}
-    assert list(rows) == ["source", "reference", *(f"step {step}" for step in range(2, 13, 2))]
-    tables = trained.glob("wandb/*-run-*/files/media/table/samples*")
-    result = [json.loads(item.read_text())["data"][0] for item in tables]
-    assert {name: rows[name] for name in rows if "step" in name} == {
-        f"step {step}": written for step, _, _, written in result
-    }
-
-
 def test_requested_sentences_have_alignments(trained: Path, tmp_path: Path) -> None:
     result = read(report(trained, sentences=["a b c", "<b>"], output=tmp_path / "page.html"))
     recorded = ["".join(item.itertext()) for item in by_class(result, "sentence") for item in list(item)[:1]]
@@ -244,7 +230,7 @@ def test_a_test_of_long_lines_leaves_the_pictures_to_the_validation(copy: Path) 
     (copy / "recipe.yaml").write_text(text.replace("test: 8", "test: 8, test_lengths: [40]"), encoding="utf-8")
     record_hashes(copy)
     result = read(report(copy))
-    listed, _ = by_class(result, "samples")
+    (listed,) = by_class(result, "samples")
     assert {len(item.text.split()) for item in list(listed.iter("dd"))[::3] if item.text} == {40}
     output = [
         "".join(item.itertext()).split(" → ")[0] for sentence in by_class(result, "sentence") for item in sentence[:1]
@@ -304,7 +290,7 @@ def test_a_run_without_any_weights_has_its_curves(copy: Path) -> None:
     (copy / "model.safetensors").unlink()
     shutil.rmtree(copy / "checkpoints")
     result = read(report(copy))
-    assert headings(result) == ["Learning curves", "Translations during training", "Architecture", "Recipe"]
+    assert headings(result) == ["Learning curves", "Architecture", "Recipe"]
     assert texts(result, "note") == [
         "No translations and no alignments: the run has neither final weights nor a checkpoint."
     ]
@@ -354,16 +340,16 @@ def test_the_worst_lines_are_those_of_all_that_the_training_decoded(copy: Path) 
         pairs = Pairs({"source": lines, "target": references})
         patch.setattr("composer.viz.report.open_split", lambda *arguments: pairs)
         page = read(report(copy))
-        patch.setattr("composer.viz.report.decode_lines", lambda run, lines, say: [Translation("", 0.0)] * len(lines))
+        patch.setattr("composer.evaluation.decode_lines", lambda run, lines, say: [Translation("", 0.0)] * len(lines))
         file.write_text('{"mt": "cut off', encoding="utf-8")
         damaged = read(report(copy))
-    worst, first, _ = by_class(page, "samples")
+    worst, first = by_class(page, "samples")
     decoded = ["".join(item.itertext()) for item in worst.iter("dd")][2::3]
     assert decoded == ["", "something else", "a reference of 7 words"]
     assert len(list(first)) == NUM_EXAMPLES
     assert "The worst 3 of 30 lines of test, by chrF" in ["".join(item.itertext()) for item in page.iter("h3")]
     assert next(item.text for item in worst.iter("p")) == "chrF 0.0"
-    listed, _ = by_class(damaged, "samples")
+    (listed,) = by_class(damaged, "samples")
     assert [item.text for item in listed.iter("dd")][2::3] == [None] * NUM_EXAMPLES
 
 
@@ -451,9 +437,3 @@ def test_values_that_are_no_numbers_are_no_points() -> None:
     ]
     assert points(rows, "a", positive=False) == [(2.0, 0.0), (4.0, 2.0)]
     assert points(rows, "a", positive=True) == [(4.0, 2.0)]
-
-
-def test_validations_are_evenly_spaced() -> None:
-    assert evenly_spaced([], 3) == []
-    assert evenly_spaced([5, 6], 3) == [5, 6]
-    assert evenly_spaced(list(range(0, 101, 10)), 6) == [0, 20, 40, 60, 80, 100]
