@@ -10,9 +10,8 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -20,12 +19,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from composer.atomic_io import atomic_write, parse_json, read_text
+from composer.atomic_io import parse_json
 from composer.data import tables, text_files
+from composer.data.cache_entries import cached_facts
 from composer.data.columns import Column
 from composer.data.text_files import PACKED, Problem, file_stamp, open_text, suffix_of
-from composer.errors import DataError, Fault, KeyPath, RunError, one_line_error
-from composer.recipe.cache import cache_dir
+from composer.errors import DataError, Fault, KeyPath, one_line_error
 from composer.recipe.schema_reader import SPLITS
 
 if TYPE_CHECKING:
@@ -148,7 +147,7 @@ class HubDocuments(Documents):
     @cached_property
     def facts(self) -> list[FileFacts]:
         key = [self.texts.dataset._fingerprint, self.column]  # another one where the files of the data set change
-        return [remembered(key, lambda: count(self.pieces()))]
+        return [FileFacts(**cached_facts("texts", key, lambda: asdict(count(self.pieces()))))]
 
 
 def open_corpus(recipe: Recipe, split: str, folders: Sequence[Path]) -> Documents:
@@ -346,16 +345,16 @@ def inspect(path: Path, unit: str, column: str) -> FileFacts:
     """
     stamp = file_stamp(path)
 
-    def read() -> FileFacts:
-        facts = count(read_pieces(path, unit, column))
+    def read() -> dict[str, Any]:
+        facts = asdict(count(read_pieces(path, unit, column)))
         with path.open("rb") as file:
-            facts = replace(facts, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+            facts["sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
         if file_stamp(path) != stamp:
             message, fix = f"`{path}` has been changed while it was read", "wait until it is complete"
             raise DataError([Fault(str(path), 0, 0, "changed", "", message, fix)])
         return facts
 
-    return remembered([str(path.resolve()), *stamp, unit, column], read)
+    return FileFacts(**cached_facts("texts", [str(path.resolve()), *stamp, unit, column], read))
 
 
 def count(pieces: Iterable[Piece]) -> FileFacts:
@@ -368,15 +367,3 @@ def count(pieces: Iterable[Piece]) -> FileFacts:
         documents, words = documents + ends, words + len(text.split())
         characters, size = characters + len(text), size + len(data)
     return FileFacts(digest.hexdigest(), documents, words, characters, size)
-
-
-def remembered(parts: list[Any], read: Callable[[], FileFacts]) -> FileFacts:
-    """Return facts from the cache, under all that they depend on; they are read where it has none."""
-    key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    with suppress(OSError, ValueError, TypeError, RunError):
-        return FileFacts(**parse_json(read_text(cache_dir() / "files" / key)))
-    facts = read()
-    with suppress(OSError, RunError):  # without a cache the next inspection takes as long
-        (cache_dir() / "files").mkdir(parents=True, exist_ok=True)
-        atomic_write(cache_dir() / "files" / key, json.dumps(asdict(facts)).encode())
-    return facts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from composer.data.cache_entries import CORPORA, FEATURES, cached_arrays, make_folder
+from composer.data.cache_entries import CORPORA, FEATURES, Append, cached_entry, code_hashes, make_folder
 from composer.data.columns import FileNames, chunks_of, place_of, row_type
 from composer.data.corpora import Documents
 from composer.data.feature_files import encode_features
@@ -23,7 +22,7 @@ from composer.data.line_hashes import are_among, line_hashes, row_hashes, sha256
 from composer.data.pairs import TARGET, Pairs, available_splits, split_path, text_names
 from composer.data.sources import DataSource
 from composer.data.stories import NO_FACT, encode_side, story_shape, tokenizer_lines
-from composer.data.token_cache import code_hashes, encode_column, encode_documents, is_cached, whole_column
+from composer.data.token_cache import encode_column, encode_documents, is_cached, whole_column
 from composer.data.tokenizer import Tokenizers, tokenizer_kind, training_text
 from composer.data.tokenizer_kinds import TokenizerKind
 from composer.errors import DataError, Fault, RunError
@@ -130,11 +129,12 @@ def encode_train(source: DataSource, tokenizers: Tokenizers, split: str) -> tupl
         return encode_split(source, tokenizers, split)
     values = {side: encode_column(whole_column(it), side, tokenizers).values for side, it in pairs.sides.items()}
 
-    def make() -> list[np.ndarray]:
+    def make(append: Append) -> tuple[list[str], str]:
         ids, notes = encode_split(source, tokenizers, split)
-        facts = np.frombuffer(json.dumps([notes, ids.sha256]).encode(), np.uint8)
         spans = [span for side in values for span in (ids.sides[side].starts, ids.sides[side].ends)]
-        return [facts, *(span.astype(row_type(int(span[-1]))) for span in (ids.originals, *spans))]
+        for at, span in enumerate((ids.originals, *spans)):
+            append(**{str(at): span.astype(row_type(int(span[-1])))})
+        return notes, ids.sha256
 
     entries = [Path(str(ids.filename)).parent.name for ids in values.values() if isinstance(ids, np.memmap)]
     held_out = (source.pairs(other).columns().values() for other in available_splits(recipe) if other != split)
@@ -142,8 +142,8 @@ def encode_train(source: DataSource, tokenizers: Tokenizers, split: str) -> tupl
     settings = [recipe.dataset["max_length"], recipe.dataset.get("parallel"), recipe.model["output"]["length"]]
     code = code_hashes(sys.modules[__name__], sys.modules[line_hashes.__module__])
     with suppress(OSError, RunError):  # without a cache they are chosen anew
-        facts, originals, *spans = cached_arrays("pairs", [code, entries, lines, settings], make)
-        notes, digest = json.loads(facts.tobytes())
+        (notes, digest), arrays = cached_entry("pairs", [code, entries, lines, settings], make)
+        originals, *spans = arrays.values()
         sides = {side: Ids(values[side], *spans[2 * at : 2 * at + 2]) for at, side in enumerate(values)}
         return Encoded(sides, sides.pop(TARGET), pairs.sides[TARGET], originals, digest=digest), notes
     return encode_split(source, tokenizers, split)

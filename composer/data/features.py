@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -48,14 +47,6 @@ class Features:
     remarks: tuple[Remark, ...] = ()
 
     is_story = False
-
-    @classmethod
-    def of(cls, arrays: Sequence[np.ndarray], shape: tuple[int, ...]) -> Features:
-        """Pack frames (T, F), or images (T, columns, C) of at most W columns. shape: (F,) or (W, C)"""
-        dtype = np.uint8 if len(shape) == 2 else np.float32
-        edges = np.cumsum([0, *map(len, arrays)])
-        values = np.concatenate([*(fill_columns(array, shape) for array in arrays), np.zeros((0, *shape), dtype)])
-        return cls(values, edges[:-1], edges[1:], columns_of(arrays, shape))
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -108,8 +99,3 @@ def fill_columns(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return an image with zeros on the right up to the columns of the shape (W, C); frames as they are."""
     missing = shape[0] - array.shape[1] if len(shape) == 2 else 0
     return np.pad(array, ((0, 0), (0, missing), (0, 0))) if missing else array
-
-
-def columns_of(arrays: Iterable[np.ndarray], shape: tuple[int, ...]) -> np.ndarray | None:
-    """Return the real columns of each image; None of frames. shape: as in `Features.of`"""
-    return np.array([array.shape[1] for array in arrays], dtype=np.int64) if len(shape) == 2 else None

@@ -11,14 +11,13 @@ import os
 import shlex
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from composer.data.cache_entries import cached_arrays
-from composer.errors import Fault, KeyPath, RunError, format_path
+from composer.data.cache_entries import cached_array
+from composer.errors import Fault, KeyPath, format_path
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
@@ -194,8 +193,7 @@ def line_starts(path: Path) -> np.ndarray:
     A file counts as unchanged while its stamp is the same. Raises UnicodeDecodeError where it is not UTF-8.
     """
     if (stamp := file_stamp(path))[1] > READ_BYTES:
-        with suppress(OSError, RunError):  # without a cache they are made anew
-            return cached_arrays("starts", [str(path.resolve()), *stamp], lambda: [_line_starts(path)])[0]
+        return cached_array("starts", [str(path.resolve()), *stamp], lambda: _line_starts(path))
     return _line_starts(path)
 
 
