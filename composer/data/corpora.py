@@ -11,6 +11,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
@@ -233,9 +234,8 @@ def _kind_problem(path: Path) -> Problem | None:
     if problem := text_files.check_readable("", path):
         return problem
     suffix, packed = suffix_of(path)
-    if suffix == PARQUET and (packed or (missing := tables.missing_package("", "Parquet is"))):
-        return missing if not packed else Problem("", "file", f"`{path}` is Parquet, packed", "unpack it")
-    return None
+    is_packed = suffix == PARQUET and packed
+    return Problem("", "file", f"`{path}` is Parquet, packed", "unpack it") if is_packed else None
 
 
 # ------------------------------------------------------------------------------------------- reading
@@ -253,29 +253,27 @@ def read_pieces(path: Path, unit: str, column: str) -> Iterator[Piece]:
             return
         with open_text(path) as file:
             if suffix in JSON:
-                for number, line in enumerate(file, start=1):  # noqa: B007 (the fault names it)
-                    yield from cut(_json_text(line, column))
+                for number, line in enumerate(file, start=1):
+                    yield from cut(_json_text(path, number, line, column))
             elif unit == "line":
-                for number, line in enumerate(file, start=1):  # noqa: B007
+                for number, line in enumerate(file, start=1):  # noqa: B007 (the fault names it)
                     yield from cut(line.removesuffix("\n").removesuffix("\r"))
             elif unit == "file":
                 yield from _join(iter(lambda: file.read(PIECE), ""))
             else:
                 yield from _paragraphs(file)
-    except (OSError, ValueError, EOFError, KeyError, TypeError, zlib.error) as error:
-        raise DataError([_reading_fault(path, packed, number, column, error)]) from error
+    except (OSError, ValueError, EOFError, zlib.error) as error:
+        raise DataError([_reading_fault(path, packed, number, error)]) from error
 
 
-def _json_text(line: str, column: str) -> str:
-    """Return the text of an object of JSON lines; a null is an empty document."""
-    if not isinstance(row := parse_json(line.rstrip("\r\n")), Mapping):
-        raise ValueError("it is not a JSON object")
-    text = tables.get_nested(row, column)
-    if not isinstance(text, str | None):
-        raise TypeError(f"`{column}` is {text!r}, and no text")
-    if text and tables.SURROGATE.search(text):
-        raise ValueError(f"`{column}` has half a surrogate pair")
-    return text or ""
+def _json_text(path: Path, number: int, line: str, column: str) -> str:
+    """Return the text of an object of JSON lines; a null is an empty document. Raises DataError."""
+    with suppress(ValueError, KeyError, TypeError):
+        text = tables.get_nested(parse_json(line), column)
+        if isinstance(text, str | None) and not tables.SURROGATE.search(text or ""):
+            return text or ""
+    problem, *_ = tables.check_object(number, line, {"": column})
+    raise DataError([problem._replace(message=f"`{path}`: {problem.message}").in_file(path, number)])
 
 
 def cut(text: str) -> Iterator[Piece]:
@@ -311,28 +309,22 @@ def _paragraphs(file: Iterable[str]) -> Iterator[Piece]:
         yield from cut("".join(lines).removesuffix("\n"))
 
 
-def _reading_fault(path: Path, packed: str, number: int, column: str, error: Exception) -> Fault:
+def _reading_fault(path: Path, packed: str, number: int, error: Exception) -> Fault:
     """Return the fault of a file that could not be read up to the document after the `number`th."""
     where = f" after line {number:,}" if number else ""
     if isinstance(error, UnicodeDecodeError):
         problem = None if packed else text_files.check_utf8("", path)
         problem = problem or Problem("", "encoding", f"`{path}` is not UTF-8{where}", "convert it, with `iconv`")
-        return Fault(str(path), 0, 0, problem.code, "", problem.message, problem.hint)
-    if packed and isinstance(error, (OSError, EOFError, zlib.error)):
+    elif packed and isinstance(error, text_files.UNPACKING_ERRORS):
         message = f"`{path}` is damaged{where}: it cannot be unpacked to its end"
-        return Fault(str(path), 0, 0, "file", "", message, "get the file again")
-    if isinstance(error, OSError) and error.errno:
-        message = f"`{path}` cannot be read: {error.strerror}"
-        return Fault(str(path), 0, 0, "file", "", message, "make it readable, and do not change it while it is read")
-    place = f"`{path}`" if suffix_of(path)[0] == PARQUET else f"line {number:,} of `{path}`"
-    if not isinstance(error, KeyError | TypeError):
-        reason = tables.json_reason(error) if isinstance(error, ValueError) else one_line_error(error)
-        message, fix = f"{place} cannot be read: {reason}", "repair it, or get the file again"
-        return Fault(str(path), number, 0, "file", "", message, fix)
-    message, fix = f"{place} has no key `{column}`", f"give this line a `{column}`, as those before"
-    if isinstance(error, TypeError):
-        message, fix = f"{place}: {error}", "write a text there, or name what holds one in `data.text.column`"
-    return Fault(str(path), number, 0, "column", "", message, fix)
+        problem = Problem("", "file", message, "get the file again")
+    elif isinstance(error, OSError) and error.errno:
+        fix = "make it readable, and do not change it while it is read"
+        problem = Problem("", "file", f"`{path}` cannot be read: {error.strerror}", fix)
+    else:
+        message = f"`{path}` cannot be read: {one_line_error(error)}"
+        problem = Problem("", "file", message, "repair it, or get the file again")
+    return problem.in_file(path)
 
 
 # ------------------------------------------------------------------------------------------- what is known of a file
@@ -351,7 +343,7 @@ def inspect(path: Path, unit: str, column: str) -> FileFacts:
             facts["sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
         if file_stamp(path) != stamp:
             message, fix = f"`{path}` has been changed while it was read", "wait until it is complete"
-            raise DataError([Fault(str(path), 0, 0, "changed", "", message, fix)])
+            raise DataError([Problem("", "changed", message, fix).in_file(path)])
         return facts
 
     return FileFacts(**cached_facts("texts", [str(path.resolve()), *stamp, unit, column], read))

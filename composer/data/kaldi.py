@@ -119,7 +119,7 @@ def _check_file(path: Path) -> Fault | None:
         message = f"this folder has no `{path.name}`, and the recipe reads its column `{column}`"
         return Fault(str(path.parent), 0, 0, "file", "", message, "add the file, or read another column")
     problem = check_readable("", path) or check_text("", path)
-    return Fault(str(path), 0, 0, problem.code, "", problem.message, problem.hint) if problem else None
+    return problem.in_file(path) if problem else None
 
 
 def _first(path: Path, is_wrong: Sequence[bool], message: str, fix: str) -> Iterator[Fault]:

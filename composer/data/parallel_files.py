@@ -156,8 +156,7 @@ def check_columns(
     if path is None or kind is None:
         message = f"`{name}` ends in none of {', '.join(tables.KINDS)}, and is no folder with `wav.scp`"
         return [Problem("file", "file", message, "give it the suffix of its format")]
-    problem = tables.missing_package("file", f"{kind} is") if kind in ("csv", "parquet") else None
-    problem = problem or text_files.check_readable("file", path)
+    problem = text_files.check_readable("file", path)
     if not problem and packed and kind not in tables.READ_IN_PLACE:
         problem = Problem("file", "file", f"`{path}` is {kind}, packed", "unpack it")
     if not problem and kind != "parquet":

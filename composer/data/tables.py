@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import importlib.util
 import json
 import re
 import sys
@@ -34,14 +33,6 @@ FILE_KEY = "file"
 MAX_NAMES = 20
 """Columns of a file that a fault lists."""
 SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def missing_package(key: str, what: str) -> Problem | None:
-    """Return the problem that the package `datasets` is not installed; None where it is."""
-    if importlib.util.find_spec("datasets") is not None:
-        return None
-    message = f"{what} read through the package `datasets`, which is not installed"
-    return Problem(key, "package", message, "run `pip install datasets`, or use text, TSV or JSON lines")
 
 
 class DatasetColumn(Column):
@@ -103,12 +94,12 @@ def open_columns(path: Path, names: Mapping[str, str]) -> dict[str, Column]:
 
 
 def parquet_texts(path: Path, column: str) -> Iterator[str]:
-    """Yield the texts of a column; a null is an empty one. Raises TypeError if it is not there, or holds no text."""
+    """Yield the texts of a column; a null is an empty one. Raises DataError if it is not there, or holds no text."""
     import pyarrow.parquet as parquet
 
     file = parquet.ParquetFile(path)
-    for problem in check_arrow_schema(file.schema_arrow, {"": column}):
-        raise TypeError(problem.message)
+    if problems := [*check_arrow_schema(file.schema_arrow, {"": column})]:
+        raise DataError(problem.in_file(path) for problem in problems)
     for batch in file.iter_batches(batch_size=1024, columns=[column]):
         is_inner = column not in batch.schema.names
         texts = (_inner_text(row, column) for row in batch.to_pylist()) if is_inner else batch[column].to_pylist()
@@ -175,7 +166,7 @@ def check_table(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
         return
     with path.open(encoding="utf-8-sig", newline="") if kind == "csv" else open_text(path) as file:
         if kind == "json":
-            problems = (list(_check_object(number, line, columns)) for number, line in enumerate(file, start=1))
+            problems = (list(check_object(number, line, columns)) for number, line in enumerate(file, start=1))
             yield from next(filter(None, problems), [])
         elif kind == "tsv":
             yield from _check_rows((line.rstrip("\r\n").split("\t") for line in file), columns)
@@ -196,7 +187,7 @@ def check_first_names(path: Path, columns: Mapping[str, str]) -> list[Problem]:
         if KINDS[suffix_of(path)[0]] == "parquet":
             return [problem for problem in _check_parquet(path, columns) if problem.is_name]
         with open_text(path) as file:
-            return [problem for problem in _check_object(1, file.readline(), columns) if problem.is_name]
+            return [problem for problem in check_object(1, file.readline(), columns) if problem.is_name]
     return []
 
 
@@ -217,12 +208,15 @@ def _check_rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> It
         yield Problem(FILE_KEY, "empty", "the file names its columns and has no rows", "give it at least one pair")
 
 
-def _check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator[Problem]:
+def check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield the problems of a line of JSON from which these columns of text are to be read."""
     hint = "write one JSON object a line; `jq -c '.[]'` makes such lines of a list"
     try:
         row = parse_json(line.rstrip("\r\n"))
     except ValueError as error:
-        yield Problem(FILE_KEY, "table", f"line {number} is not JSON: {json_reason(error)}", hint)
+        is_syntax = isinstance(error, json.JSONDecodeError)  # whose own place is that in the line
+        reason = f"{error.msg.removesuffix(' at')} at column {error.colno:,}" if is_syntax else one_line_error(error)
+        yield Problem(FILE_KEY, "table", f"line {number} is not JSON: {reason}", hint)
         return
     if not isinstance(row, dict):
         yield Problem(FILE_KEY, "table", f"line {number} is not a JSON object", hint)
@@ -240,13 +234,6 @@ def _check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterato
         elif value and SURROGATE.search(value):  # JSON can escape them, UTF-8 cannot hold them
             message = f"`{name}` in line {number} has half of a character, a surrogate without its other half"
             yield Problem(key, "encoding", message, "write the whole character, or remove the `\\ud...`")
-
-
-def json_reason(error: ValueError) -> str:
-    """Return why a line is not JSON, with the column; the number of the line is its reader's."""
-    if not isinstance(error, json.JSONDecodeError):
-        return one_line_error(error)
-    return f"{error.msg.removesuffix(' at')} at column {error.colno:,}"
 
 
 def _check_parquet(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:

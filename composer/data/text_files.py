@@ -60,6 +60,10 @@ class Problem(NamedTuple):
         keys = (key, int(number) - 1) if number else (key,) if key else ()
         return recipe.fault(self.code, (*path, *keys), self.message, self.hint)
 
+    def in_file(self, path: Path | str, line: int = 0) -> Fault:
+        """Return the fault in a file, where no recipe names it."""
+        return Fault(str(path), line, 0, self.code, "", self.message, self.hint)
+
 
 def name_faults(
     recipe: Recipe, place: KeyPath, lacking: Sequence[tuple[KeyPath, str, Problem]], count: int

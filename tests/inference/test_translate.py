@@ -216,12 +216,3 @@ def test_a_line_without_end_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(cut_line([5] * 1_000_000, "in.txt:2")) == MAX_TOKENS
     assert "in.txt:2: this line has 1,000,000 tokens, and only its first 10,000 are read" in capsys.readouterr().err
     assert cut_line([5, 6], "in.txt:3") == [5, 6]
-
-
-def test_tokens_that_the_tokenizer_does_not_know_are_counted(
-    gru: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    through(monkeypatch, gru, "eins zwei\n")
-    assert "unknown" not in capsys.readouterr().err
-    through(monkeypatch, gru, "eins Skateboard\n\nzwei, Zebra\n" * 2)
-    assert "tokens of the input are unknown to the model, such as `Skateboard`\n" in capsys.readouterr().err
