@@ -11,7 +11,7 @@ import numpy as np
 
 from composer.data.features import Features
 from composer.data.pairs import TARGET
-from composer.model.encoder_decoder import BOS, EOS, PAD, ROUNDING
+from composer.model.encoder_decoder import BOS, EOS, PAD, ROUNDING, UNK
 
 HASHED_ROWS = 100_000
 """Rows whose ids are hashed at once."""
@@ -198,6 +198,11 @@ class Encoded:
         sources = {side: ids.keep(rows) for side, ids in self.sources.items()}
         facts = None if self.facts is None else self.facts[rows]
         return Encoded(sources, self.target.keep(rows), self.lines, self.originals[rows], facts)
+
+    def count_unknown(self, side: str) -> tuple[int, int]:
+        """Return how many tokens of a side of text are unknown, and how many there are."""
+        ids = self.texts[side]
+        return ids.count(UNK) if self.counts is None else self.counts.unknown, ids.num_tokens()
 
     def of_epoch(self, epoch: int) -> Encoded:
         """Return the pairs of an epoch: the same in every one."""

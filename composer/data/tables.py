@@ -214,8 +214,9 @@ def check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator
     try:
         row = parse_json(line.rstrip("\r\n"))
     except ValueError as error:
-        is_syntax = isinstance(error, json.JSONDecodeError)  # whose own place is that in the line
-        reason = f"{error.msg.removesuffix(' at')} at column {error.colno:,}" if is_syntax else one_line_error(error)
+        reason = one_line_error(error)
+        if isinstance(error, json.JSONDecodeError):  # whose own line is always the first
+            reason = f"{error.msg.removesuffix(' at')} at column {error.colno:,}"
         yield Problem(FILE_KEY, "table", f"line {number} is not JSON: {reason}", hint)
         return
     if not isinstance(row, dict):
