@@ -14,15 +14,15 @@ import numpy as np
 
 from composer.data.cache_entries import CORPORA, FEATURES, Append, cached_entry, code_hashes, make_folder
 from composer.data.columns import FileNames, chunks_of, place_of, row_type
-from composer.data.corpora import Documents
+from composer.data.corpora import Documents, Piece, count
 from composer.data.feature_files import encode_features
 from composer.data.features import Features
-from composer.data.ids import Encoded, Ids, TextCounts
+from composer.data.ids import Encoded, Ids
 from composer.data.line_hashes import are_among, line_hashes, row_hashes, sha256_of_hashes
 from composer.data.pairs import TARGET, Pairs, available_splits, split_path, text_names
 from composer.data.sources import DataSource
 from composer.data.stories import NO_FACT, encode_side, story_shape, tokenizer_lines
-from composer.data.token_cache import encode_column, encode_documents, is_cached, whole_column
+from composer.data.token_cache import count_text, encode_column, encode_documents, is_cached, whole_column
 from composer.data.tokenizer import Tokenizers, tokenizer_kind, training_text
 from composer.data.tokenizer_kinds import TokenizerKind
 from composer.errors import DataError, Fault, RunError
@@ -222,7 +222,9 @@ def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encode
         facts = np.array(padded, np.int64).reshape(len(padded), most)
     target = sides.pop(TARGET)
     sources = {side: sides[side] if side in sides else features[side] for side in pairs.sides if side != TARGET}
-    counts = TextCounts.of(documents, target, target.count(UNK)) if recipe.reads_text else None
+    counts = None
+    if recipe.reads_text:
+        counts = count_text([count(Piece(text, True) for text in documents)], target, target.count(UNK))
     return Encoded(sources, target, documents, np.arange(len(target)), facts, counts, cut=int(is_cut.sum()))
 
 

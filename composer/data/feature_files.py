@@ -28,7 +28,7 @@ from composer.data.cache_entries import (
     entry_in_memory,
     versions_of,
 )
-from composer.data.columns import FileNames, NumberedLines, RowSubset, locate
+from composer.data.columns import FileNames, RowSubset, locate
 from composer.data.features import Features, Reading, Remark, fill_columns
 from composer.data.media_files import (
     NAMES_FIX,
@@ -47,8 +47,6 @@ CHUNK_FILES = 256
 MAX_FAULTS = 5
 """Files of a column at fault that are told of."""
 MEND = "mend it, or remove the line"
-OTHER_WIDTH = "width"
-"""Code of the error of vectors whose width is not the recipe's."""
 READ_BY = {
     "image": ("size", "channels", "positions"),
     "audio": ("rate", "features", "normalize"),
@@ -157,9 +155,6 @@ def read_files(
             if not errors:
                 yield from (result for result in results if isinstance(result, Reading))
     if errors:
-        has_agreed = len(errors) == min(first + CHUNK_FILES, len(names)) and len({*map(str, errors.values())}) == 1
-        if not has_agreed or isinstance(lines, NumberedLines):  # or a model is trained, and reads what it reads
-            errors = {row: keep_width(error) for row, error in errors.items()}
         raise DataError(islice(file_faults(names, lines, origin, errors.items()), MAX_FAULTS))
 
 
@@ -178,11 +173,6 @@ def read_file(name: str, settings: Mapping[str, Any]) -> Reading | MediaError:
         return unreadable if is_there(name) else _missing(name)
 
 
-def keep_width(error: MediaError) -> MediaError:
-    """Return the error of a file whose width is another with a fix of the file, in place of one of the recipe."""
-    return MediaError(error.code, error.message, MEND) if error.code == OTHER_WIDTH else error
-
-
 def count_notices(rows: Iterable[Iterable[tuple[str, str]]]) -> tuple[Remark, ...]:
     """Return what was noticed of the files of some rows, each with the first row that has it in place of a line."""
     first, counts = dict[tuple[str, str], int](), Counter[tuple[str, str]]()
@@ -198,7 +188,7 @@ def read_vectors(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
     array = load_frames(file)
     if array.shape[1] != settings["width"]:
         message = f"a frame of it has {array.shape[1]} numbers, and `width` is {settings['width']}"
-        raise MediaError(OTHER_WIDTH, message, f"write `width: {array.shape[1]}`")
+        raise MediaError("width", message, f"{MEND}; if all files have it, write `width: {array.shape[1]}`")
     if not np.isfinite(array).all():
         raise MediaError("vectors", "it has numbers that are NaN or infinite", MEND)
     return Reading(array.astype(np.float32))

@@ -147,15 +147,6 @@ class TextCounts:
     bytes: int
     unknown: int
 
-    @classmethod
-    def of(cls, texts: Iterable[str], target: Ids, unknown: int) -> TextCounts:
-        """Count documents and their ids."""
-        documents = words = characters = size = 0
-        for text in texts:
-            documents, words = documents + 1, words + len(text.split()) + 1
-            characters, size = characters + len(text) + 1, size + len(text.encode("utf-8", "surrogatepass")) + 1
-        return cls(documents, int(target.lengths().sum()) + len(target), words, characters, size, unknown)
-
     def units(self) -> dict[str, int]:
         """Return the sums of `composer.recipe.metrics.Sums` that are known without a model."""
         return {"words": self.words, "characters": self.characters, "bytes": self.bytes}

@@ -21,7 +21,7 @@ from composer import formatting
 from composer.data import corpora, tokenizer, tokenizer_files, tokenizer_kinds
 from composer.data.cache_entries import CORPORA, Append, cached_entry, code_hashes, versions_of
 from composer.data.columns import Column, FileNames, RowSubset, chunks_of
-from composer.data.corpora import Documents, Piece
+from composer.data.corpora import Documents, FileFacts, Piece
 from composer.data.ids import Encoded, Ids, TextCounts, smallest_type
 from composer.data.line_hashes import CACHED_LINES, sha256_of_hashes
 from composer.data.pairs import TARGET
@@ -42,19 +42,23 @@ def encode_documents(documents: Documents, tokenizers: Tokenizers) -> Encoded:
 
     Raises DataError where a file cannot be read, RunError where the cache cannot be written or read.
     """
-    facts = documents.facts
-    characters = sum(file.characters for file in facts)
+    characters = sum(file.characters for file in documents.facts)
     known, ids = cached_ids(documents.sha256, documents.pieces(), characters, TARGET, tokenizers)
-    count = len(ids)
-    counts = TextCounts(
-        documents=count,
-        tokens=len(ids.values),
-        words=sum(file.words for file in facts) + count,
-        characters=characters + count,
-        bytes=sum(file.bytes for file in facts) + count,
-        unknown=known["unknown"],
+    counts = count_text(documents.facts, ids, known["unknown"])
+    return Encoded({}, ids, documents, np.arange(len(ids)), counts=counts, digest=known["sha256"])
+
+
+def count_text(files: Sequence[FileFacts], ids: Ids, unknown: int) -> TextCounts:
+    """Return what files, or texts, have together, and their ids: with the end of each document."""
+    ends = len(ids)
+    return TextCounts(
+        documents=ends,
+        tokens=int(ids.lengths().sum()) + ends,
+        words=sum(file.words for file in files) + ends,
+        characters=sum(file.characters for file in files) + ends,
+        bytes=sum(file.bytes for file in files) + ends,
+        unknown=unknown,
     )
-    return Encoded({}, ids, documents, np.arange(count), counts=counts, digest=known["sha256"])
 
 
 def encode_column(lines: Sequence[str], side: str, tokenizers: Tokenizers) -> Ids:

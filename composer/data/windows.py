@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 from torch.utils.data import Sampler
 
 from composer.data.encoding import Data
-from composer.data.epochs import CACHED_EPOCHS
+from composer.data.epochs import EpochCorpus
 from composer.data.ids import Encoded, Ids
 from composer.data.sampler import BatchSlice, EpochRows, EpochSampler, EvalBatchSampler
 from composer.model.encoder_decoder import BOS, PAD
@@ -88,16 +87,14 @@ def evaluation_order(
     return text, EvalBatchSampler(text, tokens_per_batch=tokens_per_batch, rank=rank, world=world)
 
 
-class ShuffledWindows:
-    """Corpus whose epochs are the windows of a text, each epoch's cut from another place on."""
+def shuffle_windows(text: Encoded, size: int, seed: int) -> EpochCorpus:
+    """Return a corpus whose epochs are the windows of a text, each epoch's cut from another place on."""
 
-    def __init__(self, text: Encoded, size: int, seed: int) -> None:
-        self.text, self.size, self.seed = text, size, seed
-        self.of_epoch = lru_cache(CACHED_EPOCHS)(self._of_epoch)
+    def make(epoch: int) -> Encoded:
+        start = int(np.random.default_rng([seed, epoch, 2]).integers(size))
+        return cut_windows(text, size, min(start, len(text.target.values)))
 
-    def _of_epoch(self, epoch: int) -> Encoded:
-        start = int(np.random.default_rng([self.seed, epoch, 2]).integers(self.size))
-        return cut_windows(self.text, self.size, min(start, len(self.text.target.values)))
+    return EpochCorpus(make)
 
 
 def file_weights(recipe: Recipe, data: Data) -> Callable[[Encoded, int], EpochRows] | None:
@@ -171,10 +168,11 @@ class StreamSampler(EpochSampler):
 
     def __iter__(self) -> Iterator[BatchSlice]:
         lengths, parts = self.corpus.of_epoch(0).target.lengths(), self.world * self.accumulate
+        batches = self.batches()
         epoch, done = self.epoch, self.skip
         for number in range(done, self.slices_in(epoch)):
             window, turn = divmod(number, self.accumulate)
-            rows = np.arange(self.streams.count) * self.streams.num_windows + window  # (S,)
+            rows = batches[window]  # (S,)
             part = rows[turn * self.world + self.rank :: parts]
             tokens = int(lengths[rows].sum())
             yield BatchSlice(part, tokens, len(part) / len(rows), epoch, window=window, turn=turn)

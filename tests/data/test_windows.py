@@ -8,7 +8,7 @@ import torch
 
 from composer.data.collate import BatchLoader
 from composer.data.ids import Encoded, Ids
-from composer.data.windows import ShuffledWindows, Streams, StreamSampler, WholeText, cut_windows
+from composer.data.windows import Streams, StreamSampler, WholeText, cut_windows, shuffle_windows
 from composer.model.encoder_decoder import BOS, EOS, PAD
 
 
@@ -38,7 +38,7 @@ def test_context_is_read_and_not_written() -> None:
 
 @pytest.mark.parametrize("tokens", [1, 10, 33])
 def test_every_epoch_of_shuffled_windows_has_every_token_once(tokens: int) -> None:
-    corpus = ShuffledWindows(text(tokens), 5, seed=1)
+    corpus = shuffle_windows(text(tokens), 5, seed=1)
     starts = set()
     for epoch in range(6):
         target = corpus.of_epoch(epoch).target
