@@ -17,7 +17,7 @@ from composer.data.columns import open_texts
 from composer.data.corpora import CorpusFile, Documents
 from composer.data.encoding import encode_pairs, load_data, split_faults
 from composer.data.ids import Encoded
-from composer.data.pairs import TARGET, Pairs, available_splits, file_options, source_names
+from composer.data.pairs import REFERENCE, TARGET, Pairs, available_splits, file_options, source_names
 from composer.errors import DataError, Fault, RecipeError, RunError, one_line_error
 from composer.fingerprint import sha256_of_columns
 from composer.inference.perplexity import teacher_forced
@@ -139,8 +139,8 @@ def _encode_files(
         files = [CorpusFile(Path(file), ()) for file in targets]
         pairs = Pairs({TARGET: Documents(files, text["unit"], text["column"])})
     else:
-        names = [*encoders, TARGET, *(f"{TARGET}-{number + 2}" for number in range(len(targets) - 1))]
-        pairs = Pairs.of_columns(open_texts(dict(zip(names, map(Path, (*sources, *targets)), strict=True))))
+        names = [*encoders, TARGET, *(f"{REFERENCE}{number + 2}" for number in range(len(targets) - 1))]
+        pairs = Pairs(open_texts(dict(zip(names, map(Path, (*sources, *targets)), strict=True))))
     encoded = encode_pairs(run.recipe, pairs, run.tokenizers)
     if faults := split_faults(run.recipe, name, encoded, pairs):
         raise DataError(faults)

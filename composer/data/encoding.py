@@ -135,7 +135,7 @@ def encode_train(source: DataSource, tokenizers: Tokenizers, split: str) -> tupl
         return notes, ids.sha256
 
     entries = [Path(str(ids.filename)).parent.name for ids in values.values() if isinstance(ids, np.memmap)]
-    held_out = (source.pairs(other).columns().values() for other in available_splits(recipe) if other != split)
+    held_out = (source.pairs(other).columns.values() for other in available_splits(recipe) if other != split)
     lines = [sha256_of_hashes(column) for columns in held_out for column in columns]
     settings = [recipe.dataset["max_length"], recipe.dataset.get("parallel"), recipe.model["output"]["length"]]
     code = code_hashes(sys.modules[__name__], sys.modules[line_hashes.__module__])

@@ -14,7 +14,7 @@ from composer.data import tables, text_files
 from composer.data.columns import Concatenation, FileNames, open_column, split_rows
 from composer.data.feature_files import missing_files
 from composer.data.kaldi import COLUMNS, check_folder, folder_problem, is_kaldi_folder, open_folder
-from composer.data.pairs import TARGET, Pairs, available_splits, side_names, split_path
+from composer.data.pairs import REFERENCE, TARGET, Pairs, available_splits, side_names, split_path
 from composer.data.text_files import Problem, suffix_of
 from composer.errors import DataError, Fault, KeyPath
 from composer.model.features import feature_settings
@@ -54,7 +54,7 @@ def _open_split(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
 def _open_files(recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], folders: Sequence[Path]) -> Pairs:
     names = column_names(recipe, settings)
     if not settings.get("file"):
-        return Pairs.of_columns({side: open_column(_require_file(name, folders)) for side, name in names.items()})
+        return Pairs({side: open_column(_require_file(name, folders)) for side, name in names.items()})
     path = _require_file(settings["file"], folders)
     is_folder = is_kaldi_folder(path)
     try:
@@ -67,7 +67,7 @@ def _open_files(recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], folde
         raise DataError([problem.at(recipe, key)]) from error
     files = {side: column for side, column in columns.items() if feature_settings(recipe.dataset, side)}
     place = path if is_folder else path.parent
-    return Pairs.of_columns(columns | {side: FileNames(column, place) for side, column in files.items()})
+    return Pairs(columns | {side: FileNames(column, place) for side, column in files.items()})
 
 
 def _require_file(name: str, folders: Sequence[Path]) -> Path:
@@ -197,4 +197,4 @@ def column_names(recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the file, or the column, of every side and of further references, see `Pairs.columns`."""
     target, *references = [settings[TARGET]] if isinstance(settings[TARGET], str) else settings[TARGET]
     sides = {side: target if side == TARGET else str(settings[side]) for side in side_names(recipe)}
-    return {**sides, **{f"{TARGET}-{number}": name for number, name in enumerate(references, start=2)}}
+    return {**sides, **{f"{REFERENCE}{number}": name for number, name in enumerate(references, start=2)}}

@@ -40,7 +40,7 @@ class DataSource:
         """Return the pairs of a split. Raises DataError with every fault of the data."""
         if split not in self._opened and self.faults:
             raise DataError(self.faults)
-        if split not in self._opened:  # nor has the check generated it
+        if split not in self._opened:
             self._opened[split] = open_pairs(self.recipe, split, self.folders, self._opened)
         return self._opened[split]
 
@@ -118,19 +118,16 @@ def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path], opened: dict
 def check_files(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs] | None = None) -> list[Fault]:
     """Return all faults of the data that the recipe names. Fast on large files; asks no network.
 
-    opened: takes what is generated or opened anyway, so that it is not done twice.
+    opened: takes what is opened anyway, so that it is not done twice.
     """
     data, opened = recipe.dataset, {} if opened is None else opened
     if data.get("generate"):
         faults: set[Fault] = set()
         for split in SPLITS:
             try:
-                pairs = generate_pairs(recipe, split, train=1)  # val and test are small, one training pair shows faults
+                generate_pairs(recipe, split, train=1)  # val and test are small, one training pair shows faults
             except DataError as error:
                 faults.update(error.faults)
-            else:
-                if split != "train":
-                    opened[split] = pairs
         return sorted(faults)
     if data.get("hub"):
         return []
@@ -144,7 +141,7 @@ def check_files(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs
 
 def _size_faults(recipe: Recipe, split: str, pairs: Pairs) -> list[Fault]:
     path = split_path(recipe, split)
-    counts = {side: len(lines) for side, lines in pairs.columns().items()}
+    counts = {side: len(lines) for side, lines in pairs.columns.items()}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{side} {count:,}" for side, count in counts.items())
         message = f"the sides of {split} have different numbers of lines: {listed}"

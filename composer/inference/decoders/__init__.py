@@ -316,10 +316,24 @@ CountHypotheses = Callable[[Sequence[EncoderDecoder], Mapping[str, Any]], int]
 
 
 class Decoder:
-    """A decoding method: called with a `Search` and settings, it returns the n best hypotheses of each row."""
+    """A decoding method: called with a `Search` and settings, it returns the n best hypotheses of each row.
+
+    Args:
+        decode: A function with the settings `max_length` and `max_ratio`, and any others, keyword-only.
+        first_order: It needs decoders whose next token depends on the last one alone.
+        one_answer: It finds one answer, and never the n best.
+        takes_draft: It reads tokens that a draft proposes.
+        hypotheses: How many hypotheses it decodes at once for each row, by which batches are sized.
+    """
 
     def __init__(
-        self, decode: Decode, first_order: bool, one_answer: bool, takes_draft: bool, hypotheses: CountHypotheses
+        self,
+        decode: Decode,
+        *,
+        first_order: bool = False,
+        one_answer: bool = False,
+        takes_draft: bool = False,
+        hypotheses: CountHypotheses = lambda models, settings: 1,
     ) -> None:
         functools.update_wrapper(self, decode)
         self.decode, self.name, self.hypotheses = decode, decode.__name__, hypotheses
@@ -346,27 +360,11 @@ DECODERS: dict[str, Decoder] = {}
 """Every decoding method by its word in a recipe."""
 
 
-def decoder(
-    *,
-    first_order: bool = False,
-    one_answer: bool = False,
-    takes_draft: bool = False,
-    hypotheses: CountHypotheses = lambda models, settings: 1,
-) -> Callable[[Decode], Decoder]:
-    """Return a decorator that registers a function as the decoding method of its name.
-
-    The function has the settings `max_length` and `max_ratio`, and any others, keyword-only.
-
-    Args:
-        first_order: It needs decoders whose next token depends on the last one alone.
-        one_answer: It finds one answer, and never the n best.
-        takes_draft: It reads tokens that a draft proposes.
-        hypotheses: How many hypotheses it decodes at once for each row, by which batches are sized.
-    """
+def decoder(**traits: Any) -> Callable[[Decode], Decoder]:
+    """Return a decorator that registers a function as the decoding method of its name; traits: those of `Decoder`."""
 
     def register(function: Decode) -> Decoder:
-        DECODERS[function.__name__] = Decoder(function, first_order, one_answer, takes_draft, hypotheses)
-        return DECODERS[function.__name__]
+        return DECODERS.setdefault(function.__name__, Decoder(function, **traits))
 
     return register
 
