@@ -63,14 +63,6 @@ class Features:
         """Return the positions of each row without padding, as `lengths`: no end is counted."""
         return self.lengths()
 
-    def num_tokens(self) -> int:
-        """Return how many positions all rows have."""
-        return int(self.lengths().sum())
-
-    def count(self, token: int) -> int:
-        """Return how often a token stands in all rows: never."""
-        return 0
-
     def keep(self, rows: np.ndarray) -> Features:
         """Return only these rows, by a bool of each or by number. The values stay where they are."""
         columns = None if self.columns is None else self.columns[rows]

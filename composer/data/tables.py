@@ -67,10 +67,7 @@ class DatasetColumn(Column):
             message = f"the column `{self.name}` is not UTF-8 in rows {rows[0] + 1:,} to {rows[-1] + 1:,}"
             fault = Fault(self.origin, 0, 0, "encoding", "", message, "write the file again, as UTF-8")
             raise DataError([fault]) from error
-        return [self._line(value) for value in values]
-
-    def _line(self, value: Any) -> str:
-        return self.as_line(_inner_text({self.head: value}, self.name))
+        return [self.as_line(_inner_text({self.head: value}, self.name)) for value in values]
 
 
 def open_columns(path: Path, names: Mapping[str, str]) -> dict[str, Column]:

@@ -119,56 +119,41 @@ def file_weights(recipe: Recipe, data: Data) -> Callable[[Encoded, int], EpochRo
     return choose
 
 
-@dataclass(frozen=True)
-class Streams:
-    """A text cut into streams of equal length, which are read side by side in windows; the last may be shorter."""
+def cut_streams(text: Encoded, count: int, size: int) -> Encoded:
+    """Return a text as `count` streams of equal length, in windows of `size` tokens; the last may be shorter.
 
-    text: Encoded
-    count: int
-    size: int
-
-    @property
-    def num_windows(self) -> int:
-        """Number of windows of each stream."""
-        return -(-self._length // self.size)
-
-    @property
-    def _length(self) -> int:
-        return -(-len(self.text.target.values) // self.count)
-
-    def rows(self) -> Encoded:
-        """Return the windows of all streams: row s `num_windows` + t is window t of stream s."""
-        total, length = len(self.text.target.values), self._length
-        first = np.arange(self.count)[:, None] * length  # (S, 1)
-        within = np.arange(self.num_windows) * self.size  # (W,)
-        starts = np.minimum(first + within, total).ravel()
-        ends = np.minimum(first + np.minimum(within + self.size, length), total).ravel()
-        return _windows(self.text, starts, ends)
+    Of W windows in a stream, row s W + t is window t of stream s.
+    """
+    total = len(text.target.values)
+    length = -(-total // count)
+    first = np.arange(count)[:, None] * length  # (S, 1)
+    within = np.arange(0, length, size)  # (W,)
+    starts = np.minimum(first + within, total).ravel()
+    ends = np.minimum(first + np.minimum(within + size, length), total).ravel()
+    return _windows(text, starts, ends)
 
 
 class StreamSampler(EpochSampler):
     """Yield one device's slices of a text whose state is carried: batch t has window t of every stream.
 
     Every epoch is the same. A device has the same streams in all batches, whose states it keeps; with accumulation, as
-    many sets of them.
+    many sets of them. rows: of `cut_streams`.
     """
 
-    def __init__(self, streams: Streams, *, seed: int, accumulate: int = 1, rank: int = 0, world: int = 1) -> None:
-        super().__init__(streams.rows(), seed=seed, accumulate=accumulate, rank=rank, world=world)
-        self.streams = streams
+    def __init__(
+        self, rows: Encoded, streams: int, *, seed: int, accumulate: int = 1, rank: int = 0, world: int = 1
+    ) -> None:
+        super().__init__(rows, seed=seed, accumulate=accumulate, rank=rank, world=world)
+        self.rows, self.streams = rows, streams
 
     def slices_in(self, epoch: int) -> int:
-        """Return how many slices an epoch has; the same on every device."""
-        return self.streams.num_windows * self.accumulate
+        return len(self.rows) // self.streams * self.accumulate
 
     def batches(self) -> list[np.ndarray]:
-        """Return the row numbers of all global batches of an epoch."""
-        count = self.streams.num_windows
-        return [np.arange(self.streams.count) * count + window for window in range(count)]
+        return [*np.arange(len(self.rows)).reshape(self.streams, -1).T]  # (S,) each
 
     def __iter__(self) -> Iterator[BatchSlice]:
-        lengths, parts = self.corpus.of_epoch(0).target.lengths(), self.world * self.accumulate
-        batches = self.batches()
+        lengths, parts, batches = self.rows.target.lengths(), self.world * self.accumulate, self.batches()
         epoch, done = self.epoch, self.skip
         for number in range(done, self.slices_in(epoch)):
             window, turn = divmod(number, self.accumulate)
