@@ -79,12 +79,22 @@ def _require_file(name: str, folders: Sequence[Path]) -> Path:
 
 def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs]) -> list[Fault]:
     """Return all faults of the files, and of more pairs held out than there are. opened: see `open_parallel`."""
-    sizes = held_out_sizes(pair_files(recipe))
+    sizes, taken = held_out_sizes(pair_files(recipe)), text_files.named_files(recipe.dataset, folders)
     splits = [split for split in available_splits(recipe) if split not in sizes]
-    places = [place for split in splits for place in split_places(recipe, split)]
-    parts = [(key, settings, _part_problems(recipe, settings, folders)) for key, settings in places]
-    faults = [fault for part in parts for fault in _part_faults(recipe, *part, folders)]
-    faults += _column_faults(recipe, parts) if recipe.dataset.get("table") else []
+    faults, lacking, readable = list[Fault](), list[tuple[KeyPath, str, Problem]](), 0
+    for key, settings in (place for split in splits for place in split_places(recipe, split)):
+        names, file = column_names(recipe, settings), settings.get("file")
+        problems = check_columns(file, names, folders, taken) if file else text_files.check_texts(names, folders, taken)
+        # the names of the columns of `data.table` stand at another place, which all its files share
+        shared = [problem for problem in problems if problem.is_name and recipe.dataset.get("table")]
+        faults += [problem.at(recipe, key) for problem in problems if problem not in shared]
+        faults += [] if problems else _content_faults(recipe, key, settings, folders)
+        if shared == problems:
+            readable, lacking = readable + 1, [*lacking, *((key, str(file), problem) for problem in shared)]
+    for side in {problem.key: None for *_, problem in lacking}:
+        column = recipe.dataset["table"][side]
+        place = ("data", "table", side) if isinstance(column, str) else ("data", "table", side, "column")
+        faults += text_files.name_faults(recipe, place, [it for it in lacking if it[2].key == side], readable)
     if faults or not sizes:
         return faults
     opened[UNDIVIDED] = _open_split(recipe, "train", folders)
@@ -98,38 +108,16 @@ def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pa
     return [recipe.fault("empty", split_path(recipe, split), message, example)]
 
 
-def _part_problems(recipe: Recipe, settings: Mapping[str, Any], folders: Sequence[Path]) -> list[Problem]:
-    names, file = column_names(recipe, settings), settings.get("file")
-    taken = text_files.named_files(recipe.dataset, folders)
-    return check_columns(file, names, folders, taken) if file else text_files.check_texts(names, folders, taken)
-
-
-def _part_faults(
-    recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], problems: Sequence[Problem], folders: Sequence[Path]
-) -> list[Fault]:
-    is_table, file = bool(recipe.dataset.get("table")), settings.get("file")
-    if problems:  # the names of a table's columns stand at another place
-        return [problem.at(recipe, key) for problem in problems if not (is_table and problem.is_name)]
-    names = column_names(recipe, settings).values()
-    if (folder := _kaldi_folder(file, folders)) and (faults := [*check_folder(folder, {*names})]):
-        return faults
-    if not is_table:
-        return []
-    columns = _open_files(recipe, key, settings, folders).sides.values()
-    return [fault for own in columns if isinstance(own, FileNames) for fault in missing_files(own, "")]
-
-
-def _column_faults(
-    recipe: Recipe, parts: Sequence[tuple[KeyPath, Mapping[str, Any], Sequence[Problem]]]
+def _content_faults(
+    recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], folders: Sequence[Path]
 ) -> Iterator[Fault]:
-    """Yield the faults of the names of columns in `data.table`, which all its files share."""
-    readable = [part for part in parts if all(problem.is_name for problem in part[2])]
-    for side in side_names(recipe):
-        column = recipe.dataset["table"][side]
-        place = ("data", "table", side) if isinstance(column, str) else ("data", "table", side, "column")
-        problems = [(key, settings["file"], problem) for key, settings, own in readable for problem in own]
-        lacking = [(key, file, problem) for key, file, problem in problems if problem.key == side]
-        yield from text_files.name_faults(recipe, place, lacking, len(readable))
+    """Yield the faults of the lines of a folder of Kaldi's, else of the names of files in a table."""
+    folder = _kaldi_folder(settings.get("file"), folders)
+    faults = [*check_folder(folder, {*column_names(recipe, settings).values()})] if folder else []
+    yield from faults
+    if recipe.dataset.get("table") and not faults:
+        for column in _open_files(recipe, key, settings, folders).sides.values():
+            yield from missing_files(column, "") if isinstance(column, FileNames) else ()
 
 
 def _kaldi_folder(name: str | None, folders: Sequence[Path]) -> Path | None:

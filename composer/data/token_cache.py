@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from composer import formatting
 from composer.data import corpora, tokenizer, tokenizer_files, tokenizer_kinds
 from composer.data.cache_entries import CORPORA, Append, cached_entry, code_hashes, versions_of
 from composer.data.columns import Column, FileNames, RowSubset, chunks_of
@@ -26,14 +23,13 @@ from composer.data.ids import Encoded, Ids, TextCounts, smallest_type
 from composer.data.line_hashes import CACHED_LINES, sha256_of_hashes
 from composer.data.pairs import TARGET
 from composer.data.tokenizer import Tokenizers
+from composer.formatting import show_progress
 from composer.model.encoder_decoder import EOS, UNK
 
 CHUNK = 1 << 21
 """Characters that are tokenised at once, about."""
 MEASURED_LINES = 100
 """Lines from whose lengths those of a column are estimated."""
-SHOWN_SECONDS = 2.0
-"""Seconds after which a terminal shows how far the tokenising is."""
 IdType = type[np.unsignedinteger[Any]]
 
 
@@ -104,7 +100,7 @@ def cached_ids(
     parts = [versions_of("tokenizers", "sentencepiece"), code, tokenizers.sha256, tokenizers.sides[side], sha256]
 
     def make(append: Append) -> dict[str, Any]:
-        with _progress(characters) as advance:
+        with show_progress("tokenising", characters) as advance:
             chunks = encoded_chunks(pieces, side, tokenizers, advance)
             return append_ids(append, chunks, smallest_type(tokenizers.sizes[side]))
 
@@ -173,20 +169,3 @@ def _chunks(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
             chunk, size = [], 0
     if chunk:
         yield chunk
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function that shows on a terminal how many more characters are tokenised, where it takes long."""
-    from rich.progress import Progress  # late: most texts are in the cache
-
-    began = time.monotonic()
-    with Progress(console=formatting.make_console(stderr=True), transient=True, auto_refresh=False) as bar:
-        task = bar.add_task("tokenising", total=total)
-
-        def advance(characters: int) -> None:
-            bar.advance(task, characters)
-            if time.monotonic() - began > SHOWN_SECONDS and bar.console.is_terminal:
-                bar.refresh()
-
-        yield advance

@@ -7,9 +7,8 @@ program that writes one line and waits gets its answer.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -17,7 +16,7 @@ from typing import BinaryIO
 from composer.data.pairs import source_names
 from composer.data.text_files import count_lines
 from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reason
-from composer.formatting import format_duration, strip_control_characters
+from composer.formatting import show_progress, strip_control_characters
 from composer.inference.draft_runs import open_draft
 from composer.inference.run import decoding_settings, open_run, translate_lines
 from composer.model.features import feature_settings
@@ -58,10 +57,9 @@ def translate(
         streams = [open_input(path, files) for path in (source, *([prefix] if prefix else []))]
         write = files.enter_context(open_output(output, source, prefix)) if output else unbuffered_stdout()
         shows_progress = not write.isatty() and sys.stderr.isatty()
-        total = count_lines(Path(source)) if shows_progress and source and Path(source).is_file() else 0
-        if shows_progress:
-            files.callback(print_status, "\r\x1b[K")  # an error begins on a line of its own
-        began = time.monotonic()
+        total = count_lines(Path(source)) if shows_progress and source and Path(source).is_file() else None
+        progress = show_progress("translating", total) if shows_progress else nullcontext(lambda count: None)
+        advance = files.enter_context(progress)
         if not source and sys.stdin.isatty():
             print_status("type a line and Enter to translate it; Ctrl-D ends\n")
         names_files = any(feature_settings(models[0].recipe.dataset, side) for side in source_names(models[0].recipe))
@@ -74,19 +72,11 @@ def translate(
             # a file or a pipe gets every byte, a terminal nothing that it would obey
             write_all(write, strip_control_characters(outputs) if write.isatty() else outputs)
             count += len(texts)
-            if shows_progress:
-                print_status(f"\r\x1b[K{describe_progress(count, total, time.monotonic() - began)}")
+            advance(len(texts))
     if proposing:
         print_status(f"{proposing}\n")
     if shows_progress and output:
         print_status(f"wrote {strip_control_characters(str(output))}\n")
-
-
-def describe_progress(count: int, total: int, seconds: float) -> str:
-    """Return in words how many lines are translated, how fast, and, where their number is known, the time left."""
-    speed = f"{count / max(seconds, 1e-9):,.1f} lines/s"
-    left = f", {format_duration(seconds / max(count, 1) * (total - count))} left" if total else ""
-    return f"{count:,}{f' of {total:,}' if total else ''} lines translated, {speed}{left}"
 
 
 def read_columns(streams: Sequence[BinaryIO], names: Sequence[str], size: int) -> Iterator[list[list[str]]]:
