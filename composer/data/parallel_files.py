@@ -13,7 +13,7 @@ import numpy as np
 from composer.data import tables, text_files
 from composer.data.columns import Concatenation, FileNames, open_column, split_rows
 from composer.data.feature_files import missing_files
-from composer.data.kaldi import COLUMNS, check_folder, folder_problem, is_kaldi_folder, open_folder
+from composer.data.kaldi import COLUMNS, SOUNDS, check_folder, is_kaldi_folder, open_folder
 from composer.data.pairs import REFERENCE, TARGET, Pairs, available_splits, side_names, split_path
 from composer.data.text_files import Problem, suffix_of
 from composer.errors import DataError, Fault, KeyPath
@@ -138,7 +138,8 @@ def check_columns(
     suffix, packed = suffix_of(Path(name))
     kind = tables.KINDS.get(suffix)
     if path and path.is_dir():
-        return [folder_problem("file", path)]
+        fix = f"name a table in it, or add `{SOUNDS}` to it, with a line `ID FILE` for each recording"
+        return [Problem("file", "file", f"`{path}` is a folder, and has no `{SOUNDS}`", fix)]
     if path is None and (kind or not suffix):
         return [text_files.missing_file("file", name, folders, tables.SUFFIXES, taken)]
     if path is None or kind is None:

@@ -394,6 +394,10 @@ def check_compatible(runs: Sequence[Run]) -> None:
     """Raise RunError if runs cannot form an ensemble."""
     one = runs[0]
     for other in runs[1:]:
+        read, needed = (", ".join(sorted(source_names(run.recipe))) or "nothing" for run in (other, one))
+        if read != needed:
+            message = f"this run reads {read}, and {one.run_dir.path} {needed}: the runs of an ensemble read the same"
+            raise RunError.of(message, "give their encoders the same names", str(other.run_dir.path))
         if one.tokenizers.sha256 != other.tokenizers.sha256:
             message = f"the tokenizer is not that of {one.run_dir.path}, and the runs of an ensemble share one"
             fix = f"start the training of this run from {one.run_dir.path}, or with the same tokenizer.json"

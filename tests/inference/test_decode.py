@@ -15,7 +15,7 @@ import composer.inference.decode as decoding
 from composer.errors import RunError
 from composer.inference.decode import decode_all
 from composer.inference.decoders import Hypothesis, Search
-from tests.inference.small_models import DECODERS, TARGET, Written, forward_score, model_of
+from tests.inference.small_models import DECODERS, Written, forward_score, model_of
 
 SOURCES = [[5, 6, 7], [4, 5], [9], [8, 8, 8, 8, 8, 10], [], [11, 4, 6, 7], [5], [10, 9, 8, 7, 6, 5, 4]]
 SHORT = {"max_length": 12}
@@ -139,16 +139,6 @@ def test_an_ensemble_votes_with_the_mean_of_the_probabilities() -> None:
                 votes = [model({"source": torch.tensor([[*source, 2]])}, before)[0, -1].softmax(-1) for model in models]
             score += math.log(sum(float(vote[token]) for vote in votes) / 2)
         assert best.score == pytest.approx(score, abs=2e-4)
-
-
-def test_models_with_other_vocabularies_cannot_vote() -> None:
-    with pytest.raises(RunError, match="have 7 and 9 tokens"):
-        answers([model_of(), model_of(target=9)], {"greedy": {}})
-
-
-def test_models_with_other_sources_cannot_vote() -> None:
-    with pytest.raises(RunError, match="must read the same sources"):
-        answers([model_of(), Written(lambda _: {2: 1.0}, TARGET)], {"greedy": {}})
 
 
 def test_greedy_search_refuses_n_best() -> None:

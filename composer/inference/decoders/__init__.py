@@ -253,20 +253,6 @@ def exclude_repeated_ngrams(log_p: Tensor, history: Tensor, size: int) -> Tensor
     return torch.where(remaining.isneginf().all(1, keepdim=True), log_p, remaining)
 
 
-def check_same_kind(models: Sequence[EncoderDecoder]) -> None:
-    """Raise RunError if models cannot form an ensemble."""
-    sizes = sorted({model.vocabulary for model in models})
-    if len(sizes) > 1:
-        text = " and ".join(map(str, sizes))
-        message = f"models of an ensemble must have one target vocabulary, and these have {text} tokens"
-        raise RunError.of(message, "train them with the same tokenizer")
-    keys = {tuple(sorted(model.encoders)) for model in models}
-    if len(keys) > 1:
-        text = " and ".join(", ".join(key) or "nothing" for key in sorted(keys))
-        message = f"models of an ensemble must read the same sources, and these read {text}"
-        raise RunError.of(message, "give their encoders the same names")
-
-
 Unchanged = Mapping[int, Tensor]
 """Leaves that no step has changed since the rows of one sequence were equal, by their `id`; it keeps them alive."""
 
