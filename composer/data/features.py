@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -32,41 +32,49 @@ class Remark:
 
 
 @dataclass(frozen=True)
-class Features:
-    """Ragged array of features: row r is values[starts[r] : ends[r]].
-
-    Values are frames (frames, F), or the rows of images (rows, W, C), bytes from 0 to 1; of the image r the first
-    columns[r] columns are real. It has what `Ids` has, so that batches are made of both alike. `remarks` are of all
-    files that were read, those of rows that are not kept among them.
-    """
+class Ragged:
+    """Rows of different lengths in one array: row r is values[starts[r] : ends[r]]."""
 
     values: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def lengths(self) -> np.ndarray:
+        """Return the length of each row; of a story the number of its sentences."""
+        return self.ends - self.starts
+
+    def keep(self, rows: np.ndarray) -> Self:
+        """Return only these rows, by a bool of each or by number. The values stay where they are."""
+        return replace(self, starts=self.starts[rows], ends=self.ends[rows])
+
+
+@dataclass(frozen=True)
+class Features(Ragged):
+    """Frames (frames, F), or the rows of images (rows, W, C), bytes from 0 to 1.
+
+    Of the image r the first columns[r] columns are real. It has what `Ids` has, so that batches are made of both alike.
+    `remarks` are of all files that were read, those of rows that are not kept among them.
+    """
+
     columns: np.ndarray | None = None
     remarks: tuple[Remark, ...] = ()
 
     is_story = False
 
-    def __len__(self) -> int:
-        return len(self.starts)
-
     def __getitem__(self, row: int) -> Tensor:
         """Return a row as a model reads it: (T, F), or (T, W, C), where what is no image is NaN."""
         return torch.from_numpy(self.outputs(np.array([range(len(self))[row]])))[0]
-
-    def lengths(self) -> np.ndarray:
-        """Return the positions of each row."""
-        return self.ends - self.starts
 
     def positions(self) -> np.ndarray:
         """Return the positions of each row without padding, as `lengths`: no end is counted."""
         return self.lengths()
 
-    def keep(self, rows: np.ndarray) -> Features:
-        """Return only these rows, by a bool of each or by number. The values stay where they are."""
+    def keep(self, rows: np.ndarray) -> Self:
         columns = None if self.columns is None else self.columns[rows]
-        return replace(self, starts=self.starts[rows], ends=self.ends[rows], columns=columns)
+        return replace(super().keep(rows), columns=columns)
 
     def outputs(self, rows: np.ndarray) -> np.ndarray:
         """Return these rows padded with NaN. -> (B, T, F) or (B, T, W, C) float32"""

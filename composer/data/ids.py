@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from composer.data.features import Features
+from composer.data.features import Features, Ragged
 from composer.data.pairs import TARGET
 from composer.model.encoder_decoder import BOS, EOS, PAD, ROUNDING, UNK
 
@@ -23,15 +23,8 @@ def smallest_type(vocabulary: int) -> type[np.unsignedinteger[Any]]:
 
 
 @dataclass(frozen=True)
-class Ids:
-    """Ragged array of ids: row r is values[starts[r] : ends[r]].
-
-    Of stories the values are (sentences, words), padded on the right, and a row is a story.
-    """
-
-    values: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
+class Ids(Ragged):
+    """Rows of ids. Of stories the values are (sentences, words), padded on the right, and a row is a story."""
 
     @classmethod
     def of(cls, chunks: Iterable[Sequence[Sequence[Any]]], vocabulary: int, words: int | None = None) -> Ids:
@@ -45,9 +38,6 @@ class Ids:
         edges = np.cumsum(lengths)
         return cls(np.concatenate(values or [np.zeros(0, dtype)]), edges[:-1], edges[1:])
 
-    def __len__(self) -> int:
-        return len(self.starts)
-
     def __getitem__(self, row: int) -> list[int] | np.ndarray:
         """Return a row; of a story an array (sentences, words)."""
         row = range(len(self))[row]
@@ -58,17 +48,9 @@ class Ids:
     def is_story(self) -> bool:
         return self.values.ndim == 2
 
-    def lengths(self) -> np.ndarray:
-        """Return the number of ids of each row; of a story the number of sentences."""
-        return self.ends - self.starts
-
     def positions(self) -> np.ndarray:
         """Return the positions of each row without padding, eos included; of a story sentences times words."""
         return self.lengths() * self.values.shape[1] if self.is_story else self.lengths() + 1
-
-    def keep(self, rows: np.ndarray) -> Ids:
-        """Return only these rows, by a bool of each or by number. The values stay where they are."""
-        return replace(self, starts=self.starts[rows], ends=self.ends[rows])
 
     def inputs(self, rows: np.ndarray) -> np.ndarray:
         """Return what a decoder reads of these rows: bos, then the ids, padded on the right. -> (B, T) int64"""

@@ -40,7 +40,7 @@ class DataSource:
         """Return the pairs of a split. Raises DataError with every fault of the data."""
         if split not in self._opened and self.faults:
             raise DataError(self.faults)
-        if split not in self._opened:
+        if split not in self._opened:  # nor has the check generated it
             self._opened[split] = open_pairs(self.recipe, split, self.folders, self._opened)
         return self._opened[split]
 
@@ -118,16 +118,18 @@ def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path], opened: dict
 def check_files(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs] | None = None) -> list[Fault]:
     """Return all faults of the data that the recipe names. Fast on large files; asks no network.
 
-    opened: takes what is opened anyway, so that it is not done twice.
+    opened: takes what is generated or opened anyway, so that it is not done twice.
     """
     data, opened = recipe.dataset, {} if opened is None else opened
     if data.get("generate"):
         faults: set[Fault] = set()
         for split in SPLITS:
             try:
-                generate_pairs(recipe, split, train=1)  # val and test are small, one training pair shows faults
+                pairs = generate_pairs(recipe, split, train=1)  # val and test are small, one training pair shows faults
             except DataError as error:
                 faults.update(error.faults)
+            else:
+                opened |= {} if split == "train" else {split: pairs}
         return sorted(faults)
     if data.get("hub"):
         return []

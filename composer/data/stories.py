@@ -126,7 +126,7 @@ def open_babi(
     if split != "test":
         full = [question for question in full if question.is_in_validation(settings["val"]) == (split == "val")]
     questions = [question.keep_last(settings["sentences"]) for question in full]
-    commas = "," if settings["split_answers"] else None
+    commas = "," if settings["split_answers"] else None  # no answer has spaces
     sides = {
         QUESTION: [question.question for question in questions],
         STORY: [" ".join(f"{sentence}." for sentence in question.story) for question in questions],

@@ -111,6 +111,7 @@ def cached_ids(
 def append_ids(append: Append, chunks: Iterable[tuple[list[list[int]], list[int]]], dtype: IdType) -> dict[str, Any]:
     """Append the ids of some pieces at a time, and how many each document has that ends there; return what they are."""
     digest, unknown, total, last = hashlib.sha256(), 0, 0, 0
+    append(ids=np.zeros(0, dtype), starts=np.zeros(0, np.int64), ends=np.zeros(0, np.int64))  # if there is no document
     for rows, lengths in chunks:
         ids = np.fromiter(chain.from_iterable(rows), dtype, sum(map(len, rows)))
         ends = total + np.cumsum(lengths, dtype=np.int64)

@@ -160,7 +160,7 @@ class DecoderState(NamedTuple):
         """Select the rows `rows`, in this order; a row may be repeated."""
         states = reorder_state(self.states, rows)
         sequences = self.sequences[rows]
-        memories = [LazyOutputs(origin, functools.partial(reorder_output, rows=sequences)) for origin in self.origins]
+        memories = [LazyOutputs(origin, lambda it: Output(*reorder_state(it, sequences))) for origin in self.origins]
         pairs = zip(state_leaves(self.states), state_leaves(states), strict=True)
         unchanged = {id(new): new for old, new in pairs if id(old) in self.unchanged}
         history, logits = (None if it is None else it[rows] for it in (self.history, self.logits))
@@ -276,11 +276,6 @@ def reorder_state(state: State, rows: Tensor, unchanged: Unchanged | None = None
         return reordered[id(part)]
 
     return reorder(state)
-
-
-def reorder_output(output: Output, rows: Tensor) -> Output:
-    """Return an output or a memory with its row `rows[i]` as row i."""
-    return Output(*reorder_state(output, rows))
 
 
 MaxLength = Annotated[Count, "tokens of an answer at most, eos included; a longer one is cut"]
