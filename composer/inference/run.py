@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,12 +22,21 @@ from composer.data.sampler import BatchSlice
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RecipeError, RunError, RunFailed
 from composer.fingerprint import check_checkpoint, read_verified
-from composer.formatting import strip_control_characters
 from composer.inference.decode import Decoding, SourceIds, decode_all, evaluation_mode
 from composer.inference.decoders.beam_search import MAX_BEAM
 from composer.inference.decoders.beam_search import beam as beam_search
 from composer.inference.drafts import Draft
-from composer.inference.lines import LINES, Score, check_texts, encode_lines, encode_targets, score_targets, to_device
+from composer.inference.lines import (
+    LINES,
+    Score,
+    check_texts,
+    cut_line,
+    encode_lines,
+    encode_targets,
+    score_targets,
+    to_device,
+    write_note,
+)
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.no_effect import rule_faults
@@ -362,19 +370,6 @@ def translate_lines(
             line = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
             answers[at][rank] = Translation(line, hypothesis.score, hypothesis.ended)
     return answers
-
-
-def cut_line(ids: SourceIds, place: str, what: str = "this line") -> SourceIds:
-    """Return the first MAX_TOKENS tokens of a line, and say on stderr if there were more."""
-    if len(ids) > MAX_TOKENS:
-        note = f"{place}: {what} has {len(ids):,} tokens, and only its first {MAX_TOKENS:,} are read; split it"
-        write_note(note)
-    return ids[:MAX_TOKENS]
-
-
-def write_note(text: str) -> None:
-    """Write a line to stderr."""
-    sys.stderr.write(f"{strip_control_characters(text)}\n")
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from typing import Any
 from composer.data.encoding import MAX_TOKENS
 from composer.data.pairs import TARGET, file_options, source_names
 from composer.errors import DataError, Fault, RunError
-from composer.inference.lines import Score, split_columns
-from composer.inference.run import Run, open_run, write_note
+from composer.inference.lines import Score, split_columns, write_note
+from composer.inference.run import Run, open_run
 from composer.inference.translate import BATCH_LINES, STDIN, open_input, read_columns
 
 GOOD, BAD = "sentence_good", "sentence_bad"

@@ -14,7 +14,8 @@ import pytest
 
 from composer.data.encoding import MAX_TOKENS
 from composer.errors import DataError, RunError, RunFailed
-from composer.inference.run import cut_line, open_run, translate_lines
+from composer.inference.lines import cut_line
+from composer.inference.run import open_run, translate_lines
 from composer.inference.translate import BATCH_LINES, read_chunks, translate
 
 TEXT = "eins zwei\n\ndrei vier fünf\nsechs\n"
@@ -207,7 +208,7 @@ def test_progress_is_shown_on_a_terminal_alone_and_the_output_is_the_same(
 def test_a_prefix_without_end_is_cut(
     gru: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("composer.inference.run.MAX_TOKENS", 3)
+    monkeypatch.setattr("composer.inference.lines.MAX_TOKENS", 3)
     translate_lines([open_run(gru)], ["eins"], {"greedy": {"max_length": 2, "max_ratio": 1.0}}, ["one " * 9])
     assert ":1: the prefix of this line has 9 tokens, and only its first 3 are read" in capsys.readouterr().err
 
