@@ -29,7 +29,7 @@ from composer.data.cache_entries import (
     versions_of,
 )
 from composer.data.columns import FileNames, RowSubset, locate
-from composer.data.features import Features, Reading, Remark, fill_columns
+from composer.data.features import Features, Reading, Remark
 from composer.data.media_files import (
     NAMES_FIX,
     NO_SUCH_PART,
@@ -221,9 +221,10 @@ def append_features(append: Append, readings: Iterable[Reading], shape: tuple[in
     is_image, end, notices = len(shape) == 2, 0, list[tuple[tuple[str, str], ...]]()
     none = np.zeros(0, np.int64)
     append(values=np.zeros((0, *shape), np.uint8 if is_image else np.float32), ends=none, columns=none)
-    for reading in readings:
-        end += len(reading.array)
-        columns = np.array([reading.array.shape[1]] if is_image else [], np.int64)
-        append(values=fill_columns(reading.array, shape), ends=np.array([end], np.int64), columns=columns)
-        notices.append(reading.notices)
+    for array, own in readings:
+        end += len(array)
+        columns = np.array([array.shape[1]] if is_image else [], np.int64)
+        values = np.pad(array, ((0, 0), (0, shape[0] - array.shape[1]), (0, 0))) if is_image else array
+        append(values=values, ends=np.array([end], np.int64), columns=columns)
+        notices.append(own)
     return [astuple(remark) for remark in count_notices(notices)]

@@ -93,9 +93,3 @@ class Features(Ragged):
         digest.update(np.concatenate([[0], np.cumsum(self.lengths())]).tobytes())
         for start, end in zip(self.starts.tolist(), self.ends.tolist(), strict=True):
             digest.update(self.values[start:end].tobytes())
-
-
-def fill_columns(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return an image with zeros on the right up to the columns of the shape (W, C); frames as they are."""
-    missing = shape[0] - array.shape[1] if len(shape) == 2 else 0
-    return np.pad(array, ((0, 0), (0, missing), (0, 0))) if missing else array

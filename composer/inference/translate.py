@@ -52,10 +52,11 @@ def translate(
     models = [open_run(path, overrides if at == 0 else (), checkpoint) for at, path in enumerate(runs)]
     decoding = decoding_settings(models[0].recipe, beam)
     proposing = None if draft is None else open_draft(draft, models, decoding)
-    names, count = [str(source or STDIN), *([str(prefix)] if prefix else [])], 0
+    inputs = [source, prefix] if prefix else [source]
+    names, count = [str(path or STDIN) for path in inputs], 0
     with ExitStack() as files:
-        streams = [open_input(path, files) for path in (source, *([prefix] if prefix else []))]
-        write = files.enter_context(open_output(output, source, prefix)) if output else unbuffered_stdout()
+        streams = [open_input(path, files) for path in inputs]
+        write = files.enter_context(open_output(output, *inputs)) if output else unbuffered_stdout()
         shows_progress = not write.isatty() and sys.stderr.isatty()
         total = count_lines(Path(source)) if shows_progress and source and Path(source).is_file() else None
         progress = show_progress("translating", total) if shows_progress else nullcontext(lambda count: None)
