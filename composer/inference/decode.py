@@ -114,22 +114,17 @@ def keep_freed_memory() -> None:
         mallopt(-2, 64 << 20)  # M_TOP_PAD
 
 
-class FreedMemory:
-    """Gives freed memory back where this process has doubled: batches of many shapes leave holes that add up."""
+def trim_if_doubled(before: int) -> int:
+    """Give freed memory back if this process has twice as many bytes in memory as before; return what it had first.
 
-    def __init__(self) -> None:
-        self.resident = 0  # bytes, when it was first looked at since memory was last given back
-
-    def trim_if_doubled(self) -> bool:
-        """Give freed memory back if the process has become twice as large; return whether it had."""
-        now = resident_memory()
-        if not self.resident or now <= 2 * self.resident:
-            self.resident = self.resident or now
-            return False
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL("libc.so.6").malloc_trim(0)
-        self.resident = 0
-        return True
+    Batches of many shapes leave holes that add up. before: What the last call returned; 0 at first, and after a trim.
+    """
+    now = resident_memory()
+    if not before or now <= 2 * before:
+        return before or now
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    return 0
 
 
 def resident_memory() -> int:

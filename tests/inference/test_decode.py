@@ -278,17 +278,18 @@ def test_samples_differ_by_seed_and_by_row_number() -> None:
 def test_freed_memory_is_given_back_where_the_process_has_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = iter([100, 150, 200, 201, 90, 180, 181])
     monkeypatch.setattr(decoding, "resident_memory", lambda: next(sizes))
-    freed = decoding.FreedMemory()
-    assert [freed.trim_if_doubled() for _ in range(7)] == [False, False, False, True, False, False, True]
+    before, is_trimmed = 0, []
+    for _ in range(7):
+        before = decoding.trim_if_doubled(before)
+        is_trimmed.append(before == 0)
+    assert is_trimmed == [False, False, False, True, False, False, True]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's memory")
 def test_what_is_given_back_is_no_longer_in_memory() -> None:
     decoding.keep_freed_memory()
-    freed = decoding.FreedMemory()
     buffers = [torch.ones(1 << 20) for _ in range(25)]  # 4 MiB each
     full = decoding.resident_memory()
     buffers.clear()
-    freed.resident = 1
-    assert freed.trim_if_doubled()
+    assert decoding.trim_if_doubled(1) == 0
     assert decoding.resident_memory() < full - (75 << 20)
