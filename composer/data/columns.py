@@ -267,7 +267,7 @@ def open_texts(files: Mapping[str, Path]) -> dict[str, FileColumn]:
     if not problems and any(path.samefile(files["target"]) for side, path in files.items() if side != "target"):
         columns = f"{{file: {files['target'].name}, source: COLUMN, target: COLUMN}}"
         fix = f"name two files; one with columns goes into a recipe: `train: {columns}`"
-        problems = [Problem("target", "file", "this file is the source and the target", fix)]
+        problems = [Problem("file", "this file is the source and the target", fix, "target")]
     if problems:
         raise DataError([Fault(str(files[it.key]), 1, 1, it.code, "", it.message, it.hint) for it in problems])
     return {side: open_column(path) for side, path in files.items()}

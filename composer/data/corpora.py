@@ -206,7 +206,7 @@ def find_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> tuple[lis
             message, own = f"{reason}, whatever it weighs", (*place[:-1], "weight")
             faults.append(recipe.fault("unused", own, message, "remove `weight`"))
         paths = text_files.matching_files(name, folders)
-        problem = None if paths else text_files.missing_file("", name, folders, taken=taken)
+        problem = None if paths else text_files.missing_file(name, folders, taken=taken)
         problem = problem or next(filter(None, map(_kind_problem, paths)), None)
         if problem:
             faults.append(recipe.fault(problem.code, place, problem.message, problem.hint))
@@ -231,11 +231,11 @@ def _named_files(value: Any, key: KeyPath) -> Iterator[tuple[KeyPath, str, float
 
 def _kind_problem(path: Path) -> Problem | None:
     """Return why a file cannot be read at all; None where only its content can be at fault."""
-    if problem := text_files.check_readable("", path):
+    if problem := text_files.check_readable(path):
         return problem
     suffix, packed = suffix_of(path)
     is_packed = suffix == PARQUET and packed
-    return Problem("", "file", f"`{path}` is Parquet, packed", "unpack it") if is_packed else None
+    return Problem("file", f"`{path}` is Parquet, packed", "unpack it") if is_packed else None
 
 
 # ------------------------------------------------------------------------------------------- reading
@@ -313,17 +313,17 @@ def _reading_fault(path: Path, packed: str, number: int, error: Exception) -> Fa
     """Return the fault of a file that could not be read up to the document after the `number`th."""
     where = f" after line {number:,}" if number else ""
     if isinstance(error, UnicodeDecodeError):
-        problem = None if packed else text_files.check_utf8("", path)
-        problem = problem or Problem("", "encoding", f"`{path}` is not UTF-8{where}", "convert it, with `iconv`")
+        problem = None if packed else text_files.check_utf8(path)
+        problem = problem or Problem("encoding", f"`{path}` is not UTF-8{where}", "convert it, with `iconv`")
     elif packed and isinstance(error, text_files.UNPACKING_ERRORS):
         message = f"`{path}` is damaged{where}: it cannot be unpacked to its end"
-        problem = Problem("", "file", message, "get the file again")
+        problem = Problem("file", message, "get the file again")
     elif isinstance(error, OSError) and error.errno:
         fix = "make it readable, and do not change it while it is read"
-        problem = Problem("", "file", f"`{path}` cannot be read: {error.strerror}", fix)
+        problem = Problem("file", f"`{path}` cannot be read: {error.strerror}", fix)
     else:
         message = f"`{path}` cannot be read: {one_line_error(error)}"
-        problem = Problem("", "file", message, "repair it, or get the file again")
+        problem = Problem("file", message, "repair it, or get the file again")
     return problem.in_file(path)
 
 
@@ -343,7 +343,7 @@ def inspect(path: Path, unit: str, column: str) -> FileFacts:
             facts["sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
         if file_stamp(path) != stamp:
             message, fix = f"`{path}` has been changed while it was read", "wait until it is complete"
-            raise DataError([Problem("", "changed", message, fix).in_file(path)])
+            raise DataError([Problem("changed", message, fix).in_file(path)])
         return facts
 
     return FileFacts(**cached_facts("texts", [str(path.resolve()), *stamp, unit, column], read))

@@ -108,7 +108,7 @@ def _check_file(path: Path) -> Fault | None:
         column = next(name for name, file in COLUMNS.items() if file == path.name)
         message = f"this folder has no `{path.name}`, and the recipe reads its column `{column}`"
         return Fault(str(path.parent), 0, 0, "file", "", message, "add the file, or read another column")
-    problem = check_readable("", path) or check_text("", path)
+    problem = check_readable(path) or check_text(path)
     return problem.in_file(path) if problem else None
 
 

@@ -63,7 +63,7 @@ def _open_files(recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], folde
         if is_folder or tables.KINDS[suffix_of(path)[0]] in tables.READ_IN_PLACE:
             raise
         message = f"`{path}` cannot be read: {tables.root_cause(error)}"
-        problem = Problem("file", "table", message, "repair it, or save it as TSV")
+        problem = Problem("table", message, "repair it, or save it as TSV")
         raise DataError([problem.at(recipe, key)]) from error
     files = {side: column for side, column in columns.items() if feature_settings(recipe.dataset, side)}
     place = path if is_folder else path.parent
@@ -139,17 +139,17 @@ def check_columns(
     kind = tables.KINDS.get(suffix)
     if path and path.is_dir():
         fix = f"name a table in it, or add `{SOUNDS}` to it, with a line `ID FILE` for each recording"
-        return [Problem("file", "file", f"`{path}` is a folder, and has no `{SOUNDS}`", fix)]
+        return [Problem("file", f"`{path}` is a folder, and has no `{SOUNDS}`", fix)]
     if path is None and (kind or not suffix):
-        return [text_files.missing_file("file", name, folders, tables.SUFFIXES, taken)]
+        return [text_files.missing_file(name, folders, tables.SUFFIXES, taken)]
     if path is None or kind is None:
         message = f"`{name}` ends in none of {', '.join(tables.KINDS)}, and is no folder with `wav.scp`"
-        return [Problem("file", "file", message, "give it the suffix of its format")]
-    problem = text_files.check_readable("file", path)
+        return [Problem("file", message, "give it the suffix of its format")]
+    problem = text_files.check_readable(path)
     if not problem and packed and kind not in tables.READ_IN_PLACE:
-        problem = Problem("file", "file", f"`{path}` is {kind}, packed", "unpack it")
+        problem = Problem("file", f"`{path}` is {kind}, packed", "unpack it")
     if not problem and kind != "parquet":
-        problem = text_files.check_text("file", path)
+        problem = text_files.check_text(path)
     return [problem] if problem else [*tables.check_table(path, columns)]
 
 

@@ -170,7 +170,7 @@ def _from_hub(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
         dataset = datasets.load_dataset(place, hub.get("config"), split=hub[split])
     except Exception as error:  # the hub's client has no common class of errors: no network, no such id, no such split
         message = f"the data set `{hub['id']}` has no `{hub[split]}` that can be read: {tables.root_cause(error)}"
-        problem = Problem(split if "split" in str(error) else "id", "hub", message, "check its name and the network")
+        problem = Problem("hub", message, "check its name and the network", split if "split" in str(error) else "id")
         raise DataError([problem.at(recipe, ("data", "hub"))]) from error
     columns = {side: hub[side] for side in side_names(recipe)}
     problems = tables.check_arrow_schema(dataset.features.arrow_schema, columns)

@@ -260,7 +260,7 @@ def _check_task(recipe: Recipe, folder: Path, at: int, split: str) -> list[Fault
     if len(paths) > 1:
         names = ", ".join(f"`{file.name}`" for file in paths)
         return [recipe.fault("file", path, f"task {task} has {len(paths)} files: {names}", "leave one of them")]
-    if problem := text_files.check_readable("folder", paths[0]) or text_files.check_utf8("folder", paths[0]):
+    if problem := text_files.check_readable(paths[0]) or text_files.check_utf8(paths[0]):
         return [recipe.fault(problem.code, path, problem.message, problem.hint)]
     entries = parse_file(paths[0], recipe.dataset["babi"]["words"])
     return [*islice((entry for entry in entries if isinstance(entry, Fault)), MAX_FILE_FAULTS)]

@@ -29,7 +29,6 @@ READ_IN_PLACE = ("tsv", "json")
 """Kinds whose lines are indexed and read from the file itself, and not through `datasets`."""
 SUFFIXES = (*KINDS, *(suffix + end for suffix, kind in KINDS.items() if kind in READ_IN_PLACE for end in PACKED))
 """How the names of files with columns end, packed ones among them."""
-FILE_KEY = "file"
 MAX_NAMES = 20
 """Columns of a file that a fault lists."""
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -172,7 +171,7 @@ def check_table(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
             try:
                 yield from _check_rows((row for row in csv.reader(file) if row), columns)
             except csv.Error as error:
-                yield Problem(FILE_KEY, "table", f"the CSV cannot be read: {error}", "repair it, or save it as TSV")
+                yield Problem("table", f"the CSV cannot be read: {error}", "repair it, or save it as TSV")
 
 
 def check_first_names(path: Path, columns: Mapping[str, str]) -> list[Problem]:
@@ -191,7 +190,7 @@ def check_first_names(path: Path, columns: Mapping[str, str]) -> list[Problem]:
 def _check_rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> Iterator[Problem]:
     header = next(rows, None)
     if header is None:
-        yield Problem(FILE_KEY, "empty", "the file has no rows", "name its columns in the first, and give it pairs")
+        yield Problem("empty", "the file has no rows", "name its columns in the first, and give it pairs")
         return
     yield from check_names(header, columns, "the first row, which must name the columns,")
     number = 1
@@ -199,10 +198,10 @@ def _check_rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> It
         if len(row) != len(header):
             fields = count_noun(len(row), "field")
             message = f"row {number} has {fields}, and the first row names {len(header)}"
-            yield Problem(FILE_KEY, "table", message, "give every row one field per column")
+            yield Problem("table", message, "give every row one field per column")
             return
     if number == 1:
-        yield Problem(FILE_KEY, "empty", "the file names its columns and has no rows", "give it at least one pair")
+        yield Problem("empty", "the file names its columns and has no rows", "give it at least one pair")
 
 
 def check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator[Problem]:
@@ -214,10 +213,10 @@ def check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator
         reason = one_line_error(error)
         if isinstance(error, json.JSONDecodeError):  # whose own line is always the first
             reason = f"{error.msg.removesuffix(' at')} at column {error.colno:,}"
-        yield Problem(FILE_KEY, "table", f"line {number} is not JSON: {reason}", hint)
+        yield Problem("table", f"line {number} is not JSON: {reason}", hint)
         return
     if not isinstance(row, dict):
-        yield Problem(FILE_KEY, "table", f"line {number} is not a JSON object", hint)
+        yield Problem("table", f"line {number} is not a JSON object", hint)
         return
     for key, name in columns.items():
         try:
@@ -228,10 +227,10 @@ def check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator
             yield problem if number == 1 else problem._replace(hint=before, is_name=False)
             continue
         if value is not None and not isinstance(value, str):
-            yield Problem(key, "column", f"`{name}` in line {number} is not a text", "write it in quotes")
+            yield Problem("column", f"`{name}` in line {number} is not a text", "write it in quotes", key)
         elif value and SURROGATE.search(value):  # JSON can escape them, UTF-8 cannot hold them
             message = f"`{name}` in line {number} has half of a character, a surrogate without its other half"
-            yield Problem(key, "encoding", message, "write the whole character, or remove the `\\ud...`")
+            yield Problem("encoding", message, "write the whole character, or remove the `\\ud...`", key)
 
 
 def _check_parquet(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
@@ -242,11 +241,11 @@ def _check_parquet(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
         with parquet.ParquetFile(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
     except (arrow.ArrowException, OSError) as error:
-        yield Problem(FILE_KEY, "table", f"this is not a Parquet file: {error}", "give a Parquet file")
+        yield Problem("table", f"this is not a Parquet file: {error}", "give a Parquet file")
         return
     yield from check_arrow_schema(schema, columns)
     if not rows:
-        yield Problem(FILE_KEY, "empty", "the file has no rows", "give it at least one pair")
+        yield Problem("empty", "the file has no rows", "give it at least one pair")
 
 
 def check_arrow_schema(schema: Any, columns: Mapping[str, str]) -> Iterator[Problem]:
@@ -261,7 +260,7 @@ def check_arrow_schema(schema: Any, columns: Mapping[str, str]) -> Iterator[Prob
     for key, name in columns.items():
         if name in kinds and name not in texts:
             message = f"the column `{name}` holds {kinds[name]}, not text"
-            yield Problem(key, "column", message, _name_hint(name, texts), is_name=True)
+            yield Problem("column", message, _name_hint(name, texts), key, is_name=True)
 
 
 def _arrow_fields(fields: Iterable[Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -293,14 +292,14 @@ def check_names(
     """Yield the columns that are missing, and those whose name is ambiguous. texts: those of text; None is all."""
     for key, name in columns.items():
         if (count := names.count(name)) > 1:
-            yield Problem(key, "column", f"the file has {count} columns called `{name}`", "give them different names")
+            yield Problem("column", f"the file has {count} columns called `{name}`", "give them different names", key)
         elif not count:
             yield _unknown_name(key, f"{origin} has no column", name, names if texts is None else texts)
 
 
 def _unknown_name(key: str, message: str, name: str, texts: Sequence[str]) -> Problem:
     message = f"{message} `{name}`{did_you_mean(name, texts)}"
-    return Problem(key, "column", message, _name_hint(name, texts), is_name=True)
+    return Problem("column", message, _name_hint(name, texts), key, is_name=True)
 
 
 def _name_hint(name: str, texts: Sequence[str]) -> str:

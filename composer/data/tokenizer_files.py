@@ -68,7 +68,7 @@ class File(TokenizerKind):
             if stored["settings"] == {"file": {"path": self.path}}:
                 return self.load(stored["parts"][0])
         path = find_file(self.path, self.folders)
-        if problem := check_readable("", path) if path else missing_file("", self.path, self.folders, SUFFIXES):
+        if problem := check_readable(path) if path else missing_file(self.path, self.folders, SUFFIXES):
             raise RunError([problem.in_file(self.path)])
         try:
             with open_regular(Path(path or "")) as file:
