@@ -24,7 +24,7 @@ from typing import Any
 _HOMES = {
     "composer.api": (
         *("blocks", "build", "check", "data_loader", "diff", "draw", "export", "fingerprints", "leaderboard", "plan"),
-        *("schema", "sweep", "sweep_points", "sweep_status", "train", "translate"),
+        *("schema", "sweep", "sweep_points", "train", "translate"),
     ),
     "composer.cli.new_table": ("new",),
     "composer.errors": ("ComposerError", "DataError", "Fault", "RecipeError", "RunError"),
@@ -36,6 +36,7 @@ _HOMES = {
     "composer.inference.score": ("score",),
     "composer.recipe.own_blocks": ("block",),
     "composer.recipe.recipe": ("Recipe", "load"),
+    "composer.sweeps.status": ("sweep_status",),
     "composer.testing": ("check_block",),
     "composer.viz.report": ("report",),
 }

@@ -13,7 +13,6 @@ from composer.api import plan as plan
 from composer.api import schema as schema
 from composer.api import sweep as sweep
 from composer.api import sweep_points as sweep_points
-from composer.api import sweep_status as sweep_status
 from composer.api import train as train
 from composer.api import translate as translate
 from composer.cli.new_table import new as new
@@ -32,5 +31,6 @@ from composer.inference.score import score as score
 from composer.recipe.own_blocks import block as block
 from composer.recipe.recipe import Recipe as Recipe
 from composer.recipe.recipe import load as load
+from composer.sweeps.status import sweep_status as sweep_status
 from composer.testing import check_block as check_block
 from composer.viz.report import report as report

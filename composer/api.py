@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from composer.model.encoder_decoder import EncoderDecoder
     from composer.sweeps.leaderboard import Leaderboard
     from composer.sweeps.points import PointCost
-    from composer.sweeps.status import SweepStatus
     from composer.training.module import Seq2SeqModule
     from composer.training.preflight import TrainingPlan
     from composer.training.train import TrainingResult
@@ -182,17 +181,6 @@ def submit_sweep(
     spec = dataclasses.replace(spec, resources=with_planned_memory(spec, points, ProgressDisplay().say))
     places = ["--run", str(folder), *(() if data is None else ("--data", str(data)))]
     return submit_workers(spec, folder, [str(file), *_as_list(overrides), *places], workers), folder
-
-
-def sweep_status(sweep: str | Path, run: str | Path | None = None) -> SweepStatus:
-    """Return what a sweep has done and what is left: `.counts`, `.text()`, `.as_json()`. Starts nothing.
-
-    sweep: Its file, or its directory. run: Its directory, if the file was run elsewhere than in `runs/NAME`. Raises
-    RunError and RecipeError.
-    """
-    from composer.sweeps.status import sweep_status as read_status
-
-    return read_status(sweep, run)
 
 
 def sweep_points(file: str | Path, overrides: Sequence[str] = (), data: str | Path | None = None) -> list[PointCost]:

@@ -17,8 +17,7 @@ from composer.data.columns import open_texts
 from composer.data.corpora import CorpusFile, Documents
 from composer.data.encoding import encode_pairs, load_data, split_faults
 from composer.data.ids import Encoded
-from composer.data.pairs import TARGET, Pairs, available_splits, file_options, source_names
-from composer.data.token_cache import encode_documents
+from composer.data.pairs import REFERENCE, TARGET, Pairs, available_splits, file_options, source_names
 from composer.errors import DataError, Fault, RecipeError, RunError, one_line_error
 from composer.fingerprint import sha256_of_columns
 from composer.inference.perplexity import teacher_forced
@@ -135,22 +134,17 @@ def _encode_files(
         needed = needed if encoders else "this model has no source: files of its text are each a `--target`"
         message = f"`{name}` is the name of a split" if is_split else needed
         raise RunError.of(message, f"write, for example, `{file_options(run.recipe)} --name news`")
-    if run.recipe.reads_text:
-        pairs, encoded = _encode_text(run, targets)
+    if run.recipe.reads_text:  # as the recipe's own
+        text = run.recipe.dataset["text"] or {"unit": "line", "column": run.recipe.dataset["hub"]["target"]}
+        files = [CorpusFile(Path(file), ()) for file in targets]
+        pairs = Pairs({TARGET: Documents(files, text["unit"], text["column"])})
     else:
-        names = [*encoders, TARGET, *(f"{TARGET}-{number + 2}" for number in range(len(targets) - 1))]
-        pairs = Pairs.of_columns(open_texts(dict(zip(names, map(Path, (*sources, *targets)), strict=True))))
-        encoded = encode_pairs(run.recipe, pairs, run.tokenizers)
+        names = [*encoders, TARGET, *(f"{REFERENCE}{number + 2}" for number in range(len(targets) - 1))]
+        pairs = Pairs(open_texts(dict(zip(names, map(Path, (*sources, *targets)), strict=True))))
+    encoded = encode_pairs(run.recipe, pairs, run.tokenizers)
     if faults := split_faults(run.recipe, name, encoded, pairs):
         raise DataError(faults)
     return pairs, encoded
-
-
-def _encode_text(run: Run, files: Sequence[str | Path]) -> tuple[Pairs, Encoded]:
-    """Return files as one text, read as the recipe's own, and its ids."""
-    text = run.recipe.dataset["text"] or {"unit": "line", "column": run.recipe.dataset["hub"]["target"]}
-    documents = Documents([CorpusFile(Path(file), ()) for file in files], text["unit"], text["column"])
-    return Pairs({TARGET: documents}), encode_documents(documents, run.tokenizers)
 
 
 def write_hypotheses(file: Path, sources: Sequence[str], outputs: Sequence[str], references: References) -> None:

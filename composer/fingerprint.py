@@ -100,7 +100,7 @@ def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
     }
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for split in sorted(pairs):
-        for side, lines in pairs[split].columns().items():
+        for side, lines in pairs[split].columns.items():
             digest.update(f"\n{split} {side} {len(lines)}\n".encode())
             own = lines.sha256 if isinstance(lines, Documents) else sha256_of_hashes(lines)
             digest.update(own.encode())
@@ -116,7 +116,7 @@ def sha256_of_columns(recipe: Recipe, pairs: Pairs) -> dict[str, str]:
     Raises DataError if such a file cannot be read.
     """
     features = {side for side in pairs.sides if feature_settings(recipe.dataset, side)}
-    columns = pairs.columns().items()
+    columns = pairs.columns.items()
     return {side: (sha256_of_files if side in features else sha256_of_lines)(lines) for side, lines in columns}
 
 

@@ -6,15 +6,18 @@ import json
 import math
 import os
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.segment import Segment
 
+SHOWN_SECONDS = 2.0
+"""Seconds after which a terminal shows how far something is."""
 SI_PREFIXES = ("", "k", "M", "G", "T", "P")
 BINARY_UNITS = ("B", "KiB", "MiB", "GiB")
 EXPONENT_FROM = 1e7
@@ -96,6 +99,26 @@ def make_console(**options: Any) -> Console:
                 yield segment if segment.control else segment._replace(text=strip_control_characters(segment.text))
 
     return PrintableConsole(**options)
+
+
+@contextmanager
+def show_progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Yield a function that shows on stderr, if that is a terminal, how many more are done; only where it takes long.
+
+    total: How many there are; None where that is not known.
+    """
+    from rich.progress import Progress  # imported late, as above
+
+    began = time.monotonic()
+    with Progress(console=make_console(stderr=True), transient=True, auto_refresh=False) as bar:
+        task = bar.add_task(what, total=total)
+
+        def advance(count: int) -> None:
+            bar.advance(task, count)
+            if time.monotonic() - began > SHOWN_SECONDS and bar.console.is_terminal:
+                bar.refresh()
+
+        yield advance
 
 
 class UnfailingStream:

@@ -109,7 +109,6 @@ def generate(
     with options.show_loading():
         from composer.inference.generate import generate as generate_texts
         from composer.inference.run import open_run
-        from composer.inference.translate import describe_unknown, unknown_tokens
     drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
     more = {"repetition_penalty": repetition_penalty, "beam": beam, "max_length": max_length}
     beginnings, shown, drafts = prompts or [], list[int](), list[object]()
@@ -138,8 +137,8 @@ def generate(
             typer.echo(to_json({**row, "ended": text.ended}, indent=None))
     else:
         typer.echo(f"\n{BETWEEN_TEXTS}\n".join(text.text for text in texts))
-    for note in filter(None, [describe_unknown(unknown_tokens(opened, beginnings)), *drafts]):
-        options.echo(str(note), err=True)
+    for made in drafts:
+        options.echo(str(made), err=True)
 
 
 @command(

@@ -60,7 +60,9 @@ def sweep(
     if as_json and not (status or dry_run):
         raise typer.BadParameter("only `--status` and `--dry-run` print JSON", param_hint="--json")
     if status:
-        state = api.sweep_status(file, run)
+        from composer.sweeps.status import sweep_status
+
+        state = sweep_status(file, run)
         options.print_json(state.as_json()) if as_json else options.echo(state.text())
         return
     if slurm:

@@ -64,17 +64,12 @@ def draw_span(random: np.random.Generator, size: int, longest: int) -> tuple[int
     return start, start + length
 
 
-def keep_row(row: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return a row as it is."""
-    return row
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AugmentedFeatures(Features):
     """Features whose rows are augmented as they are read; `key` are the numbers that the random ones depend on."""
 
-    augment: Augment = keep_row
-    key: tuple[int, ...] = ()
+    augment: Augment
+    key: tuple[int, ...]
 
     def outputs(self, rows: np.ndarray) -> np.ndarray:
         out = super().outputs(rows)  # (B, T, F) or (B, T, W, C)
@@ -85,28 +80,13 @@ class AugmentedFeatures(Features):
         return out
 
 
-def augmented(features: Features, augment: Augment, key: tuple[int, ...]) -> AugmentedFeatures:
-    """Return features whose rows are augmented as they are read."""
-    parts = (features.values, features.starts, features.ends, features.columns)
-    return AugmentedFeatures(*parts, augment=augment, key=key)
-
-
-@dataclass(frozen=True)
-class AugmentedCorpus:
-    """Corpus whose sources are augmented anew in each epoch; `ways` has how, by source."""
-
-    first: Encoded
-    ways: Mapping[str, Augment]
-    seed: int
-
-    def of_epoch(self, epoch: int) -> Encoded:
-        """Return the pairs of an epoch."""
-        changed = {
-            side: augmented(own, self.ways[side], (self.seed, epoch, number))
-            for number, (side, own) in enumerate(sorted(self.first.sources.items()))
-            if side in self.ways and isinstance(own, Features)
-        }
-        return replace(self.first, sources={**self.first.sources, **changed})
+def augment_sources(pairs: Encoded, ways: Mapping[str, Augment], seed: int, epoch: int) -> Encoded:
+    """Return pairs with the sources that an epoch has. ways: how they are augmented, by source"""
+    sources = dict(pairs.sources)
+    for number, side in enumerate(sorted(sources)):
+        if side in ways:
+            sources[side] = AugmentedFeatures(**vars(sources[side]), augment=ways[side], key=(seed, epoch, number))
+    return replace(pairs, sources=sources)
 
 
 def augmentation(settings: Mapping[str, Any]) -> Augment | None:

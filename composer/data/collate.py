@@ -47,15 +47,11 @@ class BatchDataset(Dataset[Batch]):
         self.corpus, self.packing = corpus, packing
 
     def __getitem__(self, index: BatchSlice) -> Batch:
-        batch = self._padded(index)
-        return pack_rows(batch) if self.packing else batch
-
-    def _padded(self, index: BatchSlice) -> Batch:
         encoded, rows = self.corpus.of_epoch(index.epoch), index.rows
         out = torch.from_numpy(encoded.target.outputs(rows))
         is_graded = index.graded is not None and index.part > 0.0
         facts = np.zeros((len(rows), 0), dtype=np.int64) if encoded.facts is None else encoded.facts[rows]
-        return {
+        batch: Batch = {
             "sources": {side: torch.from_numpy(ids.outputs(rows)) for side, ids in encoded.sources.items()},
             "target_in": torch.from_numpy(encoded.target.inputs(rows)),
             "target_out": out if index.part else torch.full_like(out, PAD),
@@ -68,6 +64,7 @@ class BatchDataset(Dataset[Batch]):
             "facts": torch.from_numpy(facts),
             "packed": {},
         }
+        return pack_rows(batch) if self.packing else batch
 
 
 def pack_rows(batch: Batch) -> Batch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
+from dataclasses import dataclass
 from itertools import chain, compress, islice, pairwise
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -66,29 +66,41 @@ class Column(Sequence[str]):
             yield from self[start : start + CHUNK_LINES]
 
 
+@dataclass(eq=False)
 class FileColumn(Column):
     """Lines of a UTF-8 file.
 
     Only `\\n` ends a line, with or without `\\r` before it; the last line may have none. `skip` lines at the start are
-    left out; `pick` takes the field `name` out of a line.
+    left out; `pick` takes the field `name` out of a line. `identity` is what the lines depend on.
     """
 
     path: Path
+    skip: int = 0
+    name: str = ""
+    pick: Callable[[str], str] | None = None
 
-    def __init__(self, path: Path, skip: int = 0, name: str = "", pick: Callable[[str], str] | None = None) -> None:
-        self.path, self.skip, self.pick, self.stamp = path, skip, pick, file_stamp(path)
-        self.identity = [str(path.resolve()), *self.stamp, skip, name]
-        """What the lines depend on."""
+    def __post_init__(self) -> None:
+        self.stamp = file_stamp(self.path)
+        self.identity = [str(self.path.resolve()), *self.stamp, self.skip, self.name]
+
+    def line(self, text: str) -> str:
+        """Return a line of the column from one of the file."""
+        text = text.removesuffix("\n").removesuffix("\r")
+        return one_line(self.pick(text)) if self.pick else text
 
 
 class TextColumn(FileColumn):
-    """Lines of a plain file, through an index of where each line starts."""
+    """Lines of a plain file, through an index of where each line starts. The file must not change while it is in use.
 
-    def __init__(self, path: Path, skip: int = 0, name: str = "", pick: Callable[[str], str] | None = None) -> None:
-        super().__init__(path, skip, name, pick)
-        self.bytes = StableFile(path)
-        self.identity.append(self.bytes.crc)
-        self.starts = line_starts(path)
+    It is not memory-mapped: if another process truncates a mapped file, this process dies by SIGBUS.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.file = self.path.open("rb")
+        self.version, self.crc = self._version(), self._crc()
+        self.identity.append(self.crc)
+        self.starts = line_starts(self.path)
 
     def __len__(self) -> int:
         return max(0, len(self.starts) - 1 - self.skip)
@@ -99,18 +111,37 @@ class TextColumn(FileColumn):
         lines: list[str] = []
         for span in filter(len, spans):
             first, *ends = self.starts[span.start + self.skip : span.stop + self.skip + 1].tolist()
-            block = self.bytes.read(first, ends[-1])
+            block = self._bytes(first, ends[-1])
             parts = (block[start - first : end - first] for start, end in pairwise([first, *ends]))
-            lines += (part.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8") for part in parts)
-        return [one_line(self.pick(line)) for line in lines] if self.pick else lines
+            lines += (self.line(part.decode("utf-8")) for part in parts)
+        return lines
+
+    def _bytes(self, start: int, end: int) -> bytes:
+        """Return the bytes from `start` to `end`. Raises DataError if the file has changed since it was opened."""
+        data, version = os.pread(self.file.fileno(), end - start, start), self._version()
+        if version != self.version and self._crc() == self.crc:  # touched, or rewritten with the same content
+            self.version, data = version, os.pread(self.file.fileno(), end - start, start)
+        if version != self.version or len(data) != end - start:
+            raise changed(self.path)
+        return data
+
+    def _version(self) -> tuple[int, int]:
+        status = os.fstat(self.file.fileno())
+        return status.st_mtime_ns, status.st_size
+
+    def _crc(self) -> int:
+        crc = at = 0
+        while block := os.pread(self.file.fileno(), READ_BYTES, at):
+            crc, at = zlib.crc32(block, crc), at + len(block)
+        return crc
 
 
 class PackedColumn(FileColumn):
     """Lines of a packed file, which is unpacked from its start whenever lines are read."""
 
-    def __init__(self, path: Path, skip: int = 0, name: str = "", pick: Callable[[str], str] | None = None) -> None:
-        super().__init__(path, skip, name, pick)
-        self.length = max(0, count_lines(path) - skip)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.length = max(0, count_lines(self.path) - self.skip)
 
     def __len__(self) -> int:
         return self.length
@@ -118,9 +149,7 @@ class PackedColumn(FileColumn):
     def __iter__(self) -> Iterator[str]:
         try:
             with open_text(self.path) as file:
-                for line in islice(file, self.skip, None):
-                    line = line.removesuffix("\n").removesuffix("\r")
-                    yield one_line(self.pick(line)) if self.pick else line
+                yield from map(self.line, islice(file, self.skip, None))
         except UNPACKING_ERRORS:
             raise changed(self.path) from None
         if file_stamp(self.path) != self.stamp:
@@ -170,41 +199,6 @@ class Concatenation(Column):
             for place, line in zip(places, own[:], strict=True):
                 lines[place] = line
         return lines
-
-
-class StableFile:
-    """An open file whose bytes must not change while it is in use, which every read verifies.
-
-    The file is not memory-mapped: if another process truncates a mapped file, this process dies by SIGBUS.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.file = path, path.open("rb")
-        self.stamp, self.crc = self._stamp(), self._crc()
-
-    def blocks(self) -> Iterator[bytes]:
-        """Yield all bytes, block by block."""
-        at = 0
-        while block := os.pread(self.file.fileno(), READ_BYTES, at):
-            yield block
-            at += len(block)
-
-    def read(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` to `end`. Raises DataError if the file has changed since it was opened."""
-        data, stamp = os.pread(self.file.fileno(), end - start, start), self._stamp()
-        is_same = stamp == self.stamp or self._crc() == self.crc
-        if is_same and stamp != self.stamp:  # touched, or rewritten with the same content
-            self.stamp, data = stamp, os.pread(self.file.fileno(), end - start, start)
-        if not is_same or len(data) != end - start:
-            raise changed(self.path)
-        return data
-
-    def _stamp(self) -> tuple[int, int]:
-        status = os.fstat(self.file.fileno())
-        return status.st_mtime_ns, status.st_size
-
-    def _crc(self) -> int:
-        return reduce(lambda crc, block: zlib.crc32(block, crc), self.blocks(), 0)
 
 
 class RowSubset(Column):
@@ -273,7 +267,7 @@ def open_texts(files: Mapping[str, Path]) -> dict[str, FileColumn]:
     if not problems and any(path.samefile(files["target"]) for side, path in files.items() if side != "target"):
         columns = f"{{file: {files['target'].name}, source: COLUMN, target: COLUMN}}"
         fix = f"name two files; one with columns goes into a recipe: `train: {columns}`"
-        problems = [Problem("target", "file", "this file is the source and the target", fix)]
+        problems = [Problem("file", "this file is the source and the target", fix, "target")]
     if problems:
         raise DataError([Fault(str(files[it.key]), 1, 1, it.code, "", it.message, it.hint) for it in problems])
     return {side: open_column(path) for side, path in files.items()}

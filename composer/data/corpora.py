@@ -10,9 +10,9 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from composer.atomic_io import atomic_write, parse_json, read_text
+from composer.atomic_io import parse_json
 from composer.data import tables, text_files
+from composer.data.cache_entries import cached_facts
 from composer.data.columns import Column
 from composer.data.text_files import PACKED, Problem, file_stamp, open_text, suffix_of
-from composer.errors import DataError, Fault, KeyPath, RunError, one_line_error
-from composer.recipe.cache import cache_dir
+from composer.errors import DataError, Fault, KeyPath, one_line_error
 from composer.recipe.schema_reader import SPLITS
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class HubDocuments(Documents):
     @cached_property
     def facts(self) -> list[FileFacts]:
         key = [self.texts.dataset._fingerprint, self.column]  # another one where the files of the data set change
-        return [remembered(key, lambda: count(self.pieces()))]
+        return [FileFacts(**cached_facts("texts", key, lambda: asdict(count(self.pieces()))))]
 
 
 def open_corpus(recipe: Recipe, split: str, folders: Sequence[Path]) -> Documents:
@@ -206,7 +206,7 @@ def find_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> tuple[lis
             message, own = f"{reason}, whatever it weighs", (*place[:-1], "weight")
             faults.append(recipe.fault("unused", own, message, "remove `weight`"))
         paths = text_files.matching_files(name, folders)
-        problem = None if paths else text_files.missing_file("", name, folders, taken=taken)
+        problem = None if paths else text_files.missing_file(name, folders, taken=taken)
         problem = problem or next(filter(None, map(_kind_problem, paths)), None)
         if problem:
             faults.append(recipe.fault(problem.code, place, problem.message, problem.hint))
@@ -231,12 +231,11 @@ def _named_files(value: Any, key: KeyPath) -> Iterator[tuple[KeyPath, str, float
 
 def _kind_problem(path: Path) -> Problem | None:
     """Return why a file cannot be read at all; None where only its content can be at fault."""
-    if problem := text_files.check_readable("", path):
+    if problem := text_files.check_readable(path):
         return problem
     suffix, packed = suffix_of(path)
-    if suffix == PARQUET and (packed or (missing := tables.missing_package("", "Parquet is"))):
-        return missing if not packed else Problem("", "file", f"`{path}` is Parquet, packed", "unpack it")
-    return None
+    is_packed = suffix == PARQUET and packed
+    return Problem("file", f"`{path}` is Parquet, packed", "unpack it") if is_packed else None
 
 
 # ------------------------------------------------------------------------------------------- reading
@@ -254,29 +253,27 @@ def read_pieces(path: Path, unit: str, column: str) -> Iterator[Piece]:
             return
         with open_text(path) as file:
             if suffix in JSON:
-                for number, line in enumerate(file, start=1):  # noqa: B007 (the fault names it)
-                    yield from cut(_json_text(line, column))
+                for number, line in enumerate(file, start=1):
+                    yield from cut(_json_text(path, number, line, column))
             elif unit == "line":
-                for number, line in enumerate(file, start=1):  # noqa: B007
+                for number, line in enumerate(file, start=1):  # noqa: B007 (the fault names it)
                     yield from cut(line.removesuffix("\n").removesuffix("\r"))
             elif unit == "file":
                 yield from _join(iter(lambda: file.read(PIECE), ""))
             else:
                 yield from _paragraphs(file)
-    except (OSError, ValueError, EOFError, KeyError, TypeError, zlib.error) as error:
-        raise DataError([_reading_fault(path, packed, number, column, error)]) from error
+    except (OSError, ValueError, EOFError, zlib.error) as error:
+        raise DataError([_reading_fault(path, packed, number, error)]) from error
 
 
-def _json_text(line: str, column: str) -> str:
-    """Return the text of an object of JSON lines; a null is an empty document."""
-    if not isinstance(row := parse_json(line.rstrip("\r\n")), Mapping):
-        raise ValueError("it is not a JSON object")
-    text = tables.get_nested(row, column)
-    if not isinstance(text, str | None):
-        raise TypeError(f"`{column}` is {text!r}, and no text")
-    if text and tables.SURROGATE.search(text):
-        raise ValueError(f"`{column}` has half a surrogate pair")
-    return text or ""
+def _json_text(path: Path, number: int, line: str, column: str) -> str:
+    """Return the text of an object of JSON lines; a null is an empty document. Raises DataError."""
+    with suppress(ValueError, KeyError, TypeError):
+        text = tables.get_nested(parse_json(line), column)
+        if isinstance(text, str | None) and not tables.SURROGATE.search(text or ""):
+            return text or ""
+    problem, *_ = tables.check_object(number, line, {"": column})
+    raise DataError([problem._replace(message=f"`{path}`: {problem.message}").in_file(path, number)])
 
 
 def cut(text: str) -> Iterator[Piece]:
@@ -312,28 +309,22 @@ def _paragraphs(file: Iterable[str]) -> Iterator[Piece]:
         yield from cut("".join(lines).removesuffix("\n"))
 
 
-def _reading_fault(path: Path, packed: str, number: int, column: str, error: Exception) -> Fault:
+def _reading_fault(path: Path, packed: str, number: int, error: Exception) -> Fault:
     """Return the fault of a file that could not be read up to the document after the `number`th."""
     where = f" after line {number:,}" if number else ""
     if isinstance(error, UnicodeDecodeError):
-        problem = None if packed else text_files.check_utf8("", path)
-        problem = problem or Problem("", "encoding", f"`{path}` is not UTF-8{where}", "convert it, with `iconv`")
-        return Fault(str(path), 0, 0, problem.code, "", problem.message, problem.hint)
-    if packed and isinstance(error, (OSError, EOFError, zlib.error)):
+        problem = None if packed else text_files.check_utf8(path)
+        problem = problem or Problem("encoding", f"`{path}` is not UTF-8{where}", "convert it, with `iconv`")
+    elif packed and isinstance(error, text_files.UNPACKING_ERRORS):
         message = f"`{path}` is damaged{where}: it cannot be unpacked to its end"
-        return Fault(str(path), 0, 0, "file", "", message, "get the file again")
-    if isinstance(error, OSError) and error.errno:
-        message = f"`{path}` cannot be read: {error.strerror}"
-        return Fault(str(path), 0, 0, "file", "", message, "make it readable, and do not change it while it is read")
-    place = f"`{path}`" if suffix_of(path)[0] == PARQUET else f"line {number:,} of `{path}`"
-    if not isinstance(error, KeyError | TypeError):
-        reason = tables.json_reason(error) if isinstance(error, ValueError) else one_line_error(error)
-        message, fix = f"{place} cannot be read: {reason}", "repair it, or get the file again"
-        return Fault(str(path), number, 0, "file", "", message, fix)
-    message, fix = f"{place} has no key `{column}`", f"give this line a `{column}`, as those before"
-    if isinstance(error, TypeError):
-        message, fix = f"{place}: {error}", "write a text there, or name what holds one in `data.text.column`"
-    return Fault(str(path), number, 0, "column", "", message, fix)
+        problem = Problem("file", message, "get the file again")
+    elif isinstance(error, OSError) and error.errno:
+        fix = "make it readable, and do not change it while it is read"
+        problem = Problem("file", f"`{path}` cannot be read: {error.strerror}", fix)
+    else:
+        message = f"`{path}` cannot be read: {one_line_error(error)}"
+        problem = Problem("file", message, "repair it, or get the file again")
+    return problem.in_file(path)
 
 
 # ------------------------------------------------------------------------------------------- what is known of a file
@@ -346,16 +337,16 @@ def inspect(path: Path, unit: str, column: str) -> FileFacts:
     """
     stamp = file_stamp(path)
 
-    def read() -> FileFacts:
-        facts = count(read_pieces(path, unit, column))
+    def read() -> dict[str, Any]:
+        facts = asdict(count(read_pieces(path, unit, column)))
         with path.open("rb") as file:
-            facts = replace(facts, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+            facts["sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
         if file_stamp(path) != stamp:
             message, fix = f"`{path}` has been changed while it was read", "wait until it is complete"
-            raise DataError([Fault(str(path), 0, 0, "changed", "", message, fix)])
+            raise DataError([Problem("changed", message, fix).in_file(path)])
         return facts
 
-    return remembered([str(path.resolve()), *stamp, unit, column], read)
+    return FileFacts(**cached_facts("texts", [str(path.resolve()), *stamp, unit, column], read))
 
 
 def count(pieces: Iterable[Piece]) -> FileFacts:
@@ -368,15 +359,3 @@ def count(pieces: Iterable[Piece]) -> FileFacts:
         documents, words = documents + ends, words + len(text.split())
         characters, size = characters + len(text), size + len(data)
     return FileFacts(digest.hexdigest(), documents, words, characters, size)
-
-
-def remembered(parts: list[Any], read: Callable[[], FileFacts]) -> FileFacts:
-    """Return facts from the cache, under all that they depend on; they are read where it has none."""
-    key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    with suppress(OSError, ValueError, TypeError, RunError):
-        return FileFacts(**parse_json(read_text(cache_dir() / "files" / key)))
-    facts = read()
-    with suppress(OSError, RunError):  # without a cache the next inspection takes as long
-        (cache_dir() / "files").mkdir(parents=True, exist_ok=True)
-        atomic_write(cache_dir() / "files" / key, json.dumps(asdict(facts)).encode())
-    return facts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from composer.data.cache_entries import CORPORA, FEATURES, cached_arrays, make_folder
+from composer.data.cache_entries import CORPORA, FEATURES, Append, cached_entry, code_hashes, make_folder
 from composer.data.columns import FileNames, chunks_of, place_of, row_type
-from composer.data.corpora import Documents
+from composer.data.corpora import Documents, Piece, count
 from composer.data.feature_files import encode_features
 from composer.data.features import Features
-from composer.data.ids import Encoded, Ids, TextCounts
+from composer.data.ids import Encoded, Ids
 from composer.data.line_hashes import are_among, line_hashes, row_hashes, sha256_of_hashes
 from composer.data.pairs import TARGET, Pairs, available_splits, split_path, text_names
 from composer.data.sources import DataSource
 from composer.data.stories import NO_FACT, encode_side, story_shape, tokenizer_lines
-from composer.data.token_cache import code_hashes, encode_column, encode_documents, is_cached, whole_column
+from composer.data.token_cache import count_text, encode_column, encode_documents, is_cached, whole_column
 from composer.data.tokenizer import Tokenizers, tokenizer_kind, training_text
 from composer.data.tokenizer_kinds import TokenizerKind
 from composer.errors import DataError, Fault, RunError
@@ -83,10 +82,7 @@ def encode_data(source: DataSource, tokenizers: Tokenizers | None = None, wanted
     """
     recipe = source.recipe
     wanted = [split for split in available_splits(recipe) if wanted is None or split in wanted]
-    if recipe.reads_text:
-        return encode_corpora(source, tokenizers, wanted)
-    opened = wanted if tokenizers is not None or "train" in wanted else ["train", *wanted]
-    pairs = {split: source.pairs(split) for split in opened}
+    pairs = {split: source.pairs(split) for split in wanted}
     tokenizers = tokenizers or train_source_tokenizers(source)
     notes = [note for split in wanted for note in pairs[split].notes]
     encoded, faults = dict[str, Encoded](), list[Fault]()
@@ -115,10 +111,11 @@ def encode_split(source: DataSource, tokenizers: Tokenizers, split: str) -> tupl
         notes.append(f"of {ids.cut:,} of {len(ids):,} {split} pairs only the first {longest:,} tokens are measured")
     if faults := [*faults, *split_faults(recipe, split, ids, pairs)]:
         raise DataError(faults)
-    for side, column in ids.texts.items():
-        if (rate := column.count(UNK) / max(1, column.num_tokens())) > MAX_UNK_RATE:
-            notes.append(f"{rate:.0%} of the tokens of {split} {side} are unknown to the tokenizer")
-    if split != "train" and (blank := int((~nonempty(ids)).sum())):
+    for side in ids.texts:
+        unknown, tokens = ids.count_unknown(side)
+        if unknown > MAX_UNK_RATE * tokens:
+            notes.append(f"{unknown / tokens:.0%} of the tokens of {split} {side} are unknown to the tokenizer")
+    if split != "train" and not recipe.reads_text and (blank := int((~nonempty(ids)).sum())):
         notes.append(f"{blank:,} of {len(pairs):,} {split} pairs have an empty side; {OF_REFERENCES}")
     return ids, notes
 
@@ -126,24 +123,25 @@ def encode_split(source: DataSource, tokenizers: Tokenizers, split: str) -> tupl
 def encode_train(source: DataSource, tokenizers: Tokenizers, split: str) -> tuple[Encoded, list[str]]:
     """Encode the pairs that are trained on, as `encode_split`. Which those of many are, the cache knows."""
     recipe, pairs = source.recipe, source.pairs(split)
-    if recipe.dataset.get("babi") or not all(map(is_cached, pairs.sides.values())):
+    if recipe.reads_text or recipe.dataset.get("babi") or not all(map(is_cached, pairs.sides.values())):
         return encode_split(source, tokenizers, split)
     values = {side: encode_column(whole_column(it), side, tokenizers).values for side, it in pairs.sides.items()}
 
-    def make() -> list[np.ndarray]:
+    def make(append: Append) -> tuple[list[str], str]:
         ids, notes = encode_split(source, tokenizers, split)
-        facts = np.frombuffer(json.dumps([notes, ids.sha256]).encode(), np.uint8)
         spans = [span for side in values for span in (ids.sides[side].starts, ids.sides[side].ends)]
-        return [facts, *(span.astype(row_type(int(span[-1]))) for span in (ids.originals, *spans))]
+        for at, span in enumerate((ids.originals, *spans)):
+            append(**{str(at): span.astype(row_type(int(span[-1])))})
+        return notes, ids.sha256
 
     entries = [Path(str(ids.filename)).parent.name for ids in values.values() if isinstance(ids, np.memmap)]
-    held_out = (source.pairs(other).columns().values() for other in available_splits(recipe) if other != split)
+    held_out = (source.pairs(other).columns.values() for other in available_splits(recipe) if other != split)
     lines = [sha256_of_hashes(column) for columns in held_out for column in columns]
     settings = [recipe.dataset["max_length"], recipe.dataset.get("parallel"), recipe.model["output"]["length"]]
     code = code_hashes(sys.modules[__name__], sys.modules[line_hashes.__module__])
     with suppress(OSError, RunError):  # without a cache they are chosen anew
-        facts, originals, *spans = cached_arrays("pairs", [code, entries, lines, settings], make)
-        notes, digest = json.loads(facts.tobytes())
+        (notes, digest), arrays = cached_entry("pairs", [code, entries, lines, settings], make)
+        originals, *spans = arrays.values()
         sides = {side: Ids(values[side], *spans[2 * at : 2 * at + 2]) for at, side in enumerate(values)}
         return Encoded(sides, sides.pop(TARGET), pairs.sides[TARGET], originals, digest=digest), notes
     return encode_split(source, tokenizers, split)
@@ -164,42 +162,6 @@ def cache_faults(source: DataSource) -> list[Fault]:
         except RunError as error:
             faults += error.faults
     return faults
-
-
-def encode_corpora(source: DataSource, tokenizers: Tokenizers | None, wanted: Sequence[str]) -> Data:
-    """Encode splits of a text, through the cache, but for those of a sample. See `encode_data`."""
-    recipe, notes, faults = source.recipe, [], []
-    tokenizers = tokenizers or train_source_tokenizers(source)
-    pairs = {split: source.pairs(split) for split in wanted}
-    encoded: dict[str, Encoded] = {}
-    for split, part in pairs.items():
-        documents = part.sides[TARGET]
-        if isinstance(documents, Documents):
-            encoded[split] = encode_documents(documents, tokenizers)
-        else:
-            sample = encode_pairs(recipe, part, tokenizers)
-            counts = TextCounts.of(documents, sample.target, sample.target.count(UNK))
-            encoded[split] = replace(sample, counts=counts)
-    for split, text in encoded.items():
-        assert text.counts is not None
-        if text.counts.unknown > MAX_UNK_RATE * text.counts.tokens:
-            notes.append(f"{text.counts.unknown / text.counts.tokens:.0%} of the tokens of {split} are unknown")
-        faults += [*_unknown_faults(recipe, split, text, pairs[split])]
-    if "train" in encoded and not recipe.window:
-        longest = recipe.dataset["max_length"]
-        fits = encoded["train"].target.positions() <= longest
-        if not fits.any():
-            shortest = encoded["train"].target.positions().min()
-            message = f"none of the {len(fits):,} documents is left: all are longer than {longest} tokens"
-            hint = f"write `max_length: {shortest}` or more, or `training: {{window: {longest}}}`"
-            faults.append(recipe.fault("empty", ("data", "max_length"), message, hint))
-        elif not fits.all():
-            notes.append(f"left out {int((~fits).sum()):,} of {len(fits):,} documents longer than {longest} tokens")
-            encoded["train"] = encoded["train"].keep(fits)
-    faults += [fault for split, text in encoded.items() for fault in length_faults(recipe, split, text)]
-    if faults:
-        raise DataError(faults)
-    return Data(tokenizers, encoded, pairs, notes)
 
 
 def train_source_tokenizers(source: DataSource) -> Tokenizers:
@@ -233,7 +195,12 @@ def train_tokenizers(
 
 
 def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encoded:
-    """Encode the pairs of a split, without bos and eos; of a line without end, the first tokens."""
+    """Encode the pairs of a split, without bos and eos; of a line without end, the first tokens.
+
+    A text goes through the cache, but for a sample.
+    """
+    if isinstance(documents := pairs.sides[TARGET], Documents):
+        return encode_documents(documents, tokenizers)
     sides: dict[str, Ids] = {}
     features: dict[str, Features] = {}
     is_cut = np.zeros(len(pairs), dtype=bool)
@@ -255,7 +222,10 @@ def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encode
         facts = np.array(padded, np.int64).reshape(len(padded), most)
     target = sides.pop(TARGET)
     sources = {side: sides[side] if side in sides else features[side] for side in pairs.sides if side != TARGET}
-    return Encoded(sources, target, pairs.sides[TARGET], np.arange(len(target)), facts, cut=int(is_cut.sum()))
+    counts = None
+    if recipe.reads_text:
+        counts = count_text([count(Piece(text, True) for text in documents)], target, target.count(UNK))
+    return Encoded(sources, target, documents, np.arange(len(target)), facts, counts, cut=int(is_cut.sum()))
 
 
 def nonempty(encoded: Encoded) -> np.ndarray:
@@ -268,18 +238,16 @@ def trainable_rows(
 ) -> np.ndarray:
     """Return which pairs have text on every side, fit into `max_length` with their eos, and pass the filters.
 
-    Stories are cut already. What is left out is added to `notes`. filters: which pairs, (pairs,) bool, have a reason to
-    be left out. -> (pairs,) bool
+    Stories are cut already, and a text is not left out where it is read in windows. What is left out is added to
+    `notes`. filters: which pairs, (pairs,) bool, have a reason to be left out. -> (pairs,) bool
     """
     longest = recipe.dataset.get("max_length") or np.inf
-    rows = np.ones(len(encoded), dtype=bool)
-    reasons = (
-        ("with an empty side", ~nonempty(encoded)),
-        (f"longer than {longest} tokens", _positions(encoded) > longest),
-    )
+    rows, noun = np.ones(len(encoded), dtype=bool), "documents" if recipe.reads_text else "pairs"
+    reasons = [] if recipe.reads_text else [("with an empty side", ~nonempty(encoded))]
+    reasons += [] if recipe.window else [(f"longer than {longest} tokens", _positions(encoded) > longest)]
     for reason, without in (*reasons, *filters):
         if count := int((rows & without).sum()):
-            notes.append(f"left out {count:,} of {len(rows):,} training pairs {reason}")
+            notes.append(f"left out {count:,} of {len(rows):,} training {noun} {reason}")
         rows &= ~without
     return rows
 
@@ -320,6 +288,7 @@ def _nothing_left(recipe: Recipe, encoded: Encoded) -> Fault:
         return recipe.fault("empty", split_path(recipe, "train"), message, NEEDS_TEXT)
     if blank + over == len(full):
         hint = f"write `max_length: {_positions(encoded)[full].min()}` or more: eos counts"
+        hint += f"; or `training: {{window: {recipe.dataset['max_length']}}}`" if recipe.reads_text else ""
         return recipe.fault("empty", ("data", "max_length"), message, hint)
     message = f"{message}, {len(full) - blank - over:,} are left out by the filters of `parallel`"
     return recipe.fault("empty", ("data", "parallel"), message, "raise `max_ratio`, or remove the filters")
@@ -340,7 +309,7 @@ def split_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> 
     """Return the faults of a split: no text, answers of another length than the output's, tokens that are unknown."""
     own = [*length_faults(recipe, split, encoded), *_unknown_faults(recipe, split, encoded, pairs)]
     # of training pairs more are left out than those without text, which has a fault of its own
-    if split == "train" or not len(pairs) or nonempty(encoded).any():
+    if split == "train" or nonempty(encoded).any():
         return own
     row, text = ("document", "text") if recipe.reads_text else ("pair", "text on every side")
     message = f"none of the {len(pairs):,} {row}s of {split} has {text}, so no score would mean anything"
@@ -372,8 +341,7 @@ def _unknown_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) 
     whose training part nothing is known, so that nothing can be learned."""
     tokenizer, (word,) = recipe.tokenizer, recipe.dataset["tokenizer"]
     for side, ids in encoded.texts.items():
-        unknown = ids.count(UNK) if encoded.counts is None else encoded.counts.unknown
-        real = ids.num_tokens()
+        unknown, real = encoded.count_unknown(side)
         if tokenizer.is_closed and unknown:
             row, at = ids.first(UNK)
             line = int(encoded.originals[row])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from composer.data.augmentation import AugmentedCorpus, augmentation
+from composer.data.augmentation import augment_sources, augmentation
 from composer.data.encoding import encode_pairs, length_faults, trainable_rows
 from composer.data.ids import Corpus, Encoded
 from composer.data.pairs import Pairs
@@ -21,21 +21,17 @@ if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
 CACHED_EPOCHS = 3
-"""Epochs of an endless task in memory: the present one and the next, whichever was used last."""
+"""Epochs in memory: the present one and the next, whichever was used last."""
 
 
-class EndlessCorpus:
-    """Corpus with new pairs in every epoch.
+class EpochCorpus:
+    """Corpus whose rows differ in every epoch: `of_epoch` makes those of a number, and keeps a few.
 
-    A few epochs are cached, since the first batches of the next epoch are prefetched before the present one ends.
+    The first batches of the next epoch are prefetched before the present one ends.
     """
 
-    def __init__(self, first: Encoded, generate: Callable[[int], Encoded]) -> None:
-        self.first, self.generate = first, lru_cache(CACHED_EPOCHS)(generate)
-
-    def of_epoch(self, epoch: int) -> Encoded:
-        """Return the pairs of an epoch; those of epoch 0 are there from the start."""
-        return self.generate(epoch) if epoch else self.first
+    def __init__(self, make: Callable[[int], Encoded]) -> None:
+        self.of_epoch = lru_cache(CACHED_EPOCHS)(make)
 
 
 def training_corpus(
@@ -48,6 +44,8 @@ def training_corpus(
     """
 
     def generate(epoch: int) -> Encoded:
+        if epoch == 0:
+            return first
         encoded = encode_trainable(recipe, generate_pairs(recipe, "train", epoch), tokenizers)
         encoded = encoded.keep(keep(encoded))
         if not len(encoded):
@@ -57,10 +55,10 @@ def training_corpus(
         return encoded
 
     if is_endless(recipe):
-        return EndlessCorpus(first, generate)
+        return EpochCorpus(generate)
     settings = {side: feature_settings(recipe.dataset, side) for side in first.sources}
     ways = {side: way for side, own in settings.items() if own and (way := augmentation(own))}
-    return AugmentedCorpus(first, ways, recipe.training["seed"]) if ways else first
+    return EpochCorpus(partial(augment_sources, first, ways, recipe.training["seed"])) if ways else first
 
 
 def encode_trainable(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encoded:

@@ -1,13 +1,12 @@
 """Columns that name files of images, sounds or vectors: what is in the files, through a cache.
 
-An entry of the cache is a folder named by all that its values depend on, and by name, size and time of each file:
-`values.bin`, `ends.npy`, of images `columns.npy`; `entry.json` says what they have, and what was noticed.
+An entry of the cache has `values`, `ends` and, of images, `columns`, and what was noticed. It depends on the settings,
+and on name, size and time of each file.
 """
 
 from __future__ import annotations
 
 import io
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,11 +19,17 @@ from typing import IO, Any
 
 import numpy as np
 
-from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.data import audio, features, images
-from composer.data.cache_entries import FEATURES, cached_entry, entry_path
-from composer.data.columns import FileNames, NumberedLines, RowSubset, chunks_of, locate
-from composer.data.features import Features, Reading, Remark, columns_of, fill_columns
+from composer.data.cache_entries import (
+    FEATURES,
+    Append,
+    cached_entry,
+    code_hashes,
+    entry_in_memory,
+    versions_of,
+)
+from composer.data.columns import FileNames, RowSubset, locate
+from composer.data.features import Features, Reading, Remark
 from composer.data.media_files import (
     NAMES_FIX,
     NO_SUCH_PART,
@@ -34,18 +39,14 @@ from composer.data.media_files import (
     open_file,
     split_part,
 )
-from composer.data.token_cache import code_hashes, versions_of
-from composer.errors import DataError, Fault, RunError, os_error_reason
+from composer.errors import DataError, Fault, os_error_reason
 from composer.model.features import feature_shape
 
-ENTRY = "entry.json"
 CHUNK_FILES = 256
 """Files that are read at once."""
 MAX_FAULTS = 5
 """Files of a column at fault that are told of."""
 MEND = "mend it, or remove the line"
-OTHER_WIDTH = "width"
-"""Code of the error of vectors whose width is not the recipe's."""
 READ_BY = {
     "image": ("size", "channels", "positions"),
     "audio": ("rate", "features", "normalize"),
@@ -63,21 +64,20 @@ def encode_features(lines: Sequence[str], settings: Mapping[str, Any], origin: s
     if isinstance(lines, RowSubset):
         return encode_features(lines.column, settings, origin).keep(lines.rows)
     names, shape = [*lines], feature_shape(settings)
-    if isinstance(lines, FileNames):
-        read = cached_entry(
-            entry_path(FEATURES, entry_parts(names, settings)),
-            lambda folder: open_entry(folder, shape),
-            lambda folder: write_entry(folder, read_files(names, lines, settings, origin), shape),
-        )
-    else:  # a sample of a table's, or what is translated
-        readings = [*read_files(names, lines, settings, origin)]
-        noticed = count_notices(reading.notices for reading in readings)
-        read = replace(Features.of([reading.array for reading in readings], shape), remarks=noticed)
+
+    def make(append: Append) -> list[tuple[Any, ...]]:
+        return append_features(append, read_files(names, lines, settings, origin), shape)
+
+    # a sample of a table's, and what is translated, are read anew
+    is_cached = isinstance(lines, FileNames)
+    noticed, arrays = cached_entry(FEATURES, entry_parts(names, settings), make) if is_cached else entry_in_memory(make)
     remarks = []
-    for remark in read.remarks:
+    for remark in (Remark(*fields) for fields in noticed):
         file, line = locate(lines, remark.line)
         remarks.append(replace(remark, file=str(file or origin), line=line))
-    return replace(read, remarks=(*remarks,))
+    starts = np.concatenate([[0], arrays["ends"]])[:-1]
+    columns = arrays["columns"] if len(shape) == 2 else None
+    return Features(arrays["values"], starts, arrays["ends"], columns, (*remarks,))
 
 
 def fault_of_row(lines: Sequence[str], row: int, origin: str, name: str, error: MediaError) -> Fault:
@@ -155,9 +155,6 @@ def read_files(
             if not errors:
                 yield from (result for result in results if isinstance(result, Reading))
     if errors:
-        has_agreed = len(errors) == min(first + CHUNK_FILES, len(names)) and len({*map(str, errors.values())}) == 1
-        if not has_agreed or isinstance(lines, NumberedLines):  # or a model is trained, and reads what it reads
-            errors = {row: keep_width(error) for row, error in errors.items()}
         raise DataError(islice(file_faults(names, lines, origin, errors.items()), MAX_FAULTS))
 
 
@@ -176,11 +173,6 @@ def read_file(name: str, settings: Mapping[str, Any]) -> Reading | MediaError:
         return unreadable if is_there(name) else _missing(name)
 
 
-def keep_width(error: MediaError) -> MediaError:
-    """Return the error of a file whose width is another with a fix of the file, in place of one of the recipe."""
-    return MediaError(error.code, error.message, MEND) if error.code == OTHER_WIDTH else error
-
-
 def count_notices(rows: Iterable[Iterable[tuple[str, str]]]) -> tuple[Remark, ...]:
     """Return what was noticed of the files of some rows, each with the first row that has it in place of a line."""
     first, counts = dict[tuple[str, str], int](), Counter[tuple[str, str]]()
@@ -196,7 +188,7 @@ def read_vectors(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
     array = load_frames(file)
     if array.shape[1] != settings["width"]:
         message = f"a frame of it has {array.shape[1]} numbers, and `width` is {settings['width']}"
-        raise MediaError(OTHER_WIDTH, message, f"write `width: {array.shape[1]}`")
+        raise MediaError("width", message, f"{MEND}; if all files have it, write `width: {array.shape[1]}`")
     if not np.isfinite(array).all():
         raise MediaError("vectors", "it has numbers that are NaN or infinite", MEND)
     return Reading(array.astype(np.float32))
@@ -224,48 +216,15 @@ READERS: Mapping[str, Callable[[IO[bytes], Mapping[str, Any]], Reading]] = {
 """What reads a file, by the kind of its column."""
 
 
-# ------------------------------------------------------------------------------------------- entries of the cache
-
-
-def write_entry(folder: Path, readings: Iterable[Reading], shape: tuple[int, ...]) -> None:
-    """Write the files of an entry."""
-    lengths: list[int] = []
-    columns: list[np.ndarray] = []
-    notices: list[tuple[tuple[str, str], ...]] = []
-    with (folder / "values.bin").open("wb") as file:
-        for read in chunks_of(readings, CHUNK_FILES):
-            notices += (reading.notices for reading in read)
-            chunk = [reading.array for reading in read]
-            lengths += map(len, chunk)
-            own = columns_of(chunk, shape)
-            columns += [] if own is None else [own]
-            for array in chunk:
-                fill_columns(array, shape).tofile(file)
-        file.flush()
-        os.fsync(file.fileno())
-    np.save(folder / "ends.npy", np.cumsum(lengths, dtype=np.int64))
-    if columns:
-        np.save(folder / "columns.npy", np.concatenate(columns))
-    entry = {"rows": len(lengths), "positions": sum(lengths), "shape": shape, "dtype": arrays_type(shape).__name__}
-    entry["remarks"] = [astuple(remark) for remark in count_notices(notices)]
-    atomic_write(folder / ENTRY, json.dumps(entry).encode())
-
-
-def arrays_type(shape: tuple[int, ...]) -> type[np.generic]:
-    """Return the type of what files become: bytes of images, else numbers."""
-    return np.uint8 if len(shape) == 2 else np.float32
-
-
-def open_entry(folder: Path, shape: tuple[int, ...]) -> Features | None:
-    """Return what an entry has; None where it is not there, or not as it was written."""
-    try:
-        entry = parse_json(read_text(folder / ENTRY))
-        values = np.memmap(folder / "values.bin", dtype=arrays_type(shape), mode="r").reshape(-1, *shape)
-        ends = np.load(folder / "ends.npy", mmap_mode="r")
-        columns = np.load(folder / "columns.npy", mmap_mode="r") if len(shape) == 2 else None
-        if (len(ends), len(values)) != (entry["rows"], entry["positions"]):
-            return None
-        remarks = tuple(Remark(*remark) for remark in entry["remarks"])
-    except (OSError, RunError, ValueError, KeyError, TypeError):
-        return None
-    return Features(values, np.concatenate([[0], ends[:-1]]), ends, columns, remarks)
+def append_features(append: Append, readings: Iterable[Reading], shape: tuple[int, ...]) -> list[tuple[Any, ...]]:
+    """Append what is in files, one after another, of images their real columns, too; return what was noticed."""
+    is_image, end, notices = len(shape) == 2, 0, list[tuple[tuple[str, str], ...]]()
+    none = np.zeros(0, np.int64)
+    append(values=np.zeros((0, *shape), np.uint8 if is_image else np.float32), ends=none, columns=none)
+    for array, own in readings:
+        end += len(array)
+        columns = np.array([array.shape[1]] if is_image else [], np.int64)
+        values = np.pad(array, ((0, 0), (0, shape[0] - array.shape[1]), (0, 0))) if is_image else array
+        append(values=values, ends=np.array([end], np.int64), columns=columns)
+        notices.append(own)
+    return [astuple(remark) for remark in count_notices(notices)]

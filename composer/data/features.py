@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -33,57 +32,49 @@ class Remark:
 
 
 @dataclass(frozen=True)
-class Features:
-    """Ragged array of features: row r is values[starts[r] : ends[r]].
-
-    Values are frames (frames, F), or the rows of images (rows, W, C), bytes from 0 to 1; of the image r the first
-    columns[r] columns are real. It has what `Ids` has, so that batches are made of both alike. `remarks` are of all
-    files that were read, those of rows that are not kept among them.
-    """
+class Ragged:
+    """Rows of different lengths in one array: row r is values[starts[r] : ends[r]]."""
 
     values: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def lengths(self) -> np.ndarray:
+        """Return the length of each row; of a story the number of its sentences."""
+        return self.ends - self.starts
+
+    def keep(self, rows: np.ndarray) -> Self:
+        """Return only these rows, by a bool of each or by number. The values stay where they are."""
+        return replace(self, starts=self.starts[rows], ends=self.ends[rows])
+
+
+@dataclass(frozen=True)
+class Features(Ragged):
+    """Frames (frames, F), or the rows of images (rows, W, C), bytes from 0 to 1.
+
+    Of the image r the first columns[r] columns are real. It has what `Ids` has, so that batches are made of both alike.
+    `remarks` are of all files that were read, those of rows that are not kept among them.
+    """
+
     columns: np.ndarray | None = None
     remarks: tuple[Remark, ...] = ()
 
     is_story = False
 
-    @classmethod
-    def of(cls, arrays: Sequence[np.ndarray], shape: tuple[int, ...]) -> Features:
-        """Pack frames (T, F), or images (T, columns, C) of at most W columns. shape: (F,) or (W, C)"""
-        dtype = np.uint8 if len(shape) == 2 else np.float32
-        edges = np.cumsum([0, *map(len, arrays)])
-        values = np.concatenate([*(fill_columns(array, shape) for array in arrays), np.zeros((0, *shape), dtype)])
-        return cls(values, edges[:-1], edges[1:], columns_of(arrays, shape))
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
     def __getitem__(self, row: int) -> Tensor:
         """Return a row as a model reads it: (T, F), or (T, W, C), where what is no image is NaN."""
         return torch.from_numpy(self.outputs(np.array([range(len(self))[row]])))[0]
-
-    def lengths(self) -> np.ndarray:
-        """Return the positions of each row."""
-        return self.ends - self.starts
 
     def positions(self) -> np.ndarray:
         """Return the positions of each row without padding, as `lengths`: no end is counted."""
         return self.lengths()
 
-    def num_tokens(self) -> int:
-        """Return how many positions all rows have."""
-        return int(self.lengths().sum())
-
-    def count(self, token: int) -> int:
-        """Return how often a token stands in all rows: never."""
-        return 0
-
-    def keep(self, rows: np.ndarray) -> Features:
-        """Return only these rows, by a bool of each or by number. The values stay where they are."""
+    def keep(self, rows: np.ndarray) -> Self:
         columns = None if self.columns is None else self.columns[rows]
-        return replace(self, starts=self.starts[rows], ends=self.ends[rows], columns=columns)
+        return replace(super().keep(rows), columns=columns)
 
     def outputs(self, rows: np.ndarray) -> np.ndarray:
         """Return these rows padded with NaN. -> (B, T, F) or (B, T, W, C) float32"""
@@ -102,14 +93,3 @@ class Features:
         digest.update(np.concatenate([[0], np.cumsum(self.lengths())]).tobytes())
         for start, end in zip(self.starts.tolist(), self.ends.tolist(), strict=True):
             digest.update(self.values[start:end].tobytes())
-
-
-def fill_columns(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return an image with zeros on the right up to the columns of the shape (W, C); frames as they are."""
-    missing = shape[0] - array.shape[1] if len(shape) == 2 else 0
-    return np.pad(array, ((0, 0), (0, missing), (0, 0))) if missing else array
-
-
-def columns_of(arrays: Iterable[np.ndarray], shape: tuple[int, ...]) -> np.ndarray | None:
-    """Return the real columns of each image; None of frames. shape: as in `Features.of`"""
-    return np.array([array.shape[1] for array in arrays], dtype=np.int64) if len(shape) == 2 else None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from composer.data.features import Features
+from composer.data.features import Features, Ragged
 from composer.data.pairs import TARGET
-from composer.model.encoder_decoder import BOS, EOS, PAD, ROUNDING
+from composer.model.encoder_decoder import BOS, EOS, PAD, ROUNDING, UNK
 
 HASHED_ROWS = 100_000
 """Rows whose ids are hashed at once."""
@@ -23,15 +23,8 @@ def smallest_type(vocabulary: int) -> type[np.unsignedinteger[Any]]:
 
 
 @dataclass(frozen=True)
-class Ids:
-    """Ragged array of ids: row r is values[starts[r] : ends[r]].
-
-    Of stories the values are (sentences, words), padded on the right, and a row is a story.
-    """
-
-    values: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
+class Ids(Ragged):
+    """Rows of ids. Of stories the values are (sentences, words), padded on the right, and a row is a story."""
 
     @classmethod
     def of(cls, chunks: Iterable[Sequence[Sequence[Any]]], vocabulary: int, words: int | None = None) -> Ids:
@@ -45,9 +38,6 @@ class Ids:
         edges = np.cumsum(lengths)
         return cls(np.concatenate(values or [np.zeros(0, dtype)]), edges[:-1], edges[1:])
 
-    def __len__(self) -> int:
-        return len(self.starts)
-
     def __getitem__(self, row: int) -> list[int] | np.ndarray:
         """Return a row; of a story an array (sentences, words)."""
         row = range(len(self))[row]
@@ -58,17 +48,9 @@ class Ids:
     def is_story(self) -> bool:
         return self.values.ndim == 2
 
-    def lengths(self) -> np.ndarray:
-        """Return the number of ids of each row; of a story the number of sentences."""
-        return self.ends - self.starts
-
     def positions(self) -> np.ndarray:
         """Return the positions of each row without padding, eos included; of a story sentences times words."""
         return self.lengths() * self.values.shape[1] if self.is_story else self.lengths() + 1
-
-    def keep(self, rows: np.ndarray) -> Ids:
-        """Return only these rows, by a bool of each or by number. The values stay where they are."""
-        return replace(self, starts=self.starts[rows], ends=self.ends[rows])
 
     def inputs(self, rows: np.ndarray) -> np.ndarray:
         """Return what a decoder reads of these rows: bos, then the ids, padded on the right. -> (B, T) int64"""
@@ -147,15 +129,6 @@ class TextCounts:
     bytes: int
     unknown: int
 
-    @classmethod
-    def of(cls, texts: Iterable[str], target: Ids, unknown: int) -> TextCounts:
-        """Count documents and their ids."""
-        documents = words = characters = size = 0
-        for text in texts:
-            documents, words = documents + 1, words + len(text.split()) + 1
-            characters, size = characters + len(text) + 1, size + len(text.encode("utf-8", "surrogatepass")) + 1
-        return cls(documents, int(target.lengths().sum()) + len(target), words, characters, size, unknown)
-
     def units(self) -> dict[str, int]:
         """Return the sums of `composer.recipe.metrics.Sums` that are known without a model."""
         return {"words": self.words, "characters": self.characters, "bytes": self.bytes}
@@ -198,6 +171,11 @@ class Encoded:
         sources = {side: ids.keep(rows) for side, ids in self.sources.items()}
         facts = None if self.facts is None else self.facts[rows]
         return Encoded(sources, self.target.keep(rows), self.lines, self.originals[rows], facts)
+
+    def count_unknown(self, side: str) -> tuple[int, int]:
+        """Return how many tokens of a side of text are unknown, and how many there are."""
+        ids = self.texts[side]
+        return ids.count(UNK) if self.counts is None else self.counts.unknown, ids.num_tokens()
 
     def of_epoch(self, epoch: int) -> Encoded:
         """Return the pairs of an epoch: the same in every one."""

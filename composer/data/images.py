@@ -53,27 +53,18 @@ def open_image(file: IO[bytes]) -> tuple[Any, list[tuple[str, str]]]:
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     # in all threads: files are read by several, and `catch_warnings` would catch those of others
-    warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+    warnings.simplefilter("error", Image.DecompressionBombWarning)
     try:
         image: Any = Image.open(file)
-        if (pixels := image.width * image.height) > MAX_PIXELS:
-            raise huge_image(pixels)
         notices = [("frames", "")] if getattr(image, "n_frames", 1) > 1 else []
         return ImageOps.exif_transpose(image), notices
-    except MediaError:
-        raise
-    except Image.DecompressionBombError as error:  # of twice as many pixels, whose image Pillow does not return
-        raise huge_image(int(re.findall(r"\d+", str(error))[0])) from error
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:  # the latter of twice as many
+        message = f"this image is huge: {int(re.findall(r'[0-9]+', str(error))[0]):,} pixels, of {MAX_PIXELS:,} at most"
+        raise MediaError("image", message, "scale it down, or remove the line") from error
     except Exception as error:  # Pillow's readers raise anything
         reason = "" if isinstance(error, UnidentifiedImageError) else f": {error}"
         fix = "save it again, as PNG, or remove the line"
         raise MediaError("image", f"this is no image that can be read{reason}", fix) from error
-
-
-def huge_image(pixels: int) -> MediaError:
-    """Return the error of an image of too many pixels."""
-    message = f"this image is huge: {pixels:,} pixels, of {MAX_PIXELS:,} at most"
-    return MediaError("image", message, "scale it down, or remove the line")
 
 
 def is_transparent(image: Any) -> bool:

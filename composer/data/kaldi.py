@@ -15,27 +15,17 @@ import numpy as np
 
 from composer.atomic_io import sha256_of_file
 from composer.data.columns import Column, RowSubset, open_column
-from composer.data.text_files import Problem, check_readable, check_text
+from composer.data.text_files import check_readable, check_text
 from composer.errors import Fault
 
 SOUNDS, SEGMENTS = "wav.scp", "segments"
 COLUMNS = {"id": SOUNDS, "sound": SOUNDS, "text": "text", "speaker": "utt2spk"}
 """The columns of such a table, each with the file that has it."""
-OTHERS = ("feats.scp", SEGMENTS, "text", "utt2spk", "spk2utt")
-"""Files that such a folder may have beside its sounds."""
 
 
 def is_kaldi_folder(path: Path) -> bool:
     """Return whether a folder is one of Kaldi's."""
     return (path / SOUNDS).is_file()
-
-
-def folder_problem(key: str, folder: Path) -> Problem:
-    """Return why a folder without `wav.scp` is no table."""
-    there = [f"`{name}`" for name in OTHERS if (folder / name).is_file()]
-    has = f"the folder `{folder}` has {', '.join(there)}, and" if there else f"`{folder}` is a folder, and has"
-    fix = f"add `{SOUNDS}` to it, with a line `ID FILE` for each recording"
-    return Problem(key, "file", f"{has} no `{SOUNDS}`", fix if there else f"name a table in it, or {fix}")
 
 
 def kaldi_columns(folder: Path) -> list[str]:
@@ -118,8 +108,8 @@ def _check_file(path: Path) -> Fault | None:
         column = next(name for name, file in COLUMNS.items() if file == path.name)
         message = f"this folder has no `{path.name}`, and the recipe reads its column `{column}`"
         return Fault(str(path.parent), 0, 0, "file", "", message, "add the file, or read another column")
-    problem = check_readable("", path) or check_text("", path)
-    return Fault(str(path), 0, 0, problem.code, "", problem.message, problem.hint) if problem else None
+    problem = check_readable(path) or check_text(path)
+    return problem.in_file(path) if problem else None
 
 
 def _first(path: Path, is_wrong: Sequence[bool], message: str, fix: str) -> Iterator[Fault]:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from contextlib import suppress
 
 import numpy as np
 
-from composer.data.cache_entries import cached_arrays
+from composer.data.cache_entries import cached_array
 from composer.data.columns import Concatenation, FileColumn, FileNames, RowSubset, chunks_of
 from composer.data.media_files import hash_contents, hash_states
-from composer.errors import RunError
 
 CACHED_LINES = 10_000
 """Lines of a file from which on the cache has what is made of them; fewer are made anew in a moment."""
@@ -35,20 +33,17 @@ def line_hashes(lines: Sequence[str]) -> np.ndarray:
     if isinstance(lines, Concatenation):
         return np.concatenate([line_hashes(column) for column in lines.columns])
     if isinstance(lines, FileColumn) and len(lines) >= CACHED_LINES:
-        with suppress(OSError, RunError):  # without a cache they are made anew
-            return cached_arrays("lines", [FORMAT, *lines.identity], lambda: [hash_lines(lines)])[0]
+        return cached_array("lines", [FORMAT, *lines.identity], lambda: hash_lines(lines))
     return hash_lines(lines)
 
 
 def file_hashes(names: Sequence[str]) -> np.ndarray:
     """Return a hash of what is in each file, remembered until one changes. -> (files,) uint64. Raises DataError."""
 
-    def make() -> list[np.ndarray]:
-        return [np.frombuffer(b"".join(content[: DTYPE.itemsize] for content in hash_contents(names)), DTYPE)]
+    def make() -> np.ndarray:
+        return np.frombuffer(b"".join(content[: DTYPE.itemsize] for content in hash_contents(names)), DTYPE)
 
-    with suppress(RunError):  # without a cache they are made anew
-        return cached_arrays("files", [FORMAT, hash_states(names)], make)[0]
-    return make()[0]
+    return cached_array("files", [FORMAT, hash_states(names)], make)
 
 
 def hash_lines(lines: Sequence[str]) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,7 @@ from composer.recipe.schema_reader import DATA_SOURCES, SPLITS
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
-TARGET = "target"
+TARGET, REFERENCE = "target", "target-"
 SAMPLED = 1 << 18
 """Characters of a corpus that are read for a sample of it."""
 
@@ -26,19 +27,28 @@ SAMPLED = 1 << 18
 class Pairs:
     """Lines of every side of one split, by side. A side is read when it is indexed; files stay on disk.
 
-    `facts` are, for each pair, the indices of the sentences of its story that support the answer; None without stories.
-    `notes` are lines for the user. `references` are columns of further references of each line, beside the target.
-    `weights` are how often an epoch has each pair, (pairs,); None where that is once.
+    `columns` has the sides, and further references of each line, beside the target, as `target-2` and so on. `facts`
+    are, for each pair, the indices of the sentences of its story that support the answer; None without stories. `notes`
+    are lines for the user. `weights` are how often an epoch has each pair, (pairs,); None where that is once.
     """
 
-    sides: Mapping[str, Sequence[str]]
+    columns: Mapping[str, Sequence[str]]
     facts: Sequence[Sequence[int]] | None = None
     notes: Sequence[str] = ()
-    references: Sequence[Sequence[str]] = ()
     weights: np.ndarray | None = None
 
+    @cached_property
+    def sides(self) -> dict[str, Sequence[str]]:
+        """The columns that models read and write."""
+        return {name: lines for name, lines in self.columns.items() if not name.startswith(REFERENCE)}
+
+    @property
+    def references(self) -> list[Sequence[str]]:
+        """The columns of further references."""
+        return [lines for name, lines in self.columns.items() if name.startswith(REFERENCE)]
+
     def __len__(self) -> int:
-        return len(self.sides[TARGET])
+        return len(self.columns[TARGET])
 
     def __getitem__(self, at: int) -> dict[str, str]:
         return {side: lines[at] for side, lines in self.sides.items()}
@@ -46,33 +56,20 @@ class Pairs:
     def keep(self, rows: np.ndarray) -> Pairs:
         """Return the pairs with these row numbers, in their order."""
         facts = None if self.facts is None else [self.facts[row] for row in rows]
-        sides = {side: RowSubset(lines, rows) for side, lines in self.sides.items()}
-        references = [RowSubset(lines, rows) for lines in self.references]
-        return Pairs(sides, facts, (), references, None if self.weights is None else self.weights[rows])
-
-    def columns(self) -> dict[str, Sequence[str]]:
-        """Return the lines of every side, and those of further references as `target-2` and so on."""
-        return {**self.sides, **{f"{TARGET}-{number}": lines for number, lines in enumerate(self.references, start=2)}}
-
-    @classmethod
-    def of_columns(cls, columns: Mapping[str, Sequence[str]]) -> Pairs:
-        """Return the pairs of named columns, see `columns`."""
-        references = {name: lines for name, lines in columns.items() if name.startswith(f"{TARGET}-")}
-        sides = {name: lines for name, lines in columns.items() if name not in references}
-        return cls(sides, references=[*references.values()])
+        columns = {name: RowSubset(lines, rows) for name, lines in self.columns.items()}
+        return Pairs(columns, facts, (), None if self.weights is None else self.weights[rows])
 
     def sample(self, count: int) -> Pairs:
         """Return at most `count` pairs, in memory: the first ones, and as many spread over the rest; of a corpus the
         first documents."""
-        if isinstance(text := self.sides[TARGET], Documents):
+        if isinstance(text := self.columns[TARGET], Documents):
             return Pairs({TARGET: text.head(SAMPLED)})
         first, pairs = count // 2, self
         if len(self) > count:
             rest = np.linspace(first, len(self) - 1, count - first, dtype=np.int64)
             pairs = self.keep(np.concatenate([np.arange(first), rest]))
-        references = [SampledLines(lines) for lines in pairs.references]
-        sides = {side: SampledLines(lines) for side, lines in pairs.sides.items()}
-        return Pairs(sides, pairs.facts, pairs.notes, references)
+        columns = {name: SampledLines(lines) for name, lines in pairs.columns.items()}
+        return Pairs(columns, pairs.facts, pairs.notes)
 
 
 def side_names(recipe: Recipe) -> list[str]:

@@ -13,8 +13,8 @@ import numpy as np
 from composer.data import tables, text_files
 from composer.data.columns import Concatenation, FileNames, open_column, split_rows
 from composer.data.feature_files import missing_files
-from composer.data.kaldi import COLUMNS, check_folder, folder_problem, is_kaldi_folder, open_folder
-from composer.data.pairs import TARGET, Pairs, available_splits, side_names, split_path
+from composer.data.kaldi import COLUMNS, SOUNDS, check_folder, is_kaldi_folder, open_folder
+from composer.data.pairs import REFERENCE, TARGET, Pairs, available_splits, side_names, split_path
 from composer.data.text_files import Problem, suffix_of
 from composer.errors import DataError, Fault, KeyPath
 from composer.model.features import feature_settings
@@ -54,7 +54,7 @@ def _open_split(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
 def _open_files(recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], folders: Sequence[Path]) -> Pairs:
     names = column_names(recipe, settings)
     if not settings.get("file"):
-        return Pairs.of_columns({side: open_column(_require_file(name, folders)) for side, name in names.items()})
+        return Pairs({side: open_column(_require_file(name, folders)) for side, name in names.items()})
     path = _require_file(settings["file"], folders)
     is_folder = is_kaldi_folder(path)
     try:
@@ -63,11 +63,11 @@ def _open_files(recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], folde
         if is_folder or tables.KINDS[suffix_of(path)[0]] in tables.READ_IN_PLACE:
             raise
         message = f"`{path}` cannot be read: {tables.root_cause(error)}"
-        problem = Problem("file", "table", message, "repair it, or save it as TSV")
+        problem = Problem("table", message, "repair it, or save it as TSV")
         raise DataError([problem.at(recipe, key)]) from error
     files = {side: column for side, column in columns.items() if feature_settings(recipe.dataset, side)}
     place = path if is_folder else path.parent
-    return Pairs.of_columns(columns | {side: FileNames(column, place) for side, column in files.items()})
+    return Pairs(columns | {side: FileNames(column, place) for side, column in files.items()})
 
 
 def _require_file(name: str, folders: Sequence[Path]) -> Path:
@@ -79,12 +79,22 @@ def _require_file(name: str, folders: Sequence[Path]) -> Path:
 
 def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs]) -> list[Fault]:
     """Return all faults of the files, and of more pairs held out than there are. opened: see `open_parallel`."""
-    sizes = held_out_sizes(pair_files(recipe))
+    sizes, taken = held_out_sizes(pair_files(recipe)), text_files.named_files(recipe.dataset, folders)
     splits = [split for split in available_splits(recipe) if split not in sizes]
-    places = [place for split in splits for place in split_places(recipe, split)]
-    parts = [(key, settings, _part_problems(recipe, settings, folders)) for key, settings in places]
-    faults = [fault for part in parts for fault in _part_faults(recipe, *part, folders)]
-    faults += _column_faults(recipe, parts) if recipe.dataset.get("table") else []
+    faults, lacking, readable = list[Fault](), list[tuple[KeyPath, str, Problem]](), 0
+    for key, settings in (place for split in splits for place in split_places(recipe, split)):
+        names, file = column_names(recipe, settings), settings.get("file")
+        problems = check_columns(file, names, folders, taken) if file else text_files.check_texts(names, folders, taken)
+        # the names of the columns of `data.table` stand at another place, which all its files share
+        shared = [problem for problem in problems if problem.is_name and recipe.dataset.get("table")]
+        faults += [problem.at(recipe, key) for problem in problems if problem not in shared]
+        faults += [] if problems else _content_faults(recipe, key, settings, folders)
+        if shared == problems:
+            readable, lacking = readable + 1, [*lacking, *((key, str(file), problem) for problem in shared)]
+    for side in {problem.key: None for *_, problem in lacking}:
+        column = recipe.dataset["table"][side]
+        place = ("data", "table", side) if isinstance(column, str) else ("data", "table", side, "column")
+        faults += text_files.name_faults(recipe, place, [it for it in lacking if it[2].key == side], readable)
     if faults or not sizes:
         return faults
     opened[UNDIVIDED] = _open_split(recipe, "train", folders)
@@ -98,38 +108,16 @@ def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pa
     return [recipe.fault("empty", split_path(recipe, split), message, example)]
 
 
-def _part_problems(recipe: Recipe, settings: Mapping[str, Any], folders: Sequence[Path]) -> list[Problem]:
-    names, file = column_names(recipe, settings), settings.get("file")
-    taken = text_files.named_files(recipe.dataset, folders)
-    return check_columns(file, names, folders, taken) if file else text_files.check_texts(names, folders, taken)
-
-
-def _part_faults(
-    recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], problems: Sequence[Problem], folders: Sequence[Path]
-) -> list[Fault]:
-    is_table, file = bool(recipe.dataset.get("table")), settings.get("file")
-    if problems:  # the names of a table's columns stand at another place
-        return [problem.at(recipe, key) for problem in problems if not (is_table and problem.is_name)]
-    names = column_names(recipe, settings).values()
-    if (folder := _kaldi_folder(file, folders)) and (faults := [*check_folder(folder, {*names})]):
-        return faults
-    if not is_table:
-        return []
-    columns = _open_files(recipe, key, settings, folders).sides.values()
-    return [fault for own in columns if isinstance(own, FileNames) for fault in missing_files(own, "")]
-
-
-def _column_faults(
-    recipe: Recipe, parts: Sequence[tuple[KeyPath, Mapping[str, Any], Sequence[Problem]]]
+def _content_faults(
+    recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], folders: Sequence[Path]
 ) -> Iterator[Fault]:
-    """Yield the faults of the names of columns in `data.table`, which all its files share."""
-    readable = [part for part in parts if all(problem.is_name for problem in part[2])]
-    for side in side_names(recipe):
-        column = recipe.dataset["table"][side]
-        place = ("data", "table", side) if isinstance(column, str) else ("data", "table", side, "column")
-        problems = [(key, settings["file"], problem) for key, settings, own in readable for problem in own]
-        lacking = [(key, file, problem) for key, file, problem in problems if problem.key == side]
-        yield from text_files.name_faults(recipe, place, lacking, len(readable))
+    """Yield the faults of the lines of a folder of Kaldi's, else of the names of files in a table."""
+    folder = _kaldi_folder(settings.get("file"), folders)
+    faults = [*check_folder(folder, {*column_names(recipe, settings).values()})] if folder else []
+    yield from faults
+    if recipe.dataset.get("table") and not faults:
+        for column in _open_files(recipe, key, settings, folders).sides.values():
+            yield from missing_files(column, "") if isinstance(column, FileNames) else ()
 
 
 def _kaldi_folder(name: str | None, folders: Sequence[Path]) -> Path | None:
@@ -150,18 +138,18 @@ def check_columns(
     suffix, packed = suffix_of(Path(name))
     kind = tables.KINDS.get(suffix)
     if path and path.is_dir():
-        return [folder_problem("file", path)]
+        fix = f"name a table in it, or add `{SOUNDS}` to it, with a line `ID FILE` for each recording"
+        return [Problem("file", f"`{path}` is a folder, and has no `{SOUNDS}`", fix)]
     if path is None and (kind or not suffix):
-        return [text_files.missing_file("file", name, folders, tables.SUFFIXES, taken)]
+        return [text_files.missing_file(name, folders, tables.SUFFIXES, taken)]
     if path is None or kind is None:
         message = f"`{name}` ends in none of {', '.join(tables.KINDS)}, and is no folder with `wav.scp`"
-        return [Problem("file", "file", message, "give it the suffix of its format")]
-    problem = tables.missing_package("file", f"{kind} is") if kind in ("csv", "parquet") else None
-    problem = problem or text_files.check_readable("file", path)
+        return [Problem("file", message, "give it the suffix of its format")]
+    problem = text_files.check_readable(path)
     if not problem and packed and kind not in tables.READ_IN_PLACE:
-        problem = Problem("file", "file", f"`{path}` is {kind}, packed", "unpack it")
+        problem = Problem("file", f"`{path}` is {kind}, packed", "unpack it")
     if not problem and kind != "parquet":
-        problem = text_files.check_text("file", path)
+        problem = text_files.check_text(path)
     return [problem] if problem else [*tables.check_table(path, columns)]
 
 
@@ -198,4 +186,4 @@ def column_names(recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the file, or the column, of every side and of further references, see `Pairs.columns`."""
     target, *references = [settings[TARGET]] if isinstance(settings[TARGET], str) else settings[TARGET]
     sides = {side: target if side == TARGET else str(settings[side]) for side in side_names(recipe)}
-    return {**sides, **{f"{TARGET}-{number}": name for number, name in enumerate(references, start=2)}}
+    return {**sides, **{f"{REFERENCE}{number}": name for number, name in enumerate(references, start=2)}}

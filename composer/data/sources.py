@@ -129,12 +129,10 @@ def check_files(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs
             except DataError as error:
                 faults.update(error.faults)
             else:
-                if split != "train":
-                    opened[split] = pairs
+                opened |= {} if split == "train" else {split: pairs}
         return sorted(faults)
     if data.get("hub"):
-        problem = tables.missing_package("id", "the hub is")
-        return [problem.at(recipe, ("data", "hub"))] if problem else []
+        return []
     try:
         if data.get("text"):
             return check_corpora(recipe, folders)
@@ -145,7 +143,7 @@ def check_files(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs
 
 def _size_faults(recipe: Recipe, split: str, pairs: Pairs) -> list[Fault]:
     path = split_path(recipe, split)
-    counts = {side: len(lines) for side, lines in pairs.columns().items()}
+    counts = {side: len(lines) for side, lines in pairs.columns.items()}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{side} {count:,}" for side, count in counts.items())
         message = f"the sides of {split} have different numbers of lines: {listed}"
@@ -172,7 +170,7 @@ def _from_hub(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
         dataset = datasets.load_dataset(place, hub.get("config"), split=hub[split])
     except Exception as error:  # the hub's client has no common class of errors: no network, no such id, no such split
         message = f"the data set `{hub['id']}` has no `{hub[split]}` that can be read: {tables.root_cause(error)}"
-        problem = Problem(split if "split" in str(error) else "id", "hub", message, "check its name and the network")
+        problem = Problem("hub", message, "check its name and the network", split if "split" in str(error) else "id")
         raise DataError([problem.at(recipe, ("data", "hub"))]) from error
     columns = {side: hub[side] for side in side_names(recipe)}
     problems = tables.check_arrow_schema(dataset.features.arrow_schema, columns)

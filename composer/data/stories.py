@@ -14,9 +14,9 @@ import errno
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,8 +31,6 @@ STORY, QUESTION = "story", "question"
 SENTENCE_END = re.compile(r"[.?!](?=\s|$)")
 MAX_FILE_FAULTS = 3
 """Faults of one file that are reported: a line that is lost has many after it."""
-CACHED_FILES = 64
-"""Files whose questions are kept in memory: a recipe is checked, and then its splits are opened one by one."""
 NO_FACT = -1
 """Index of a fact that is no sentence of what is left of the story."""
 
@@ -42,11 +40,6 @@ class StoryShape(NamedTuple):
 
     sentences: int
     words: int
-
-
-def split_words(answer: str) -> str:
-    """Return the words of an answer, which commas join, with spaces between."""
-    return " ".join(answer.replace(",", " ").split())
 
 
 def story_shape(recipe: Recipe, side: str) -> StoryShape | None:
@@ -124,22 +117,20 @@ def open_babi(
     """Return the lines of every side of a split, the facts of each pair, and notes, from files without faults."""
     settings = recipe.dataset["babi"]
     folder = _babi_folder(recipe, folders) or Path(settings["folder"])
-    entries: list[Question | Fault] = []
+    full: list[Question] = []
     for task in settings["tasks"]:
         paths = _task_files(folder, task, split)
         if not paths:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / f"qa{task}_..._{split}.txt"))
-        entries += parse_file(paths[0], settings["words"])
-    full = [entry for entry in entries if isinstance(entry, Question)]
+        full += (entry for entry in parse_file(paths[0], settings["words"]) if isinstance(entry, Question))
     if split != "test":
         full = [question for question in full if question.is_in_validation(settings["val"]) == (split == "val")]
     questions = [question.keep_last(settings["sentences"]) for question in full]
+    commas = "," if settings["split_answers"] else None  # no answer has spaces
     sides = {
         QUESTION: [question.question for question in questions],
         STORY: [" ".join(f"{sentence}." for sentence in question.story) for question in questions],
-        "target": [
-            split_words(question.answer) if settings["split_answers"] else question.answer for question in questions
-        ],
+        "target": [" ".join(question.answer.split(commas)) for question in questions],
     }
     notes = []
     if longer := sum(len(question.story) > settings["sentences"] for question in full):
@@ -159,22 +150,15 @@ def _task_files(folder: Path, task: int, split: str) -> list[Path]:
     return sorted(folder.glob(f"qa{task}_*{'test' if split == 'test' else 'train'}.txt"))
 
 
-def parse_file(path: Path, words: int) -> tuple[Question | Fault, ...]:
-    """Return the questions of a file and its faults, in the order of its lines; cached until the file changes."""
-    status = path.stat()
-    return _parse_version(path, words, (status.st_mtime_ns, status.st_size))
-
-
-@lru_cache(CACHED_FILES)
-def _parse_version(path: Path, words: int, stamp: tuple[int, int]) -> tuple[Question | Fault, ...]:
+def parse_file(path: Path, words: int) -> Iterator[Question | Fault]:
+    """Yield the questions of a file and its faults, in the order of its lines."""
     parser = BabiParser(words)
-    entries: list[Question | Fault] = []
     for number, line in enumerate(path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n"), start=1):
-        if entry := parser.parse_line(line):
-            if isinstance(entry, Fault):
-                entry = replace(entry, file=str(path), line=number, excerpt=line[:200])
-            entries.append(entry)
-    return tuple(entries)
+        entry = parser.parse_line(line)
+        if isinstance(entry, Fault):
+            yield replace(entry, file=str(path), line=number, excerpt=line[:200])
+        elif entry:
+            yield entry
 
 
 @dataclass
@@ -276,7 +260,7 @@ def _check_task(recipe: Recipe, folder: Path, at: int, split: str) -> list[Fault
     if len(paths) > 1:
         names = ", ".join(f"`{file.name}`" for file in paths)
         return [recipe.fault("file", path, f"task {task} has {len(paths)} files: {names}", "leave one of them")]
-    if problem := text_files.check_readable("folder", paths[0]) or text_files.check_utf8("folder", paths[0]):
+    if problem := text_files.check_readable(paths[0]) or text_files.check_utf8(paths[0]):
         return [recipe.fault(problem.code, path, problem.message, problem.hint)]
     entries = parse_file(paths[0], recipe.dataset["babi"]["words"])
-    return [entry for entry in entries if isinstance(entry, Fault)][:MAX_FILE_FAULTS]
+    return [*islice((entry for entry in entries if isinstance(entry, Fault)), MAX_FILE_FAULTS)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import importlib.util
 import json
 import re
 import sys
@@ -30,18 +29,9 @@ READ_IN_PLACE = ("tsv", "json")
 """Kinds whose lines are indexed and read from the file itself, and not through `datasets`."""
 SUFFIXES = (*KINDS, *(suffix + end for suffix, kind in KINDS.items() if kind in READ_IN_PLACE for end in PACKED))
 """How the names of files with columns end, packed ones among them."""
-FILE_KEY = "file"
 MAX_NAMES = 20
 """Columns of a file that a fault lists."""
 SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def missing_package(key: str, what: str) -> Problem | None:
-    """Return the problem that the package `datasets` is not installed; None where it is."""
-    if importlib.util.find_spec("datasets") is not None:
-        return None
-    message = f"{what} read through the package `datasets`, which is not installed"
-    return Problem(key, "package", message, "run `pip install datasets`, or use text, TSV or JSON lines")
 
 
 class DatasetColumn(Column):
@@ -76,10 +66,7 @@ class DatasetColumn(Column):
             message = f"the column `{self.name}` is not UTF-8 in rows {rows[0] + 1:,} to {rows[-1] + 1:,}"
             fault = Fault(self.origin, 0, 0, "encoding", "", message, "write the file again, as UTF-8")
             raise DataError([fault]) from error
-        return [self._line(value) for value in values]
-
-    def _line(self, value: Any) -> str:
-        return self.as_line(_inner_text({self.head: value}, self.name))
+        return [self.as_line(_inner_text({self.head: value}, self.name)) for value in values]
 
 
 def open_columns(path: Path, names: Mapping[str, str]) -> dict[str, Column]:
@@ -103,12 +90,12 @@ def open_columns(path: Path, names: Mapping[str, str]) -> dict[str, Column]:
 
 
 def parquet_texts(path: Path, column: str) -> Iterator[str]:
-    """Yield the texts of a column; a null is an empty one. Raises TypeError if it is not there, or holds no text."""
+    """Yield the texts of a column; a null is an empty one. Raises DataError if it is not there, or holds no text."""
     import pyarrow.parquet as parquet
 
     file = parquet.ParquetFile(path)
-    for problem in check_arrow_schema(file.schema_arrow, {"": column}):
-        raise TypeError(problem.message)
+    if problems := [*check_arrow_schema(file.schema_arrow, {"": column})]:
+        raise DataError(problem.in_file(path) for problem in problems)
     for batch in file.iter_batches(batch_size=1024, columns=[column]):
         is_inner = column not in batch.schema.names
         texts = (_inner_text(row, column) for row in batch.to_pylist()) if is_inner else batch[column].to_pylist()
@@ -175,7 +162,7 @@ def check_table(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
         return
     with path.open(encoding="utf-8-sig", newline="") if kind == "csv" else open_text(path) as file:
         if kind == "json":
-            problems = (list(_check_object(number, line, columns)) for number, line in enumerate(file, start=1))
+            problems = (list(check_object(number, line, columns)) for number, line in enumerate(file, start=1))
             yield from next(filter(None, problems), [])
         elif kind == "tsv":
             yield from _check_rows((line.rstrip("\r\n").split("\t") for line in file), columns)
@@ -184,7 +171,7 @@ def check_table(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
             try:
                 yield from _check_rows((row for row in csv.reader(file) if row), columns)
             except csv.Error as error:
-                yield Problem(FILE_KEY, "table", f"the CSV cannot be read: {error}", "repair it, or save it as TSV")
+                yield Problem("table", f"the CSV cannot be read: {error}", "repair it, or save it as TSV")
 
 
 def check_first_names(path: Path, columns: Mapping[str, str]) -> list[Problem]:
@@ -196,14 +183,14 @@ def check_first_names(path: Path, columns: Mapping[str, str]) -> list[Problem]:
         if KINDS[suffix_of(path)[0]] == "parquet":
             return [problem for problem in _check_parquet(path, columns) if problem.is_name]
         with open_text(path) as file:
-            return [problem for problem in _check_object(1, file.readline(), columns) if problem.is_name]
+            return [problem for problem in check_object(1, file.readline(), columns) if problem.is_name]
     return []
 
 
 def _check_rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> Iterator[Problem]:
     header = next(rows, None)
     if header is None:
-        yield Problem(FILE_KEY, "empty", "the file has no rows", "name its columns in the first, and give it pairs")
+        yield Problem("empty", "the file has no rows", "name its columns in the first, and give it pairs")
         return
     yield from check_names(header, columns, "the first row, which must name the columns,")
     number = 1
@@ -211,21 +198,25 @@ def _check_rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> It
         if len(row) != len(header):
             fields = count_noun(len(row), "field")
             message = f"row {number} has {fields}, and the first row names {len(header)}"
-            yield Problem(FILE_KEY, "table", message, "give every row one field per column")
+            yield Problem("table", message, "give every row one field per column")
             return
     if number == 1:
-        yield Problem(FILE_KEY, "empty", "the file names its columns and has no rows", "give it at least one pair")
+        yield Problem("empty", "the file names its columns and has no rows", "give it at least one pair")
 
 
-def _check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator[Problem]:
+def check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield the problems of a line of JSON from which these columns of text are to be read."""
     hint = "write one JSON object a line; `jq -c '.[]'` makes such lines of a list"
     try:
         row = parse_json(line.rstrip("\r\n"))
     except ValueError as error:
-        yield Problem(FILE_KEY, "table", f"line {number} is not JSON: {json_reason(error)}", hint)
+        reason = one_line_error(error)
+        if isinstance(error, json.JSONDecodeError):  # whose own line is always the first
+            reason = f"{error.msg.removesuffix(' at')} at column {error.colno:,}"
+        yield Problem("table", f"line {number} is not JSON: {reason}", hint)
         return
     if not isinstance(row, dict):
-        yield Problem(FILE_KEY, "table", f"line {number} is not a JSON object", hint)
+        yield Problem("table", f"line {number} is not a JSON object", hint)
         return
     for key, name in columns.items():
         try:
@@ -236,17 +227,10 @@ def _check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterato
             yield problem if number == 1 else problem._replace(hint=before, is_name=False)
             continue
         if value is not None and not isinstance(value, str):
-            yield Problem(key, "column", f"`{name}` in line {number} is not a text", "write it in quotes")
+            yield Problem("column", f"`{name}` in line {number} is not a text", "write it in quotes", key)
         elif value and SURROGATE.search(value):  # JSON can escape them, UTF-8 cannot hold them
             message = f"`{name}` in line {number} has half of a character, a surrogate without its other half"
-            yield Problem(key, "encoding", message, "write the whole character, or remove the `\\ud...`")
-
-
-def json_reason(error: ValueError) -> str:
-    """Return why a line is not JSON, with the column; the number of the line is its reader's."""
-    if not isinstance(error, json.JSONDecodeError):
-        return one_line_error(error)
-    return f"{error.msg.removesuffix(' at')} at column {error.colno:,}"
+            yield Problem("encoding", message, "write the whole character, or remove the `\\ud...`", key)
 
 
 def _check_parquet(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
@@ -257,11 +241,11 @@ def _check_parquet(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
         with parquet.ParquetFile(path) as file:
             schema, rows = file.schema_arrow, file.metadata.num_rows
     except (arrow.ArrowException, OSError) as error:
-        yield Problem(FILE_KEY, "table", f"this is not a Parquet file: {error}", "give a Parquet file")
+        yield Problem("table", f"this is not a Parquet file: {error}", "give a Parquet file")
         return
     yield from check_arrow_schema(schema, columns)
     if not rows:
-        yield Problem(FILE_KEY, "empty", "the file has no rows", "give it at least one pair")
+        yield Problem("empty", "the file has no rows", "give it at least one pair")
 
 
 def check_arrow_schema(schema: Any, columns: Mapping[str, str]) -> Iterator[Problem]:
@@ -276,7 +260,7 @@ def check_arrow_schema(schema: Any, columns: Mapping[str, str]) -> Iterator[Prob
     for key, name in columns.items():
         if name in kinds and name not in texts:
             message = f"the column `{name}` holds {kinds[name]}, not text"
-            yield Problem(key, "column", message, _name_hint(name, texts), is_name=True)
+            yield Problem("column", message, _name_hint(name, texts), key, is_name=True)
 
 
 def _arrow_fields(fields: Iterable[Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -308,14 +292,14 @@ def check_names(
     """Yield the columns that are missing, and those whose name is ambiguous. texts: those of text; None is all."""
     for key, name in columns.items():
         if (count := names.count(name)) > 1:
-            yield Problem(key, "column", f"the file has {count} columns called `{name}`", "give them different names")
+            yield Problem("column", f"the file has {count} columns called `{name}`", "give them different names", key)
         elif not count:
             yield _unknown_name(key, f"{origin} has no column", name, names if texts is None else texts)
 
 
 def _unknown_name(key: str, message: str, name: str, texts: Sequence[str]) -> Problem:
     message = f"{message} `{name}`{did_you_mean(name, texts)}"
-    return Problem(key, "column", message, _name_hint(name, texts), is_name=True)
+    return Problem("column", message, _name_hint(name, texts), key, is_name=True)
 
 
 def _name_hint(name: str, texts: Sequence[str]) -> str:

@@ -11,14 +11,13 @@ import os
 import shlex
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from composer.data.cache_entries import cached_arrays
-from composer.errors import Fault, KeyPath, RunError, format_path
+from composer.data.cache_entries import cached_array
+from composer.errors import Fault, KeyPath, format_path
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
@@ -44,15 +43,15 @@ MAGIC = {
 
 
 class Problem(NamedTuple):
-    """A fault of a data file. `key` is the key of the split that names the file: a side, or `file`.
+    """A fault of a data file. `key` is the key of the split that names it, or a column: a side, or `file`.
 
     is_name: The fault is the name of a column that the file does not have.
     """
 
-    key: str
     code: str
     message: str
     hint: str
+    key: str = "file"
     is_name: bool = False
 
     def at(self, recipe: Recipe, path: KeyPath) -> Fault:
@@ -60,6 +59,10 @@ class Problem(NamedTuple):
         key, _, number = self.key.partition("-")  # target-2 is the second of a list
         keys = (key, int(number) - 1) if number else (key,) if key else ()
         return recipe.fault(self.code, (*path, *keys), self.message, self.hint)
+
+    def in_file(self, path: Path | str, line: int = 0) -> Fault:
+        """Return the fault in a file, where no recipe names it."""
+        return Fault(str(path), line, 0, self.code, "", self.message, self.hint)
 
 
 def name_faults(
@@ -85,7 +88,7 @@ def find_file(name: str, folders: Sequence[Path]) -> Path | None:
 
 
 def missing_file(
-    key: str, name: str, folders: Sequence[Path], suffixes: Sequence[str] = ("",), taken: Collection[Path] = ()
+    name: str, folders: Sequence[Path], suffixes: Sequence[str] = ("",), taken: Collection[Path] = ()
 ) -> Problem:
     """Return the problem of a file that is in none of the folders, with the name that was probably meant.
 
@@ -97,7 +100,7 @@ def missing_file(
     other = "put the file there, or pass `--data DIR`"
     if [*folders] == [Path()]:  # the user named this very file
         where, other = "", "check its name"
-    return Problem(key, "file", f"no file `{name}`{where}{question}", f"write `{close}`" if close else other)
+    return Problem("file", f"no file `{name}`{where}{question}", f"write `{close}`" if close else other)
 
 
 def suggest_file(name: str, folder: Path, suffixes: Sequence[str] = ("",), taken: Collection[Path] = ()) -> str | None:
@@ -165,26 +168,26 @@ def file_stamp(path: Path) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def check_readable(key: str, path: Path) -> Problem | None:
+def check_readable(path: Path) -> Problem | None:
     """Return why a file cannot be read at all: a directory, a pipe, no permission, no content."""
     if path.is_dir():
-        return Problem(key, "file", f"`{path}` is a directory", "name a file")
+        return Problem("file", f"`{path}` is a directory", "name a file")
     if not path.is_file():
-        return Problem(key, "file", f"`{path}` is not an ordinary file", "name an ordinary file")
+        return Problem("file", f"`{path}` is not an ordinary file", "name an ordinary file")
     try:
         with path.open("rb") as file:
             start = file.read(len(BOM) + 1)
     except OSError as error:
-        return Problem(key, "file", f"`{path}` cannot be read: {error.strerror}", "make it readable")
-    return Problem(key, "empty", f"`{path}` is empty", "give it at least one line") if start in (b"", BOM) else None
+        return Problem("file", f"`{path}` cannot be read: {error.strerror}", "make it readable")
+    return Problem("empty", f"`{path}` is empty", "give it at least one line") if start in (b"", BOM) else None
 
 
-def check_utf8(key: str, path: Path) -> Problem | None:
+def check_utf8(path: Path) -> Problem | None:
     """Return where a file stops being UTF-8, by line and byte; None for UTF-8."""
     try:
         line_starts(path)
     except UnicodeDecodeError:
-        return _locate_bad_byte(key, path)
+        return _locate_bad_byte(path)
     return None
 
 
@@ -194,8 +197,7 @@ def line_starts(path: Path) -> np.ndarray:
     A file counts as unchanged while its stamp is the same. Raises UnicodeDecodeError where it is not UTF-8.
     """
     if (stamp := file_stamp(path))[1] > READ_BYTES:
-        with suppress(OSError, RunError):  # without a cache they are made anew
-            return cached_arrays("starts", [str(path.resolve()), *stamp], lambda: [_line_starts(path)])[0]
+        return cached_array("starts", [str(path.resolve()), *stamp], lambda: _line_starts(path))
     return _line_starts(path)
 
 
@@ -213,17 +215,17 @@ def _line_starts(path: Path) -> np.ndarray:
     return starts if starts[-1] == at else np.append(starts, at)
 
 
-def check_text(key: str, path: Path) -> Problem | None:
+def check_text(path: Path) -> Problem | None:
     """Return why a readable file is no text in lines: it cannot be unpacked, or is not UTF-8, or has no line feeds."""
     try:
-        return check_utf8(key, path) or _check_breaks(key, path)
+        return check_utf8(path) or _check_breaks(path)
     except UNPACKING_ERRORS as error:
         if not suffix_of(path)[1]:
             raise
-        return Problem(key, "file", f"`{path}` cannot be unpacked to its end: {error}", "get the file again")
+        return Problem("file", f"`{path}` cannot be unpacked to its end: {error}", "get the file again")
 
 
-def _locate_bad_byte(key: str, path: Path) -> Problem | None:
+def _locate_bad_byte(path: Path) -> Problem | None:
     offset = 0
     with open_bytes(path) as file:
         start = file.read(1024)
@@ -238,19 +240,19 @@ def _locate_bad_byte(key: str, path: Path) -> Problem | None:
                 position = f"line {number}, byte {error.start + 1} of the line (offset {offset + error.start})"
                 byte = f"0x{line[error.start]:02x}"
                 message = f"`{path}` is not UTF-8 at {position}: {'; '.join(filter(None, (byte, format_)))}"
-                return Problem(key, "encoding", message, hint)
+                return Problem("encoding", message, hint)
             offset += len(line)
     return None
 
 
-def _check_breaks(key: str, path: Path) -> Problem | None:
+def _check_breaks(path: Path) -> Problem | None:
     """Return the problem of a file whose lines end with CR alone: all of it would be one line."""
     with open_bytes(path) as file:
         start = file.read(READ_BYTES)
     if b"\n" in start or start.count(b"\r") < 2:
         return None
     hint = f"convert it with `tr '\\r' '\\n' < {shlex.quote(str(path))} > NEW`"
-    return Problem(key, "lines", f"the lines of `{path}` end with CR alone, so all of it is one line", hint)
+    return Problem("lines", f"the lines of `{path}` end with CR alone, so all of it is one line", hint)
 
 
 def check_texts(names: Mapping[str, str], folders: Sequence[Path], taken: Collection[Path] = ()) -> list[Problem]:
@@ -263,9 +265,9 @@ def check_texts(names: Mapping[str, str], folders: Sequence[Path], taken: Collec
     for side, name in names.items():
         path = find_file(name, folders)
         if path is None:
-            problems.append(missing_file(side, name, folders, taken=taken))
-        elif problem := check_readable(side, path) or check_text(side, path):
-            problems.append(problem)
+            problems.append(missing_file(name, folders, taken=taken)._replace(key=side))
+        elif problem := check_readable(path) or check_text(path):
+            problems.append(problem._replace(key=side))
         else:
             counts[side] = count_lines(path)
     if problems:
@@ -273,7 +275,7 @@ def check_texts(names: Mapping[str, str], folders: Sequence[Path], taken: Collec
     first, *others = counts
     start = f"`{names[first]}` has {counts[first]:,} lines"
     return [
-        Problem(side, "lines", f"{start} and `{names[side]}` has {counts[side]:,}", "give every line its counterpart")
+        Problem("lines", f"{start} and `{names[side]}` has {counts[side]:,}", "give every line its counterpart", side)
         for side in others
         if counts[side] != counts[first]
     ]

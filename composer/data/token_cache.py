@@ -1,48 +1,35 @@
 """Texts that were tokenised before: ids in files of the user's cache, which a training maps into memory.
 
-An entry is a folder named by all that its ids depend on: `ids.bin`, the ids of all documents, each with its end; and
-`starts.bin` and `ends.bin`, where each starts and ends, without its end; `entry.json` says what they have.
+An entry has `ids`, those of all documents, each with its end; and `starts` and `ends`, where each starts and ends,
+without its end.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
-import json
-import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from importlib.metadata import version
 from itertools import chain
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from composer import formatting
-from composer.atomic_io import atomic_write, parse_json, read_text
 from composer.data import corpora, tokenizer, tokenizer_files, tokenizer_kinds
-from composer.data.cache_entries import CORPORA, cached_entry, entry_path
+from composer.data.cache_entries import CORPORA, Append, cached_entry, code_hashes, versions_of
 from composer.data.columns import Column, FileNames, RowSubset, chunks_of
-from composer.data.corpora import Documents, Piece
+from composer.data.corpora import Documents, FileFacts, Piece
 from composer.data.ids import Encoded, Ids, TextCounts, smallest_type
 from composer.data.line_hashes import CACHED_LINES, sha256_of_hashes
 from composer.data.pairs import TARGET
 from composer.data.tokenizer import Tokenizers
-from composer.errors import RunError
+from composer.formatting import show_progress
 from composer.model.encoder_decoder import EOS, UNK
 
 CHUNK = 1 << 21
 """Characters that are tokenised at once, about."""
 MEASURED_LINES = 100
 """Lines from whose lengths those of a column are estimated."""
-SHOWN_SECONDS = 2.0
-"""Seconds after which a terminal shows how far the tokenising is."""
-ENTRY = "entry.json"
 IdType = type[np.unsignedinteger[Any]]
 
 
@@ -51,19 +38,23 @@ def encode_documents(documents: Documents, tokenizers: Tokenizers) -> Encoded:
 
     Raises DataError where a file cannot be read, RunError where the cache cannot be written or read.
     """
-    facts = documents.facts
-    characters = sum(file.characters for file in facts)
-    entry, ids = cached_ids(documents.sha256, documents.pieces(), characters, TARGET, tokenizers)
-    count = len(ids)
-    counts = TextCounts(
-        documents=count,
-        tokens=len(ids.values),
-        words=sum(file.words for file in facts) + count,
-        characters=characters + count,
-        bytes=sum(file.bytes for file in facts) + count,
-        unknown=entry["unknown"],
+    characters = sum(file.characters for file in documents.facts)
+    known, ids = cached_ids(documents.sha256, documents.pieces(), characters, TARGET, tokenizers)
+    counts = count_text(documents.facts, ids, known["unknown"])
+    return Encoded({}, ids, documents, np.arange(len(ids)), counts=counts, digest=known["sha256"])
+
+
+def count_text(files: Sequence[FileFacts], ids: Ids, unknown: int) -> TextCounts:
+    """Return what files, or texts, have together, and their ids: with the end of each document."""
+    ends = len(ids)
+    return TextCounts(
+        documents=ends,
+        tokens=int(ids.lengths().sum()) + ends,
+        words=sum(file.words for file in files) + ends,
+        characters=sum(file.characters for file in files) + ends,
+        bytes=sum(file.bytes for file in files) + ends,
+        unknown=unknown,
     )
-    return Encoded({}, ids, documents, np.arange(count), counts=counts, digest=entry["sha256"])
 
 
 def encode_column(lines: Sequence[str], side: str, tokenizers: Tokenizers) -> Ids:
@@ -93,11 +84,6 @@ def whole_column(lines: Sequence[str]) -> Sequence[str]:
     return whole_column(lines.column) if isinstance(lines, RowSubset) else lines
 
 
-def code_hashes(*modules: ModuleType) -> list[str]:
-    """Return the SHA-256 of the source of each module."""
-    return [hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest() for module in modules]
-
-
 def empty_if_blank(line: str) -> str:
     """Return a line, and "" of one without text."""
     return line if line.strip() else ""
@@ -106,60 +92,36 @@ def empty_if_blank(line: str) -> str:
 def cached_ids(
     sha256: str, pieces: Iterator[Piece], characters: int, side: str, tokenizers: Tokenizers
 ) -> tuple[dict[str, Any], Ids]:
-    """Return what an entry says of itself, and its ids; it is made first where the cache has none.
+    """Return what an entry says of its ids, and these; it is made first where the cache has none.
 
     sha256: of the text in these pieces, which has so many characters, about.
     """
     code = code_hashes(tokenizer, tokenizer_kinds, tokenizer_files, corpora, sys.modules[__name__])
     parts = [versions_of("tokenizers", "sentencepiece"), code, tokenizers.sha256, tokenizers.sides[side], sha256]
 
-    def write(folder: Path) -> None:
-        with _progress(characters) as advance:
+    def make(append: Append) -> dict[str, Any]:
+        with show_progress("tokenising", characters) as advance:
             chunks = encoded_chunks(pieces, side, tokenizers, advance)
-            write_entry(folder, chunks, smallest_type(tokenizers.sizes[side]))
+            return append_ids(append, chunks, smallest_type(tokenizers.sizes[side]))
 
-    return cached_entry(entry_path(CORPORA, parts), open_entry, write)
-
-
-def open_entry(folder: Path) -> tuple[dict[str, Any], Ids] | None:
-    """Return what an entry says of itself, and its ids; None where it is not there, or not as it was written."""
-    try:
-        entry = parse_json(read_text(folder / ENTRY))
-        values = np.memmap(folder / "ids.bin", dtype=entry["dtype"], mode="r")
-        starts, ends = (np.memmap(folder / name, dtype=np.int64, mode="r") for name in ("starts.bin", "ends.bin"))
-    except (OSError, RunError, ValueError, KeyError, TypeError):
-        return None
-    if not len(starts) == len(ends) == entry["documents"] or len(values) != entry["tokens"]:
-        return None
-    return entry, Ids(values, starts, ends)
+    facts, arrays = cached_entry(CORPORA, parts, make)
+    return facts, Ids(arrays["ids"], arrays["starts"], arrays["ends"])
 
 
-def versions_of(*packages: str) -> list[str]:
-    """Return the versions of packages, "" of one that is not installed."""
-    return [version(package) if importlib.util.find_spec(package) else "" for package in packages]
-
-
-def write_entry(folder: Path, chunks: Iterable[tuple[list[list[int]], list[int]]], dtype: IdType) -> None:
-    """Write the files of an entry: the ids of some pieces at a time, and how many each document has that ends there."""
-    digest, unknown, total, count, last = hashlib.sha256(), 0, 0, 0, 0
-    with ExitStack() as stack:
-        files = [stack.enter_context((folder / f"{name}.bin").open("wb")) for name in ("ids", "starts", "ends")]
-        for rows, lengths in chunks:
-            ids = np.fromiter(chain.from_iterable(rows), dtype, sum(map(len, rows)))
-            ends = total + np.cumsum(lengths, dtype=np.int64)
-            starts = np.concatenate([[last], ends[:-1]])[: len(ends)]
-            unknown += int((ids == UNK).sum())
-            total, count = total + len(ids), count + len(ends)
-            digest.update(ids.tobytes())
-            digest.update(ends.tobytes())
-            for file, array in zip(files, (ids, starts, ends - 1), strict=True):
-                array.tofile(file)
-            last = int(ends[-1]) if len(ends) else last
-        for file in files:
-            file.flush()
-            os.fsync(file.fileno())
-    entry = {"documents": count, "tokens": total, "unknown": unknown, "dtype": np.dtype(dtype).name}
-    atomic_write(folder / ENTRY, json.dumps({**entry, "sha256": digest.hexdigest()}).encode())
+def append_ids(append: Append, chunks: Iterable[tuple[list[list[int]], list[int]]], dtype: IdType) -> dict[str, Any]:
+    """Append the ids of some pieces at a time, and how many each document has that ends there; return what they are."""
+    digest, unknown, total, last = hashlib.sha256(), 0, 0, 0
+    append(ids=np.zeros(0, dtype), starts=np.zeros(0, np.int64), ends=np.zeros(0, np.int64))  # if there is no document
+    for rows, lengths in chunks:
+        ids = np.fromiter(chain.from_iterable(rows), dtype, sum(map(len, rows)))
+        ends = total + np.cumsum(lengths, dtype=np.int64)
+        starts = np.concatenate([[last], ends[:-1]])[: len(ends)]
+        append(ids=ids, starts=starts, ends=ends - 1)
+        digest.update(ids.tobytes())
+        digest.update(ends.tobytes())
+        unknown, total = unknown + int((ids == UNK).sum()), total + len(ids)
+        last = int(ends[-1]) if len(ends) else last
+    return {"unknown": unknown, "sha256": digest.hexdigest()}
 
 
 def encoded_chunks(
@@ -208,20 +170,3 @@ def _chunks(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
             chunk, size = [], 0
     if chunk:
         yield chunk
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function that shows on a terminal how many more characters are tokenised, where it takes long."""
-    from rich.progress import Progress  # late: most texts are in the cache
-
-    began = time.monotonic()
-    with Progress(console=formatting.make_console(stderr=True), transient=True, auto_refresh=False) as bar:
-        task = bar.add_task("tokenising", total=total)
-
-        def advance(characters: int) -> None:
-            bar.advance(task, characters)
-            if time.monotonic() - began > SHOWN_SECONDS and bar.console.is_terminal:
-                bar.refresh()
-
-        yield advance

@@ -60,10 +60,6 @@ class Tokenizers:
         chunks = iter(lambda: list(itertools.islice(texts, CHUNK_LINES)), [])
         return [ids for chunk in chunks for ids in self.kind.encode(self._part(side), chunk)]
 
-    def unknown_tokens(self, side: str, line: str) -> list[str]:
-        """Return the tokens of a line that have no id, and are read as `unk`."""
-        return self.kind.unknown(self._part(side), self._prepare(line))
-
     def decode(self, side: str, rows: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of each row of ids. pad, bos and eos are left out; unk shows as `⟨unk⟩`."""
         real = [[index for index in row if index >= UNK] for row in rows]

@@ -68,8 +68,8 @@ class File(TokenizerKind):
             if stored["settings"] == {"file": {"path": self.path}}:
                 return self.load(stored["parts"][0])
         path = find_file(self.path, self.folders)
-        if problem := check_readable("", path) if path else missing_file("", self.path, self.folders, SUFFIXES):
-            raise RunError([Fault(self.path, 0, 0, problem.code, "", problem.message, problem.hint)])
+        if problem := check_readable(path) if path else missing_file(self.path, self.folders, SUFFIXES):
+            raise RunError([problem.in_file(self.path)])
         try:
             with open_regular(Path(path or "")) as file:
                 data = file.read(MAX_BYTES)
@@ -97,9 +97,6 @@ class File(TokenizerKind):
 
     def encode(self, part: Any, texts: Sequence[str]) -> list[list[int]]:
         return part.encode(texts) if isinstance(part, SentencePiece) else super().encode(part, texts)
-
-    def unknown(self, part: Any, text: str) -> list[str]:
-        return part.unknown(text) if isinstance(part, SentencePiece) else super().unknown(part, text)
 
     def prepare(self, line: str) -> str:
         return line.replace(NO_CHARACTER, "\N{REPLACEMENT CHARACTER}")
@@ -135,12 +132,6 @@ class SentencePiece:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         return [[self.ours[at] for at in row] for row in self.own.encode(list(texts))]
-
-    def unknown(self, text: str) -> list[str]:
-        own = self.own
-        return [
-            piece.strip("\u2581") for piece in own.encode(text, out_type=str) if own.piece_to_id(piece) == own.unk_id()
-        ]
 
     def decode_batch(self, rows: Sequence[Sequence[int]], skip_special_tokens: bool) -> list[str]:
         texts = self.own.decode([[self.theirs[index] for index in row] for row in rows])

@@ -126,12 +126,6 @@ class TokenizerKind:
         """Return the line of a text that the library has decoded."""
         return text
 
-    def unknown(self, part: Tokenizer, text: str) -> list[str]:
-        """Return the tokens of a prepared text that have no id."""
-        encoding = part.encode(text, add_special_tokens=False)
-        spans = [span for index, span in zip(encoding.ids, encoding.offsets, strict=True) if index == UNK]
-        return [self.restore(text[start:end]) for start, end in spans]
-
     def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str:
         """Return what to write in a recipe so that a token of a side is known, and every other token of these texts."""
         if self.is_trained:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 from torch.utils.data import Sampler
 
 from composer.data.encoding import Data
-from composer.data.epochs import CACHED_EPOCHS
+from composer.data.epochs import EpochCorpus
 from composer.data.ids import Encoded, Ids
 from composer.data.sampler import BatchSlice, EpochRows, EpochSampler, EvalBatchSampler
 from composer.model.encoder_decoder import BOS, PAD
@@ -88,16 +87,14 @@ def evaluation_order(
     return text, EvalBatchSampler(text, tokens_per_batch=tokens_per_batch, rank=rank, world=world)
 
 
-class ShuffledWindows:
-    """Corpus whose epochs are the windows of a text, each epoch's cut from another place on."""
+def shuffle_windows(text: Encoded, size: int, seed: int) -> EpochCorpus:
+    """Return a corpus whose epochs are the windows of a text, each epoch's cut from another place on."""
 
-    def __init__(self, text: Encoded, size: int, seed: int) -> None:
-        self.text, self.size, self.seed = text, size, seed
-        self.of_epoch = lru_cache(CACHED_EPOCHS)(self._of_epoch)
+    def make(epoch: int) -> Encoded:
+        start = int(np.random.default_rng([seed, epoch, 2]).integers(size))
+        return cut_windows(text, size, min(start, len(text.target.values)))
 
-    def _of_epoch(self, epoch: int) -> Encoded:
-        start = int(np.random.default_rng([self.seed, epoch, 2]).integers(self.size))
-        return cut_windows(self.text, self.size, min(start, len(self.text.target.values)))
+    return EpochCorpus(make)
 
 
 def file_weights(recipe: Recipe, data: Data) -> Callable[[Encoded, int], EpochRows] | None:
@@ -122,59 +119,45 @@ def file_weights(recipe: Recipe, data: Data) -> Callable[[Encoded, int], EpochRo
     return choose
 
 
-@dataclass(frozen=True)
-class Streams:
-    """A text cut into streams of equal length, which are read side by side in windows; the last may be shorter."""
+def cut_streams(text: Encoded, count: int, size: int) -> Encoded:
+    """Return a text as `count` streams of equal length, in windows of `size` tokens; the last may be shorter.
 
-    text: Encoded
-    count: int
-    size: int
-
-    @property
-    def num_windows(self) -> int:
-        """Number of windows of each stream."""
-        return -(-self._length // self.size)
-
-    @property
-    def _length(self) -> int:
-        return -(-len(self.text.target.values) // self.count)
-
-    def rows(self) -> Encoded:
-        """Return the windows of all streams: row s `num_windows` + t is window t of stream s."""
-        total, length = len(self.text.target.values), self._length
-        first = np.arange(self.count)[:, None] * length  # (S, 1)
-        within = np.arange(self.num_windows) * self.size  # (W,)
-        starts = np.minimum(first + within, total).ravel()
-        ends = np.minimum(first + np.minimum(within + self.size, length), total).ravel()
-        return _windows(self.text, starts, ends)
+    Of W windows in a stream, row s W + t is window t of stream s.
+    """
+    total = len(text.target.values)
+    length = -(-total // count)
+    first = np.arange(count)[:, None] * length  # (S, 1)
+    within = np.arange(0, length, size)  # (W,)
+    starts = np.minimum(first + within, total).ravel()
+    ends = np.minimum(first + np.minimum(within + size, length), total).ravel()
+    return _windows(text, starts, ends)
 
 
 class StreamSampler(EpochSampler):
     """Yield one device's slices of a text whose state is carried: batch t has window t of every stream.
 
     Every epoch is the same. A device has the same streams in all batches, whose states it keeps; with accumulation, as
-    many sets of them.
+    many sets of them. rows: of `cut_streams`.
     """
 
-    def __init__(self, streams: Streams, *, seed: int, accumulate: int = 1, rank: int = 0, world: int = 1) -> None:
-        super().__init__(streams.rows(), seed=seed, accumulate=accumulate, rank=rank, world=world)
-        self.streams = streams
+    def __init__(
+        self, rows: Encoded, streams: int, *, seed: int, accumulate: int = 1, rank: int = 0, world: int = 1
+    ) -> None:
+        super().__init__(rows, seed=seed, accumulate=accumulate, rank=rank, world=world)
+        self.rows, self.streams = rows, streams
 
     def slices_in(self, epoch: int) -> int:
-        """Return how many slices an epoch has; the same on every device."""
-        return self.streams.num_windows * self.accumulate
+        return len(self.rows) // self.streams * self.accumulate
 
     def batches(self) -> list[np.ndarray]:
-        """Return the row numbers of all global batches of an epoch."""
-        count = self.streams.num_windows
-        return [np.arange(self.streams.count) * count + window for window in range(count)]
+        return [*np.arange(len(self.rows)).reshape(self.streams, -1).T]  # (S,) each
 
     def __iter__(self) -> Iterator[BatchSlice]:
-        lengths, parts = self.corpus.of_epoch(0).target.lengths(), self.world * self.accumulate
+        lengths, parts, batches = self.rows.target.lengths(), self.world * self.accumulate, self.batches()
         epoch, done = self.epoch, self.skip
         for number in range(done, self.slices_in(epoch)):
             window, turn = divmod(number, self.accumulate)
-            rows = np.arange(self.streams.count) * self.streams.num_windows + window  # (S,)
+            rows = batches[window]  # (S,)
             part = rows[turn * self.world + self.rank :: parts]
             tokens = int(lengths[rows].sum())
             yield BatchSlice(part, tokens, len(part) / len(rows), epoch, window=window, turn=turn)

@@ -18,6 +18,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
@@ -30,7 +31,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from blocks.core.contract import Block, Output, State
-from composer.errors import RunError
+from blocks.core.lazy_outputs import LazyOutputs
+from composer.errors import RunError, one_line_error
 from composer.inference.decoders import Step
 from composer.model.encoder_decoder import BOS, EncoderDecoder, example_ids, example_sources
 from composer.recipe import registry
@@ -100,29 +102,17 @@ class Interface(NamedTuple):
         cls, model: EncoderDecoder, ids: Tensor, state: State, memories: Memories
     ) -> tuple[Interface, Tensor, State]:
         """Run a step and see what it does. -> interface, logits, state"""
-        recorder = ReadRecorder(memories)
-        logits, after = model.step(ids, state, recorder)
+        reads = LazyOutputs(memories, lambda memory: memory)
+        logits, after = model.step(ids, state, reads)
         pairs = zip(pytree.tree_leaves(state), pytree.tree_leaves(after), strict=True)
         changed = tuple(place for place, (old, new) in enumerate(pairs) if old is not new)
-        return cls(tuple(dict.fromkeys(recorder.names)), changed), logits, after
+        return cls(tuple(reads.read), changed), logits, after
 
     def inputs(self, ids: Tensor, state: State, memories: Memories) -> Inputs:
         """Return what the compiled code takes, with the strides that it expects."""
         arguments = (ids, pytree.tree_leaves(state), [tuple(memories[name]) for name in self.read])
         inputs: Inputs = pytree.tree_map(with_usual_strides, arguments)
         return inputs
-
-
-class ReadRecorder(dict[str, Output]):
-    """Memories that know which of them were read."""
-
-    def __init__(self, memories: Memories) -> None:
-        super().__init__({name: memories[name] for name in memories})
-        self.names: list[str] = []
-
-    def __getitem__(self, name: str) -> Output:
-        self.names.append(name)
-        return super().__getitem__(name)
 
 
 def with_usual_strides(tensor: Tensor) -> Tensor:
@@ -180,7 +170,7 @@ def export_step(module: StepModule) -> Program:
     columns = [*zip(*map(pytree.tree_leaves, examples), strict=True)]
     sizes = [[*zip(*(tensor.shape for tensor in column), strict=True)] for column in columns]
     varying = [[dim for dim, several in enumerate(shape) if len({*several}) > 1] for shape in sizes]
-    problem: Exception | None = None
+    problem = Exception()
     for smallest in (1, 2):
         layout = pytree.tree_structure(examples[0])
         dynamic = pytree.tree_unflatten(dynamic_shapes(sizes, smallest), layout)
@@ -191,7 +181,7 @@ def export_step(module: StepModule) -> Program:
                 problem = error
             else:
                 return Program(graph, [[] for _ in varying] if smallest == 1 else varying)
-    message = f"the decoding step of this model cannot be compiled: {first_line(problem)}"
+    message = f"the decoding step of this model cannot be compiled: {one_line_error(problem)}"
     raise RunError.of(message, "remove `compile`") from problem
 
 
@@ -234,11 +224,6 @@ def oblivious_of_ones(oblivious: bool = True) -> AbstractContextManager[Any]:
     return patch
 
 
-def first_line(error: Exception | None) -> str:
-    """Return the first line of an error's text."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
 # ------------------------------------------------------------------------------------------- compilation
 
 
@@ -261,16 +246,9 @@ def load_or_compile(module: StepModule) -> Code:
         sys.stderr.write("compiling the decoding step; it is cached for the next time\n")
         compile_to(path, module)
     package = torch._inductor.aoti_load_package(str(path))
-    tensors = {name: attribute(module, name) for name in package.get_constant_fqns()}
+    tensors = {name: attrgetter(name)(module) for name in package.get_constant_fqns()}
     package.load_constants(tensors, check_full_update=True, user_managed=True)
     return Code(package, json.loads(package.get_metadata()["above_one"]))
-
-
-def attribute(module: nn.Module, name: str) -> Tensor:
-    """Return a tensor of a module by its dotted name."""
-    owner, _, last = name.rpartition(".")
-    tensor: Tensor = getattr(module.get_submodule(owner), last)
-    return tensor
 
 
 def compile_to(path: Path, module: StepModule) -> None:
@@ -284,7 +262,7 @@ def compile_to(path: Path, module: StepModule) -> None:
         try:
             torch._inductor.aoti_compile_and_package(program.graph, package_path=file, inductor_configs=settings)
         except Exception as error:
-            message = f"the decoding step was not compiled: {first_line(error)}"
+            message = f"the decoding step was not compiled: {one_line_error(error)}"
             raise RunError.of(message, "remove `compile`; it needs a C++ compiler, such as g++") from error
         os.replace(file, path)
 

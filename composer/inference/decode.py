@@ -21,7 +21,6 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from composer.inference import decoders
-from composer.inference.decoders.speculative import check_draft
 from composer.inference.drafts import Draft
 from composer.inference.target_lengths import LengthQuery, Lengths, length_constraint, token_limit
 from composer.model.encoder_decoder import EOS, PAD, ROUNDING, EncoderDecoder
@@ -60,7 +59,7 @@ def decode_all(
     Where a model makes room for its answer, decode each sequence at each candidate length, and return the best.
 
     Args:
-        models: One model, or an ensemble.
+        models: One model, or an ensemble of models that read and write the same tokens.
         sources: Rows of ids without eos, by the encoders' keys; of a story (sentences, words), padded on the right.
         decoding: A decoding method with its settings, as a canonical recipe has it.
         prefixes: Ids with which each answer must begin; a model without encoders needs them, and they may be empty.
@@ -68,11 +67,11 @@ def decode_all(
         numbers: Each sequence's number, which the random numbers of sampling depend on.
         on_batch: Called after each batch with the share of the sequences that is decoded.
         on_token: Called with each token of a single sequence as it comes; `greedy` and `sample` do.
-        draft: What proposes tokens, of one sequence after the other; it counts how many are accepted.
+        draft: What proposes tokens, of one sequence after the other, as `check_draft` allows; it counts the accepted.
         to_texts: From the ids of answers to their texts, which `mbr` compares; without it, ids as words.
 
     Raises:
-        RunError: If the models cannot form an ensemble, or if the method does not suit them or has no n answers.
+        RunError: If the method does not suit the models, or has no n answers.
     """
     keep_freed_memory()
     count = len(next(iter(sources.values()))) if sources else len(prefixes or ())
@@ -84,8 +83,6 @@ def decode_all(
     decoder, device = decoders.DECODERS[name], models[0].device
     hypotheses = max(n_best, decoder.hypotheses(models, {**decoder.defaults, **settings}))
     results: list[list[decoders.Hypothesis]] = [[]] * len(queries)
-    if draft is not None:
-        check_draft(models, decoding)
     proposing = [] if draft is None or draft.model is None else [draft.model]
     with evaluation_mode([*models, *proposing]):
         done = 0
@@ -117,22 +114,17 @@ def keep_freed_memory() -> None:
         mallopt(-2, 64 << 20)  # M_TOP_PAD
 
 
-class FreedMemory:
-    """Gives freed memory back where this process has doubled: batches of many shapes leave holes that add up."""
+def trim_if_doubled(before: int) -> int:
+    """Give freed memory back if this process has twice as many bytes in memory as before; return what it had first.
 
-    def __init__(self) -> None:
-        self.resident = 0  # bytes, when it was first looked at since memory was last given back
-
-    def trim_if_doubled(self) -> bool:
-        """Give freed memory back if the process has become twice as large; return whether it had."""
-        now = resident_memory()
-        if not self.resident or now <= 2 * self.resident:
-            self.resident = self.resident or now
-            return False
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL("libc.so.6").malloc_trim(0)
-        self.resident = 0
-        return True
+    Batches of many shapes leave holes that add up. before: What the last call returned; 0 at first, and after a trim.
+    """
+    now = resident_memory()
+    if not before or now <= 2 * before:
+        return before or now
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    return 0
 
 
 def resident_memory() -> int:
@@ -145,11 +137,7 @@ def resident_memory() -> int:
 def length_queries(
     models: Sequence[EncoderDecoder], lengths: Lengths, decoding: Decoding, prefixes: Sequence[Sequence[int]]
 ) -> list[LengthQuery]:
-    """Return each row at each length that the models and the decoder's limits allow; at least one a row.
-
-    Raises RunError if the models cannot form an ensemble.
-    """
-    decoders.check_same_kind(models)
+    """Return each row at each length that the models and the decoder's limits allow; at least one a row."""
     readers = [reader for model in models if model.max_target_ratio for reader in model.readers().items()]
     ratios = [(encoder.max_target_ratio, lengths[key]) for key, encoder in readers if encoder.max_target_ratio]
     if not ratios:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
@@ -14,7 +15,7 @@ from torch.utils.data import Sampler
 from blocks.core.contract import State
 from composer.data.collate import Batch, BatchLoader
 from composer.data.columns import NumberedLines
-from composer.data.encoding import encode_pairs
+from composer.data.encoding import MAX_TOKENS, encode_pairs
 from composer.data.feature_files import encode_features
 from composer.data.ids import Encoded
 from composer.data.pairs import TARGET, Pairs, source_names
@@ -22,6 +23,7 @@ from composer.data.sampler import BatchSlice, EvalBatchSampler
 from composer.data.stories import encode_side, story_fault, story_shape
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError, Fault, RunError
+from composer.formatting import strip_control_characters
 from composer.inference.decode import SourceIds, evaluation_mode
 from composer.model.encoder_decoder import EOS, PAD, SPECIAL_TOKENS, EncoderDecoder
 from composer.model.features import feature_settings
@@ -154,3 +156,16 @@ def encode_lines(
         else:
             ids[side] = encode_side(recipe, tokenizers, side, column)
     return texts, ids
+
+
+def cut_line(ids: SourceIds, place: str, what: str = "this line") -> SourceIds:
+    """Return the first MAX_TOKENS tokens of a line, and say on stderr if there were more."""
+    if len(ids) > MAX_TOKENS:
+        note = f"{place}: {what} has {len(ids):,} tokens, and only its first {MAX_TOKENS:,} are read; split it"
+        write_note(note)
+    return ids[:MAX_TOKENS]
+
+
+def write_note(text: str) -> None:
+    """Write a line to stderr."""
+    sys.stderr.write(f"{strip_control_characters(text)}\n")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from composer.data.ids import Encoded
+from composer.data.ids import Encoded, Ids
 from composer.data.windows import Windows, evaluation_order
 from composer.inference.decode import evaluation_mode
 from composer.inference.lines import POSITIONS, measure_targets
@@ -25,50 +25,45 @@ def teacher_forced(recipe: Recipe, model: EncoderDecoder, encoded: Encoded) -> t
     sums = defaultdict[str, float](float)
     rows, order = evaluation_order(recipe, encoded, POSITIONS)
     row_bits: dict[int, float] = {}
-    documents = DocumentSums(encoded, rows) if encoded.counts else None
+    losses = np.zeros(len(encoded))  # of the documents of a text
     with evaluation_mode([model]):
         for batch, measures in measure_targets(model, rows, order):
             real = batch["target_out"] != PAD  # (B, T)
             for name, values in measures.items():
                 sums[name] += float(values[real].double().sum())
             sums["tokens"] += int(real.sum())
-            if documents:
-                documents.add(batch["rows"].tolist(), measures["loss"][real].double().cpu().numpy())
+            if encoded.counts:
+                places = documents_of(encoded, rows.target, batch["rows"].tolist())
+                np.add.at(losses, places, measures["loss"][real].double().cpu().numpy())
             if "bits" in measures:
                 row_bits |= zip(batch["rows"].tolist(), measures["bits"].sum(1).tolist(), strict=True)
     sums["rows"] = len(rows)
     bits = [row_bits[row] for row in sorted(row_bits)]
-    if documents is None or encoded.counts is None:
+    if (counts := encoded.counts) is None:
         return token_scores(sums), bits
-    counts = encoded.counts
     sums.update(counts.units())
-    scores = token_scores(sums) | {"unknown_share": counts.unknown / counts.tokens} | documents.perplexity_interval()
-    return scores, bits
+    share = {"unknown_share": counts.unknown / counts.tokens}
+    return token_scores(sums) | share | perplexity_interval(losses, encoded.target.ends), bits
 
 
-class DocumentSums:
-    """The loss of each document of a text, from that of the tokens of its rows."""
+def documents_of(text: Encoded, rows: Ids, numbers: Sequence[int]) -> np.ndarray:
+    """Return which document each token is of, of the rows with these numbers, one after another."""
+    end = int(not isinstance(rows, Windows))  # of documents as rows, which have no token for it
+    spans = [np.arange(rows.starts[row], rows.ends[row] + end) for row in numbers]
+    return np.searchsorted(text.target.ends, np.concatenate(spans))
 
-    def __init__(self, text: Encoded, rows: Encoded) -> None:
-        self.ends = text.target.ends  # (D,) the token that ends each document
-        self.rows, self.losses = rows.target, np.zeros(len(self.ends))
 
-    def add(self, rows: Sequence[int], losses: np.ndarray) -> None:
-        """Add the losses of all tokens of some rows, one after another."""
-        is_window = isinstance(self.rows, Windows)
-        spans = [np.arange(self.rows.starts[row], self.rows.ends[row] + (not is_window)) for row in rows]
-        np.add.at(self.losses, np.searchsorted(self.ends, np.concatenate(spans)), losses)
+def perplexity_interval(losses: np.ndarray, ends: np.ndarray) -> dict[str, float]:
+    """Return the bounds of the perplexity, of 95 in 100 samples of so many documents; {} for a single one.
 
-    def perplexity_interval(self) -> dict[str, float]:
-        """Return the bounds of the perplexity, of 95 in 100 samples of so many documents; {} for a single one.
-
-        Of a ratio of sums over documents: the loss and the tokens of each (Cochran 1977, section 6.4).
-        """
-        count, tokens = len(self.ends), np.diff(self.ends, prepend=-1)
-        if count < 2:
-            return {}
-        mean = self.losses.sum() / tokens.sum()
-        deviation = np.square(self.losses - mean * tokens).sum() * count / (count - 1)
-        margin = 1.96 * math.sqrt(deviation) / tokens.sum()
-        bounds = {"perplexity_low": mean - margin, "perplexity_high": mean + margin}
-        return {name: math.exp(min(bound, 700.0)) for name, bound in bounds.items()}
+    Of a ratio of sums over documents: the loss and the tokens of each (Cochran 1977, section 6.4). losses: (D,), ends:
+    (D,) the token that ends each document.
+    """
+    count, tokens = len(ends), np.diff(ends, prepend=-1)
+    if count < 2:
+        return {}
+    mean = losses.sum() / tokens.sum()
+    deviation = np.square(losses - mean * tokens).sum() * count / (count - 1)
+    margin = 1.96 * math.sqrt(deviation) / tokens.sum()
+    bounds = {"perplexity_low": mean - margin, "perplexity_high": mean + margin}
+    return {name: math.exp(min(bound, 700.0)) for name, bound in bounds.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,12 +22,21 @@ from composer.data.sampler import BatchSlice
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RecipeError, RunError, RunFailed
 from composer.fingerprint import check_checkpoint, read_verified
-from composer.formatting import strip_control_characters
 from composer.inference.decode import Decoding, SourceIds, decode_all, evaluation_mode
 from composer.inference.decoders.beam_search import MAX_BEAM
 from composer.inference.decoders.beam_search import beam as beam_search
 from composer.inference.drafts import Draft
-from composer.inference.lines import LINES, Score, check_texts, encode_lines, encode_targets, score_targets, to_device
+from composer.inference.lines import (
+    LINES,
+    Score,
+    check_texts,
+    cut_line,
+    encode_lines,
+    encode_targets,
+    score_targets,
+    to_device,
+    write_note,
+)
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.no_effect import rule_faults
@@ -364,19 +372,6 @@ def translate_lines(
     return answers
 
 
-def cut_line(ids: SourceIds, place: str, what: str = "this line") -> SourceIds:
-    """Return the first MAX_TOKENS tokens of a line, and say on stderr if there were more."""
-    if len(ids) > MAX_TOKENS:
-        note = f"{place}: {what} has {len(ids):,} tokens, and only its first {MAX_TOKENS:,} are read; split it"
-        write_note(note)
-    return ids[:MAX_TOKENS]
-
-
-def write_note(text: str) -> None:
-    """Write a line to stderr."""
-    sys.stderr.write(f"{strip_control_characters(text)}\n")
-
-
 @contextmanager
 def oom_as_run_failed(ids: Mapping[str, Sequence[SourceIds]]) -> Iterator[None]:
     """Turn an out-of-memory error into a RunFailed that names the longest line."""
@@ -394,6 +389,10 @@ def check_compatible(runs: Sequence[Run]) -> None:
     """Raise RunError if runs cannot form an ensemble."""
     one = runs[0]
     for other in runs[1:]:
+        read, needed = (", ".join(sorted(source_names(run.recipe))) or "nothing" for run in (other, one))
+        if read != needed:
+            message = f"this run reads {read}, and {one.run_dir.path} {needed}: the runs of an ensemble read the same"
+            raise RunError.of(message, "give their encoders the same names", str(other.run_dir.path))
         if one.tokenizers.sha256 != other.tokenizers.sha256:
             message = f"the tokenizer is not that of {one.run_dir.path}, and the runs of an ensemble share one"
             fix = f"start the training of this run from {one.run_dir.path}, or with the same tokenizer.json"

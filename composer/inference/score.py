@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -14,18 +13,10 @@ from typing import Any
 from composer.data.encoding import MAX_TOKENS
 from composer.data.pairs import TARGET, file_options, source_names
 from composer.errors import DataError, Fault, RunError
-from composer.inference.lines import Score, split_columns
-from composer.inference.run import Run, open_run, write_note
-from composer.inference.translate import (
-    BATCH_LINES,
-    decode_utf8,
-    line_count_error,
-    open_input,
-    read_chunks,
-    read_prefixes,
-)
+from composer.inference.lines import Score, split_columns, write_note
+from composer.inference.run import Run, open_run
+from composer.inference.translate import BATCH_LINES, STDIN, open_input, read_columns
 
-STDIN: Sequence[Path | None] = (None,)
 GOOD, BAD = "sentence_good", "sentence_bad"
 PARADIGMS = ("field", "linguistics_term", "UID")
 """What BLiMP says of a pair besides its sentences (Warstadt et al. 2020)."""
@@ -66,7 +57,7 @@ def score_files(
             raise RunError.of("this model has no source", f"write `seqcomposer score {path} lines.txt`", str(path))
         message = f"texts in files of their own are a `--source` for each encoder, {', '.join(sides)}, and a `--target`"
         raise RunError.of(message, f"write, for example, `{file_options(opened.recipe)}`, and no other file", str(path))
-    groups = [[*sources, target]] if target else [[file] for file in files or STDIN]
+    groups: list[list[Path | None]] = [[*sources, target]] if target else [[file] for file in files] or [[None]]
     longest = max(MAX_TOKENS, opened.recipe.dataset.get("max_length") or 0)
     lines, tokens, total = 0, 0, 0.0
     for place, columns in (row for group in groups for row in read_rows(group, [*sides, TARGET])):
@@ -90,28 +81,17 @@ def read_rows(group: Sequence[Path | None], sides: Sequence[str]) -> Iterator[tu
 
     None is stdin, whose lines are taken as they come. Raises RunError and DataError.
     """
-    names = [str(file or "<stdin>") for file in group]
+    names, count = [str(file or STDIN) for file in group], 0
     with ExitStack() as files:
-        first, *others = [files.enter_context(open_input(file)) if file else sys.stdin.buffer for file in group]
-        count = 0
-        for chunk in read_chunks(first, BATCH_LINES):
-            texts, fault = decode_utf8(chunk, names[0], count)
-            columns = [
-                texts,
-                *(read_prefixes(other, name, len(texts), count) for other, name in zip(others, names[1:], strict=True)),
-            ]
-            if not others:
-                rows = [split_columns(line, sides, count + at, names[0]) for at, line in enumerate(texts, start=1)]
+        for columns in read_columns([open_input(file, files) for file in group], names, BATCH_LINES):
+            if len(group) == 1:
+                lines = enumerate(columns[0], start=count + 1)
+                rows = [split_columns(line, sides, number, names[0]) for number, line in lines]
                 columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in sides]
             yield names[0], columns
-            if fault:
-                raise DataError([fault])
-            count += len(chunk)
-        if not count:
-            raise RunError.of("there is no line to score", "name a file with lines of text", names[0])
-        for other, name in zip(others, names[1:], strict=True):
-            if other.readline():
-                raise line_count_error(name, f"this file has more lines than the {count:,} of {names[0]}", count + 1)
+            count += len(columns[0])
+    if not count:
+        raise RunError.of("there is no line to score", "name a file with lines of text", names[0])
 
 
 def minimal_pairs(run: Run, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -143,8 +123,8 @@ def read_pairs(files: Sequence[Path]) -> list[dict[str, Any]]:
     """Return the pairs of files of JSON lines, or of stdin. Raises DataError with every line that is none."""
     pairs: list[dict[str, Any]] = []
     faults: list[Fault] = []
-    for group in [[file] for file in files or STDIN]:
-        lines = [(name, line) for name, (chunk,) in read_rows(group, [TARGET]) for line in chunk]
+    for file in files or (None,):
+        lines = [(name, line) for name, (chunk,) in read_rows([file], [TARGET]) for line in chunk]
         for number, (name, line) in enumerate(lines, start=1):
             try:
                 row = json.loads(line)

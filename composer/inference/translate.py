@@ -7,22 +7,21 @@ program that writes one line and waits gets its answer.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from composer.data.pairs import TARGET, source_names
+from composer.data.pairs import source_names
 from composer.data.text_files import count_lines
 from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reason
-from composer.formatting import format_duration, strip_control_characters
+from composer.formatting import show_progress, strip_control_characters
 from composer.inference.draft_runs import open_draft
-from composer.inference.lines import split_columns
-from composer.inference.run import Run, decoding_settings, open_run, translate_lines
+from composer.inference.run import decoding_settings, open_run, translate_lines
 from composer.model.features import feature_settings
 
+STDIN = "<stdin>"
 BATCH_LINES = 1024
 """Lines that are sorted by length and translated together, at most."""
 WATCHED_LINES = 128
@@ -53,64 +52,58 @@ def translate(
     models = [open_run(path, overrides if at == 0 else (), checkpoint) for at, path in enumerate(runs)]
     decoding = decoding_settings(models[0].recipe, beam)
     proposing = None if draft is None else open_draft(draft, models, decoding)
-    name, count = str(source or "<stdin>"), 0
+    inputs = [source, prefix] if prefix else [source]
+    names, count = [str(path or STDIN) for path in inputs], 0
     with ExitStack() as files:
-        prefixes = files.enter_context(open_input(prefix)) if prefix else None
-        lines = files.enter_context(open_input(source)) if source else sys.stdin.buffer
-        write = files.enter_context(open_output(output, source, prefix)) if output else unbuffered_stdout()
+        streams = [open_input(path, files) for path in inputs]
+        write = files.enter_context(open_output(output, *inputs)) if output else unbuffered_stdout()
         shows_progress = not write.isatty() and sys.stderr.isatty()
-        total = count_lines(Path(source)) if shows_progress and source and Path(source).is_file() else 0
-        if shows_progress:
-            files.callback(print_status, "\r\x1b[K")  # an error begins on a line of its own
-        began, unknown = time.monotonic(), list[str]()
+        total = count_lines(Path(source)) if shows_progress and source and Path(source).is_file() else None
+        progress = show_progress("translating", total) if shows_progress else nullcontext(lambda count: None)
+        advance = files.enter_context(progress)
         if not source and sys.stdin.isatty():
             print_status("type a line and Enter to translate it; Ctrl-D ends\n")
         names_files = any(feature_settings(models[0].recipe.dataset, side) for side in source_names(models[0].recipe))
-        for chunk in read_chunks(lines, WATCHED_LINES if shows_progress or names_files else BATCH_LINES):
-            texts, fault = decode_utf8(chunk, name, count)
-            forced = read_prefixes(prefixes, str(prefix), len(texts), count) if prefixes else None
-            results = translate_lines(models, texts, decoding, forced, n_best, count, name, draft=proposing)
+        size = WATCHED_LINES if shows_progress or names_files else BATCH_LINES
+        for texts, *forced in read_columns(streams, names, size):
+            begun = forced[0] if forced else None
+            results = translate_lines(models, texts, decoding, begun, n_best, count, names[0], draft=proposing)
             best = [hypothesis for row in results for hypothesis in row]
             outputs = "".join(f"{score:.4f}\t{text}\n" if scores else f"{text}\n" for text, score, _ in best)
             # a file or a pipe gets every byte, a terminal nothing that it would obey
             write_all(write, strip_control_characters(outputs) if write.isatty() else outputs)
-            count += len(chunk)
-            unknown += unknown_tokens(models[0], texts)
-            if shows_progress:
-                print_status(f"\r\x1b[K{describe_progress(count, total, time.monotonic() - began)}")
-            if fault:
-                raise DataError([fault])
-        if prefixes and prefixes.readline():
-            raise line_count_error(str(prefix), f"this file has more lines than the {count:,} of {name}", count + 1)
-        if note := describe_unknown(unknown):
-            print_status(f"{note}\n")
+            count += len(texts)
+            advance(len(texts))
     if proposing:
         print_status(f"{proposing}\n")
     if shows_progress and output:
         print_status(f"wrote {strip_control_characters(str(output))}\n")
 
 
-def unknown_tokens(run: Run, lines: Sequence[str]) -> list[str]:
-    """Return the tokens of some lines that the tokenizer of a run does not know; of stories none."""
-    sides = [] if run.recipe.dataset.get("babi") else source_names(run.recipe) or [TARGET]
-    rows = (zip(sides, split_columns(line, sides, 0, ""), strict=True) for line in lines if line.strip())
-    texts = [(side, text) for row in rows for side, text in row if side in run.tokenizers.sides]
-    return [token for side, text in texts for token in run.tokenizers.unknown_tokens(side, text)]
+def read_columns(streams: Sequence[BinaryIO], names: Sequence[str], size: int) -> Iterator[list[list[str]]]:
+    """Yield the lines of aligned files, a list for each, as many at a time as the first one has, `size` at most.
 
-
-def describe_unknown(tokens: Sequence[str]) -> str:
-    """Return the note on tokens that a model does not know; "" where there are none."""
-    if not tokens:
-        return ""
-    example = strip_control_characters(tokens[0])
-    return f"note: {len(tokens):,} tokens of the input are unknown to the model, such as `{example}`"
-
-
-def describe_progress(count: int, total: int, seconds: float) -> str:
-    """Return in words how many lines are translated, how fast, and, where their number is known, the time left."""
-    speed = f"{count / max(seconds, 1e-9):,.1f} lines/s"
-    left = f", {format_duration(seconds / max(count, 1) * (total - count))} left" if total else ""
-    return f"{count:,}{f' of {total:,}' if total else ''} lines translated, {speed}{left}"
+    Raises DataError for a line that is not UTF-8, once those before it are taken, and for a file of another length.
+    """
+    (first, *others), count = streams, 0
+    for chunk in read_chunks(first, size):
+        texts, fault = decode_utf8(chunk, names[0], count)
+        columns = [texts]
+        for other, name in zip(others, names[1:], strict=True):
+            raw = [line.removesuffix(b"\n") for line in islice(other, len(texts))]
+            own, own_fault = decode_utf8(raw, name, count)
+            if own_fault:
+                raise DataError([own_fault])
+            if len(own) < len(texts):
+                raise line_count_error(name, "this file ends before the text does", count + len(own))
+            columns.append(own)
+        yield columns
+        if fault:
+            raise DataError([fault])
+        count += len(chunk)
+    for other, name in zip(others, names[1:], strict=True):
+        if other.readline():
+            raise line_count_error(name, f"this file has more lines than the {count:,} of {names[0]}", count + 1)
 
 
 def read_chunks(stream: BinaryIO, size: int) -> Iterator[list[bytes]]:
@@ -151,19 +144,8 @@ def print_status(text: str) -> None:
         sys.stderr.flush()
 
 
-def read_prefixes(stream: BinaryIO, name: str, count: int, before: int) -> list[str]:
-    """Return the next lines of the file of prefixes. Raises DataError."""
-    raw = [line.removesuffix(b"\n") for line in islice(stream, count)]
-    texts, fault = decode_utf8(raw, name, before)
-    if fault:
-        raise DataError([fault])
-    if len(texts) < count:
-        raise line_count_error(name, "this file ends before the text does", before + len(texts))
-    return texts
-
-
 def line_count_error(name: str, message: str, line: int) -> DataError:
-    """Return the error for prefixes that are not as many as the lines."""
+    """Return the error of a file that has not as many lines as the first."""
     hint = "give every line of the input one line here, empty where nothing is forced"
     return DataError([Fault(name, max(1, line), 1, "lines", "", message, hint)])
 
@@ -189,10 +171,12 @@ def unbuffered_stdout() -> BinaryIO:
     return raw
 
 
-def open_input(path: str | Path) -> BinaryIO:
-    """Open a file to read. Raises RunError."""
+def open_input(path: str | Path | None, files: ExitStack) -> BinaryIO:
+    """Open a file to read, which `files` closes; None is stdin. Raises RunError."""
+    if path is None:
+        return sys.stdin.buffer
     try:
-        return Path(path).open("rb")
+        return files.enter_context(Path(path).open("rb"))
     except IsADirectoryError:
         fix = "name a file of lines; several runs are for `translate`: an ensemble"
         raise RunError.of("this is a folder, and lines are read here", fix, str(path)) from None

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from blocks.core.contract import Block
 from composer.data.sampler import ResumableBatchSampler
 from composer.errors import KeyPath, RunFailed
-from composer.inference.decode import FreedMemory, keep_freed_memory
+from composer.inference.decode import keep_freed_memory, trim_if_doubled
 from composer.inference.run import Sample
 from composer.model.encoder_decoder import map_leaves
 from composer.recipe.metrics import selection_metric
@@ -81,7 +81,7 @@ class TrainingLoopCallback(Callback):
         self.history: list[dict[str, float]] = []
         self.resumed: dict[str, Any] | None = None
         self.ended_epoch = False
-        self.trace, self.freed = DivergenceTrace(), FreedMemory()
+        self.trace, self.resident = DivergenceTrace(), 0
         # since the last row of metrics
         self.row_step, self.row_time, self.row_tokens = 0, time.monotonic(), 0.0
         self.row_pace: list[float] = []
@@ -236,7 +236,7 @@ class TrainingLoopCallback(Callback):
             self.logger.row(row | pace, self.progress.spent)
         self.row_step, self.row_time = self.progress.step, time.monotonic()
         self.row_tokens, self.row_pace = 0.0, [self.progress.spent]
-        self.freed.trim_if_doubled()
+        self.resident = trim_if_doubled(self.resident)
 
     def new_row(self, trainer: Trainer, values: Mapping[str, float]) -> dict[str, float]:
         """Return a row of these values with step, epoch and minutes; hand it to the loggers of `train`'s caller."""

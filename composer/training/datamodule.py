@@ -26,7 +26,7 @@ from composer.data.sampler import (
 )
 from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
-from composer.data.windows import ShuffledWindows, Streams, StreamSampler, evaluation_order, file_weights
+from composer.data.windows import StreamSampler, cut_streams, evaluation_order, file_weights, shuffle_windows
 from composer.errors import RecipeError
 from composer.evaluation import missing_split
 from composer.model.builder import build
@@ -82,12 +82,13 @@ class RecipeDataModule(LightningDataModule):
             self.train = self.train.keep(answerable)
         training = self.recipe.training
         if self.recipe.carries_state:
-            streams = Streams(self.train, training["tokens_per_batch"] // training["window"], training["window"])
-            self.batches = StreamSampler(streams, seed=training["seed"], accumulate=accumulate)
+            streams = training["tokens_per_batch"] // training["window"]
+            rows = cut_streams(self.train, streams, training["window"])
+            self.batches = StreamSampler(rows, streams, seed=training["seed"], accumulate=accumulate)
             return
         corpus = training_corpus(self.recipe, self.train, self.tokenizers, lambda pairs: pairs.answerable(max_ratios))
         if self.recipe.window:
-            corpus = ShuffledWindows(self.train, training["window"], training["seed"])
+            corpus = shuffle_windows(self.train, training["window"], training["seed"])
         self.batches = TrainBatchSampler(
             corpus,
             tokens_per_batch=training["tokens_per_batch"],

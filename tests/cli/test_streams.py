@@ -74,7 +74,6 @@ def test_a_pipe_gets_every_byte_of_a_translation(
     monkeypatch.setattr(filter_, "unbuffered_stdout", lambda: output)
     monkeypatch.setattr(filter_, "decoding_settings", lambda recipe, beam: {})
     monkeypatch.setattr(filter_, "translate_lines", lambda *_, **__: [[Translation(HOSTILE, 0.0)]])
-    monkeypatch.setattr(filter_, "unknown_tokens", lambda run, lines: [])
     monkeypatch.setattr(filter_, "source_names", lambda recipe: [])
     (tmp_path / "in").write_text("x\n")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 
 import pyarrow as arrow
 import pyarrow.parquet as parquet
@@ -213,22 +212,6 @@ def test_a_table_with_new_content_is_not_read_from_the_cache(make, tmp_path):
         (tmp_path / "t.csv").write_text(f"en,de\n{word},x\n")
         os.utime(tmp_path / "t.csv", ns=(1, 1))
         assert open_pairs(recipe, "train", recipe.folders())[0]["source"] == word
-
-
-def test_tables_without_datasets_installed_are_refused_with_the_fix(make, texts, tmp_path, monkeypatch):
-    (tmp_path / "t.csv").write_text("en,de\na,b\n")
-    (tmp_path / "t.jsonl").write_text(json.dumps({"en": "a", "de": "b"}) + "\n")
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    parquet_too = {"parallel": {"train": {"file": "t.parquet", **TABLE}}}
-    (tmp_path / "t.parquet").write_bytes(b"PAR1")
-    for data in ({"parallel": {"train": {"file": "t.csv", **TABLE}}}, parquet_too, {"hub": {"id": "x", **TABLE}}):
-        code, _, message = fault_of(make(data))
-        assert code == "package"
-        assert "`datasets`, which is not installed" in message
-    for data in ({"train": {"file": "t.jsonl", **TABLE}}, {"train": texts(source=["a"], target=["b"])}):
-        recipe = make({"parallel": data})
-        assert len(load_data(recipe, recipe.folders()).train) == 1
 
 
 def test_a_new_recipe_for_missing_files_is_refused(tmp_path):

@@ -125,10 +125,10 @@ FAULTS = {
     "cut.txt.gz": (gzip.compress(b"one two three " * 99)[:40], "file", "is damaged"),
     "no.txt.gz": (b"plain text\n", "file", "is damaged"),
     "no.txt.zst": (b"plain text\n", "file", "is damaged"),
-    "keys.jsonl": (b'{"text": "one"}\n{"txt": "two"}\n', "column", "line 2 of"),
-    "number.jsonl": (b'{"text": 3}\n', "column", "and no text"),
-    "no.jsonl": (b'{"text": "one"\n', "file", "line 1 of"),
-    "half.jsonl": (b'{"text": "\\ud800"}\n', "file", "surrogate"),
+    "keys.jsonl": (b'{"text": "one"}\n{"txt": "two"}\n', "column", "line 2 has no key `text`"),
+    "number.jsonl": (b'{"text": 3}\n', "column", "`text` in line 1 is not a text"),
+    "no.jsonl": (b'{"text": "one"\n', "table", "line 1 is not JSON"),
+    "half.jsonl": (b'{"text": "\\ud800"}\n', "encoding", "surrogate"),
     "no.parquet": (b"plain text\n", "file", "cannot be read"),
 }
 

@@ -125,8 +125,8 @@ def test_a_folder_without_sounds_is_told_what_it_lacks(folder: Path, tmp_path: P
     (folder / "wav.scp").rename(tmp_path / "wav.scp")
     (fault,) = composer.check(tmp_path / "recipe.yaml")
     assert (fault.line, fault.path) == (4, "data.table.train")
-    assert f"the folder `{folder}` has `segments`, `text`, `utt2spk`, and no `wav.scp`" in fault.message
-    assert fault.hint == "add `wav.scp` to it, with a line `ID FILE` for each recording"
+    assert f"`{folder}` is a folder, and has no `wav.scp`" in fault.message
+    assert fault.hint == "name a table in it, or add `wav.scp` to it, with a line `ID FILE` for each recording"
     (tmp_path / "wav.scp").rename(folder / "wav.scp")
     assert not composer.check(tmp_path / "recipe.yaml")
     (tmp_path / "recipe.yaml").write_text(RECIPE.replace("train: train", "train: trian"))

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow
 import pytest
 
-from composer.data import encoding, line_hashes, token_cache
+from composer.data import cache_entries, encoding, line_hashes, token_cache
 from composer.data.columns import Concatenation, PackedColumn, RowSubset, TextColumn
 from composer.data.encoding import Data, load_data, train_tokenizers
 from composer.data.pairs import TARGET
@@ -81,7 +81,7 @@ def test_the_cache_has_the_ids_of_the_lines(kind: str, tmp_path: Path, monkeypat
     ids = encode_column(lines, TARGET, tokenizers)
     assert isinstance(ids.values, np.memmap)
     assert [*ids] == expected
-    monkeypatch.setattr(token_cache, "write_entry", lambda *given: pytest.fail("these lines are in the cache"))
+    monkeypatch.setattr(cache_entries, "write_entry", lambda *given: pytest.fail("these lines are in the cache"))
     assert [*encode_column(COLUMNS[kind](tmp_path), TARGET, tokenizers)] == expected
 
 
@@ -242,8 +242,8 @@ def test_which_pairs_are_trained_on_is_remembered_and_mapped(
     with monkeypatch.context() as patch:
         patch.setattr(encoding, "trainable_rows", lambda *_: pytest.fail("it is remembered which are trained on"))
         again = load(filtered())
-    (entry / "03.npy").unlink()  # others have it mapped
-    (entry / "03.npy").write_bytes(b"12345")
+    (entry / "3.bin").unlink()  # others have it mapped
+    (entry / "3.bin").write_bytes(b"12345")
     for data in (first, again, load(filtered())):
         assert data.train is not None
         assert expected.train is not None

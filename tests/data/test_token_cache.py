@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from composer.data import cache_entries, token_cache
+from composer.data import cache_entries
+from composer.data.cache_entries import write_entry
 from composer.data.corpora import CorpusFile, Documents
 from composer.data.encoding import train_tokenizers
 from composer.data.pairs import TARGET
-from composer.data.token_cache import encode_documents, write_entry
+from composer.data.token_cache import encode_documents
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
 from composer.model.encoder_decoder import EOS
@@ -55,7 +56,7 @@ def test_a_text_is_tokenised_once(
     documents: Documents, tokenizers: Tokenizers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = encode_documents(documents, tokenizers)
-    monkeypatch.setattr(token_cache, "write_entry", lambda *given: pytest.fail("this text is in the cache"))
+    monkeypatch.setattr(cache_entries, "write_entry", lambda *given: pytest.fail("this text is in the cache"))
     again = encode_documents(documents, tokenizers)
     assert again.sha256 == first.sha256
     assert again.target.values.tolist() == first.target.values.tolist()
@@ -77,7 +78,7 @@ def test_a_full_disk_leaves_nothing(
     def full(*given: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(token_cache, "atomic_write", full)
+    monkeypatch.setattr(cache_entries, "write_entry", full)
     with pytest.raises(RunError, match="no space left on device"):
         encode_documents(documents, tokenizers)
     assert entries(tmp_path) == []
@@ -104,12 +105,12 @@ def test_without_locks_the_entry_of_a_quicker_process_is_used(
 ) -> None:
     def quicker(*arguments: Any) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(token_cache, "write_entry", write_entry)
+            patch.setattr(cache_entries, "write_entry", write_entry)
             encode_documents(documents, tokenizers)
         write_entry(*arguments)
 
     monkeypatch.setattr(cache_entries, "locked_entry", lambda path: nullcontext())
-    monkeypatch.setattr(token_cache, "write_entry", quicker)
+    monkeypatch.setattr(cache_entries, "write_entry", quicker)
     assert len(encode_documents(documents, tokenizers).target) == 3
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from composer.data import tokenizer_cache
+from composer.data import cache_entries, tokenizer_cache
 from composer.data.encoding import train_source_tokenizers
 from composer.data.sources import DataSource
 from composer.data.tokenizer_cache import cached_tokenizers
@@ -40,7 +38,7 @@ def source(make: Make, kind: Mapping[str, Any] | str = "bpe", **data: Any) -> Da
 
 
 def entries(tmp_path: Path) -> list[Path]:
-    return sorted((tmp_path / "store" / "tokenizers").glob("*"))
+    return sorted((tmp_path / "store" / "tokenizers").glob("*/entry.json"))
 
 
 def test_the_same_text_and_settings_train_once(make: Make, trained: list[str]) -> None:
@@ -61,7 +59,7 @@ def test_another_library_or_code_trains_anew(
 ) -> None:
     cached_tokenizers(source(make))
     if changed == "library":
-        monkeypatch.setattr(tokenizer_cache, "version", lambda _: "0.1")
+        monkeypatch.setattr(cache_entries, "version", lambda _: "0.1")
     else:
         (tmp_path / "stories.py").write_text("")
         monkeypatch.setattr(tokenizer_cache.stories, "__file__", str(tmp_path / "stories.py"))
@@ -78,57 +76,30 @@ def test_a_kind_that_is_not_trained_twice_alike_is_trained_each_time(
     assert len(entries(tmp_path)) == 1
 
 
-def signed(text: str) -> str:
-    return f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}"
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda text: text[:-9],
-        lambda text: text.replace('"1"', '"2"'),
-        lambda text: "",
-        lambda text: "\udcff",
-        lambda text: signed("{}"),
-        lambda text: signed(text.partition("\n")[2].replace('"add_prefix_space": false', '"add_prefix_space": true')),
-    ],
-)
-def test_a_broken_entry_is_trained_anew_and_replaced(
-    spoil: Any, make: Make, trained: list[str], tmp_path: Path
-) -> None:
+def test_an_entry_that_is_damaged_is_trained_anew_and_replaced(make: Make, trained: list[str], tmp_path: Path) -> None:
     cached_tokenizers(source(make))
     (entry,) = entries(tmp_path)
-    text = entry.read_text(encoding="utf-8")
-    assert spoil(text) != text
-    entry.write_bytes(spoil(text).encode(errors="surrogateescape"))
+    content = entry.read_bytes()
+    for spoiled in (content[:-9], b"", b"\xff", b"{}"):
+        entry.write_bytes(spoiled)
+        assert cached_tokenizers(source(make)).text() == trained[0]
+        assert entry.read_bytes() == content
+    assert len(trained) == 5
+
+
+def test_an_entry_that_no_training_writes_is_trained_anew(make: Make, trained: list[str], tmp_path: Path) -> None:
+    cached_tokenizers(source(make))
+    (entry,) = entries(tmp_path)
+    content = entry.read_text(encoding="utf-8")
+    spoiled = content.replace('\\"add_prefix_space\\": false', '\\"add_prefix_space\\": true')
+    assert spoiled != content
+    entry.write_text(spoiled, encoding="utf-8")
     assert cached_tokenizers(source(make)).text() == trained[0]
     assert len(trained) == 2
-    assert entry.read_text(encoding="utf-8") == text
 
 
-def test_the_entries_used_last_stay(
-    make: Make, trained: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tokenizer_cache, "MOST_ENTRIES", 2)
-    for size in (300, 301):
-        cached_tokenizers(source(make, {"bpe": {"size": size}}))
-        for entry in entries(tmp_path):
-            os.utime(entry, (entry.stat().st_atime, entry.stat().st_mtime - 100))
-    cached_tokenizers(source(make, {"bpe": {"size": 300}}))  # used again
-    cached_tokenizers(source(make, {"bpe": {"size": 302}}))
-    assert len(entries(tmp_path)) == 2
-    cached_tokenizers(source(make, {"bpe": {"size": 300}}))
-    assert len(trained) == 3
-
-
-@pytest.mark.parametrize("limit", ["size", "folder"])
-def test_without_a_cache_it_is_trained(
-    limit: str, make: Make, trained: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if limit == "size":
-        monkeypatch.setattr(tokenizer_cache, "MOST_BYTES", 100)
-    else:
-        (tmp_path / "store").write_text("a file")
+def test_without_a_cache_it_is_trained(make: Make, trained: list[str], tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file")
     for _ in range(2):
         assert isinstance(cached_tokenizers(source(make)).kind, Bpe)
     assert len(trained) == 2

@@ -8,7 +8,7 @@ import torch
 
 from composer.data.collate import BatchLoader
 from composer.data.ids import Encoded, Ids
-from composer.data.windows import ShuffledWindows, Streams, StreamSampler, WholeText, cut_windows
+from composer.data.windows import StreamSampler, WholeText, cut_streams, cut_windows, shuffle_windows
 from composer.model.encoder_decoder import BOS, EOS, PAD
 
 
@@ -38,7 +38,7 @@ def test_context_is_read_and_not_written() -> None:
 
 @pytest.mark.parametrize("tokens", [1, 10, 33])
 def test_every_epoch_of_shuffled_windows_has_every_token_once(tokens: int) -> None:
-    corpus = ShuffledWindows(text(tokens), 5, seed=1)
+    corpus = shuffle_windows(text(tokens), 5, seed=1)
     starts = set()
     for epoch in range(6):
         target = corpus.of_epoch(epoch).target
@@ -50,10 +50,9 @@ def test_every_epoch_of_shuffled_windows_has_every_token_once(tokens: int) -> No
 
 @pytest.mark.parametrize(("tokens", "count", "size"), [(40, 4, 5), (41, 4, 5), (7, 4, 5), (3, 4, 2), (40, 1, 50)])
 def test_streams_have_every_token_once_and_go_on_where_they_were(tokens: int, count: int, size: int) -> None:
-    streams = Streams(text(tokens), count, size)
-    sampler = StreamSampler(streams, seed=1)
+    sampler = StreamSampler(cut_streams(text(tokens), count, size), count, seed=1)
     batches = list(BatchLoader(sampler.corpus, sampler))
-    assert [batch["window"] for batch in batches] == list(range(streams.num_windows)) == list(range(len(sampler)))
+    assert [batch["window"] for batch in batches] == list(range(len(sampler)))
     joined = torch.cat([batch["target_out"] for batch in batches], 1)
     assert joined[joined != PAD].tolist() == text(tokens).target.values.tolist()
     assert sum(batch["tokens"] for batch in batches) == tokens
@@ -63,12 +62,12 @@ def test_streams_have_every_token_once_and_go_on_where_they_were(tokens: int, co
 
 @pytest.mark.parametrize(("world", "accumulate"), [(1, 1), (2, 1), (1, 2), (2, 3)])
 def test_a_device_has_the_same_streams_in_every_batch(world: int, accumulate: int) -> None:
-    streams = Streams(text(100), 7, 5)
-    alone = [batch["target_out"] for batch in BatchLoader(streams.rows(), StreamSampler(streams, seed=1))]
+    rows = cut_streams(text(100), 7, 5)
+    alone = [batch["target_out"] for batch in BatchLoader(rows, StreamSampler(rows, 7, seed=1))]
     parts: dict[int, list[torch.Tensor]] = {}
     for rank in range(world):
-        sampler = StreamSampler(streams, seed=1, accumulate=accumulate, rank=rank, world=world)
-        assert len(sampler) == streams.num_windows * accumulate
+        sampler = StreamSampler(rows, 7, seed=1, accumulate=accumulate, rank=rank, world=world)
+        assert len(sampler) == len(alone) * accumulate
         for batch in BatchLoader(sampler.corpus, sampler):
             part = batch["turn"] * world + rank
             parts.setdefault(part, []).append(batch["target_out"])
@@ -78,11 +77,11 @@ def test_a_device_has_the_same_streams_in_every_batch(world: int, accumulate: in
 
 
 def test_a_sampler_goes_on_from_any_position() -> None:
-    streams = Streams(text(100), 3, 5)
-    sampler = StreamSampler(streams, seed=1)
-    first = [batch["window"] for batch in BatchLoader(streams.rows(), sampler)]
+    rows = cut_streams(text(100), 3, 5)
+    sampler = StreamSampler(rows, 3, seed=1)
+    first = [batch["window"] for batch in BatchLoader(rows, sampler)]
     sampler.set_position(0, 4)
-    assert [batch["window"] for batch in BatchLoader(streams.rows(), sampler)] == first[4:]
+    assert [batch["window"] for batch in BatchLoader(rows, sampler)] == first[4:]
     sampler.set_position(0, len(first) + 2)
     assert (sampler.epoch, sampler.skip) == (1, 2)
 

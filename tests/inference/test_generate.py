@@ -236,18 +236,6 @@ def test_the_command_prints_texts_or_objects(language: Path, capsys: pytest.Capt
     assert command(capsys, language, "decoding={beam: {size: 2}}") == run.generate(beam=2, max_length=512)[0] + "\n"
 
 
-@pytest.mark.parametrize("options", [(), ("--json",)])
-def test_tokens_of_a_prompt_that_the_model_does_not_know_are_noted(
-    options: tuple[str, ...], language: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    notes = []
-    for prompt in ("eins zwei", "eins Zebra"):
-        with pytest.raises(SystemExit, match="0"):
-            main.main(["generate", str(language), "--prompt", prompt, "--max-length", "3", *options])
-        notes.append(capsys.readouterr().err)
-    assert notes == ["", "note: 1 tokens of the input are unknown to the model, such as `Zebra`\n"]
-
-
 def test_on_a_terminal_words_are_shown_as_they_come(
     language: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

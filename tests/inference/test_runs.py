@@ -170,6 +170,12 @@ def test_an_ensemble_shares_a_tokenizer(gru: Path, tmp_path: Path) -> None:
         translate_lines([open_run(gru), other], LINES, {"greedy": {}})
 
 
+def test_an_ensemble_reads_the_same_sources(gru: Path, tmp_path: Path) -> None:
+    other = open_run(made(tmp_path / "run", TWO))
+    with pytest.raises(RunError, match="this run reads left, right, and "):
+        translate_lines([open_run(gru), other], LINES, {"greedy": {}})
+
+
 def test_several_encoders_read_columns(tmp_path: Path) -> None:
     run = open_run(made(tmp_path / "run", TWO))
     lines = ["eins zwei\tdrei", "eins zwei\tneun zehn acht"]

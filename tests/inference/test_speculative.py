@@ -20,7 +20,7 @@ import composer
 from composer.cli import main
 from composer.errors import RunError
 from composer.inference.decode import decode_all
-from composer.inference.decoders.speculative import MOST_UNREAD
+from composer.inference.decoders.speculative import MOST_UNREAD, check_draft
 from composer.inference.draft_runs import open_draft
 from composer.inference.drafts import RETRY_TOKENS, Draft, DraftLength, NgramIndex
 from composer.inference.run import open_run
@@ -343,15 +343,15 @@ def test_ngrams_continue_as_they_did_before(text: list[int], count: int, expecte
 def test_what_cannot_be_drafted_is_refused(decoding: dict[str, Any], count: int, message: str) -> None:
     answering = model("lstm")
     with pytest.raises(RunError, match=message):
-        decode_all([answering] * count, {}, decoding, [[3]], draft=Draft(answering))
+        check_draft([answering] * count, decoding)
 
 
 def test_models_that_do_not_answer_token_by_token_are_refused() -> None:
     with pytest.raises(RunError, match="each length"):
-        decode_all([sized("plain")], {"source": [[3, 4]]}, GREEDY, draft=Draft())
+        check_draft([sized("plain")], GREEDY)
     for weight in (0.5, 1.0):
         with pytest.raises(RunError, match="log p of CTC"):
-            decode_all([ctc_model(weight)], {"source": [[3, 4]]}, GREEDY, draft=Draft())
+            check_draft([ctc_model(weight)], GREEDY)
     by_the_decoder = {"greedy": {"max_length": 9, "ctc_weight": 0.0}}
     plain, drafted = (
         decode_all([ctc_model(0.5).double()], {"source": [[3, 4]]}, by_the_decoder, draft=draft)[0][0].ids

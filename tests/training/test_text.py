@@ -283,6 +283,7 @@ def test_files_that_no_model_of_the_run_could_write_are_not_evaluated(text: Any,
     for lines, message in (
         ("a b\n", "that of line 1 of .* has 2"),
         ("\n \n", "none of the 2 documents of .* has text"),
+        ("", "none of the 0 documents of .* has text"),
     ):
         (tmp_path / "other.txt").write_text(lines)
         with pytest.raises(ComposerError, match=message):

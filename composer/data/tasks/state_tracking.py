@@ -58,18 +58,12 @@ def multi_query_recall(
         chosen = numbers.sample(range(keys), length)
         return *chosen, *numbers.choices(range(values), k=length), *numbers.sample(chosen, length)
 
-    rows = draws.keys_by_length(random_pairs)
-    return Lines(list(map(_ask, rows)), list(map(_answer, rows)))
-
-
-def _ask(row: Key) -> str:
-    """Return the pairs and then the keys that are asked for; a row has its keys, their values, and the queries."""
-    count = len(row) // 3
-    pairs = [f"k{key} v{value}" for key, value in zip(row[:count], row[count:], strict=False)]
-    return " ".join([*pairs, *(f"k{key}" for key in row[-count:])])
-
-
-def _answer(row: Key) -> str:
-    count = len(row) // 3
-    value_of = dict(zip(row[:count], row[count:], strict=False))
-    return " ".join([NOT_ASKED] * 2 * count + [f"v{value_of[key]}" for key in row[-count:]])
+    sources, targets = list[list[str]](), list[list[str]]()
+    for row in draws.keys_by_length(random_pairs):
+        count = len(row) // 3
+        value_of = dict(zip(row[:count], row[count : 2 * count], strict=True))
+        queries = row[-count:]
+        pairs = [word for key, value in value_of.items() for word in (f"k{key}", f"v{value}")]
+        sources.append([*pairs, *(f"k{key}" for key in queries)])
+        targets.append([*[NOT_ASKED] * 2 * count, *(f"v{value_of[key]}" for key in queries)])
+    return Lines.of(sources, targets)

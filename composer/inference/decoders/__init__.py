@@ -160,7 +160,7 @@ class DecoderState(NamedTuple):
         """Select the rows `rows`, in this order; a row may be repeated."""
         states = reorder_state(self.states, rows)
         sequences = self.sequences[rows]
-        memories = [LazyOutputs(origin, functools.partial(reorder_output, rows=sequences)) for origin in self.origins]
+        memories = [LazyOutputs(origin, lambda it: Output(*reorder_state(it, sequences))) for origin in self.origins]
         pairs = zip(state_leaves(self.states), state_leaves(states), strict=True)
         unchanged = {id(new): new for old, new in pairs if id(old) in self.unchanged}
         history, logits = (None if it is None else it[rows] for it in (self.history, self.logits))
@@ -253,20 +253,6 @@ def exclude_repeated_ngrams(log_p: Tensor, history: Tensor, size: int) -> Tensor
     return torch.where(remaining.isneginf().all(1, keepdim=True), log_p, remaining)
 
 
-def check_same_kind(models: Sequence[EncoderDecoder]) -> None:
-    """Raise RunError if models cannot form an ensemble."""
-    sizes = sorted({model.vocabulary for model in models})
-    if len(sizes) > 1:
-        text = " and ".join(map(str, sizes))
-        message = f"models of an ensemble must have one target vocabulary, and these have {text} tokens"
-        raise RunError.of(message, "train them with the same tokenizer")
-    keys = {tuple(sorted(model.encoders)) for model in models}
-    if len(keys) > 1:
-        text = " and ".join(", ".join(key) or "nothing" for key in sorted(keys))
-        message = f"models of an ensemble must read the same sources, and these read {text}"
-        raise RunError.of(message, "give their encoders the same names")
-
-
 Unchanged = Mapping[int, Tensor]
 """Leaves that no step has changed since the rows of one sequence were equal, by their `id`; it keeps them alive."""
 
@@ -292,11 +278,6 @@ def reorder_state(state: State, rows: Tensor, unchanged: Unchanged | None = None
     return reorder(state)
 
 
-def reorder_output(output: Output, rows: Tensor) -> Output:
-    """Return an output or a memory with its row `rows[i]` as row i."""
-    return Output(*reorder_state(output, rows))
-
-
 MaxLength = Annotated[Count, "tokens of an answer at most, eos included; a longer one is cut"]
 MAX_RATIO = "tokens of an answer at most for each token of its source, beside 50 that are always allowed"
 MaxRatio = Annotated[Positive, MAX_RATIO]
@@ -316,10 +297,24 @@ CountHypotheses = Callable[[Sequence[EncoderDecoder], Mapping[str, Any]], int]
 
 
 class Decoder:
-    """A decoding method: called with a `Search` and settings, it returns the n best hypotheses of each row."""
+    """A decoding method: called with a `Search` and settings, it returns the n best hypotheses of each row.
+
+    Args:
+        decode: A function with the settings `max_length` and `max_ratio`, and any others, keyword-only.
+        first_order: It needs decoders whose next token depends on the last one alone.
+        one_answer: It finds one answer, and never the n best.
+        takes_draft: It reads tokens that a draft proposes.
+        hypotheses: How many hypotheses it decodes at once for each row, by which batches are sized.
+    """
 
     def __init__(
-        self, decode: Decode, first_order: bool, one_answer: bool, takes_draft: bool, hypotheses: CountHypotheses
+        self,
+        decode: Decode,
+        *,
+        first_order: bool = False,
+        one_answer: bool = False,
+        takes_draft: bool = False,
+        hypotheses: CountHypotheses = lambda models, settings: 1,
     ) -> None:
         functools.update_wrapper(self, decode)
         self.decode, self.name, self.hypotheses = decode, decode.__name__, hypotheses
@@ -346,27 +341,11 @@ DECODERS: dict[str, Decoder] = {}
 """Every decoding method by its word in a recipe."""
 
 
-def decoder(
-    *,
-    first_order: bool = False,
-    one_answer: bool = False,
-    takes_draft: bool = False,
-    hypotheses: CountHypotheses = lambda models, settings: 1,
-) -> Callable[[Decode], Decoder]:
-    """Return a decorator that registers a function as the decoding method of its name.
-
-    The function has the settings `max_length` and `max_ratio`, and any others, keyword-only.
-
-    Args:
-        first_order: It needs decoders whose next token depends on the last one alone.
-        one_answer: It finds one answer, and never the n best.
-        takes_draft: It reads tokens that a draft proposes.
-        hypotheses: How many hypotheses it decodes at once for each row, by which batches are sized.
-    """
+def decoder(**traits: Any) -> Callable[[Decode], Decoder]:
+    """Return a decorator that registers a function as the decoding method of its name; traits: those of `Decoder`."""
 
     def register(function: Decode) -> Decoder:
-        DECODERS[function.__name__] = Decoder(function, first_order, one_answer, takes_draft, hypotheses)
-        return DECODERS[function.__name__]
+        return DECODERS.setdefault(function.__name__, Decoder(function, **traits))
 
     return register
 

@@ -13,7 +13,7 @@ with the next drafts. No state is cropped, so any model can draft, and any can a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,20 +62,12 @@ def check_draft(models: Sequence[EncoderDecoder], decoding: Mapping[str, Mapping
         raise RunError.of(problem, fix)
 
 
-class Proposer(Protocol):
-    """What proposes the next tokens of one answer."""
-
-    def propose(self, answer: Sequence[int], count: int) -> tuple[list[int], Tensor]:
-        """Return at most so many tokens after the answer so far, and the q of each by which they were drawn. (k, V)"""
-        ...
-
-    def keep(self, answer: Sequence[int], accepted: int) -> None:
-        """Learn how many of them were accepted. answer: as it was proposed to"""
-        ...
-
-
 class NgramProposer:
-    """Proposes what followed the last tokens before, in the source if `draft.source`, or in the answer."""
+    """Proposes what followed the last tokens before, in the source if `draft.source`, or in the answer.
+
+    `propose` returns at most so many tokens after the answer so far, and the q by which each was drawn, (k, V); `keep`
+    learns how many of them were accepted.
+    """
 
     def __init__(self, search: Search, draft: Draft) -> None:
         source = search.sources[draft.source][0].tolist() if draft.source else []
@@ -94,7 +86,7 @@ class NgramProposer:
 
 
 class ModelProposer:
-    """Proposes what a smaller model writes; it keeps the state behind each drafted token."""
+    """Proposes what a smaller model writes, as `NgramProposer`; it keeps the state behind each drafted token."""
 
     def __init__(self, search: Search, distribution: Distribution, uniforms: Tensor) -> None:
         self.search, self.distribution, self.uniforms = search, distribution, uniforms
@@ -135,7 +127,10 @@ def decode_speculatively(
     log_p, position, scores = prefilled
     model, prefix, draft = search.models[0], search.prefixes[0], search.draft
     assert draft is not None
-    proposer, length = proposer_of(search, draft, distribution, uniforms), DraftLength(draft.cost(model))
+    length = DraftLength(draft.cost(model))
+    proposer: NgramProposer | ModelProposer = NgramProposer(search, draft)
+    if search.drafting is not None:
+        proposer = ModelProposer(search.drafting, distribution, uniforms)
     room = limit if model.max_positions is None else min(limit, model.max_positions - len(prefix))
     answer = [draw(distribution(log_p, position.logits, position.history), uniforms[DRAWS, 0])]
     score, unread = float(scores[0] + log_p[0, answer[0] - EOS]), answer[:]
@@ -157,13 +152,6 @@ def decode_speculatively(
         show(search, tokens)
     ended = answer[-1] == EOS
     return Hypothesis([*prefix, *answer[: len(answer) - ended]], score, score, ended)
-
-
-def proposer_of(search: Search, draft: Draft, distribution: Distribution, uniforms: Tensor) -> Proposer:
-    """Return what proposes the tokens of one answer."""
-    if search.drafting is None:
-        return NgramProposer(search, draft)
-    return ModelProposer(search.drafting, distribution, uniforms)
 
 
 def show(search: Search, tokens: Sequence[int]) -> None:
