@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -60,24 +60,33 @@ def without_compiler() -> Iterator[None]:
         stand_in.remove()
 
 
+MOST_RESULTS = 50_000
+"""About 100 MB."""
+
+
 class MetaCache(TorchDispatchMode):
-    """Computes an operation on the same shapes once, and adds up FLOPs: on the meta device, many are slow Python.
+    """Computes an operation on the same shapes once in a process, and adds up FLOPs: many are slow Python on meta.
 
     PyTorch's own counter of FLOPs follows modules too, by hooks that overflow the stack of a deep model.
     """
 
+    results: ClassVar[dict[Any, tuple[int, Any]]] = {}
+
     def __init__(self) -> None:
         super().__init__()
-        self.flops, self.results = 0, dict[Any, tuple[int, Any]]()
+        self.flops = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        key = (function, shapes_of(args), shapes_of([*(kwargs or {}).items()])) if is_pure(function) else None
+        shapes = shapes_of(args), shapes_of([*(kwargs or {}).items()])
+        key = (function, torch.get_default_dtype(), shapes) if is_pure(function) else None
         flops, outputs = self.results.get(key, (0, None))
         if outputs is None:
             outputs = function(*args, **(kwargs or {}))
             if count_flops := flop_registry.get(function._overloadpacket):
                 flops = count_flops(*args, **(kwargs or {}), out_val=outputs)
         self.flops += flops
+        if len(self.results) >= MOST_RESULTS:
+            self.results.clear()
         if not key or not all(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_leaves(outputs)):
             return outputs
         self.results[key] = flops, outputs
