@@ -15,7 +15,7 @@ from composer.inference.target_lengths import token_limit
 from composer.model.no_effect import RULES, SURE_LENGTH
 from composer.recipe.recipe import load_text
 from composer.training.callback import ROW_STEPS
-from tests.laws.section_cases import SIZED, faults_of, recipe_of, same, signature, write_files
+from tests.laws.section_cases import SIZED, faults_of, recipe_of, same, signature
 from tests.samples import sampled
 
 
@@ -313,7 +313,6 @@ def test_a_rule_is_right(case: Dead, tmp_path: Path) -> None:
         folder = tmp_path / str(index)
         folder.mkdir()
         recipe = recipe_of(folder, case.kind, *overrides(case.border), *assignment(case.path, value))
-        write_files(folder)
         signatures.append(signature(recipe, folder))
     assert all(same(signatures[0], other) for other in signatures[1:])
 

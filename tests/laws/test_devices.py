@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from composer.recipe.registry import blocks
-from composer.testing import PLACES, Case
-from composer.testing.harness import COLUMNS
+from composer.testing import everywhere
 from tests.laws.test_blocks import VARIANTS
 from tests.laws.test_recipes import RECIPES, name
 
@@ -85,12 +84,7 @@ def test_every_recipe_has_one_gradient_on_one_device_on_two_and_sharded(tmp_path
 
 @pytest.mark.parametrize("word", sorted(VARIANTS))
 def test_no_parameter_is_a_single_number_which_could_not_be_sharded(word: str) -> None:
-    everywhere = [
-        Case(blocks()[word], settings, place, columns=columns)
-        for settings in VARIANTS[word]
-        for place in PLACES
-        for columns in (0, COLUMNS)
-    ]
-    built = [case.build() for case in everywhere if case.refusal() is None]
+    cases = everywhere(blocks()[word], *VARIANTS[word])
+    built = [case.build() for case in cases if case.refusal() is None]
     assert built
     assert not [key for block in built for key, parameter in block.named_parameters() if parameter.ndim == 0]
