@@ -132,14 +132,14 @@ def gradcheck(case: Case) -> None:
     unread = [(tensor.detach(), direction / direction.norm()) for tensor, direction in zip(inputs, random, strict=True)]
     followed_shapes = [tensor.shape for tensor, there in zip(inputs, reached, strict=True) if there]
 
-    def move(flat: Tensor) -> tuple[Tensor, ...]:
+    def move(flat: Tensor) -> Tensor:
         step, *parts = flat.split([1, *(shape.numel() for shape in followed_shapes)])
         followed = iter([part.view(shape) for part, shape in zip(parts, followed_shapes, strict=True)])
         moved = [
             next(followed) if there else tensor + step * direction
             for there, (tensor, direction) in zip(reached, unread, strict=True)
         ]
-        return call(*moved)
+        return torch.cat([part.flatten() for part in call(*moved)])
 
     followed = [tensor.detach().flatten() for tensor, there in zip(inputs, reached, strict=True) if there]
     flat = torch.cat([torch.zeros(1, dtype=torch.float64), *followed]).requires_grad_()
