@@ -91,9 +91,10 @@ class MetaCache(TorchDispatchMode):
             return outputs
         if len(self.results) >= MOST_RESULTS:
             self.results.clear()
-        self.results[key] = flops, outputs
-        if in_place:
+        if in_place:  # what is kept is another tensor, or a model's graph of gradients would be kept with it
+            self.results.setdefault(key, (flops, args[0].new_empty(0)))
             return args[0]
+        self.results[key] = flops, outputs
         return alike(outputs) if isinstance(outputs, Tensor) else tree_map(alike, outputs)
 
 

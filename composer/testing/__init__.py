@@ -22,7 +22,7 @@ from composer.testing import block_laws, model_laws, module_laws, packing_laws
 from composer.testing.harness import COLUMNS, Case, LawError, Place
 from composer.testing.settings_laws import check_settings
 
-__all__ = ["LAWS", "Case", "LawError", "check_block", "check_model"]
+__all__ = ["LAWS", "Case", "LawError", "check_block", "check_model", "everywhere"]
 
 LAWS: Mapping[str, Callable[[Case], None]] = {
     law.__name__: law

@@ -156,11 +156,11 @@ class Case:
         """Build the block in double precision: what is compared then differs by rounding, or it differs."""
         return self.build(seed).double()
 
-    def once(self, make: Callable[[Case], Made]) -> Made:
+    def once(self, make: Callable[..., Made], *arguments: Hashable) -> Made:
         """Return what a function makes of the case, which is made once for all laws; they leave it as it is."""
-        if make not in self.made:
-            self.made[make] = make(self)
-        return cast(Made, self.made[make])
+        if (make, *arguments) not in self.made:
+            self.made[make, *arguments] = make(self, *arguments)
+        return cast(Made, self.made[make, *arguments])
 
     def shared(self) -> Block:
         """Return the block of `exact`, one for all laws, in evaluation mode and without gradients."""
@@ -170,10 +170,7 @@ class Case:
 
     def batch(self, lengths: Sequence[int] = LENGTHS, *, longest: int | None = None, seed: int = 2) -> Batch:
         """Return the batch of `random_batch`, one for all laws."""
-        key = (tuple(lengths), longest, seed)
-        if key not in self.made:
-            self.made[key] = random_batch(self, lengths, longest=longest, seed=seed)
-        return cast(Batch, self.made[key])
+        return self.once(random_batch, tuple(lengths), longest, seed)
 
     def output(self) -> BlockOutput:
         """Return what the block makes of the first batch, computed once for all laws."""
@@ -236,7 +233,7 @@ def copied_block(case: Case) -> Block | None:
     return replace(case, settings=others, place="encoder").build()
 
 
-def random_batch(case: Case, lengths: Sequence[int] = LENGTHS, *, longest: int | None = None, seed: int = 2) -> Batch:
+def random_batch(case: Case, lengths: Sequence[int] = LENGTHS, longest: int | None = None, seed: int = 2) -> Batch:
     """Draw a random batch in double precision, with these numbers of real positions, padded to `longest`."""
     generator = torch.Generator(torch.get_default_device()).manual_seed(seed)
     total = max(lengths) if longest is None else longest
@@ -372,8 +369,7 @@ def start(block: Block, batch: Batch) -> State:
 
 def run(block: Block, batch: Batch, state: State = None) -> BlockOutput:
     """Run a block over a batch, from `state` or from its start."""
-    state = start(block, batch) if state is None else state
-    y, after, *_ = block(batch.x, state, context_of(batch))
+    y, after, *_ = block(batch.x, start(block, batch) if state is None else state, context_of(batch))
     return BlockOutput(y, block.mask(batch.mask), after)
 
 
