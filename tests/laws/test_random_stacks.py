@@ -25,7 +25,7 @@ MEMORIES = 10
 """Random recipes of each kind about memories, every day."""
 
 
-@pytest.mark.parametrize("numbers", [range(30), pytest.param(range(30, 80), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("numbers", [range(30), pytest.param(range(30, 80), marks=pytest.mark.slow)], ids=len)
 def test_random_stacks_satisfy_the_laws(numbers: range, tmp_path: Path) -> None:
     tally = tally_outcomes(recipes(), numbers, tmp_path / "random.yaml")
     assert tally["accepted"] > SHARE_ACCEPTED * tally.total(), tally
