@@ -304,10 +304,8 @@ def test_every_rule_has_its_case(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", DEAD, ids=str)
+@pytest.mark.parametrize("case", [case for case in DEAD if not case.path.startswith(ELSEWHERE)], ids=str)
 def test_a_rule_is_right(case: Dead, tmp_path: Path) -> None:
-    if case.path.startswith(ELSEWHERE):
-        pytest.skip("needs another machine, or a network")
     signatures = []
     for index, value in enumerate(case.values):
         folder = tmp_path / str(index)
