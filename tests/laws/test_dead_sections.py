@@ -259,8 +259,14 @@ UNCERTAIN = {
     ("training.early_stopping.metric", "training.average_checkpoints=2; training.early_stopping={patience: null}"),
 }
 """What is a warning, since it may change something on another machine, or says more than is done."""
-ELSEWHERE = ("trainer.strategy", "trainer.timeout_minutes", "logging.wandb", "trainer.benchmark")
-"""What no training on this machine can show."""
+ELSEWHERE = (
+    "trainer.strategy",
+    "trainer.timeout_minutes",
+    "logging.wandb",
+    "trainer.benchmark",
+    "decoding.greedy.compile",
+)
+"""What no training on this machine can show: it needs another machine or a network, or saves time alone."""
 
 
 def assignment(path: str, value: Any) -> list[str]:
