@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -60,34 +60,62 @@ def without_compiler() -> Iterator[None]:
         stand_in.remove()
 
 
+MOST_RESULTS = 50_000
+"""About 100 MB."""
+
+
 class MetaCache(TorchDispatchMode):
-    """Computes an operation on the same shapes once, and adds up FLOPs: on the meta device, many are slow Python.
+    """Computes an operation on the same shapes once in a process, and adds up FLOPs: many are slow Python on meta.
 
     PyTorch's own counter of FLOPs follows modules too, by hooks that overflow the stack of a deep model.
     """
 
+    results: ClassVar[dict[Any, tuple[int, Any]]] = {}
+
     def __init__(self) -> None:
         super().__init__()
-        self.flops, self.results = 0, dict[Any, tuple[int, Any]]()
+        self.flops = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        key = (function, shapes_of(args), shapes_of([*(kwargs or {}).items()])) if is_pure(function) else None
+        pure, in_place = is_pure(function), is_in_place(function)
+        shapes = (shapes_of(args), shapes_of([*(kwargs or {}).items()])) if pure or in_place else ()
+        key = (function, torch.get_default_dtype(), shapes)
         flops, outputs = self.results.get(key, (0, None))
         if outputs is None:
             outputs = function(*args, **(kwargs or {}))
             if count_flops := flop_registry.get(function._overloadpacket):
                 flops = count_flops(*args, **(kwargs or {}), out_val=outputs)
         self.flops += flops
-        if not key or not all(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_leaves(outputs)):
+        leaves = [outputs] if isinstance(outputs, Tensor) else tree_leaves(outputs)
+        if not (pure or in_place) or not all(isinstance(leaf, Tensor) and leaf.is_meta for leaf in leaves):
             return outputs
+        if len(self.results) >= MOST_RESULTS:
+            self.results.clear()
+        if in_place:  # what is kept is another tensor, or a model's graph of gradients would be kept with it
+            self.results.setdefault(key, (flops, args[0].new_empty(0)))
+            return args[0]
         self.results[key] = flops, outputs
-        return tree_map(lambda leaf: leaf.new_empty_strided(leaf.shape, leaf.stride()), outputs)
+        return alike(outputs) if isinstance(outputs, Tensor) else tree_map(alike, outputs)
+
+
+def alike(tensor: Tensor) -> Tensor:
+    """Return a new tensor of the same shape, strides and type."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
 @cache
 def is_pure(function: Any) -> bool:
     """Return whether an operation of PyTorch changes nothing in place, and returns no views."""
     return not any(value.alias_info for value in (*function._schema.arguments, *function._schema.returns))
+
+
+@cache
+def is_in_place(function: Any) -> bool:
+    """Return whether an operation of PyTorch changes the numbers of its first argument, and returns it as it is."""
+    first, *others = function._schema.arguments or [None]
+    returns = function._schema.returns
+    writes = bool(first and first.alias_info and first.alias_info.is_write and len(returns) == 1)
+    return writes and torch.Tag.inplace_view not in function.tags and not any(other.alias_info for other in others)
 
 
 def shapes_of(value: Any) -> Any:

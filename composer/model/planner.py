@@ -103,7 +103,7 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     at_most = not vocabularies and recipe.tokenizer.is_trained
     vocabularies = vocabularies or vocabulary_bounds(recipe)
     builder = RecordingBuilder(recipe, at_most=at_most)
-    with torch.device("meta"):
+    with torch.device("meta"), MetaCache():
         model = builder.model(vocabularies)
     for fault in [*no_effect_faults(builder, model, vocabularies), *group_faults(recipe, model)]:
         (builder.faults if fault.severity == "error" else builder.warnings).append(fault)

@@ -22,7 +22,7 @@ from composer.testing import block_laws, model_laws, module_laws, packing_laws
 from composer.testing.harness import COLUMNS, Case, LawError, Place
 from composer.testing.settings_laws import check_settings
 
-__all__ = ["LAWS", "Case", "LawError", "check_block", "check_model"]
+__all__ = ["LAWS", "Case", "LawError", "check_block", "check_model", "everywhere"]
 
 LAWS: Mapping[str, Callable[[Case], None]] = {
     law.__name__: law
@@ -61,6 +61,16 @@ CAUSAL = frozenset({"causality", "chunks", "ragged_chunks", "kept_states", "roll
 PLACES: tuple[Place, ...] = ("decoder", "encoder")
 
 
+def everywhere(block: type[Block], *variants: Mapping[str, Any]) -> list[Case]:
+    """Return the cases of a block with each of these settings: at every place, of a sequence and of a grid."""
+    return [
+        Case(block, variant, place, columns=columns)
+        for variant in variants
+        for place in PLACES
+        for columns in (0, COLUMNS)
+    ]
+
+
 @default_dtype(torch.float32)
 def check_block(
     block: type[Block] | str,
@@ -85,12 +95,7 @@ def check_block(
     Raises LawError with the law, the settings, the numbers, and what usually breaks the law.
     """
     block, exceptions = block_class(block) if isinstance(block, str) else block, exceptions or {}
-    cases = [
-        Case(block, {**settings, **variant}, place, columns=columns)
-        for variant in variants or ({},)
-        for place in PLACES
-        for columns in (0, COLUMNS)
-    ]
+    cases = everywhere(block, *({**settings, **variant} for variant in variants or ({},)))
     refusals = [(case, case.refusal()) for case in cases]
     accepted = [case for case, refusal in refusals if refusal is None]
     for case, refusal in refusals:
@@ -110,14 +115,10 @@ def check_block(
 @default_dtype(torch.float32)
 def check_model(model: EncoderDecoder) -> None:
     """Check every law over a whole model, which is left as it was. Raises LawError with the law and the numbers."""
-    for law in (
-        model_laws.training,
-        model_laws.bfloat16,
-        model_laws.saving,
-        model_laws.searching,
-        model_laws.precisions,
-    ):
-        law(copy.deepcopy(model).eval())
+    model_laws.training(copy.deepcopy(model))
+    single = copy.deepcopy(model).eval()
+    for law in (model_laws.searching, model_laws.precisions, model_laws.saving, model_laws.bfloat16):
+        law(single)
     exact = copy.deepcopy(model).eval().double()
     with torch.no_grad(), patch("blocks.core.kv_cache.SMALL", 0):
         laws = (model_laws.chunks, model_laws.ragged_chunks, model_laws.causality, model_laws.padding)

@@ -27,7 +27,6 @@ from composer.testing.harness import (
     max_difference,
     mix,
     positions,
-    random_batch,
     rows,
     run,
     single_row,
@@ -35,6 +34,8 @@ from composer.testing.harness import (
 )
 
 Result = TypeVar("Result")
+LONGEST = 9
+"""Positions of a batch in which every row has padding."""
 CUTS = ((1,) * 7, (3, 4), (2, 1, 4), (6, 1))
 RAGGED = ((3, 0, 1, 1, 0), (0, 2, 1, 0, 0), (1, 1, 3, 0, 0), (3, 0, 0, 0, 0))
 """How many real positions each row has in each chunk; they add up to LENGTHS."""
@@ -42,38 +43,38 @@ RAGGED = ((3, 0, 1, 1, 0), (0, 2, 1, 0, 0), (1, 1, 3, 0, 0), (3, 0, 0, 0, 0))
 
 def chunks(case: Case) -> None:
     """Check that on a causal site any chunks give the outputs and the last state of all positions at once."""
-    block, batch = case.exact(), random_batch(case, (7,) * 5)
-    all_at_once = run(block, batch)
+    block, batch = case.shared(), case.batch((7,) * 5)
+    future = next_positions(case, batch)
+    (y,), last, penalty = run_pieces(block, [batch])
+    follows = run(block, future, last).y
     for cut in CUTS:
-        outputs, state, at = [], start(block, batch), 0
-        for size in cut:
-            made = run(block, positions(batch, at, at + size), state)
-            outputs.append(made.real)
-            state, at = made.state, at + size
-        detail, y = "chunks of " + " + ".join(map(str, cut)), torch.cat(outputs, 1)
-        expect_equal(case, "chunks", y, all_at_once.real, f"{detail}, against all positions at once")
-        future = next_positions(case, batch)
-        after, expected = run(block, future, state).y, run(block, future, all_at_once.state).y
-        expect_equal(case, "chunks", after, expected, f"{detail}, what follows the last state")
-        parts = penalty_of(block, [positions(batch, sum(cut[:n]), sum(cut[: n + 1])) for n in range(len(cut))])
-        expect_equal(case, "chunks", parts, penalty_of(block, [batch]), f"{detail}, their penalties")
-        pairs = list(zip(state_leaves(state), state_leaves(all_at_once.state), strict=True))
+        parts = [positions(batch, sum(cut[:n]), sum(cut[: n + 1])) for n in range(len(cut))]
+        outputs, state, own_penalty = run_pieces(block, parts)
+        detail = "chunks of " + " + ".join(map(str, cut))
+        expect_equal(case, "chunks", torch.cat(outputs, 1), y, f"{detail}, against all positions at once")
+        expect_equal(case, "chunks", run(block, future, state).y, follows, f"{detail}, what follows the last state")
+        expect_equal(case, "chunks", own_penalty, penalty, f"{detail}, their penalties")
+        pairs = list(zip(state_leaves(state), state_leaves(last), strict=True))
         for one, other in pairs if all(one.shape == other.shape for one, other in pairs) else ():
             expect_equal(case, "chunks", one, other, f"{detail}, a leaf of the last state")
 
 
-def penalty_of(block: Block, parts: list[Batch]) -> Tensor:
-    """Return what a block adds to the loss of consecutive chunks, the first two sentences being the facts."""
+def run_pieces(block: Block, parts: Sequence[Batch]) -> tuple[list[Tensor], State, Tensor]:
+    """Return the outputs of consecutive chunks, the state after them, and what they add to the loss.
+
+    The first two sentences are the facts.
+    """
     penalties: Penalties = {}
-    state, facts = start(block, parts[0]), torch.tensor([[0, 1]]).expand(len(LENGTHS), 2)
+    outputs, state, facts = [], start(block, parts[0]), torch.tensor([[0, 1]]).expand(len(LENGTHS), 2)
     for part in parts:
-        _, state, *_ = block(part.x, state, context_of(part)._replace(penalties=penalties, facts=facts))
-    return sum(reduce_penalties(penalties).values(), torch.zeros((), dtype=torch.float64))
+        y, state, *_ = block(part.x, state, context_of(part)._replace(penalties=penalties, facts=facts))
+        outputs.append(y.masked_fill(~block.mask(part.mask)[..., None], 0.0))
+    return outputs, state, sum(reduce_penalties(penalties).values(), torch.zeros((), dtype=torch.float64))
 
 
 def ragged_chunks(case: Case) -> None:
     """Check that chunks in which each row is padded differently, some rows empty, give what each row gives alone."""
-    block, batch = case.exact(), random_batch(case)
+    block, batch = case.shared(), case.batch(longest=LONGEST)
     state, pieces = start(block, batch), []
     done = torch.zeros(len(LENGTHS), dtype=torch.long)
     for sizes in map(torch.tensor, RAGGED):
@@ -82,44 +83,41 @@ def ragged_chunks(case: Case) -> None:
         made = run(block, gather(batch, where.clamp(max=max(LENGTHS) - 1), real), state)
         pieces.append((made.real, real))
         state, done = made.state, done + sizes
-    for row, length in enumerate(LENGTHS):
-        single = run(block, single_row(batch, row)) if length else None
+    for row, single in enumerate(case.once(run_rows)):
         y = torch.cat([part[row][real[row]] for part, real in pieces])
         if single is not None:
-            expect_equal(case, "ragged_chunks", y, single.real[0], f"row {row} of {length} positions, cut raggedly")
-        expect_continues(case, "ragged_chunks", block, batch, row, state, single)
+            detail = f"row {row} of {LENGTHS[row]} positions, cut raggedly"
+            expect_equal(case, "ragged_chunks", y, single.real[0], detail)
+    expect_continues(case, "ragged_chunks", state)
 
 
 def last_state(case: Case) -> None:
     """Check that the last state of a padded row is that of the row cut to its length."""
-    block, batch = case.exact(), random_batch(case, longest=9)
-    made = run(block, batch)
-    for row, length in enumerate(LENGTHS):
-        if not length:
-            continue
-        single = run(block, single_row(batch, row))
-        if case.causal:
-            expect_continues(case, "last_state", block, batch, row, made.state, single)
-        for mine, cut in zip(state_leaves(made.state), state_leaves(single.state), strict=True):
-            if mine.shape[1:] == cut.shape[1:] and not case.causal:
-                detail = f"the state of row {row} of {length} positions"
+    made = case.once(run_padded)
+    if case.causal:
+        expect_continues(case, "last_state", made.state)
+        return
+    for row, single in enumerate(case.once(run_rows)):
+        for mine, cut in zip(state_leaves(made.state), state_leaves(single.state), strict=True) if single else ():
+            if mine.shape[1:] == cut.shape[1:]:
+                detail = f"the state of row {row} of {LENGTHS[row]} positions"
                 expect_equal(case, "last_state", mine[row : row + 1], cut, detail)
 
 
 def causality(case: Case) -> None:
     """Check that on a causal site no output depends on a later position: by gradients, and by a change."""
-    block, batch = case.exact(), random_batch(case, (7,) * 5)
+    block, batch = case.shared(), case.batch((7,) * 5)
     followed = map_outputs(batch, lambda output: output._replace(states=output.states.detach().requires_grad_()))
     read = [followed.x, *(output.states for name, output in followed.board.items() if name != "input")]
     y = run(block, followed).y
-    for t in range(y.shape[1] if y.requires_grad else 0):  # what reads memories only has no gradient here
+    for t in range(y.shape[1] - 1 if y.requires_grad else 0):  # what reads memories only has no gradient here
         gradients = torch.autograd.grad(y[:, t].sum(), read, retain_graph=True, allow_unused=True)
         for gradient in gradients:
             if gradient is not None and gradient[:, t + 1 :].any():
                 later = t + 1 + int(gradient[:, t + 1 :].abs().flatten(2).amax((0, 2)).argmax())
                 size = gradient[:, later].abs().max().item()
                 case.broken("causality", f"output {t} depends on position {later}: the gradient is {size:.3g}")
-    other = random_batch(case, (7,) * 5, seed=5)
+    other = case.batch((7,) * 5, seed=5)
     changed = mix(batch, other, lambda mine, theirs: torch.cat((mine[:, :4], theirs[:, 4:]), 1))
     expect_equal(case, "causality", run(block, changed).y[:, :4], y[:, :4], "after a change of the positions from 4 on")
 
@@ -130,8 +128,7 @@ def padding(case: Case) -> None:
     def fill(output: Output) -> Output:
         return output._replace(states=torch.where(output.mask[..., None], output.states, 100.0 - output.states))
 
-    block, batch = case.exact(), random_batch(case, longest=9)
-    made = run(block, batch)
+    block, batch, made = case.shared(), case.batch(longest=LONGEST), case.once(run_padded)
     y = run(block, map_outputs(batch, fill, memories=True)).y
     expect_equal(case, "padding", y[made.mask], made.y[made.mask], "after a change of the values in the padding")
     for row, length in enumerate(LENGTHS):
@@ -163,7 +160,7 @@ def expect_finite(case: Case, block: Block, batch: Batch) -> None:
 
 def independent_rows(case: Case) -> None:
     """Check that no row depends on another, in training neither."""
-    block, batch, other = case.exact(), random_batch(case), random_batch(case, seed=6)
+    block, batch, other = case.shared(), case.batch(), case.batch(seed=6)
     row = torch.arange(len(LENGTHS)) == 0
     changed = mix(batch, other, lambda mine, theirs: torch.where(expand_as(row, mine), theirs, mine), memories=True)
     for mode in (False, True):
@@ -175,8 +172,8 @@ def independent_rows(case: Case) -> None:
 
 def reordering(case: Case) -> None:
     """Check that the leaves of a state are tensors with the batch first, and that it survives a reordering of rows."""
-    block, batch = case.exact(), random_batch(case)
-    made, index = run(block, batch), torch.tensor([3, 0, 0, 4, 1])
+    block, batch = case.shared(), case.batch()
+    made, index = case.output(), torch.tensor([3, 0, 0, 4, 1])
     for candidate in (start(block, batch), made.state):
         for leaf in state_leaves(candidate):
             if not isinstance(leaf, Tensor) or leaf.ndim == 0 or leaf.shape[0] != len(LENGTHS):
@@ -192,7 +189,7 @@ def reordering(case: Case) -> None:
 
 def kept_states(case: Case) -> None:
     """Check that a state can be gone on from again and reordered while decoding, which appends to caches in place."""
-    block, batch = case.exact(), random_batch(case)
+    block, batch = case.shared(), case.batch()
     future, index = next_positions(case, batch), torch.tensor([3, 0, 0, 4, 1])
     expected = run(block, future, run(block, future, run(block, batch).state).state).y
     with torch.inference_mode(), patch("blocks.core.kv_cache.SMALL", 0):
@@ -210,7 +207,7 @@ def rollback(case: Case) -> None:
 
     And that what they led to goes on, too, whatever was done with the state behind it.
     """
-    block, batch = case.exact(), random_batch(case)
+    block, batch = case.shared(), case.batch()
     future = next_positions(case, batch)
     rejected = map_outputs(future, lambda output: output._replace(states=-output.states))
     with torch.inference_mode(), patch("blocks.core.kv_cache.SMALL", 0):
@@ -247,7 +244,7 @@ def expect_same_bits(case: Case, law: str, mine: BlockOutput, theirs: BlockOutpu
 
 def unchanged_leaves(case: Case) -> None:
     """Check that a leaf that a step does not change stays the same tensor, so that a search need not reorder it."""
-    block, batch = case.exact(), random_batch(case, (7,) * 5)
+    block, batch = case.shared(), case.batch((7,) * 5)
     state = run(block, positions(batch, 0, 6)).state
     after = run(block, positions(batch, 6, 7), state).state
     for old, new in zip(state_leaves(state), state_leaves(after), strict=True):
@@ -259,7 +256,7 @@ def unchanged_leaves(case: Case) -> None:
 
 def start_ignores_values(case: Case) -> None:
     """Check that `start` reads only batch, type and device of x: it is called before there is any position."""
-    block, batch = case.exact(), random_batch(case)
+    block, batch = case.shared(), case.batch()
     context = context_of(batch)._replace(mask=batch.mask.new_ones(len(LENGTHS), 1), named_outputs={})
     first = batch.x.flatten(1, -2)[:, :1]  # (B, 1, D)
     states = [block.start(x, context) for x in (first, first + 1.0, torch.cat([first] * 2, -1))]
@@ -270,7 +267,7 @@ def start_ignores_values(case: Case) -> None:
 
 def initial_output(case: Case) -> None:
     """Check that a block that copies a state has as `initial_output` the last output of the block it copies from."""
-    block, batch = case.exact(), random_batch(case)
+    block, batch = case.shared(), case.batch()
     copied_from = batch.memories.get("encoder.same")
     if not case.causal or copied_from is None or case.kind.initial_output is Block.initial_output:
         return
@@ -282,7 +279,7 @@ def initial_output(case: Case) -> None:
 
 def no_side_effects(case: Case) -> None:
     """Check that nothing is kept on `self`, and neither a state nor what a block reads is changed in place."""
-    block, batch = case.exact(), random_batch(case)
+    block, batch = case.shared(), case.batch()
     for mode in (False, True):
         block.train(mode)
         state = start(block, batch) if not case.causal else run(block, batch).state
@@ -321,14 +318,30 @@ def with_fixed_seed(call: Callable[[], Result]) -> Result:
 
 def next_positions(case: Case, batch: Batch) -> Batch:
     """Return three more positions after a batch, over the same memories."""
-    return random_batch(case, (3,) * len(batch.x), seed=9)._replace(memories=batch.memories)
+    return case.batch((3,) * len(batch.x), seed=9)._replace(memories=batch.memories)
 
 
-def expect_continues(
-    case: Case, law: str, block: Block, batch: Batch, row: int, state: State, single: BlockOutput | None
-) -> None:
-    """Check that what follows the state of a row in a batch is what follows the row alone (or `start`)."""
-    future = next_positions(case, batch)
-    mine = run(block, future, state).y[row]
-    theirs = run(block, rows(future, [row]), None if single is None else single.state).y[0]
-    expect_equal(case, law, mine, theirs, f"what follows row {row} of {LENGTHS[row]} positions, against the row alone")
+def run_padded(case: Case) -> BlockOutput:
+    """Return what a block makes of a batch that is padded beyond its longest row."""
+    return run(case.shared(), case.batch(longest=LONGEST))
+
+
+def run_rows(case: Case) -> list[BlockOutput | None]:
+    """Return what a block makes of each row of the padded batch alone, cut to its length; None of an empty one."""
+    block, batch = case.shared(), case.batch(longest=LONGEST)
+    return [run(block, single_row(batch, row)) if length else None for row, length in enumerate(LENGTHS)]
+
+
+def run_next_rows(case: Case) -> list[Tensor]:
+    """Return the outputs that follow each row alone, of an empty one those from `start`: (3, D) each."""
+    block, future = case.shared(), next_positions(case, case.batch(longest=LONGEST))
+    states = [None if single is None else single.state for single in case.once(run_rows)]
+    return [run(block, rows(future, [row]), state).y[0] for row, state in enumerate(states)]
+
+
+def expect_continues(case: Case, law: str, state: State) -> None:
+    """Check that what follows the state of each row of the padded batch is what follows the row alone (or `start`)."""
+    after = run(case.shared(), next_positions(case, case.batch(longest=LONGEST)), state).y
+    for row, alone in enumerate(case.once(run_next_rows)):
+        detail = f"what follows row {row} of {LENGTHS[row]} positions, against the row alone"
+        expect_equal(case, law, after[row], alone, detail)

@@ -6,12 +6,12 @@ Every size differs from every other one, so that an axis taken for another is fo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple, NoReturn, cast
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from composer.recipe.recipe import Recipe
 from composer.recipe.registry import output_names
 
 Place = Literal["decoder", "encoder"]
+Made = TypeVar("Made")
 
 WIDTH, NARROW, READ = 12, 4, 6
 """Widths of the stream (and of the model), of the output named `narrow`, and of the memories."""
@@ -118,6 +119,7 @@ class Case:
     place: Place = "decoder"
     arriving: int = WIDTH
     columns: int = 0
+    made: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def causal(self) -> bool:
@@ -153,6 +155,26 @@ class Case:
     def exact(self, seed: int = 1) -> Block:
         """Build the block in double precision: what is compared then differs by rounding, or it differs."""
         return self.build(seed).double()
+
+    def once(self, make: Callable[..., Made], *arguments: Hashable) -> Made:
+        """Return what a function makes of the case, which is made once for all laws; they leave it as it is."""
+        if (make, *arguments) not in self.made:
+            self.made[make, *arguments] = make(self, *arguments)
+        return cast(Made, self.made[make, *arguments])
+
+    def shared(self) -> Block:
+        """Return the block of `exact`, one for all laws, in evaluation mode and without gradients."""
+        block = self.once(Case.exact).eval()
+        block.zero_grad()
+        return block
+
+    def batch(self, lengths: Sequence[int] = LENGTHS, *, longest: int | None = None, seed: int = 2) -> Batch:
+        """Return the batch of `random_batch`, one for all laws."""
+        return self.once(random_batch, tuple(lengths), longest, seed)
+
+    def output(self) -> BlockOutput:
+        """Return what the block makes of the first batch, computed once for all laws."""
+        return self.once(first_output)
 
     def refusal(self) -> BlockError | None:
         """Return why the block is refused with these settings; None where it is not."""
@@ -211,7 +233,7 @@ def copied_block(case: Case) -> Block | None:
     return replace(case, settings=others, place="encoder").build()
 
 
-def random_batch(case: Case, lengths: Sequence[int] = LENGTHS, *, longest: int | None = None, seed: int = 2) -> Batch:
+def random_batch(case: Case, lengths: Sequence[int] = LENGTHS, longest: int | None = None, seed: int = 2) -> Batch:
     """Draw a random batch in double precision, with these numbers of real positions, padded to `longest`."""
     generator = torch.Generator(torch.get_default_device()).manual_seed(seed)
     total = max(lengths) if longest is None else longest
@@ -347,9 +369,13 @@ def start(block: Block, batch: Batch) -> State:
 
 def run(block: Block, batch: Batch, state: State = None) -> BlockOutput:
     """Run a block over a batch, from `state` or from its start."""
-    state = start(block, batch) if state is None else state
-    y, after, *_ = block(batch.x, state, context_of(batch))
+    y, after, *_ = block(batch.x, start(block, batch) if state is None else state, context_of(batch))
     return BlockOutput(y, block.mask(batch.mask), after)
+
+
+def first_output(case: Case) -> BlockOutput:
+    """Run the block of a case over its first batch."""
+    return run(case.shared(), case.batch())
 
 
 def max_difference(one: Tensor, other: Tensor) -> float:

@@ -262,17 +262,18 @@ DECODERS: tuple[Mapping[str, Mapping[str, Any]], ...] = (
 
 def searching(model: EncoderDecoder) -> None:
     """Check that greedy search and a beam of 1 write the most probable tokens of `forward`, with `forward`'s scores."""
-    model.eval()
-    sources = source_rows(random_pairs(model).sources)
-    for prefixes in (((),) * len(PREFIXES), PREFIXES):
-        answers = (decode_all([model], sources, decoding, prefixes) for decoding in DECODERS)
-        greedy, narrow, wide = ([best for best, *_ in rows] for rows in answers)
-        for row, prefix in enumerate(prefixes):
-            expect_argmax(model, row, greedy[row], len(prefix))
-            if narrow[row].ids != greedy[row].ids:
-                fail("searching", f"a beam of 1 writes {narrow[row].ids}, and greedy search {greedy[row].ids}")
-            for hypothesis in (greedy[row], narrow[row], wide[row]):
-                expect_prefix_and_score(model, row, hypothesis, prefix)
+    sources = {key: rows * 2 for key, rows in source_rows(random_pairs(model).sources).items()}
+    prefixes = ((),) * len(PREFIXES) + PREFIXES
+    answers = (decode_all([model], sources, decoding, prefixes) for decoding in DECODERS)
+    greedy, narrow, wide = ([best for best, *_ in rows] for rows in answers)
+    by_forward = LogitsByForward(model)
+    for at, prefix in enumerate(prefixes):
+        row = at % len(PREFIXES)
+        expect_argmax(by_forward, row, greedy[at], len(prefix))
+        if narrow[at].ids != greedy[at].ids:
+            fail("searching", f"a beam of 1 writes {narrow[at].ids}, and greedy search {greedy[at].ids}")
+        for hypothesis in (greedy[at], narrow[at], wide[at]):
+            expect_prefix_and_score(by_forward, row, hypothesis, prefix)
 
 
 def precisions(model: EncoderDecoder) -> None:
@@ -285,11 +286,29 @@ def precisions(model: EncoderDecoder) -> None:
                 fail("precisions", f"in {precision} an answer has the score {best.score}")
 
 
-def expect_argmax(model: EncoderDecoder, row: int, hypothesis: Hypothesis, known: int) -> None:
+class LogitsByForward:
+    """The logits of answers in a training pass, computed once for each."""
+
+    def __init__(self, model: EncoderDecoder) -> None:
+        self.model, self.pairs = model, random_pairs(model)
+        self.known: dict[tuple[int, tuple[int, ...]], Tensor] = {}
+
+    def of(self, row: int, hypothesis: Hypothesis) -> tuple[Tensor, Tensor]:
+        """Return the tokens of an answer, eos counted, and their logits: (T,), (T, V)"""
+        key = (row, tuple(hypothesis.ids))
+        if key not in self.known:
+            with torch.no_grad():
+                read = torch.tensor([[BOS, *hypothesis.ids]])
+                self.known[key] = self.model(rows(self.pairs, row).sources, read)[0].float()
+        tokens = torch.tensor([*hypothesis.ids, *([EOS] if hypothesis.ended else [])], dtype=torch.long)
+        return tokens, self.known[key][: len(tokens)]
+
+
+def expect_argmax(by_forward: LogitsByForward, row: int, hypothesis: Hypothesis, known: int) -> None:
     """Raise LawError where a token after the `known` ones is not the most probable one of those that it can be."""
-    tokens, logits = forward_logits(model, row, hypothesis)
-    logits[:, [PAD, BOS]] = float("-inf")
-    if model.max_target_ratio:
+    tokens, logits = by_forward.of(row, hypothesis)
+    logits = logits.index_fill(1, torch.tensor([PAD, BOS]), float("-inf"))
+    if by_forward.model.max_target_ratio:
         logits = constrain_length(logits, SOURCES[row])
     for at, token in enumerate(tokens.tolist()[known:], known):
         if logits[at, token] < logits[at].max() - SEARCH_TOLERANCE:
@@ -308,20 +327,14 @@ def constrain_length(logits: Tensor, own: int) -> Tensor:
     return logits.masked_fill((last[:, None] & ~end) | (early[:, None] & end), float("-inf"))
 
 
-def expect_prefix_and_score(model: EncoderDecoder, row: int, hypothesis: Hypothesis, prefix: Sequence[int]) -> None:
+def expect_prefix_and_score(
+    by_forward: LogitsByForward, row: int, hypothesis: Hypothesis, prefix: Sequence[int]
+) -> None:
     """Raise LawError where the forced prefix is missing, or where the score is not what `forward` says."""
     if hypothesis.ids[: len(prefix)] != list(prefix):
         fail("searching", f"row {row} must begin with {list(prefix)}, and is {hypothesis.ids}")
-    tokens, logits = forward_logits(model, row, hypothesis)
-    score = model.log_probs(logits).gather(1, tokens[:, None]).sum().item()
+    tokens, logits = by_forward.of(row, hypothesis)
+    score = by_forward.model.log_probs(logits).gather(1, tokens[:, None]).sum().item()
     if abs(score - hypothesis.score) > SEARCH_TOLERANCE * max(1.0, abs(score)):
         scores_of = f"the score of {hypothesis.ids} in row {row}"
         fail("searching", f"{scores_of} is {hypothesis.score:.5g}, and by `forward` {score:.5g}")
-
-
-def forward_logits(model: EncoderDecoder, row: int, hypothesis: Hypothesis) -> tuple[Tensor, Tensor]:
-    """Return the tokens of an answer, eos counted, and their logits in a training pass: (T,), (T, V)"""
-    tokens = torch.tensor([*hypothesis.ids, *([EOS] if hypothesis.ended else [])], dtype=torch.long)
-    with torch.no_grad():
-        logits = model(rows(random_pairs(model), row).sources, torch.tensor([[BOS, *hypothesis.ids]]))[0].float()
-    return tokens, logits[: len(tokens)]

@@ -86,8 +86,7 @@ def _shape_faults(block: Block, batch: Batch) -> Iterator[str]:
 
 def recording(case: Case) -> None:
     """Check that records, penalties and the progress of training change no output."""
-    block, batch = case.exact(), random_batch(case)
-    plain = run(block, batch).y
+    block, batch, plain = case.shared(), case.batch(), case.output().y
     context = context_of(batch)._replace(records={}, penalties={}, progress=torch.tensor(0.5))
     recorded, *_ = block(batch.x, start(block, batch), context)
     expect_equal(case, "recording", recorded, plain, "with records and penalties enabled")
@@ -95,7 +94,7 @@ def recording(case: Case) -> None:
 
 def gradients(case: Case) -> None:
     """Check that every parameter gets a gradient that is not zero: what the loss does not reach never learns."""
-    block, batch = case.exact(), random_batch(case)
+    block, batch = case.shared(), case.batch()
     made = run(block, batch)
     if not any(True for _ in block.parameters()):
         return
@@ -111,9 +110,10 @@ def gradients(case: Case) -> None:
 def gradcheck(case: Case) -> None:
     """Check that the gradients are those of the function: finite differences in double precision agree.
 
-    What autograd does not reach is moved all at once, each tensor by a random unit vector: nothing may depend on it.
+    All that autograd reaches is moved together, along one random direction. So is what it does not reach: nothing may
+    depend on it.
     """
-    block, batch = case.exact(), random_batch(case, (3, 1))
+    block, batch = case.shared(), case.batch((3, 1))
     runner = FunctionalBlock(block, batch)
     parameters = dict(runner.named_parameters())
     read = [output.states for output in (*batch.board.values(), *batch.memories.values())]
@@ -130,19 +130,21 @@ def gradcheck(case: Case) -> None:
     generator = torch.Generator().manual_seed(3)
     random = [torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype) for tensor in inputs]
     unread = [(tensor.detach(), direction / direction.norm()) for tensor, direction in zip(inputs, random, strict=True)]
+    followed_shapes = [tensor.shape for tensor, there in zip(inputs, reached, strict=True) if there]
 
-    def move(step: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
-        remaining = iter(tensors)
+    def move(flat: Tensor) -> Tensor:
+        step, *parts = flat.split([1, *(shape.numel() for shape in followed_shapes)])
+        followed = iter([part.view(shape) for part, shape in zip(parts, followed_shapes, strict=True)])
         moved = [
-            next(remaining) if there else tensor + step * direction
+            next(followed) if there else tensor + step * direction
             for there, (tensor, direction) in zip(reached, unread, strict=True)
         ]
-        return call(*moved)
+        return torch.cat([part.flatten() for part in call(*moved)])
 
-    step = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    followed = [tensor for tensor, there in zip(inputs, reached, strict=True) if there]
-    try:
-        torch.autograd.gradcheck(move, (step, *followed), fast_mode=True, eps=1e-7, atol=1e-4, rtol=1e-3)
+    followed = [tensor.detach().flatten() for tensor, there in zip(inputs, reached, strict=True) if there]
+    flat = torch.cat([torch.zeros(1, dtype=torch.float64), *followed]).requires_grad_()
+    try:  # PyTorch multiplies `atol` by the sums of both directions, which grow with the numbers that are moved
+        torch.autograd.gradcheck(move, (flat,), fast_mode=True, eps=1e-6, atol=1e-8, rtol=1e-6)
     except GradcheckError as error:
         case.broken("gradcheck", one_line_error(error))
 
@@ -165,20 +167,21 @@ class FunctionalBlock(nn.Module):
 
 def bfloat16(case: Case) -> None:
     """Check that outputs and gradients are finite in bfloat16 and under autocast, whichever type arrives there."""
-    half = case.build().bfloat16()
-    _expect_finite(case, half, cast_batch(random_batch(case), torch.bfloat16), "in bfloat16")
-    y = run(half, cast_batch(random_batch(case), torch.bfloat16)).y
+    half, single = (cast_batch(case.batch(), dtype) for dtype in (torch.bfloat16, torch.float32))
+    y = _expect_finite(case, case.build().bfloat16(), half, "in bfloat16")
     if y.dtype is not torch.bfloat16:
         case.broken("bfloat16", f"the output of a bfloat16 block is {y.dtype}")
+    block = case.build()
     with torch.autocast("cpu", torch.bfloat16):
-        _expect_finite(case, case.build(), cast_batch(random_batch(case), torch.float32), "under autocast")
+        _expect_finite(case, block, single, "under autocast")
         try:  # the block before may leave either type
-            run(case.build(), cast_batch(random_batch(case), torch.bfloat16))
+            run(block, half)
         except RuntimeError as error:
             case.broken("bfloat16", f"under autocast, where bfloat16 arrives: {one_line_error(error)}")
 
 
-def _expect_finite(case: Case, block: Block, batch: Batch, detail: str) -> None:
+def _expect_finite(case: Case, block: Block, batch: Batch, detail: str) -> Tensor:
+    """Return the output, after it and the gradients have been checked."""
     made = run(block, batch)
     outputs = [made.y]
     if case.causal:
@@ -189,24 +192,23 @@ def _expect_finite(case: Case, block: Block, batch: Batch, detail: str) -> None:
         made.y.float().sum().backward()
         if not all(tensor.grad is None or tensor.grad.isfinite().all() for tensor in block.parameters()):
             case.broken("bfloat16", f"{detail} a gradient is not finite")
+    return made.y
 
 
 def saving(case: Case) -> None:
     """Check that a block that is saved and loaded into one built with another seed gives the same output."""
-    block, other, batch = case.exact(), case.exact(seed=7), random_batch(case)
+    block, other = case.shared(), case.exact(seed=7)
     tensors = {name: tensor.detach().clone().contiguous() for name, tensor in block.state_dict().items()}
     try:
         other.load_state_dict(safetensors.torch.load(safetensors.torch.save(tensors)))
     except RuntimeError as error:
         case.broken("saving", one_line_error(error))
-    expect_equal(case, "saving", run(other, batch).y, run(block, batch).y, "after saving and loading")
+    expect_equal(case, "saving", run(other, case.batch()).y, case.output().y, "after saving and loading")
 
 
 def meta(case: Case) -> None:
     """Check that it builds and runs on the meta device, forwards and backwards, with the same shapes."""
-    batch = random_batch(case)
-    made = run(case.exact(), batch)
-    nowhere = map_tensors(batch, lambda leaf: leaf.to("meta"))
+    made, nowhere = case.output(), map_tensors(case.batch(), lambda leaf: leaf.to("meta"))
     try:
         with without_compiler(), MetaCache():
             with torch.device("meta"):
@@ -240,7 +242,7 @@ ModuleType = TypeVar("ModuleType", bound=nn.Module)
 
 def lifting(case: Case) -> None:
     """Check that a block with a `recurrent` gives the same, gradients too, when nothing is lifted out of the loop."""
-    block, batch = case.exact(), random_batch(case)
+    block, batch = case.shared(), case.batch()
     slow = unlifted_copy(block)
     if slow is None:
         return

@@ -17,7 +17,6 @@ from composer.testing.harness import (
     context_of,
     expand_as,
     expect_equal,
-    random_batch,
     real_rows,
     rows,
     run,
@@ -30,6 +29,8 @@ ROWS = ((0, 1, 2), (3, 4))
 """The documents of each row."""
 LAST = (2, 4)
 """The last document of each row."""
+PROBED = ((0, 4), (1, 3), (2,))
+"""Documents whose gradients are taken at once: of two rows, and at other places in them."""
 
 
 def packing(case: Case) -> None:
@@ -38,7 +39,7 @@ def packing(case: Case) -> None:
     The penalties are those of the documents alone, and on a causal site the last document of a row goes on from the
     state that the row leaves.
     """
-    block, alone = case.exact(), random_batch(case, DOCUMENTS)
+    block, alone = case.shared(), case.batch(DOCUMENTS)
     if packing_error(block, case.stream, case.settings) or case.reads("encoder.summary"):
         return  # where rows are packed, a recipe with it is refused
     batch, documents = pack(alone)
@@ -55,19 +56,19 @@ def packing(case: Case) -> None:
         packed_cost = reduce_penalties(context.penalties or {})[key]
         expect_equal(case, "packing", packed_cost, cost, f"the penalty `{key[0]}` of documents in one row")
     if case.causal:
-        then = rows(random_batch(case, DOCUMENTS, seed=3)._replace(memories=alone.memories), LAST)
+        then = rows(case.batch(DOCUMENTS, seed=3)._replace(memories=alone.memories), LAST)
         goes_on, expected = (run(block, then, one).real for one in (state, take_rows(alone_state, LAST)))
         expect_equal(case, "packing", goes_on, expected, "what comes after the last document of a row")
     outputs = {name: output for name, output in (batch.board | batch.memories).items() if name != "input"}
     read = {"the stream": (batch.x, documents)}
     read |= {f"`{name}`": (output.states, output.documents or documents) for name, output in outputs.items()}
-    for number in range(len(DOCUMENTS) if y.requires_grad else 0):
+    for numbers in PROBED if y.requires_grad else ():
         leaves = [leaf for leaf, _ in read.values()]
-        gradients = torch.autograd.grad(packed_y[number].sum(), leaves, retain_graph=True, allow_unused=True)
+        gradients = torch.autograd.grad(packed_y[list(numbers)].sum(), leaves, retain_graph=True, allow_unused=True)
         for (name, (_, own)), gradient in zip(read.items(), gradients, strict=True):
-            if gradient is not None and (felt := sizes(gradient, own).index_fill(0, torch.tensor(number), 0.0)).any():
-                size, other = felt.max().item(), int(felt.argmax())
-                case.broken("packing", f"document {number} feels document {other} of {name}, by {size:.3g}")
+            if gradient is not None and (felt := sizes(gradient, own).index_fill(0, torch.tensor(numbers), 0.0)).any():
+                size, other, feeling = felt.max().item(), int(felt.argmax()), " or ".join(map(str, numbers))
+                case.broken("packing", f"document {feeling} feels document {other} of {name}, by {size:.3g}")
 
 
 def take_rows(state: State, numbers: Sequence[int]) -> State:

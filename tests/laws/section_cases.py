@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +66,24 @@ RECIPES = {
         f"model: {{width: 8, decoder: [rnn]}}\n{TRAINING}"
     ),
 }
+DATA = tempfile.TemporaryDirectory(prefix="sections-")
 NOT_COMPARED = ("minutes", "train/tokens_per_second", "budget_spent", "train/level", "train/sequence_error")
 
 
 def recipe_of(folder: Path, kind: str, *overrides: str) -> Recipe:
-    """One of the recipes with overrides; the files of its data are written into the folder."""
+    """One of the recipes with overrides; its data are in the folder: texts, and links to folders."""
+    for path in data_folder().iterdir():
+        if path.is_file():
+            shutil.copyfile(path, folder / path.name)
+        elif not (folder / path.name).exists():
+            (folder / path.name).symlink_to(path)
+    return load_text(RECIPES[kind], folder / "recipe.yaml", overrides)
+
+
+@cache
+def data_folder() -> Path:
+    """Write what the recipes read, once for a process."""
+    folder = Path(DATA.name)
     for split in ("train", "test"):
         stories = [LINES.replace("Mary", name) for name in NAMES]
         (folder / f"qa1_small_{split}.txt").write_text("".join(stories))
@@ -75,12 +91,12 @@ def recipe_of(folder: Path, kind: str, *overrides: str) -> Recipe:
     (folder / "a.txt").write_text("\n".join(texts))
     (folder / "c.txt").write_text("\n".join(" ".join("123456"[: 1 + row % 6]) for row in range(30)))
     (folder / "b.txt").write_text("\n".join(text[::-1] for text in texts))
-    return load_text(RECIPES[kind], folder / "recipe.yaml", overrides)
+    write_more(folder, texts)
+    return folder
 
 
-def write_files(folder: Path) -> None:
+def write_more(folder: Path, lines: Sequence[str]) -> None:
     """Write more files into a folder: tables, a data set in the hub's form, other stories."""
-    lines = (folder / "a.txt").read_text().split("\n")
     (folder / "g.txt").write_text("\n".join([*lines[:20], *lines[:9]]))
     (folder / "h.txt").write_text(lines[0])
     (folder / "d.txt").write_text("\n".join(f"A-b {line}" for line in lines))
@@ -97,11 +113,12 @@ def write_files(folder: Path) -> None:
     for name, size in (("a", 300), ("b", 310)):
         tokenizer = Bpe(size=size).train({"target": lines})[0]
         (folder / f"{name}.json").write_text(tokenizer.to_str())
-    random = np.random.default_rng(1)
+    random, media = np.random.default_rng(1), folder / "media"
+    media.mkdir()
     for name, count in (("s", 20), ("v", 15)):
         rows = ["sound\tlouder\timage\ttext"]
         for number in range(count):
-            names = [f"{name}{number}{end}" for end in (".wav", "l.wav", ".png")]
+            names = [f"media/{name}{number}{end}" for end in (".wav", "l.wav", ".png")]
             sound = random.normal(size=300 + 40 * (number % 5)) / 9
             soundfile.write(folder / names[0], sound, 2000)
             soundfile.write(folder / names[1], sound * np.linspace(1, 2, len(sound)), 2000)

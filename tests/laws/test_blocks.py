@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+import torch
 
+from blocks.core.functional import default_dtype
 from blocks.core.packing import packing_error
 from composer.recipe.registry import blocks
-from composer.testing import PLACES, Case, LawError, check_block
-from composer.testing.harness import COLUMNS
+from composer.testing import LAWS, PLACES, Case, LawError, check_block, everywhere
 from composer.testing.module_laws import compiling
+from composer.testing.settings_laws import check_settings, settings_of
 from tests import blocks as block_tests
 from tests.blocks.inner_stacks import ATTENTION, CGRU, TANH
 
@@ -136,13 +138,24 @@ def test_variants_are_of_blocks_that_exist() -> None:
 
 
 @pytest.mark.slow
+@default_dtype(torch.float32)
 def test_every_exception_has_a_reason_and_is_needed() -> None:
     for name, reasons in EXCEPTIONS.items():
+        cases = [case for case in everywhere(blocks()[name], *VARIANTS[name]) if case.refusal() is None]
         for law, reason in reasons.items():
-            others = {other: why for other, why in reasons.items() if other != law}
             with pytest.raises(LawError):
-                check_block(blocks()[name], *VARIANTS[name], exceptions=others, compiles=False)
+                check_law(law, cases)
             assert len(reason.split()) > 3
+
+
+def check_law(law: str, cases: Sequence[Case]) -> None:
+    """Check one law, or that of one setting, over the cases of a block."""
+    if law in LAWS:
+        for case in cases:
+            LAWS[law](case)
+    else:
+        others = {setting for setting, _ in settings_of(cases[0].kind) if law != f"settings.{setting}"}
+        check_settings(cases[0].kind, cases, others)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -161,5 +174,4 @@ def test_uses_of_a_stack_share_their_parameters_unless_they_are_copies(copy: boo
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "settings"), COMPILED, ids=[name for name, _ in COMPILED])
 def test_a_block_compiles(name: str, settings: dict[str, Any]) -> None:
-    cases = [Case(blocks()[name], settings, place, columns=columns) for place in PLACES for columns in (0, COLUMNS)]
-    compiling(next(case for case in cases if case.refusal() is None))
+    compiling(next(case for case in everywhere(blocks()[name], settings) if case.refusal() is None))

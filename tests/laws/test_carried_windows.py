@@ -66,13 +66,14 @@ def carrying(file: Path, width: int, decoder: list[Any], stacks: dict[str, Any] 
     """The recipe of a language model whose state is carried; None where `plan` refuses it."""
     model = {"width": width, "decoder": decoder, **({"stacks": stacks} if stacks else {})}
     data = {"text": {"train": "text.txt"}, "tokenizer": "char"}
-    recipe = {"recipe": 1, "data": data, "model": model, "training": {"window": 7, "carry": True}}
-    file.write_text(json.dumps(recipe), encoding="utf-8")
+    text = {"recipe": 1, "data": data, "model": model, "training": {"window": 7, "carry": True}}
+    file.write_text(json.dumps(text), encoding="utf-8")
     try:
-        load(file).plan()
+        recipe = load(file)
+        recipe.plan()
     except RecipeError:
         return None
-    return load(file)
+    return recipe
 
 
 @default_dtype(torch.float64)

@@ -14,7 +14,11 @@ from composer.training.loss import sum_loss
 from tests.laws.on_two_devices import module_of, pairs_of, share_of
 from tests.laws.test_recipes import HOME
 
-SAMPLE = ("multi30k/gru_attention", "multi30k/convolutional", "active_memory/neural_gpu", "memory/repeat_copy_ntm")
+SAMPLE = (
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("multi30k/gru_attention", "multi30k/convolutional")),
+    pytest.param("active_memory/neural_gpu", marks=pytest.mark.slow),
+    pytest.param("memory/repeat_copy_ntm", marks=pytest.mark.exhaustive),
+)
 """One of each kind, since compiling takes seconds; `test_precision.py` has a transformer in a whole training."""
 
 
@@ -31,7 +35,6 @@ def gradients(model: EncoderDecoder, called: Any, batch: dict[str, Any]) -> dict
     return {"loss": loss.detach()} | {name: gradient.clone() for name, gradient in reached.items()}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("recipe", SAMPLE)
 def test_a_compiled_model_is_one_graph_and_the_same(recipe: str) -> None:
     module = module_of(HOME / f"{recipe}.yaml")
