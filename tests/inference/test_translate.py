@@ -174,6 +174,11 @@ def test_a_full_disk_is_reported(gru: Path, tmp_path: Path) -> None:
     source.write_text(TEXT)
     with pytest.raises(RunFailed, match="no space left"):
         translate([gru], source=source, output="/dev/full")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_a_full_disk_is_reported_once_by_a_process(gru: Path) -> None:
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
