@@ -132,7 +132,7 @@ def test_a_worker_stops_a_training_whose_lease_it_has_lost(home: Path, monkeypat
 
 @pytest.mark.parametrize(
     ("count", "workers", "pause"),
-    [pytest.param(16, 4, 1.0, marks=pytest.mark.slow), pytest.param(200, 8, 3.0, marks=pytest.mark.exhaustive)],
+    [pytest.param(32, 4, 2.0, marks=pytest.mark.slow), pytest.param(200, 8, 3.0, marks=pytest.mark.exhaustive)],
 )
 def test_workers_of_which_one_is_killed_every_few_seconds(count: int, workers: int, pause: float, home: Path) -> None:
     """Each trial takes a second."""
