@@ -11,9 +11,11 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.main import get_command
 
 from composer.cli import inspection, recipes, runs, sweeps
 from composer.cli.options import DONE, FAILED, INTERRUPTED, TERMINATED, echo, examples
@@ -86,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def _run(arguments: Sequence[str] | None) -> int | str | None:
     """Run a command and return its status. Raises OSError where its output cannot be written."""
     try:
-        app(args=arguments, prog_name="seqcomposer")
+        _command()(args=arguments, prog_name="seqcomposer")
     except ComposerError as error:
         UnfailingStream(sys.stdout).flush()
         _report(error)
@@ -96,6 +98,12 @@ def _run(arguments: Sequence[str] | None) -> int | str | None:
     except SystemExit as end:
         return end.code
     return DONE
+
+
+@cache
+def _command() -> Any:
+    """Return the application with its options, which are read from the signatures of all commands."""
+    return get_command(app)
 
 
 def _report(error: ComposerError) -> None:

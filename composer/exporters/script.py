@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.machinery import ModuleSpec
 from importlib.metadata import version
 from pathlib import Path
@@ -211,9 +212,14 @@ def needed_modules(roots: Sequence[str], packages: frozenset[str]) -> dict[str, 
     return files
 
 
-def imported_modules(file: Path) -> Iterator[str]:
-    """Yield the modules that a file imports at once: not inside functions, and not for its types alone."""
-    todo: list[ast.stmt] = list(ast.parse(file.read_bytes()).body)
+@cache
+def imported_modules(file: Path) -> tuple[str, ...]:
+    """Return the modules that a file imports at once: not inside functions, and not for its types alone."""
+    return tuple(_imported_modules(ast.parse(file.read_bytes())))
+
+
+def _imported_modules(tree: ast.Module) -> Iterator[str]:
+    todo: list[ast.stmt] = [*tree.body]
     for node in todo:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from typing import Any
 
@@ -78,7 +78,7 @@ def validate(root: Node, schema: Schema) -> None:
 
 def schema_faults(root: Node, schema: Schema) -> list[Fault]:
     """Return every fault of a recipe (or a sweep) that its schema alone can find."""
-    errors = list(islice(_validator(schema).iter_errors(to_data(root)), MAX_FAULTS + 1))
+    errors = list(islice(_validator_class()(schema).iter_errors(to_data(root)), MAX_FAULTS + 1))
     # the keys that were surely meant by unknown ones: these are misspelt, and not missing as well
     meant = set()
     for error in errors:
@@ -102,7 +102,8 @@ def schema_faults(root: Node, schema: Schema) -> list[Fault]:
 # ------------------------------------------------------------------------------------------- JSON Schema
 
 
-def _validator(schema: Schema) -> Any:
+@cache
+def _validator_class() -> Any:
     # `true` is not a number, and 4.0 no integer; what float32 cannot hold would give NaN or nothing
     types = Draft202012Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
     types = types.redefine("number", lambda _, value: type(value) in (int, float) and not float32_problem(value))
@@ -113,7 +114,7 @@ def _validator(schema: Schema) -> Any:
         "maxProperties": None,
         **{keyword: _keyword(keyword, kind, violations) for keyword, (kind, violations) in _VIOLATIONS.items()},
     }
-    return extend(Draft202012Validator, keywords, type_checker=types)(schema)
+    return extend(Draft202012Validator, keywords, type_checker=types)
 
 
 def _error(keyword: str, detail: Any, instance: Any, schema: Schema) -> ValidationError:

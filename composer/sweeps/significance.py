@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special, stats
+from scipy import optimize, special
 
 from composer.sweeps.sweep import ERROR_RATE
 
@@ -64,12 +64,16 @@ def moderate(noise: SeedNoise) -> tuple[Array, float]:
     if common == 0 or known.sum() < 2:
         return np.full(len(noise.df), common), np.inf
     logs = np.log(np.maximum(noise.variances[known], 1e-5 * common)) - special.digamma(half) + np.log(half)
-    spread = logs.var(ddof=1) - special.polygamma(1, half).mean()
-    if spread <= special.polygamma(1, MAX_PRIOR):
+    spread = logs.var(ddof=1) - _trigamma(half).mean()
+    if spread <= _trigamma(MAX_PRIOR):
         return np.full(len(noise.df), common), np.inf
-    prior = optimize.brentq(lambda x: special.polygamma(1, x) - spread, 1e-4, MAX_PRIOR)
+    prior = optimize.brentq(lambda x: _trigamma(x) - spread, 1e-4, MAX_PRIOR)
     centre = np.exp(logs.mean() + special.digamma(prior) - np.log(prior))
     return (2 * prior * centre + noise.df * noise.variances) / (2 * prior + noise.df), 2 * prior
+
+
+def _trigamma(x: Array | float) -> Array:
+    return np.asarray(special.zeta(2, x))  # what `polygamma(1, x)` computes, at a tenth of its time
 
 
 def p_values_to_best(trials: Sequence[Scores]) -> list[float] | None:
@@ -89,7 +93,7 @@ def p_values_to_best(trials: Sequence[Scores]) -> list[float] | None:
     statistics = np.divide(gaps, errors, out=np.where(gaps > 0, np.inf, 0), where=errors > 0)
     df = np.minimum(prior_df + np.minimum(noise.df, noise.df[0]), noise.total_df)
     pairs = max(1.0, len(trials) * (len(trials) - 1) / 2)
-    return [float(p) for p in np.minimum(1, 2 * stats.t.sf(statistics, df) * pairs)]
+    return [float(p) for p in np.minimum(1, 2 * special.stdtr(df, -statistics) * pairs)]
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,7 @@ def fit_contributions(axes: Mapping[str, Groups], trials: Sequence[Scores]) -> C
     additivity = None
     if noise.total_df and free and noise.pooled > (ROUNDING * np.abs(means).max()) ** 2:
         ratio = squares / free / (noise.pooled / (noise.df + 1)).mean()
-        additivity = float(stats.f.sf(ratio, free, noise.total_df))
+        additivity = float(special.fdtrc(free, noise.total_df, ratio))
     return Contributions(_corrected(effects), df, by_seeds, additivity)
 
 
@@ -175,10 +179,8 @@ def _separable(null_rows: Array) -> list[int]:
 
     null_rows: The axis's rows of the projection on what the design leaves open; it is equal for such values.
     """
-    classes = [
-        next(first for first in range(value + 1) if np.allclose(row, null_rows[first], rtol=0, atol=TOLERANCE))
-        for value, row in enumerate(null_rows)
-    ]
+    is_equal = np.abs(null_rows[:, None] - null_rows).max(axis=-1) <= TOLERANCE
+    classes = is_equal.argmax(axis=1).tolist()  # the first that is equal
     largest = max(classes, key=classes.count)
     return [value for value, first in enumerate(classes) if first == largest]
 
@@ -203,8 +205,8 @@ def _value_effects(
         if df:
             variance = covariance[value, value] + covariance[first, first] - 2 * covariance[value, first]
             error = float(np.sqrt(max(variance, 0)))
-            margin = error * float(stats.t.ppf(1 - ERROR_RATE / 2, df))
-            p_value = 2 * float(stats.t.sf(abs(difference) / error, df)) if error else float(difference == 0)
+            margin = error * float(special.stdtrit(df, 1 - ERROR_RATE / 2))
+            p_value = 2 * float(special.stdtr(df, -abs(difference) / error)) if error else float(difference == 0)
             interval = (difference - margin, difference + margin)
             effects[value] = replace(effects[value], interval=interval, p_value=p_value)
     return effects

@@ -43,6 +43,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Printed:
     """Run a command on a terminal, and return what that is sent; nothing of it is as it was planted."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("WANDB_MODE", "disabled")  # what it is sent is looked at below
 
     def on_terminal(*arguments: Any, status: int = 0, function: Callable[[], Any] | None = None) -> str:
         terminal = Terminal()
@@ -80,7 +81,7 @@ def planted(tmp_path: Path) -> Path:
             "tokenizer": {"word": {"split": "spaces"}},
         },
         "model": {"width": 8, "encoder": [{"rnn": {"cell": "gru"}}], "decoder": ["rnn", "cross_attention"]},
-        "training": {"max_steps": 4, "validate_every": 2, "tokens_per_batch": 100},
+        "training": {"max_steps": 2, "validate_every": 2, "tokens_per_batch": 100},
         "decoding": {"greedy": {"max_length": 5}},
         "logging": {"wandb": {"mode": "offline", **texts}},
     }

@@ -44,7 +44,12 @@ def written_recipe(table: Path, *arguments: str) -> Recipe:
     return load(output)
 
 
-SHORT = ["training.max_minutes=null", "training.max_steps=2", "logging.wandb=false", "decoding.beam.size=2"]
+SHORT = [
+    "training.max_minutes=null",
+    "training.max_steps=2",
+    "logging.wandb=false",
+    "decoding={greedy: {max_length: 5}}",
+]
 
 
 @pytest.mark.parametrize("kind", ["image", "audio"])

@@ -13,7 +13,7 @@ from sacrebleu.metrics import BLEU
 
 from composer.atomic_io import sha256_of_file
 from composer.comparison.diff import diff
-from composer.comparison.outputs import RESAMPLES, compare_outputs, compare_trials, comparison_text, sign_test
+from composer.comparison.outputs import compare_outputs, compare_trials, comparison_text, sign_test
 from composer.errors import RunError
 from composer.inference.run import open_run
 from composer.run_dir import RunDir
@@ -35,12 +35,14 @@ def usual_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SACREBLEU_SEED", raising=False)
 
 
-def test_the_p_value_is_that_of_a_bootstrap_by_hand() -> None:
+def test_the_p_value_is_that_of_a_bootstrap_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Koehn 2004: of B draws of n lines with replacement, how many differ from their mean by more than the real two do;
     (count + 1) / (B + 1)."""
+    count = 250
+    monkeypatch.setattr("composer.comparison.outputs.RESAMPLES", count)
     references, one = corpus(40, 1, 0.30)
     _, other = corpus(40, 1, 0.34)
-    draws = np.random.default_rng(12345).choice(40, size=(RESAMPLES, 40), replace=True)
+    draws = np.random.default_rng(12345).choice(40, size=(count, 40), replace=True)
     bleu = BLEU(force=True)
 
     def score(lines: list[str], rows: np.ndarray) -> float:
@@ -50,11 +52,11 @@ def test_the_p_value_is_that_of_a_bootstrap_by_hand() -> None:
     every = np.arange(40)
     real = abs(score(other, every) - score(one, every))
     result = compare_outputs(["a", "b"], [one, other], references, "13a")
-    # sacreBLEU sums in 32 bits: a draw at the very edge may fall on the other side
-    assert result.p_value == pytest.approx(((apart - apart.mean() > real).sum() + 1) / (RESAMPLES + 1), abs=2e-3)
+    # sacreBLEU sums in 32 bits, but no draw is at the very edge
+    assert result.p_value == pytest.approx(((apart - apart.mean() > real).sum() + 1) / (count + 1), abs=2e-3)
     assert 0.01 < result.p_value < 0.99
     assert result.one.bleu == pytest.approx(score(one, every))
-    assert f"bs:{RESAMPLES}" in result.signature
+    assert f"bs:{count}" in result.signature
 
 
 def test_a_clear_difference_is_significant_and_none_is_not() -> None:

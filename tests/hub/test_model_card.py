@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ FULL = {
 }
 
 
+@cache
 def recipe(name: str) -> Recipe:
     return load(ROOT / "recipes" / name)
 
@@ -93,8 +95,9 @@ RECIPES = [path for path in sorted((ROOT / "recipes").glob("*/*.yaml")) if path.
 
 @pytest.mark.parametrize("path", RECIPES[::25], ids=lambda path: path.stem)
 def test_every_kind_of_recipe_has_a_card(path: Path) -> None:
-    text = model_card(load(path), FULL)
-    assert head(text).model_name == load(path).name
+    read = load(path)
+    text = model_card(read, FULL)
+    assert head(text).model_name == read.name
     assert "/home/ann" not in text
     assert "abc, with changes" in text
     assert "```mermaid\n" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -111,7 +112,26 @@ class Written(nn.Module):
 
 def forward_score(model: EncoderDecoder, source: Sequence[int], ids: Sequence[int], ended: bool) -> float:
     """log p of an answer, all positions at once."""
-    answer = [*ids, 2] if ended else list(ids)
+    return forward_scores(model, source, [[*ids, 2] if ended else ids])[0]
+
+
+def forward_scores(model: EncoderDecoder, source: Sequence[int], answers: Sequence[Sequence[int]]) -> list[float]:
+    """log p of equally long answers, with their ends."""
+    targets = torch.tensor(answers, dtype=torch.long)
+    before = torch.cat((torch.ones(len(answers), 1, dtype=torch.long), targets[:, :-1]), 1)
     with torch.no_grad():
-        logits = model({"source": torch.tensor([[*source, 2]])}, torch.tensor([[1, *answer[:-1]]]))[0]
-    return float(logits.log_softmax(-1).gather(1, torch.tensor(answer)[:, None]).sum())
+        logits = model({"source": torch.tensor([[*source, 2]] * len(answers))}, before)
+    return logits.log_softmax(-1).gather(2, targets[..., None]).sum((1, 2)).tolist()
+
+
+def every_answer(
+    model: EncoderDecoder, source: Sequence[int], most: int, prefix: tuple[int, ...] = (), alpha: float = 0.0
+) -> list[tuple[float, list[int]]]:
+    """All answers with fewer than `most` words after a prefix, each with its normalised score, the best first."""
+    words, results = range(3, model.output.out_features), []
+    for count in range(most):
+        answers = [[*prefix, *more] for more in itertools.product(words, repeat=count)]
+        norm = ((6 + len(prefix) + count) / 6) ** alpha
+        scores = forward_scores(model, source, [[*ids, 2] for ids in answers])
+        results += [(score / norm, ids) for score, ids in zip(scores, answers, strict=True)]
+    return sorted(results, reverse=True)

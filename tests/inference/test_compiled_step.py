@@ -33,6 +33,16 @@ model:
     - {rnn: {cell: gru, initial_state: encoder}}
     - {residual: [cross_attention]}
 """
+CHECKED = """
+recipe: 1
+data: {generate: {copy: {max_length: 6, train: 50, val: 4, test: 4}}}
+decoding: {greedy: {compile: true}}
+model:
+  width: 8
+  encoder: [rnn]
+  decoder:
+    - cross_attention
+"""
 SOURCES = [[5, 7, 6], [9, 4, 4, 8, 6], [5], [6, 6, 7, 5, 4, 9, 8]]
 
 
@@ -117,6 +127,7 @@ def test_the_fingerprint_is_that_of_the_structure() -> None:
         assert one != fingerprint(module_of(model_of(RECIPE.replace(old, new))))
 
 
+@pytest.mark.slow
 def test_the_fingerprint_is_the_same_in_every_process() -> None:
     code = "from tests.inference.test_compiled_step import *; print(fingerprint(module_of(model_of(RECIPE))))"
     environment = {**os.environ, "PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"}
@@ -135,8 +146,7 @@ def test_every_search_runs_the_compiled_step(method: str, monkeypatch: pytest.Mo
 
 
 def test_check_compiles_nothing_and_knows_what_cannot_be(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    text = RECIPE + "decoding: {greedy: {compile: true}}\n"
-    check_recipe(load_text(text))
+    check_recipe(load_text(CHECKED))
     assert not cache.exists()
 
     def missing() -> str:
@@ -144,7 +154,7 @@ def test_check_compiles_nothing_and_knows_what_cannot_be(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(compiled_step, "get_cpp_compiler", missing)
     with pytest.raises(ComposerError) as raised:
-        check_recipe(load_text(text))
+        check_recipe(load_text(CHECKED))
     (fault,) = raised.value.faults
     assert fault.path == "decoding.greedy.compile"
     assert "there is no C++ compiler" in fault.message
@@ -158,7 +168,7 @@ def test_check_refuses_a_step_that_cannot_be_exported(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("blocks.identity.Identity.forward", forward)
     with pytest.raises(ComposerError) as raised:
-        check_recipe(load_text(RECIPE + "    - identity\ndecoding: {greedy: {compile: true}}\n"))
+        check_recipe(load_text(CHECKED + "    - identity\n"))
     (fault,) = raised.value.faults
     assert fault.path == "decoding.greedy.compile"
     assert "cannot be compiled" in fault.message

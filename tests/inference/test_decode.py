@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import sys
 from typing import Any
@@ -15,7 +14,7 @@ import composer.inference.decode as decoding
 from composer.errors import RunError
 from composer.inference.decode import decode_all
 from composer.inference.decoders import Hypothesis, Search
-from tests.inference.small_models import DECODERS, Written, forward_score, model_of
+from tests.inference.small_models import DECODERS, Written, every_answer, forward_score, model_of
 
 SOURCES = [[5, 6, 7], [4, 5], [9], [8, 8, 8, 8, 8, 10], [], [11, 4, 6, 7], [5], [10, 9, 8, 7, 6, 5, 4]]
 SHORT = {"max_length": 12}
@@ -79,16 +78,10 @@ def test_a_beam_of_one_is_greedy(kind: str) -> None:
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
 def test_a_beam_as_wide_as_everything_is_exhaustive(alpha: float) -> None:
     length, vocabulary = 4, 6
-    words = [*range(3, vocabulary)]
     for seed in range(4):
         model = model_of("mixed", seed, target=vocabulary, sharp=4.0)
         source = [5, 6, 7]
-        every = [
-            (forward_score(model, source, ids, True) / ((5 + len(ids) + 1) / 6) ** alpha, list(ids))
-            for count in range(length)
-            for ids in itertools.product(words, repeat=count)
-        ]
-        best = sorted(every, reverse=True)[:5]
+        best = every_answer(model, source, length, alpha=alpha)[:5]
         settings = {"size": 4**length, "length_penalty": alpha, "max_length": length}
         results = answers(model, {"beam": settings}, sources=[source], n_best=5)[0]
         assert [best.ids for best in results] == [ids for _, ids in best]

@@ -251,9 +251,11 @@ def chi_square(counts: Mapping[tuple[int, ...], int], exact: Mapping[tuple[int, 
     return float((sum((seen - p) ** 2 / p for seen, p in pairs) - freedom) / math.sqrt(2 * freedom))
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [*((name, "model") for name in SETTINGS), ("plain", "ngram"), ("all", "ngram")]
-)
+QUICK = [("plain", "model"), ("top_p", "model"), ("repetition_penalty", "model"), ("all", "model"), ("all", "ngram")]
+SLOW = [("temperature", "model"), ("top_k", "model"), ("min_p", "model"), ("plain", "ngram")]
+
+
+@pytest.mark.parametrize(("name", "kind"), [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)])
 def test_samples_have_the_distribution_of_the_model(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DraftLength, "choose", lambda self: 2)
     settings, draft = SETTINGS[name], Draft(markov(OTHER) if kind == "model" else None)

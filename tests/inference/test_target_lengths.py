@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +15,7 @@ from composer.model.encoder_decoder import EncoderDecoder
 from composer.testing import LawError
 from composer.testing.model_laws import searching
 from composer.training.validation_decoder import MAX_QUERIES, ValidationDecoder
-from tests.inference.small_models import SIZED, TARGET, forward_score, model_of, sized
+from tests.inference.small_models import SIZED, TARGET, every_answer, forward_score, model_of, sized
 
 SOURCES = [[5, 6], [4, 7, 9, 10], [], [11, 4, 6]]
 FREE = {"max_length": 64}
@@ -30,19 +29,6 @@ def answers(model: EncoderDecoder, how: dict[str, Any], **more: Any) -> list[lis
 
 def texts(results: list[list[Hypothesis]]) -> list[list[list[int]]]:
     return [[hypothesis.ids for hypothesis in row] for row in results]
-
-
-def every_answer(
-    model: EncoderDecoder, source: list[int], most: int, prefix: tuple[int, ...] = (), alpha: float = 0.0
-) -> list[tuple[float, list[int]]]:
-    """All answers of at most so many tokens with their scores, the best first; `forward` knows the size of each."""
-    words = range(3, model.output.out_features)
-    results = []
-    for count in range(most - len(prefix)):
-        for more in itertools.product(words, repeat=count):
-            ids = [*prefix, *more]
-            results.append((forward_score(model, source, ids, True) / ((6 + len(ids)) / 6) ** alpha, ids))
-    return sorted(results, reverse=True)
 
 
 # ------------------------------------------------------------------------------------------- every answer
@@ -68,7 +54,7 @@ def test_a_beam_as_wide_as_everything_finds_the_best_of_all_sizes(kind: str, alp
 def test_viterbi_finds_the_best_of_all_sizes(kind: str, prefix: tuple[int, ...]) -> None:
     for seed in range(4):
         model = sized(kind, seed, target=5, sharp=4.0)
-        score, ids = every_answer(model, [5, 6], 6, prefix)[0]
+        score, ids = every_answer(model, [5, 6], 6 - len(prefix), prefix)[0]
         (best,) = answers(model, {"viterbi": {}}, sources=[[5, 6]], prefixes=[prefix])[0]
         assert best.ids == ids
         assert best.score == pytest.approx(score, abs=1e-4)

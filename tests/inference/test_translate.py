@@ -1,4 +1,4 @@
-"""`translate` as a filter, mostly as a process of its own."""
+"""`translate` as a filter."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from composer.cli.main import main
 from composer.data.encoding import MAX_TOKENS
 from composer.errors import DataError, RunError, RunFailed
 from composer.inference.lines import cut_line
@@ -23,19 +24,6 @@ TEXT = "eins zwei\n\ndrei vier fünf\nsechs\n"
 
 def command(run: Path, *arguments: str) -> list[str]:
     return [sys.executable, "-m", "composer.cli.main", "translate", str(run), *arguments]
-
-
-def test_one_line_out_per_line_in_until_invalid_utf8(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = TEXT.encode() + b"drei \xff\nvier\n"
-    done = subprocess.run(command(gru, "--beam", "3"), input=text, capture_output=True, timeout=300)
-    lines = done.stdout.decode().split("\n")
-    assert [bool(line) for line in lines] == [True, False, True, True, False]
-    assert lines[:-1] == through(monkeypatch, gru, TEXT)
-    assert done.returncode == 2
-    assert done.stderr.decode() == (
-        "<stdin>:5:6: error[encoding]: this is not UTF-8 at line 5, byte 6 of the line: 0xff\n"
-        "   fix: convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1\n1 error\n"
-    )
 
 
 def test_lines_are_answered_at_once_and_a_closed_pipe_prints_no_error(gru: Path) -> None:
@@ -70,6 +58,24 @@ def through(monkeypatch: pytest.MonkeyPatch, runs: Path | list[Path], text: str 
     content = target.buffer
     assert isinstance(content, io.BytesIO)
     return content.getvalue().decode().split("\n")[:-1]
+
+
+def test_one_line_out_per_line_in_until_invalid_utf8(
+    gru: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    expected = through(monkeypatch, gru, TEXT)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode() + b"drei \xff\nvier\n")))
+    capfdbinary.readouterr()
+    with pytest.raises(SystemExit, match="2"):
+        main(["translate", str(gru), "--beam", "3"])
+    printed = capfdbinary.readouterr()
+    lines = printed.out.decode().split("\n")
+    assert [bool(line) for line in lines] == [True, False, True, True, False]
+    assert lines[:-1] == expected
+    assert printed.err.decode() == (
+        "<stdin>:5:6: error[encoding]: this is not UTF-8 at line 5, byte 6 of the line: 0xff\n"
+        "   fix: convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1\n1 error\n"
+    )
 
 
 def test_n_best_lists_hypotheses_with_their_scores(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,6 +175,11 @@ def test_a_full_disk_is_reported(gru: Path, tmp_path: Path) -> None:
     source.write_text(TEXT)
     with pytest.raises(RunFailed, match="no space left"):
         translate([gru], source=source, output="/dev/full")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_a_full_disk_is_reported_once_by_a_process(gru: Path) -> None:
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(

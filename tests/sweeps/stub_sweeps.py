@@ -1,16 +1,20 @@
-"""Sweeps over a tiny recipe with a stub in place of training; as a script, a sweep that can be killed."""
+"""Sweeps over a tiny recipe with a stub in place of training, also in a process of its own that can be killed."""
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
-import subprocess
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from composer.sweeps import workers
+import pytest
+
+from composer.sweeps import scheduler, workers
 from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.trial import Trial, read_trials
@@ -30,6 +34,8 @@ logging: {wandb: false}
 """
 RATE = "set: training.optimizer.adam.learning_rate"
 STUB = Path(__file__).with_name("stub_train.py")
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.sweeps.planned_once"])
 
 
 def write_sweep(folder: Path, axes: str, rest: str = "") -> Path:
@@ -74,25 +80,45 @@ def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-def parent(file: Path, run: Path, *more: str) -> subprocess.Popen[bytes]:
-    """A sweep in a process of its own."""
-    command = [sys.executable, __file__, str(file), str(run), *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=dict(os.environ))
+def train_by_stub(home: Path, patch: pytest.MonkeyPatch) -> None:
+    """Let sweeps of this process train by the stub, by the plan in `home`, and look around as often as that ends."""
+    patch.setenv("STUB", str(home))
+    patch.setattr(workers, "train_command", stub)
+    hurry(patch.setattr)
 
 
-def main() -> int:
-    if "real" not in sys.argv:
+def hurry(set_value: Callable[[object, str, float], None]) -> None:
+    """Let a sweep look around often, and wait only seconds for a worker that was killed before it began."""
+    set_value(scheduler, "POLL_SECONDS", 0.02)
+    set_value(scheduler, "REFRESH_SECONDS", 0.02)
+    set_value(scheduler, "EXPIRES", 3.0)
+
+
+def parent(file: Path, run: Path, *more: str) -> ForkServerProcess:
+    """A sweep in a process of its own, with two workers or, as a `worker`, one; see `printed`."""
+    process = FORKS.Process(target=run_apart, args=(dict(os.environ), file, run, more), daemon=True)
+    process.start()
+    return process
+
+
+def printed(process: ForkServerProcess, run: Path) -> str:
+    """What a sweep in a process of its own has printed."""
+    return run.with_name(f"printed-{process.pid}").read_text(encoding="utf-8")
+
+
+def run_apart(environment: dict[str, str], file: Path, run: Path, more: Sequence[str]) -> None:
+    """Run a sweep as the command does, and exit with its status."""
+    os.environ.update(environment)
+    log = os.open(run.with_name(f"printed-{os.getpid()}"), os.O_WRONLY | os.O_CREAT)
+    os.dup2(log, sys.stdout.fileno())
+    os.dup2(log, sys.stderr.fileno())
+    hurry(setattr)
+    if "real" not in more:
         workers.train_command = stub
-    address = next((item.removeprefix("ray=") for item in sys.argv if item.startswith("ray=")), None)
-    sweep, run, joins = read_sweep(Path(sys.argv[1])), Path(sys.argv[2]), "worker" in sys.argv
-    return run_sweep(sweep, run, workers=1 if joins else 2, ray=address, joins=joins)
-
-
-if __name__ == "__main__":
-    import signal
-
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    address = next((item.removeprefix("ray=") for item in more if item.startswith("ray=")), None)
+    joins = "worker" in more
     try:
-        sys.exit(main())
+        sys.exit(run_sweep(read_sweep(file), run, workers=1 if joins else 2, ray=address, joins=joins))
     except KeyboardInterrupt:
         sys.exit(130)

@@ -53,7 +53,8 @@ def train(run: RunDir, seed: int, rate: float, plan: dict[str, Any], home: Path)
             (run.checkpoints / f"step-{100 * step:08d}.ckpt").touch()
         if step == begun + 1 and must_die(plan, home, rate):
             os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(plan.get("pause", 0.0))
+        if step >= plan.get("from", 1):
+            time.sleep(plan.get("pause", 0.0))
     run.write({"status": "finished", "seed": seed, "minutes": 0.1, "scores": {"val/loss": rate + seed / 100}})
     return 0
 

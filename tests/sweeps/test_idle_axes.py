@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import composer
 from composer.errors import Fault
 from composer.model.planner import plan
 from composer.recipe.recipe import load
@@ -98,13 +99,15 @@ def test_an_axis_of_the_training_is_seen_beside_the_same_model(tmp_path: Path) -
     assert [len(idle([*point.warnings], "linear")) for point in points] == [0, 1]
 
 
-def test_the_points_are_trained(tmp_path: Path) -> None:
+def test_the_points_are_trained(home: Path) -> None:
+    """The sweep starts them, here the stub; and its command trains them."""
     encoder, decoding, axes, *_ = CASES["the axis itself"]
-    sweep = read_sweep(write_files(tmp_path, encoder, decoding, axes.replace("[0.1, 0.2]", "[0.1]")))
-    assert run_sweep(sweep, tmp_path / "run") == 0
-    (trial,) = read_trials(tmp_path / "run")
+    sweep = read_sweep(write_files(home, encoder, decoding, axes.replace("[0.1, 0.2]", "[0.1]")))
+    assert run_sweep(sweep, home / "run") == 0
+    (trial,) = read_trials(home / "run")
     assert trial.status == "finished"
-    for recipe in (trial.recipe, trial.run(1) / "recipe.yaml"):
+    folder = composer.train(trial.recipe, run=home / "trained").run_dir
+    for recipe in (trial.recipe, folder / "recipe.yaml"):
         (warning,) = idle(plan(load(recipe)).warnings, "dropout")
         assert (warning.file, "; see `rnn`, line " in warning.message) == (str(recipe), True)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from composer.errors import RunError
-from composer.sweeps import workers
 from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import Resources
 from composer.sweeps.workers import RayWorkerPool
-from tests.sweeps.stub_sweeps import parent, plan, rates, starts, stub, trials_by_rate, wait_until, write_sweep
+from tests.sweeps.stub_sweeps import parent, plan, rates, starts, train_by_stub, trials_by_rate, wait_until, write_sweep
 
 
 def test_without_ray_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,9 +26,8 @@ def test_without_ray_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder in which the stub trains, and Ray."""
     ray = pytest.importorskip("ray")
-    monkeypatch.setenv("STUB", str(tmp_path))
+    train_by_stub(tmp_path, monkeypatch)
     monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    monkeypatch.setattr(workers, "train_command", stub)
     plan(tmp_path)
     yield tmp_path
     ray.shutdown()
@@ -54,8 +51,8 @@ def test_a_killed_sweep_leaves_no_workers_and_resumes_without_a_cluster(home: Pa
     file = write_sweep(home, rates(0.1, 0.2), "seeds: [1]")
     child = parent(file, home / "run", "ray=local")
     wait_until(lambda: len(list((home / "run").glob("trials/*/seed-1/metrics.jsonl"))) == 2, 120.0)
-    os.kill(child.pid, signal.SIGKILL)
-    child.communicate()
+    child.kill()
+    child.join()
     plan(home)
     assert run_sweep(read_sweep(file), home / "run", workers=2) == 0  # once the workers there have ended
     assert {trial.status for trial in trials_by_rate(home / "run").values()} == {"finished"}
@@ -80,10 +77,11 @@ def test_a_trial_goes_to_the_node_that_it_fits_and_on_when_that_is_lost(home: Pa
         cluster.remove_node(large, allow_graceful=False)
         plan(home)
         cluster.add_node(num_cpus=4)
-        assert child.wait(timeout=200) == 0
+        child.join(200)
+        assert child.exitcode == 0
     finally:
         child.kill()
-        child.communicate()
+        child.join()
         cluster.shutdown()
     assert {trial.status for trial in trials_by_rate(home / "run").values()} == {"finished"}
     assert sorted(rate for rate, _ in starts(home)) in ([0.1, 0.1, 0.2], [0.1, 0.2, 0.2])

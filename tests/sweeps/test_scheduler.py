@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from dataclasses import replace
@@ -19,7 +20,7 @@ from optuna.storages.journal import JournalFileBackend
 from composer.errors import DataError, RunError
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
-from composer.sweeps import scheduler, workers
+from composer.sweeps import scheduler
 from composer.sweeps.leaderboard import open_leaderboard
 from composer.sweeps.scheduler import Scheduler, run_sweep, running_progress
 from composer.sweeps.spec import read_sweep
@@ -31,22 +32,13 @@ from tests.sweeps.stub_sweeps import (
     RATE,
     parent,
     plan,
+    printed,
     rates,
     starts,
-    stub,
     trials_by_rate,
     wait_until,
     write_sweep,
 )
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in which the stub trains."""
-    monkeypatch.setenv("STUB", str(tmp_path))
-    monkeypatch.setattr(workers, "train_command", stub)
-    plan(tmp_path)
-    return tmp_path
 
 
 def run(file: Path, home: Path, workers: int = 1) -> int:
@@ -102,17 +94,17 @@ def test_data_are_found_relative_to_the_base_and_checked_before_training(home: P
     assert [rate for rate, _ in starts(home)] == [0.1]
 
 
-@pytest.mark.parametrize("status", [1, 2])
-def test_a_failed_trial_is_reported_and_the_others_continue(
-    home: Path, status: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan(home, **{"0.1": {"fails": 1, "status": status}})
+def test_a_failed_trial_is_reported_and_the_others_continue(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan(home, **{"0.1": {"fails": 1, "status": 2}})
     file = write_sweep(home, rates(0.1, 0.2), "seeds: [1, 2]")
     assert run_sweep(read_sweep(file), home / "run") == 0
     result = trials_by_rate(home / "run")
     assert result[0.1].status == "failed"
     assert (result[0.1].error or "").splitlines()[0] == "error[run]: the loss is NaN"
-    assert "the loss is NaN" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "the loss is NaN" in out
+    assert "`--retry`" in out
+    assert result[0.1].retries == ()
     assert result[0.2].status == "finished"
     assert starts(home) == [(0.1, 1), (0.2, 1), (0.2, 2)]  # no other seed of what failed
 
@@ -156,20 +148,18 @@ def test_a_training_that_gets_on_between_its_kills_never_fails(home: Path) -> No
     assert trial.status == "finished"
 
 
-@pytest.mark.parametrize(("retries", "times", "status"), [(2, 2, "finished"), (2, 3, "failed"), (0, 1, "failed")])
-def test_a_failed_trial_is_tried_again(
-    home: Path, retries: int, times: int, status: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(("times", "status"), [(2, "finished"), (3, "failed")])
+def test_a_failed_trial_is_tried_again(home: Path, times: int, status: str, capsys: pytest.CaptureFixture[str]) -> None:
     plan(home, **{"0.1": {"fails": 1, "times": times}})
-    file = write_sweep(home, rates(0.1, 0.2), f"seeds: [1]\nretries: {retries}")
-    assert run_sweep(read_sweep(file), home / "run") == 0
+    file = write_sweep(home, rates(0.1), "seeds: [1]\nretries: 2")
+    assert run_sweep(read_sweep(file), home / "run") == (status == "failed")
     trial = trials_by_rate(home / "run")[0.1]
     assert trial.status == status
-    assert [rate for rate, _ in starts(home)] == [0.1] * (1 + min(times, retries)) + [0.2]
-    assert [(retry["cause"], retry["seed"]) for retry in trial.retries] == [("failed", 1)] * min(times, retries)
+    assert len(starts(home)) == 3
+    assert [(retry["cause"], retry["seed"]) for retry in trial.retries] == [("failed", 1)] * 2
     out = capsys.readouterr().out
-    for number in range(1, min(times, retries) + 1):
-        assert f"failed, retry {number} of {retries}, from its beginning: error[run]: the loss is NaN" in out
+    for number in (1, 2):
+        assert f"failed, retry {number} of 2, from its beginning: error[run]: the loss is NaN" in out
     assert ("`--retry`" in out) == (status == "failed")
     assert (trial.error or "").count("error[run]") == (status == "failed")  # nothing of the tries before the last
 
@@ -207,7 +197,7 @@ def test_a_retry_that_was_written_down_survives_a_kill_of_the_sweep(home: Path) 
     child = parent(file, home / "run")
     wait_until(lambda: len(starts(home)) == 1)
     child.kill()
-    child.communicate()
+    child.join()
     (trial,) = read_trials(home / "run")
     write_trial(replace(trial, retries=(retry_record("failed", "once"), retry_record("failed", "twice"))))
     plan(home, **{"0.1": {"fails": 1}})
@@ -218,7 +208,7 @@ def test_a_retry_that_was_written_down_survives_a_kill_of_the_sweep(home: Path) 
 
 
 def test_a_worse_trial_is_pruned_once_on_its_first_seed(home: Path) -> None:
-    plan(home, **{"0.9": {"pause": 2.0}})
+    plan(home, **{"0.9": {"pause": 60.0, "from": 2}})
     file = write_sweep(home, rates(0.1, 0.2, 0.9), "seeds: [1, 2]\nprune: {median: {min_steps: 200, trials: 2}}")
     assert run(file, home) == 0
     worst = trials_by_rate(home / "run")[0.9]
@@ -230,7 +220,7 @@ def test_a_worse_trial_is_pruned_once_on_its_first_seed(home: Path) -> None:
 
 
 def test_a_trial_that_has_spent_its_budget_is_not_pruned(home: Path) -> None:
-    plan(home, **{"0.9": {"pause": 1.0}})
+    plan(home, **{"0.9": {"pause": 1.0, "from": 5}})
     prune = "prune: {median: {min_steps: 200, trials: 2}}"
     file = write_sweep(home, rates(0.1, 0.2, 0.9), f"seeds: [1]\nset: {{training.max_steps: 200}}\n{prune}")
     assert run(file, home) == 0
@@ -244,7 +234,7 @@ def test_a_pruning_decision_survives_a_kill(home: Path) -> None:
     child = parent(file, home / "run")
     wait_until(lambda: (0.2, 1) in starts(home) and trials_by_rate(home / "run")[0.1].status == "finished")
     child.kill()
-    child.communicate()
+    child.join()
     write_trial(replace(trials_by_rate(home / "run")[0.2], pruned_at=100))
     assert run(file, home) == 0
     assert trials_by_rate(home / "run")[0.2].status == "pruned"
@@ -258,7 +248,7 @@ def test_a_killed_sweep_resumes(home: Path) -> None:
     child = parent(file, home / "run")
     wait_until(lambda: len(list((home / "run").glob("trials/*/seed-1/metrics.jsonl"))) == 4)
     child.kill()
-    child.communicate()
+    child.join()
     before = {rate: trial.seeds[1] for rate, trial in trials_by_rate(home / "run").items() if rate < 0.3}
     assert run(file, home, workers=2) == 0
     result = trials_by_rate(home / "run")
@@ -274,10 +264,11 @@ def test_signals_end_all_workers_first(home: Path, number: signal.Signals, statu
     plan(home, **{"0.1": {"pause": 60.0}, "0.2": {"pause": 60.0}})
     child = parent(write_sweep(home, rates(0.1, 0.2), "seeds: [1]"), home / "run")
     wait_until(lambda: len(list((home / "run").glob("trials/*/seed-1/metrics.jsonl"))) == 2)
-    child.send_signal(number)
-    out, _ = child.communicate(timeout=60)
-    assert child.returncode == status, out.decode()
-    assert b"stopped; run the same command to resume" in out
+    os.kill(child.pid or 0, number)
+    child.join(60)
+    out = printed(child, home / "run")
+    assert child.exitcode == status, out
+    assert "stopped; run the same command to resume" in out
     assert {trial.seeds[1]["status"] for trial in trials_by_rate(home / "run").values()} == {"interrupted"}
     plan(home)
     assert run(home / "sweep.yaml", home, workers=2) == 0
@@ -315,7 +306,7 @@ def test_two_sweeps_cannot_share_a_folder(home: Path) -> None:
     with pytest.raises(RunError, match="another"):
         run(home / "sweep.yaml", home)
     child.terminate()
-    child.communicate(timeout=60)
+    child.join(60)
 
 
 def test_a_removed_trial_runs_again_and_a_lost_study_is_rebuilt(home: Path) -> None:
@@ -359,7 +350,7 @@ def test_a_killed_search_resumes_to_the_requested_number_of_trials(home: Path) -
     child = parent(file, home / "run")
     wait_until(lambda: len(starts(home)) >= 3)
     child.kill()
-    child.communicate()
+    child.join()
     assert run(file, home, workers=2) == 0
     result = read_trials(home / "run")
     assert [trial.status for trial in result] == ["finished"] * 5
@@ -460,12 +451,15 @@ def test_the_reason_for_training_nothing_is_printed(home: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize(("key", "value"), [("number", "0"), ("point", 5), ("status", "done"), ("value", "high")])
-def test_a_damaged_trial_file_is_refused(home: Path, key: str, value: object) -> None:
-    assert run(write_sweep(home, rates(0.1), "seeds: [1]"), home) == 0
-    (file,) = (home / "run").glob("trials/*/trial.json")
+def test_a_damaged_trial_file_is_refused(tmp_path: Path, key: str, value: object) -> None:
+    folder = tmp_path / "trials" / "f"
+    folder.mkdir(parents=True)
+    write_trial(Trial(0, {"rate": 0.1}, "f", 1, 1, 1, folder=folder))
+    assert len(read_trials(tmp_path)) == 1
+    file = folder / "trial.json"
     file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), key: value}), encoding="utf-8")
     with pytest.raises(RunError, match="cannot be read") as caught:
-        read_trials(home / "run")
+        read_trials(tmp_path)
     assert f"remove {file}" in caught.value.render()
 
 

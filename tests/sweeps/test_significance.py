@@ -142,7 +142,7 @@ NOISE: dict[str, Callable[[Rng, int], np.ndarray]] = {
 
 @pytest.mark.parametrize("noise", NOISE)
 @pytest.mark.parametrize("seeds", [3, 5])
-@pytest.mark.parametrize("trials", [4, 12, 30])
+@pytest.mark.parametrize("trials", [4, pytest.param(12, marks=pytest.mark.exhaustive), 30])
 def test_a_trial_as_good_as_the_best_is_seldom_left_unmarked(trials: int, seeds: int, noise: str) -> None:
     """Half of the trials are equally good, and the others worse; the best by its scores is any of them."""
     rng = np.random.default_rng(3)

@@ -14,7 +14,7 @@ from num2words import num2words
 from composer.cli import main
 from composer.errors import RunError
 from composer.run_dir import RunDir, locked
-from composer.sweeps import scheduler, workers
+from composer.sweeps import scheduler
 from composer.sweeps.directory import lock_sweep
 from composer.sweeps.leases import claim
 from composer.sweeps.scheduler import run_sweep
@@ -22,7 +22,7 @@ from composer.sweeps.spec import load_schema, read_sweep
 from composer.sweeps.status import sweep_status
 from composer.sweeps.sweep import SweepDir
 from composer.sweeps.trial import MAX_KILLS, Trial, read_trials, retry_record, write_trial
-from tests.sweeps.stub_sweeps import plan, rates, starts, stub, trials_by_rate, write_sweep
+from tests.sweeps.stub_sweeps import plan, rates, starts, train_by_stub, trials_by_rate, write_sweep
 
 PRUNE = "prune: {median: {min_steps: 200, trials: 2}}\nset: {training.max_steps: 500}"
 
@@ -31,11 +31,10 @@ PRUNE = "prune: {median: {min_steps: 200, trials: 2}}\nset: {training.max_steps:
 def tried(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a sweep of five points: two finished, one failed, one pruned, one left."""
     home = tmp_path_factory.mktemp("tried")
-    plan(home, **{"0.3": {"fails": 1}, "0.9": {"pause": 2.0}})
+    plan(home, **{"0.3": {"fails": 1}, "0.9": {"pause": 60.0, "from": 2}})
     file = write_sweep(home, rates(0.1, 0.2, 0.3, 0.9, 0.5), f"seeds: [1]\nretries: 1\n{PRUNE}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("STUB", str(home))
-        patch.setattr(workers, "train_command", stub)
+        train_by_stub(home, patch)
         patch.chdir(home)
         assert run_sweep(read_sweep(file), home / "runs" / "tried") == 0
     shutil.rmtree(trials_by_rate(home / "runs" / "tried")[0.5].folder)
@@ -45,8 +44,6 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def home(tried: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of that folder, in which a test runs."""
-    monkeypatch.setenv("STUB", str(tmp_path))
-    monkeypatch.setattr(workers, "train_command", stub)
     monkeypatch.chdir(tmp_path)
     shutil.copytree(tried, tmp_path, dirs_exist_ok=True)
     return tmp_path

@@ -14,31 +14,48 @@ from jsonschema import Draft202012Validator
 
 from composer.recipe.recipe import load
 from composer.recipe.yaml_reader import read, to_data
-from composer.sweeps.points import PointCost, grid_points, list_points, point_recipe
+from composer.sweeps.points import (
+    CostPlanner,
+    PointCost,
+    cost_point,
+    grid_points,
+    list_points,
+    point_recipe,
+    violated_condition,
+)
 from composer.sweeps.spec import read_sweep
 
 ROOT = Path(__file__).parents[2]
 HOME = ROOT / "recipes" / "sweeps"
 SWEEPS = sorted(HOME.glob("*.yaml"))
-QUICK_AND_SLOW = [
-    file if file.stem == "mix_and_match" else pytest.param(file, marks=pytest.mark.slow) for file in SWEEPS
-]
-"""Planning every point takes a minute or two, except for the matrix of small models."""
 
 
 @cache
-def points(name: str) -> list[PointCost]:
-    """The points of a sweep with their costs; of TPE, which has no points before it runs, those of 8 random trials."""
+def points(name: str, every: bool) -> list[PointCost]:
+    """Points of a sweep with their costs: each value of each axis at least once, or `every` one.
+
+    Of TPE, which has no points before it runs, those of 8 random trials.
+    """
     sweep = read_sweep(HOME / f"{name}.yaml")
     if sweep.search.kind == "tpe":
         sweep = replace(sweep, search=replace(sweep.search, kind="random", trials=8))
-    return list_points(sweep)
+    if every or sweep.search.kind != "grid":
+        return list_points(sweep)
+    planner, seen, chosen = CostPlanner(), set[tuple[str, str]](), []
+    for point in grid_points(sweep):
+        values = {(axis, str(value)) for axis, value in point.items()}
+        if not values <= seen and not violated_condition(sweep, point):
+            seen |= values
+            chosen.append(cost_point(sweep, point, planner))
+    return chosen
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("file", QUICK_AND_SLOW, ids=lambda file: file.stem)
-def test_every_point_is_a_valid_recipe(file: Path) -> None:
-    result = points(file.stem)
+@pytest.mark.parametrize(
+    "every", [pytest.param(False, marks=pytest.mark.slow), pytest.param(True, marks=pytest.mark.exhaustive)]
+)
+@pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
+def test_every_point_is_a_valid_recipe(file: Path, every: bool) -> None:
+    result = points(file.stem, every)
     assert [item.faults for item in result if item.faults] == []
     trained = [item for item in result if item.status == "trained"]
     assert len(trained) > len(result) / 2
@@ -92,7 +109,7 @@ NTM = {"slots": "slots", "read_heads": "heads", "write_heads": "heads", "shift":
 @pytest.mark.slow
 def test_a_search_stays_below_two_million_parameters() -> None:
     sweep = read_sweep(HOME / "small_numbers.yaml")
-    drawn = points("small_numbers")
+    drawn = points("small_numbers", False)
     assert any(item.status == "excluded" for item in drawn)
     assert all(item.parameters < 2_000_000 for item in drawn if item.status == "trained")
     assert (sweep.search.kind, sweep.pruner.kind if sweep.pruner else None) == ("tpe", "hyperband")

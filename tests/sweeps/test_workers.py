@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
@@ -23,20 +23,27 @@ from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import SweepDir
 from composer.sweeps.trial import read_log, read_trials
 from composer.sweeps.workers import LocalJob, LocalWorkerPool
-from tests.sweeps.stub_sweeps import RATE, parent, plan, rates, starts, stub, trials_by_rate, wait_until, write_sweep
+from tests.sweeps.stub_sweeps import RATE, parent, plan, rates, starts, trials_by_rate, wait_until, write_sweep
 
 DRAWN = f"rate: {{{RATE}, log_uniform: [0.001, 1.0]}}"
 
 
 @contextmanager
-def ended(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
+def ended(processes: Sequence[ForkServerProcess]) -> Iterator[None]:
     """Kill what is left of some processes."""
     try:
         yield
     finally:
         for process in processes:
             process.kill()
-            process.communicate()
+            process.join()
+
+
+def statuses(processes: Sequence[ForkServerProcess], seconds: float) -> list[int | None]:
+    """How each process ended; None where that takes longer."""
+    for process in processes:
+        process.join(seconds)
+    return [process.exitcode for process in processes]
 
 
 def ranked(folder: Path) -> list[tuple[int | None, str, float | None]]:
@@ -54,77 +61,55 @@ def run_killed(home: Path, file: Path, workers: int, pause: float, seconds: floa
     processes = [parent(file, home / "run", "worker", *more) for _ in range(workers)]
     chance, until, killed = random.Random(1), time.monotonic() + seconds, 0
     with ended(processes):
-        while any(process.poll() is None for process in processes) and time.monotonic() < until:
+        while any(process.is_alive() for process in processes) and time.monotonic() < until:
             time.sleep(pause)
             at = chance.randrange(workers)
-            if processes[at].poll() is None:
+            if processes[at].is_alive():
                 processes[at].kill()
-                processes[at].communicate()
+                processes[at].join()
                 processes[at] = parent(file, home / "run", "worker", *more)
                 killed += 1
-        assert [process.wait(timeout=seconds) for process in processes] == workers * [0]
+        assert statuses(processes, seconds) == workers * [0]
     return killed
 
 
-def expect_one_result_each(home: Path, file: Path, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def expect_one_result_each(home: Path, file: Path, count: int) -> None:
     trials = read_trials(home / "run")
     assert Counter(trial.status for trial in trials) == {"finished": count}
     assert len({trial.number for trial in trials}) == count
     plan(home)
-    monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
     assert run_sweep(read_sweep(file), home / "alone") == 0
     assert ranked(home / "run") == ranked(home / "alone")
 
 
-@pytest.mark.slow
-def test_killed_workers_lose_nothing_and_train_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STUB", str(tmp_path))
-    plan(tmp_path, all={"pause": 0.2})
-    file = write_sweep(tmp_path, numbered(12))
-    processes = [parent(file, tmp_path / "run", "worker") for _ in range(3)]
-    with ended(processes):
-        wait_until(lambda: len(starts(tmp_path)) >= 2)
-        processes[0].kill()
-        assert [process.wait(timeout=100) for process in processes[1:]] == [0, 0]
-    expect_one_result_each(tmp_path, file, 12, monkeypatch)
-
-
-def test_a_stopped_worker_gives_its_trial_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STUB", str(tmp_path))
-    plan(tmp_path, all={"pause": 0.5})
-    file = write_sweep(tmp_path, rates(0.1))
-    first = parent(file, tmp_path / "run", "worker")
+def test_a_stopped_worker_gives_its_trial_back(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan(home, all={"pause": 60.0})
+    file = write_sweep(home, rates(0.1))
+    first = parent(file, home / "run", "worker")
     with ended([first]):
-        wait_until(lambda: bool(starts(tmp_path)))
-        first.send_signal(signal.SIGTERM)
-        assert first.wait(timeout=60) == 143
-    plan(tmp_path)
-    second = parent(file, tmp_path / "run", "worker")
-    with ended([second]):
-        printed = second.communicate(timeout=60)[0].decode()
-    assert "trial 0 goes on here from what is there (claim 2)" in printed
-    assert trials_by_rate(tmp_path / "run")[0.1].status == "finished"
-    assert num_claims(trials_by_rate(tmp_path / "run")[0.1].folder) == 2
+        wait_until(lambda: bool(starts(home)))
+        first.terminate()
+        assert statuses([first], 60.0) == [143]
+    plan(home)
+    assert run_sweep(read_sweep(file), home / "run", joins=True) == 0
+    assert "trial 0 goes on here from what is there (claim 2)" in capsys.readouterr().out
+    assert trials_by_rate(home / "run")[0.1].status == "finished"
+    assert num_claims(trials_by_rate(home / "run")[0.1].folder) == 2
 
 
-def test_a_sweep_that_runs_is_joined_with_worker_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STUB", str(tmp_path))
-    monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
-    plan(tmp_path)
-    sweep = read_sweep(write_sweep(tmp_path, rates(0.1, 0.2)))
-    with lock_sweep(SweepDir(tmp_path / "run")):
+def test_a_sweep_that_runs_is_joined_with_worker_alone(home: Path) -> None:
+    sweep = read_sweep(write_sweep(home, rates(0.1, 0.2)))
+    with lock_sweep(SweepDir(home / "run")):
         with pytest.raises(RunError, match="add `--worker` to train some of its trials here"):
-            run_sweep(sweep, tmp_path / "run")
-        assert run_sweep(sweep, tmp_path / "run", joins=True) == 0
-    assert sorted(starts(tmp_path)) == [(0.1, 1), (0.2, 1)]
+            run_sweep(sweep, home / "run")
+        assert run_sweep(sweep, home / "run", joins=True) == 0
+    assert sorted(starts(home)) == [(0.1, 1), (0.2, 1)]
 
 
-def test_a_worker_stops_a_training_whose_lease_it_has_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STUB", str(tmp_path))
-    monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
+def test_a_worker_stops_a_training_whose_lease_it_has_lost(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("composer.sweeps.leases.RENEWED_EVERY", 0.05)
-    plan(tmp_path, all={"pause": 60.0})
-    sweep, run = read_sweep(write_sweep(tmp_path, rates(0.1))), tmp_path / "run"
+    plan(home, all={"pause": 60.0})
+    sweep, run = read_sweep(write_sweep(home, rates(0.1))), home / "run"
     jobs: list[LocalJob] = []
     start = LocalWorkerPool.start
 
@@ -132,8 +117,8 @@ def test_a_worker_stops_a_training_whose_lease_it_has_lost(tmp_path: Path, monke
         jobs.append(start(self, command, log, slot))
         if len(jobs) > 1:  # it may train now
             return jobs[-1]
-        wait_until(lambda: bool(starts(tmp_path)))
-        plan(tmp_path)
+        wait_until(lambda: bool(starts(home)))
+        plan(home)
         other = next(run.glob("trials/*/lease-1")).with_name("lease-2")
         other.touch()
         os.utime(other, (RELEASED, RELEASED))  # the other worker has given it back
@@ -146,17 +131,15 @@ def test_a_worker_stops_a_training_whose_lease_it_has_lost(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize(
-    ("count", "workers"),
-    [pytest.param(30, 4, marks=pytest.mark.slow), pytest.param(200, 8, marks=pytest.mark.exhaustive)],
+    ("count", "workers", "pause"),
+    [pytest.param(32, 4, 2.0, marks=pytest.mark.slow), pytest.param(200, 8, 3.0, marks=pytest.mark.exhaustive)],
 )
-def test_workers_of_which_one_is_killed_every_three_seconds(
-    count: int, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STUB", str(tmp_path))
-    plan(tmp_path, all={"pause": 0.2})
-    file = write_sweep(tmp_path, numbered(count))
-    assert run_killed(tmp_path, file, workers, pause=3.0, seconds=1500.0) >= 3
-    expect_one_result_each(tmp_path, file, count, monkeypatch)
+def test_workers_of_which_one_is_killed_every_few_seconds(count: int, workers: int, pause: float, home: Path) -> None:
+    """Each trial takes a second."""
+    plan(home, all={"pause": 0.2})
+    file = write_sweep(home, numbered(count))
+    assert run_killed(home, file, workers, pause, seconds=1500.0) >= 3
+    expect_one_result_each(home, file, count)
 
 
 REAL = """
@@ -186,66 +169,56 @@ def test_twelve_trainings_of_two_workers_of_which_one_is_killed_every_minute(
         assert steps == sorted(set(steps)), "a step was logged twice"
     alone = parent(file, tmp_path / "alone", "real")
     with ended([alone]):
-        assert alone.wait(timeout=3000) == 0
+        assert statuses([alone], 3000.0) == [0]
     assert ranked(tmp_path / "run") == ranked(tmp_path / "alone")
 
 
-def test_workers_that_add_seeds_at_once_train_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STUB", str(tmp_path))
-    monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
-    plan(tmp_path)
-    file = write_sweep(tmp_path, numbered(12), "seeds: [1]")
-    assert run_sweep(read_sweep(file), tmp_path / "run", workers=4) == 0
-    file = write_sweep(tmp_path, numbered(12), "seeds: [1, 2]")
-    processes = [parent(file, tmp_path / "run", "worker") for _ in range(4)]
+def test_workers_that_add_seeds_at_once_train_each_once(home: Path) -> None:
+    file = write_sweep(home, numbered(6), "seeds: [1]")
+    assert run_sweep(read_sweep(file), home / "run", workers=4) == 0
+    file = write_sweep(home, numbered(6), "seeds: [1, 2]")
+    processes = [parent(file, home / "run", "worker") for _ in range(4)]
     with ended(processes):
-        assert [process.wait(timeout=200) for process in processes] == [0, 0, 0, 0]
-    assert len(starts(tmp_path)) == len(set(starts(tmp_path))) == 24
-    assert {trial.status for trial in read_trials(tmp_path / "run")} == {"finished"}
+        assert statuses(processes, 200.0) == [0, 0, 0, 0]
+    assert len(starts(home)) == len(set(starts(home))) == 12
+    assert {trial.status for trial in read_trials(home / "run")} == {"finished"}
 
 
-def test_workers_that_begin_a_sweep_at_once_all_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STUB", str(tmp_path))
-    monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
-    plan(tmp_path)
-    sweep, home = read_sweep(write_sweep(tmp_path, rates(0.1))), SweepDir(tmp_path / "run")
-    lease = claim(home.opening)  # by a worker that was killed before it wrote what sweep it is
+def test_workers_that_begin_a_sweep_at_once_all_have_it(home: Path) -> None:
+    sweep, folder = read_sweep(write_sweep(home, rates(0.1))), SweepDir(home / "run")
+    lease = claim(folder.opening)  # by a worker that was killed before it wrote what sweep it is
     assert lease is not None
     lease.release()
-    assert run_sweep(sweep, home.path, joins=True) == 0
+    assert run_sweep(sweep, folder.path, joins=True) == 0
 
 
-def test_a_search_that_grows_has_all_its_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_grows_has_all_its_trials(home: Path) -> None:
     """A trial that is trained again, for a seed or a retry, is no further one."""
-    monkeypatch.setenv("STUB", str(tmp_path))
-    monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
-    plan(tmp_path, all={"fails": 1})
-    for trials, rest, status in ((3, "seeds: [1]", 1), (5, "seeds: [1]", 0), (7, "seeds: [1, 2]", 0)):
-        file = write_sweep(tmp_path, DRAWN, f"search: {{tpe: {{trials: {trials}}}}}\n{rest}")
-        assert run_sweep(read_sweep(file), tmp_path / "run", retry=True) == status
-        assert len(read_trials(tmp_path / "run")) == trials
-        plan(tmp_path)
-    assert {trial.status for trial in read_trials(tmp_path / "run")} == {"finished"}
+    plan(home, all={"fails": 1})
+    for trials, rest, status in ((2, "seeds: [1]", 1), (3, "seeds: [1]", 0), (4, "seeds: [1, 2]", 0)):
+        file = write_sweep(home, DRAWN, f"search: {{tpe: {{trials: {trials}}}}}\n{rest}")
+        assert run_sweep(read_sweep(file), home / "run", retry=True) == status
+        assert len(read_trials(home / "run")) == trials
+        plan(home)
+    assert {trial.status for trial in read_trials(home / "run")} == {"finished"}
 
 
 def scheduler_of(file: Path, folder: Path, retry: bool = False) -> Scheduler:
     """A worker that has opened the study and trains nothing yet."""
     sweep, home = read_sweep(file), SweepDir(folder)
-    points, _ = check_sweep(sweep, home)
-    scheduler = Scheduler(sweep, home, points, LocalWorkerPool(1, sweep.resources))
+    points, _ = check_sweep(sweep, home, None)
+    scheduler = Scheduler(sweep, home, points, LocalWorkerPool(1, sweep.resources), None)
     scheduler.open_study(4, retry)
     return scheduler
 
 
-def test_a_retry_reaches_a_worker_that_has_seen_the_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STUB", str(tmp_path))
-    monkeypatch.setattr("composer.sweeps.workers.train_command", stub)
-    plan(tmp_path, all={"fails": 1})
-    file = write_sweep(tmp_path, rates(0.1))
-    assert run_sweep(read_sweep(file), tmp_path / "run") == 1
-    old = scheduler_of(file, tmp_path / "run")
-    assert old.trials[read_trials(tmp_path / "run")[0].fingerprint].status == "failed"
-    scheduler_of(file, tmp_path / "run", retry=True)
+def test_a_retry_reaches_a_worker_that_has_seen_the_failure(home: Path) -> None:
+    plan(home, all={"fails": 1})
+    file = write_sweep(home, rates(0.1))
+    assert run_sweep(read_sweep(file), home / "run") == 1
+    old = scheduler_of(file, home / "run")
+    assert old.trials[read_trials(home / "run")[0].fingerprint].status == "failed"
+    scheduler_of(file, home / "run", retry=True)
     queued = old.study.ask_queued()
     assert queued is not None
     runner = old.start_trial(queued, 0)
@@ -253,10 +226,9 @@ def test_a_retry_reaches_a_worker_that_has_seen_the_failure(tmp_path: Path, monk
     runner.lease.release()
 
 
-def test_a_point_that_two_workers_are_given_is_trained_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STUB", str(tmp_path))
-    file = write_sweep(tmp_path, rates(0.1))
-    one, other = (scheduler_of(file, tmp_path / "run") for _ in range(2))
+def test_a_point_that_two_workers_are_given_is_trained_by_one(home: Path) -> None:
+    file = write_sweep(home, rates(0.1))
+    one, other = (scheduler_of(file, home / "run") for _ in range(2))
     queued = one.study.ask_queued()
     assert queued is not None
     adopted = other.next_suggestion()  # nobody holds it yet
