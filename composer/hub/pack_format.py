@@ -119,7 +119,7 @@ def parse_manifest(data: bytes, origin: str | Path) -> Manifest:
         refuse(origin, f"{MANIFEST} is not what `seqcomposer pack` writes")
     if unknown := sorted(files.keys() - set(FILES)):
         refuse(origin, f"{MANIFEST} lists {unknown[0]!a}, which {UNLISTED}")
-    return Manifest(name, {file: _parse_digest(file, files.get(file), origin) for file in FILES}, data)
+    return Manifest(str(name), {file: _parse_digest(file, files.get(file), origin) for file in FILES}, data)
 
 
 def _parse_digest(name: str, member: Any, origin: str | Path) -> FileDigest:
