@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from composer.comparison.outputs import Comparison, compare_trials, comparison_text, describe_lack
+from composer.comparison.outputs import Comparison, compare_trials, comparison_text
 from composer.data import text_files
 from composer.errors import ComposerError
 from composer.fingerprint import fingerprint_data
@@ -162,7 +162,7 @@ Scores = Mapping[str, float]
 def run_tests(one: Side, other: Side, data: Path | None, log: Callable[[str], None]) -> Comparison | str:
     """Compare what both runs decode for the same test lines, by paired tests; or return why they are not compared.
 
-    data: see `diff`; log: receives a line before the decoding, which may take long.
+    data, log: see `diff`.
     """
     if one.folder is None or other.folder is None:
         return ""
@@ -175,11 +175,8 @@ def run_tests(one: Side, other: Side, data: Path | None, log: Callable[[str], No
     decode_equally = one.recipe.decoding == other.recipe.decoding and same_tokenizers
     if decode_equally and a.is_file() and b.is_file() and filecmp.cmp(a, b, shallow=False):
         return "the weights of both are the same, to the last bit"
-    if lack := describe_lack(one.recipe) or describe_lack(other.recipe):
-        return lack
-    log("translating the test part with both runs; `--quick` skips it")
     try:
-        return compare_trials(one.folder, other.folder, data)
+        return compare_trials(one.folder, other.folder, data, log)
     except ComposerError as error:
         return error.faults[0].message
 

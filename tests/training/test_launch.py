@@ -416,7 +416,7 @@ WRONG_SETTINGS = [
     ("{num_nodes: 0}", "bound", "`0` is too small", 22),
     ("{timeout_minutes: 0}", "bound", "`0` is too small", 28),
     ("{timeout_minutes: soon}", "type", "`soon` is text", 28),
-    ("{plugins: [x]}", "refused", "`plugins`", 11),
+    ("{plugins: [x]}", "unknown", "`plugins`", 11),
     ("{deterministic: perhaps}", "value", "`perhaps` is not", 26),
 ]
 
