@@ -178,8 +178,8 @@ MANY_CHANGES = 4
 FAR = 0.5
 """Stacks with more than MANY_CHANGES, whose matching costs more than this share of rewriting them, are shown whole."""
 
-Order = tuple[int, int]
-"""Sort key: the index among A's nodes; of a node of B alone, that of the node it follows, then its own."""
+Order = list[str]
+"""Sort key of a path: its steps, with indices of six digits."""
 
 
 def model_changes(one: Recipe, other: Recipe) -> list[Change]:
@@ -236,7 +236,7 @@ class Matching:
     edit_pairs: Pairs
 
     def changes(self) -> list[Change]:
-        """Return all that differs below the two roots, in A's order."""
+        """Return all that differs below the two roots, in the order of their paths."""
         changes = [*self._changed(), *self._moved_across(), *self._unmatched()]
         # unmatched blocks around matched ones: lost ones, then new ones
         for node, inner in _wrapping(self.before, self.matched):
@@ -253,7 +253,8 @@ class Matching:
         assert node is not None
         paths = (one.path_in(self.one) if one else "", other.path_in(self.other) if other else "")
         word = BRANCH if kind == "renamed" else node.word
-        return self.order[id(node)], Change(kind, "model", *paths, word, setting, before, after)
+        order = [f"{step:06}" if isinstance(step, int) else step for step in node.path]
+        return order, Change(kind, "model", *paths, word, setting, before, after)
 
     @cached_property
     def pairs(self) -> Pairs:
@@ -290,18 +291,6 @@ class Matching:
             and not any(id(inner) in self.matched for root in pair for inner in root.descendants())
             for node in pair
         }
-
-    @cached_property
-    def order(self) -> dict[int, Order]:
-        """The rank of each node in A's order; a node of B alone comes after the one it follows."""
-        ranks = {id(node): (index, -1) for index, node in enumerate(self.before.descendants())}
-        partner = {id(b): a for a, b in self.pairs}
-        last = -1
-        for index, node in enumerate(self.after.descendants()):
-            match = partner.get(id(node))
-            last = ranks[id(match)][0] if match is not None else last
-            ranks[id(node)] = (last, -1 if match is not None else index)
-        return ranks
 
     def _changed(self) -> Iterator[tuple[Order, Change]]:
         """Yield what differs between matched nodes themselves."""

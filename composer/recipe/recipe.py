@@ -36,8 +36,8 @@ def load(
     rules = schema_generator.load()
     overridden = apply_overrides(extended, overrides, rules)
     recipe = from_node(file, substitute(overridden), rules, data_dir, extended if overrides else None)
-    lost = lost_settings(extended, extended.mark.file)
-    return replace(recipe, warnings=(*_unused_variable_warnings(extended), *lost))
+    _refuse_unused_variables(extended)
+    return replace(recipe, warnings=tuple(lost_settings(extended, extended.mark.file)))
 
 
 def load_text(text: str, file: str | Path = "recipe.yaml", overrides: Sequence[str] = ()) -> Recipe:
@@ -48,17 +48,15 @@ def load_text(text: str, file: str | Path = "recipe.yaml", overrides: Sequence[s
     return load(file, overrides, root=parse(text, str(file)))
 
 
-def _unused_variable_warnings(extended: Node) -> tuple[Fault, ...]:
-    """Return a warning for each variable of a fragment that nothing reads. Raise RecipeError for its own."""
-    own, inherited, file = list[Fault](), list[Fault](), extended.mark.file
+def _refuse_unused_variables(extended: Node) -> None:
+    """Raise RecipeError if nothing reads a variable of the recipe's own file; a fragment may have more."""
+    faults = []
     for name, node in unused_variables(extended).items():
-        is_own = node.place.file == file
-        message = f"nothing reads the variable `{name}`" + ("" if is_own else f"; it comes into {file} by `extends`")
-        hint = f"write `${name}` where it is wanted, or remove it"
-        (own if is_own else inherited).append(fault_at(node.place, "unused", f"vars.{name}", message, hint))
-    if own:
-        raise RecipeError(own)
-    return tuple(fault.as_warning() for fault in inherited)
+        if node.place.file == extended.mark.file:
+            hint = f"write `${name}` where it is wanted, or remove it"
+            faults.append(fault_at(node.place, "unused", f"vars.{name}", f"nothing reads the variable `{name}`", hint))
+    if faults:
+        raise RecipeError(faults)
 
 
 def from_node(

@@ -332,11 +332,11 @@ def test_huge_models_are_matched_level_by_level(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(tree, "MAX_CELLS", -1)
     assert change_texts(tmp_path, one, other) == [
         "decoder[1]: inserted norm(layer)",
-        "decoder[3].residual[0]: inserted norm(layer)",
         "decoder[2].residual[0]: removed rnn(lstm)",
         "decoder[2].residual[1].dropout.rate: 0.5 -> 0.25",
-        "decoder[5]: inserted positions(sinusoidal)",
+        "decoder[3].residual[0]: inserted norm(layer)",
         "decoder[4]: removed residual[linear(width=16)]",
+        "decoder[5]: inserted positions(sinusoidal)",
     ]
 
 

@@ -188,18 +188,6 @@ def test_a_manifest_exchanged_after_its_check_changes_nothing(
     assert contents(tmp_path / "good") == contents(folder)
 
 
-def test_side_effects_of_a_recipe_are_noted(folder: Path, tmp_path: Path) -> None:
-    assert pull_reference(str(folder), tmp_path / "y").notes == ()
-    bad = shutil.copytree(folder, tmp_path / "bad")
-    text = (bad / "recipe.yaml").read_text(encoding="utf-8").replace("test.1", '"/etc/pass\\ewd"')
-    (bad / "recipe.yaml").write_text(f"{text}logging: {{wandb: {{entity: eve}}}}\n", encoding="utf-8")
-    remove_key(bad / "run.json", "recipe_sha256")
-    update_manifest(bad)
-    message = pull_reference(str(bad), tmp_path / "x").text()
-    assert "note: its recipe reads '/etc/pass\\x1bwd'" in message
-    assert "note: its recipe logs to 'eve'" in message
-
-
 def test_local_paths_inside_texts_are_redacted() -> None:
     """`reproduces` names the other run in a sentence."""
     repeat = {"run": "/srv/ann/runs/first", "message": "the same weights as /srv/ann/runs/first, to the last bit"}
