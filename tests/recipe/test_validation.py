@@ -138,12 +138,12 @@ def test_an_invalid_block_is_refused(tmp_path: Path, block: str, place: str, mes
 SECTIONS = [
     # a line after SMALL, which has five lines; "-" in front takes a line of SMALL away
     ("trainig: {}", "6:1:unknown", "a recipe has no key `trainig`; did you mean `training`?", "write `training`"),
-    ("optimizer: adam", "6:1:unknown", "a recipe has no key `optimizer`", "`optimizer` belongs under `training`"),
+    ("optimizer: adam", "6:1:unknown", "a recipe has no key `optimizer`", "write it in `training.optimizer`"),
     (
         "training: {decoding: beam}",
         "6:12:unknown",
         "`training` has no key",
-        "`decoding` belongs at the top level",
+        "write it in `decoding`",
     ),
     ("training: {optimizer: adm}", "6:23:unknown", "no optimizer called `adm`; did you mean `adam`?", "adam"),
     (
