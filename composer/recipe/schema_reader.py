@@ -320,7 +320,8 @@ def chosen_entry(rules: Schema, path: KeyPath, value: Any, name: str) -> str:
 def home_of(root: Schema, path: KeyPath, name: str) -> KeyPath:
     """Return the path of a key of that name in the innermost section around a path, or in one at the top; or ()."""
     defs, schema = root["$defs"], root
-    homes: list[KeyPath] = [(key,) for key in root["properties"] if name in defs.get(key, {}).get("properties", {})][:1]
+    tops = [key for key in root["properties"] if name in defs.get(key, {}).get("properties", {})]
+    homes = list[KeyPath]([(tops[0],)] if tops else [])
     for at, step in enumerate(path):
         properties: Schema = {}
         for branch in alternatives(dereference(defs, schema)):
