@@ -28,9 +28,6 @@ from composer.run_dir import RESUME, RunDir
 
 CARD = "README.md"
 SUFFIX = ".tar.gz"
-BLOCK = 512
-MAX_MEMBER_BYTES = 8**11 - 1
-"""Largest size that a ustar header can say: 8 GiB less one."""
 MAX_PADDING = 1 << 16
 PRIVATE_KEYS = frozenset(("host", "hostname", "user", "username", "pid", "cwd"))
 
@@ -135,20 +132,17 @@ def _redact(value: Any, paths: Sequence[str]) -> Any:
 
 
 def write_archive(file: BinaryIO, manifest: pack_format.Manifest, folder: Path) -> None:
-    """Write the files of a pack; equal files give equal bytes. Raises RunError where one is too large."""
-    for name, digest in manifest.files.items():
-        if digest.size > MAX_MEMBER_BYTES:
-            pack_format.refuse(name, "an archive holds files up to 8 GiB", "pack into a folder: `--output DIR`")
+    """Write the files of a pack; equal files give equal bytes."""
     # level 1: weights hardly become smaller, however long one tries
-    with gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as zipped:
+    with (
+        gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as zipped,
+        tarfile.TarFile(fileobj=zipped, mode="w", format=tarfile.GNU_FORMAT) as archive,
+    ):
         for name in (pack_format.MANIFEST, *manifest.files):
             info = tarfile.TarInfo(f"{manifest.name}/{name}")  # no owner and no time: the same on every machine
             info.size = (folder / name).stat().st_size
-            zipped.write(info.tobuf(tarfile.USTAR_FORMAT))
             with (folder / name).open("rb") as source:
-                shutil.copyfileobj(source, zipped)
-            zipped.write(bytes(-info.size % BLOCK))
-        zipped.write(bytes(2 * BLOCK))
+                archive.addfile(info, source)
 
 
 class Unzipped(gzip.GzipFile):
