@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from composer.errors import Fault, KeyPath, Mark, closest_match, did_you_mean, fault_at, foreign_letter, format_path
-from composer.recipe.corrections import correct, file_hint, name_hint, nearest_number
+from composer.recipe.corrections import correct, file_hint, name_hint
 from composer.recipe.schema_reader import (
     BOUNDS,
     DATA_SOURCES,
@@ -373,7 +373,7 @@ def _value_hint(error: SchemaError) -> str:
     if isinstance(error.value, (str, int)) and any(branch.get("pattern") == IDENTIFIER for branch in branches):
         return name_hint(error.node.text)
     default = error.schema.get("default")
-    accepted = nearest_number(error.value, error.schema) or describe(error.schema, error.keyword)
+    accepted = describe(error.schema, error.keyword)
     if default is None or default in ([], {}):
         return f"write {accepted}"
     if error.keyword in BOUNDS and len(branches) > 1:  # of several kinds of value, the message names no bound
