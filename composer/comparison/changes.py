@@ -176,7 +176,7 @@ def _shorten_hash(value: Any) -> Any:
 
 MANY_CHANGES = 4
 FAR = 0.5
-"""Stacks with more than MANY_CHANGES, whose matching costs more than this share of rewriting them, are shown whole."""
+"""Stacks with more than MANY_CHANGES, of whose nodes more than this share have no match, are shown whole."""
 
 Order = list[str]
 """Sort key of a path: its steps, with indices of six digits."""
@@ -227,7 +227,7 @@ def stack_changes(one: Recipe, other: Recipe, before: TreeNode, after: TreeNode)
 
 @dataclass(frozen=True)
 class Matching:
-    """Two stacks, and which of their nodes match: `edit_pairs` are those of the tree edit distance."""
+    """Two stacks, and which of their nodes match: `edit_pairs` are those of `match_trees`."""
 
     one: Recipe
     other: Recipe
@@ -258,7 +258,7 @@ class Matching:
 
     @cached_property
     def pairs(self) -> Pairs:
-        """The pairs of the edit distance, and blocks around matched nodes that only hold more or less than before."""
+        """The pairs of `match_trees`, and blocks around matched nodes that only hold more or less than before."""
         return [*self.edit_pairs, *self.container_pairs]
 
     @cached_property
