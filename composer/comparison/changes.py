@@ -174,7 +174,7 @@ def _shorten_hash(value: Any) -> Any:
     return value[:SHORT_HASH] if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{40,}", value) else value
 
 
-MANY_CHANGES = 4
+MANY_CHANGES = 2
 FAR = 0.5
 """Stacks with more than MANY_CHANGES, of whose nodes more than this share have no match, are shown whole."""
 
