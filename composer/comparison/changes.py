@@ -237,12 +237,13 @@ class Matching:
 
     def changes(self) -> list[Change]:
         """Return all that differs below the two roots, in the order of their paths."""
-        changes = [*self._changed(), *self._unmatched()]
+        changes = []
         # unmatched blocks around matched ones: lost ones, then new ones
         for node, inner in _wrapping(self.before, self.matched):
             changes.append(self._change("unwrapped", node, None, node.head(), _count_words(inner)))
         for node, inner in _wrapping(self.after, self.matched):
             changes.append(self._change("wrapped", None, node, _count_words(inner), node.head()))
+        changes += [*self._changed(), *self._unmatched()]
         return [change for _, change in sorted(changes, key=lambda item: item[0])]
 
     def _change(
@@ -253,7 +254,7 @@ class Matching:
         assert node is not None
         paths = (one.path_in(self.one) if one else "", other.path_in(self.other) if other else "")
         word = BRANCH if kind == "renamed" else node.word
-        order = [f"{step:06}" if isinstance(step, int) else step for step in node.path]
+        order = [f"{step:06}" if isinstance(step, int) else step for step in node.path[:-1]]
         return order, Change(kind, "model", *paths, word, setting, before, after)
 
     @cached_property
