@@ -174,12 +174,12 @@ def _shorten_hash(value: Any) -> Any:
     return value[:SHORT_HASH] if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{40,}", value) else value
 
 
-MANY_CHANGES = 4
+MANY_CHANGES = 2
 FAR = 0.5
-"""Stacks with more than MANY_CHANGES, whose matching costs more than this share of rewriting them, are shown whole."""
+"""Stacks with more than MANY_CHANGES, of whose nodes more than this share have no match, are shown whole."""
 
-Order = tuple[int, int]
-"""Sort key: the index among A's nodes; of a node of B alone, that of the node it follows, then its own."""
+Order = list[str]
+"""Sort key of a path: its steps, with indices of six digits."""
 
 
 def model_changes(one: Recipe, other: Recipe) -> list[Change]:
@@ -217,7 +217,7 @@ def stack_changes(one: Recipe, other: Recipe, before: TreeNode, after: TreeNode)
     matching = Matching(one, other, before, after, match_trees(before, after))
     changes = matching.changes()
     many = len({change.where for change in changes}) > MANY_CHANGES
-    if many and distance(before, after, matching.edit_pairs) > FAR:
+    if many and distance(before, after, matching.pairs) > FAR:
         blocks = [[node.notation() for node in root.children] for root in (before, after)]
         changes = [Change("replaced", "model", before.word, after.word, BRANCH, "", *blocks)]
     if before.word != after.word:
@@ -227,22 +227,23 @@ def stack_changes(one: Recipe, other: Recipe, before: TreeNode, after: TreeNode)
 
 @dataclass(frozen=True)
 class Matching:
-    """Two stacks, and which of their nodes match: `edit_pairs` are those of the tree edit distance."""
+    """Two stacks, and which of their nodes match."""
 
     one: Recipe
     other: Recipe
     before: TreeNode
     after: TreeNode
-    edit_pairs: Pairs
+    pairs: Pairs
 
     def changes(self) -> list[Change]:
-        """Return all that differs below the two roots, in A's order."""
-        changes = [*self._changed(), *self._moved_across(), *self._unmatched()]
+        """Return all that differs below the two roots, in the order of their paths."""
+        changes = []
         # unmatched blocks around matched ones: lost ones, then new ones
         for node, inner in _wrapping(self.before, self.matched):
             changes.append(self._change("unwrapped", node, None, node.head(), _count_words(inner)))
         for node, inner in _wrapping(self.after, self.matched):
             changes.append(self._change("wrapped", None, node, _count_words(inner), node.head()))
+        changes += [*self._changed(), *self._unmatched()]
         return [change for _, change in sorted(changes, key=lambda item: item[0])]
 
     def _change(
@@ -253,28 +254,8 @@ class Matching:
         assert node is not None
         paths = (one.path_in(self.one) if one else "", other.path_in(self.other) if other else "")
         word = BRANCH if kind == "renamed" else node.word
-        return self.order[id(node)], Change(kind, "model", *paths, word, setting, before, after)
-
-    @cached_property
-    def pairs(self) -> Pairs:
-        """The pairs of the edit distance, and blocks around matched nodes that only hold more or less than before."""
-        return [*self.edit_pairs, *self.container_pairs]
-
-    @cached_property
-    def container_pairs(self) -> Pairs:
-        """Blocks of one word, one deleted and one inserted, around nodes that match."""
-        partner = {id(a): b for a, b in self.edit_pairs}
-        matched = {id(node) for pair in self.edit_pairs for node in pair}
-        pairs: Pairs = []
-        inserted = list(_wrapping(self.after, matched))
-        for node, inner in _wrapping(self.before, matched):
-            within = {id(partner[id(child)]) for child in inner}
-            for index, (other, others) in enumerate(inserted):
-                if other.word == node.word and any(id(child) in within for child in others):
-                    pairs.append((node, other))
-                    del inserted[index]
-                    break
-        return pairs
+        order = [f"{step:06}" if isinstance(step, int) else step for step in node.path[:-1]]
+        return order, Change(kind, "model", *paths, word, setting, before, after)
 
     @cached_property
     def matched(self) -> set[int]:
@@ -291,18 +272,6 @@ class Matching:
             for node in pair
         }
 
-    @cached_property
-    def order(self) -> dict[int, Order]:
-        """The rank of each node in A's order; a node of B alone comes after the one it follows."""
-        ranks = {id(node): (index, -1) for index, node in enumerate(self.before.descendants())}
-        partner = {id(b): a for a, b in self.pairs}
-        last = -1
-        for index, node in enumerate(self.after.descendants()):
-            match = partner.get(id(node))
-            last = ranks[id(match)][0] if match is not None else last
-            ranks[id(node)] = (last, -1 if match is not None else index)
-        return ranks
-
     def _changed(self) -> Iterator[tuple[Order, Change]]:
         """Yield what differs between matched nodes themselves."""
         for one, other in self.pairs:
@@ -316,18 +285,6 @@ class Matching:
                     before, after = one.settings.get(key), other.settings.get(key)
                     if before != after:
                         yield self._change("set", one, other, before, after, key)
-
-    def _moved_across(self) -> Iterator[tuple[Order, Change]]:
-        """Yield matched nodes that moved into or out of a block that is there before and after."""
-        partner = {id(a): b for a, b in self.edit_pairs} | {id(b): a for a, b in self.edit_pairs}
-        for one, other in self.container_pairs:
-            before = {id(node): node for node in _outermost(one, self.matched)}
-            after = {id(node): node for node in _outermost(other, self.matched)}
-            left = [node for key, node in before.items() if key in partner and id(partner[key]) not in after]
-            entered = [partner[key] for key in after if key in partner and id(partner[key]) not in before]
-            for node in (*left, *entered):
-                match = partner[id(node)]
-                yield self._change("moved", node, match, node.notation(), match.notation())
 
     def _unmatched(self) -> Iterator[tuple[Order, Change]]:
         """Yield what was removed and inserted; what is equal on both sides has moved."""

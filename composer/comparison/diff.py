@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -16,10 +14,8 @@ from composer.comparison.changes import SECTIONS, Change, model_changes, record_
 from composer.comparison.outputs import Comparison
 from composer.errors import ComposerError, Fault
 from composer.fingerprint import read_verified
-from composer.formatting import count_noun
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.recipe import Recipe, load
-from composer.recipe.tree import stack_trees
 from composer.run_dir import RunDir, seed_dirs
 from composer.sweeps.leaderboard import find_run, open_leaderboard, split_reference
 from composer.sweeps.points import point_from_args
@@ -32,9 +28,6 @@ MAX_PATHS = 6
 DECIDING = ("model", "data", "training", "decoding")
 """Sections that decide what is trained."""
 HEADS: Mapping[str, str] = {"trainer": "trainer (how it is run)", "run": "runs"}
-
-Key = tuple[str, ...]
-Group = Sequence[Change]
 
 
 def diff(
@@ -126,14 +119,11 @@ class Difference:
     def text(self) -> str:
         """Return all of it, for people to read."""
         fold = partial(wrap, width=LINE_WIDTH, break_long_words=False, break_on_hyphens=False)
-        trees = stack_trees(self.one.recipe).values()
-        word_counts = Counter(node.word for root in trees for node in root.descendants())
         lines = [f"A  {self.one.name}", f"B  {self.other.name}", ""]
         for section in (*SECTIONS, "run"):
-            clusters = cluster_changes(change for change in self.changes if change.section == section)
-            if clusters:
+            if changes := [change for change in self.changes if change.section == section]:
                 lines.append(HEADS.get(section, section))
-                for line in chain.from_iterable(cluster_lines(groups, word_counts) for groups in clusters):
+                for line in change_lines(changes):
                     lines += fold(f"  {line}", subsequent_indent=" " * (len(line) - len(line.lstrip()) + 6))
                 lines.append("")
         lines += [
@@ -158,66 +148,22 @@ class Difference:
         }
 
 
-def cluster_changes(changes: Iterable[Change]) -> list[list[Group]]:
-    """Return the groups of changes that are shown together, in the order of `changes`.
-
-    A group is the same change in several places; the groups of all settings of the same blocks are shown together.
-    """
-    groups: dict[Key, list[Change]] = {}
+def change_lines(changes: Iterable[Change]) -> Iterator[str]:
+    """Yield the lines of some changes; what is the same at several blocks once, with their paths."""
+    groups: dict[str, list[Change]] = {}
     for change in changes:
-        if is_dropout(change):  # all rates of one value, whatever the blocks
-            same: Key = ("dropout", change.values)
-        elif change.kind == "set" and not change.word:
-            same = (change.section, change.text())
+        groups.setdefault(change.what if change.where else change.text(), []).append(change)
+    for what, group in groups.items():
+        first, paths = group[0], [change.block if change.kind == "set" else change.where for change in group]
+        if len(group) > 1:
+            yield f"{what}, in {len(group)} places:"
+            yield from (f"  {path}" for path in paths[:MAX_PATHS])
+            yield from [f"  and {len(paths) - MAX_PATHS} more"] if len(paths) > MAX_PATHS else []
+        elif first.kind == "replaced" and isinstance(first.before, list):
+            yield f"{first.where}, all of it:"
+            yield from (f"  - {block}" for block in first.before)
+            yield from (f"  + {block}" for block in first.after)
+        elif first.kind == "replaced" and len(first.text()) > LINE_WIDTH:
+            yield from (f"{first.where}:", f"  {first.before}", f"  -> {first.after}")
         else:
-            same = (change.word if change.kind == "set" else change.kind, change.what)
-        groups.setdefault(same, []).append(change)
-    clusters: dict[Key, list[Group]] = {}
-    for key, group in groups.items():
-        of_blocks = group[0].kind == "set" and group[0].word
-        blocks = ("blocks", *(change.block for change in group))
-        clusters.setdefault(blocks if of_blocks else key, []).append(group)
-    return list(clusters.values())
-
-
-def is_dropout(change: Change) -> bool:
-    """Return whether a setting is a probability of dropping, all of which `model.dropout` sets."""
-    is_rate = change.setting == "dropout" or (change.word, change.setting) == ("dropout", "rate")
-    return change.section == "model" and is_rate
-
-
-def cluster_lines(groups: Sequence[Group], word_counts: Mapping[str, int]) -> list[str]:
-    """Return the lines of a change that occurs in many places, or of the changes of one block."""
-    first = groups[0][0]
-    paths = [change.block if change.kind == "set" else change.where for change in groups[0]]
-    if len(paths) > 1:
-        head, says_where = title(groups, word_counts)
-        more = [f"  and {len(paths) - MAX_PATHS} more"] if len(paths) > MAX_PATHS else []
-        return [head] if says_where else [f"{head}:", *(f"  {path}" for path in paths[:MAX_PATHS]), *more]
-    if len(groups) > 1:
-        whats = [group[0].what for group in groups]
-        line = f"{first.block}: {', '.join(whats)}"
-        return [line] if len(line) <= LINE_WIDTH else [f"{first.block}:", *(f"  {what}" for what in whats)]
-    if first.kind == "replaced" and isinstance(first.before, list):
-        removed, inserted = (f"  - {block}" for block in first.before), (f"  + {block}" for block in first.after)
-        return [f"{first.where}, all of it:", *removed, *inserted]
-    if first.kind == "replaced" and len(first.text()) > LINE_WIDTH:
-        return [f"{first.where}:", f"  {first.before}", f"  -> {first.after}"]
-    return [first.text()]
-
-
-def title(groups: Sequence[Group], word_counts: Mapping[str, int]) -> tuple[str, bool]:
-    """Return what has changed alike in several places, and whether that already says where."""
-    group, whats = groups[0], [group[0].what for group in groups]
-    first, count = group[0], len(group)
-    of_section = next((change for change in group if change.kind == "set" and not change.word), None)
-    if of_section is not None:
-        inside = f"{of_section.section}.{of_section.text()}, and so in {count_noun(count - 1, 'block')}"
-        return ", ".join([inside, *whats[1:]]), True
-    if first.kind != "set":
-        return f"{first.what}, in {count} places", False
-    if is_dropout(first) and len(groups) == 1:
-        return f"dropout {first.values}, in {count_noun(count, 'block')}", False
-    if count == word_counts.get(first.word) and not is_dropout(first):
-        return f"every {first.word}: {', '.join(whats)}", True
-    return f"{first.word}: {', '.join(whats)}, in {count_noun(count, 'block')}", False
+            yield first.text()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,8 +53,15 @@ class Comparison:
     signature: str
 
 
-def compare_trials(one: str | Path, other: str | Path, data: str | Path | None = None) -> Comparison:
+def compare_trials(
+    one: str | Path,
+    other: str | Path,
+    data: str | Path | None = None,
+    log: Callable[[str], None] = lambda line: None,
+) -> Comparison:
     """Translate the test part with two runs, each as its recipe decodes, and compare.
+
+    log: receives a line before that, which may take long.
 
     Raises RunError if a run has not finished or has nothing to translate, or if their test lines or tokenizers of BLEU
     differ; RecipeError or DataError if a recipe or its data cannot be read.
@@ -62,6 +69,10 @@ def compare_trials(one: str | Path, other: str | Path, data: str | Path | None =
     from composer.inference.run import open_run  # imports torch
 
     runs = [open_run(one), open_run(other)]
+    for run in runs:
+        if lack := _describe_lack(run.recipe):
+            raise RunError.of(lack, "compare runs that translate", str(run.run_dir.path))
+    log("translating the test part with both runs; `--quick` skips it")
     (sources, references), (other_sources, other_references) = (read_test_part(run, data) for run in runs)
     if references != other_references:
         counts = f"{len(references):,} and {len(other_references):,}"
@@ -76,23 +87,20 @@ def compare_trials(one: str | Path, other: str | Path, data: str | Path | None =
 
 
 def read_test_part(run: Run, data: str | Path | None) -> tuple[list[str], list[str]]:
-    """Return the test lines of a run, as `translate` takes them, and their references. Raises RunError."""
-    from composer.data.pairs import TARGET, source_names
+    """Return the test lines of a run, as `translate` takes them, and their references."""
+    from composer.data.pairs import TARGET
     from composer.data.sources import DataSource
 
-    if lack := describe_lack(run.recipe):
-        message = f"nothing can be translated to compare: {lack}"
-        raise RunError.of(message, "compare runs that translate", str(run.run_dir.path))
     texts = DataSource(run.recipe, run.folders(data)).pairs("test").sides
-    rows = zip(*(texts[name] for name in source_names(run.recipe)), strict=True)
+    rows = zip(*(texts[name] for name in run.recipe.sources), strict=True)
     return ["\t".join(row) for row in rows], [*texts[TARGET]]
 
 
-def describe_lack(recipe: Recipe) -> str:
+def _describe_lack(recipe: Recipe) -> str:
     """Return in words why a recipe's run has no test lines to translate; "" where it has."""
-    from composer.data.pairs import available_splits, source_names
+    from composer.data.pairs import available_splits
 
-    if not source_names(recipe):
+    if not recipe.sources:
         return "a language model translates nothing, and its scores are those of its own training"
     return "" if "test" in available_splits(recipe) else "its data has no test part"
 

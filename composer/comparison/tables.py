@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import filecmp
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from composer.comparison.outputs import Comparison, compare_trials, comparison_text, describe_lack
+from composer.comparison.outputs import Comparison, compare_trials, comparison_text
 from composer.data import text_files
 from composer.errors import ComposerError
 from composer.fingerprint import fingerprint_data
@@ -48,15 +49,11 @@ MAX_DATA_BYTES = 1 << 28
 
 @dataclass(frozen=True)
 class Agreement:
-    """The fingerprints of both. `by_content`: of the lines in the data files; else of their names in the recipes.
-
-    `unreadable` is why data files that are there could not be read.
-    """
+    """The fingerprints of both. `by_content`: of the lines in the data files; else of their names in the recipes."""
 
     one: Mapping[str, str]
     other: Mapping[str, str]
     by_content: bool
-    unreadable: str = ""
 
     def same(self, key: str) -> bool:
         """Return whether a fingerprint agrees: `model`, `data` or `run`."""
@@ -68,8 +65,7 @@ class Agreement:
         differing = [key for key in KEYS if not self.same(key)]
         parts = [f"{_enumerate(same)} the same"] if same else []
         parts += [f"{_enumerate(differing)} {'not' if same else 'differ'}"] if differing else []
-        why = f", which cannot be read: {self.unreadable}" if self.unreadable else ""
-        return f"{', '.join(parts)}{'' if self.by_content else f' (data by the names of their files{why})'}"
+        return f"{', '.join(parts)}{'' if self.by_content else ' (data by the names of their files)'}"
 
     def as_json(self) -> Mapping[str, Any]:
         a, b = ({key: prints[key] for key in KEYS} for prints in (self.one, self.other))
@@ -82,18 +78,15 @@ def _enumerate(words: list[str]) -> str:
 
 def compare_fingerprints(one: Side, other: Side, data: Path | None) -> Agreement:
     """Compare the fingerprints of both, by the content of their data where that is known. data: see `diff`."""
-    unreadable = ""
-    try:
+    with suppress(ComposerError):  # of data files that cannot be read
         first, second = content_fingerprints(one, data), content_fingerprints(other, data)
         if first and second:
             return Agreement(first, second, by_content=True)
-    except ComposerError as error:
-        unreadable = error.faults[0].message
     # generated data, and files that both look up in the same folders, are the same if the recipes say the same
     generated = all(side.recipe.dataset.get("generate") for side in (one, other))
     same_data = one.recipe.dataset == other.recipe.dataset and one.recipe.folders(data) == other.recipe.folders(data)
     by_content = generated or (same_data and not one.folder and not other.folder)
-    return Agreement(one.recipe.fingerprints, other.recipe.fingerprints, by_content, unreadable)
+    return Agreement(one.recipe.fingerprints, other.recipe.fingerprints, by_content)
 
 
 def content_fingerprints(side: Side, data: Path | None) -> Mapping[str, str]:
@@ -134,10 +127,7 @@ def compare_costs(one: Side, other: Side) -> tuple[Costs, Costs]:
         sizes.append({key: recorded[key] for key in needed} if needed.keys() <= recorded.keys() else {})
     if one.recipe.dataset == other.recipe.dataset:
         sizes = [sizes[0] or sizes[1], sizes[1] or sizes[0]]
-    first = model_costs(one.recipe, sizes[0])
-    alike = one.recipe.model == other.recipe.model and sizes[0] == sizes[1]
-    same_bounds = sizes[1] or vocabulary_bounds(other.recipe) == first.vocabularies
-    return first, first if alike and same_bounds else model_costs(other.recipe, sizes[1])
+    return model_costs(one.recipe, sizes[0]), model_costs(other.recipe, sizes[1])
 
 
 def model_costs(recipe: Recipe, vocabularies: Mapping[str, int]) -> Costs:
@@ -172,7 +162,7 @@ Scores = Mapping[str, float]
 def run_tests(one: Side, other: Side, data: Path | None, log: Callable[[str], None]) -> Comparison | str:
     """Compare what both runs decode for the same test lines, by paired tests; or return why they are not compared.
 
-    data: see `diff`; log: receives a line before the decoding, which may take long.
+    data, log: see `diff`.
     """
     if one.folder is None or other.folder is None:
         return ""
@@ -185,11 +175,8 @@ def run_tests(one: Side, other: Side, data: Path | None, log: Callable[[str], No
     decode_equally = one.recipe.decoding == other.recipe.decoding and same_tokenizers
     if decode_equally and a.is_file() and b.is_file() and filecmp.cmp(a, b, shallow=False):
         return "the weights of both are the same, to the last bit"
-    if lack := describe_lack(one.recipe) or describe_lack(other.recipe):
-        return lack
-    log("translating the test part with both runs; `--quick` skips it")
     try:
-        return compare_trials(one.folder, other.folder, data)
+        return compare_trials(one.folder, other.folder, data, log)
     except ComposerError as error:
         return error.faults[0].message
 

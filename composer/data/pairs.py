@@ -86,13 +86,8 @@ def text_names(recipe: Recipe) -> list[str]:
 
 
 def source_names(recipe: Recipe) -> list[str]:
-    """Return what the encoders read: `source`, the encoders' names in the order in which they are written, or nothing.
-
-    Where people write or see the texts of several encoders, on a line or as files, they have this order.
-    """
-    if recipe.model.get("encoders"):
-        return list(recipe.explicit["model"]["encoders"])
-    return ["source"] if recipe.model.get("encoder") is not None else []
+    """Return what the encoders read; see `Recipe.sources`."""
+    return recipe.sources
 
 
 def file_options(recipe: Recipe) -> str:

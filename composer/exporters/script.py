@@ -12,7 +12,6 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec
 from importlib.metadata import version
@@ -20,21 +19,17 @@ from pathlib import Path
 
 import torch
 
-from composer.atomic_io import atomic_directory, is_hash, require_absent
-from composer.data.pairs import source_names
-from composer.data.tokenizer import Tokenizers
+from composer.atomic_io import atomic_directory, require_absent
 from composer.errors import RunError
 from composer.exporters.standalone import RECIPE, TOKENIZER, WEIGHTS, ExportedRecipe
-from composer.fingerprint import read_verified
 from composer.inference.decoders import DECODERS
+from composer.inference.run import open_run
 from composer.model.builder import build, vocabulary_bounds
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.features import describe_features, feature_settings, feature_shape
-from composer.model.weights import load_weights
 from composer.recipe.own_blocks import refuse_own_blocks
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import GROUP, plug_ins
-from composer.run_dir import RunDir
 
 KEYS = ("model", "data", "run")
 """The fingerprints that are written into README.md."""
@@ -81,85 +76,62 @@ takes what is in them as tensors, as `composer.open_run(RUN).batch(LINES, TARGET
 README = Path(__file__).with_name("script.template.md").read_text(encoding="utf-8")
 
 
-@dataclass(frozen=True)
-class Source:
-    """What is exported: a recipe; of a run also its folder. `vocabularies` are sizes by the sides of the data."""
-
-    recipe: Recipe
-    vocabularies: Mapping[str, int]
-    fingerprints: Mapping[str, str]
-    run: RunDir | None = None
-
-
 def export_script(run_or_recipe: str | Path | Recipe, path: str | Path, overrides: Sequence[str] = ()) -> Path:
     """Write the model of a run or a recipe as a new folder that needs PyTorch alone, and return its path.
 
-    overrides: of a run, those of `decoding` alone. Raises RecipeError where the recipe is refused, and RunError where
+    overrides: of a run, those that `open_run` takes. Raises RecipeError where the recipe is refused, and RunError where
     the folder exists or cannot be written, or where a block needs another library.
     """
     target = Path(path)
     require_absent(target)
-    source = open_source(run_or_recipe, overrides)
-    recipe, sizes = source.recipe, dict(source.vocabularies)
+    run = None
+    if isinstance(run_or_recipe, Recipe) or not Path(run_or_recipe).is_dir():
+        recipe = run_or_recipe if isinstance(run_or_recipe, Recipe) else load(run_or_recipe, overrides)
+        recipe.plan()  # raises RecipeError with every fault
+        sizes, fingerprints = vocabulary_bounds(recipe), recipe.fingerprints
+        model = build(recipe, sizes)
+    else:
+        run = open_run(run_or_recipe, overrides)
+        recipe, model, sizes = run.recipe, run.model, run.tokenizers.sizes
+        fingerprints = run.run_dir.read().get("fingerprints") or recipe.fingerprints
     refuse_own_blocks(recipe, "an export is a folder of modules")
-    model = build(recipe, sizes)
     (decoder,) = recipe.decoding
     if problem := DECODERS[decoder].model_problem([model]):
         raise RunError.of(problem, "write `decoding.beam.size=5`")
     training = {"initialization": recipe.training["initialization"]}
     sections = recipe.model, recipe.dataset, recipe.decoding, training
-    exported = ExportedRecipe(*sections, recipe.joint, sizes, source_names(recipe))
+    exported = ExportedRecipe(*sections, recipe.joint, dict(sizes), recipe.sources)
     with atomic_directory(target) as draft:
         write_modules(draft, model)
         (draft / RECIPE).write_text(json.dumps(vars(exported), indent=1) + "\n", encoding="utf-8")
-        if source.run is not None:
-            load_weights(model, source.run.weights)
+        if run is not None:
             torch.save(model.state_dict(), draft / WEIGHTS)  # tied weights share their storage there, too
-            shutil.copy(source.run.tokenizer, draft / TOKENIZER)
+            shutil.copy(run.run_dir.tokenizer, draft / TOKENIZER)
         words = TAKES_TENSORS if exported.files else TRANSLATES if exported.sources else WRITES
         (draft / "__main__.py").write_text(MAIN.format(**words), encoding="utf-8")
-        (draft / "README.md").write_text(readme(source, target.name, words), encoding="utf-8")
+        (draft / "README.md").write_text(readme(recipe, fingerprints, target.name, words), encoding="utf-8")
     return target
 
 
-def open_source(run_or_recipe: str | Path | Recipe, overrides: Sequence[str]) -> Source:
-    """Open a recipe, with vocabularies of the largest size that it allows, or a run with those it was trained with."""
-    if isinstance(run_or_recipe, Recipe) or not Path(run_or_recipe).is_dir():
-        recipe = run_or_recipe if isinstance(run_or_recipe, Recipe) else load(run_or_recipe, overrides)
-        recipe.plan()  # raises RecipeError with every fault
-        return Source(recipe, vocabulary_bounds(recipe), recipe.fingerprints)
-    for setting in overrides:
-        if not setting.strip().startswith(("decoding.", "decoding=")):
-            message = f"`{setting}` cannot be set for a run: only what starts with `decoding` can"
-            raise RunError.of(message, "name a recipe instead of a run to export another model")
-    run = RunDir(Path(run_or_recipe))
-    record = read_verified(run)
-    recipe, tokenizers = load(run.recipe, overrides), Tokenizers.load(run.tokenizer)
-    sizes = tokenizers.sizes
-    return Source(recipe, sizes, record.get("fingerprints") or recipe.fingerprints, run)
-
-
-def readme(source: Source, folder: str, words: Mapping[str, str]) -> str:
+def readme(recipe: Recipe, fingerprints: Mapping[str, str], folder: str, words: Mapping[str, str]) -> str:
     """Return the README.md of an exported folder. words: TRANSLATES, TAKES_TENSORS or WRITES"""
     calls = ["--info"] if words is TAKES_TENSORS else [words["call"], "< input.txt", "--info"]
-    # run.json may have been edited: only what is a hash is written
-    prints = [f"    {key:<6}{value}" for key, value in source.fingerprints.items() if key in KEYS and is_hash(value)]
     return README.format(
         **words,
-        name="".join(character for character in source.recipe.name if character.isprintable()),
+        name=recipe.name,
         version=version("seqcomposer"),
         folder=folder,
         calls="\n".join(f"    python {folder} {call}" for call in calls),
-        features="".join(describe_sources(source.recipe)),
+        features="".join(describe_sources(recipe)),
         recipe=RECIPE,
         weights=WEIGHTS,
-        fingerprints="\n".join(prints),
+        fingerprints="\n".join(f"    {key:<6}{fingerprints[key]}" for key in KEYS),
     )
 
 
 def describe_sources(recipe: Recipe) -> Iterator[str]:
     """Yield a line of README.md on each source that is no text: what its tensor has."""
-    for side in source_names(recipe):
+    for side in recipe.sources:
         if settings := feature_settings(recipe.dataset, side):
             shape = ", ".join(map(str, feature_shape(settings)))
             yield f"- the source `{side}`: {describe_features(settings)}, (B, S, {shape}), with NaN as padding\n"

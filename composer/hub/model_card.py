@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from composer.data.pairs import available_splits, source_names
+from composer.data.pairs import available_splits
 from composer.data.parallel_files import split_places
 from composer.hub.pack_format import basename
 from composer.recipe.canonical_form import block_paths
@@ -71,7 +71,7 @@ def model_card(recipe: Recipe, record: Record, license: str = "") -> str:
 
 def _prose(recipe: Recipe, record: Record) -> dict[str, Any]:
     """Return the variables of TEMPLATE."""
-    sides = source_names(recipe)
+    sides = recipe.sources
     reads = f"reads {' and '.join(f'`{side}`' for side in sides)} and writes `target`"
     scores = list(finite_scores(recipe, record))
     settings = {key: recipe.training[key] for key in ("optimizer", "schedule")}
@@ -113,14 +113,14 @@ def languages(recipe: Recipe) -> list[str]:
     parallel = recipe.dataset.get("parallel")
     data = recipe.dataset.get("hub") or (split_places(recipe, "train")[0][1] if parallel else {})
     task = next(iter((recipe.dataset.get("generate") or {}).values()), None) or {}
-    names = [str(section.get(side, "")) for section in (data, task) for side in (*source_names(recipe), "target")]
+    names = [str(section.get(side, "")) for section in (data, task) for side in (*recipe.sources, "target")]
     endings = [PurePosixPath(name).suffix.lstrip(".") or name for name in names]
     return list(dict.fromkeys(code for code in endings if LANGUAGES.fullmatch(code)))
 
 
 def pipeline_tag(recipe: Recipe) -> str:
     """Return the hub's name for what the model does; "" where it has none."""
-    if not source_names(recipe):
+    if not recipe.sources:
         return "text-generation"
     return "translation" if len(languages(recipe)) > 1 else ""
 

@@ -1,7 +1,6 @@
 """Packs: a finished run as one folder or one .tar.gz archive, with checksums and a model card; and a strict reader.
 
-Python's tarfile follows extended headers, sparse maps and links, of which a pack needs none. Here a member is a plain
-header and its bytes, pack.json comes first, and nothing is written to disk that it does not list.
+In an archive pack.json comes first, and nothing is written to disk that it does not list.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from os import PathLike
-from pathlib import Path
-from typing import Any, BinaryIO
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, BinaryIO
 
 from composer.atomic_io import atomic_directory, atomic_new_file, os_errors_as_run_errors, require_absent
-from composer.errors import RunError
+from composer.errors import RunError, one_line_error
 from composer.hub import pack_format
 from composer.hub.model_card import model_card
 from composer.recipe.recipe import Recipe
@@ -29,9 +28,6 @@ from composer.run_dir import RESUME, RunDir
 
 CARD = "README.md"
 SUFFIX = ".tar.gz"
-BLOCK = 512
-MAX_MEMBER_BYTES = 8**11 - 1
-"""Largest size that a ustar header can say: 8 GiB less one."""
 MAX_PADDING = 1 << 16
 PRIVATE_KEYS = frozenset(("host", "hostname", "user", "username", "pid", "cwd"))
 
@@ -94,14 +90,12 @@ def write_pack(target: Path, folder: RunDir, recipe: Recipe, license: str) -> pa
     metrics = pack_format.read_small(folder.metrics, folder.path) if folder.metrics.exists() else b""
     (target / folder.metrics.name).write_bytes(metrics)
     record = folder.read()
-    pack_format.check_record(record, folder.record)
     (target / folder.record.name).write_bytes(redact_record(record))
     card = folder.path / CARD
     if card.exists() and license:
         message = "this run has a README.md, which is packed as its model card"
         raise RunError.of(message, "write `license:` at its head instead", str(card))
     text = pack_format.read_small(card, folder.path) if card.exists() else model_card(recipe, record, license).encode()
-    pack_format.check_card(text, card)
     (target / CARD).write_bytes(text)
     files = {name: pack_format.digest_file(target / name, target) for name in pack_format.FILES}
     pack_format.check_digests(record, files, folder.path)
@@ -138,97 +132,81 @@ def _redact(value: Any, paths: Sequence[str]) -> Any:
 
 
 def write_archive(file: BinaryIO, manifest: pack_format.Manifest, folder: Path) -> None:
-    """Write the files of a pack; equal files give equal bytes. Raises RunError where one is too large."""
-    for name, digest in manifest.files.items():
-        if digest.size > MAX_MEMBER_BYTES:
-            pack_format.refuse(name, "an archive holds files up to 8 GiB", "pack into a folder: `--output DIR`")
+    """Write the files of a pack; equal files give equal bytes."""
     # level 1: weights hardly become smaller, however long one tries
-    with gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as zipped:
+    with (
+        gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as zipped,
+        tarfile.TarFile(fileobj=zipped, mode="w", format=tarfile.GNU_FORMAT) as archive,
+    ):
         for name in (pack_format.MANIFEST, *manifest.files):
             info = tarfile.TarInfo(f"{manifest.name}/{name}")  # no owner and no time: the same on every machine
             info.size = (folder / name).stat().st_size
-            zipped.write(info.tobuf(tarfile.USTAR_FORMAT))
             with (folder / name).open("rb") as source:
-                shutil.copyfileobj(source, zipped)
-            zipped.write(bytes(-info.size % BLOCK))
-        zipped.write(bytes(2 * BLOCK))
+                archive.addfile(info, source)
+
+
+class Unzipped(gzip.GzipFile):
+    """Bytes of an archive in small pieces, as files are copied: no header of tar that claims gigabytes is read."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Return up to `size` bytes. Raises tarfile.TarError for more than are copied at once."""
+        if size is None or not 0 <= size <= pack_format.CHUNK:
+            raise tarfile.ReadError("a header is too large")
+        return super().read(size)
 
 
 class ArchiveReader:
     """Reader of one archive: pack.json at once, then in `unpack` its files. Raises RunError where it is damaged."""
 
     def __init__(self, file: BinaryIO, origin: str) -> None:
-        self.unzipped, self.origin = gzip.GzipFile(fileobj=file, mode="rb"), origin
-        self.top: str | None = None
-        member = self._next_member()
-        if member == pack_format.Member("", 0, is_regular=False):  # the folder of all others
-            member = self._next_member()
-        if member is None or member.name != pack_format.MANIFEST:
-            pack_format.refuse(origin, f"an archived pack begins with {pack_format.MANIFEST}")
-        pack_format.check_size(pack_format.MANIFEST, member.size, origin)
-        self.manifest = pack_format.parse_manifest(self.read_exactly(member.size), origin)
-        self.read_exactly(-member.size % BLOCK)
+        self.unzipped, self.origin = Unzipped(fileobj=file, mode="rb"), origin
+        with damage_refused(origin):
+            self.archive = tarfile.TarFile(fileobj=self.unzipped)
+            first = self.archive.next()
+            member = self.archive.next() if first is not None and first.isdir() else first
+            if member is None or not member.isreg() or PurePosixPath(member.name).name != pack_format.MANIFEST:
+                pack_format.refuse(origin, f"an archived pack begins with {pack_format.MANIFEST}")
+            self.top = member.name.removesuffix(pack_format.MANIFEST)
+            pack_format.check_size(pack_format.MANIFEST, member.size, origin)
+            self.manifest = pack_format.parse_manifest(self._open(member).read(), origin)
 
     def unpack(self, folder: Path) -> None:
         """Write every file into `folder`, verified. Raises RunError."""
         remaining = dict(self.manifest.files)
-        while (member := self._next_member()) is not None:
-            pack_format.check_members([member], self.origin)
-            expected = remaining.pop(member.name, None)
-            if expected is None:
-                pack_format.refuse(self.origin, f"`{member.name}` is listed twice")
-            if member.size != expected.size:
-                sizes = f"{member.size:,} bytes, and {pack_format.MANIFEST} says {expected.size:,}"
-                pack_format.refuse(self.origin, f"`{member.name}` has {sizes}")
-            pack_format.copy_verified(self.read, folder / member.name, expected, self.origin)
-            self.read_exactly(-member.size % BLOCK)
-        if remaining:
-            pack_format.refuse(self.origin, f"`{next(iter(remaining))}` is not there")
-        if any(self.read(MAX_PADDING)) or self.read(1):  # to the very end, where gzip has its checksum
-            pack_format.refuse(self.origin, "something follows the end of the archive")
+        with damage_refused(self.origin):
+            while (member := self.archive.next()) is not None:
+                name = member.name.removeprefix(self.top)
+                is_plain = member.type in (tarfile.REGTYPE, tarfile.AREGTYPE)
+                pack_format.check_members([pack_format.Member(name, member.size, is_plain)], self.origin)
+                expected = remaining.pop(name, None)
+                if expected is None:
+                    pack_format.refuse(self.origin, f"`{name}` is listed twice")
+                if member.size != expected.size:
+                    sizes = f"{member.size:,} bytes, and {pack_format.MANIFEST} says {expected.size:,}"
+                    pack_format.refuse(self.origin, f"`{name}` has {sizes}")
+                pack_format.copy_verified(self._open(member).read, folder / name, expected, self.origin)
+            if remaining:
+                pack_format.refuse(self.origin, f"`{next(iter(remaining))}` is not there")
+            padding = self.unzipped.read(MAX_PADDING)
+            if not padding:
+                pack_format.refuse(self.origin, "the archive is cut off", "fetch it again")
+            if any(padding) or self.unzipped.read(1):  # to the very end, where gzip has its checksum
+                pack_format.refuse(self.origin, "something follows the end of the archive")
 
-    def read(self, size: int) -> bytes:
-        """Return up to `size` bytes; fewer at the end."""
-        try:
-            return self.unzipped.read(size)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            reason = str(error).rstrip(".")
-            message = f"the archive is damaged: {reason[:1].lower()}{reason[1:]}"
-            pack_format.refuse(self.origin, message, "fetch it again; a pack is a folder, or ends in .tar.gz")
-
-    def read_exactly(self, size: int) -> bytes:
-        """Return `size` bytes. Raises RunError where there are fewer."""
-        data = self.read(size)
-        if len(data) != size:
-            pack_format.refuse(self.origin, "the archive is cut off", "fetch it again")
-        return data
-
-    def _next_member(self) -> pack_format.Member | None:
-        """Return the next member, None at the end. Its name is relative to the folder that holds pack.json, if any."""
-        block = self.read_exactly(BLOCK)
-        if not any(block):
-            return None
-        member = parse_header(block, self.origin)
-        top, slash, name = member.name.partition("/")
-        if self.top is None:
-            self.top = top if slash and top not in ("", ".", "..") else ""
-        return member._replace(name=name) if slash and top and top == self.top else member
+    def _open(self, member: tarfile.TarInfo) -> IO[bytes]:
+        file = self.archive.extractfile(member)
+        assert file is not None  # of a regular file it is none
+        return file
 
 
-def parse_header(block: bytes, origin: str) -> pack_format.Member:
-    """Return a file or a folder. Raises RunError where this is no plain header, or that of anything else."""
-    is_tar = block[257:262] == b"ustar"
-    if is_tar and re.fullmatch(rb"[0-7]+", block[124:136].strip(b"\0 ")) is None:
-        name = block[:100].partition(b"\0")[0].decode("utf-8", "backslashreplace")
-        pack_format.refuse(origin, f"{name!a} has a size that is not in octal digits")
-    info = None
-    with suppress(tarfile.HeaderError):
-        info = tarfile.TarInfo.frombuf(block, "utf-8", "backslashreplace")
-    if info is None or not is_tar:
-        pack_format.refuse(origin, "the archive is damaged, or not a tar file", "fetch it again")
-    if info.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE):
-        pack_format.refuse(origin, f"{info.name!a} is no regular file")
-    return pack_format.Member(info.name + "/" * info.isdir(), info.size, not info.isdir())
+@contextmanager
+def damage_refused(origin: str) -> Iterator[None]:
+    """Raise RunError where gzip or tar cannot be read."""
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
+        message = f"the archive is damaged: {one_line_error(error).rstrip('.')}"
+        pack_format.refuse(origin, message, "fetch it again; a pack is a folder, or ends in .tar.gz")
 
 
 @contextmanager

@@ -20,7 +20,6 @@ from composer.errors import (
     Fault,
     RecipeError,
     RunError,
-    closest_match,
     did_you_mean,
     error_at,
     fault_at,
@@ -140,17 +139,24 @@ PIN_FORM = "{pull: REF, sha256: HEX}"
 
 def check_pin(node: Node) -> None:
     """Raise RecipeError with everything that is wrong with a mapping that should be a pin."""
-    if not any(key in PIN_KEYS or did_you_mean(key, PIN_KEYS) for key in node.value):
+    faults, ref, sha256 = list[Fault](), node.value.get("pull"), node.value.get("sha256")
+    if ref is None and sha256 is None:
         message = f"a recipe is named by its path, or pinned by `{PIN_FORM}`, and this is another mapping"
         raise error_at(node.mark, "type", "extends", message, "write it into a file, and the path of that here")
-    faults = [fault for key, value in node.value.items() if (fault := _key_fault(key, value)) is not None]
-    misspelt = {closest_match(key, PIN_KEYS) for key in node.value if key not in PIN_KEYS}
-    for key in set(PIN_KEYS) - set(node.value) - misspelt:
-        ref, hint = node.value.get("pull"), f"write `{PIN_FORM}`"
-        if key == "sha256" and ref is not None and _is_reference(ref.value):
-            hint = f"run `{_pull_command(ref.value)}`, which prints it"
+    for key in [key for key in node.value if key not in PIN_KEYS]:
+        message = f"a pinned recipe has no key `{key}`{did_you_mean(key, PIN_KEYS)}"
+        faults.append(fault_at(node.value[key].place, "unknown", f"extends.{key}", message, f"write `{PIN_FORM}`"))
+    if ref is not None and not _is_reference(ref.value):
+        message = "`pull` takes what `seqcomposer pull` takes: a path, `git+URL`, `wandb:NAME` or `hub:NAME`"
+        faults.append(fault_at(ref.value_mark, "type", "extends.pull", message, f"write `{PIN_FORM}`"))
+    if sha256 is not None and not is_hash(sha256.value):
+        message, hint = "a sha256 is a text of 64 digits, 0-9 and a-f", "copy it from what `seqcomposer pull` printed"
+        faults.append(fault_at(sha256.value_mark, "sha256", "extends.sha256", message, hint))
+    missing = next((key for key in PIN_KEYS if key not in node.value), "")
+    if missing and not faults:
+        hint = f"run `{_pull_command(ref.value)}`, which prints it" if ref is not None else f"write `{PIN_FORM}`"
         mark = node.place if node.key else node.mark._replace(length=1)
-        faults.append(fault_at(mark, "missing", "extends", f"a pinned recipe needs `{key}`", hint))
+        faults.append(fault_at(mark, "missing", "extends", f"a pinned recipe needs `{missing}`", hint))
     if faults:
         raise RecipeError(faults)
 
@@ -180,24 +186,6 @@ def read_pinned(pin: Node) -> Node:
         message = "a cached recipe cannot extend another"
         raise error_at(root.value["extends"].place, "pull", "extends", message, hint)
     return root
-
-
-def _key_fault(key: str, node: Node) -> Fault | None:
-    if key not in PIN_KEYS:
-        message = f"a pinned recipe has no key `{key}`{did_you_mean(key, PIN_KEYS)}"
-        return fault_at(node.place, "unknown", f"extends.{key}", message, f"write `{PIN_FORM}`")
-    if key == "pull" and not _is_reference(node.value):
-        message = "`pull` takes what `seqcomposer pull` takes: a path, `git+URL`, `wandb:NAME` or `hub:NAME`"
-        return fault_at(node.value_mark, "type", "extends.pull", message, f"write `{PIN_FORM}`")
-    if key == "pull" or is_hash(node.value):
-        return None
-    message = "a sha256 has 64 digits, 0-9 and a-f"
-    if node.text and not node.quoted and not isinstance(node.value, str):
-        message += "; this is a number: put quotes around it"
-    elif node.text and len(node.text) != 64:
-        message += f", and this has {len(node.text)} characters"
-    hint = "copy it from what `seqcomposer pull` printed"
-    return fault_at(node.value_mark, "sha256", "extends.sha256", message, hint)
 
 
 def _is_reference(value: object) -> bool:

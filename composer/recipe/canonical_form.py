@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from composer.errors import Fault, KeyPath, RecipeError
-from composer.recipe.data_checks import OF_KINDS
 from composer.recipe.registry import CHOICES
 from composer.recipe.schema_reader import Schema, dereference, is_block_path, ref_name, select_branch
-from composer.recipe.yaml_reader import MAX_DEPTH, reachable, strings_in
+from composer.recipe.yaml_reader import MAX_DEPTH, items_of, reachable, strings_in
 
 EXCLUDED_KEYS = ("extends", "vars", "description")
 TRAINING_WITHOUT_EFFECT = ("workers", "checkpoints_gib")
@@ -36,6 +35,14 @@ MOST_STEPS = 100_000
 """Steps through blocks for one position: a model with more would train for ever."""
 FACTORS = ("times", "layers", "hops", "experts")
 """Settings that say how often something is done."""
+
+OF_KINDS = {
+    "text": (),
+    "image": ("size", "channels", "positions", "augment"),
+    "audio": ("rate", "features", "normalize", "spec_augment"),
+    "vectors": ("width",),
+}
+"""The settings of a table's column that are of one kind alone."""
 
 Data = dict[str, Any]
 
@@ -192,7 +199,7 @@ def check_block_count(model: Data, fault: Callable[[str, KeyPath, str, str], Fau
 
 def block_paths(tree: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
     """Yield the path of every block of a canonical recipe, or of a part of it, `path`; its end is the block's word."""
-    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ():
+    for key, value in items_of(tree):
         if is_block_path((*path, key)):
             yield (*path, key)
         yield from block_paths(value, (*path, key))
@@ -207,7 +214,7 @@ class _BlockCounter:
     def count(self, value: Any, path: KeyPath) -> tuple[int, int]:
         """Return the blocks and the steps in a stack, or in anything that contains stacks."""
         blocks = steps = 0
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        for key, item in items_of(value):
             here: KeyPath = (*path, key)
             if isinstance(value, list) and isinstance(item, dict) and len(item) == 1:
                 inner, here = self.block(item, here), (*here, next(iter(item)))

@@ -8,16 +8,13 @@ from typing import Any
 
 from composer.errors import KeyPath, closest_match, similar_name
 from composer.recipe.schema_reader import (
-    LARGEST,
     LOWER_BOUNDS,
-    SMALLEST,
     SPLITS,
     Schema,
     accepts_scalar,
     accepts_type,
     allowed_words,
     alternatives,
-    float32_problem,
     flow_text,
     is_stack,
     json_type,
@@ -53,14 +50,6 @@ def correct(value: Any, text: str, keyword: str, schema: Schema) -> str:
         if any(item.get("type") == json_type(value) for item in alternatives(branch.get("items", {}))):
             return f"[{', '.join([text] * max(1, branch.get('minItems', 1)))}]"
     return ""
-
-
-def nearest_number(value: Any, schema: Schema) -> str:
-    """Return the number nearest to one that float32 cannot hold, if it is accepted; else ""."""
-    if type(value) not in (int, float) or not math.isfinite(value) or not float32_problem(value):
-        return ""
-    nearest = math.copysign(min(max(abs(value), SMALLEST), LARGEST), value)
-    return f"`{nearest:g}`" if accepts_scalar(schema, nearest) else ""
 
 
 def name_hint(text: str, others: Container[str] = ()) -> str:

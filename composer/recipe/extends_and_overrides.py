@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from composer.errors import Fault, KeyPath, Mark, RecipeError, did_you_mean, error_at, fault_at, format_path
 from composer.recipe.cache import check_pin, read_pinned
-from composer.recipe.interpolation import recipe_variables, unknown_variable, variable_alone
+from composer.recipe.interpolation import recipe_variables, unknown_variable
 from composer.recipe.registry import CHOICES
 from composer.recipe.schema_reader import (
     DATA_SOURCES,
@@ -25,7 +25,6 @@ from composer.recipe.schema_reader import (
     chosen_entry,
     duplicate_faults,
     first_setting,
-    flow_text,
     unsupported_version,
 )
 from composer.recipe.yaml_reader import COMMAND_LINE, MAX_DEPTH, Node, dump, nesting_depth, parse_value, read, to_data
@@ -364,7 +363,8 @@ class _Setter(NamedTuple):
             items[name] = self.set(items[name], rest, (*path, name))
             return replace(node, value=items)
         if isinstance(name, int):
-            raise error_at(mark, "override", shown, *self.not_a_list(node, steps, shown))
+            hint = f"set `{shown}` itself, or name a key of it"
+            raise error_at(mark, "override", shown, f"`{shown}` is no list", hint)
         if word := chosen_entry(self.rules, path, None if node is None else node.value, name):
             name, rest = word, [*steps]  # `decoding.max_length`, of whatever method is chosen
         children = self._children(node, name, mark, path)
@@ -373,15 +373,6 @@ class _Setter(NamedTuple):
         if child.value is None and name in children:  # `null` removes what is there
             del changed[name]
         return replace(node or Node(None, mark, key=mark), value=changed)
-
-    def not_a_list(self, node: Node | None, steps: Sequence[tuple[str | int, Mark]], shown: str) -> tuple[str, str]:
-        """Return the message for an index into a value, and the fix."""
-        value = None if node is None else node.value
-        if variable := variable_alone(value):
-            place = ".".join(["vars", variable, *(str(step) for step, _ in steps)])
-            return f"`{shown}` is `{value}`", f"write `{place}={flow_text(to_data(self.value))}`"
-        hint = f"set `{shown}` itself{', or name a key' if value is None else ''}"
-        return f"`{shown}` is no list", "name a key" if isinstance(value, dict) else hint
 
     def _children(self, node: Node | None, name: str, mark: Mark, path: KeyPath) -> dict[str, Node]:
         if node is None or node.value is None:

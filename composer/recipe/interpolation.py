@@ -64,12 +64,6 @@ def _references(node: Node) -> Iterator[str]:
         yield from [bare[1]] if bare else _BRACED.findall(text)
 
 
-def variable_alone(value: Any) -> str:
-    """Return the name of the variable that a whole value is; "" for any other."""
-    alone = isinstance(value, str) and (_BARE.fullmatch(value) or _BRACED.fullmatch(value))
-    return alone[1] if alone else ""
-
-
 def unknown_variable(name: str, variables: Iterable[str]) -> tuple[str, str]:
     """Return the message for an unknown variable, and the fix."""
     names = ", ".join(f"`{variable}`" for variable in variables)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from composer.errors import Fault, KeyPath, Mark, closest_match, did_you_mean, fault_at, foreign_letter, format_path
-from composer.recipe.corrections import correct, file_hint, name_hint, nearest_number
+from composer.recipe.corrections import correct, file_hint, name_hint
 from composer.recipe.schema_reader import (
     BOUNDS,
     DATA_SOURCES,
@@ -26,13 +26,12 @@ from composer.recipe.schema_reader import (
     entry_with_word,
     float32_problem,
     flow_text,
+    home_of,
     inline_settings,
     intended_key,
     is_stack,
     mapping_branch,
     quote_all,
-    section_around,
-    section_of,
     setting_of_choice,
     unsupported_version,
     usage_example,
@@ -110,14 +109,12 @@ def _unknown_key(error: SchemaError) -> Fault:
     elif stack := intended_key(error.schema, error.root["$defs"], name):
         message = f"`{name}` is a block, and no setting of {error.owner}"
         hint = f"write it into the stack: `{stack}: [{name}{inline_settings(error.value[name])}]`"
-    elif is_section and len(error.path) <= 1 and (home := section_of(error.root, error.path, name)):
-        hint = f"`{name}` belongs {home}"
     else:
         rest = f"allowed here: {quote_all(keys)}" if keys else "there are no settings here"
         # what a key of `model` says is of all blocks, and may be another thing than was meant of one
-        around = section_around(error.root, error.path, name) if error.names[:1] != ["model"] else ()
-        home = f"write it in `{format_path((*around, name))}`" if around else "remove it"
-        hint = _choice_hint(error, name) or f"{home}; {rest}"
+        home = home_of(error.root, error.path, name) if error.path[:1] != ("model",) or len(error.path) == 1 else ()
+        hint = f"write it in `{format_path(home)}`" if home else "remove it"
+        hint = _choice_hint(error, name) or f"{hint}; {rest}"
     return error.fault_at_name(name, "unknown", message, hint)
 
 
@@ -376,7 +373,7 @@ def _value_hint(error: SchemaError) -> str:
     if isinstance(error.value, (str, int)) and any(branch.get("pattern") == IDENTIFIER for branch in branches):
         return name_hint(error.node.text)
     default = error.schema.get("default")
-    accepted = nearest_number(error.value, error.schema) or describe(error.schema, error.keyword)
+    accepted = describe(error.schema, error.keyword)
     if default is None or default in ([], {}):
         return f"write {accepted}"
     if error.keyword in BOUNDS and len(branches) > 1:  # of several kinds of value, the message names no bound

@@ -16,7 +16,7 @@ from composer.recipe.interpolation import escape, substitute, unused_variables
 from composer.recipe.metrics import SAMPLE, decodes_all
 from composer.recipe.registry import CHOICES
 from composer.recipe.schema_reader import Schema, first_setting, is_block_path
-from composer.recipe.yaml_reader import Node, dump, parse, to_data
+from composer.recipe.yaml_reader import Node, dump, items_of, parse, to_data
 
 if TYPE_CHECKING:
     from composer.data.tokenizer_kinds import TokenizerKind
@@ -36,8 +36,8 @@ def load(
     rules = schema_generator.load()
     overridden = apply_overrides(extended, overrides, rules)
     recipe = from_node(file, substitute(overridden), rules, data_dir, extended if overrides else None)
-    lost = lost_settings(extended, extended.mark.file)
-    return replace(recipe, warnings=(*_unused_variable_warnings(extended), *lost))
+    _refuse_unused_variables(extended)
+    return replace(recipe, warnings=tuple(lost_settings(extended, extended.mark.file)))
 
 
 def load_text(text: str, file: str | Path = "recipe.yaml", overrides: Sequence[str] = ()) -> Recipe:
@@ -48,17 +48,15 @@ def load_text(text: str, file: str | Path = "recipe.yaml", overrides: Sequence[s
     return load(file, overrides, root=parse(text, str(file)))
 
 
-def _unused_variable_warnings(extended: Node) -> tuple[Fault, ...]:
-    """Return a warning for each variable of a fragment that nothing reads. Raise RecipeError for its own."""
-    own, inherited, file = list[Fault](), list[Fault](), extended.mark.file
+def _refuse_unused_variables(extended: Node) -> None:
+    """Raise RecipeError if nothing reads a variable of the recipe's own file; a fragment may have more."""
+    faults = []
     for name, node in unused_variables(extended).items():
-        is_own = node.place.file == file
-        message = f"nothing reads the variable `{name}`" + ("" if is_own else f"; it comes into {file} by `extends`")
-        hint = f"write `${name}` where it is wanted, or remove it"
-        (own if is_own else inherited).append(fault_at(node.place, "unused", f"vars.{name}", message, hint))
-    if own:
-        raise RecipeError(own)
-    return tuple(fault.as_warning() for fault in inherited)
+        if node.place.file == extended.mark.file:
+            hint = f"write `${name}` where it is wanted, or remove it"
+            faults.append(fault_at(node.place, "unused", f"vars.{name}", f"nothing reads the variable `{name}`", hint))
+    if faults:
+        raise RecipeError(faults)
 
 
 def from_node(
@@ -71,7 +69,7 @@ def from_node(
     Raises RecipeError with every fault that the schema or the consistency checks find.
     """
     # jsonschema takes a tenth of a second to import, and a run's stored recipe is read by many commands
-    from composer.recipe.validation import validate
+    from composer.recipe.validation import cross_check, validate
 
     validate(root, rules)
     explicit = {key: value for key, value in to_data(root).items() if key != "vars"}
@@ -79,6 +77,7 @@ def from_node(
     canonical = fill_defaults(explicit, rules, default_name(file))
     data_dir = None if data_dir is None else Path(data_dir)
     recipe = Recipe(file, explicit, canonical, root, rules, data_dir, unchanged=unchanged)
+    cross_check(recipe)
     check_block_count(recipe.model, recipe.fault)
     return recipe
 
@@ -160,8 +159,8 @@ class Recipe:
             raise RunError.of(message, "check what follows `--data`, or leave it out", str(data_dir))
         return [*([] if data_dir is None else [data_dir]), self.file.parent]
 
-    def settings_at(self, path: KeyPath) -> dict[str, Any]:
-        """Return the settings, with defaults, of the block at a path of `canonical`."""
+    def settings_at(self, path: KeyPath) -> Any:
+        """Return the settings of the block at a path of `canonical`, or what else is there."""
         settings: Any = self.canonical
         for step in path:
             settings = settings[step]
@@ -259,10 +258,19 @@ class Recipe:
         return decodes_all(watched) or (is_all and not watched.startswith(SAMPLE))
 
     @property
+    def sources(self) -> list[str]:
+        """What the encoders read: `source`, the encoders' names in the order in which they are written, or nothing.
+
+        Where people write or see the texts of several encoders, on a line or as files, they have this order.
+        """
+        if self.model["encoders"]:
+            return list(self.explicit["model"]["encoders"])
+        return ["source"] if self.model["encoder"] else []
+
+    @property
     def reads_text(self) -> bool:
         """Whether its data are a text: `data.text`, or a column of the hub that no encoder has a source for."""
-        is_alone = not (self.model["encoder"] or self.model["encoders"])
-        return bool(self.dataset["text"] or (self.dataset["hub"] and is_alone))
+        return bool(self.dataset["text"] or (self.dataset["hub"] and not self.sources))
 
     @property
     def window(self) -> int | None:
@@ -333,10 +341,7 @@ def _see(fault: Fault, name: str | int, at: Mark) -> Fault:
 def _walk(node: Node, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Node]]:
     """Yield every node with its path, the outer before the inner."""
     yield path, node
-    value = node.value
-    for step, child in (
-        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    ):
+    for step, child in items_of(node.value):
         yield from _walk(child, (*path, step))
 
 

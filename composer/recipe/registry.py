@@ -109,20 +109,10 @@ REFUSED_TRAINER_ARGUMENTS = {
     **dict.fromkeys(("val_check_interval", "check_val_every_n_epoch"), "write `training.validate_every`"),
     "callbacks": "write `training.early_stopping` or `training.average_checkpoints`",
     "logger": "write `logging`",
-    "enable_checkpointing": "remove it; checkpoints are written at every validation",
-    **dict.fromkeys(("plugins", "barebones", "model_registry"), "remove it"),
-    "sync_batchnorm": "remove it; no block has a batch norm",
     "default_root_dir": "use `--run DIR` on the command line",
-    "use_distributed_sampler": "remove it; the batches know the devices",
-    "reload_dataloaders_every_n_epochs": "remove it; the batches are new in every epoch",
     "fast_dev_run": "set `training.max_steps=1` on the command line",
-    "overfit_batches": "remove it; a split of the data with few lines does the same",
-    "num_sanity_val_steps": "remove it; set `training.validate_every=1` on the command line to try a validation",
-    "limit_test_batches": "remove it; `evaluate` measures all lines",
-    "limit_predict_batches": "remove it; `translate` translates all lines",
-    "enable_autolog_hparams": "remove it; the whole recipe is logged",
 }
-"""Lightning's arguments that a recipe cannot hand on, and what to write instead."""
+"""Lightning's arguments that other keys stand for, and what to write instead."""
 
 
 CPU_REFUSES_16 = ("a CPU does not train in `16-mixed`", "write `precision: bf16-mixed`, or `32`")

@@ -317,28 +317,20 @@ def chosen_entry(rules: Schema, path: KeyPath, value: Any, name: str) -> str:
     return word if name in defs.get(f"{table}.{word}", {}).get("properties", {}) else ""
 
 
-def section_of(root: Schema, path: KeyPath, name: str) -> str:
-    """Return where a key belongs that was written at the top or in another section, at `path`; or ""."""
-    keys, defs = root["properties"], root["$defs"]
-    if name in keys:
-        return f"at the top level, not under `{path[0]}`"
-    sections = [key for key, schema in keys.items() if key in defs and "$ref" in schema]
-    return next((f"under `{key}`" for key in sections if name in defs[key].get("properties", {})), "")
-
-
-def section_around(root: Schema, path: KeyPath, name: str) -> KeyPath:
-    """Return the path of the innermost section around a path that has a key, or ()."""
-    schema: Schema = root
-    owner: KeyPath = ()
+def home_of(root: Schema, path: KeyPath, name: str) -> KeyPath:
+    """Return the path of a key of that name in the innermost section around a path, or in one at the top; or ()."""
+    defs, schema = root["$defs"], root
+    tops = [key for key in root["properties"] if name in defs.get(key, {}).get("properties", {})]
+    homes = list[KeyPath]([(tops[0],)] if tops else [])
     for at, step in enumerate(path):
         properties: Schema = {}
-        for branch in alternatives(dereference(root["$defs"], schema)):
-            properties |= dereference(root["$defs"], branch).get("properties", {})
-        owner = path[:at] if name in properties else owner
+        for branch in alternatives(dereference(defs, schema)):
+            properties |= dereference(defs, branch).get("properties", {})
+        homes += [path[:at]] if name in properties else []
         if step not in properties:
             break
         schema = properties[step]
-    return owner
+    return (*homes[-1], name) if homes else ()
 
 
 def setting_of_choice(root: Schema, path: KeyPath, value: dict[str, Any], name: str) -> tuple[KeyPath, bool]:

@@ -1,13 +1,12 @@
-"""Models as trees of blocks, their short notation, and a minimum-cost matching of two trees (tree edit distance)."""
+"""Models as trees of blocks, their short notation, and which nodes of two trees match."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import Match, SequenceMatcher
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from composer.errors import KeyPath, format_path
@@ -135,187 +134,85 @@ def to_node(recipe: Recipe, item: Mapping[str, Any], path: KeyPath) -> TreeNode:
     return TreeNode("block", word, here, scalars, tuple(children), defaults, schema.get("x-first"))
 
 
-# Zhang & Shasha 1989, "Simple fast algorithms for the editing distance between trees", SIAM Journal on Computing 18(6),
-# section 3. Deleting a node leaves its children in its place, so that a `residual` around a block costs one edit.
-
+Forest = Sequence[TreeNode]
 Pairs = list[tuple[TreeNode, TreeNode]]
-Table = list[list[int]]
-
-DELETE_COST = 100
-"""Cost of a node that only one side has."""
-REPLACE_COST = 150
-"""Cost of one block in place of another: less than to delete one and insert the other."""
-REPLACE_KIND_COST = 190
-"""The same, of a block that computes and one of PREPARING."""
-PREPARING = frozenset(["add", "no_input", "select_column", "concat", "dropout", "flatten", "identity", "multiply"])
-PREPARING |= {"norm", "positions", "reverse", "scale", "sum_columns", "concat_columns", "split_columns"}
-"""Blocks that only prepare what others compute with."""
-SETTING_COST, MAX_SETTINGS_COST = 10, 50
-"""Cost of one changed setting, and of all together."""
-RENAME_COST = 60
-"""Cost of another name of a branch."""
-FORBIDDEN = 10_000
-MAX_CELLS = 250_000
-"""Cells of all tables above which forests are matched level by level: their minimum would take seconds."""
 
 
 def match_trees(one: TreeNode, other: TreeNode) -> Pairs:
     """Return the pairs of matched nodes below two roots, parents before children; the roots are left out."""
-    before, after = deque(one.children), deque(other.children)
-    # equal trees at both ends are matched at once: most edits are small, and the tables are cubic
-    pairs: Pairs = []
-    while before and after and before[0].content == after[0].content:
-        pairs += pair_equal(before.popleft(), after.popleft())
-    tail: Pairs = []
-    while before and after and before[-1].content == after[-1].content:
-        tail = pair_equal(before.pop(), after.pop()) + tail
-    return pairs + _match_forests(tuple(before), tuple(after)) + tail
+    return _match_forests(one.children, other.children)
 
 
 def distance(one: TreeNode, other: TreeNode, pairs: Pairs) -> float:
-    """Return the cost of a matching as a share of deleting and inserting everything."""
+    """Return the share of the nodes below two roots that have no match of their own word."""
     nodes = sum(1 for root in (one, other) for _ in root.descendants())
-    cost = sum(relabel_cost(*pair) for pair in pairs) + DELETE_COST * (nodes - 2 * len(pairs))
-    return cost / (DELETE_COST * max(nodes, 1))
+    return 1 - 2 * sum(a.word == b.word for a, b in pairs) / max(nodes, 1)
 
 
-def pair_equal(one: TreeNode, other: TreeNode) -> Pairs:
-    """Return the pairs of two equal trees."""
-    return [(one, other), *zip(one.descendants(), other.descendants(), strict=True)]
-
-
-def _match_forests(one: tuple[TreeNode, ...], other: tuple[TreeNode, ...]) -> Pairs:
-    """Match two forests whose first trees differ, and whose last trees differ."""
-    if len(one) == len(other) == 1 and relabel_cost(one[0], other[0]) == 0:
-        return [(one[0], other[0]), *match_trees(one[0], other[0])]
-    if not one or not other:
-        return []
-    if Counter(node.content for node in one) == Counter(node.content for node in other):
-        # as many equal trees as keep their order; the others have moved, however large they are
-        runs = _common_runs([node.content for node in one], [node.content for node in other])
-        matched = [(one[a + i], other[b + i]) for a, b, size in runs for i in range(size)]
-        return [pair for nodes in matched for pair in pair_equal(*nodes)]
-    a, b = to_post_order(one), to_post_order(other)
-    return _match_by_level(one, other) if a.cells * b.cells > MAX_CELLS else _match_exactly(a, b)
-
-
-def _match_by_level(one: tuple[TreeNode, ...], other: tuple[TreeNode, ...]) -> Pairs:
-    """Match equal trees in order, then blocks of one word between them, and what is inside those."""
+def _match_forests(one: Forest, other: Forest) -> Pairs:
+    """Match equal trees in their order, then what lies between them; equal trees out of order have moved."""
     pairs: Pairs = []
+    gaps: list[tuple[Forest, Forest]] = []
     last, end = 0, 0
     for a, b, size in _common_runs([node.content for node in one], [node.content for node in other]):
-        between = one[last:a], other[end:b]
-        words = ([f"{node.kind} {node.word}" for node in forest] for forest in between)
-        for c, d, length in _common_runs(*words):
-            for nodes in zip(between[0][c : c + length], between[1][d : d + length], strict=True):
-                pairs += [nodes, *match_trees(*nodes)]
-        pairs += [pair for i in range(size) for pair in pair_equal(one[a + i], other[b + i])]
+        gaps.append((one[last:a], other[end:b]))
+        pairs += [pair for i in range(size) for pair in _pair_equal(one[a + i], other[b + i])]
         last, end = a + size, b + size
+    before, after = ({node.content for gap in gaps for node in gap[side]} for side in (0, 1))
+    moved = before & after
+    for gap in gaps:
+        pairs += _match_different(*([node for node in forest if node.content not in moved] for forest in gap))
     return pairs
+
+
+def _match_different(one: Forest, other: Forest) -> Pairs:
+    """Match blocks of one word in their order, then trees with others around them now or before, then what is left."""
+    by_content = (partial(_inside, key="content"), partial(_around, key="content"))
+    by_word = (partial(_inside, key="word"), partial(_around, key="word"))
+    pairs: Pairs = []
+    for step in (_in_order, *by_content, *by_word, _in_place):
+        matched = {id(node) for pair in pairs for node in pair}
+        rest = ([x for x in forest if matched.isdisjoint(map(id, (x, *x.descendants())))] for forest in (one, other))
+        pairs += [pair for nodes in step(*rest) for pair in (nodes, *match_trees(*nodes))]
+    return pairs
+
+
+def _in_order(one: Forest, other: Forest) -> Pairs:
+    """Return blocks of one word; not one that is the other with a block of that word around it."""
+    words = ([f"{node.kind} {node.word}" for node in forest] for forest in (one, other))
+    pairs = [(one[a + i], other[b + i]) for a, b, size in _common_runs(*words) for i in range(size)]
+    return [(a, b) for a, b in pairs if not _inside([a], [b], "content") and not _around([a], [b], "content")]
+
+
+def _inside(trees: Forest, others: Forest, key: str) -> Pairs:
+    """Return the trees whose `key` a node inside of the others has, each with the first such node, in order."""
+    pairs: Pairs = []
+    nodes = [node for other in others for node in other.descendants()]
+    for tree in trees:
+        keys = [(node.kind, getattr(node, key)) for node in nodes]
+        if (wanted := (tree.kind, getattr(tree, key))) in keys:
+            node, *rest = nodes[keys.index(wanted) :]
+            nodes = rest[sum(1 for _ in node.descendants()) :]  # what is in it belongs to it
+            pairs.append((tree, node))
+    return pairs
+
+
+def _around(one: Forest, other: Forest, key: str) -> Pairs:
+    """Return the same, of the other trees inside of the first."""
+    return [(node, tree) for tree, node in _inside(other, one, key)]
+
+
+def _in_place(one: Forest, other: Forest) -> Pairs:
+    """Return each with each, where there are as many on both sides."""
+    is_each = len(one) == len(other) and all(a.kind == b.kind for a, b in zip(one, other, strict=True))
+    return list(zip(one, other, strict=True)) if is_each else []
+
+
+def _pair_equal(one: TreeNode, other: TreeNode) -> Pairs:
+    """Return the pairs of two equal trees."""
+    return [(one, other), *zip(one.descendants(), other.descendants(), strict=True)]
 
 
 def _common_runs(one: Sequence[str], other: Sequence[str]) -> list[Match]:
     """Return the matching runs of two sequences; the last one is empty, at their ends."""
     return SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks()
-
-
-def relabel_cost(one: TreeNode, other: TreeNode) -> int:
-    """Return what it costs to turn one node into the other, whatever is below them."""
-    if one.kind != other.kind:
-        return FORBIDDEN
-    if one.word != other.word:
-        if one.kind == BRANCH:
-            return RENAME_COST
-        return REPLACE_COST if (one.word in PREPARING) == (other.word in PREPARING) else REPLACE_KIND_COST
-    changed = sum(one.settings.get(key) != other.settings.get(key) for key in {*one.settings, *other.settings})
-    return min(SETTING_COST * changed, MAX_SETTINGS_COST)
-
-
-@dataclass(frozen=True)
-class PostOrder:
-    """A forest's nodes, children before parents, each with its leftmost leaf. Both lists count from 1."""
-
-    nodes: list[TreeNode]
-    leftmost: list[int]
-
-    @property
-    def key_roots(self) -> list[int]:
-        """The last node of each leftmost leaf."""
-        last = {leaf: index for index, leaf in enumerate(self.leftmost) if index}
-        return sorted(last.values())
-
-    @property
-    def cells(self) -> int:
-        """Rows or columns of all tables of this forest together."""
-        return sum(index - self.leftmost[index] + 1 for index in self.key_roots)
-
-
-def to_post_order(forest: tuple[TreeNode, ...]) -> PostOrder:
-    """Return the nodes of a forest, under a common root that comes last."""
-    root = TreeNode("root", "", (), {}, forest)
-    order = PostOrder([root], [0])
-
-    def append(node: TreeNode) -> int:
-        leaves = [append(child) for child in node.children]
-        order.nodes.append(node)
-        order.leftmost.append(leaves[0] if leaves else len(order.nodes) - 1)
-        return order.leftmost[-1]
-
-    append(root)
-    return order
-
-
-def _match_exactly(a: PostOrder, b: PostOrder) -> Pairs:
-    """Return the pairs of a minimum-cost matching, parents before children."""
-    trees = [[0] * len(b.nodes) for _ in a.nodes]
-    for i in a.key_roots:
-        for j in b.key_roots:
-            _forest_distances(a, b, i, j, trees)
-    roots = (len(a.nodes) - 1, len(b.nodes) - 1)
-    pairs = sorted(pair for pair in _trace_back(a, b, trees) if pair != roots)
-    order = {id(node): index for index, node in enumerate(a.nodes[-1].descendants())}
-    return sorted(((a.nodes[i], b.nodes[j]) for i, j in pairs), key=lambda pair: order[id(pair[0])])
-
-
-def _forest_distances(a: PostOrder, b: PostOrder, i: int, j: int, trees: Table) -> Table:
-    """Return the distances of all prefixes of two trees; fill in `trees` for the subtrees that begin where they do."""
-    top, left = a.leftmost[i], b.leftmost[j]
-    table = [[DELETE_COST * (column + row) for column in range(j - left + 2)] for row in range(i - top + 2)]
-    for x in range(top, i + 1):
-        row, above = table[x - top + 1], table[x - top]
-        for y in range(left, j + 1):
-            column = y - left + 1
-            are_trees = a.leftmost[x] == top and b.leftmost[y] == left
-            if are_trees:
-                both = above[column - 1] + relabel_cost(a.nodes[x], b.nodes[y])
-            else:
-                both = table[a.leftmost[x] - top][b.leftmost[y] - left] + trees[x][y]
-            row[column] = min(above[column] + DELETE_COST, row[column - 1] + DELETE_COST, both)
-            if are_trees:
-                trees[x][y] = row[column]
-    return table
-
-
-def _trace_back(a: PostOrder, b: PostOrder, trees: Table) -> Iterator[tuple[int, int]]:
-    """Yield the pairs by which the minimum cost came about."""
-    todo = [(len(a.nodes) - 1, len(b.nodes) - 1)]
-    while todo:
-        i, j = todo.pop()
-        top, left = a.leftmost[i], b.leftmost[j]
-        table = _forest_distances(a, b, i, j, trees)
-        x, y = i, j
-        while x >= top and y >= left:
-            are_trees = a.leftmost[x] == top and b.leftmost[y] == left
-            row, column = x - top + 1, y - left + 1
-            cost = table[row][column]
-            # of several edits of one cost, the one that keeps the outer blocks matched
-            if are_trees and cost == table[row - 1][column - 1] + relabel_cost(a.nodes[x], b.nodes[y]):
-                yield x, y
-                x, y = x - 1, y - 1
-            elif cost == table[row - 1][column] + DELETE_COST:
-                x -= 1
-            elif cost == table[row][column - 1] + DELETE_COST:
-                y -= 1
-            else:
-                todo.append((x, y))
-                x, y = a.leftmost[x] - 1, b.leftmost[y] - 1

@@ -9,35 +9,22 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
+from functools import cache
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
 from composer.errors import MAX_FAULTS, Fault, KeyPath, RecipeError, closest_match, did_you_mean, fault_at, format_path
-from composer.recipe.data_checks import (
-    check_file_names,
-    check_filters,
-    check_packing,
-    check_sounds,
-    check_stories,
-    check_table,
-    check_text,
-    check_weights,
-)
+from composer.recipe.data_checks import data_faults
 from composer.recipe.extends_and_overrides import MEANINGFUL_NULLS, REPLACED_WHOLE
 from composer.recipe.messages import SchemaError, explain
-from composer.recipe.metrics import METRICS, SAMPLE, SUITABLE, decodes_all, metric_name, metric_of, text_metrics
-from composer.recipe.output_checks import TARGETS_ONLY, chosen_word, output_faults
-from composer.recipe.output_checks import get as _get
-from composer.recipe.registry import CPU_REFUSES_16
+from composer.recipe.output_checks import output_faults
 from composer.recipe.schema_reader import (
     BOUNDS,
     DATA_SOURCES,
-    SPLITS,
     Schema,
     float32_problem,
     intended_key,
@@ -46,33 +33,38 @@ from composer.recipe.schema_reader import (
     select_branch,
     unlisted_fault,
 )
+from composer.recipe.training_checks import training_faults
 from composer.recipe.yaml_reader import Node, to_data
+
+if TYPE_CHECKING:
+    from composer.recipe.recipe import Recipe
 
 Errors = Iterator[ValidationError]
 Violations = Callable[[Any, Any, Schema], Iterable[Any]]
 """Returns the details of what violates a keyword, by the keyword's rule, the value and the schema around the rule."""
 
 VALUE_KEYWORDS = {"type", "enum", "pattern", "minLength", "minItems", "maxItems", *BOUNDS}
-NOT_FOR_ENCODERS = ("input", "prev", "tape", "zeros", "learned", "target", "file", "weight", *SPLITS, "test_sets")
 
 
 def validate(root: Node, schema: Schema) -> None:
-    """Raise RecipeError with everything that can be found wrong without a model: the schema's faults, else others."""
-    data_keys = partial(_data_keys, schema=schema)
-    sounds, file_names = partial(check_sounds, schema=schema), partial(check_file_names, schema=schema)
-    of_data = (check_stories, check_table, sounds, check_text, file_names, check_filters, check_weights, check_packing)
-    of_model = (_empty, _encoder_names, _outputs, *of_data)
-    of_training = (data_keys, _early_stopping, _curriculum, _averages, _machine)
+    """Raise RecipeError with everything in which a recipe violates the schema, or else with its empty keys."""
     if not (faults := schema_faults(root, schema)):
-        faults = [fault for check in (*of_model, *of_training) for fault in check(root)]
-    elif _sources(root):
-        of_keys = [*data_keys(root)]  # which depend on the names of the encoders alone
+        faults = list(_empty(root))
+    elif sources := _sources(root):
+        of_keys = [*_data_keys(root, sources, schema)]  # which depend on the names of the encoders alone
         unknown = {fault.path for fault in of_keys if fault.code == "unknown"}
         misspelt = {fault.path.rpartition(".")[0] for fault in of_keys if "did you mean `target`" in fault.message}
         wrong = tuple({fault.path for fault in faults if fault.code == "type"} - unknown)
         faults = [it for it in faults if it.path not in unknown and (it.code != "missing" or it.path not in misspelt)]
         faults += [fault for fault in of_keys if not fault.path.startswith(wrong)]
     if faults:
+        raise RecipeError(faults)
+
+
+def cross_check(recipe: Recipe) -> None:
+    """Raise RecipeError with everything that can be found wrong between sections without a model."""
+    keys = _data_keys(recipe.root, recipe.sources, recipe.rules)
+    if faults := [*keys, *data_faults(recipe), *output_faults(recipe), *training_faults(recipe)]:
         raise RecipeError(faults)
 
 
@@ -214,7 +206,14 @@ _VIOLATIONS: dict[str, tuple[type, Violations]] = {
 """Keywords: the type of value that each is about, and its violations."""
 
 
-# ------------------------------------------------------------------------------------------- across sections
+# ------------------------------------------------------------------------------------------- what the schema cannot say
+
+
+def _get(node: Node | None, *keys: str) -> Node | None:
+    """Return the node under the keys, or None if nothing is written there."""
+    for key in keys:
+        node = node.value.get(key) if node is not None and isinstance(node.value, dict) else None
+    return None if node is None or node.value is None else node
 
 
 def _sources(root: Node) -> list[str]:
@@ -237,34 +236,25 @@ def _empty(root: Node, node: Node | None = None, path: KeyPath = ()) -> Iterator
             yield from _empty(root, value, (*path, key))
 
 
-def _encoder_names(root: Node) -> Iterator[Fault]:
-    encoders = _get(root, "model", "encoders")
-    for name, node in encoders.value.items() if encoders is not None else ():
-        if name in NOT_FOR_ENCODERS:
-            message = f"`{name}` is reserved and cannot be an encoder's name"
-            yield fault_at(node.place, "name", format_path(("model", "encoders", name)), message, "choose another name")
-
-
-def _data_keys(root: Node, schema: Schema) -> Iterator[Fault]:
+def _data_keys(root: Node, sources: list[str], schema: Schema) -> Iterator[Fault]:
+    """Yield the faults of the keys that name what each encoder reads, one for each encoder."""
     test_sets = _get(root, "data", "parallel", "test_sets")
     measured = ["val", "test", *(f"test_sets.{name}" for name in (test_sets.value if test_sets is not None else ()))]
     sections = {"hub": "hub", "table": "table", "parallel.train": "split"}
     sections |= {f"parallel.{key}": "measuredsplit" for key in measured}
     for key, section in sections.items():
         path = ("data", *key.split("."))
-        node = _get(root, *path)
-        if node is not None and path[-2] == "test_sets" and path[-1] in (*SPLITS, SAMPLE):
-            message = f"`{path[-1]}` is reserved and cannot be the name of a test set"
-            yield fault_at(node.place, "name", format_path(path), message, "choose another name")
-        parts: dict[KeyPath, Node] = {} if node is None else {path: node}
-        if node is not None and isinstance(node.value, list):
+        if (node := _get(root, *path)) is None:
+            continue
+        parts: dict[KeyPath, Node] = {path: node}
+        if isinstance(node.value, list):
             parts = {(*path, at): part for at, part in enumerate(node.value)}
-        if node is not None and not parts:
+        if not parts:
             message = f"`{path[-1]}` is an empty list"
             yield fault_at(node.place, "empty", format_path(path), message, "name a file of pairs in it")
         for place, part in parts.items():
             if isinstance(part.value, dict):  # else a number of pairs
-                yield from _keys_of(part, place, schema["$defs"][section]["properties"], _sources(root))
+                yield from _keys_of(part, place, schema["$defs"][section]["properties"], sources)
 
 
 def _keys_of(node: Node, path: KeyPath, own: Iterable[str], sources: list[str]) -> Iterator[Fault]:
@@ -281,86 +271,3 @@ def _keys_of(node: Node, path: KeyPath, own: Iterable[str], sources: list[str]) 
             reader = "the encoder" if name == "source" else f"the encoder `{name}`"
             hint = f"add `{name}:` the file or column that {reader} reads"
             yield fault_at(node.place, "missing", format_path(path), f"`{section}` needs `{name}`", hint)
-
-
-def _outputs(root: Node) -> Iterator[Fault]:
-    return output_faults(root, _sources(root))
-
-
-def _curriculum(root: Node) -> Iterator[Fault]:
-    by = _get(root, "training", "curriculum", "by")
-    allowed = [*_sources(root), "target"]
-    if by is not None and by.value not in allowed:
-        message = f"a pair has no side called `{by.value}`{did_you_mean(by.value, allowed)}"
-        yield fault_at(by.mark, "unknown", "training.curriculum.by", message, f"its sides are {quote_all(allowed)}")
-    workers = _get(root, "training", "workers")
-    if workers is not None and workers.value and _get(root, "training", "curriculum") is not None:
-        message = "workers prefetch batches, and a curriculum chooses the next ones later"
-        yield fault_at(workers.place, "conflict", "training.workers", message, "remove `workers`")
-
-
-def _averages(root: Node) -> Iterator[Fault]:
-    keys = ("ema", "asgd", "average_checkpoints")
-    averages = [(key, node) for key in keys if (node := _get(root, "training", key)) is not None and node.value != 1]
-    for key, node in averages[1:]:
-        message, hint = f"`{averages[0][0]}` averages the weights already", f"remove `{key}`, or `{averages[0][0]}`"
-        yield fault_at(node.place, "conflict", f"training.{key}", message, hint)
-
-
-def _early_stopping(root: Node) -> Iterator[Fault]:
-    """Check that early stopping watches a metric that is measured and a goal that is possible."""
-    path, stopping = "training.early_stopping", _get(root, "training", "early_stopping")
-    metric, goal = _get(stopping, "metric"), _get(stopping, "goal")
-    if metric is not None and (reason := unavailable_metric(root, metric.value)) is not None:
-        message = f"`{metric.value}` is never measured: {reason[0]}"
-        yield fault_at(metric.mark, "metric", f"{path}.metric", message, reason[1])
-    watched = metric.value if metric is not None else "val/loss"
-    if goal is not None and (highest := METRICS[metric_name(watched)].highest) is not None and goal.value > highest:
-        message = f"`{watched}` is never above {highest:g}, and the goal is {goal.value:g}"
-        yield fault_at(goal.mark, "value", f"{path}.goal", message, f"write a number up to {highest:g}")
-
-
-def unavailable_metric(root: Node, key: str) -> tuple[str, str] | None:
-    """Return why no run has a metric such as `val/bleu` or `val_sample/bleu`, and what to write; None if one has."""
-    name, metric, stopping = metric_name(key), metric_of(key), _get(root, "training", "early_stopping", "metric")
-    watched = stopping.value if stopping is not None else ""
-    needs = metric.needs if metric else "tokens"
-    if needs == "translations" and not _sources(root):
-        return "a model without encoders translates nothing", "write `val/loss`, or give the model an encoder"
-    kind = _get(root, "model", "output", "kind")
-    if needs == "bits" and (kind is None or kind.value != "sigmoid"):
-        return "the answers are of words, not of bits", "write `val/loss`, or `model: {output: {kind: sigmoid}}`"
-    if needs == "logits" and chosen_word(kind) in TARGETS_ONLY:
-        return f"`{chosen_word(kind)}` measures the target alone", "write `val/loss`, or another `model.output.kind`"
-    if needs == "texts" and (_sources(root) or not (_get(root, "data", "text") or _get(root, "data", "hub"))):
-        return "it is measured of texts without a source", "write `val/loss`, or give `data: {text: ...}`"
-    share = _get(root, "trainer", "limit_val_batches")
-    is_part = share is not None and (type(share.value) is int or share.value not in (None, 1.0))
-    if needs == "texts" and key.startswith("val/") and is_part:
-        return "`limit_val_batches` leaves out words that it counts", "write `val/loss`, or remove `limit_val_batches`"
-    lines, metrics = _get(root, "training", "validation_sample", "lines"), _get(root, "evaluation", "metrics")
-    if key.startswith(SAMPLE) and lines is not None and lines.value == 0 and not decodes_all(watched):
-        return "no validation lines are decoded", "write `val/loss`, or `training: {validation_sample: {lines: 200}}`"
-    names = [item.value for item in metrics.value] if metrics is not None else SUITABLE
-    if name in text_metrics() and name not in (*names, metric_name(watched)):
-        return "it is not among the metrics", f"write `evaluation: {{metrics: [{name}, ...]}}`"
-    return None
-
-
-def _machine(root: Node) -> Iterator[Fault]:
-    """Check that the devices exist, and that accelerator and strategy train in the precision."""
-    accelerator, strategy = chosen_word(_get(root, "trainer", "accelerator")), _get(root, "trainer", "strategy")
-    devices, precision = _get(root, "trainer", "devices"), _get(root, "training", "precision")
-    if devices is not None and isinstance(devices.value, list):
-        message = "CPUs have no numbers" if accelerator == "cpu" and devices.value else "`devices` is an empty list"
-        if accelerator == "cpu" or not devices.value:
-            yield fault_at(devices.mark, "value", "trainer.devices", message, "write how many there are, or `auto`")
-    if accelerator == "mps" and strategy is not None and strategy.value in ("ddp", "fsdp"):
-        message = f"mps has one device, and `{strategy.value}` is for several"
-        yield fault_at(strategy.mark, "conflict", "trainer.strategy", message, "remove `strategy`")
-    if precision is not None and precision.value == "16-mixed" and accelerator == "cpu":
-        yield fault_at(precision.mark, "conflict", "training.precision", *CPU_REFUSES_16)
-    cannot_shard = precision is not None and precision.value in (64, "16-mixed")
-    if strategy is not None and strategy.value == "fsdp" and precision is not None and cannot_shard:
-        message = f"`fsdp` does not train in `precision: {precision.value}`"
-        yield fault_at(strategy.mark, "conflict", "trainer.strategy", message, "write `ddp`, or `precision: 32`")

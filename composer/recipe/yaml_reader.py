@@ -83,11 +83,16 @@ def to_data(node: Node) -> Any:
     return node.value
 
 
+def items_of(data: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the keys and values of a mapping, the indices and items of a list, or nothing."""
+    return data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+
+
 def strings_in(data: Any) -> Iterator[str]:
     """Yield every string that is a value somewhere in plain data."""
     if isinstance(data, str):
         yield data
-    for value in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
+    for _, value in items_of(data):
         yield from strings_in(value)
 
 
@@ -105,8 +110,7 @@ def nesting_depth(node: Node) -> int:
     """Return how many lists and mappings lie inside each other; 0 for a scalar."""
     if not isinstance(node.value, (dict, list)):
         return 0
-    inner = node.value.values() if isinstance(node.value, dict) else node.value
-    return 1 + max(map(nesting_depth, inner), default=0)
+    return 1 + max((nesting_depth(child) for _, child in items_of(node.value)), default=0)
 
 
 def read(path: Path, shown: str, language: Literal["recipe", "sweep"] = "recipe") -> Node:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import islice, product
@@ -17,9 +18,10 @@ from composer.recipe import schema_generator
 from composer.recipe.canonical_form import DefaultFiller
 from composer.recipe.extends_and_overrides import resolve_relative
 from composer.recipe.metrics import METRICS, decodes_all, metric_of, training_key
-from composer.recipe.recipe import default_name
+from composer.recipe.recipe import default_name, from_node
 from composer.recipe.registry import RUN_FACTS
 from composer.recipe.schema_reader import duplicate_faults
+from composer.recipe.training_checks import unavailable_metric
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, read, to_data
 from composer.sweeps import substitution
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
@@ -363,15 +365,17 @@ def _tune_faults(sweep: Sweep) -> Iterator[Fault]:
 
 def _unmeasured_metrics(sweep: Sweep, roots: Sequence[Node]) -> Iterator[Fault]:
     """Yield metrics of `rank` that none of these recipes, which are points of the sweep, would log."""
-    from composer.recipe.validation import unavailable_metric
-
+    recipes = []
+    for root in roots:
+        with suppress(RecipeError):  # a point may be impossible
+            recipes.append(from_node(sweep.base, root, schema_generator.load()))
     marks = [(goal.metric, goal.mark) for goal in sweep.rank if goal.mark is not None]
     if marks and sweep.pruner is not None and decodes_all(marks[0][0]):
         marks.append((training_key(marks[0][0]), marks[0][1]))  # pruning goes by what is logged during the training
     if marks and "tune" in sweep.root.value:
         marks.append((sweep.rank[0].on_validation.metric, sweep.root.value["tune"].mark))
     for metric, mark in marks:
-        reasons = [unavailable_metric(root, metric) for root in roots]
-        if (first := reasons[0]) is not None and None not in reasons:
+        reasons = [unavailable_metric(recipe, metric) for recipe in recipes]
+        if reasons and (first := reasons[0]) is not None and None not in reasons:
             hint = first[1].replace("val/loss", "{val/loss: min}")
             yield fault_at(mark, "metric", "rank", f"`{metric}` is never measured: {first[0]}", hint)

@@ -66,10 +66,23 @@ def test_a_change_shared_by_many_blocks_is_printed_once() -> None:
     model = text.partition("\nmodel\n")[2].partition("\n\n")[0].splitlines()
     assert [line.strip() for line in model] == [
         "width: 512 -> 1024",
-        "model.dropout: 0.1 -> 0.3, and so in 7 blocks",
-        "every self_attention: heads 8 -> 16",
-        "every feed_forward: hidden 2048 -> 4096",
-        "decoder[2].repeat.stack[1].residual[0].cross_attention.heads: 8 -> 16",
+        "dropout: 0.1 -> 0.3",
+        "rate 0.1 -> 0.3, in 2 places:",
+        "encoder[1].dropout",
+        "decoder[1].dropout",
+        "dropout 0.1 -> 0.3, in 5 places:",
+        "encoder[2].repeat.stack[0].residual",
+        "encoder[2].repeat.stack[1].residual",
+        "decoder[2].repeat.stack[0].residual",
+        "decoder[2].repeat.stack[1].residual",
+        "decoder[2].repeat.stack[2].residual",
+        "heads 8 -> 16, in 3 places:",
+        "encoder[2].repeat.stack[0].residual[0].self_attention",
+        "decoder[2].repeat.stack[0].residual[0].self_attention",
+        "decoder[2].repeat.stack[1].residual[0].cross_attention",
+        "hidden 2048 -> 4096, in 2 places:",
+        "encoder[2].repeat.stack[1].residual[0].feed_forward",
+        "decoder[2].repeat.stack[2].residual[0].feed_forward",
     ]
     assert "optimizer.adam.learning_rate: 0.0007 -> 0.00049" in text
 
@@ -86,7 +99,7 @@ def test_files_of_one_name_with_other_lines_differ(tmp_path: Path) -> None:
     assert "the lines in the files: " in result.text()
     assert diff(one, third).same
     (tmp_path / "c" / "t").write_bytes(b"\xff\n")
-    assert "names of their files, which cannot be read: " in diff(one, third).text()
+    assert "by the names of their files" in diff(one, third).text()
     (tmp_path / "c" / "t").unlink()
     assert "by the names of their files" in diff(one, third).text()
 

@@ -77,20 +77,24 @@ def test_an_unknown_member_name_is_refused(name: str, folder: Path, tmp_path: Pa
 
 KINDS = (
     *(tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.GNUTYPE_SPARSE),
-    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.CONTTYPE),
-    *(tarfile.SOLARIS_XHDTYPE, tarfile.DIRTYPE),
+    *(tarfile.CONTTYPE, tarfile.DIRTYPE),
 )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "at"), [(kind, at) for kind in KINDS for at in (0, 1) if at or kind != tarfile.DIRTYPE]
+)
 def test_a_member_that_is_no_regular_file_is_refused(kind: bytes, at: int, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.tar.gz").write_bytes(
         with_member(folder, info("untrained/README.md", 0, kind, "/etc/passwd"), at=at)
     )
-    of_folder = "not part of a pack" if at else "begins with pack.json"
-    message = of_folder if kind == tarfile.DIRTYPE else "is no regular file"
-    assert_refused(tmp_path / "bad.tar.gz", tmp_path / "x", message)
+    assert_refused(tmp_path / "bad.tar.gz", tmp_path / "x", "is no regular file" if at else "begins with pack.json")
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_an_extended_header_is_not_read_into_memory(kind: bytes, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.tar.gz").write_bytes(with_member(folder, info("x", 1 << 30, kind), bytes(1 << 21)))
+    assert_refused(tmp_path / "bad.tar.gz", tmp_path / "x", "a header is too large")
 
 
 def with_size(place: int, size: int) -> Callable[[list[Member]], list[Member]]:
@@ -144,7 +148,7 @@ def test_padding_of_other_archivers_is_accepted(folder: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("size", [b"\x80" + bytes(10) + b"\x01", b"-0000000001\0", b"0x000000001\0", b"           \0"])
-def test_a_size_that_is_not_octal_is_refused(size: bytes, folder: Path, tmp_path: Path) -> None:
+def test_a_size_in_other_digits_is_refused(size: bytes, folder: Path, tmp_path: Path) -> None:
     block = bytearray(info("untrained/README.md", 0).tobuf(tarfile.USTAR_FORMAT))
     block[124:136] = size
     block[148:156] = b" " * 8
@@ -152,7 +156,7 @@ def test_a_size_that_is_not_octal_is_refused(size: bytes, folder: Path, tmp_path
     content = gzip.decompress(to_archive(members(folder)))
     second = 512 + -(-(folder / MANIFEST).stat().st_size // 512) * 512
     (tmp_path / "bad.tar.gz").write_bytes(gzip.compress(content[:second] + bytes(block) + content[second + 512 :]))
-    assert_refused(tmp_path / "bad.tar.gz", tmp_path / "x", "is not in octal digits")
+    assert_refused(tmp_path / "bad.tar.gz", tmp_path / "x", "`README.md`")
 
 
 def test_every_flipped_byte_is_detected(archive: Path, folder: Path, tmp_path: Path) -> None:
@@ -196,18 +200,17 @@ def file_entries(message: dict[str, object]) -> dict[str, object]:
     ("more", "message"),
     [
         ({"version": 2}, "this seqcomposer reads up to 1"),
-        ({"version": True}, "no version"),
-        ({"version": 0}, "no version"),
-        ({"version": "1"}, "no version"),
+        ({"version": True}, "is not what"),
+        ({"version": "1"}, "is not what"),
         ({"format": "x"}, "not the manifest of a pack"),
-        ({"name": "../x"}, "exactly the keys"),
-        ({"name": ""}, "exactly the keys"),
-        ({"name": "a\n"}, "exactly the keys"),
+        ({"name": "../x"}, "is not what"),
+        ({"name": ""}, "is not what"),
+        ({"name": "a\n"}, "is not what"),
         ({"name": "other"}, "its recipe `untrained`"),
-        ({"name": 1}, "exactly the keys"),
-        ({"more": 1}, "exactly the keys"),
-        ({"files": []}, "exactly the keys"),
-        ({"files": {}}, "does not list"),
+        ({"name": 1}, "is not what"),
+        ({"more": 1}, "is not what"),
+        ({"files": []}, "is not what"),
+        ({"files": {}}, "has no valid"),
         ({"files": {"../x": {}}}, "not part of a pack"),
         ({"files": {"x.py": {}}}, "no code"),
         ({"files": {MANIFEST: {}}}, "not part of a pack"),

@@ -297,24 +297,18 @@ def test_a_bad_override_is_reported_in_its_own_text(tmp_path: Path, setting: str
 
 
 @pytest.mark.parametrize(
-    ("override", "message", "fix"),
+    ("override", "path"),
     [
-        ("model.output.kind.adaptive.cutoffs.0=5", "cutoffs` is `$cuts`", "write `vars.cuts.0=5`"),
-        ("data.text.train.0=d.txt", "`data.text.train` is no list", "set `data.text.train` itself"),
-        ("training.0=1", "`training` is no list", "set `training` itself, or name a key"),
-        ("model.0=norm", "`model` is no list", "name a key"),
+        ("data.text.train.0=d.txt", "data.text.train"),
+        ("training.0=1", "training"),
+        ("model.0=norm", "model"),
+        ("model.output.kind.adaptive.cutoffs.0=5", "model.output.kind.adaptive.cutoffs"),
     ],
 )
-def test_an_index_into_what_is_no_list_is_told_where_to_go(
-    override: str, message: str, fix: str, tmp_path: Path
-) -> None:
-    text = ADAPTIVE.replace("[9]", "$cuts") + "vars: {cuts: [9]}\n"
-    (fault,) = refused(tmp_path, text, [override])
-    assert message in fault.message
-    assert fault.hint == fix
-    if "=" in fix:
-        mended = loaded(tmp_path, text, [fix.split("`")[1]])
-        assert mended.model["output"]["kind"]["adaptive"]["cutoffs"] == [5]
+def test_an_index_into_what_is_no_list_is_told_where_to_go(override: str, path: str, tmp_path: Path) -> None:
+    (fault,) = refused(tmp_path, ADAPTIVE.replace("[9]", "$cuts") + "vars: {cuts: [9]}\n", [override])
+    assert fault.message == f"`{path}` is no list"
+    assert fault.hint == f"set `{path}` itself, or name a key of it"
 
 
 def test_all_bad_overrides_are_reported(tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ training: {max_epochs: 3}
 """
 
 FAULTS = [
-    ("{word: {split: spaces}}", "word", ["4:3:tokenizer"]),
+    ("{word: {split: spaces}}", "word", ["4:14:tokenizer"]),
     ("{word: {split: spaces}}", "{word: {joint: true}}", ["4:3:tokenizer"]),
-    ("{word: {split: spaces}}", "char", ["4:3:tokenizer"]),
+    ("{word: {split: spaces}}", "char", ["4:14:tokenizer"]),
     ("  tokenizer: {word: {split: spaces}}\n", "", ["3:3:tokenizer"]),
     ("tasks: [1, 2]", "tasks: []", ["3:21:empty"]),
     ("tasks: [1, 2]", "tasks: [0]", ["3:29:bound"]),

@@ -206,8 +206,8 @@ def test_a_search_that_grows_has_all_its_trials(home: Path) -> None:
 def scheduler_of(file: Path, folder: Path, retry: bool = False) -> Scheduler:
     """A worker that has opened the study and trains nothing yet."""
     sweep, home = read_sweep(file), SweepDir(folder)
-    points, _ = check_sweep(sweep, home, None)
-    scheduler = Scheduler(sweep, home, points, LocalWorkerPool(1, sweep.resources), None)
+    points, _ = check_sweep(sweep, home)
+    scheduler = Scheduler(sweep, home, points, LocalWorkerPool(1, sweep.resources))
     scheduler.open_study(4, retry)
     return scheduler
 
