@@ -90,12 +90,14 @@ def write_pack(target: Path, folder: RunDir, recipe: Recipe, license: str) -> pa
     metrics = pack_format.read_small(folder.metrics, folder.path) if folder.metrics.exists() else b""
     (target / folder.metrics.name).write_bytes(metrics)
     record = folder.read()
+    pack_format.check_record(record, folder.record)
     (target / folder.record.name).write_bytes(redact_record(record))
     card = folder.path / CARD
     if card.exists() and license:
         message = "this run has a README.md, which is packed as its model card"
         raise RunError.of(message, "write `license:` at its head instead", str(card))
     text = pack_format.read_small(card, folder.path) if card.exists() else model_card(recipe, record, license).encode()
+    pack_format.check_card(text, card)
     (target / CARD).write_bytes(text)
     files = {name: pack_format.digest_file(target / name, target) for name in pack_format.FILES}
     pack_format.check_digests(record, files, folder.path)

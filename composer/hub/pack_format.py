@@ -1,27 +1,31 @@
 """Format of a pack: six files, the list of their SHA-256 and sizes (`pack.json`), and checks of what each file holds.
 
-A name is one of seven, or nothing of its file is read, and a file is read only as far as the manifest says. Files from
-elsewhere are checked once, before they are put in place.
+A name is one of seven, or nothing of its file is read, and a file is read only as far as the manifest says. Commands
+trust the files of a run folder, which a training has written. So files from elsewhere are checked once, before they are
+put in place: a hash is a hash, and printed text is one visible line.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import distributions
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from composer.atomic_io import is_hash, open_regular, parse_json
+from composer.atomic_io import is_hash, open_regular
 from composer.errors import ComposerError, RunError, os_error_reason
+from composer.formatting import CONTROL_CHARACTERS
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import OWN, plug_ins
 from composer.recipe.schema_reader import RECIPE_NAME
 from composer.recipe.yaml_reader import MAX_BYTES, read, strings_in
-from composer.run_dir import HASHED, RESUME, RunDir
+from composer.run_dir import HASHED, RESUME, RunDir, is_plain_data
 
 MANIFEST = "pack.json"
 FILES = ("README.md", "metrics.jsonl", "model.safetensors", "recipe.yaml", "run.json", "tokenizer.json")
@@ -105,21 +109,35 @@ def parse_manifest(data: bytes, origin: str | Path) -> Manifest:
     """Parse and validate a pack.json. Raises RunError."""
     check_size(MANIFEST, len(data), origin)
     try:
-        content = parse_json(data)
-    except ValueError as error:
+        content = json.loads(data.decode(), object_pairs_hook=_unique_keys)
+    except (ValueError, RecursionError) as error:
         refuse(origin, f"{MANIFEST} cannot be read: {error}")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         refuse(origin, f"{MANIFEST} is not the manifest of a pack")
     version, name, files = content.get("version"), content.get("name"), content.get("files")
-    if type(version) is int and version > VERSION:
+    if type(version) is not int or version < 1:
+        refuse(origin, f"{MANIFEST} has no version of its format")
+    if version > VERSION:
         message = f"this pack has format version {version}, and this seqcomposer reads up to {VERSION}"
         refuse(origin, message, "install a newer seqcomposer")
-    is_named = isinstance(name, str) and re.fullmatch(RECIPE_NAME, name) is not None
-    if content.keys() != KEYS or type(version) is not int or not isinstance(files, dict) or not is_named:
-        refuse(origin, f"{MANIFEST} is not what `seqcomposer pack` writes")
-    if unknown := sorted(files.keys() - set(FILES)):
-        refuse(origin, f"{MANIFEST} lists {unknown[0]!a}, which {UNLISTED}")
-    return Manifest(str(name), {file: _parse_digest(file, files.get(file), origin) for file in FILES}, data)
+    is_named = isinstance(name, str) and re.fullmatch(RECIPE_NAME, name)
+    if set(content) != KEYS or not isinstance(files, dict) or not is_named:
+        refuse(origin, f"{MANIFEST} must have exactly the keys {', '.join(sorted(KEYS))}")
+    for file in files:
+        if file not in FILES:
+            refuse(origin, f"{MANIFEST} lists {file!a}, which {UNLISTED}")
+    missing = [file for file in FILES if file not in files]
+    if missing:
+        refuse(origin, f"{MANIFEST} does not list {', '.join(f'`{file}`' for file in missing)}")
+    return Manifest(str(name), {file: _parse_digest(file, files[file], origin) for file in FILES}, data)
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a mapping, and refuse duplicate keys: readers differ about which of them counts."""
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
+        raise ValueError("a key is listed twice")
+    return mapping
 
 
 def _parse_digest(name: str, member: Any, origin: str | Path) -> FileDigest:
@@ -192,6 +210,12 @@ def basename(path: str) -> str:
     return re.split(r"[\\/]", path.rstrip("\\/"))[-1].lstrip("~")
 
 
+def check_card(card: bytes, origin: str | Path) -> None:
+    """Raise RunError where a README.md would send control characters to a terminal on which it is read."""
+    if CONTROL_CHARACTERS.search(card.decode(errors="replace").replace("\r\n", "\n")):
+        refuse(origin, "README.md has control characters", "remove them, and pack the run again")
+
+
 def check_digests(record: Mapping[str, Any], files: Mapping[str, FileDigest], origin: str | Path) -> None:
     """Raise RunError where run.json belongs to another recipe, another tokenizer or other weights."""
     for key, name in HASHED.items():
@@ -205,6 +229,7 @@ def read_record(folder: Path, origin: str) -> dict[str, Any]:
         record = RunDir(folder).read()
     except RunError as error:
         refuse(origin, error.faults[0].message)
+    check_record(record, origin)
     check_finished(record, origin, f"let its author finish it with {RESUME}, and pull it then")
     return record
 
@@ -213,6 +238,24 @@ def check_finished(record: Mapping[str, Any], origin: str | Path, fix: str) -> N
     """Raise RunError where the training of a run has not finished, whether it has left weights or not."""
     if record.get("status") != "finished":
         refuse(origin, "the training of this run has not finished", fix)
+
+
+def is_metrics_row(line: bytes) -> bool:
+    """Return whether a line of metrics.jsonl holds values that a training logs."""
+    try:
+        row = json.loads(line)
+    except RecursionError:
+        return False
+    except ValueError:
+        return True  # it was cut off, and readers skip it
+    return is_plain_data(row, depth=2) and is_visible(row)
+
+
+def is_visible(data: Any) -> bool:
+    """Return whether the keys and texts of plain data are on one line, of characters that can all be seen."""
+    if isinstance(data, dict):
+        return is_visible(list(data)) and is_visible(list(data.values()))
+    return all(map(is_visible, data)) if isinstance(data, list) else not isinstance(data, str) or data.isprintable()
 
 
 def read_recipe(path: Path, record: dict[str, Any], origin: str) -> Recipe:
@@ -225,13 +268,20 @@ def read_recipe(path: Path, record: dict[str, Any], origin: str) -> Recipe:
         raise
     except ComposerError as error:
         first = error.faults[0]
+        theirs = (record.get("versions") or {}).get("seqcomposer")
+        ours = next((one.version for one in distributions(name="seqcomposer")), None)
+        is_other = theirs and theirs != ours
+        maker = f"it was made by seqcomposer {theirs}, and this is {ours}" if is_other else "ask its author"
         place = f"recipe.yaml:{first.line}:{first.column}: " if first.line else ""
         message = f"its recipe cannot be read here: {place}{first.message}"
-        refuse(origin, message, missing_plug_ins(record) or first.hint or "ask its author")
+        refuse(origin, message, missing_plug_ins(record) or first.hint or maker)
 
 
 def missing_plug_ins(record: dict[str, Any]) -> str:
-    """Return what to install where a pack uses blocks of plug-ins that are not installed; "" if all are."""
+    """Return what to install where a pack uses blocks of plug-ins that are not installed; "" if all are.
+
+    `record` has passed `check_record`.
+    """
     installed = {*OWN, *(point.name for point in plug_ins())}
     names = []
     for name, source in (record.get("plug_ins") or {}).items():
@@ -240,3 +290,11 @@ def missing_plug_ins(record: dict[str, Any]) -> str:
         if name not in installed:
             names.append(f"`{name}` from {package}" + (f"=={source['version']}" if is_pinned else ""))
     return f"review and install the plug-in with the block {', '.join(names)}" if names else ""
+
+
+def check_record(record: Mapping[str, Any], origin: str | Path) -> None:
+    """Raise RunError where a text in a run.json has characters that cannot be seen."""
+    for key, value in record.items():
+        if not is_visible([key, value]):
+            message = f"in run.json `{key[:100]}` is not what a training writes"
+            refuse(origin, message, "ask for the run again, with run.json as the training has left it")

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,12 +17,13 @@ from typing import NoReturn
 from safetensors import SafetensorError, safe_open
 
 from composer.atomic_io import atomic_directory, atomic_new_file, os_errors_as_run_errors
-from composer.errors import RecipeError, RunError, did_you_mean, first_few
+from composer.errors import ComposerError, RecipeError, RunError, did_you_mean, first_few
 from composer.hub import pack_format
 from composer.hub.pack import SUFFIX, open_archive, packed_temporarily
 from composer.hub.remotes import DEFAULT_MAX_GIB, Reference, Remote, open_remote, parse_reference, without_password
 from composer.recipe.cache import get, put, require_hash
 from composer.recipe.extends_and_overrides import portable_text
+from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import MAX_BYTES, dump, strings_in
 from composer.run_dir import RUNS, RunDir
 
@@ -43,19 +44,26 @@ MAX_CANDIDATES = 5
 
 @dataclass(frozen=True)
 class Pulled:
-    """Result of a pull: the path, its fingerprint, and the hash under which the recipe cache has its recipe."""
+    """Result of a pull: the path, its fingerprint, and the hash under which the recipe cache has its recipe.
+
+    `was_there`: the same pack was there already; `notes`: what its recipe would do with this machine.
+    """
 
     ref: str
     path: Path
     sha256: str
     recipe: str
+    was_there: bool = False
+    notes: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """Return what happened, and the fingerprint."""
+        """Return what happened, the fingerprint, and what to look at before training."""
         if self.sha256 == self.recipe:
             return f"cached {self.path}"
+        status = f"{'was there already' if self.was_there else 'is pulled'}, every hash verified"
         command = f"seqcomposer translate {shlex.quote(str(self.path))}"
-        return f"{self.path} is pulled, every hash verified; try it: {command}\nsha256 {self.sha256}"
+        notes = (f"note: its recipe {note}; look at it before you train or evaluate" for note in self.notes)
+        return "\n".join([f"{self.path} {status}; try it: {command}", f"sha256 {self.sha256}", *notes])
 
     def extends(self) -> str:
         """Return the lines by which a recipe extends what was pulled."""
@@ -286,8 +294,8 @@ def copy_files(folder: Path, manifest: pack_format.Manifest, origin: str, draft:
                 pack_format.refuse(origin, f"`{name}` has more bytes than {pack_format.MANIFEST} says")
 
 
-def verify_pack(folder: Path, manifest: pack_format.Manifest, origin: str) -> None:
-    """Raise RunError where a file of a pack whose hashes are verified is not what it should be."""
+def verify_pack(folder: Path, manifest: pack_format.Manifest, origin: str) -> Recipe:
+    """Return the recipe of a pack whose hashes are verified. Raises RunError where a file is not what it should be."""
     try:
         with safe_open(folder / "model.safetensors", "pt") as weights:
             not_finite = [name for name in weights.keys() if not weights.get_tensor(name).isfinite().all()]  # noqa: SIM118
@@ -305,6 +313,10 @@ def verify_pack(folder: Path, manifest: pack_format.Manifest, origin: str) -> No
     path = next(filter(pack_format.is_local_path, strings_in(record)), None)
     if folders or path is not None:
         pack_format.refuse(origin, f"run.json contains a local path, {path or folders[0]!a}")
+    with (folder / "metrics.jsonl").open("rb") as metrics:
+        if not all(map(pack_format.is_metrics_row, metrics)):
+            pack_format.refuse(origin, "`metrics.jsonl` is not what a training writes")
+    pack_format.check_card((folder / "README.md").read_bytes(), origin)
     pack_format.check_digests(record, manifest.files, origin)
     recipe = pack_format.read_recipe(folder / "recipe.yaml", record, origin)
     if recipe.name != manifest.name:
@@ -318,6 +330,16 @@ def verify_pack(folder: Path, manifest: pack_format.Manifest, origin: str) -> No
     if not settings or kind not in settings:
         message = f"tokenizer.json is not what a training with the tokenizer `{kind}` writes"
         pack_format.refuse(origin, message, "take recipe.yaml and tokenizer.json from the same run")
+    return recipe
+
+
+def side_effects(recipe: Recipe) -> Iterator[str]:
+    """Yield what training with a recipe would read or write elsewhere: local paths, a W&B entity."""
+    for path in pack_format.local_paths_in(recipe.dataset):
+        yield f"reads {path!r}"
+    wandb = recipe.logging["wandb"]
+    if isinstance(wandb, Mapping) and wandb.get("entity"):
+        yield f"logs to {wandb['entity']!r} at Weights & Biases, where you are logged in"
 
 
 def _install(manifest: pack_format.Manifest, fill: Callable[[Path], None], request: Request) -> Pulled:
@@ -325,9 +347,18 @@ def _install(manifest: pack_format.Manifest, fill: Callable[[Path], None], reque
     check_fingerprint(manifest.sha256, request)
     check_limit(manifest.size, request.max_bytes, request.ref)
     folder = request.target or RUNS / manifest.name
+    if (folder / pack_format.MANIFEST).is_file() and (folder / pack_format.MANIFEST).read_bytes() == manifest.data:
+        unchanged = False
+        with suppress(ComposerError):
+            unchanged = all(
+                pack_format.digest_file(folder / name, folder) == digest for name, digest in manifest.files.items()
+            )
+        if unchanged:
+            recipe = put(portable_text(folder / "recipe.yaml", folder))
+            return Pulled(request.ref, folder, manifest.sha256, recipe, was_there=True)
     with atomic_directory(folder) as draft:
         fill(draft)
-        verify_pack(draft, manifest, request.ref)
+        notes = tuple(side_effects(verify_pack(draft, manifest, request.ref)))
         (draft / pack_format.MANIFEST).write_bytes(manifest.data)
         recipe = put(portable_text(draft / "recipe.yaml", draft))
-    return Pulled(request.ref, folder, manifest.sha256, recipe)
+    return Pulled(request.ref, folder, manifest.sha256, recipe, notes=notes)

@@ -15,7 +15,7 @@ import pytest
 
 from composer.cli import main
 from composer.exporters import standalone
-from composer.inference import run as inference
+from composer.inference import lines as inference_lines
 from composer.recipe import recipe
 from composer.run_dir import RunDir
 from composer.training import distributed
@@ -192,7 +192,7 @@ def test_texts_that_a_model_writes(
 ) -> None:
     (tmp_path / HOSTILE).write_text("\n".join(WORDS) + "\n", encoding="utf-8")
     assert "owned" in printed("translate", untrained_run, "--input", HOSTILE)
-    monkeypatch.setattr(inference, "MAX_TOKENS", 0)
+    monkeypatch.setattr(inference_lines, "MAX_TOKENS", 0)
     assert "only its first 0 are read" in printed("translate", untrained_run, "--input", HOSTILE)
     printed("export", untrained_run, "--script", tmp_path / f"exported{HOSTILE}")
     monkeypatch.setattr(sys, "argv", ["exported", *WORDS])

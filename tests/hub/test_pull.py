@@ -66,6 +66,7 @@ def test_the_default_output_is_runs_and_the_recipe_s_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert pull(str(folder)) == Path("runs/untrained")
+    assert pull_reference(str(folder)).was_there
     (tmp_path / "runs/untrained/recipe.yaml").write_text("recipe: 1\n", encoding="utf-8")
     with pytest.raises(RunError, match="is not overwritten"):
         pull(str(folder))

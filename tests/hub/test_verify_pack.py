@@ -44,6 +44,9 @@ RECORDS: dict[str, tuple[tuple[str, ...], Any]] = {
     "fingerprints of which one is missing": (("fingerprints",), {"model": HASH, "data": HASH, "recipe": HASH}),
     "half a beginning": (("initial_weights",), {"tokenizer": HASH}),
     "fingerprints that are none": (("fingerprints",), "x"),
+    "colours for the terminal": (("versions",), {"torch": "\x1b[31m2"}),
+    "lines for the terminal": (("note",), "one\ntwo"),
+    "a name that hides": (("versions",), {"to\u202erch": "2"}),
     "a number without end": (("parameters",), 10**100),
     "a number below zero": (("parameters",), -1),
     "a truth for a number": (("steps",), True),
@@ -151,6 +154,17 @@ def remove_key(path: Path, key: str) -> None:
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
+LINES = (f'{{"step": 1{"0" * 4000}}}', "[" * 10000, '{"step": [[[[1]]]]}', '{"\\u001b[31mstep": 1}', '{"a": "b\\n"}')
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_malformed_metrics_are_refused(line: str, folder: Path, tmp_path: Path) -> None:
+    bad = shutil.copytree(folder, tmp_path / "bad")
+    (bad / "metrics.jsonl").write_text(f'{{"step": 1}}\n{line}\n', encoding="utf-8")
+    update_manifest(bad)
+    assert_refused(bad, tmp_path / "x", "metrics.jsonl")
+
+
 def test_metrics_with_a_truncated_line_are_accepted(folder: Path, tmp_path: Path) -> None:
     bad = shutil.copytree(folder, tmp_path / "bad")
     (bad / "metrics.jsonl").write_bytes(b'{"step": 1, "val/loss": NaN}\n{"ste\n\xff\n\n{"st')
@@ -186,6 +200,18 @@ def test_a_manifest_exchanged_after_its_check_changes_nothing(
         pull(str(bad), tmp_path / "x", expected)
     assert names_in(tmp_path) == ["good"]
     assert contents(tmp_path / "good") == contents(folder)
+
+
+def test_side_effects_of_a_recipe_are_noted(folder: Path, tmp_path: Path) -> None:
+    assert pull_reference(str(folder), tmp_path / "y").notes == ()
+    bad = shutil.copytree(folder, tmp_path / "bad")
+    text = (bad / "recipe.yaml").read_text(encoding="utf-8").replace("test.1", '"/etc/pass\\ewd"')
+    (bad / "recipe.yaml").write_text(f"{text}logging: {{wandb: {{entity: eve}}}}\n", encoding="utf-8")
+    remove_key(bad / "run.json", "recipe_sha256")
+    update_manifest(bad)
+    message = pull_reference(str(bad), tmp_path / "x").text()
+    assert "note: its recipe reads '/etc/pass\\x1bwd'" in message
+    assert "note: its recipe logs to 'eve'" in message
 
 
 def test_local_paths_inside_texts_are_redacted() -> None:
