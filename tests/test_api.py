@@ -116,6 +116,7 @@ def test_nothing_imports_torch_before_a_model_is_needed(tmp_path: Path) -> None:
     assert alone(code, tmp_path).strip() == "False"
 
 
+@pytest.mark.slow
 def test_a_check_plans_without_the_compiler_of_pytorch_and_leaves_it_as_it_is(tmp_path: Path) -> None:
     SMALL.save(tmp_path / "small.yaml")
     code = (
@@ -130,6 +131,7 @@ def test_a_check_plans_without_the_compiler_of_pytorch_and_leaves_it_as_it_is(tm
     assert (imported, compiler) == ("", "True torch._dynamo.decorators")
 
 
+@pytest.mark.slow
 def test_a_line_is_translated_without_lightning_and_the_compiler(run: Run, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("a b\n")
     code = (

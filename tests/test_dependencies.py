@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 RECIPE = """\
 recipe: 1
 data: {generate: {copy: {train: 64, val: 8, test: 8}}, tokenizer: word}
@@ -74,6 +76,7 @@ print("imported:", *sorted(optional & set(sys.modules)))
 """
 
 
+@pytest.mark.slow
 def test_training_imports_nothing_but_its_few_packages(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(RECIPE, encoding="utf-8")
     command = [sys.executable, "-c", BARE, str(tmp_path / "small.yaml"), str(tmp_path / "run")]

@@ -38,8 +38,13 @@ REPLACED_WHOLE = {
     ("model", "output"),
 }
 """Keys whose values are not merged: half of one optimizer's settings would make no sense for another."""
-MEANINGFUL_NULLS = {("training", "early_stopping", "patience"), ("data", "hub", "val"), ("data", "hub", "test")}
-"""Keys that `null` sets where no base has them: their default is another."""
+MEANINGFUL_NULLS = {
+    ("training", "early_stopping", "patience"),
+    ("training", "validation_sample", "lines"),
+    ("data", "hub", "val"),
+    ("data", "hub", "test"),
+}
+"""Keys that `null` sets, and does not remove: their default is another."""
 EXAMPLE = "write, for example, `training.max_steps=100`"
 
 _STEP = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\.([0-9]{1,6})(?![A-Za-z0-9_-])|\[([0-9]{1,6})\]")
@@ -244,7 +249,7 @@ def merge(base: Node, own: Node, path: KeyPath = ()) -> Node:
     if path == ("data",) and any(key in own.value and own.value[key].value is not None for key in DATA_SOURCES):
         merged = {key: node for key, node in merged.items() if key not in DATA_SOURCES or key in own.value}
     for key, node in own.value.items():
-        if node.value is None and (key in merged or (*path, key) not in MEANINGFUL_NULLS):
+        if node.value is None and (*path, key) not in MEANINGFUL_NULLS:
             merged.pop(key, None)
         else:
             merged[key] = merge(merged[key], node, (*path, key)) if key in merged else node
@@ -370,7 +375,7 @@ class _Setter(NamedTuple):
         children = self._children(node, name, mark, path)
         child = self.set(children.get(name), rest, (*path, name))
         changed = {**children, name: child}
-        if child.value is None and name in children:  # `null` removes what is there
+        if child.value is None and name in children and (*path, name) not in MEANINGFUL_NULLS:  # `null` removes it
             del changed[name]
         return replace(node or Node(None, mark, key=mark), value=changed)
 

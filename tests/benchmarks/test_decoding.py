@@ -44,6 +44,7 @@ def random_lines(run: Run) -> list[list[int]]:
     return [row[: 1 + at % 14] for at, row in enumerate(rows)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ENDS)
 def test_the_searches_by_hand_answer_as_ours_do(recipe: str, tmp_path: Path) -> None:
     run = untrained_run(recipe, tmp_path)

@@ -22,6 +22,7 @@ def write_texts(folder: Path) -> None:
             (folder / name / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", language_models.NAMES)
 def test_both_loops_train_the_same_model(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

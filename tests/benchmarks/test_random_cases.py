@@ -38,6 +38,7 @@ def test_every_setting_of_the_training_has_values(name: str) -> None:
     assert all(values_of(name, key, setting) for key, setting in definitions()[name]["properties"].items())
 
 
+@pytest.mark.slow
 def test_a_recipe_goes_through_every_command(tmp_path: Path) -> None:
     outcome = run_commands(write_recipe(ACCEPTED_CASE, tmp_path))
     assert outcome.word == "whole", outcome

@@ -11,6 +11,7 @@ import training
 from training import Side
 
 
+@pytest.mark.slow
 def test_both_loops_are_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -127,6 +127,7 @@ def decoders(draw: Draw) -> list[Any]:
     return [*target_stack(Scene(draw, causal=True)), {"linear": {"width": 6}}]
 
 
+@pytest.mark.slow
 def test_random_decoders_carry_their_state(tmp_path: Path) -> None:
     tally: Counter[bool] = Counter()
 

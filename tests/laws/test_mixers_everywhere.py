@@ -21,7 +21,13 @@ MIXERS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("word", MIXERS)
+SAMPLE = ("mamba2", "gated_delta_net")
+"""One with a decay and one with a delta rule, every day."""
+
+
+@pytest.mark.parametrize(
+    "word", [pytest.param(word, marks=() if word in SAMPLE else pytest.mark.slow) for word in MIXERS]
+)
 def test_a_mixer_stands_anywhere(word: str, tmp_path: Path) -> None:
     def mixer(**settings: Any) -> dict[str, Any]:
         return {word: {**MIXERS[word], **settings}}

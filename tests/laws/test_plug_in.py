@@ -14,6 +14,7 @@ import pytest
 
 from composer.cli.main import main
 
+pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 HOME = HERE.parents[1]
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from composer.recipe.extends_and_overrides import portable_text
+from composer.recipe import schema_generator
+from composer.recipe.extends_and_overrides import MEANINGFUL_NULLS, portable_text
 from composer.recipe.recipe import load, load_text
+from composer.recipe.schema_reader import Schema
 from tests.small_recipes import SMALL, loaded, places, refused
 
 BASE = """recipe: 1
@@ -255,6 +257,30 @@ def test_an_override_can_set_whatever_a_recipe_can(
     for step in where:
         actual = actual[step]
     assert actual == value
+
+
+def null_properties(schema: Schema) -> set[tuple[str, str]]:
+    """The keys of sections that may be null and have another default: the section and the key."""
+    return {
+        (name, key)
+        for name, section in schema["$defs"].items()
+        for key, rule in section.get("properties", {}).items()
+        if rule.get("default") is not None and {"type": "null"} in rule.get("anyOf", ())
+    }
+
+
+def test_a_null_that_means_something_is_set_and_not_removed(tmp_path: Path) -> None:
+    keys = {(section.replace("_", ""), key) for *_, section, key in MEANINGFUL_NULLS}
+    assert keys == null_properties(schema_generator.load())
+    write(tmp_path, base=f"{WRITTEN}training: {{validation_sample: {{lines: 4}}}}\n")
+    (tmp_path / "mine.yaml").write_text(
+        "extends: base.yaml\ntraining: {validation_sample: {lines: null}}\n", encoding="utf-8"
+    )
+    for recipe in (
+        load(tmp_path / "base.yaml", ["training.validation_sample.lines=null"]),
+        load(tmp_path / "mine.yaml"),
+    ):
+        assert recipe.training["validation_sample"]["lines"] is None
 
 
 def test_settings_make_sections_and_null_removes(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ FAULTS = {
     "text that is not UTF-8": "test_faults_of_text_files_are_reported_at_their_key",
     "text of which nothing is known": "test_a_side_of_unknown_tokens_alone_is_refused",
     "fewer pairs than devices": "test_fewer_rows_than_devices_gives_rows_without_weight",
-    "another tokenizer than the checkpoint's": "test_another_tokenizer_is_refused",
+    "another tokenizer than the checkpoint's": "test_another_or_truncated_tokenizer_is_refused",
     "data that have changed since": "test_data_changed_since_the_checkpoint_are_refused",
     "data that change while they are read": "test_a_file_modified_while_it_is_read_is_one_fault",
     # a training
@@ -93,7 +93,7 @@ FAULTS = {
     "a checkpoint that runs code": "test_a_file_that_is_no_checkpoint_is_refused_and_not_executed",
     "a checkpoint of another recipe": "test_a_checkpoint_of_another_run_is_refused",
     "a loss that is no number": "test_a_loss_that_is_no_number_ends_the_run",
-    "a gradient that is no number": "test_a_gradient_that_is_no_number_spoils_no_checkpoint",
+    "a gradient that is no number": "test_a_gradient_that_is_infinite_spoils_no_checkpoint",
     "a process that dies": "test_all_processes_end_if_one_is_lost",
     "a data worker that dies": "test_a_killed_data_worker_is_an_error_and_training_resumes",
     "a process that dies under torchrun": "test_torchrun_restarts_all_processes_after_a_kill",
@@ -101,7 +101,7 @@ FAULTS = {
     "Weights & Biases that cannot be reached": "test_a_lost_wandb_service_does_not_stop_training",
     "Weights & Biases that fails": "test_a_failure_of_wandb_is_reported_once_and_ignored",
     "two trainings in one folder": "test_two_trainings_in_one_folder_are_refused",
-    "packages that are not there": "test_training_works_without_optional_packages",
+    "packages that are not there": "test_training_works_without_the_package",
 }
 
 

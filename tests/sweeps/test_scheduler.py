@@ -138,6 +138,7 @@ def test_a_training_that_always_dies_at_one_place_fails(home: Path) -> None:
     assert result[0.2].error == error
 
 
+@pytest.mark.slow
 def test_a_training_that_gets_on_between_its_kills_never_fails(home: Path) -> None:
     """A machine that is taken away every few minutes: each start is killed after one more checkpoint."""
     count = MAX_KILLS + 3
@@ -191,6 +192,7 @@ def test_retries_may_be_changed_in_a_sweep_that_has_run(home: Path) -> None:
     assert "retries: 1" in SweepDir(home / "run").sweep.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_retry_that_was_written_down_survives_a_kill_of_the_sweep(home: Path) -> None:
     file = write_sweep(home, rates(0.1), "seeds: [1]\nretries: 2")
     plan(home, **{"0.1": {"pause": 60.0}})

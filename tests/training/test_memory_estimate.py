@@ -38,6 +38,7 @@ def recipe_of(model: str, data: str = PAIRS, *overrides: str, file: str | Path =
     return load_text(text, file, ["trainer.accelerator=cpu", "training.tokens_per_batch=1000", *overrides])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "overrides"),
     [
@@ -82,6 +83,7 @@ SPELLING = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spelling", SPELLING)
 def test_words_that_are_read_by_their_characters_count_once(tmp_path: Path, spelling: str) -> None:
     draw = np.random.default_rng(1)

@@ -211,9 +211,7 @@ def test_a_checkpoint_of_another_run_is_refused(tiny: Tiny, undisturbed: Undistu
         train(tiny(), cut, resume=True)
 
 
-def test_another_or_truncated_tokenizer_is_refused_and_a_truncated_recipe_rewritten(
-    tiny: Tiny, undisturbed: Undisturbed, cut: Path
-) -> None:
+def test_another_or_truncated_tokenizer_is_refused(tiny: Tiny, undisturbed: Undisturbed, cut: Path) -> None:
     tokenizer = (cut / "tokenizer.json").read_text(encoding="utf-8")
     other = tokenizer.replace('"lowercase": false', '"lowercase": true')
     for content, message in ((other, "tokenizer"), (tokenizer[: len(tokenizer) // 2], "tokenizer cannot be read")):
