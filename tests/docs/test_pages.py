@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import yaml
 import composer
 from composer.inference import decoders
 from composer.inference.target_lengths import token_limit
+from composer.recipe import own_blocks, registry
 from docs.hooks import block_pages
 from tests.docs.fenced import (
     ROOT,
@@ -33,7 +35,7 @@ README = list(code_blocks("README.md", (ROOT / "README.md").read_text(encoding="
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
@@ -46,7 +48,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(composer, "load", load_short, raising=False)
     # the answers of a model that has seen four batches have no end
     monkeypatch.setattr(decoders, "token_limit", lambda *given: min(LONGEST_ANSWER, token_limit(*given)))
-    return tmp_path
+    yield tmp_path
+    for name in [*registry.OWN]:  # the blocks of a page are its own
+        own_blocks._set_own(name, None)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Random stacks: what `plan` refuses, it refuses with a RecipeError; what it accepts trains and keeps the laws.
 
-12 of them here (68 others among the slow tests), and some that are all about memories, always the same, each drawn
+30 of them here (50 others among the slow tests), and some that are all about memories, always the same, each drawn
 independently; 10,000 others, with a journal and to their end, with `python -m benchmarks.random_stacks --folder DIR`.
 """
 
@@ -25,7 +25,7 @@ MEMORIES = 10
 """Random recipes of each kind about memories, every day."""
 
 
-@pytest.mark.parametrize("numbers", [range(12), pytest.param(range(12, 80), marks=pytest.mark.slow)], ids=len)
+@pytest.mark.parametrize("numbers", [range(30), pytest.param(range(30, 80), marks=pytest.mark.slow)], ids=len)
 def test_random_stacks_satisfy_the_laws(numbers: range, tmp_path: Path) -> None:
     tally = tally_outcomes(recipes(), numbers, tmp_path / "random.yaml")
     assert tally["accepted"] > SHARE_ACCEPTED * tally.total(), tally
