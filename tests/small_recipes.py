@@ -42,8 +42,8 @@ def old_words(text: str) -> list[str]:
     """The blocks and settings in the backticks of a text that the language does not have any more."""
     words = "|".join(sorted({key.rpartition(".")[2] for key in registry.RENAMED} - set(CURRENT)))
     code = " ".join(re.findall("`[^`]+`", text))
-    found = re.findall(rf"(?<![\w.])({words}):|(?:- |[\[{{])({words})\b", code) if code else []
-    return list(dict.fromkeys(one or other for one, other in found))
+    matches = re.findall(rf"(?<![\w.])({words}):|(?:- |[\[{{])({words})\b", code) if code else []
+    return list(dict.fromkeys(one or other for one, other in matches))
 
 
 def faults_of(build: Callable[[], object]) -> list[Fault]:

@@ -28,11 +28,6 @@ def is_kaldi_folder(path: Path) -> bool:
     return (path / SOUNDS).is_file()
 
 
-def kaldi_columns(folder: Path) -> list[str]:
-    """Return the columns that a folder has."""
-    return [name for name, file in COLUMNS.items() if (folder / file).is_file()]
-
-
 def open_folder(folder: Path, names: Mapping[str, str]) -> dict[str, Column]:
     """Open the columns `names`, by side, of a checked folder."""
     return {side: _open_column(folder, name) for side, name in names.items()}

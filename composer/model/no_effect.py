@@ -44,7 +44,6 @@ MARKS = "data.tokenizer.bits.marks data.tokenizer.bits.numbers data.generate.num
 VALIDATED = (
     "training.early_stopping training.validation_sample training.schedule.plateau training.asgd trainer.inference_mode"
 )
-DECODED = "training.validation_sample evaluation.metrics evaluation.bleu_tokenizer"
 WANDB = ".project .name .entity .group .tags .config .artifact"
 PROCESSES = "trainer.strategy trainer.timeout_minutes"
 ALONE = "model.output.kind model.output.tie training.label_smoothing training.scheduled_sampling decoding.*.ctc_weight"

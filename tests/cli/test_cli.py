@@ -448,8 +448,8 @@ def test_quick_answers_import_nothing_heavy(tmp_path: Path, monkeypatch: pytest.
     write("bad.yaml", RECIPE.replace("heads", "heds"))
     statuses = {**dict.fromkeys(("--help", "train --help", "blocks", "blocks rnn", "schema"), 0), "check bad.yaml": 2}
     answer = process(HEAVY, *statuses)
-    told = [line for line in answer.stderr.splitlines() if "heavy: " in line]
-    assert told == [f"{words}: status {status}, heavy: []" for words, status in statuses.items()]
+    printed = [line for line in answer.stderr.splitlines() if "heavy: " in line]
+    assert printed == [f"{words}: status {status}, heavy: []" for words, status in statuses.items()]
 
 
 def test_new_does_not_import_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,10 +109,10 @@ NTM = {"slots": "slots", "read_heads": "heads", "write_heads": "heads", "shift":
 @pytest.mark.slow
 def test_a_search_stays_below_two_million_parameters() -> None:
     sweep = read_sweep(HOME / "small_numbers.yaml")
-    drawn = points("small_numbers", False)
+    sampled = points("small_numbers", False)
     largest = {axis.name: axis.ends[-1] for axis in sweep.axes}
     assert cost_point(sweep, largest, CostPlanner()).status == "excluded"
-    assert all(item.parameters < 2_000_000 for item in drawn if item.status == "trained")
+    assert all(item.parameters < 2_000_000 for item in sampled if item.status == "trained")
     assert (sweep.search.kind, sweep.pruner.kind if sweep.pruner else None) == ("tpe", "hyperband")
-    task = point_recipe(sweep, drawn[0].point).dataset["generate"]["number_words"]
+    task = point_recipe(sweep, sampled[0].point).dataset["generate"]["number_words"]
     assert (task["source"], task["target"]) == ("de", "es")

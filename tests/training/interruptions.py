@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count
 from typing import Any
 
 import pytest
+from pytorch_lightning import Trainer
 
 from composer.training.callback import TrainingLoopCallback
 
@@ -21,32 +23,28 @@ def die(*_: Any) -> None:
 
 
 @contextmanager
-def killed_in_batch(number: int) -> Iterator[None]:
-    """Have the training inside end abruptly in the batch of this number, counted in this training."""
-    left, real = [number], TrainingLoopCallback.on_train_batch_end
-
-    def act(self: TrainingLoopCallback, *given: Any) -> None:
-        left[0] -= 1
-        (real if left[0] else die)(self, *given)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrainingLoopCallback, "on_train_batch_end", act)
-        with pytest.raises(Killed):
-            yield
-
-
-@contextmanager
-def killed_at_step(number: int) -> Iterator[None]:
-    """Have the training inside end abruptly at this step."""
+def killed_when(is_time: Callable[[Trainer], bool]) -> Iterator[None]:
+    """Have the training inside end abruptly after the first batch at which a function of the trainer says so."""
     real = TrainingLoopCallback.on_train_batch_end
 
-    def act(self: TrainingLoopCallback, trainer: Any, *given: Any) -> None:
-        (die if trainer.global_step == number else real)(self, trainer, *given)
+    def act(self: TrainingLoopCallback, trainer: Trainer, *args: Any) -> None:
+        (die if is_time(trainer) else real)(self, trainer, *args)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TrainingLoopCallback, "on_train_batch_end", act)
         with pytest.raises(Killed):
             yield
+
+
+def killed_in_batch(number: int) -> AbstractContextManager[None]:
+    """Have the training inside end abruptly in the batch of this number, counted in this training."""
+    batches = count(1)
+    return killed_when(lambda trainer: next(batches) == number)
+
+
+def killed_at_step(number: int) -> AbstractContextManager[None]:
+    """Have the training inside end abruptly at this step."""
+    return killed_when(lambda trainer: trainer.global_step == number)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 PLAN is JSON: [{"recipe": FILE, "overrides": [...], "run": FOLDER, "kills": [["step", 3], ["bytes", 40], ...]}, ...].
 Each attempt is a process of its own; a kill is a SIGKILL when its point has been passed so many times in that attempt,
 in the process of rank 0 or of that which a third item names; a fourth one names another signal. The last attempt of
-each run is left alone. Printed is, as JSON, how the attempts ended, what they said and which processes they have left
+each run is left alone. Printed as JSON is how the attempts ended, what they printed and which processes they have left
 behind; every batch that was trained on is told in BESIDE.steps.jsonl, where `beside` is FOLDER if it is not given.
 `machines` has for each attempt one override more. A `ballast` is a file that fills the disk during the first attempt;
 the run is copied to `kept`.
@@ -184,12 +184,12 @@ def attempt(case: Case, kill: Kill | None) -> int:
     return 0
 
 
-def forked(act: Callable[[], int], said: Path) -> tuple[int, int]:
+def forked(act: Callable[[], int], output: Path) -> tuple[int, int]:
     """A process that does this, and its status, negative where a signal ended it; what it starts is not waited for."""
     process = os.fork()
     if not process:
         os.setsid()
-        handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(handle, 1)
         os.dup2(handle, 2)
         status = act()
@@ -218,24 +218,24 @@ def has_left_some(leader: int) -> bool:
 
 def attempts(case: Case) -> dict[str, Any]:
     """All attempts at one run."""
-    leaders, ended, said = [], [], []
+    leaders, ended, output = [], [], []
     if "ballast" in case:
         fill(Path(case["ballast"]))
     for at, kill in enumerate([*case["kills"], None]):
-        file = Path(f"{case.get('beside', case['run'])}.said")
+        file = Path(f"{case.get('beside', case['run'])}.output")
         here = case | {"overrides": [*case["overrides"], *case.get("machines", [])[at : at + 1]]}
         # several processes: Lightning starts the others with the command line that it finds
         sys.argv = [__file__, "--attempt", json.dumps([here, kill])]
         leader, status = forked(partial(attempt, here, kill), file)
         leaders.append(leader)
         ended.append(status)
-        said.append(file.read_text(errors="replace"))
+        output.append(file.read_text(errors="replace"))
         if "ballast" in case:
             Path(case["ballast"]).unlink(missing_ok=True)
     if "kept" in case:
         shutil.copytree(case["run"], case["kept"])
     left = [at for at, leader in enumerate(leaders) if has_left_some(leader)]
-    return {"run": case["run"], "ended": ended, "said": said, "left": left}
+    return {"run": case["run"], "ended": ended, "output": output, "left": left}
 
 
 def fill(path: Path, left: int = 150_000) -> None:

@@ -60,7 +60,7 @@ def test_a_file_emptied_during_training_is_an_error(
     tiny: Tiny, texts: Path, tmp_path: Path, undisturbed: Undisturbed, at_step_3: Happens
 ) -> None:
     recipe = tiny(*SHORT)
-    whole = undisturbed(recipe)
+    reference = undisturbed(recipe)
     shutil.copy(texts / "d.txt", texts / "kept.txt")
     at_step_3(lambda: (texts / "d.txt").write_bytes(b""))
     with pytest.raises(DataError, match=r"d\.txt.*changed while it was in use"):
@@ -70,7 +70,7 @@ def test_a_file_emptied_during_training_is_an_error(
     shutil.copy(texts / "kept.txt", texts / "d.txt")
     at_step_3(lambda: (texts / "d.txt").touch())
     assert train(recipe, tmp_path / "run", resume=True).record["status"] == "finished"
-    assert same_weights(whole, tmp_path / "run")
+    assert same_weights(reference, tmp_path / "run")
 
 
 @pytest.mark.parametrize(("name", "part"), [("b.txt", "training"), ("d.txt", "validation")])
@@ -97,7 +97,7 @@ def test_files_removed_during_training_stay_open(
     tiny: Tiny, texts: Path, tmp_path: Path, undisturbed: Undisturbed, at_step_3: Happens
 ) -> None:
     recipe = tiny(*SHORT)
-    whole = undisturbed(recipe)
+    reference = undisturbed(recipe)
     at_step_3(lambda: shutil.rmtree(texts))
     assert train(recipe, tmp_path / "run").record["status"] == "finished"
-    assert same_weights(whole, tmp_path / "run")
+    assert same_weights(reference, tmp_path / "run")

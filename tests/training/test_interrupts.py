@@ -66,7 +66,7 @@ def test_a_signal_leaves_a_checkpoint(tiny: Tiny, tmp_path: Path) -> None:
 def test_an_interrupted_training_resumes_bit_for_bit(
     tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = undisturbed(tiny())
+    reference = undisturbed(tiny())
     real = Seq2SeqModule.training_step
     seen = []
 
@@ -84,7 +84,7 @@ def test_an_interrupted_training_resumes_bit_for_bit(
         "step-00000006.ckpt",
     ]
     train(tiny(), tmp_path / "cut", resume=True)
-    assert same_weights(whole, tmp_path / "cut")
+    assert same_weights(reference, tmp_path / "cut")
 
 
 def test_a_loss_that_is_no_number_ends_the_run(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,17 +131,17 @@ def must_be_alike(one: Path, other: Path) -> None:
 def test_a_training_killed_anywhere_resumes_bit_for_bit(folder: Path) -> None:
     """Data workers outlive a training that was killed by some seconds; they hold nothing, and change nothing."""
     fetching = [["bytes", 30], ["validation", 2], ["step", 4]]
-    whole, everywhere, with_workers = attempts(
+    reference, everywhere, with_workers = attempts(
         [
             case(folder, "whole", OFTEN),
             case(folder, "everywhere", OFTEN, EVERYWHERE),
             case(folder, "with workers", (*OFTEN, "training.workers=2"), fetching),
         ]
     )
-    assert whole["ended"] == [0], whole["said"]
-    assert everywhere["ended"] == [*[KILLED] * len(EVERYWHERE), 0], everywhere["said"]
-    assert with_workers["ended"] == [*[KILLED] * len(fetching), 0], with_workers["said"]
-    assert not any("damaged" in said for said in everywhere["said"]), "a checkpoint was there before it was whole"
+    assert reference["ended"] == [0], reference["output"]
+    assert everywhere["ended"] == [*[KILLED] * len(EVERYWHERE), 0], everywhere["output"]
+    assert with_workers["ended"] == [*[KILLED] * len(fetching), 0], with_workers["output"]
+    assert not any("damaged" in text for text in everywhere["output"]), "a checkpoint was there before it was whole"
     must_be_alike(folder / "whole", folder / "everywhere")
     must_be_alike(folder / "whole", folder / "with workers")
 
@@ -151,12 +151,12 @@ def test_two_processes_resume_after_one_crashes_or_is_terminated(folder: Path) -
     """Those that are disturbed have data workers too. A signal is known to both within ten steps."""
     two, kills = ("training.max_steps=24", DDP), [["step", 5, 0, "SIGTERM"], ["update", 4, 1, "SIGSEGV"]]
     plan = [case(folder, "whole", two), case(folder, "cut", (*two, "training.workers=2"), kills)]
-    whole, cut = attempts(plan)
-    assert whole["ended"] == [0], whole["said"]
-    assert cut["ended"] == [143, 1, 0], cut["said"]
+    reference, cut = attempts(plan)
+    assert reference["ended"] == [0], reference["output"]
+    assert cut["ended"] == [143, 1, 0], cut["output"]
     assert cut["left"] == []
-    assert not any("Traceback" in said for said in cut["said"]), cut["said"]
-    crashed = cut["said"][1]
+    assert not any("Traceback" in text for text in cut["output"]), cut["output"]
+    crashed = cut["output"][1]
     assert crashed.count("process 1 was ended by SIGSEGV") == crashed.count("error[") == 1
     assert "Fatal Python error: Segmentation fault" in crashed
     assert "`--resume` (in Python `resume=True`) continues" in crashed
@@ -169,19 +169,19 @@ def test_two_sharded_processes_resume_after_a_kill_or_a_bad_gradient(folder: Pat
     """Nothing is validated, so that no loss tells of the gradient before a checkpoint is due."""
     (folder / "a.txt").write_text("".join(f"{number}\n" for number in range(90)), encoding="utf-8")
     two = ("training.validate_every=2", "training.clip_norm=null", UNVALIDATED, FSDP)
-    whole, cut = attempts(
+    reference, cut = attempts(
         [
             case(folder, "whole", two),
             case(folder, "cut", two, [["bytes", 30], ["spoiling", 4, 1]]),
         ]
     )
-    assert whole["ended"] == [0], whole["said"]
-    assert cut["ended"] == [KILLED, 1, 0], cut["said"]
+    assert reference["ended"] == [0], reference["output"]
+    assert cut["ended"] == [KILLED, 1, 0], cut["output"]
     assert cut["left"] == []
-    assert "Traceback" not in cut["said"][0], "process 1 did not end quietly when process 0 was gone"
-    assert "after 4 steps a weight" in cut["said"][1]
-    assert "process 1" not in cut["said"][1], "the process whose part is good did not know"
-    assert "resuming from" in cut["said"][2]
+    assert "Traceback" not in cut["output"][0], "process 1 did not end quietly when process 0 was gone"
+    assert "after 4 steps a weight" in cut["output"][1]
+    assert "process 1" not in cut["output"][1], "the process whose part is good did not know"
+    assert "resuming from" in cut["output"][2]
     must_be_alike(folder / "whole", folder / "cut")
     assert {rank for rank, *_ in steps(folder / "cut")} == {0, 1}
 
@@ -197,15 +197,15 @@ def test_a_killed_data_worker_is_an_error_and_training_resumes(
             time.sleep(60)  # until a signal tells of it
         return real(self, *given)
 
-    whole = undisturbed(tiny())
+    reference = undisturbed(tiny())
     monkeypatch.setattr(Seq2SeqModule, "training_step", alone)
     with pytest.raises(RunFailed, match=r"`training\.workers` is killed"):
         train(tiny("training.workers=2"), tmp_path / "cut")
     monkeypatch.setattr(Seq2SeqModule, "training_step", real)
     assert RunDir(tmp_path / "cut").read()["status"] == "failed"
     train(tiny("training.workers=2"), tmp_path / "cut", resume=True)
-    assert same_weights(whole, tmp_path / "cut")
-    assert rows(whole) == rows(tmp_path / "cut")
+    assert same_weights(reference, tmp_path / "cut")
+    assert rows(reference) == rows(tmp_path / "cut")
 
 
 @pytest.mark.slow
@@ -222,10 +222,10 @@ def test_training_resumes_after_a_full_disk(folder: Path) -> None:
         "kept": str(folder / "kept"),
         "ballast": str(disk / "ballast"),
     }
-    whole, actual = attempts([case(folder, "whole", OFTEN), full], *mount)
-    assert whole["ended"] == [0], whole["said"]
-    assert actual["ended"] == [1, 0], actual["said"]
-    assert "no space left on device" in actual["said"][0]
-    assert "Traceback" not in actual["said"][0]
+    reference, actual = attempts([case(folder, "whole", OFTEN), full], *mount)
+    assert reference["ended"] == [0], reference["output"]
+    assert actual["ended"] == [1, 0], actual["output"]
+    assert "no space left on device" in actual["output"][0]
+    assert "Traceback" not in actual["output"][0]
     (folder / "full.steps.jsonl").rename(folder / "kept.steps.jsonl")
     must_be_alike(folder / "whole", folder / "kept")

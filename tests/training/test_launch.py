@@ -203,7 +203,7 @@ def test_an_action_is_cancelled_within_its_delay(monkeypatch: pytest.MonkeyPatch
 def test_a_signal_during_the_final_evaluation_leaves_it_to_the_resumed_run(
     tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = undisturbed(tiny())
+    reference = undisturbed(tiny())
     real = finalize.evaluate_pairs
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -217,8 +217,8 @@ def test_a_signal_during_the_final_evaluation_leaves_it_to_the_resumed_run(
     monkeypatch.setattr(finalize, "evaluate_pairs", real)
     done = train(tiny(), tmp_path / "cut", resume=True)
     assert done.record["status"] == "finished"
-    assert same_weights(whole, tmp_path / "cut")
-    assert done.scores == pytest.approx(dict(RunDir(whole).read()["scores"]))
+    assert same_weights(reference, tmp_path / "cut")
+    assert done.scores == pytest.approx(dict(RunDir(reference).read()["scores"]))
 
 
 def test_a_signal_while_the_data_are_read_ends_at_once(

@@ -213,8 +213,8 @@ def test_a_resumed_run_validates_at_the_same_epochs(
 ) -> None:
     """Here a run is killed so many steps after the end of its first epoch, which is its only checkpoint."""
     recipe = tiny(*EPOCHS)
-    whole = undisturbed(recipe)
-    validations = [row for row in read_metrics(whole / "metrics.jsonl") if "val/loss" in row]
+    reference = undisturbed(recipe)
+    validations = [row for row in read_metrics(reference / "metrics.jsonl") if "val/loss" in row]
     assert [row["epoch"] for row in validations[:2]] == [1.0, 2.0]
     killed_at = validations[0]["step"] + steps
 
@@ -229,7 +229,7 @@ def test_a_resumed_run_validates_at_the_same_epochs(
         train(recipe, tmp_path / "cut")
     monkeypatch.setattr(Seq2SeqModule, "training_step", real)
     train(recipe, tmp_path / "cut", resume=True)
-    assert same_weights(whole, tmp_path / "cut")
+    assert same_weights(reference, tmp_path / "cut")
     resumed = [row for row in read_metrics(tmp_path / "cut" / "metrics.jsonl") if "val/loss" in row]
     losses = [(row["step"], row["val/loss"]) for row in validations]
     assert [(row["step"], row["val/loss"]) for row in resumed] == losses

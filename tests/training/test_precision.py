@@ -47,16 +47,16 @@ def test_a_precision_trains_decodes_and_resumes_bit_for_bit(
     tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed, precision: str, kind: torch.dtype
 ) -> None:
     recipe = tiny(f"training.precision={precision}")
-    whole, plain = undisturbed(recipe), undisturbed(tiny())
-    runs = [RunDir(run).read() for run in (whole, plain)]
+    reference, plain = undisturbed(recipe), undisturbed(tiny())
+    runs = [RunDir(run).read() for run in (reference, plain)]
     assert runs[0]["scores"]["val/loss"] == pytest.approx(runs[1]["scores"]["val/loss"], rel=0.02)
-    assert not same_weights(whole, plain)
-    assert str(load(whole / "recipe.yaml").training["precision"]) == precision
+    assert not same_weights(reference, plain)
+    assert str(load(reference / "recipe.yaml").training["precision"]) == precision
     assert runs[0]["fingerprints"]["run"] != runs[1]["fingerprints"]["run"]
     with killed_in_batch(6):
         train(recipe, tmp_path / "cut")
     train(recipe, tmp_path / "cut", resume=True)
-    assert same_weights(whole, tmp_path / "cut")
+    assert same_weights(reference, tmp_path / "cut")
     last = list_checkpoints(tmp_path / "cut" / "checkpoints")[-1]
     assert {value.dtype for value in checkpoint_weights(last).values()} == {kind}
     assert {value.dtype for value in load_file(tmp_path / "cut" / "model.safetensors").values()} == {torch.float32}

@@ -44,14 +44,14 @@ def test_a_killed_training_resumes_bit_for_bit(
     cuts: tuple[int, ...],
 ) -> None:
     recipe = tiny(*overrides)
-    whole = undisturbed(recipe)
+    reference = undisturbed(recipe)
     for cut in cuts:
         with killed_in_batch(cut):
             train(recipe, tmp_path / "cut", resume=True)
     outcome = train(recipe, tmp_path / "cut", resume=True)
     assert outcome.record["status"] == "finished"
-    assert same_weights(whole, tmp_path / "cut")
-    assert values(whole) == values(tmp_path / "cut")
+    assert same_weights(reference, tmp_path / "cut")
+    assert values(reference) == values(tmp_path / "cut")
 
 
 def test_a_finished_run_is_left_alone(tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,18 +122,18 @@ def test_damaged_checkpoints_are_skipped(
 ) -> None:
     ways = ("flipped", "half", "empty", "no digest", "a digest that is none")
     recipe = tiny("training.validate_every=1", "training.checkpoints_gib=1", "training.max_steps=7")
-    whole = undisturbed(recipe)
+    reference = undisturbed(recipe)
     with killed_in_batch(7):
         train(recipe, tmp_path / "cut")
     for step, how in enumerate(ways, start=2):
         damage(checkpoint_path(tmp_path / "cut" / "checkpoints", step), how)
     capsys.readouterr()
     train(recipe, tmp_path / "cut", resume=True)
-    said = capsys.readouterr().out
-    assert all(f"step-0000000{step}.ckpt is damaged and is passed over" in said for step in range(2, 7))
-    assert "step-00000001.ckpt" in said.partition("resuming from")[2]
-    assert same_weights(whole, tmp_path / "cut")
-    assert values(whole) == values(tmp_path / "cut")
+    printed = capsys.readouterr().out
+    assert all(f"step-0000000{step}.ckpt is damaged and is passed over" in printed for step in range(2, 7))
+    assert "step-00000001.ckpt" in printed.partition("resuming from")[2]
+    assert same_weights(reference, tmp_path / "cut")
+    assert values(reference) == values(tmp_path / "cut")
 
 
 def test_without_an_intact_checkpoint_training_starts_over(
@@ -170,12 +170,12 @@ CONTENTS: dict[str, dict[str, Any]] = {
 def test_a_file_that_is_no_checkpoint_is_refused_and_not_executed(tiny: Tiny, cut: Path, content: str) -> None:
     """Though its digest is right."""
     path = checkpoint_path(cut / "checkpoints", 4)
-    whole, sign = read_checkpoint(path), cut / "ran"
+    intact, sign = read_checkpoint(path), cut / "ran"
     if content in ("text", "half"):
         path.write_bytes(b"no" if content == "text" else path.read_bytes()[: path.stat().st_size // 2])
     else:
-        others = {"harmful": whole | {"x": Harmful(sign)}, "a list": [1], "other keys": {"a": 1}}
-        torch.save(others.get(content) or whole | CONTENTS[content], path)
+        others = {"harmful": intact | {"x": Harmful(sign)}, "a list": [1], "other keys": {"a": 1}}
+        torch.save(others.get(content) or intact | CONTENTS[content], path)
     checksum_path(path).write_text(f"{sha256_of_file(path)}  {path.name}\n")
     with pytest.raises(RunError, match="no checkpoint of a training") as raised:
         train(tiny(), cut, resume=True)
@@ -267,13 +267,13 @@ def test_data_that_have_moved_are_looked_up_where_the_last_training_read_them(ti
 def test_a_run_killed_before_its_tokenizer_is_saved_starts_over(
     tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = undisturbed(tiny())
+    reference = undisturbed(tiny())
     with monkeypatch.context() as patch:
         patch.setattr(Tokenizers, "save", die)
         with pytest.raises(Killed):
             train(tiny(), tmp_path / "cut")
     train(tiny(), tmp_path / "cut", resume=True)
-    assert same_weights(whole, tmp_path / "cut")
+    assert same_weights(reference, tmp_path / "cut")
 
 
 def test_a_run_killed_during_its_final_evaluation_is_finished(

@@ -82,10 +82,10 @@ def test_two_sharded_processes_then_one_then_two_replicas_train_as_one_process(t
     (tmp_path / "tiny.yaml").write_text(TINY, encoding="utf-8")
     one = case(tmp_path, "one", SAME)
     mixed = case(tmp_path, "mixed", SAME, [["step", 3], ["step", 3]]) | {"machines": [FSDP, ONE, DDP]}
-    whole, found = attempts([one, mixed])
-    assert whole["ended"] == [0], whole["said"]
-    assert found["ended"] == [KILLED, KILLED, 0], found["said"]
-    sharded, single, two = found["said"]
+    reference, resumed = attempts([one, mixed])
+    assert reference["ended"] == [0], reference["output"]
+    assert resumed["ended"] == [KILLED, KILLED, 0], resumed["output"]
+    sharded, single, two = resumed["output"]
     assert sharded.count("validation at step 2") == 1
     assert "view tensor" not in sharded
     assert "1 process in place of 2 processes: the batches are the same" in single

@@ -283,9 +283,9 @@ def test_a_killed_training_with_all_options_resumes_bit_for_bit(
     tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed
 ) -> None:
     recipe = tiny(NOISE, SAMPLING, ORTHOGONAL, SETS, "training.early_stopping={goal: 0.0, patience: null}")
-    whole = undisturbed(recipe)
+    reference = undisturbed(recipe)
     with killed_in_batch(7):
         train(recipe, tmp_path / "cut")
     train(recipe, tmp_path / "cut", resume=True)
-    assert same_weights(whole, tmp_path / "cut")
-    assert values(whole) == values(tmp_path / "cut")
+    assert same_weights(reference, tmp_path / "cut")
+    assert values(reference) == values(tmp_path / "cut")

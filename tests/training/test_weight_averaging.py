@@ -120,13 +120,15 @@ def test_validations_and_final_weights_are_of_the_average(tiny: Tiny, undisturbe
 def test_it_resumes_to_the_bit_and_is_repeated(
     tiny: Tiny, tmp_path: Path, undisturbed: Undisturbed, overrides: tuple[str, ...], killed_after: int
 ) -> None:
-    whole, run = undisturbed(tiny(*overrides)), tmp_path / "cut"
+    reference, run = undisturbed(tiny(*overrides)), tmp_path / "cut"
     with killed_in_batch(killed_after):
         train(tiny(*overrides), run)
     train(tiny(*overrides), run, resume=True)
-    assert same_weights(whole, run)
+    assert same_weights(reference, run)
     names = ("val/loss", "train/loss")
-    rows = [[row.get(name) for name in names for row in read_metrics(one / "metrics.jsonl")] for one in (whole, run)]
+    rows = [
+        [row.get(name) for name in names for row in read_metrics(one / "metrics.jsonl")] for one in (reference, run)
+    ]
     assert rows[0] == rows[1]
     if overrides is EMA:
         again = train(load(run / "recipe.yaml"), tmp_path / "again").record
