@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from composer.errors import RunError
-from composer.sweeps.scheduler import run_sweep
+from composer.sweeps.engines import run_sweep
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.sweep import Resources
-from composer.sweeps.workers import RayWorkerPool
-from tests.sweeps.stub_sweeps import parent, plan, rates, starts, train_by_stub, trials_by_rate, wait_until, write_sweep
+from composer.sweeps.trial import read_trials
+from tests.sweeps.stub_sweeps import (
+    RATE,
+    parent,
+    plan,
+    printed,
+    rates,
+    starts,
+    train_by_stub,
+    trials_by_rate,
+    wait_until,
+    write_sweep,
+)
 
 
-def test_without_ray_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+def test_without_ray_the_error_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "composer.sweeps.tune", raising=False)
     with pytest.raises(RunError, match=r"seqcomposer\[ray\]"):
-        RayWorkerPool("local", 1, Resources())
+        run_sweep(read_sweep(write_sweep(tmp_path, rates(0.1))), tmp_path / "run", ray="local")
 
 
 @pytest.fixture
@@ -59,9 +71,32 @@ def test_a_killed_sweep_leaves_no_workers_and_resumes_without_a_cluster(home: Pa
     assert sorted(rate for rate, _ in starts(home)) == [0.1, 0.1, 0.2, 0.2]
 
 
+def test_a_sweep_that_is_told_to_stop_leaves_checkpoints_and_no_failure(home: Path) -> None:
+    plan(home, **{"0.1": {"pause": 120.0}})
+    file = write_sweep(home, rates(0.1, 0.2))
+    child = parent(file, home / "run", "ray=local")
+    wait_until(lambda: bool(starts(home)), 120.0)
+    child.terminate()
+    child.join(60.0)
+    assert child.exitcode == 143
+    assert "stopped; run the same command to resume" in printed(child, home / "run")
+    trials = trials_by_rate(home / "run")
+    assert trials[0.1].status == "running"
+    assert not trials[0.1].retries
+    assert not (home / "run" / "tune").exists()
+
+
+def test_a_search_that_learns_goes_on_where_it_was(home: Path) -> None:
+    axes = f"rate: {{{RATE}, uniform: [0.1, 0.9]}}"
+    for trials in (2, 3):
+        file = write_sweep(home, axes, f"search: {{tpe: {{trials: {trials}}}}}")
+        assert run_sweep(read_sweep(file), home / "run", workers=2, ray="local") == 0
+        assert [trial.status for trial in read_trials(home / "run")] == ["finished"] * trials
+
+
 def test_an_address_without_a_cluster_is_refused(home: Path) -> None:
     with pytest.raises(RunError, match="no Ray cluster answers"):
-        RayWorkerPool("127.0.0.1:1", 1, Resources())
+        run_sweep(read_sweep(write_sweep(home, rates(0.1))), home / "run", ray="127.0.0.1:1")
 
 
 def test_a_trial_goes_to_the_node_that_it_fits_and_on_when_that_is_lost(home: Path) -> None:
