@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+import torch
+
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
 
 
@@ -20,6 +22,17 @@ def visible_gpus(environment: Mapping[str, str]) -> list[str]:
     if (devices := environment.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [device.strip() for device in devices.split(",") if device.strip() not in ("", "-1")]
     return [str(number) for number, _ in enumerate(NVIDIA_GPUS.glob("*"))]
+
+
+def runs_on_cpu(accelerator: str) -> bool:
+    """Return whether a training with this `trainer.accelerator` runs on the CPU of this machine."""
+    has_gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
+    return accelerator == "cpu" or (accelerator == "auto" and not has_gpu)
+
+
+def multiplies_bfloat16() -> bool:
+    """Return whether oneDNN multiplies matrices in bfloat16 on this CPU: one with AVX-512, or its like elsewhere."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 @cache

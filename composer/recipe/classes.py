@@ -3565,7 +3565,8 @@ class Training(RecipeObject):
         goes on with its own. The paper's optimizer is `sgd`.
     checkpoints_gib: Disk space for checkpoints, in GiB. As many as fit are kept, the oldest deleted first, the last
         and the best never; without it, the last two and the best.
-    precision: Floating-point precision; default 32.
+    precision: Floating-point precision. `bf16-mixed` is fast on a GPU and on a CPU with AVX-512, slow on others;
+        default 32.
     compile: Whether the model is compiled first; pays on a GPU, after a minute or more, and not where there are
         loops over positions (rnn, recurrent, ...), of which each length is compiled anew; default False.
     workers: Processes that prepare batches beside the training; the result is the same; default 0.

@@ -186,7 +186,7 @@ class Training:
         asgd: The mean of the weights since the validation has stalled, in place of the weights of a step.
         checkpoints_gib: Disk space for checkpoints, in GiB. As many as fit are kept, the oldest deleted first, the last
             and the best never; without it, the last two and the best.
-        precision: Floating-point precision.
+        precision: Floating-point precision. `bf16-mixed` is fast on a GPU and on a CPU with AVX-512, slow on others.
         compile: Whether the model is compiled first; pays on a GPU, after a minute or more, and not where there are
             loops over positions (rnn, recurrent, ...), of which each length is compiled anew.
         workers: Processes that prepare batches beside the training; the result is the same.

@@ -20,10 +20,10 @@ from composer.data.sampler import TrainBatchSampler
 from composer.data.sources import DataSource, find_hub_folder, generate_pairs, is_endless, task_settings
 from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
 from composer.evaluation import tokenizer_faults
-from composer.model.builder import build, vocabulary_bounds
 from composer.model.machine import available_memory
 from composer.model.planner import Plan, plan
 from composer.recipe.recipe import Recipe
+from composer.training.machine_checks import compile_faults, int8_faults, speed_warnings
 from composer.training.memory_estimate import MemoryEstimate, checkpoint_bytes, estimate_memory, weight_bytes
 from composer.training.sample_warnings import empty_warnings, frame_warnings, media_warnings, script_warnings
 
@@ -76,6 +76,7 @@ def check_and_sample(recipe: Recipe, any_machine: bool, any_data: bool) -> tuple
     if faults := [*faults, *size_faults(quota_fault, recipe, planned, sample)]:
         raise ComposerError(faults)
     warnings = [*planned.warnings, *budget_warnings(recipe, EpochSize.of(recipe, sample))]
+    warnings += [] if any_machine else speed_warnings(recipe)
     if sample:
         warnings += [*script_warnings(recipe, sample.data), *frame_warnings(recipe, planned, sample.data)]
         warnings += [*empty_warnings(recipe, sample.data), *media_warnings(recipe, sample.data)]
@@ -217,35 +218,6 @@ def machine_faults(source: DataSource, planned: Plan, sample: DryRun | None) -> 
     return [
         replace(fault, message=f"on this machine, {fault.message}", hint=f"{fault.hint}; {hint}") for fault in faults
     ]
-
-
-def int8_faults(recipe: Recipe) -> Iterator[Fault]:
-    """Yield the fault of decoding in int8 where a GPU is to decode."""
-    ((method, settings),) = recipe.decoding.items()
-    if settings["precision"] != "int8":
-        return
-    from composer.inference.run import device_for  # late: most recipes do without
-
-    if device_for(recipe).type == "cuda":
-        message, hint = "a GPU decodes in `float32` or `bfloat16`", "write `precision: bfloat16`"
-        yield recipe.fault("conflict", ("decoding", method, "precision"), message, hint)
-
-
-def compile_faults(recipe: Recipe) -> Iterator[Fault]:
-    """Yield the fault of a decoding step to be compiled that cannot be: of this model, or without a compiler."""
-    sections: dict[KeyPath, Mapping[str, Any]] = {("decoding",): recipe.decoding}
-    sections[("training", "validation_sample", "decoding")] = recipe.training["validation_sample"]["decoding"]
-    for path, decoding in sections.items():
-        ((method, settings),) = decoding.items()
-        if not settings.get("compile"):
-            continue
-        from composer.inference.compiled_step import ON_GPU, compilation_problem  # late: it imports PyTorch's compiler
-        from composer.inference.run import device_for
-
-        on_gpu = device_for(recipe).type == "cuda"
-        problem = ON_GPU if on_gpu else compilation_problem(lambda: build(recipe, vocabulary_bounds(recipe)))
-        if problem:
-            yield recipe.fault("conflict", (*path, method, "compile"), problem, "remove `compile`")
 
 
 def size_faults(

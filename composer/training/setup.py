@@ -29,6 +29,7 @@ from composer.data.tokenizer_cache import cached_tokenizers
 from composer.errors import RecipeError, RunError, one_line_error
 from composer.fingerprint import check_checkpoint, fingerprint_pairs, initial_weights
 from composer.inference.run import open_run
+from composer.model.machine import runs_on_cpu
 from composer.model.parameter_paths import count_frozen
 from composer.model.weights import count_parameters
 from composer.recipe.metrics import TextMetrics
@@ -333,8 +334,7 @@ def resolve_devices(recipe: Recipe) -> dict[str, Any]:
     launcher, asks a notebook for several devices, or a CPU for `16-mixed`.
     """
     machine = {key: recipe.trainer[key] for key in ("accelerator", "devices", "num_nodes", "strategy")}
-    has_gpu = torch.cuda.is_available() or torch.backends.mps.is_available()
-    on_cpu = machine["accelerator"] == "cpu" or (machine["accelerator"] == "auto" and not has_gpu)
+    on_cpu = runs_on_cpu(machine["accelerator"])
     if external_launcher():
         for key, started in zip(("devices", "num_nodes"), launched_world(), strict=True):
             if machine[key] == "auto":

@@ -38,6 +38,7 @@ from composer.training.distributed import (
     training_processes,
 )
 from composer.training.loggers import SHOWN_SAMPLES, MetricsLogger, ProgressDisplay
+from composer.training.machine_checks import speed_warnings
 from composer.training.optim import Budget
 from composer.training.preflight import (
     SHORTER_WARMUP,
@@ -156,7 +157,7 @@ def check_budget_and_memory(training: TrainingSetup) -> None:
         if is_main_process()
         else ()
     )
-    for warning in (*budget_warnings(recipe, epoch), *of_data):
+    for warning in (*budget_warnings(recipe, epoch), *speed_warnings(recipe), *of_data):
         training.display.say(warning.render())
 
 

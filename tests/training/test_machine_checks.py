@@ -1,0 +1,32 @@
+"""A setting that this machine carries out slowly is a warning; what it cannot do at all is tested where it is used."""
+
+from __future__ import annotations
+
+import pytest
+
+from composer.training import machine_checks
+from composer.training.machine_checks import speed_warnings
+from composer.training.preflight import check_recipe
+from tests.training.tiny_recipes import Tiny
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+def test_a_cpu_without_bfloat16_is_reported_where_it_is_asked_for(
+    tiny: Tiny, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_checks, "multiplies_bfloat16", lambda: False)
+    recipe = tiny(f"training.precision={precision}", "trainer.accelerator=cpu")
+    (warning,) = check_recipe(recipe).warnings
+    assert (warning.code, warning.path) == ("slow", "training.precision")
+    assert f"`{precision}` is many times slower" in warning.message
+    assert not check_recipe(recipe, any_machine=True).warnings
+
+
+def test_nothing_is_slow_in_float32_on_a_gpu_or_on_a_cpu_that_has_bfloat16(
+    tiny: Tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_checks, "multiplies_bfloat16", lambda: False)
+    assert not [*speed_warnings(tiny("trainer.accelerator=cpu"))]
+    assert not [*speed_warnings(tiny("training.precision=bf16-mixed", "trainer.accelerator=gpu"))]
+    monkeypatch.setattr(machine_checks, "multiplies_bfloat16", lambda: True)
+    assert not [*speed_warnings(tiny("training.precision=bf16-mixed", "trainer.accelerator=cpu"))]
