@@ -11,10 +11,12 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from rich.text import Text
 
 from composer.errors import RunError
 from composer.run_dir import RunDir, is_locked
@@ -36,11 +38,14 @@ except ImportError:
 STEP_SECONDS = 1.0
 """Seconds between two results of a trial."""
 POLL_SECONDS = 0.1
+MAX_LINES = 12
+"""Lines of an error of Ray that are kept."""
 TUNE_SETTINGS = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # a signal is an exception here, as on one machine
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # metrics.jsonl has all of it
     "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # the folders are resumed from
     "TUNE_MAX_PENDING_TRIALS_PG": "1",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # a trial's error is printed as it ends
     "RAY_AIR_NEW_OUTPUT": "0",  # with which `verbose=0` is silent
 }
 
@@ -70,6 +75,7 @@ class TrialActor(tune.Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         """Get ready to train the trial in `folder`, from what is there, in the environment that Ray has made."""
+        os.chdir(config["directory"])  # Tune is in one of its own, and paths may be relative
         start = partial(TrainingProcess, env=None, folder=config["directory"])
         self.runner = TrialRunner(config["task"], read_trial(Path(config["folder"])), start, lambda scores: None)
 
@@ -121,6 +127,11 @@ class PruningScheduler(FIFOScheduler):
         super().__init__()
         self.sweeping = sweeping
 
+    def on_trial_add(self, controller: Any, trial: Any) -> None:
+        """Keep what stops a trial that Tune would start again and again."""
+        super().on_trial_add(controller, trial)
+        self.sweeping.stop_trial = controller.stop_trial
+
     def on_trial_result(self, controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Return whether a trial goes on."""
         goes_on = self.sweeping.goes_on(Path(trial.config["folder"]).name)
@@ -138,8 +149,12 @@ class SweepCallback(tune.Callback):
         self.sweeping.poll()
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
-        """Write down that a trial was interrupted, which uses up no retry."""
-        self.sweeping.handle_loss(Path(trial.config["folder"]).name)
+        """Write down that a trial's node was lost, or that it could not be started there, which no retry mends."""
+        self.sweeping.handle_loss(trial)
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
+        """Do the same where Tune itself gives up."""
+        self.sweeping.handle_loss(trial)
 
 
 class TuneScheduler(Scheduler):
@@ -153,6 +168,7 @@ class TuneScheduler(Scheduler):
         self.runners: dict[str, TrialRunner] = {}
         self.handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         self.signals: list[int] = []
+        self.stop_trial: Callable[[Any], None] = lambda trial: None
 
     def train_all(self) -> None:
         """Train until no trial is left, here or elsewhere."""
@@ -218,12 +234,20 @@ class TuneScheduler(Scheduler):
         step = self.runners[name].report_scores()
         return step is None or not self.runners[name].prune(step)
 
-    def handle_loss(self, name: str) -> None:
-        """Count a node that was lost, or its memory, as a kill of the training there."""
-        trial = read_trial(self.home.trials / name)
-        if name in self.runners and trial.status not in ENDED:
-            self.runners[name].trial = trial
-            self.runners[name].handle_exit(-signal.SIGKILL)
+    def handle_loss(self, trial: Any) -> None:
+        """Count the loss of a trial of Tune as a kill of its training; one that could not be started has failed."""
+        runner = self.runners.get(Path(trial.config["folder"]).name)
+        if runner is None:
+            return
+        runner.trial = read_trial(runner.trial.folder)
+        error = ray.cloudpickle.loads(Path(trial.pickled_error_file).read_bytes())
+        is_lost = isinstance(error, ray.exceptions.RayActorError) and "creation task" not in str(error)
+        if runner.trial.status not in ENDED and is_lost:
+            runner.handle_exit(-signal.SIGKILL)
+        elif runner.trial.status not in ENDED:
+            runner.end("failed", error="\n".join(Text.from_ansi(str(error)).plain.splitlines()[-MAX_LINES:]))
+        if runner.trial.status in ENDED:
+            self.stop_trial(trial)
 
     def stop(self) -> None:
         """Wait until all trainings have written a checkpoint and ended, which they do as their actors are gone."""

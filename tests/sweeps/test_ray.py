@@ -71,7 +71,7 @@ def test_a_killed_sweep_leaves_no_workers_and_resumes_without_a_cluster(home: Pa
     assert sorted(rate for rate, _ in starts(home)) == [0.1, 0.1, 0.2, 0.2]
 
 
-def test_a_sweep_that_is_told_to_stop_leaves_checkpoints_and_no_failure(home: Path) -> None:
+def test_a_sweep_that_is_stopped_has_neither_failures_nor_retries(home: Path) -> None:
     plan(home, **{"0.1": {"pause": 120.0}})
     file = write_sweep(home, rates(0.1, 0.2))
     child = parent(file, home / "run", "ray=local")
@@ -84,6 +84,26 @@ def test_a_sweep_that_is_told_to_stop_leaves_checkpoints_and_no_failure(home: Pa
     assert trials[0.1].status == "running"
     assert not trials[0.1].retries
     assert not (home / "run" / "tune").exists()
+
+
+def test_relative_paths_are_those_of_the_sweep(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_sweep(home, rates(0.1))
+    monkeypatch.chdir(home)
+    assert run_sweep(read_sweep(Path("sweep.yaml")), Path("run"), ray="local") == 0
+
+
+def test_a_trial_that_cannot_be_started_has_failed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from composer.sweeps.tune import TrialActor
+
+    monkeypatch.setattr("composer.sweeps.tune.TrialActor", type("TrialActor", (TrialActor,), {"setup": fail}))
+    assert run_sweep(read_sweep(write_sweep(home, rates(0.1))), home / "run", ray="local") == 1
+    (trial,) = read_trials(home / "run")
+    assert trial.status == "failed"
+    assert "no such disk" in (trial.error or "")
+
+
+def fail(*_: object) -> None:
+    raise OSError("no such disk")
 
 
 def test_a_search_that_learns_goes_on_where_it_was(home: Path) -> None:
