@@ -71,19 +71,23 @@ def test_an_editor_sees_no_fault(file: Path) -> None:
 
 
 def test_every_cell_of_the_matrix_combines_its_two_fragments(tmp_path: Path) -> None:
-    """A cell is what `extends` of the base and of one fragment for each side makes."""
+    """A point is what `extends` of the base and of one fragment for each side makes, at one of three learning rates."""
     file = HOME / "mix_and_match.yaml"
     assert len(file.read_text(encoding="utf-8").splitlines()) <= 20
     sweep = read_sweep(file)
     kinds = ("self_attention", "rnn", "cnn")
-    assert [tuple(cell.values()) for cell in grid_points(sweep)] == list(product(kinds, (*kinds, "none", "combined")))
+    cells = list(product(kinds, (*kinds, "none", "combined")))
+    points = list(grid_points(sweep))
+    assert [(point["encoder"], point["decoder"]) for point in points] == cells * 3
     (tmp_path / ".git").mkdir()  # the copy is a repository, out of which no path may lead
     copytree(ROOT / "recipes", tmp_path / "recipes")
     mine = tmp_path / "recipes" / "sweeps" / "cell.yaml"
-    for cell in grid_points(sweep):
-        sides = ", ".join(f"../domhan/fragments/{side}_{cell[side]}.yaml" for side in ("encoder", "decoder"))
-        mine.write_text(f"recipe: 1\nextends: [fragments/mix_and_match.yaml, {sides}]\n", encoding="utf-8")
-        assert point_recipe(sweep, cell).fingerprints == load(mine).fingerprints
+    for point in points:
+        sides = ", ".join(f"../domhan/fragments/{side}_{point[side]}.yaml" for side in ("encoder", "decoder"))
+        rate = f"training: {{optimizer: {{adam: {{learning_rate: {point['rate']}}}}}}}"
+        extends = f"extends: [fragments/mix_and_match.yaml, {sides}]"
+        mine.write_text(f"recipe: 1\n{extends}\n{rate}\n", encoding="utf-8")
+        assert point_recipe(sweep, point).fingerprints == load(mine).fingerprints
 
 
 def test_both_sides_have_the_same_memory() -> None:
