@@ -124,14 +124,14 @@ def replace_blocks(root: Node, replacements: Sequence[tuple[Sequence[Match], Nod
 
     Each path is one of the recipe as it was before.
     """
-    inserted, removed = {}, {}
+    inserted: dict[KeyPath, Node] = {}
     for matches, node in replacements:
         for match in matches:
             if node.value == "identity" and not match.is_stack:
-                removed[_outermost_residual(root, match.path)] = node
+                inserted[_outermost_residual(root, match.path)] = replace(node, value=[], key=None)
             else:
                 inserted[match.path] = node
-    return _Rewriter(inserted, removed, rules).walk(root, ())
+    return _Rewriter(inserted, rules).walk(root, ())
 
 
 def _outermost_residual(root: Node, path: KeyPath) -> KeyPath:
@@ -150,7 +150,6 @@ class _Rewriter(NamedTuple):
     """Copies a tree, with other blocks at some paths."""
 
     inserted: Mapping[KeyPath, Node]
-    removed: Mapping[KeyPath, Node]
     rules: Schema
 
     def walk(self, node: Node, path: KeyPath) -> Node:
@@ -161,15 +160,12 @@ class _Rewriter(NamedTuple):
         if isinstance(node.value, list):
             items = [self.item(child, (*path, index)) for index, child in enumerate(node.value)]
             blocks = [child for inner in items for child in inner]
-            removing = [own for place, own in self.removed.items() if place[:-1] == path]
-            if removing and not blocks:  # what leaves no block is at fault, not the list that had one
-                return replace(removing[0], value=[], key=None)
-            return replace(node, value=blocks)
+            # what leaves no block is at fault, not the list that had one
+            removing = [own for place, own in self.inserted.items() if place[:-1] == path and own.value == []]
+            return removing[0] if removing and not blocks else replace(node, value=blocks)
         return node
 
     def item(self, node: Node, path: KeyPath) -> list[Node]:
-        if path in self.removed:
-            return []
         if path not in self.inserted or isinstance(node.value, list):
             return [self.walk(node, path)]
         blocks: list[Node] = _as_stack(self.inserted[path]).value

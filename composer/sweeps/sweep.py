@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -74,11 +75,8 @@ MEMORY_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 class Resources:
     """What one trial needs; None is what the sweep's file does not say.
 
-    Attributes:
-        gpus: How many GPUs, a whole number; below 1 the share of one, which several trials use at once.
-        cpus: How many CPUs.
-        memory: Bytes of memory.
-        minutes: Minutes of a worker, after which Slurm ends it; a trial that is not done goes on with the next.
+    `gpus` is a whole number, or below 1 the share of one, which several trials use at once; `memory` is in bytes. After
+    `minutes` Slurm ends a worker, and a trial that is not done goes on with the next.
     """
 
     gpus: float | None = None
@@ -194,7 +192,6 @@ class Sweep:
     base_root: Node = field(repr=False)
 
     def axis(self, name: str) -> Axis | None:
-        """Return the axis of that name."""
         return next((axis for axis in self.axes if axis.name == name), None)
 
     @property
@@ -224,6 +221,15 @@ class Sweep:
         axes = [axis for axis in self.axes if axis.zipped is None]
         return {axis.name: axis.labels or (axis.ends if axis.integer else axis.ends[:1]) for axis in axes}
 
+    @property
+    def num_structures(self) -> int:
+        """How many combinations of `structure_values` there are."""
+        return math.prod(map(len, self.structure_values().values()))
+
+    def structures(self) -> Iterator[Point]:
+        """Yield the point of each combination of `structure_values`, the first axis slowest; some may be the same."""
+        return map(self.complete, combinations(self.structure_values()))
+
 
 def topological_order(axes: Sequence[Axis]) -> list[Axis]:
     """Return axes after those that they depend on; axes on a cycle are dropped."""
@@ -251,12 +257,10 @@ def dependency_faults(sweep: Sweep) -> Iterator[Fault]:
     for axis in sweep.axes:
         if axis.zipped is not None:
             yield from _zip_faults(sweep, axis)
-    known = {axis.name for axis in sweep.axes}
-    if any(not dependencies(axis) <= known for axis in sweep.axes):
-        return
-    stuck = [axis for axis in sweep.axes if axis not in topological_order(sweep.axes)]
-    cycle = [axis for axis in stuck if any(axis.name in dependencies(other) for other in stuck)]
-    if cycle:
+    try:
+        TopologicalSorter({axis.name: dependencies(axis) for axis in sweep.axes}).prepare()
+    except CycleError as error:
+        cycle = [axis for axis in sweep.axes if axis.name in error.args[1]]
         key = cycle[0].node.value.get("when", cycle[0].node.value.get("zip"))
         message = f"these axes depend on each other: {', '.join(axis.name for axis in cycle)}"
         yield fault_at(key.place, "cycle", f"axes.{cycle[0].name}", message, "break the cycle")
@@ -293,7 +297,7 @@ def pruning_warnings(sweep: Sweep, training: Mapping[str, Any]) -> Iterator[Faul
         message = f"{none}: it first would after {first:,} steps, and a training has {max_steps:,}"
         hint = "lower `min_steps` or `training.validate_every`, or remove `prune`"
         yield fault_at(mark, "budget", "prune", message, hint).as_warning()
-    most = sweep.search.trials or math.prod(len(values) for values in sweep.structure_values().values())
+    most = sweep.search.trials or sweep.num_structures
     if pruner.kind == "median" and most <= pruner.trials:
         message = f"{none}: the first {pruner.trials} run to their end, and the sweep has {most}"
         hint = f"write `prune: {{median: {{trials: {max(1, most // 2)}}}}}`, or remove `prune`"
