@@ -17,7 +17,7 @@ from composer.run_dir import seed_dirs, utc_now
 from composer.sweeps import leaderboard_text as text
 from composer.sweeps.leaderboard import Leaderboard, TrialResult, pareto_front
 from composer.sweeps.sweep import Goal
-from composer.viz.page import Curve, chart_text, figure_html, line_chart, render, write_document
+from composer.viz.page import Curve, Point, chart_text, figure_html, line_chart, render, write_document
 
 MAX_NAMED_CURVES = 8
 """Curves that are shown at first; the legend has the others."""
@@ -129,9 +129,7 @@ def _scatter(board: Leaderboard, cost: Goal, results: Sequence[TrialResult], mid
         return chart_text(f"{result.rank} {shorten(name, MAX_NAME, placeholder='…')}".strip())
 
     def describe(result: TrialResult) -> str:
-        scores = ", ".join(
-            f"{text.metric_title(name)} {text.format_mean(name, result.measured[name])}" for name in metrics
-        )
+        scores = ", ".join(f"{text.metric_title(key)} {text.format_mean(key, result.measured[key])}" for key in metrics)
         return chart_text(f"#{result.rank} {text.point_text(result, board.axes)}: {scores}")
 
     def position(here: Sequence[TrialResult]) -> str:
@@ -154,11 +152,9 @@ def _scatter(board: Leaderboard, cost: Goal, results: Sequence[TrialResult], mid
     )
 
 
-def gather_points(
-    results: Sequence[TrialResult], quality: Goal, cost: Goal
-) -> dict[tuple[float, float], list[TrialResult]]:
+def gather_points(results: Sequence[TrialResult], quality: Goal, cost: Goal) -> dict[Point, list[TrialResult]]:
     """Return results by their cost and quality, so that no dot hides another."""
-    points: dict[tuple[float, float], list[TrialResult]] = {}
+    points: dict[Point, list[TrialResult]] = {}
     for result in results:
         point = (result.measured[cost.metric].mean, result.measured[quality.metric].mean)
         points.setdefault(point, []).append(result)

@@ -54,16 +54,13 @@ def select(root: Node, text: str, rules: Schema) -> list[Match]:
         canonical = _canonical_path(tuple(outer) if has_name else path, rules)
         matches = [match for match, other in everything if other == canonical]
         return [match for match in matches if not has_name or block_name(match.node) == last]
-    prefixes = [_canonical_path(path, rules)]
+    blocks = [pair for pair in everything if not pair[0].is_stack]
+    prefixes = {_canonical_path(path, rules)}
     for word in words:
-        below = [
-            (match, inner)
-            for match, inner in everything
-            if not match.is_stack and any(inner[: len(one)] == one and len(inner) > len(one) for one in prefixes)
-        ]
+        below = [(match, inner) for match, inner in blocks if any(inner[:end] in prefixes for end in range(len(inner)))]
         named = [pair for pair in below if block_name(pair[0].node) == word]
         named = named or [pair for pair in below if alias_of(pair[0].node) == word]
-        prefixes = [inner for _, inner in named]
+        prefixes = {inner for _, inner in named}
     return [match for match, _ in named]
 
 

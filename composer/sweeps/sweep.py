@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from composer.atomic_io import parse_json, read_text
 from composer.errors import Fault, Mark, RunError, did_you_mean, fault_at
@@ -84,6 +84,13 @@ class Resources:
     memory: int | None = None
     minutes: float | None = None
 
+    @classmethod
+    def read(cls, settings: Mapping[str, Any]) -> Self:
+        """Return the resources of the key `resources` of a sweep, which its schema has checked."""
+        memory = settings.get("memory")  # `16G` or `1.5G`
+        size = None if memory is None else int(float(memory[:-1]) * MEMORY_UNITS[memory[-1]])
+        return cls(settings.get("gpus"), settings.get("cpus"), size, settings.get("minutes"))
+
     @property
     def whole_gpus(self) -> int:
         """How many GPUs a machine must give to a worker."""
@@ -101,13 +108,6 @@ class Resources:
         parts += [count_noun(self.cpus or 1, "CPU")]
         parts += [f"{self.memory / MEMORY_UNITS['G']:.3g} GiB"] if self.memory else []
         return ", ".join(parts)
-
-
-def read_resources(settings: Mapping[str, Any]) -> Resources:
-    """Return the resources of the key `resources` of a sweep, which its schema has checked."""
-    memory = settings.get("memory")  # `16G` or `1.5G`
-    size = None if memory is None else int(float(memory[:-1]) * MEMORY_UNITS[memory[-1]])
-    return Resources(settings.get("gpus"), settings.get("cpus"), size, settings.get("minutes"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,6 +230,19 @@ class Sweep:
         """Yield the point of each combination of `structure_values`, the first axis slowest; some may be the same."""
         return map(self.complete, combinations(self.structure_values()))
 
+    def dependency_faults(self) -> Iterator[Fault]:
+        """Yield what is wrong with each `zip`, and axes that depend on each other."""
+        for axis in self.axes:
+            if axis.zipped is not None:
+                yield from _zip_faults(self, axis)
+        try:
+            TopologicalSorter({axis.name: dependencies(axis) for axis in self.axes}).prepare()
+        except CycleError as error:
+            cycle = [axis for axis in self.axes if axis.name in error.args[1]]
+            key = cycle[0].node.value.get("when", cycle[0].node.value.get("zip"))
+            message = f"these axes depend on each other: {', '.join(axis.name for axis in cycle)}"
+            yield fault_at(key.place, "cycle", f"axes.{cycle[0].name}", message, "break the cycle")
+
 
 def topological_order(axes: Sequence[Axis]) -> list[Axis]:
     """Return axes after those that they depend on; axes on a cycle are dropped."""
@@ -250,20 +263,6 @@ def is_active(axis: Axis, point: Mapping[str, Value]) -> bool:
     if axis.zipped is not None and axis.zipped not in point:
         return False
     return axis.when is None or holds(axis.when, point)
-
-
-def dependency_faults(sweep: Sweep) -> Iterator[Fault]:
-    """Yield what is wrong with each `zip`, and axes that depend on each other."""
-    for axis in sweep.axes:
-        if axis.zipped is not None:
-            yield from _zip_faults(sweep, axis)
-    try:
-        TopologicalSorter({axis.name: dependencies(axis) for axis in sweep.axes}).prepare()
-    except CycleError as error:
-        cycle = [axis for axis in sweep.axes if axis.name in error.args[1]]
-        key = cycle[0].node.value.get("when", cycle[0].node.value.get("zip"))
-        message = f"these axes depend on each other: {', '.join(axis.name for axis in cycle)}"
-        yield fault_at(key.place, "cycle", f"axes.{cycle[0].name}", message, "break the cycle")
 
 
 def _zip_faults(sweep: Sweep, axis: Axis) -> Iterator[Fault]:
