@@ -67,11 +67,12 @@ def parse_condition(node: Node, path: str, names: Mapping[str, Operand]) -> Cond
     try:
         return _Parser(node.value, names).parse()
     except _ConditionError as error:
-        mark, span, column = node.mark, error.span, node.mark.column - 1 + node.quoted
+        span, message, hint = error.args
+        mark, column = node.mark, node.mark.column - 1 + node.quoted
         # a text that is folded or has escapes has other columns than the file
         if mark.text[column : column + len(node.value)] == node.value:
             mark = mark._replace(column=column + span.start + 1, length=max(1, span.end - span.start))
-        raise error_at(mark, "condition", path, error.message, error.hint) from None
+        raise error_at(mark, "condition", path, message, hint) from None
 
 
 class _Span(NamedTuple):
@@ -80,9 +81,7 @@ class _Span(NamedTuple):
 
 
 class _ConditionError(Exception):
-    def __init__(self, span: _Span, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.span, self.message, self.hint = span, message, hint
+    """A fault of a condition; its arguments are its span, its message and its hint."""
 
 
 class _Token(NamedTuple):

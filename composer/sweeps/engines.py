@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 
 
 def run_sweep(
-    sweep: Sweep,
-    folder: Path,
-    workers: int = 1,
-    ray: str | None = None,
-    joins: bool = False,
-    retry: bool = False,
+    sweep: Sweep, folder: Path, workers: int = 1, ray: str | None = None, joins: bool = False, retry: bool = False
 ) -> int:
     """Run a sweep in `folder`, or resume it there, and return the exit status: 0 if any trial has finished, else 1.
 

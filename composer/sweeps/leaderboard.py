@@ -22,10 +22,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Measurement:
-    """One metric of a trial by seed, by seed 0 alone where seeds make no difference.
-
-    `at_most` says that it is the upper bound of a cost.
-    """
+    """One metric of a trial by seed, by seed 0 alone if it is a cost, which `at_most` marks as an upper bound."""
 
     values: Mapping[int, float]
     at_most: bool = False

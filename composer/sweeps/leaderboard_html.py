@@ -14,22 +14,10 @@ import plotly.graph_objects as go
 
 from composer.recipe.metrics import is_share
 from composer.run_dir import seed_dirs, utc_now
+from composer.sweeps import leaderboard_text as text
 from composer.sweeps.leaderboard import Leaderboard, TrialResult, pareto_front
-from composer.sweeps.leaderboard_text import (
-    columns,
-    contribution_notes,
-    contributions,
-    count_text,
-    effect_columns,
-    failure_lines,
-    format_mean,
-    group_by_value,
-    metric_title,
-    point_text,
-    ranking_note,
-)
 from composer.sweeps.sweep import Goal
-from composer.viz.page import Curve, chart_text, figure_html, line_chart, render, write_document
+from composer.viz.page import Curve, Point, chart_text, figure_html, line_chart, render, write_document
 
 MAX_NAMED_CURVES = 8
 """Curves that are shown at first; the legend has the others."""
@@ -42,7 +30,7 @@ LEGEND = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
 def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> Path:
     """Write the page, by default FOLDER/leaderboard.html, and return its path. Raises RunError."""
     file = Path(output) if output is not None else board.folder / "leaderboard.html"
-    fitted = contributions(board)
+    fitted = text.contributions(board)
     ranked = [(cost, [e for e in board.ranked if cost.metric in e.measured]) for cost in cost_goals(board)]
     charts = [(cost, results) for cost, results in ranked if results]
     curves = [result for result in board.results if result.curve]
@@ -56,16 +44,16 @@ def write_leaderboard(board: Leaderboard, output: str | Path | None = None) -> P
         "leaderboard.html",
         title=f"{board.name}: leaderboard",
         name=board.name,
-        counts=count_text(board),
+        counts=text.count_text(board),
         sections={name: heading for name, (heading, content) in sections.items() if content},
-        ranking_note=ranking_note(board),
-        columns=columns(board),
+        ranking_note=text.ranking_note(board),
+        columns=text.columns(board),
         files={result.trial.fingerprint: _file_links(result, file.parent) for result in board.results},
-        failures=failure_lines(board),
+        failures=text.failure_lines(board),
         cost_charts=[cost_chart(board, cost, results) for cost, results in charts],
         parallel_chart=fitted and figure_html(parallel_figure(board), "The axes and the score of each trial"),
-        effects=effect_columns(board, fitted) if fitted and fitted.df else [],
-        effect_notes=[*contribution_notes(board, fitted)] if fitted else [],
+        effects=text.effect_columns(board, fitted) if fitted and fitted.df else [],
+        effect_notes=[*text.contribution_notes(board, fitted)] if fitted else [],
         curve_metric=board.curve_metric,
         curve_chart=figure_html(curve_figure(board, curves), f"{board.curve_metric} by step") if curves else "",
         time=utc_now()[:16].replace("T", " "),
@@ -86,10 +74,10 @@ def _file_links(result: TrialResult, home: Path) -> dict[str, dict[str, str]]:
     }
     links: dict[str, dict[str, str]] = {}
     for kind, paths in files.items():
-        for text, path in paths.items():
+        for label, path in paths.items():
             if path.exists():
                 href = quote(os.path.relpath(path, home).replace(os.sep, "/"))
-                links.setdefault(kind, {})[text] = f"./{href}{'/' if path.is_dir() else ''}"
+                links.setdefault(kind, {})[label] = f"./{href}{'/' if path.is_dir() else ''}"
     return links
 
 
@@ -115,14 +103,14 @@ def cost_chart(board: Leaderboard, cost: Goal, results: Sequence[TrialResult]) -
     line = {"shape": "hv", "dash": "dot"}  # a price buys the same quality until the next one buys more
     figure.add_trace(_scatter(board, cost, front, middle, name="Pareto front", mode="lines+markers+text", line=line))
     has_bounds = any(result.measured[cost.metric].at_most for result in results)
-    titles = metric_title(quality.metric), f"{metric_title(cost.metric)}{', at most' if has_bounds else ''}"
+    titles = text.metric_title(quality.metric), f"{text.metric_title(cost.metric)}{', at most' if has_bounds else ''}"
     figure.update_xaxes(title=titles[1], type=scale)
     figure.update_yaxes(title=titles[0], tickformat=".0%" if is_share(quality.metric) else "")
     figure.update_layout(legend=LEGEND, margin={"t": 60, "r": 10})
     # the front in words, for those who cannot see it
-    names = "; ".join(point_text(result, board.axes) or result.trial.fingerprint for result in front)
-    text = f"{titles[0]} against {titles[1]}, {len(results)} trials. On the Pareto front: {names}."
-    return figure_html(figure, text)
+    names = "; ".join(text.point_text(result, board.axes) or result.trial.fingerprint for result in front)
+    caption = f"{titles[0]} against {titles[1]}, {len(results)} trials. On the Pareto front: {names}."
+    return figure_html(figure, caption)
 
 
 def axis_type(values: Sequence[float]) -> str:
@@ -137,12 +125,12 @@ def _scatter(board: Leaderboard, cost: Goal, results: Sequence[TrialResult], mid
     height = dict(zip(range(1, NUM_NAMED + 1), heights, strict=True))
 
     def label(result: TrialResult) -> str:
-        name = point_text(result, board.axes) if result.rank in height else ""
+        name = text.point_text(result, board.axes) if result.rank in height else ""
         return chart_text(f"{result.rank} {shorten(name, MAX_NAME, placeholder='…')}".strip())
 
     def describe(result: TrialResult) -> str:
-        scores = ", ".join(f"{metric_title(name)} {format_mean(name, result.measured[name])}" for name in metrics)
-        return chart_text(f"#{result.rank} {point_text(result, board.axes)}: {scores}")
+        scores = ", ".join(f"{text.metric_title(key)} {text.format_mean(key, result.measured[key])}" for key in metrics)
+        return chart_text(f"#{result.rank} {text.point_text(result, board.axes)}: {scores}")
 
     def position(here: Sequence[TrialResult]) -> str:
         side = "left" if here[0].measured[cost.metric].mean > middle else "right"
@@ -164,11 +152,9 @@ def _scatter(board: Leaderboard, cost: Goal, results: Sequence[TrialResult], mid
     )
 
 
-def gather_points(
-    results: Sequence[TrialResult], quality: Goal, cost: Goal
-) -> dict[tuple[float, float], list[TrialResult]]:
+def gather_points(results: Sequence[TrialResult], quality: Goal, cost: Goal) -> dict[Point, list[TrialResult]]:
     """Return results by their cost and quality, so that no dot hides another."""
-    points: dict[tuple[float, float], list[TrialResult]] = {}
+    points: dict[Point, list[TrialResult]] = {}
     for result in results:
         point = (result.measured[cost.metric].mean, result.measured[quality.metric].mean)
         points.setdefault(point, []).append(result)
@@ -179,14 +165,14 @@ def parallel_figure(board: Leaderboard) -> go.Figure:
     """Return each ranked trial as a band through its values, in the colour of its score, the best yellow."""
     goal, dimensions = board.goals[0], []
     for axis in board.axes:
-        groups = {chart_text(value): indices for value, indices in group_by_value(board, axis).items()}
+        groups = {chart_text(value): indices for value, indices in text.group_by_value(board, axis).items()}
         values = {index: value for value, indices in groups.items() for index in indices}
         through = [values.get(index, "-") for index, _ in enumerate(board.ranked)]
         order = {"categoryorder": "array", "categoryarray": [*groups, "-"]}
         dimensions.append({"label": chart_text(axis), "values": through, **order})
     scores = [result.measured[goal.metric].mean for result in board.ranked]
     colors = {"color": scores, "colorscale": "Viridis", "reversescale": goal.direction == "min", "showscale": True}
-    bar = {"title": metric_title(goal.metric), "orientation": "h", "y": 0, "yanchor": "top"}
+    bar = {"title": text.metric_title(goal.metric), "orientation": "h", "y": 0, "yanchor": "top"}
     bands = go.Parcats(dimensions=dimensions, line={"shape": "hspline", "colorbar": bar, **colors}, hoverinfo="count")
     bands.domain.x = [0.1, 0.85]  # the values are written beside it
     return go.Figure(bands).update_layout(margin={"t": 60, "r": 10})
@@ -195,7 +181,7 @@ def parallel_figure(board: Leaderboard) -> go.Figure:
 def curve_figure(board: Leaderboard, results: Sequence[TrialResult]) -> go.Figure:
     """Return the learning curves of the trials' first seeds; those not among the best are hidden at first."""
     heads = (f"#{one.rank}" if one.rank is not None else one.trial.status for one in results)
-    names = (f"{head} {point_text(one, board.axes)}".strip() for head, one in zip(heads, results, strict=True))
+    names = (f"{head} {text.point_text(one, board.axes)}".strip() for head, one in zip(heads, results, strict=True))
     curves = [Curve(name, result.curve) for name, result in zip(names, results, strict=True)]
     is_logarithmic = axis_type([y for curve in curves for _, y in curve.points]) == "log"
     figure = line_chart("", curves, "step", board.curve_metric, is_logarithmic)

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.cells import cell_len
 
-from composer.formatting import (
-    align_columns,
-    count_each,
-    count_noun,
-    format_bound,
-    si,
-    significant,
-)
+from composer.formatting import align_columns, count_each, count_noun, format_bound, si, significant
 from composer.recipe.metrics import format_score, is_share, metric_of
 from composer.sweeps.leaderboard import Leaderboard, Measurement, TrialResult
 from composer.sweeps.sweep import COSTS, ERROR_RATE, format_value
@@ -76,23 +69,18 @@ def format_signed(metric: str, difference: float) -> str:
     return f"{'-' if difference < 0 else '+'}{format_spread(metric, abs(difference))}"
 
 
-def axis_value(point: Mapping[str, object], axis: str) -> str:
-    """Return the value of an axis at a point in words; `-` if the axis is not active."""
-    return format_value(point.get(axis, "-"))
-
-
 def point_text(result: TrialResult, axes: Sequence[str]) -> str:
     """Return a trial's point in one line."""
     point = result.trial.point
-    return ", ".join(f"{axis} {axis_value(point, axis)}" for axis in axes if axis in point)
+    return ", ".join(f"{axis} {format_value(point[axis])}" for axis in axes if axis in point)
 
 
 def failure_lines(board: Leaderboard) -> list[str]:
     """Return each trial that failed, with the first line of its error."""
     failed = [result for result in board.results if result.trial.status == "failed"]
     errors = [(one.trial.error or "no error was recorded").strip().partition("\n")[0] for one in failed]
-    points = [f"{one.trial.fingerprint} failed ({point_text(one, board.axes)})" for one in failed]
-    return [f"{point}: {error}" for point, error in zip(points, errors, strict=True)]
+    names = [f"{one.trial.fingerprint} failed ({point_text(one, board.axes)})" for one in failed]
+    return [f"{name}: {error}" for name, error in zip(names, errors, strict=True)]
 
 
 def count_text(board: Leaderboard) -> str:
@@ -222,7 +210,7 @@ def columns(board: Leaderboard) -> list[Column]:
     ranks = ["" if one.rank is None else f"{one.rank}{f' {ALIKE}' if one.is_alike else ''}" for one in results]
     means = {name: [format_mean(name, one.measured.get(name)) for one in results] for name in (first, *others)}
     table = [Column("rank", True, ranks), Column(metric_title(first), False, means[first])]
-    values = {axis: [axis_value(one.trial.point, axis) for one in results] for axis in board.axes}
+    values = {axis: [format_value(one.trial.point.get(axis, "-")) for one in results] for axis in board.axes}
     table += [Column(axis, True, values[axis]) for axis in board.axes]
     if first not in COSTS:
         table.append(Column("to the best", False, [format_difference(first, one, best) for one in results]))

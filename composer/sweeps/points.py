@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,17 +21,7 @@ from composer.run_dir import RUNS
 from composer.sweeps.conditions import holds
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.substitution import apply_point
-from composer.sweeps.sweep import (
-    COSTS,
-    Axis,
-    Point,
-    Sweep,
-    Value,
-    combinations,
-    format_value,
-    is_active,
-    pruning_warnings,
-)
+from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, format_value, is_active, pruning_warnings
 
 MAX_POINTS = 10_000
 MAX_STRUCTURES = 100
@@ -41,13 +30,11 @@ MAX_STRUCTURES = 100
 
 def grid_points(sweep: Sweep) -> list[Point]:
     """Return every distinct point of finite axes, the first axis slowest. Raises RecipeError if there are too many."""
-    values = sweep.structure_values()
-    count = math.prod(map(len, values.values()))
-    if count > MAX_POINTS:
-        message = f"these axes make {count} points, and a grid has at most {MAX_POINTS}"
+    if sweep.num_structures > MAX_POINTS:
+        message = f"these axes make {sweep.num_structures} points, and a grid has at most {MAX_POINTS}"
         hint = "write `search: {random: {trials: 40}}`"
         raise error_at(sweep.root.value["axes"].place, "size", "axes", message, hint)
-    return _distinct(sweep.complete(labels) for labels in combinations(values))
+    return _distinct(sweep.structures())
 
 
 def random_points(sweep: Sweep) -> list[Point]:
@@ -196,8 +183,7 @@ def list_points(sweep: Sweep) -> list[PointCost]:
     Of points with the same fingerprint only the first is trained. Raises RecipeError if `where` excludes all of them.
     """
     if sweep.search.kind == "tpe":
-        structures = combinations(sweep.structure_values())
-        points = _distinct((sweep.complete(values) for values in structures), MAX_STRUCTURES)
+        points = _distinct(sweep.structures(), MAX_STRUCTURES)
     else:
         points = grid_points(sweep) if sweep.search.kind == "grid" else random_points(sweep)
     planner = CostPlanner()
@@ -231,8 +217,8 @@ def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, Any]:
     rows = []
     for number, point in enumerate(points, start=1):
         errors, warnings = ([fault.as_dict() for fault in faults] for faults in (point.faults, point.warnings))
-        row = {"number": number, **{key: getattr(point, key) for key in keys}}
-        rows.append({**row, "errors": errors, "warnings": warnings})
+        plain = {key: getattr(point, key) for key in keys}
+        rows.append({"number": number, **plain, "errors": errors, "warnings": warnings})
     search = sweep.search
     head = {"name": sweep.name, "search": search.kind, "trials": search.trials, "seeds": list(sweep.seeds)}
     return {**head, "known": search.kind != "tpe", "points": rows}
@@ -276,8 +262,7 @@ def _summary(sweep: Sweep, statuses: Sequence[str]) -> str:
     trained = statuses.count("trained")
     if sweep.search.kind != "tpe":
         return f"{count_noun(trained, 'point')} to train{seeds}{others}"
-    total = math.prod(len(values) for values in sweep.structure_values().values())
-    more = " or more" if len(statuses) == MAX_STRUCTURES < total else ""
+    more = " or more" if len(statuses) == MAX_STRUCTURES < sweep.num_structures else ""
     points = count_noun(sweep.search.trials or 0, "point")
     return f"{sweep.search.kind} chooses {points} among {trained}{more} structures{others}{seeds}"
 
@@ -328,13 +313,12 @@ def parse_point(sweep: Sweep, args: Sequence[str]) -> Point:
             faults.append(_argument_fault(key, message, hint, arg))
     point = sweep.complete(values)
     wrong = {fault.path for fault in faults}
-    for axis in sweep.free_axes:
-        if axis.name not in {*point, *wrong} and is_active(axis, point):
-            message = f"`{axis.name}` of the sweep `{sweep.name}` has no value"
-            faults.append(_argument_fault(axis.name, message, _argument_hint(axis)))
     for axis in sweep.axes:
         name = axis.name
-        if axis.zipped and name in point and values.get(name, point[name]) != point[name]:
+        if axis.zipped is None and name not in {*point, *wrong} and is_active(axis, point):
+            message = f"`{name}` of the sweep `{sweep.name}` has no value"
+            faults.append(_argument_fault(name, message, _argument_hint(axis)))
+        elif axis.zipped is not None and name in point and values.get(name, point[name]) != point[name]:
             message = f"`{name}` is zipped to `{axis.zipped}`, so it is `{point[name]}` here"
             faults.append(_argument_fault(name, message, "leave it out", sources[name]))
     if faults:

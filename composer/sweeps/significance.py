@@ -217,10 +217,8 @@ def _corrected(effects: Mapping[str, Sequence[ValueEffect]]) -> dict[str, list[V
     p_values = sorted(effect.p_value for values in effects.values() for effect in values if effect.p_value is not None)
     weighted = (p_value * left for p_value, left in zip(p_values, range(len(p_values), 0, -1), strict=True))
     corrected: dict[float | None, float] = dict(zip(p_values, accumulate(weighted, max), strict=True))
-    return {
-        axis: [
-            effect if effect.p_value is None else replace(effect, p_value=min(1.0, corrected[effect.p_value]))
-            for effect in values
-        ]
-        for axis, values in effects.items()
-    }
+
+    def correct(effect: ValueEffect) -> ValueEffect:
+        return effect if effect.p_value is None else replace(effect, p_value=min(1.0, corrected[effect.p_value]))
+
+    return {axis: [*map(correct, values)] for axis, values in effects.items()}

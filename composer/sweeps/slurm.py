@@ -60,9 +60,7 @@ def submit_workers(sweep: Sweep, folder: Path, arguments: Sequence[str], workers
         executor.update_parameters(**job_parameters(sweep.name, sweep.resources, workers))
         jobs = executor.map_array(SlurmWorker(arguments, os.getcwd()), range(workers))
     except (RuntimeError, OSError, submitit.core.utils.FailedJobError) as error:
-        hint = (
-            "submit where `sbatch` works (SLURM_CONF); SBATCH_PARTITION and SBATCH_ACCOUNT name a queue and an account"
-        )
+        hint = "submit where `sbatch` works (SLURM_CONF); SBATCH_PARTITION and SBATCH_ACCOUNT name queue and account"
         reason = next(reversed(str(error).strip().splitlines()), "")
         raise RunError.of(f"Slurm takes no job: {reason}", hint) from None
     return str(jobs[0].job_id).partition("_")[0]

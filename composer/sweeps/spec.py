@@ -25,18 +25,7 @@ from composer.recipe.training_checks import unavailable_metric
 from composer.recipe.yaml_reader import COMMAND_LINE, Node, read, to_data
 from composer.sweeps import substitution
 from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
-from composer.sweeps.sweep import (
-    COSTS,
-    DEFAULT_RANK,
-    SWEEP_AXIS,
-    Axis,
-    Goal,
-    Pruner,
-    SearchAlgorithm,
-    Sweep,
-    dependency_faults,
-    read_resources,
-)
+from composer.sweeps.sweep import COSTS, DEFAULT_RANK, SWEEP_AXIS, Axis, Goal, Pruner, Resources, SearchAlgorithm, Sweep
 
 RANGES = ("uniform", "log_uniform", "int", "log_int")
 NOT_FINGERPRINTED = ("name", "description", "base", "search", "seeds", "tune", "resources", "retries")
@@ -99,14 +88,14 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
         seeds=(),
         retries=root.value["retries"].value if "retries" in root.value else 0,
         rank=rank or DEFAULT_RANK,
-        resources=read_resources(to_data(root.value["resources"]) if "resources" in root.value else {}),
+        resources=Resources.read(to_data(root.value["resources"]) if "resources" in root.value else {}),
         fingerprint="",
         overrides=tuple(overrides),
         data_dir=None if data_dir is None else Path(data_dir),
         root=root,
         base_root=base,
     )
-    faults += [*_misused_axes(sweep), *_unmatched_axes(sweep), *dependency_faults(sweep), *_rank_faults(sweep)]
+    faults += [*_misused_axes(sweep), *_unmatched_axes(sweep), *sweep.dependency_faults(), *_rank_faults(sweep)]
     faults += _tune_faults(sweep)
     _raise_if_any(faults)
     _raise_if_any(sorted(substitution.value_faults(sweep)))

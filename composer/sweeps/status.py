@@ -40,7 +40,6 @@ class SweepStatus:
         return {state: states[state] for state in ("finished", *NOT_ENDED, "pruned", "failed")} | {"left": left}
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
         head = {"name": self.name, "folder": str(self.folder), "is_running": self.is_running}
         return {**head, "num_trials": self.num_trials, "counts": self.counts, "trials": self.trials}
 

@@ -115,10 +115,7 @@ class Study:
         return {axis.name: point[axis.name] for axis in self.sweep.free_axes if axis.name in point}
 
     def running(self) -> dict[int, str | None]:
-        """Return the numbers of suggestions without a result, which some worker trains, or did until it was stopped.
-
-        With each its fingerprint, which is not known before its worker has found out what it costs.
-        """
+        """Return the fingerprint of each suggestion without a result; None until a worker has computed its costs."""
         return {trial.number: trial.user_attrs.get("fingerprint") for trial in self.trials(TrialState.RUNNING)}
 
     def suggestion(self, number: int) -> Suggestion:

@@ -17,16 +17,12 @@ from composer.errors import Fault, KeyPath, RecipeError, closest_match, error_at
 from composer.recipe import schema_generator
 from composer.recipe.extends_and_overrides import apply_override, apply_overrides, merge, parse_path
 from composer.recipe.interpolation import substitute
-from composer.recipe.schema_reader import Schema, is_stack
-from composer.recipe.yaml_reader import Node, reachable
+from composer.recipe.schema_reader import Schema, first_setting, is_stack
+from composer.recipe.yaml_reader import Node, items_of, reachable
 from composer.sweeps.sweep import Axis, Point, Sweep, Value, combinations, dependencies, same_value
 
 MAX_TRIED = 256
 """Combinations of the axes that a `when` depends on in which it is looked for one where it holds."""
-
-
-Selector = tuple[KeyPath, tuple[str, ...]]
-"""A path, and the words after each `..`."""
 
 
 class Match(NamedTuple):
@@ -37,8 +33,8 @@ class Match(NamedTuple):
     is_stack: bool
 
 
-def parse_selector(text: str) -> Selector | None:
-    """Return the selector that a text is, or None if it is none."""
+def parse_selector(text: str) -> tuple[KeyPath, tuple[str, ...]] | None:
+    """Return the path of a selector and the words after each `..`, or None if the text is no selector."""
     head, *words = text.split("..")
     parts, end = parse_path(head)
     path = tuple(step for step, *_ in parts)
@@ -58,73 +54,40 @@ def select(root: Node, text: str, rules: Schema) -> list[Match]:
         canonical = _canonical_path(tuple(outer) if has_name else path, rules)
         matches = [match for match, other in everything if other == canonical]
         return [match for match in matches if not has_name or block_name(match.node) == last]
-    prefixes = [_canonical_path(path, rules)]
+    blocks = [pair for pair in everything if not pair[0].is_stack]
+    prefixes = {_canonical_path(path, rules)}
     for word in words:
-        below = [
-            (match, inner)
-            for match, inner in everything
-            if not match.is_stack and any(inner[: len(one)] == one and len(inner) > len(one) for one in prefixes)
-        ]
+        below = [(match, inner) for match, inner in blocks if any(inner[:end] in prefixes for end in range(len(inner)))]
         named = [pair for pair in below if block_name(pair[0].node) == word]
         named = named or [pair for pair in below if alias_of(pair[0].node) == word]
-        prefixes = [inner for _, inner in named]
+        prefixes = {inner for _, inner in named}
     return [match for match, _ in named]
 
 
 def _canonical_path(path: KeyPath, rules: Schema) -> KeyPath:
     """Return a path without the names of first settings, which are optional: `residual.stack[0]` is `residual[0]`."""
-    steps: list[str | int] = []
-    for index, step in enumerate(path):
-        block = path[index - 1] if index else None
-        first = rules["$defs"].get(f"block.{block}", {}).get("x-first")
-        if not (index > 1 and isinstance(path[index - 2], int) and step == first):
-            steps.append(step)
-    return tuple(steps)
+    return tuple(step for index, step in enumerate(path) if step != first_setting(rules, path[:index]))
 
 
 def walk_model(root: Node, rules: Schema) -> Iterator[Match]:
     """Yield every stack and every block of a model, the outer before the inner."""
-    model = root.value.get("model")
-    sections = model.value if model is not None and isinstance(model.value, dict) else {}
-    for key in ("encoder", "decoder"):
-        if key in sections:
-            yield from _walk_stack(sections[key], ("model", key), rules)
-    for key in ("encoders", "stacks"):
-        named = sections[key].value if key in sections else None
-        for name, node in named.items() if isinstance(named, dict) else ():
-            yield from _walk_stack(node, ("model", key, name), rules)
+    return _walk(root, (), {"properties": {"model": rules["$defs"]["model"]}}, rules)
 
 
-def _walk_stack(node: Node, path: KeyPath, rules: Schema) -> Iterator[Match]:
-    if not isinstance(node.value, list):
-        return
-    yield Match(path, node, is_stack=True)
-    for index, item in enumerate(node.value):
-        yield Match((*path, index), item, is_stack=False)
-        yield from _walk_block(item, (*path, index), rules)
-
-
-def _walk_block(item: Node, path: KeyPath, rules: Schema) -> Iterator[Match]:
-    word = block_name(item)
-    entry = rules["$defs"].get(f"block.{word}")
-    if entry is None or not isinstance(item.value, dict):
-        return
-    settings = item.value[word]
-    if isinstance(settings.value, dict):
-        for key, node in settings.value.items():
-            yield from _walk_setting(node, (*path, word, key), entry["properties"].get(key, {}), rules)
-    elif entry.get("x-first"):
-        yield from _walk_setting(settings, (*path, word), entry["properties"][entry["x-first"]], rules)
-
-
-def _walk_setting(node: Node, path: KeyPath, setting: Schema, rules: Schema) -> Iterator[Match]:
-    """Yield what is in one setting: a stack, a list or a mapping of stacks, or nothing."""
-    if is_stack(setting):
-        yield from _walk_stack(node, path, rules)
-    elif is_stack(setting.get("items", {})) and isinstance(node.value, dict | list):
-        stacks = node.value.items() if isinstance(node.value, dict) else enumerate(node.value)
-        for key, stack in stacks:
-            yield from _walk_stack(stack, (*path, key), rules)
+def _walk(node: Node, path: KeyPath, schema: Schema, rules: Schema) -> Iterator[Match]:
+    """Yield the stacks and blocks at a node and below it, by the schema of the node."""
+    if is_stack(schema) and isinstance(node.value, list):
+        yield Match(path, node, is_stack=True)
+        for index, item in enumerate(node.value):
+            yield Match((*path, index), item, is_stack=False)
+            if isinstance(item.value, dict) and (word := block_name(item)):
+                yield from _walk(item.value[word], (*path, index, word), rules["$defs"].get(f"block.{word}", {}), rules)
+    elif "x-first" in schema and not isinstance(node.value, dict):  # the first setting, without its name
+        yield from _walk(node, path, schema["properties"][schema["x-first"]], rules)
+    else:
+        others = schema.get("items") or schema.get("additionalProperties") or {}
+        for step, child in items_of(node.value):
+            yield from _walk(child, (*path, step), schema.get("properties", {}).get(step, others), rules)
 
 
 def block_name(item: Node) -> str:
@@ -158,14 +121,14 @@ def replace_blocks(root: Node, replacements: Sequence[tuple[Sequence[Match], Nod
 
     Each path is one of the recipe as it was before.
     """
-    inserted, removed = {}, {}
+    inserted: dict[KeyPath, Node] = {}
     for matches, node in replacements:
         for match in matches:
             if node.value == "identity" and not match.is_stack:
-                removed[_outermost_residual(root, match.path)] = node
+                inserted[_outermost_residual(root, match.path)] = replace(node, value=[], key=None)
             else:
                 inserted[match.path] = node
-    return _Rewriter(inserted, removed, rules).walk(root, ())
+    return _Rewriter(inserted, rules).walk(root, ())
 
 
 def _outermost_residual(root: Node, path: KeyPath) -> KeyPath:
@@ -184,7 +147,6 @@ class _Rewriter(NamedTuple):
     """Copies a tree, with other blocks at some paths."""
 
     inserted: Mapping[KeyPath, Node]
-    removed: Mapping[KeyPath, Node]
     rules: Schema
 
     def walk(self, node: Node, path: KeyPath) -> Node:
@@ -195,15 +157,12 @@ class _Rewriter(NamedTuple):
         if isinstance(node.value, list):
             items = [self.item(child, (*path, index)) for index, child in enumerate(node.value)]
             blocks = [child for inner in items for child in inner]
-            removing = [own for place, own in self.removed.items() if place[:-1] == path]
-            if removing and not blocks:  # what leaves no block is at fault, not the list that had one
-                return replace(removing[0], value=[], key=None)
-            return replace(node, value=blocks)
+            # what leaves no block is at fault, not the list that had one
+            removing = [own for place, own in self.inserted.items() if place[:-1] == path and own.value == []]
+            return removing[0] if removing and not blocks else replace(node, value=blocks)
         return node
 
     def item(self, node: Node, path: KeyPath) -> list[Node]:
-        if path in self.removed:
-            return []
         if path not in self.inserted or isinstance(node.value, list):
             return [self.walk(node, path)]
         blocks: list[Node] = _as_stack(self.inserted[path]).value
@@ -227,9 +186,6 @@ class _Rewriter(NamedTuple):
 
 def _as_stack(node: Node) -> Node:
     return node if isinstance(node.value, list) else replace(node, value=[replace(node, key=None)])
-
-
-AxisValues = Sequence[tuple[Axis, Value]]
 
 
 def apply_point(sweep: Sweep, point: Mapping[str, Value]) -> Node:
@@ -265,7 +221,7 @@ def _overlap_error(axis: Axis, other: Axis, path: KeyPath) -> RecipeError:
     return error_at(axis.target.mark, "overlap", f"axes.{axis.name}.{axis.kind}", message, hint)
 
 
-def apply_extensions(base: Node, values: AxisValues) -> Node:
+def apply_extensions(base: Node, values: Sequence[tuple[Axis, Value]]) -> Node:
     """Return the base, extended by the recipes that axes name."""
     return reduce(merge, (axis.choice(value) for axis, value in values if axis.kind == "extend"), base)
 
@@ -288,7 +244,7 @@ def _set_value(root: Node, target: Node, value: Node, path: str, rules: Schema) 
         raise RecipeError(faults) from None
 
 
-def _replacements(root: Node, values: AxisValues, rules: Schema) -> list[tuple[list[Match], Node]]:
+def _replacements(root: Node, values: Sequence[tuple[Axis, Value]], rules: Schema) -> list[tuple[list[Match], Node]]:
     replacing = [(axis, value) for axis, value in values if axis.kind == "replace"]
     matches = {axis.name: select(root, axis.target.value, rules) for axis, _ in replacing}
     for index, (axis, _) in enumerate(replacing):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from composer.atomic_io import parse_json, read_text
 from composer.errors import Fault, Mark, RunError, did_you_mean, fault_at
@@ -74,17 +75,21 @@ MEMORY_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 class Resources:
     """What one trial needs; None is what the sweep's file does not say.
 
-    Attributes:
-        gpus: How many GPUs, a whole number; below 1 the share of one, which several trials use at once.
-        cpus: How many CPUs.
-        memory: Bytes of memory.
-        minutes: Minutes of a worker, after which Slurm ends it; a trial that is not done goes on with the next.
+    `gpus` is a whole number, or below 1 the share of one, which several trials use at once; `memory` is in bytes. After
+    `minutes` Slurm ends a worker, and a trial that is not done goes on with the next.
     """
 
     gpus: float | None = None
     cpus: int | None = None
     memory: int | None = None
     minutes: float | None = None
+
+    @classmethod
+    def read(cls, settings: Mapping[str, Any]) -> Self:
+        """Return the resources of the key `resources` of a sweep, which its schema has checked."""
+        memory = settings.get("memory")  # `16G` or `1.5G`
+        size = None if memory is None else int(float(memory[:-1]) * MEMORY_UNITS[memory[-1]])
+        return cls(settings.get("gpus"), settings.get("cpus"), size, settings.get("minutes"))
 
     @property
     def whole_gpus(self) -> int:
@@ -103,13 +108,6 @@ class Resources:
         parts += [count_noun(self.cpus or 1, "CPU")]
         parts += [f"{self.memory / MEMORY_UNITS['G']:.3g} GiB"] if self.memory else []
         return ", ".join(parts)
-
-
-def read_resources(settings: Mapping[str, Any]) -> Resources:
-    """Return the resources of the key `resources` of a sweep, which its schema has checked."""
-    memory = settings.get("memory")  # `16G` or `1.5G`
-    size = None if memory is None else int(float(memory[:-1]) * MEMORY_UNITS[memory[-1]])
-    return Resources(settings.get("gpus"), settings.get("cpus"), size, settings.get("minutes"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +192,6 @@ class Sweep:
     base_root: Node = field(repr=False)
 
     def axis(self, name: str) -> Axis | None:
-        """Return the axis of that name."""
         return next((axis for axis in self.axes if axis.name == name), None)
 
     @property
@@ -224,6 +221,28 @@ class Sweep:
         axes = [axis for axis in self.axes if axis.zipped is None]
         return {axis.name: axis.labels or (axis.ends if axis.integer else axis.ends[:1]) for axis in axes}
 
+    @property
+    def num_structures(self) -> int:
+        """How many combinations of `structure_values` there are."""
+        return math.prod(map(len, self.structure_values().values()))
+
+    def structures(self) -> Iterator[Point]:
+        """Yield the point of each combination of `structure_values`, the first axis slowest; some may be the same."""
+        return map(self.complete, combinations(self.structure_values()))
+
+    def dependency_faults(self) -> Iterator[Fault]:
+        """Yield what is wrong with each `zip`, and axes that depend on each other."""
+        for axis in self.axes:
+            if axis.zipped is not None:
+                yield from _zip_faults(self, axis)
+        try:
+            TopologicalSorter({axis.name: dependencies(axis) for axis in self.axes}).prepare()
+        except CycleError as error:
+            cycle = [axis for axis in self.axes if axis.name in error.args[1]]
+            key = cycle[0].node.value.get("when", cycle[0].node.value.get("zip"))
+            message = f"these axes depend on each other: {', '.join(axis.name for axis in cycle)}"
+            yield fault_at(key.place, "cycle", f"axes.{cycle[0].name}", message, "break the cycle")
+
 
 def topological_order(axes: Sequence[Axis]) -> list[Axis]:
     """Return axes after those that they depend on; axes on a cycle are dropped."""
@@ -244,22 +263,6 @@ def is_active(axis: Axis, point: Mapping[str, Value]) -> bool:
     if axis.zipped is not None and axis.zipped not in point:
         return False
     return axis.when is None or holds(axis.when, point)
-
-
-def dependency_faults(sweep: Sweep) -> Iterator[Fault]:
-    """Yield what is wrong with each `zip`, and axes that depend on each other."""
-    for axis in sweep.axes:
-        if axis.zipped is not None:
-            yield from _zip_faults(sweep, axis)
-    known = {axis.name for axis in sweep.axes}
-    if any(not dependencies(axis) <= known for axis in sweep.axes):
-        return
-    stuck = [axis for axis in sweep.axes if axis not in topological_order(sweep.axes)]
-    cycle = [axis for axis in stuck if any(axis.name in dependencies(other) for other in stuck)]
-    if cycle:
-        key = cycle[0].node.value.get("when", cycle[0].node.value.get("zip"))
-        message = f"these axes depend on each other: {', '.join(axis.name for axis in cycle)}"
-        yield fault_at(key.place, "cycle", f"axes.{cycle[0].name}", message, "break the cycle")
 
 
 def _zip_faults(sweep: Sweep, axis: Axis) -> Iterator[Fault]:
@@ -293,7 +296,7 @@ def pruning_warnings(sweep: Sweep, training: Mapping[str, Any]) -> Iterator[Faul
         message = f"{none}: it first would after {first:,} steps, and a training has {max_steps:,}"
         hint = "lower `min_steps` or `training.validate_every`, or remove `prune`"
         yield fault_at(mark, "budget", "prune", message, hint).as_warning()
-    most = sweep.search.trials or math.prod(len(values) for values in sweep.structure_values().values())
+    most = sweep.search.trials or sweep.num_structures
     if pruner.kind == "median" and most <= pruner.trials:
         message = f"{none}: the first {pruner.trials} run to their end, and the sweep has {most}"
         hint = f"write `prune: {{median: {{trials: {max(1, most // 2)}}}}}`, or remove `prune`"

@@ -12,7 +12,7 @@ from composer.sweeps.engines import fit_in_nodes, with_planned_memory
 from composer.sweeps.points import list_points, point_recipe
 from composer.sweeps.slurm import job_parameters
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.sweep import Resources, read_resources
+from composer.sweeps.sweep import Resources
 from composer.sweeps.workers import LocalWorkerPool, worker_environment
 from composer.training.preflight import plan_training
 from tests.sweeps.stub_sweeps import rates, write_sweep
@@ -41,7 +41,7 @@ def test_what_no_machine_has_is_refused_where_it_stands(tmp_path: Path, text: st
 
 @pytest.mark.parametrize(("text", "size"), [("16G", 2**34), ("500M", 500 * 2**20), ("0.5K", 512), ("2T", 2**41)])
 def test_sizes(text: str, size: int) -> None:
-    assert read_resources({"memory": text}) == Resources(memory=size)
+    assert Resources.read({"memory": text}) == Resources(memory=size)
 
 
 def test_a_trial_is_placed_by_node() -> None:
