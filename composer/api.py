@@ -146,8 +146,8 @@ def sweep(
     the directory; each trial is trained by one of them. retry: Whether to try the trials again that have failed. Raises
     RecipeError, DataError and RunError before anything is trained.
     """
-    from composer.sweeps.engines import run_sweep
     from composer.sweeps.leaderboard import open_leaderboard
+    from composer.sweeps.scheduler import run_sweep
     from composer.sweeps.spec import read_sweep
 
     spec = read_sweep(file, _as_list(overrides), data)
@@ -168,7 +168,7 @@ def submit_sweep(
     Raises RecipeError, DataError and RunError before anything is submitted. The arguments are those of `sweep`.
     """
     from composer.sweeps.directory import write_sweep_record
-    from composer.sweeps.engines import check_sweep, with_planned_memory
+    from composer.sweeps.scheduler import check_sweep, with_planned_memory
     from composer.sweeps.slurm import submit_workers
     from composer.sweeps.spec import read_sweep
     from composer.sweeps.sweep import SweepDir

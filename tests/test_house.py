@@ -52,7 +52,7 @@ UPWARDS = {
         ("composer.recipe.registry", f"composer.{room}"): CHOICES for room in ("model", "data", "inference", "training")
     },
     ("composer.training.multi_seed", "composer.cli"): SUBPROCESS,
-    ("composer.sweeps.trial_runner", "composer.cli"): SUBPROCESS,
+    ("composer.sweeps.workers", "composer.cli"): SUBPROCESS,
     ("composer.sweeps.slurm", "composer.cli"): SUBPROCESS,
     ("composer.training.train", "composer.hub"): "W&B is given the final model as a pack, which is what `pull` takes",
     ("composer.recipe.recipe", "composer.model"): "`recipe.plan()` and `recipe.build()` are promises to Python's users",
@@ -71,7 +71,7 @@ DOORS = {
     "num2words": {"data.tasks.numbers"},
     "wandb": {"training.wandb_logger", "hub.remotes"},
     "optuna": {"sweeps.study"},
-    "ray": {"sweeps.tune"},
+    "ray": {"sweeps.workers"},
     "submitit": {"sweeps.slurm"},
     "scipy": {"comparison.outputs", "sweeps.significance"},
     "plotly": {"viz.page", "sweeps.leaderboard_html"},
@@ -86,7 +86,7 @@ DOORS = {
 
 OPTIONAL = frozenset(["wandb", "optuna", "datasets", "pyarrow", "pandas", "ray"])
 """Packages without which a training works."""
-IMPORT_OPTUNA = ("engines", "scheduler", "study", "tune", "workers")
+IMPORT_OPTUNA = ("scheduler", "slurm", "study", "workers")
 
 BANNED = frozenset(
     ["told", "said", "found", "asked", "kept", "given", "whole", "written", "held", "drawn", "each", "stood", "gone"]

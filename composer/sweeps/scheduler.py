@@ -1,4 +1,4 @@
-"""Running a sweep, as every engine does: ask the study for points, claim their trials, and tell it how they end.
+"""Running a sweep: a process asks the study for points, starts trainings in a worker pool, and polls them.
 
 Every trial is a directory named by its fingerprint, and every seed in it an ordinary run folder. The directories are
 what counts: a sweep that was stopped anywhere is resumed from them, by any number of processes.
@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
 
 from composer.atomic_io import atomic_write
+from composer.data.sources import check_files
+from composer.errors import ComposerError, DataError, RunError
 from composer.formatting import count_noun, format_bound, format_duration
-from composer.sweeps.directory import check_resumable, write_sweep_record
+from composer.recipe.recipe import Recipe
+from composer.sweeps.directory import check_resumable, lock_sweep, write_sweep_record
 from composer.sweeps.leases import EXPIRES, Lease, claim, is_claimed, num_claims
-from composer.sweeps.points import CostPlanner, PointCost, cost_point, point_recipe
+from composer.sweeps.points import CostPlanner, PointCost, cost_point, list_points, point_recipe, probe_recipe
 from composer.sweeps.study import Study, Suggestion
-from composer.sweeps.sweep import COSTS, Sweep, SweepDir
+from composer.sweeps.sweep import COSTS, MEMORY_UNITS, Resources, Sweep, SweepDir, pruning_warnings
 from composer.sweeps.trial import (
     ENDED,
     Trial,
@@ -31,8 +37,9 @@ from composer.sweeps.trial import (
     retry_record,
     write_trial,
 )
-from composer.sweeps.trial_runner import TrialTask, budget_spent, train_command
+from composer.sweeps.workers import PATIENCE, LocalWorkerPool, RayWorkerPool, TrialRunner, WorkerPool
 from composer.training.loggers import ProgressDisplay
+from composer.training.preflight import plan_training
 from composer.training.wandb_logger import sweep_overrides
 
 POLL_SECONDS = 0.25
@@ -44,59 +51,98 @@ PLAIN_SECONDS = 60.0
 """Seconds between two lines of progress without a terminal, if nothing but the time left has changed."""
 
 
-@dataclass(frozen=True)
-class ClaimedTrial:
-    """A trial that this process trains, as it was when it began: the suggestion that it answers, and its lease."""
+def run_sweep(
+    sweep: Sweep,
+    folder: Path,
+    workers: int = 1,
+    ray: str | None = None,
+    joins: bool = False,
+    retry: bool = False,
+) -> int:
+    """Run a sweep in `folder`, or resume it there, and return the exit status: 0 if any trial has finished, else 1.
 
-    suggestion: Suggestion
-    lease: Lease
-    trial: Trial
-    task: TrialTask
-
-
-class Scheduler(ABC):
-    """A running sweep: what every engine does alike. `points` are those known beforehand: none of a search that learns.
-
-    An engine trains what `next_trial` returns, and hands each trial that has ended to `end_trial`.
+    ray: the address of a Ray cluster to train on instead of this machine; joins: whether other processes may run the
+    same sweep; retry: whether to try those trials again that have failed. Raises RecipeError, DataError and RunError
+    before anything is trained; KeyboardInterrupt and SystemExit after a signal, when all trainings have written a
+    checkpoint and ended.
     """
+    home = SweepDir(folder)
+    trainable, recipe = check_sweep(sweep, home)
+    with nullcontext() if joins else lock_sweep(home):
+        needs = sweep.resources
+        pool = LocalWorkerPool(workers, needs) if ray is None else RayWorkerPool(ray, workers, needs)
+        scheduler = Scheduler(sweep, home, trainable, pool)
+        if isinstance(pool, RayWorkerPool) and not pool.options["num_gpus"]:
+            pool.reserve(with_planned_memory(sweep, trainable, scheduler.display.say))
+        for fault in pruning_warnings(sweep, recipe.training) if recipe else ():
+            scheduler.display.say(fault.render())
+        return scheduler.run(None if recipe is None else recipe.training["max_steps"], retry)
 
-    def __init__(self, sweep: Sweep, home: SweepDir, points: list[PointCost]) -> None:
-        self.sweep, self.home = sweep, home
+
+def check_sweep(sweep: Sweep, home: SweepDir) -> tuple[list[PointCost], Recipe | None]:
+    """Return the points that are known and can be trained, and the recipe of one, if known; write nothing.
+
+    Raises RecipeError, DataError and RunError where all trials would fail.
+    """
+    check_resumable(home, sweep)
+    points = [] if sweep.search.kind == "tpe" else list_points(sweep)
+    trainable = [point for point in points if point.status == "trained"]
+    if points and not trainable:
+        hint = "list the faults with `--dry-run`"
+        raise RunError.of("no point of this sweep can be trained", hint, str(sweep.file))
+    recipe = point_recipe(sweep, trainable[0].point) if trainable else probe_recipe(sweep)
+    # all other trials would fail over the same missing files, one by one
+    if recipe is not None and (faults := check_files(recipe, recipe.folders())):
+        raise DataError(faults)
+    return trainable, recipe
+
+
+def with_planned_memory(sweep: Sweep, points: Sequence[PointCost], say: Callable[[str], None]) -> Resources:
+    """Return what a trial needs; without `memory` and GPUs, with what is planned for the largest of the points, if any.
+
+    That is half as much again, for what lies between tensors, and 1.5 GiB for Python, torch and a worker. With a GPU
+    the tensors are in its memory, and of the machine's nothing is known.
+    """
+    needs = sweep.resources
+    if needs.memory is not None or needs.gpus or not points:
+        return needs
+    largest = max(points, key=lambda point: (point.parameters, point.flops))
+    with suppress(ComposerError):  # which its training reports
+        planned = plan_training(point_recipe(sweep, largest.point)).memory.bytes
+        needs = replace(needs, memory=int(1.5 * planned + 1.5 * MEMORY_UNITS["G"]))
+        say(f"no `memory` in `resources`: each trial asks for {needs.describe()}, as planned for the largest point")
+    return needs
+
+
+class Scheduler:
+    """A running sweep. `points` are those known beforehand: none of a search that learns."""
+
+    def __init__(self, sweep: Sweep, home: SweepDir, points: list[PointCost], pool: WorkerPool) -> None:
+        self.sweep, self.home, self.pool = sweep, home, pool
         self.planner = CostPlanner()
         self.points = {point.fingerprint: point for point in points}
         self.num_trials = len(self.points) if sweep.search.kind != "tpe" else sweep.search.trials or 0
-        self.claimed: dict[str, ClaimedTrial] = {}
+        self.runners: list[TrialRunner | None] = [None] * pool.workers
         self.trials: dict[str, Trial] = {}
         self.display = ProgressDisplay()
         self.last_time, self.last_text = 0.0, ""
-        self.last_read = -math.inf
+        self.last_refresh = self.last_read = -math.inf
         self.first_seen: dict[int, float] = {}
         self.skipped_last = False
 
-    @abstractmethod
-    def train_all(self) -> None:
-        """Train until no trial is left, here or elsewhere."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """Stop all trainings, and wait until they have written a checkpoint and ended; a second signal kills them."""
-
     def run(self, max_steps: int | None, retry: bool = False) -> int:
-        """Run until no trial is left, and return the exit status. `max_steps` are those of a training, if known."""
+        """Run until no trial is left, and return the exit status."""
         try:
             self.open_study(max_steps, retry)
-            self.train_all()
+            while self.fill_slots():
+                self.poll()
+                time.sleep(POLL_SECONDS)
         except BaseException:
-            was_training = bool(self.claimed)
             self.stop()
-            if was_training:
-                self.display.say("stopped; run the same command to resume")
             raise
         finally:
-            for claimed in self.claimed.values():
-                claimed.lease.release()
             self.display.close()
-        self.last_read = -math.inf
+            self.pool.close()
         self.refresh_trials()
         if not self.trials:
             reasons = Counter(trial.user_attrs.get("skipped", "unknown") for trial in self.study.trials())
@@ -145,12 +191,16 @@ class Scheduler(ABC):
         write_trial(trial)
         return trial
 
-    def next_trial(self) -> ClaimedTrial | None:
-        """Claim the next trial that can be trained, and return it; None where there is none now."""
-        while (suggestion := self.next_suggestion()) is not None:
-            if (claimed := self.claim_trial(suggestion)) is not None:
-                return claimed
-        return None
+    def fill_slots(self) -> bool:
+        """Give every free slot a trial, if there is one, and return whether any trial runs, here or elsewhere."""
+        if all(self.runners) or time.monotonic() - self.last_refresh < REFRESH_SECONDS:
+            return True
+        for slot in range(len(self.runners)):
+            while self.runners[slot] is None and (suggestion := self.next_suggestion()) is not None:
+                self.runners[slot] = self.start_trial(suggestion, slot)
+        if not all(self.runners):
+            self.last_refresh = time.monotonic()
+        return any(self.runners) or self.study.is_open()
 
     def next_suggestion(self) -> Suggestion | None:
         """Return what no worker trains any more, then the queue, then what the search suggests."""
@@ -177,8 +227,8 @@ class Scheduler(ABC):
         # its worker has yet to find out what it costs, or was killed meanwhile
         return time.monotonic() - self.first_seen.setdefault(number, time.monotonic()) > EXPIRES
 
-    def claim_trial(self, suggestion: Suggestion) -> ClaimedTrial | None:
-        """Claim the trial of a suggestion, or return None if it cannot, may not or need not be trained."""
+    def start_trial(self, suggestion: Suggestion, slot: int) -> TrialRunner | None:
+        """Return the runner of a suggestion, or None if it cannot, may not or need not be trained."""
         known_point = (point for point in self.points.values() if point.point == suggestion.point)
         point = next(known_point, None) or cost_point(self.sweep, suggestion.point, self.planner)
         self.skipped_last = True
@@ -202,13 +252,15 @@ class Scheduler(ABC):
             return None
         self.skipped_last = False
         try:
-            return self.begin_trial(point, suggestion, trial, lease)
+            return self.train(point, suggestion, trial, lease, slot)
         except BaseException:
             lease.release()
             raise
 
-    def begin_trial(self, point: PointCost, suggestion: Suggestion, trial: Trial | None, lease: Lease) -> ClaimedTrial:
-        """Write down that a trial runs, or runs again, and return it."""
+    def train(
+        self, point: PointCost, suggestion: Suggestion, trial: Trial | None, lease: Lease, slot: int
+    ) -> TrialRunner:
+        """Write down that a trial runs, or runs again, and return its runner."""
         folder = self.home.trials / point.fingerprint
         costs = {name: getattr(point, name) for name in (*COSTS, "at_most")}
         new = Trial(suggestion.number, suggestion.point, point.fingerprint, **costs, folder=folder)
@@ -226,49 +278,43 @@ class Scheduler(ABC):
         data = recipe.data_dir or recipe.file.parent
         shown = sweep_overrides(recipe, self.sweep.name, suggestion.point, os.environ)
         arguments = [*shown, "--data", str(data.absolute())]
-        commands = {
-            seed: train_command(trial.recipe, trial.run(seed), [f"training.seed={seed}", *arguments])
-            for seed in self.sweep.seeds
-        }
-        task = TrialTask(commands, recipe.training, self.sweep.rank[0], self.sweep.retries)
-        self.claimed[trial.fingerprint] = ClaimedTrial(suggestion, lease, trial, task)
-        return self.claimed[trial.fingerprint]
+        return TrialRunner(self.study, self.pool, suggestion, trial, lease, slot, arguments, recipe.training)
 
-    def refresh_trials(self) -> bool:
-        """Read the trials that are new, or had not ended, as others train them; return False if it is too soon."""
-        if time.monotonic() - self.last_read < REFRESH_SECONDS:
-            return False
-        self.last_read = time.monotonic()
+    def refresh_trials(self) -> None:
+        """Read the trials that are new, or had not ended, since other workers may have trained them."""
         for file in self.home.trials.glob("*/trial.json"):
             known = self.trials.get(file.parent.name)
             if known is None or known.status not in ENDED:
-                self.update_trial(read_trial(file.parent))
-        return True
+                self.trials[file.parent.name] = read_trial(file.parent)
 
-    def update_trial(self, trial: Trial) -> None:
-        """Take over what is written of a trial; print why it is tried again, if it is, here."""
-        before = self.trials.get(trial.fingerprint)
-        self.trials[trial.fingerprint] = trial
-        if before is not None and trial.fingerprint in self.claimed and len(trial.retries) > len(before.retries):
-            self.say_retry(trial)
-
-    def end_trial(self, trial: Trial) -> None:
-        """Tell the study how a trial ended, by what was written, and give it back."""
-        self.trials[trial.fingerprint] = trial
-        claimed = self.claimed.pop(trial.fingerprint)
-        self.study.tell(claimed.suggestion.number, trial)
-        claimed.lease.release()
-        text = f"trial {trial.number}: {describe_point(trial.point)}: {trial.status}"
-        if trial.status == "finished":
-            text += f", {self.sweep.rank[0].metric} {trial.value:.4g}"
-        elif trial.status == "pruned":
-            text += f" at step {trial.pruned_at:,}"
-        self.display.say("\n    ".join([text, *(trial.error or "").splitlines()]))
-
-    def lose_trial(self, trial: Trial) -> None:
-        """Forget a trial that another worker has claimed."""
-        del self.claimed[trial.fingerprint]
-        self.display.say(f"trial {trial.number}: lost, since its lease was not renewed here in time")
+    def poll(self) -> None:
+        """Poll every trial once, and show the progress of the sweep."""
+        for slot, runner in enumerate(self.runners):
+            if runner is None:
+                continue
+            if runner.lease.is_lost:
+                runner.stop(signal.SIGKILL)
+                self.runners[slot] = None
+                self.display.say(f"trial {runner.trial.number}: lost, since its lease was not renewed here in time")
+                continue
+            before = len(runner.trial.retries)
+            trial = runner.poll()
+            self.trials[trial.fingerprint] = trial
+            if len(trial.retries) > before:
+                self.say_retry(trial)
+            if trial.status in ENDED:
+                runner.lease.release()
+                self.runners[slot] = None
+                text = f"trial {trial.number}: {describe_point(trial.point)}: {trial.status}"
+                if trial.status == "finished":
+                    text += f", {self.sweep.rank[0].metric} {trial.value:.4g}"
+                elif trial.status == "pruned":
+                    text += f" at step {trial.pruned_at:,}"
+                self.display.say("\n    ".join([text, *(trial.error or "").splitlines()]))
+        if time.monotonic() - self.last_read > REFRESH_SECONDS:
+            self.last_read = time.monotonic()
+            self.refresh_trials()
+        self.show_progress()
 
     def say_retry(self, trial: Trial) -> None:
         """Print why a training of a trial is started again."""
@@ -291,7 +337,7 @@ class Scheduler(ABC):
             return
         self.last_time, self.last_text = now, text + leader
         ended = sum(trial.status in ENDED for trial in trials)
-        running = [running_progress(self.trials[name], claimed.task) for name, claimed in self.claimed.items()]
+        running = [running_progress(runner) for runner in self.runners if runner is not None]
         share = sum(spent for spent, _ in running)
         done = ended - self.ended_before + share
         left = max(0.0, self.num_trials - ended - share)
@@ -302,12 +348,28 @@ class Scheduler(ABC):
         else:
             self.display.say(line)
 
+    def stop(self) -> None:
+        """Stop all trainings and wait until they have ended; a second signal kills them."""
+        running = [runner for runner in self.runners if runner is not None]
+        deadline = time.monotonic() + PATIENCE
+        try:
+            for runner in running:
+                runner.stop(signal.SIGTERM)
+            while not all(runner.has_stopped() for runner in running) and time.monotonic() < deadline:
+                time.sleep(POLL_SECONDS)
+        finally:
+            for runner in running:
+                if not runner.has_stopped():
+                    runner.stop(signal.SIGKILL)
+                runner.lease.release()
+        if running:
+            self.display.say("stopped; run the same command to resume")
 
-def running_progress(trial: Trial, task: TrialTask) -> tuple[float, str]:
+
+def running_progress(runner: TrialRunner) -> tuple[float, str]:
     """Return the share of a running trial's budgets, over all seeds, that is spent, and its step and loss in words."""
-    seeds = list(task.commands)
-    rows = read_log(trial, next((seed for seed in seeds if seed not in trial.finished_seeds), seeds[-1]))
-    share = (len(trial.finished_seeds) + budget_spent(rows, task.budget)) / len(seeds)
+    rows = read_log(runner.trial, runner.seed)
+    share = (len(runner.trial.finished_seeds) + runner.budget_spent(rows)) / len(runner.seeds)
     row = next((row for row in reversed(rows) if row.get("train/loss") is not None), None)
-    words = row and f"trial {trial.number} at step {row['step']:,}, loss {row['train/loss']:.4g}"
+    words = row and f"trial {runner.trial.number} at step {row['step']:,}, loss {row['train/loss']:.4g}"
     return min(1.0, share), words or ""

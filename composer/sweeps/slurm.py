@@ -13,7 +13,7 @@ from typing import Any
 
 from composer.errors import RunError
 from composer.sweeps.sweep import MEMORY_UNITS, Resources, Sweep
-from composer.sweeps.trial_runner import ends_with_parent
+from composer.sweeps.workers import ends_with_parent
 
 DEFAULT_MINUTES = 24 * 60
 """The time limit of a job, unless `resources.minutes` or Slurm's own SBATCH_TIMELIMIT says another."""

@@ -1,23 +1,88 @@
-"""Workers of a sweep on this machine: as many trials at once, each with its share of the CPUs and GPUs."""
+"""Workers of a sweep: training processes on this machine or on a Ray cluster, and the runner of one trial.
+
+This is the one door to Ray, which only starts commands, says how they ended, and counts CPUs and GPUs. All machines see
+the run folders on a shared file system, and have this package installed.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import signal
+import socket
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
+from subprocess import DEVNULL, STDOUT, Popen
+from typing import Any
 
 from composer.errors import RunError
 from composer.formatting import count_noun
 from composer.model.machine import available_memory, visible_cpus, visible_gpus
-from composer.sweeps.points import PointCost
-from composer.sweeps.scheduler import POLL_SECONDS, REFRESH_SECONDS, ClaimedTrial, Scheduler
-from composer.sweeps.sweep import Resources, Sweep, SweepDir
-from composer.sweeps.trial import ENDED
-from composer.sweeps.trial_runner import PATIENCE, TrainingProcess, TrialRunner
+from composer.recipe.metrics import logged_key
+from composer.run_dir import RunDir, is_locked
+from composer.sweeps.leases import Lease
+from composer.sweeps.study import Study, Suggestion
+from composer.sweeps.sweep import Resources
+from composer.sweeps.trial import (
+    MAX_KILLS,
+    Retry,
+    Status,
+    Trial,
+    failures,
+    final_score,
+    killed_by,
+    kills_in_place,
+    read_log,
+    read_run_records,
+    retry_record,
+    write_trial,
+)
+
+PR_SET_PDEATHSIG = 1
+PATIENCE = 300.0
+"""Seconds that a training has to write its checkpoint after SIGTERM."""
+
+
+def train_command(recipe: Path, run: Path, arguments: Sequence[str]) -> list[str]:
+    """Return the command that trains a recipe into a run folder, resuming a run that was killed."""
+    command = [sys.executable, "-m", "composer.cli.main", "train", str(recipe), "--run", str(run), "--resume"]
+    return [*command, *arguments]
+
+
+def ends_with_parent() -> Callable[[], object] | None:
+    """Return what a child does before it starts so that it gets SIGTERM when its parent dies, be it by SIGKILL.
+
+    On Linux alone. Elsewhere a training that outlives its sweep is waited for, by the lock on its run folder.
+    """
+    return partial(ctypes.CDLL(None).prctl, PR_SET_PDEATHSIG, signal.SIGTERM) if sys.platform == "linux" else None
+
+
+class LocalJob:
+    """A process of this machine, which leads a process group of its own; its output is appended to `log`."""
+
+    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None, folder: str) -> None:
+        with log.open("ab") as file:
+            options: dict[str, Any] = {"env": env, "cwd": folder, "process_group": 0, "preexec_fn": ends_with_parent()}
+            self.process = Popen(command, stdin=DEVNULL, stdout=file, stderr=STDOUT, **options)
+
+    def poll(self) -> int | None:
+        """Return the exit status, negative if a signal ended the process, or None while it runs."""
+        return self.process.poll()
+
+    def stop(self, number: int) -> None:
+        """Send a signal; SIGKILL ends all processes that this one started."""
+        with suppress(ProcessLookupError):
+            if number == signal.SIGKILL:
+                os.killpg(self.process.pid, number)
+            elif self.process.poll() is None:
+                self.process.send_signal(number)
 
 
 class LocalWorkerPool:
@@ -41,10 +106,13 @@ class LocalWorkerPool:
         # a shell's background jobs ignore SIGINT, and children would inherit that; trainings listen to it
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def start(self, command: Sequence[str], log: Path, slot: int) -> TrainingProcess:
+    def start(self, command: Sequence[str], log: Path, slot: int) -> LocalJob:
         """Start a command, whose output is appended to `log`."""
         own = worker_environment(os.environ, slot, self.workers, self.gpus, self.resources)
-        return TrainingProcess(command, log, {**os.environ, **own}, os.getcwd())
+        return LocalJob(command, log, {**os.environ, **own}, os.getcwd())
+
+    def close(self) -> None:
+        """Do nothing: no resource is held."""
 
 
 def worker_environment(
@@ -63,65 +131,246 @@ def worker_environment(
     return own
 
 
-class LocalScheduler(Scheduler):
-    """A sweep whose trials are trained on this machine."""
+class RayJob:
+    """A LocalJob somewhere in the cluster. While Ray still looks for a machine, it counts as running."""
 
-    def __init__(self, sweep: Sweep, home: SweepDir, points: list[PointCost], pool: LocalWorkerPool) -> None:
-        super().__init__(sweep, home, points)
-        self.pool = pool
-        self.runners: list[TrialRunner | None] = [None] * pool.workers
-        self.last_refresh = -math.inf
+    def __init__(self, ray: Any, actor: Any) -> None:
+        self.ray, self.actor = ray, actor
+        self.reply = actor.poll.remote()
+        self.status: int | None = None
 
-    def train_all(self) -> None:
-        """Train until no trial is left, here or elsewhere."""
-        while self.fill_slots():
-            self.poll()
-            time.sleep(POLL_SECONDS)
+    def poll(self) -> int | None:
+        """Return the actor's last reply; the next request is sent once it has come, so that nothing waits here."""
+        if self.status is None and self.ray.wait([self.reply], timeout=0)[0]:
+            try:
+                self.status = self.ray.get(self.reply)
+            except self.ray.exceptions.RayError:
+                self.status = -int(signal.SIGKILL)  # its machine or its actor died
+            if self.status is None:
+                self.reply = self.actor.poll.remote()
+            else:
+                self.ray.kill(self.actor)
+        return self.status
 
-    def fill_slots(self) -> bool:
-        """Give every free slot a trial, if there is one, and return whether any trial runs, here or elsewhere."""
-        if all(self.runners) or time.monotonic() - self.last_refresh < REFRESH_SECONDS:
-            return True
-        for slot, runner in enumerate(self.runners):
-            if runner is None and (claimed := self.next_trial()) is not None:
-                self.runners[slot] = self.make_runner(claimed, slot)
-        if not all(self.runners):
-            self.last_refresh = time.monotonic()
-        return any(self.runners) or self.study.is_open()
+    def stop(self, number: int) -> None:
+        if self.status is None:
+            self.actor.stop.remote(number)
 
-    def make_runner(self, claimed: ClaimedTrial, slot: int) -> TrialRunner:
-        """Return what trains a trial in one slot of the pool."""
-        report = partial(self.study.report, claimed.suggestion)
-        return TrialRunner(claimed.task, claimed.trial, partial(self.pool.start, slot=slot), report)
 
-    def poll(self) -> None:
-        """Poll every trial once, and show the progress of the sweep."""
-        for slot, runner in enumerate(self.runners):
-            if runner is None:
-                continue
-            if self.claimed[runner.trial.fingerprint].lease.is_lost:
-                runner.stop(signal.SIGKILL)
-                self.runners[slot] = None
-                self.lose_trial(runner.trial)
-                continue
-            trial = runner.poll()
-            self.update_trial(trial)
-            if trial.status in ENDED:
-                self.runners[slot] = None
-                self.end_trial(trial)
-        self.refresh_trials()
-        self.show_progress()
+class RayWorkerPool:
+    """A Ray cluster: `auto` is the one that runs here, `local` one that is started for this sweep, else an address.
 
-    def stop(self) -> None:
-        """Stop all trainings, and wait until they have written a checkpoint and ended; a second signal kills them."""
-        running = [runner for runner in self.runners if runner is not None]
-        deadline = time.monotonic() + PATIENCE
+    Ray places each trial on a node that has room for it, on one that has come meanwhile, too. Raises RunError if Ray is
+    not installed, the cluster does not answer, or no node is large enough.
+    """
+
+    def __init__(self, address: str, workers: int, resources: Resources) -> None:
         try:
-            for runner in running:
-                runner.stop(signal.SIGTERM)
-            while not all(runner.has_stopped() for runner in running) and time.monotonic() < deadline:
-                time.sleep(POLL_SECONDS)
-        finally:
-            for runner in running:
-                if not runner.has_stopped():
-                    runner.stop(signal.SIGKILL)
+            import ray
+        except ImportError:
+            hint = "`pip install 'seqcomposer[ray]'`, or omit `--ray`"
+            raise RunError.of("Ray is not installed", hint) from None
+        self.ray: Any = ray
+        self.workers = workers
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            host, colon, port = address.removeprefix("ray://").rpartition(":")
+            if colon and port.isdecimal():  # Ray itself would try for minutes, and not for ten seconds
+                socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+            self.ray.init(address=address, log_to_driver=False, logging_level="error", configure_logging=True)
+        except (OSError, ValueError, OverflowError, RuntimeError, self.ray.exceptions.RayError) as error:
+            hint = "start one with `ray start --head` and write its address, or write `--ray auto` or `--ray local`"
+            raise RunError.of(f"no Ray cluster answers at `{address}`: {error}", hint) from None
+        for number, handler in handlers.items():  # Ray has put its own in their place, with exit statuses of its own
+            signal.signal(number, handler)
+        self.reserve(resources)
+
+    def reserve(self, resources: Resources) -> None:
+        """Ask for these resources from the next trial on. Raises RunError if no node is large enough."""
+        try:
+            self.options = fit_in_nodes(resources, [node["Resources"] for node in self.ray.nodes() if node["Alive"]])
+        except RunError:
+            self.ray.shutdown()
+            raise
+
+    def start(self, command: Sequence[str], log: Path, slot: int) -> RayJob:
+        actor = self.ray.remote(LocalJob).options(**self.options, max_restarts=0)
+        # the command has the environment of the actor, to which Ray has given its GPUs
+        return RayJob(self.ray, actor.remote(command, log.absolute(), None, os.getcwd()))
+
+    def close(self) -> None:
+        self.ray.shutdown()
+
+
+def fit_in_nodes(resources: Resources, nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the options of Ray for one trial: one CPU, and one GPU of a cluster that has any, unless more is said.
+
+    nodes: What each node of the cluster has, as Ray names it. Raises RunError where no node has as much.
+    """
+    gpus = resources.gpus if resources.gpus is not None else float(any(node.get("GPU") for node in nodes))
+    needed = {"CPU": float(resources.cpus or 1), "GPU": gpus, "memory": float(resources.memory or 0)}
+    if not any(all(node.get(name, 0.0) >= amount for name, amount in needed.items()) for node in nodes):
+        there = (Resources(n.get("GPU"), int(n.get("CPU", 0)), int(n.get("memory", 0))).describe() for n in nodes)
+        message = f"no node of the cluster has {resources.describe()}; its nodes have {'; '.join(there) or 'nothing'}"
+        raise RunError.of(message, "write less under `resources`, or add a node with `ray start --address ...`")
+    return {"num_cpus": needed["CPU"], "num_gpus": needed["GPU"], "memory": needed["memory"]}
+
+
+Job = LocalJob | RayJob
+WorkerPool = LocalWorkerPool | RayWorkerPool
+
+
+@dataclass
+class TrialRunner:
+    """Trains one trial in one slot of a worker pool. `arguments` are those of `train`; `budget` has its limits."""
+
+    study: Study
+    pool: WorkerPool
+    suggestion: Suggestion
+    trial: Trial
+    lease: Lease
+    slot: int
+    arguments: Sequence[str]
+    budget: Mapping[str, Any]
+    job: Job | None = None
+    metrics_size: int = -1
+    log_start: int = 0
+    stop_time: float = math.inf
+
+    def __post_init__(self) -> None:
+        self.seeds, self.goal = self.study.sweep.seeds, self.study.sweep.rank[0]
+        self.seed = self.seeds[0]
+
+    def poll(self) -> Trial:
+        """Check on the training once, do what is to be done next, and return the trial as it is now."""
+        if self.job is None:
+            self.start_next_seed()
+            return self.trial
+        status = self.job.poll()
+        if status is None:
+            self.prune_if_bad(self.job)
+        else:
+            self.job = None
+            self.handle_exit(status)
+        return self.trial
+
+    def start_next_seed(self) -> None:
+        """Start the next seed, unless the worker of a sweep that was killed still trains it."""
+        self.trial = replace(self.trial, seeds=read_run_records(self.trial.folder))
+        left = [seed for seed in self.seeds if seed not in self.trial.finished_seeds]
+        if self.trial.pruned_at is not None:
+            self.end("pruned")
+        elif not left:
+            self.finish()
+        elif not is_locked(RunDir(self.trial.run(left[0]))):
+            self.seed = left[0]
+            arguments = [f"training.seed={self.seed}", *self.arguments]
+            command = train_command(self.trial.recipe, self.trial.run(self.seed), arguments)
+            log = self.trial.log(self.seed)
+            self.log_start = log.stat().st_size if log.exists() else 0
+            self.job = self.pool.start(command, log, self.slot)
+
+    def prune_if_bad(self, job: Job) -> None:
+        """Report the first seed's progress to the study, and stop the training if the study prunes it."""
+        if self.trial.pruned_at is not None:
+            if time.monotonic() - self.stop_time > PATIENCE:
+                job.stop(signal.SIGKILL)
+        elif (step := self.report()) is not None:
+            if len(self.seeds) == 1 and self.budget_spent(read_log(self.trial, self.seed)) == 1.0:
+                return  # to stop it saves nothing, and loses its scores
+            self.trial = replace(self.trial, pruned_at=step)
+            write_trial(self.trial)  # before the training hears of it: the decision survives a kill of the sweep
+            self.stop_time = time.monotonic()
+            job.stop(signal.SIGTERM)
+
+    def budget_spent(self, rows: Sequence[Mapping[str, Any]]) -> float:
+        """Return the share of a seed's budget that is spent, by the rows of its metrics."""
+        last: dict[str, Any] = {"step": 0, "epoch": 0.0, "budget_spent": [0.0]}
+        for row in rows:  # those of a test have neither an epoch nor a budget
+            last |= row
+        limits = (last["step"], self.budget["max_steps"]), (last["epoch"], self.budget["max_epochs"])
+        shares = (spent / limit for spent, limit in limits if limit)
+        return min(1.0, max([*shares, *last["budget_spent"]], default=0.0))
+
+    def report(self) -> int | None:
+        """Report new scores of the first seed, and return the step at which the trial is to be pruned, if it is."""
+        file = RunDir(self.trial.run(self.seed)).metrics
+        size = file.stat().st_size if self.seed == self.seeds[0] and file.exists() else -1
+        if size == self.metrics_size:
+            return None
+        self.metrics_size = size
+        rows = read_log(self.trial, self.seed)
+        metric = logged_key(rows, self.goal.metric)
+        # a metric that is null in a row was NaN or infinite
+        scores = {row["step"]: math.nan if row[metric] is None else float(row[metric]) for row in rows if metric in row}
+        return self.study.report(self.suggestion, scores)
+
+    def handle_exit(self, status: int) -> None:
+        """Go on after a training ended: with the next seed, the same one again, or the end of the trial."""
+        if self.trial.pruned_at is not None:
+            self.end("pruned")
+        elif status == 0:
+            self.report()  # the last rows; it is too late to prune
+            self.start_next_seed()
+        elif name := killed_by(status):
+            kill = retry_record("killed", name, RunDir(self.trial.run(self.seed)), self.seed)
+            count = kills_in_place([*self.trial.retries, kill])
+            if count < MAX_KILLS:
+                self.retry(kill)
+            else:
+                self.fail(f"its training was killed {count} times without a new checkpoint, the last time by {name}")
+        else:
+            self.fail(error_excerpt(self.trial.log(self.seed), status, self.log_start))
+
+    def fail(self, error: str) -> None:
+        """Try a failed training again, or end the trial if the sweep's retries are used up."""
+        if failures(self.trial.retries) < self.study.sweep.retries:
+            self.retry(retry_record("failed", error, RunDir(self.trial.run(self.seed)), self.seed))
+        else:
+            self.end("failed", error=error)
+
+    def retry(self, retry: Retry) -> None:
+        """Write down that the same seed is started again, which the next poll does."""
+        self.trial = replace(self.trial, retries=(*self.trial.retries, retry))
+        write_trial(self.trial)
+
+    def finish(self) -> None:
+        """End a trial whose seeds have all finished."""
+        scores = {seed: final_score(self.trial, seed, self.goal.metric) for seed in self.seeds}
+        values = [value for value in scores.values() if value is not None]
+        if len(values) == len(scores):
+            self.end("finished", value=fmean(values))
+            return
+        missing = ", ".join(str(seed) for seed, value in scores.items() if value is None)
+        logged = sorted({name for record in self.trial.seeds.values() for name in record.get("scores", {})})
+        error = f"no `{self.goal.metric}` was logged with seed {missing}; logged were: {', '.join(logged)}"
+        self.end("failed", error=error)
+
+    def end(self, status: Status, value: float | None = None, error: str | None = None) -> None:
+        """Write how the trial ended, then tell the study: after a kill in between it is told from what was written."""
+        seeds = read_run_records(self.trial.folder)
+        self.trial = replace(self.trial, status=status, value=value, error=error, seeds=seeds)
+        write_trial(self.trial)
+        self.study.tell(self.suggestion.number, self.trial)
+
+    def stop(self, number: int) -> None:
+        """Send a signal to the training, if there is one."""
+        if self.job is not None:
+            self.job.stop(number)
+
+    def has_stopped(self) -> bool:
+        """Return whether no training of this trial runs any more."""
+        return self.job is None or self.job.poll() is not None
+
+
+def error_excerpt(log: Path, status: int, start: int = 0) -> str:
+    """Return the last lines that a training printed before it failed, at most 12, the error first.
+
+    start: The bytes of the log that earlier trainings have written.
+    """
+    text = log.read_bytes()[start:].decode("utf-8", errors="replace") if log.exists() else ""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()][-12:]
+    if not lines:
+        return f"its training ended with exit status {status} and printed nothing"
+    first = next((number for number, line in enumerate(lines) if "error[" in line), None)
+    return "\n".join(lines[first:] if first is not None else [lines[-1], *lines[:-1]])

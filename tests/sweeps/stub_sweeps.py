@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from composer.sweeps import scheduler, workers
-from composer.sweeps.engines import run_sweep
+from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.trial import Trial, read_trials
-from composer.sweeps.trial_runner import train_command
+from composer.sweeps.workers import train_command
 
 BASE = """
 recipe: 1
@@ -83,15 +83,14 @@ def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
 def train_by_stub(home: Path, patch: pytest.MonkeyPatch) -> None:
     """Let sweeps of this process train by the stub, by the plan in `home`, and look around as often as that ends."""
     patch.setenv("STUB", str(home))
-    patch.setattr(scheduler, "train_command", stub)
+    patch.setattr(workers, "train_command", stub)
     hurry(patch.setattr)
 
 
 def hurry(set_value: Callable[[object, str, float], None]) -> None:
     """Let a sweep look around often, and wait only seconds for a worker that was killed before it began."""
-    for module in (scheduler, workers):
-        set_value(module, "POLL_SECONDS", 0.02)
-        set_value(module, "REFRESH_SECONDS", 0.02)
+    set_value(scheduler, "POLL_SECONDS", 0.02)
+    set_value(scheduler, "REFRESH_SECONDS", 0.02)
     set_value(scheduler, "EXPIRES", 3.0)
 
 
@@ -115,7 +114,7 @@ def run_apart(environment: dict[str, str], file: Path, run: Path, more: Sequence
     os.dup2(log, sys.stderr.fileno())
     hurry(setattr)
     if "real" not in more:
-        scheduler.train_command = stub
+        workers.train_command = stub
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     address = next((item.removeprefix("ray=") for item in more if item.startswith("ray=")), None)
     joins = "worker" in more

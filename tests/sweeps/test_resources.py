@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from composer.errors import RecipeError, RunError
-from composer.sweeps.engines import fit_in_nodes, with_planned_memory
 from composer.sweeps.points import list_points, point_recipe
+from composer.sweeps.scheduler import with_planned_memory
 from composer.sweeps.slurm import job_parameters
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import Resources
-from composer.sweeps.workers import LocalWorkerPool, worker_environment
+from composer.sweeps.workers import LocalWorkerPool, fit_in_nodes, worker_environment
 from composer.training.preflight import plan_training
 from tests.sweeps.stub_sweeps import rates, write_sweep
 
@@ -45,10 +45,10 @@ def test_sizes(text: str, size: int) -> None:
 
 
 def test_a_trial_is_placed_by_node() -> None:
-    assert fit_in_nodes(Resources(), [SMALL, SMALL]) == {"cpu": 1.0, "gpu": 0.0, "memory": 0.0}
-    assert fit_in_nodes(Resources(), [SMALL, LARGE])["gpu"] == 1.0
-    assert fit_in_nodes(Resources(gpus=0.25, cpus=8), [SMALL, LARGE])["gpu"] == 0.25
-    assert fit_in_nodes(Resources(gpus=0), [LARGE])["gpu"] == 0.0
+    assert fit_in_nodes(Resources(), [SMALL, SMALL]) == {"num_cpus": 1.0, "num_gpus": 0.0, "memory": 0.0}
+    assert fit_in_nodes(Resources(), [SMALL, LARGE])["num_gpus"] == 1.0
+    assert fit_in_nodes(Resources(gpus=0.25, cpus=8), [SMALL, LARGE])["num_gpus"] == 0.25
+    assert fit_in_nodes(Resources(gpus=0), [LARGE])["num_gpus"] == 0.0
 
 
 @pytest.mark.parametrize("resources", [Resources(gpus=8), Resources(cpus=33), Resources(memory=2**37)])

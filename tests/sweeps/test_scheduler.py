@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,14 +21,12 @@ from composer.errors import DataError, RunError
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.sweeps import scheduler
-from composer.sweeps.engines import run_sweep
 from composer.sweeps.leaderboard import open_leaderboard
-from composer.sweeps.scheduler import Scheduler, running_progress
+from composer.sweeps.scheduler import Scheduler, run_sweep, running_progress
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.sweep import Goal, Resources, SweepDir
+from composer.sweeps.sweep import Resources, SweepDir
 from composer.sweeps.trial import MAX_KILLS, Trial, failures, read_trials, retry_record, write_trial
-from composer.sweeps.trial_runner import TrialTask
-from composer.sweeps.workers import worker_environment
+from composer.sweeps.workers import TrialRunner, worker_environment
 from tests.sweeps.stub_sweeps import (
     BASE,
     RATE,
@@ -469,30 +468,30 @@ def test_a_damaged_trial_file_is_refused(tmp_path: Path, key: str, value: object
 def test_what_a_running_trial_has_done_counts(tmp_path: Path) -> None:
     trial = Trial(4, {}, "f", 1, 1, 1, folder=tmp_path, seeds={1: {"status": "finished"}})
     budget = {"max_steps": 10_000, "max_epochs": None}
-    task = TrialTask({1: [], 2: []}, budget, Goal("val/loss", "min"), retries=0)
-    assert running_progress(trial, task) == (0.5, "")  # one of two seeds
+    runner: Any = SimpleNamespace(trial=trial, seed=2, seeds=(1, 2), budget=budget)
+    runner.budget_spent = partial(TrialRunner.budget_spent, runner)
+    assert running_progress(runner) == (0.5, "")  # one of two seeds
     rows = [{"step": 1200, "train/loss": 2.5, "budget_spent": [0.2, 0.4]}, {"step": 1200, "val/loss": 2.0}]
     trial.run(2).mkdir()
     (trial.run(2) / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert running_progress(trial, task) == (0.7, "trial 4 at step 1,200, loss 2.5")  # of minutes, which end first
+    assert running_progress(runner) == (0.7, "trial 4 at step 1,200, loss 2.5")  # of minutes, which end first
     del rows[0]["budget_spent"]
     (trial.run(2) / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert running_progress(trial, task) == (0.5 + 0.06, "trial 4 at step 1,200, loss 2.5")  # of steps
+    assert running_progress(runner) == (0.5 + 0.06, "trial 4 at step 1,200, loss 2.5")  # of steps
 
 
 def test_the_time_left_falls_while_a_trial_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     rank = [SimpleNamespace(metric="val/loss", direction="min")]
     sweeping: Any = SimpleNamespace(
-        sweep=SimpleNamespace(rank=rank), trials={"a": SimpleNamespace(status="running")}, num_trials=2, ended_before=0
+        sweep=SimpleNamespace(rank=rank), trials={}, num_trials=2, runners=[None, "running"], ended_before=0, start=0.0
     )
-    sweeping.claimed, sweeping.start = {"a": SimpleNamespace(task=None)}, 0.0
     sweeping.display = SimpleNamespace(say=lines.append, console=SimpleNamespace(is_terminal=False))
     for minutes, share in ((1, 0.25), (2, 0.5), (3, 0.75)):
         sweeping.last_time, sweeping.last_text = 0.0, ""
         monkeypatch.setattr(time, "monotonic", lambda minutes=minutes: 60.0 * minutes)
         monkeypatch.setattr(
-            "composer.sweeps.scheduler.running_progress", lambda *_, share=share: (share, "trial 0 at ...")
+            "composer.sweeps.scheduler.running_progress", lambda _, share=share: (share, "trial 0 at ...")
         )
         Scheduler.show_progress(sweeping)
     assert [line.split("; ")[1:] for line in lines] == [

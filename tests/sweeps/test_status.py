@@ -14,10 +14,10 @@ from num2words import num2words
 from composer.cli import main
 from composer.errors import RunError
 from composer.run_dir import RunDir, locked
-from composer.sweeps import engines
+from composer.sweeps import scheduler
 from composer.sweeps.directory import lock_sweep
-from composer.sweeps.engines import run_sweep
 from composer.sweeps.leases import claim
+from composer.sweeps.scheduler import run_sweep
 from composer.sweeps.spec import load_schema, read_sweep
 from composer.sweeps.status import sweep_status
 from composer.sweeps.sweep import SweepDir
@@ -117,7 +117,7 @@ def test_a_sweep_that_was_never_started_is_told(home: Path) -> None:
 
 def test_retry_on_the_command_line_reaches_the_scheduler(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     received: list[Any] = []
-    monkeypatch.setattr(engines, "run_sweep", lambda *_, **options: received.append(options) or 0)
+    monkeypatch.setattr(scheduler, "run_sweep", lambda *_, **options: received.append(options) or 0)
     for words in ([], ["--retry"]):
         with pytest.raises(SystemExit):
             main.main(["sweep", "sweep.yaml", *words])

@@ -16,14 +16,13 @@ import pytest
 
 from composer.errors import RunError
 from composer.sweeps.directory import lock_sweep
-from composer.sweeps.engines import check_sweep, run_sweep
 from composer.sweeps.leaderboard import open_leaderboard
 from composer.sweeps.leases import RELEASED, claim, num_claims
+from composer.sweeps.scheduler import Scheduler, check_sweep, run_sweep
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import SweepDir
 from composer.sweeps.trial import read_log, read_trials
-from composer.sweeps.trial_runner import TrainingProcess
-from composer.sweeps.workers import LocalScheduler, LocalWorkerPool
+from composer.sweeps.workers import LocalJob, LocalWorkerPool
 from tests.sweeps.stub_sweeps import RATE, parent, plan, rates, starts, trials_by_rate, wait_until, write_sweep
 
 DRAWN = f"rate: {{{RATE}, log_uniform: [0.001, 1.0]}}"
@@ -111,24 +110,24 @@ def test_a_worker_stops_a_training_whose_lease_it_has_lost(home: Path, monkeypat
     monkeypatch.setattr("composer.sweeps.leases.RENEWED_EVERY", 0.05)
     plan(home, all={"pause": 60.0})
     sweep, run = read_sweep(write_sweep(home, rates(0.1))), home / "run"
-    trainings: list[TrainingProcess] = []
+    jobs: list[LocalJob] = []
     start = LocalWorkerPool.start
 
-    def start_and_take_over(self: LocalWorkerPool, command: Sequence[str], log: Path, slot: int) -> TrainingProcess:
-        trainings.append(start(self, command, log, slot))
-        if len(trainings) > 1:  # it may train now
-            return trainings[-1]
+    def start_and_take_over(self: LocalWorkerPool, command: Sequence[str], log: Path, slot: int) -> LocalJob:
+        jobs.append(start(self, command, log, slot))
+        if len(jobs) > 1:  # it may train now
+            return jobs[-1]
         wait_until(lambda: bool(starts(home)))
         plan(home)
         other = next(run.glob("trials/*/lease-1")).with_name("lease-2")
         other.touch()
         os.utime(other, (RELEASED, RELEASED))  # the other worker has given it back
-        return trainings[0]
+        return jobs[0]
 
     monkeypatch.setattr(LocalWorkerPool, "start", start_and_take_over)
     assert run_sweep(sweep, run) == 0
-    assert trainings[0].process.wait(timeout=10) == -signal.SIGKILL
-    assert len(trainings) == 2
+    assert jobs[0].process.wait(timeout=10) == -signal.SIGKILL
+    assert len(jobs) == 2
 
 
 @pytest.mark.parametrize(
@@ -204,11 +203,11 @@ def test_a_search_that_grows_has_all_its_trials(home: Path) -> None:
     assert {trial.status for trial in read_trials(home / "run")} == {"finished"}
 
 
-def scheduler_of(file: Path, folder: Path, retry: bool = False) -> LocalScheduler:
+def scheduler_of(file: Path, folder: Path, retry: bool = False) -> Scheduler:
     """A worker that has opened the study and trains nothing yet."""
     sweep, home = read_sweep(file), SweepDir(folder)
     points, _ = check_sweep(sweep, home)
-    scheduler = LocalScheduler(sweep, home, points, LocalWorkerPool(1, sweep.resources))
+    scheduler = Scheduler(sweep, home, points, LocalWorkerPool(1, sweep.resources))
     scheduler.open_study(4, retry)
     return scheduler
 
@@ -222,9 +221,9 @@ def test_a_retry_reaches_a_worker_that_has_seen_the_failure(home: Path) -> None:
     scheduler_of(file, home / "run", retry=True)
     queued = old.study.ask_queued()
     assert queued is not None
-    claimed = old.claim_trial(queued)
-    assert claimed is not None
-    claimed.lease.release()
+    runner = old.start_trial(queued, 0)
+    assert runner is not None
+    runner.lease.release()
 
 
 def test_a_point_that_two_workers_are_given_is_trained_by_one(home: Path) -> None:
@@ -234,8 +233,8 @@ def test_a_point_that_two_workers_are_given_is_trained_by_one(home: Path) -> Non
     assert queued is not None
     adopted = other.next_suggestion()  # nobody holds it yet
     assert adopted is not None
-    claimed = other.claim_trial(adopted)
-    assert claimed is not None
-    assert one.claim_trial(queued) is None
-    assert one.study.running() == {0: claimed.trial.fingerprint}, "who does not hold it tells nothing"
-    claimed.lease.release()
+    runner = other.start_trial(adopted, 0)
+    assert runner is not None
+    assert one.start_trial(queued, 0) is None
+    assert one.study.running() == {0: runner.trial.fingerprint}, "who does not hold it tells nothing"
+    runner.lease.release()
