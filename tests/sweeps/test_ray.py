@@ -72,9 +72,9 @@ def test_a_killed_sweep_leaves_no_workers_and_resumes_without_a_cluster(home: Pa
 
 def test_a_sweep_that_is_stopped_has_neither_failures_nor_retries(home: Path) -> None:
     plan(home, **{"0.1": {"pause": 120.0}})
-    file = write_sweep(home, rates(0.1, 0.2))
+    file = write_sweep(home, rates(0.1))
     child = parent(file, home / "run", "ray=local")
-    wait_until(lambda: bool(starts(home)), 120.0)
+    wait_until(lambda: any((home / "run").glob("trials/*/seed-1/metrics.jsonl")), 120.0)
     child.terminate()
     child.join(60.0)
     assert child.exitcode == 143
