@@ -32,7 +32,8 @@ def runs_on_cpu(accelerator: str) -> bool:
 
 def multiplies_bfloat16() -> bool:
     """Return whether oneDNN multiplies matrices in bfloat16 on this CPU: one with AVX-512, or its like elsewhere."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    # a build of PyTorch without oneDNN lacks the operator, too
+    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 @cache

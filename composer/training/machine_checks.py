@@ -17,9 +17,8 @@ def speed_warnings(recipe: Recipe) -> Iterator[Fault]:
     if not precision.startswith("bf16") or not runs_on_cpu(recipe.trainer["accelerator"]) or multiplies_bfloat16():
         return
     message = f"this CPU multiplies no matrices in bfloat16: `{precision}` is many times slower than `32` on it"
-    yield recipe.fault(
-        "slow", ("training", "precision"), message, "write `precision: 32`, or train on a GPU"
-    ).as_warning()
+    hint = "write `precision: 32`, or train on a GPU"
+    yield recipe.fault("slow", ("training", "precision"), message, hint).as_warning()
 
 
 def int8_faults(recipe: Recipe) -> Iterator[Fault]:

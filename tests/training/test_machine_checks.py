@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from composer.model.machine import multiplies_bfloat16
 from composer.training import machine_checks
 from composer.training.machine_checks import speed_warnings
 from composer.training.preflight import check_recipe
@@ -30,3 +32,9 @@ def test_nothing_is_slow_in_float32_on_a_gpu_or_on_a_cpu_that_has_bfloat16(
     assert not [*speed_warnings(tiny("training.precision=bf16-mixed", "trainer.accelerator=gpu"))]
     monkeypatch.setattr(machine_checks, "multiplies_bfloat16", lambda: True)
     assert not [*speed_warnings(tiny("training.precision=bf16-mixed", "trainer.accelerator=cpu"))]
+
+
+def test_a_pytorch_without_onednn_multiplies_no_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    monkeypatch.setattr(torch.ops, "mkldnn", None)
+    assert not multiplies_bfloat16()
