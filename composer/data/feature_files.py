@@ -31,12 +31,14 @@ from composer.data.cache_entries import (
 from composer.data.columns import FileNames, RowSubset, locate
 from composer.data.features import Features, Reading, Remark
 from composer.data.media_files import (
+    BAD_ARCHIVE,
     NAMES_FIX,
     NO_SUCH_PART,
     MediaError,
     hash_states,
     is_there,
     open_file,
+    split_archive,
     split_part,
 )
 from composer.errors import DataError, Fault, os_error_reason
@@ -109,11 +111,12 @@ def file_faults(
 ) -> Iterator[Fault]:
     """Yield the fault of each file once, at the first row that names it or a part of it, with the number of its rows.
 
-    errors: Rows, each with what is wrong. A part that its recording does not have is wrong in its own row alone.
+    errors: Rows, each with what is wrong. A part that its recording does not have is wrong in its own row alone, and
+    an archive that cannot be opened is one fault, whatever rows name of it.
     """
     before, rows_of = set[tuple[str, str]](), Counter[str]()
     for row, error in errors:
-        name = names[row] if error.code == NO_SUCH_PART else split_part(names[row])[0]
+        name = file_at_fault(names[row], error)
         if (name, error.message) in before:
             continue
         before.add((name, error.message))
@@ -122,6 +125,13 @@ def file_faults(
             message, fix = f"{error.message}; {count:,} lines name it", error.fix.replace("the line", "these lines")
             error = MediaError(error.code, message, fix)
         yield fault_of_row(lines, row, origin, name, error)
+
+
+def file_at_fault(name: str, error: MediaError) -> str:
+    """Return what is wrong of what a row names: its part of a recording, its file, or the archive that has the file."""
+    file = split_part(name)[0]
+    archive = str(split_archive(Path(file))[0])
+    return {NO_SUCH_PART: name, BAD_ARCHIVE: archive}.get(error.code, file)
 
 
 def entry_parts(names: Sequence[str], settings: Mapping[str, Any]) -> list[Any]:

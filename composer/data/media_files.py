@@ -30,6 +30,8 @@ PART = re.compile(r"(.*)#t=(\d+(?:\.\d+)?)(?:,(\d+(?:\.\d+)?))?", re.DOTALL)
 """A part of a recording, as in Media Fragments (https://www.w3.org/TR/media-frags/), section 4.2.1."""
 NO_SUCH_PART = "part"
 """The code of the fault of a part that its recording does not have."""
+BAD_ARCHIVE = "archive"
+"""The code of the fault of an archive of which something cannot be taken out."""
 
 
 PACKAGES = {"PIL": "pillow"}
@@ -80,7 +82,7 @@ def open_file(path: Path) -> IO[bytes]:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
     except ARCHIVE_ERRORS as error:
         message = f"it cannot be taken out of the archive `{archive}`: {error}".partition("\n")[0]
-        raise MediaError("archive", message, "get the archive again, or pack it again, without a password") from error
+        raise MediaError(BAD_ARCHIVE, message, "get the archive again, or pack it again, without a password") from error
 
 
 def split_archive(path: Path) -> tuple[Path, str]:

@@ -160,8 +160,9 @@ def test_a_damaged_archive_is_told_and_nothing_outside_an_archive_is_read(tmp_pa
     (tmp_path / name).write_bytes(content[:700])
     assert not missing_files(FileNames([f"{name}/x.npy"], tmp_path), "a column")
     with pytest.raises(DataError, match="taken out of the archive") as error:
-        encode_features([str(tmp_path / name / "x.npy")], VECTORS, "a column")
-    assert error.value.faults[0].hint.startswith("get the archive again")
+        encode_features([str(tmp_path / name / file) for file in ("x.npy", "y.npy", "z.npy")], VECTORS, "a column")
+    (fault,) = error.value.faults  # it is one archive
+    assert fault.hint.startswith("get the archive again")
 
 
 def test_an_archive_with_a_password_is_told(tmp_path: Path) -> None:
