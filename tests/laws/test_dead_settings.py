@@ -259,12 +259,10 @@ def dead_at_borders(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         cases = [*alive, *(changed(case, *pair) for case in changing for pair in borders)]
         for case, setting in product(cases, tried):
             base = without(case, setting)
-            first, *others = (
-                signatures.of(item) for item in (base, *(changed(base, setting, v) for v in tried[setting]))
-            )
-            others = [other for other in others if other is not None]
-            first = others.pop() if first is None and others else first
-            if others and first is not None and all(same(first, other) for other in others):
+            values = map(signatures.of, (base, *(changed(base, setting, value) for value in tried[setting])))
+            accepted = (value for value in values if value is not None)  # each computed where those before are alike
+            first, second = next(accepted, None), next(accepted, None)
+            if first and second and same(first, second) and all(same(first, other) for other in accepted):
                 yield setting, dict(base.settings)
 
 
