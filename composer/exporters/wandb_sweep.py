@@ -56,7 +56,7 @@ def wandb_config(
         name = goal.metric if hyperband is None else hyperband.key
         config["metric"] = {"name": name, "goal": "minimize" if goal.direction == "min" else "maximize"}
     config["parameters"] = {axis.name: wandb_parameter(axis) for axis in sweep.axes if axis.zipped is None}
-    repeats = sweep.seeds if sweep.search.kind == "grid" else sweep.seeds[:1]  # a search would choose among seeds
+    repeats = sweep.seeds if repeats_all(sweep) else sweep.seeds[:1]
     if len(sweep.seeds) > 1:
         config["parameters"]["training.seed"] = {"values": [*repeats]} if len(repeats) > 1 else {"value": repeats[0]}
     if hyperband is not None:
@@ -67,6 +67,11 @@ def wandb_config(
     command = ["seqcomposer", "train", str(sweep.file), "${args_no_hyphens}", *overrides]
     config["command"] = command if data is None else [*command, "--data", str(data)]
     return config
+
+
+def repeats_all(sweep: Sweep) -> bool:
+    """Return whether W&B trains every point with every seed; a search would choose among them."""
+    return len(sweep.seeds) == 1 or (sweep.search.kind == "grid" and not sweep.seeds_where)
 
 
 def wandb_parameter(axis: Axis) -> dict[str, Any]:
@@ -96,10 +101,11 @@ def limitations(sweep: Sweep, hyperband: Hyperband | None) -> Iterator[str]:
     if sweep.where:
         settings = "WANDB_AGENT_DISABLE_FLAPPING=true WANDB_AGENT_MAX_INITIAL_FAILURES=1000"
         yield f"W&B has no `where`: `train` refuses such a point, with status 2. So that an agent goes on: {settings}."
-    if len(sweep.seeds) > 1 and sweep.search.kind != "grid":
+    if not repeats_all(sweep):
         others = ", ".join(map(str, sweep.seeds[1:]))
+        reason = "W&B has no `seeds_where`" if sweep.search.kind == "grid" else "W&B would search among the seeds"
         yield (
-            f"W&B would search among the seeds: every point is trained with seed {sweep.seeds[0]} alone. "
+            f"{reason}: every point is trained with seed {sweep.seeds[0]} alone. "
             f"Train the best ones with {others} too: `seqcomposer train {sweep.file} AXIS=VALUE ... training.seed=N`."
         )
     if sweep.pruner is not None and sweep.pruner.kind == "median":

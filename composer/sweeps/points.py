@@ -218,7 +218,9 @@ def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, Any]:
     for number, point in enumerate(points, start=1):
         errors, warnings = ([fault.as_dict() for fault in faults] for faults in (point.faults, point.warnings))
         plain = {key: getattr(point, key) for key in keys}
-        rows.append({"number": number, **plain, "errors": errors, "warnings": warnings})
+        rows.append(
+            {"number": number, **plain, "seeds": [*sweep.seeds_of(point)], "errors": errors, "warnings": warnings}
+        )
     search = sweep.search
     head = {"name": sweep.name, "search": search.kind, "trials": search.trials, "seeds": list(sweep.seeds)}
     return {**head, "known": search.kind != "tpe", "points": rows}
@@ -244,7 +246,7 @@ def dry_run_text(sweep: Sweep, points: Sequence[PointCost]) -> str:
     lines = [*align_columns(rows, [False, *(True for _ in names), False, False, False, True]), ""]
     for (status, text), numbers in noted.items():
         lines += [f"{status}, {'point' if len(numbers) == 1 else 'points'} {', '.join(numbers)}:", text, ""]
-    return "\n".join([*lines, _summary(sweep, [point.status for point in points])])
+    return "\n".join([*lines, _summary(sweep, points)])
 
 
 def _format_axis(axis: Axis, point: Point, search: str) -> str:
@@ -255,16 +257,20 @@ def _format_axis(axis: Axis, point: Point, search: str) -> str:
     return format_value(point[axis.name])
 
 
-def _summary(sweep: Sweep, statuses: Sequence[str]) -> str:
+def _summary(sweep: Sweep, points: Sequence[PointCost]) -> str:
+    statuses = [point.status for point in points]
     seeds = "" if len(sweep.seeds) == 1 else f", each with {len(sweep.seeds)} seeds"
+    if sweep.seeds_where:
+        with_all = sum(point.status == "trained" and sweep.seeds_of(point) == sweep.seeds for point in points)
+        seeds = f", {with_all} of them with {len(sweep.seeds)} seeds, the others with one"
     others = count_each(sorted(status for status in statuses if status != "trained"))
     others = f"; {others}" if others else ""
     trained = statuses.count("trained")
     if sweep.search.kind != "tpe":
         return f"{count_noun(trained, 'point')} to train{seeds}{others}"
     more = " or more" if len(statuses) == MAX_STRUCTURES < sweep.num_structures else ""
-    points = count_noun(sweep.search.trials or 0, "point")
-    return f"{sweep.search.kind} chooses {points} among {trained}{more} structures{others}{seeds}"
+    chosen = count_noun(sweep.search.trials or 0, "point")
+    return f"{sweep.search.kind} chooses {chosen} among {trained}{more} structures{others}{seeds}"
 
 
 def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> tuple[Recipe, Path]:

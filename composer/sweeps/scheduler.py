@@ -184,7 +184,7 @@ class Scheduler:
             retries = (*trial.retries, retry_record("requested", trial.error or ""))
             trial = replace(trial, status="running", error=None, retries=retries)
             self.say_retry(trial)
-        elif trial.status == "finished" and not set(self.sweep.seeds) <= set(trial.seeds):  # seeds were added
+        elif trial.status == "finished" and not set(self.sweep.seeds_of(trial)) <= set(trial.seeds):  # seeds were added
             trial = replace(trial, status="running", value=None)
         else:
             return trial

@@ -142,7 +142,7 @@ def fit_contributions(axes: Mapping[str, Groups], trials: Sequence[Scores]) -> C
     decides whether another is active is the one at the other's average.
     """
     axes = {axis: groups for axis, groups in axes.items() if len(groups) > 1}
-    means = np.array([np.mean([*scores.values()]) for scores in trials])
+    means = means_over_seeds(trials)
     design = np.column_stack([np.ones(len(trials)), *(_columns(groups, len(trials)) for groups in axes.values())])
     inverse = np.linalg.pinv(design, rcond=TOLERANCE)
     coefficients, row_space = inverse @ means, inverse @ design
@@ -164,6 +164,21 @@ def fit_contributions(axes: Mapping[str, Groups], trials: Sequence[Scores]) -> C
         ratio = squares / free / (noise.pooled / (noise.df + 1)).mean()
         additivity = float(special.fdtrc(free, noise.total_df, ratio))
     return Contributions(_corrected(effects), df, by_seeds, additivity)
+
+
+def means_over_seeds(trials: Sequence[Scores]) -> Array:
+    """Return the mean of each trial over its seeds, without what a seed does to all where only some trials have it.
+
+    The latter is fitted by least squares, and needs a seed that all trials have.
+    """
+    seeds = sorted(set().union(*trials))
+    if all(scores.keys() == trials[0].keys() for scores in trials) or not set(seeds).intersection(*trials):
+        return np.array([np.mean([*scores.values()]) for scores in trials])
+    columns = [(trial, len(trials) + seeds.index(seed)) for trial, scores in enumerate(trials) for seed in scores]
+    design = np.zeros((len(columns), len(trials) + len(seeds)))
+    np.put_along_axis(design, np.array(columns), 1, axis=1)
+    fitted, *_ = np.linalg.lstsq(design, np.array([score for scores in trials for score in scores.values()]))
+    return np.asarray(fitted[: len(trials)] + fitted[len(trials) :].mean())
 
 
 def _columns(groups: Groups, num_trials: int) -> Array:

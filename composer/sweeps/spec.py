@@ -28,9 +28,9 @@ from composer.sweeps.conditions import Condition, Kind, Operand, parse_condition
 from composer.sweeps.sweep import COSTS, DEFAULT_RANK, SWEEP_AXIS, Axis, Goal, Pruner, Resources, SearchAlgorithm, Sweep
 
 RANGES = ("uniform", "log_uniform", "int", "log_int")
-NOT_FINGERPRINTED = ("name", "description", "base", "search", "seeds", "tune", "resources", "retries")
+NOT_FINGERPRINTED = ("name", "description", "base", "search", "seeds", "seeds_where", "tune", "resources", "retries")
 """Keys whose text decides no training. The base's own text and the order of the search are fingerprinted apart; the
-number of trials and seeds may grow, and what is tuned may change."""
+number of trials and seeds may grow, and which points get all seeds and what is tuned may change."""
 SECTIONS = "recipe name description extends vars data model training decoding evaluation trainer logging"
 CONDITIONS = "and or not in true false none minutes"
 RESERVED = {*SECTIONS.split(), *RUN_FACTS, *CONDITIONS.split(), *COSTS, SWEEP_AXIS}
@@ -43,6 +43,7 @@ EXAMPLES = {
     "resources": "write `resources: {gpus: 1, cpus: 4, memory: 16G, minutes: 90}`",
     "prune": "write `prune: hyperband` or `prune: median`, or remove the key",
     "where": "write a comparison: `where: parameters < 20M`",
+    "seeds_where": "write a comparison: `seeds_where: parameters < 20M`",
     "axes": "write `axes: {width: {set: model.width, values: [64, 128]}}`",
 }
 """Hints for keys of which an example says more than a type."""
@@ -71,7 +72,7 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
     axes = _read_axes(file, root, faults)
     _raise_if_any(faults)
     assert base is not None
-    axes, where = _read_conditions(root, axes, faults)
+    axes, where, seeds_where = _read_conditions(root, axes, faults)
     search, limits = _read_choice(root, "search", "searches")
     pruner, pruning = _read_choice(root, "prune", "prunings")
     goals = [pair for goal in root.value["rank"].value for pair in goal.value.items()] if "rank" in root.value else []
@@ -86,6 +87,7 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
         search=SearchAlgorithm(search or "grid", limits.get("trials"), limits.get("seed", 1)),
         pruner=None if pruner is None else Pruner(pruner, **pruning),
         seeds=(),
+        seeds_where=seeds_where,
         retries=root.value["retries"].value if "retries" in root.value else 0,
         rank=rank or DEFAULT_RANK,
         resources=Resources.read(to_data(root.value["resources"]) if "resources" in root.value else {}),
@@ -101,7 +103,12 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
     _raise_if_any(sorted(substitution.value_faults(sweep)))
     points = [substitution.apply_point(sweep, point) for point in sweep.probe_points()]
     _raise_if_any(list(_unmeasured_metrics(sweep, points)))
-    return replace(sweep, seeds=_read_seeds(root, points[0]), fingerprint=_fingerprint(sweep))
+    seeds = _read_seeds(root, points[0])
+    if seeds_where and len(seeds) == 1:
+        hint = "write `seeds: 3`, or remove `seeds_where`"
+        message = "it says which points get more than the first seed, and `seeds` has one"
+        raise error_at(root.value["seeds_where"].place, "seeds", "seeds_where", message, hint)
+    return replace(sweep, seeds=seeds, fingerprint=_fingerprint(sweep))
 
 
 def _raise_if_any(faults: Sequence[Fault]) -> None:
@@ -205,8 +212,8 @@ def _operand(axis: Axis) -> Operand:
 
 def _read_conditions(
     root: Node, axes: Sequence[Axis], faults: list[Fault]
-) -> tuple[tuple[Axis, ...], tuple[Condition, ...]]:
-    """Return the axes with their conditions, and the conditions of `where`, which may also name costs."""
+) -> tuple[tuple[Axis, ...], tuple[Condition, ...], tuple[Condition, ...]]:
+    """Return the axes with their conditions, and those of `where` and `seeds_where`, which may also name costs."""
 
     def parse(node: Node, path: str, operands: Mapping[str, Operand]) -> Condition | None:
         try:
@@ -218,11 +225,14 @@ def _read_conditions(
     operands = {axis.name: _operand(axis) for axis in axes}
     whens = {axis: axis.node.value["when"] for axis in axes if "when" in axis.node.value}
     parsed = {axis: parse(node, f"axes.{axis.name}.when", operands) for axis, node in whens.items()}
-    where = root.value.get("where")
-    nodes = [] if where is None else where.value if isinstance(where.value, list) else [where]
-    conditions = [parse(node, "where", {cost: Operand("number") for cost in COSTS} | operands) for node in nodes]
-    with_when = tuple(replace(axis, when=parsed.get(axis)) for axis in axes)
-    return with_when, tuple(condition for condition in conditions if condition is not None)
+    costed = {cost: Operand("number") for cost in COSTS} | operands
+
+    def conditions(key: str) -> tuple[Condition, ...]:
+        written = root.value.get(key)
+        nodes = [] if written is None else written.value if isinstance(written.value, list) else [written]
+        return tuple(condition for node in nodes if (condition := parse(node, key, costed)) is not None)
+
+    return tuple(replace(axis, when=parsed.get(axis)) for axis in axes), conditions("where"), conditions("seeds_where")
 
 
 def _read_choice(root: Node, key: str, table: str) -> tuple[Any, dict[str, Any]]:

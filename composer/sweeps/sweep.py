@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 from composer.atomic_io import parse_json, read_text
 from composer.errors import Fault, Mark, RunError, did_you_mean, fault_at
@@ -22,6 +22,19 @@ Point = dict[str, Value]
 
 COSTS = ("parameters", "flops", "state_bytes")
 """Costs of a model, known before it trains and the same for every seed."""
+
+
+class CostedPoint(Protocol):
+    """A point and its costs, by which conditions are decided."""
+
+    @property
+    def point(self) -> Point: ...
+    @property
+    def parameters(self) -> int: ...
+    @property
+    def flops(self) -> int: ...
+    @property
+    def state_bytes(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -171,7 +184,8 @@ class Sweep:
     """A sweep that passed all checks. `axes` are in the order of the file.
 
     A trial that failed is tried again `retries` times. `fingerprint` is of everything that decides which trials are run
-    and how they are ranked; trials and seeds, which may be added later, are not in it, nor is `tune`.
+    and how they are ranked; trials and seeds, which may be added later, are not in it, nor are `seeds_where`, the
+    conditions of the points that get more than the first seed, and `tune`.
     """
 
     file: Path
@@ -182,6 +196,7 @@ class Sweep:
     search: SearchAlgorithm
     pruner: Pruner | None
     seeds: tuple[int, ...]
+    seeds_where: tuple[Condition, ...]
     retries: int
     rank: tuple[Goal, ...]
     resources: Resources
@@ -193,6 +208,11 @@ class Sweep:
 
     def axis(self, name: str) -> Axis | None:
         return next((axis for axis in self.axes if axis.name == name), None)
+
+    def seeds_of(self, costed: CostedPoint) -> tuple[int, ...]:
+        """Return the seeds with which a point is trained: all of them where `seeds_where` holds, else the first."""
+        values = {cost: getattr(costed, cost) for cost in COSTS} | costed.point
+        return self.seeds if all(holds(condition, values) for condition in self.seeds_where) else self.seeds[:1]
 
     @property
     def free_axes(self) -> tuple[Axis, ...]:

@@ -238,7 +238,7 @@ class TrialRunner:
     stop_time: float = math.inf
 
     def __post_init__(self) -> None:
-        self.seeds, self.goal = self.study.sweep.seeds, self.study.sweep.rank[0]
+        self.seeds, self.goal = self.study.sweep.seeds_of(self.trial), self.study.sweep.rank[0]
         self.seed = self.seeds[0]
 
     def poll(self) -> Trial:

@@ -61,6 +61,7 @@ def test_every_part_is_exported_to_the_wandb_format(tmp_path: Path) -> None:
         ("random", "[4, 2]", {"value": 4}),
         ("{tpe: {trials: 4}}", "2", {"value": 1}),
         ("grid", "[7]", None),
+        ("grid", "[3, 4]\nseeds_where: width > 8", {"value": 3}),
     ],
 )
 def test_the_seed_is_never_searched(search: str, seeds: str, parameter: dict[str, Any] | None, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.sweeps import scheduler
 from composer.sweeps.leaderboard import open_leaderboard
+from composer.sweeps.points import dry_run_text, list_points
 from composer.sweeps.scheduler import Scheduler, run_sweep, running_progress
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.sweep import Resources, SweepDir
@@ -433,6 +434,24 @@ def test_a_sweep_may_grow_by_seeds(home: Path, search: str) -> None:
     for others in ([4, 1], [1], [1, 5]):
         with pytest.raises(RunError, match="`seeds` were 1, 4 and are"):
             run(asked(others), home)
+
+
+def test_some_points_get_more_seeds_once_all_have_one(home: Path) -> None:
+    def write(rest: str) -> Path:
+        return write_sweep(home, rates(0.1, 0.2, 0.3), rest)
+
+    assert run(write("seeds: [1]"), home) == 0
+    file = write("seeds: [1, 4]\nseeds_where: rate < 0.3 and parameters > 1")
+    planned = dry_run_text(read_sweep(file), list_points(read_sweep(file)))
+    assert planned.endswith("3 points to train, 2 of them with 2 seeds, the others with one")
+    assert run(file, home) == 0
+    assert sorted(starts(home)) == [(0.1, 1), (0.1, 4), (0.2, 1), (0.2, 4), (0.3, 1)]
+    result = trials_by_rate(home / "run")
+    assert {trial.status for trial in result.values()} == {"finished"}
+    assert result[0.2].value == pytest.approx(0.2 + (0.01 + 0.04) / 2)
+    assert run(write("seeds: [1, 4]\nseeds_where: rate > 0.1"), home) == 0  # what is there stays
+    assert len(starts(home)) == 6
+    assert [len(trial.finished_seeds) for trial in trials_by_rate(home / "run").values()] == [2, 2, 2]
 
 
 def test_what_is_tuned_may_be_said_later(home: Path) -> None:

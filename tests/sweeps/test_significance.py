@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 from statistics import fmean
 
 import numpy as np
@@ -52,14 +53,15 @@ def groups_of(points: Points) -> dict[str, Groups]:
 
 
 def run_trials(
-    rng: Rng, effects: dict[str, dict[str, float]], points: Points, seeds: int, of_points: float
+    rng: Rng, effects: dict[str, dict[str, float]], points: Points, seeds: int | tuple[int, ...], of_points: float
 ) -> list[Scores]:
     """Scores of an additive model with a deviation of each point, of each seed, and noise."""
-    of_seeds = rng.normal(size=seeds)
+    counts = (seeds,) if isinstance(seeds, int) else seeds
+    of_seeds = rng.normal(size=max(counts))
     trials = []
-    for point in points:
+    for point, count in zip(points, cycle(counts), strict=False):
         mean = sum(effects[axis][value] for axis, value in point.items()) + of_points * rng.normal()
-        trials.append(dict(enumerate((mean + of_seeds + 0.5 * rng.normal(size=seeds)).tolist())))
+        trials.append(dict(enumerate((mean + of_seeds[:count] + 0.5 * rng.normal(size=count)).tolist())))
     return trials
 
 
@@ -82,7 +84,10 @@ DESIGNS = {
     "one axis with seeds": (lambda _: grid("encoder"), 3, 0.0),
     "points at random": (drawn_at_random(16), 1, 0.7),
     "points at random with seeds": (drawn_at_random(12), 2, 0.7),
+    "a grid of which some points have seeds": (lambda _: grid("encoder", "decoder", "norm"), (3, 1, 1), 0.5),
+    "a grid of which most points have seeds": (lambda _: grid("encoder", "decoder", "norm"), (3, 3, 3, 1), 0.0),
 }
+"""Points, their number of seeds, or those of one point after another, and how far they deviate."""
 
 
 def simulate(name: str, effects: dict[str, dict[str, float]], seed: int, sweeps: int = 400) -> Iterator[Contributions]:

@@ -171,6 +171,7 @@ def test_the_fingerprint_covers_what_changes_the_points(tmp_path: Path) -> None:
     first = sweep(tmp_path, ENCODER).fingerprint
     assert sweep(tmp_path, ENCODER, "name: other\ndescription: text  # comment").fingerprint == first
     assert sweep(tmp_path, ENCODER, "seeds: 2\nsearch: grid").fingerprint == first  # seeds may be added
+    assert sweep(tmp_path, ENCODER, "seeds: 2\nseeds_where: flops > 1").fingerprint == first
     drawn_by = [
         sweep(tmp_path, ENCODER, f"search: {{random: {output}}}").fingerprint
         for output in ("{trials: 3}", "{trials: 9, seed: 1}", "{trials: 3, seed: 2}")
@@ -276,7 +277,7 @@ def test_a_search_lists_its_candidate_structures(tmp_path: Path) -> None:
 def test_the_schema_agrees_with_the_code() -> None:
     result = load_schema()
     keys = ("sweep", "name", "description", "base", "set", "axes", "where", "search", "prune", "seeds")
-    assert tuple(result["properties"]) == (*keys, "resources", "tune", "retries", "rank")
+    assert tuple(result["properties"]) == (*keys, "seeds_where", "resources", "tune", "retries", "rank")
     assert set(result["$defs"]["axis"]["properties"]) == {
         *("set", "values", *RANGES, "replace", "with", "extend", "when", "zip")
     }
@@ -314,7 +315,7 @@ def test_every_key_of_the_schema_has_a_description() -> None:
     result = load_schema()
     for keys in (
         result["properties"],
-        *(item["properties"] for item in result["$defs"].values() if "x-choice" not in item),
+        *(item.get("properties", {}) for item in result["$defs"].values() if "x-choice" not in item),
     ):
         assert all(item["description"] for item in keys.values())
 
