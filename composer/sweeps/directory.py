@@ -67,9 +67,9 @@ def write_sweep_record(folder: SweepDir, sweep: Sweep, num_trials: int) -> None:
 
 def growable_parts(sweep: Sweep) -> dict[str, Any]:
     """Return what a resumed sweep may have more of, trials and seeds after the earlier ones, or change: the others."""
-    written = to_data(sweep.root)
+    settings = to_data(sweep.root)
     parts = {"trials": sweep.search.trials, "seeds": [*sweep.seeds]}
-    return parts | {key: written.get(key) for key in ("seeds_where", "tune")}
+    return parts | {key: settings.get(key) for key in ("seeds_where", "tune")}
 
 
 def shrink_message(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:

@@ -228,9 +228,9 @@ def _read_conditions(
     costed = {cost: Operand("number") for cost in COSTS} | operands
 
     def conditions(key: str) -> tuple[Condition, ...]:
-        written = root.value.get(key)
-        nodes = [] if written is None else written.value if isinstance(written.value, list) else [written]
-        return tuple(condition for node in nodes if (condition := parse(node, key, costed)) is not None)
+        node = root.value.get(key)
+        nodes = [] if node is None else node.value if isinstance(node.value, list) else [node]
+        return tuple(condition for item in nodes if (condition := parse(item, key, costed)) is not None)
 
     return tuple(replace(axis, when=parsed.get(axis)) for axis in axes), conditions("where"), conditions("seeds_where")
 
