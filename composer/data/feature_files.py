@@ -114,14 +114,15 @@ def file_faults(
     errors: Rows, each with what is wrong. A part that its recording does not have is wrong in its own row alone, and
     an archive that cannot be opened is one fault, whatever rows name of it.
     """
-    before, rows_of = set[tuple[str, str]](), Counter[str]()
+    before, rows_of = set[tuple[str, str]](), dict[str, Counter[str]]()
     for row, error in errors:
         name = file_at_fault(names[row], error)
         if (name, error.message) in before:
             continue
         before.add((name, error.message))
-        rows_of = rows_of or Counter(split_part(own)[0] for own in names)
-        if (count := rows_of[name]) > 1:
+        if error.code not in rows_of:
+            rows_of[error.code] = Counter(file_at_fault(own, error) for own in names)
+        if (count := rows_of[error.code][name]) > 1:
             message, fix = f"{error.message}; {count:,} lines name it", error.fix.replace("the line", "these lines")
             error = MediaError(error.code, message, fix)
         yield fault_of_row(lines, row, origin, name, error)

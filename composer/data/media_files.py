@@ -31,7 +31,7 @@ PART = re.compile(r"(.*)#t=(\d+(?:\.\d+)?)(?:,(\d+(?:\.\d+)?))?", re.DOTALL)
 NO_SUCH_PART = "part"
 """The code of the fault of a part that its recording does not have."""
 BAD_ARCHIVE = "archive"
-"""The code of the fault of an archive of which something cannot be taken out."""
+"""The code of the fault of an archive that cannot be opened."""
 
 
 PACKAGES = {"PIL": "pillow"}
@@ -76,13 +76,18 @@ def open_file(path: Path) -> IO[bytes]:
     archive, member = split_archive(path)
     if not member:
         return open_regular(path)
+    hint = "get the archive again, or pack it again, without a password"
     try:
-        return io.BytesIO(archive_members(archive)[member])
+        members = archive_members(archive)
+    except ARCHIVE_ERRORS as error:
+        raise MediaError(BAD_ARCHIVE, f"this archive cannot be opened: {error}".partition("\n")[0], hint) from error
+    try:
+        return io.BytesIO(members[member])
     except KeyError:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
     except ARCHIVE_ERRORS as error:
         message = f"it cannot be taken out of the archive `{archive}`: {error}".partition("\n")[0]
-        raise MediaError(BAD_ARCHIVE, message, "get the archive again, or pack it again, without a password") from error
+        raise MediaError("member", message, hint) from error
 
 
 def split_archive(path: Path) -> tuple[Path, str]:

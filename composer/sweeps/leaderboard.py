@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -42,8 +44,8 @@ class TrialResult:
     """A trial on the leaderboard.
 
     `rank` is None if it has not finished, or if `better` is the trial that has better values of tuned axes. `p_value`
-    is that of its difference to the best, None of the best itself and where each trial has one seed. `curve` is the
-    metric of the learning curves that its first seed logged, by step.
+    is that of its difference to the best of those with several seeds, None of that itself and of one with one seed.
+    `curve` is the metric of the learning curves that its first seed logged, by step.
     """
 
     trial: Trial
@@ -168,11 +170,18 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
 
 
 def choose_tuned(results: Sequence[TrialResult], tuned: Collection[str], goal: Goal) -> list[TrialResult]:
-    """Return the results, with `better` set to the best trial that differs in tuned axes alone."""
-    best: dict[Any, TrialResult] = {}
+    """Return the results, with `better` set to the best trial that differs in tuned axes alone.
+
+    That is the best over the seeds that all of these trials have: more seeds make no trial better.
+    """
     finished = [result for result in results if tuned and result.trial.status == "finished"]
-    for result in sorted(finished, key=lambda result: minimised(result, goal)):
-        best.setdefault(untuned_point(result, tuned), result)
+    groups: dict[Any, list[TrialResult]] = defaultdict(list)
+    for result in finished:
+        groups[untuned_point(result, tuned)].append(result)
+    best = {
+        point: min(group, key=partial(minimised, goal=goal, seeds=shared_seeds(group, goal.metric)))
+        for point, group in groups.items()
+    }
     bests = (best.get(untuned_point(result, tuned), result) for result in results)
     return [
         result if result is one or result not in finished else replace(result, better=one.trial)
@@ -183,6 +192,12 @@ def choose_tuned(results: Sequence[TrialResult], tuned: Collection[str], goal: G
 def untuned_point(result: TrialResult, tuned: Collection[str]) -> frozenset[tuple[str, Value]]:
     """Return the point of a trial without its tuned axes."""
     return frozenset((axis, value) for axis, value in result.trial.point.items() if axis not in tuned)
+
+
+def shared_seeds(results: Sequence[TrialResult], metric: str) -> set[int]:
+    """Return the seeds with which all of these results have a metric."""
+    first, *others = (set(result.measured[metric].values if metric in result.measured else ()) for result in results)
+    return first.intersection(*others)
 
 
 def trial_result(trial: Trial, metrics: Sequence[str], curve_metric: str) -> TrialResult:
@@ -226,25 +241,27 @@ def rank_results(results: Iterable[TrialResult], goals: Sequence[Goal]) -> list[
         (finished if is_ranked else rest).append(result)
     finished.sort(key=lambda result: [minimised(result, goal) for goal in goals])
     keys = [[minimised(result, goal) for goal in goals] for result in finished]
-    p_values: Sequence[float] | None = None
-    if finished and metric not in COSTS:
+    p_values: dict[str, float] = {}
+    if compared := [result for result in finished if len(result.measured[metric].values) > 1]:
         from composer.sweeps.significance import p_values_to_best  # SciPy takes a while to import
 
-        p_values = p_values_to_best([result.measured[metric].values for result in finished])
+        _, *others = p_values_to_best([result.measured[metric].values for result in compared]) or [1.0]
+        p_values = {result.trial.fingerprint: p for result, p in zip(compared[1:], others, strict=True)}
     ranked = [
-        replace(result, rank=bisect_left(keys, key) + 1, p_value=p_values[index] if p_values and index else None)
-        for index, (key, result) in enumerate(zip(keys, finished, strict=True))
+        replace(result, rank=bisect_left(keys, key) + 1, p_value=p_values.get(result.trial.fingerprint))
+        for key, result in zip(keys, finished, strict=True)
     ]
     order = ("finished", "running", "pruned", "failed")
     return ranked + sorted(rest, key=lambda result: order.index(result.trial.status))
 
 
-def minimised(result: TrialResult, goal: Goal) -> float:
-    """Return a goal's mean, negated if larger is better; infinity without a number."""
+def minimised(result: TrialResult, goal: Goal, seeds: Collection[int] = ()) -> float:
+    """Return a goal's mean, over some seeds or all, negated if larger is better; infinity without a number."""
     measurement = result.measured.get(goal.metric)
     if measurement is None:
         return math.inf
-    return measurement.mean if goal.direction == "min" else -measurement.mean
+    mean = fmean(measurement.values[seed] for seed in seeds) if seeds else measurement.mean
+    return mean if goal.direction == "min" else -mean
 
 
 def pareto_front(results: Sequence[TrialResult], quality: Goal, cost: Goal) -> list[TrialResult]:

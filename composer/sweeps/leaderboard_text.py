@@ -99,6 +99,10 @@ def ranking_note(board: Leaderboard) -> str:
     if goal.metric in COSTS or not spreads:
         return note
     note = " ".join([note, *_tuning_notes(board)])
+    if growing := sum(one.trial.status == "running" and bool(one.trial.finished_seeds) for one in board.results):
+        note += (
+            f" {count_noun(growing, 'trial')} with a finished seed, of which others run or are left, without a rank."
+        )
     if not board.has_same_data:
         note += " The sweeps have different data, so their scores cannot be compared."
     if all(spread is None for spread in spreads):
@@ -108,6 +112,7 @@ def ranking_note(board: Leaderboard) -> str:
         "it are worse (moderated t-tests, paired over seeds where all trials have the same ones, corrected for all "
         f"pairs of trials: at most {ERROR_PERCENT} of sweeps have a trial without it that is as good; up to 12 % with "
         "two seeds, or where trials vary unequally)."
+        + (" Trials with one seed are not compared." if None in spreads else "")
     )
 
 
@@ -215,6 +220,9 @@ def columns(board: Leaderboard) -> list[Column]:
     if first not in COSTS:
         table.append(Column("to the best", False, [format_difference(first, one, best) for one in results]))
     table += [Column(metric_title(name), False, means[name]) for name in others]
+    seeds = [len(one.trial.finished_seeds) for one in results]
+    if len({*seeds[: len(board.ranked)]}) > 1:
+        table.append(Column("seeds", False, [*map(str, seeds)]))
     table.append(Column("status", True, [status_text(one) for one in results]))
     return [*table, Column("trial", True, [one.trial.fingerprint for one in results])]
 

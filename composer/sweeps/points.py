@@ -202,7 +202,15 @@ def list_points(sweep: Sweep) -> list[PointCost]:
         texts = " and ".join(dict.fromkeys(f"`{cost.condition}`" for cost in costs))
         message = f"`where` excludes all {len(costs)} points, by {texts}{smallest}"
         raise _where_error(sweep, message, "write a weaker condition", at_most)
+    trained = [cost for cost in costs if cost.status == "trained"]
+    if sweep.seeds_where and trained and sweep.search.kind != "tpe" and not _num_with_all_seeds(sweep, trained):
+        mark, message = sweep.root.value["seeds_where"].mark, f"it holds at none of the {len(trained)} points"
+        raise error_at(mark, "seeds", "seeds_where", message, "write a weaker condition, or remove it")
     return costs
+
+
+def _num_with_all_seeds(sweep: Sweep, trained: Sequence[PointCost]) -> int:
+    return sum(sweep.seeds_of(cost) == sweep.seeds for cost in trained)
 
 
 def _where_error(sweep: Sweep, message: str, hint: str, at_most: bool) -> RecipeError:
@@ -218,9 +226,8 @@ def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, Any]:
     for number, point in enumerate(points, start=1):
         errors, warnings = ([fault.as_dict() for fault in faults] for faults in (point.faults, point.warnings))
         plain = {key: getattr(point, key) for key in keys}
-        rows.append(
-            {"number": number, **plain, "seeds": [*sweep.seeds_of(point)], "errors": errors, "warnings": warnings}
-        )
+        seeds = [*sweep.seeds_of(point)] if point.status == "trained" else []
+        rows.append({"number": number, **plain, "seeds": seeds, "errors": errors, "warnings": warnings})
     search = sweep.search
     head = {"name": sweep.name, "search": search.kind, "trials": search.trials, "seeds": list(sweep.seeds)}
     return {**head, "known": search.kind != "tpe", "points": rows}
@@ -260,8 +267,10 @@ def _format_axis(axis: Axis, point: Point, search: str) -> str:
 def _summary(sweep: Sweep, points: Sequence[PointCost]) -> str:
     statuses = [point.status for point in points]
     seeds = "" if len(sweep.seeds) == 1 else f", each with {len(sweep.seeds)} seeds"
-    if sweep.seeds_where:
-        with_all = sum(point.status == "trained" and sweep.seeds_of(point) == sweep.seeds for point in points)
+    if sweep.seeds_where and sweep.search.kind == "tpe":
+        seeds = f", with {len(sweep.seeds)} seeds where `seeds_where` holds, the others with one"
+    elif sweep.seeds_where:
+        with_all = _num_with_all_seeds(sweep, [point for point in points if point.status == "trained"])
         seeds = f", {with_all} of them with {len(sweep.seeds)} seeds, the others with one"
     others = count_each(sorted(status for status in statuses if status != "trained"))
     others = f"; {others}" if others else ""

@@ -173,7 +173,7 @@ class Scheduler:
         finally:
             lease.release()
         # the pace is that of trials that end from here on
-        self.start, self.ended_before = time.monotonic(), len(ended)
+        self.start, self.done_before = time.monotonic(), self.trials_done([])
         if ended:
             has = "has" if len(ended) == 1 else "have"
             self.display.say(f"{self.sweep.name}: {count_noun(len(ended), 'trial')} {has} ended before")
@@ -184,7 +184,9 @@ class Scheduler:
             retries = (*trial.retries, retry_record("requested", trial.error or ""))
             trial = replace(trial, status="running", error=None, retries=retries)
             self.say_retry(trial)
-        elif trial.status == "finished" and not set(self.sweep.seeds_of(trial)) <= set(trial.seeds):  # seeds were added
+        elif trial.status == "finished" and not set(self.sweep.seeds_of(trial)) <= set(
+            trial.finished_seeds
+        ):  # seeds were added
             trial = replace(trial, status="running", value=None)
         else:
             return trial
@@ -337,16 +339,25 @@ class Scheduler:
             return
         self.last_time, self.last_text = now, text + leader
         ended = sum(trial.status in ENDED for trial in trials)
-        running = [running_progress(runner) for runner in self.runners if runner is not None]
-        share = sum(spent for spent, _ in running)
-        done = ended - self.ended_before + share
-        left = max(0.0, self.num_trials - ended - share)
+        runners = [runner for runner in self.runners if runner is not None]
+        running = [running_progress(runner) for runner in runners]
+        all_done = self.trials_done(runners) + sum(spent for spent, _ in running)
+        done, left = all_done - self.done_before, max(0.0, self.num_trials - all_done)
         time_left = format_duration((now - self.start) / done * left) if done > 0 else "?"
         line = "; ".join([text, f"{time_left} left", *filter(None, (words for _, words in running))]) + leader
         if self.display.console.is_terminal:
             self.display.draw(line, ended / max(1, self.num_trials))
         else:
             self.display.say(line)
+
+    def trials_done(self, runners: Sequence[TrialRunner]) -> float:
+        """Return how many trials are done, finished seeds of others counted too; without those that run here."""
+        here = {runner.trial.fingerprint for runner in runners}
+        return sum(
+            1.0 if trial.status in ENDED else len(trial.finished_seeds) / len(self.sweep.seeds_of(trial))
+            for name, trial in self.trials.items()
+            if name not in here
+        )
 
     def stop(self) -> None:
         """Stop all trainings and wait until they have ended; a second signal kills them."""

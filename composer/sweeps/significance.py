@@ -138,20 +138,25 @@ Groups = Mapping[str, Sequence[int]]
 def fit_contributions(axes: Mapping[str, Groups], trials: Sequence[Scores]) -> Contributions:
     """Fit an additive model of the axes, each a factor, to the trials' means over seeds, by least squares.
 
+    Where trials have different seeds, their means are over those that all have, and the noise between seeds is that of
+    the trials with several.
+
     Columns of an axis are centred over the trials in which it is active, and 0 in the others: an effect of an axis that
     decides whether another is active is the one at the other's average.
     """
     axes = {axis: groups for axis, groups in axes.items() if len(groups) > 1}
-    means = means_over_seeds(trials)
+    shared = set(trials[0]).intersection(*trials) or set().union(*trials)
+    scores = [[score for seed, score in trial.items() if seed in shared] for trial in trials]
+    means, counts = (np.array([function(one) for one in scores], dtype=float) for function in (np.mean, len))
     design = np.column_stack([np.ones(len(trials)), *(_columns(groups, len(trials)) for groups in axes.values())])
     inverse = np.linalg.pinv(design, rcond=TOLERANCE)
     coefficients, row_space = inverse @ means, inverse @ design
     free = len(trials) - round(float(np.trace(row_space)))
     squares = float(((means - design @ coefficients) ** 2).sum())
-    noise = seed_noise(trials)
+    noise = seed_noise([trial for trial in trials if len(trial) > 1] or trials)
     by_seeds = noise.total_df > 0 and free < MIN_DF
     df = noise.total_df if by_seeds else float(free)
-    of_means = noise.pooled / (noise.df + 1) if by_seeds else np.full(len(trials), squares / max(free, 1))
+    of_means = noise.pooled / counts if by_seeds else np.full(len(trials), squares / max(free, 1))
     covariance = (inverse * of_means) @ inverse.T
     effects: dict[str, list[ValueEffect]] = {}
     start = 1
@@ -161,24 +166,9 @@ def fit_contributions(axes: Mapping[str, Groups], trials: Sequence[Scores]) -> C
         effects[axis] = _value_effects(groups, separable, means, coefficients[part], covariance[part, part], df)
     additivity = None
     if noise.total_df and free and noise.pooled > (ROUNDING * np.abs(means).max()) ** 2:
-        ratio = squares / free / (noise.pooled / (noise.df + 1)).mean()
+        ratio = squares / free / (noise.pooled / counts).mean()
         additivity = float(special.fdtrc(free, noise.total_df, ratio))
     return Contributions(_corrected(effects), df, by_seeds, additivity)
-
-
-def means_over_seeds(trials: Sequence[Scores]) -> Array:
-    """Return the mean of each trial over its seeds, without what a seed does to all where only some trials have it.
-
-    The latter is fitted by least squares, and needs a seed that all trials have.
-    """
-    seeds = sorted(set().union(*trials))
-    if all(scores.keys() == trials[0].keys() for scores in trials) or not set(seeds).intersection(*trials):
-        return np.array([np.mean([*scores.values()]) for scores in trials])
-    columns = [(trial, len(trials) + seeds.index(seed)) for trial, scores in enumerate(trials) for seed in scores]
-    design = np.zeros((len(columns), len(trials) + len(seeds)))
-    np.put_along_axis(design, np.array(columns), 1, axis=1)
-    fitted, *_ = np.linalg.lstsq(design, np.array([score for scores in trials for score in scores.values()]))
-    return np.asarray(fitted[: len(trials)] + fitted[len(trials) :].mean())
 
 
 def _columns(groups: Groups, num_trials: int) -> Array:

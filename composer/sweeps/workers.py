@@ -335,8 +335,9 @@ class TrialRunner:
         write_trial(self.trial)
 
     def finish(self) -> None:
-        """End a trial whose seeds have all finished."""
-        scores = {seed: final_score(self.trial, seed, self.goal.metric) for seed in self.seeds}
+        """End a trial whose seeds have all finished, with those that `seeds_where` has no longer."""
+        seeds = [seed for seed in self.study.sweep.seeds if seed in self.trial.finished_seeds]
+        scores = {seed: final_score(self.trial, seed, self.goal.metric) for seed in seeds}
         values = [value for value in scores.values() if value is not None]
         if len(values) == len(scores):
             self.end("finished", value=fmean(values))

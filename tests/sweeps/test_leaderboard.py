@@ -102,6 +102,43 @@ def test_with_one_seed_nothing_is_said_of_differences(tmp_path: Path) -> None:
     assert {item["alike"] for item in leaderboard_json(read_board(folder))["trials"]} == {None}
 
 
+def test_trials_with_several_seeds_are_compared_among_themselves(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    for number, scores in enumerate(([35.0], [30.0, 34.0, 32.2], [29.0, 33.1, 31.0], [28.0], [29.0, 30.0, 36.0])):
+        trial(folder, number, scores)
+    trial(folder, 5, {1: 32.0}, status="running")
+    (folder / "trials" / f"{5:012x}" / "seed-1" / "run.json").write_text('{"status": "finished", "scores": {}}')
+    board = read_board(folder)
+    assert numbers(board)[:2] == [(0, 1), (1, 2)]
+    alike = {entry.trial.number: (entry.p_value is not None, entry.is_alike) for entry in board.results}
+    assert alike == {
+        0: (False, False),
+        1: (False, False),
+        2: (True, True),
+        3: (False, False),
+        4: (True, True),
+        5: (False, False),
+    }
+    alone = begun(tmp_path / "alone")
+    for number, scores in enumerate(([30.0, 34.0, 32.2], [29.0, 33.1, 31.0], [29.0, 30.0, 36.0])):
+        trial(alone, number, scores)
+    several = [entry.p_value for entry in board.ranked if len(entry.trial.finished_seeds) > 1]
+    assert several == [entry.p_value for entry in read_board(alone).ranked]
+    text = leaderboard_text(board)
+    assert "Trials with one seed are not compared." in text
+    assert "1 trial with a finished seed, of which others run or are left, without a rank." in text
+    (seeds,) = (column.cells for column in columns(board) if column.head == "seeds")
+    assert [*seeds] == ["1", "3", "3", "3", "1", "1"]
+    assert all(column.head != "seeds" for column in columns(read_board(alone)))
+
+
+def test_a_tuned_value_is_chosen_by_the_seeds_that_all_have(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s", tune=["rate"])
+    trial(folder, 0, [30.0, 20.0, 20.0], point={"encoder": "rnn", "rate": 1})
+    trial(folder, 1, [29.0], point={"encoder": "rnn", "rate": 2})
+    assert numbers(read_board(folder)) == [(0, 1), (1, None)]
+
+
 def test_a_trial_without_a_finite_score_has_no_rank(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s")
     trial(folder, 0, {1: None})

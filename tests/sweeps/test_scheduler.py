@@ -17,7 +17,7 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from composer.errors import DataError, RunError
+from composer.errors import DataError, RecipeError, RunError
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
 from composer.sweeps import scheduler
@@ -452,6 +452,26 @@ def test_some_points_get_more_seeds_once_all_have_one(home: Path) -> None:
     assert run(write("seeds: [1, 4]\nseeds_where: rate > 0.1"), home) == 0  # what is there stays
     assert len(starts(home)) == 6
     assert [len(trial.finished_seeds) for trial in trials_by_rate(home / "run").values()] == [2, 2, 2]
+    with pytest.raises(RecipeError, match="it holds at none of the 3 points"):
+        run(write("seeds: [1, 4]\nseeds_where: rate > 1"), home)
+
+
+def test_a_seed_that_was_interrupted_is_trained_when_its_point_is_chosen_again(home: Path) -> None:
+    def write(where: str) -> Path:
+        return write_sweep(home, rates(0.1, 0.2), f"seeds: [1, 2, 4]\nseeds_where: {where}")
+
+    assert run(write("rate < 0.2"), home) == 0
+    trial = trials_by_rate(home / "run")[0.1]
+    write_trial(replace(trial, status="running", value=None))
+    last = RunDir(trial.run(4))
+    last.write({**last.read(), "status": "interrupted"})
+    assert run(write("rate > 0.1"), home) == 0
+    trial = trials_by_rate(home / "run")[0.1]
+    assert (trial.status, trial.value) == ("finished", pytest.approx(0.1 + (0.01 + 0.02) / 2))
+    assert starts(home).count((0.1, 4)) == 1
+    assert run(write("rate < 0.2"), home) == 0
+    assert starts(home).count((0.1, 4)) == 2
+    assert trials_by_rate(home / "run")[0.1].finished_seeds == [1, 2, 4]
 
 
 def test_what_is_tuned_may_be_said_later(home: Path) -> None:
@@ -500,11 +520,20 @@ def test_what_a_running_trial_has_done_counts(tmp_path: Path) -> None:
 
 
 def test_the_time_left_falls_while_a_trial_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another trial one seed of two was finished before."""
     lines: list[str] = []
+    half = Trial(1, {}, "f", 1, 1, 1, folder=Path(), seeds={1: {"status": "finished"}})
+    runners = [None, SimpleNamespace(trial=SimpleNamespace(fingerprint="g"))]
+    parts: dict[str, Any] = {
+        "trials": {"f": half},
+        "num_trials": 3,
+        "runners": runners,
+        "done_before": 0.5,
+        "start": 0.0,
+    }
     rank = [SimpleNamespace(metric="val/loss", direction="min")]
-    sweeping: Any = SimpleNamespace(
-        sweep=SimpleNamespace(rank=rank), trials={}, num_trials=2, runners=[None, "running"], ended_before=0, start=0.0
-    )
+    sweeping: Any = SimpleNamespace(sweep=SimpleNamespace(rank=rank, seeds_of=lambda _: (1, 2)), **parts)
+    sweeping.trials_done = partial(Scheduler.trials_done, sweeping)
     sweeping.display = SimpleNamespace(say=lines.append, console=SimpleNamespace(is_terminal=False))
     for minutes, share in ((1, 0.25), (2, 0.5), (3, 0.75)):
         sweeping.last_time, sweeping.last_text = 0.0, ""
@@ -514,7 +543,7 @@ def test_the_time_left_falls_while_a_trial_runs(monkeypatch: pytest.MonkeyPatch)
         )
         Scheduler.show_progress(sweeping)
     assert [line.split("; ")[1:] for line in lines] == [
+        ["9:00 left", "trial 0 at ..."],
+        ["8:00 left", "trial 0 at ..."],
         ["7:00 left", "trial 0 at ..."],
-        ["6:00 left", "trial 0 at ..."],
-        ["5:00 left", "trial 0 at ..."],
     ]

@@ -85,7 +85,7 @@ DESIGNS = {
     "points at random": (drawn_at_random(16), 1, 0.7),
     "points at random with seeds": (drawn_at_random(12), 2, 0.7),
     "a grid of which some points have seeds": (lambda _: grid("encoder", "decoder", "norm"), (3, 1, 1), 0.5),
-    "a grid of which most points have seeds": (lambda _: grid("encoder", "decoder", "norm"), (3, 3, 3, 1), 0.0),
+    "a grid of which an axis decides who has seeds": (lambda _: grid("encoder", "decoder", "norm"), (3, 1), 0.0),
 }
 """Points, their number of seeds, or those of one point after another, and how far they deviate."""
 
