@@ -43,9 +43,9 @@ class Measurement:
 class TrialResult:
     """A trial on the leaderboard.
 
-    `rank` is None if it has not finished, or if `better` is the trial that has better values of tuned axes. `p_value`
-    is that of its difference to the best of those with several seeds, None of that itself and of one with one seed.
-    `curve` is the metric of the learning curves that its first seed logged, by step.
+    `rank` is None if none of its seeds has finished, or if `better` is the trial that has better values of tuned axes.
+    `p_value` is that of its difference to the best of those with several seeds, None of that itself and of one with one
+    seed. `curve` is the metric of the learning curves that its first seed logged, by step.
     """
 
     trial: Trial
@@ -63,7 +63,7 @@ class TrialResult:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """The trials of one or several sweeps: the finished ones by rank, then the running, pruned and failed ones.
+    """The trials of one or several sweeps: those with scores by rank, then the running, pruned and failed ones.
 
     `zipped` maps each zipped axis to the one it follows. `labels` are the values of the axes that have a list of them.
     `tuned` maps each axis of `tune` to the validation metric by which its value was chosen. `has_same_data` is False of
@@ -174,7 +174,7 @@ def choose_tuned(results: Sequence[TrialResult], tuned: Collection[str], goal: G
 
     That is the best over the seeds that all of these trials have: more seeds make no trial better.
     """
-    finished = [result for result in results if tuned and result.trial.status == "finished"]
+    finished = [result for result in results if tuned and result.trial.has_scores]
     groups: dict[Any, list[TrialResult]] = defaultdict(list)
     for result in finished:
         groups[untuned_point(result, tuned)].append(result)
@@ -210,7 +210,7 @@ def trial_result(trial: Trial, metrics: Sequence[str], curve_metric: str) -> Tri
 
 
 def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:
-    """Return a metric of a trial by finished seed or, of an unfinished trial, the last value that each seed logged."""
+    """Return a metric of a trial by finished seed or, of one that has none, the last value that each seed logged."""
     if metric in COSTS:
         # parameters are those trained where a run has counted them: a plan may know only a vocabulary's largest size
         records = trial.seeds.values() if metric == "parameters" else ()
@@ -221,14 +221,14 @@ def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:
     for seed in sorted(trial.seeds):
         if seed in trial.finished_seeds:
             values[seed] = final_score(trial, seed, metric)
-        elif trial.status != "finished":
+        elif not trial.has_scores:
             logged = (value for row in reversed(logs[seed]) if (value := finite(row.get(metric))) is not None)
             values[seed] = next(logged, None)
     return Measurement({seed: value for seed, value in values.items() if value is not None})
 
 
 def rank_results(results: Iterable[TrialResult], goals: Sequence[Goal]) -> list[TrialResult]:
-    """Return results in their order, those that finished with a rank: by the first goal, then by those after it.
+    """Return results in their order, those with scores with a rank: by the first goal, then by those after it.
 
     Entries equal in all goals have equal ranks. One that finished without a number for the first goal has none, nor has
     one of which another value of a tuned axis is better.
@@ -237,7 +237,7 @@ def rank_results(results: Iterable[TrialResult], goals: Sequence[Goal]) -> list[
     rest: list[TrialResult] = []
     finished: list[TrialResult] = []
     for result in results:
-        is_ranked = result.trial.status == "finished" and metric in result.measured and result.better is None
+        is_ranked = result.trial.has_scores and metric in result.measured and result.better is None
         (finished if is_ranked else rest).append(result)
     finished.sort(key=lambda result: [minimised(result, goal) for goal in goals])
     keys = [[minimised(result, goal) for goal in goals] for result in finished]

@@ -99,10 +99,6 @@ def ranking_note(board: Leaderboard) -> str:
     if goal.metric in COSTS or not spreads:
         return note
     note = " ".join([note, *_tuning_notes(board)])
-    if growing := sum(one.trial.status == "running" and bool(one.trial.finished_seeds) for one in board.results):
-        note += (
-            f" {count_noun(growing, 'trial')} with a finished seed, of which others run or are left, without a rank."
-        )
     if not board.has_same_data:
         note += " The sweeps have different data, so their scores cannot be compared."
     if all(spread is None for spread in spreads):
@@ -232,7 +228,7 @@ def status_text(result: TrialResult) -> str:
     if result.trial.status == "pruned" and result.trial.pruned_at is not None:
         return f"pruned at step {result.trial.pruned_at:,}"
     if result.better is not None:
-        return f"finished, better tuned in {result.better.fingerprint}"
+        return f"{result.trial.status}, better tuned in {result.better.fingerprint}"
     has_no_rank = result.trial.status == "finished" and result.rank is None
     return "finished, without a number to rank it by" if has_no_rank else result.trial.status
 

@@ -65,6 +65,11 @@ class Trial:
         return [seed for seed, record in sorted(self.seeds.items()) if record.get("status") == "finished"]
 
     @property
+    def has_scores(self) -> bool:
+        """Whether it has finished, or one of its seeds has and others are still to be trained."""
+        return self.status == "finished" or (self.status == "running" and bool(self.finished_seeds))
+
+    @property
     def recipe(self) -> Path:
         """The recipe of the point: resolved, and runnable as it is."""
         return self.folder / "recipe.yaml"

@@ -106,10 +106,12 @@ def test_trials_with_several_seeds_are_compared_among_themselves(tmp_path: Path)
     folder = begun(tmp_path / "s")
     for number, scores in enumerate(([35.0], [30.0, 34.0, 32.2], [29.0, 33.1, 31.0], [28.0], [29.0, 30.0, 36.0])):
         trial(folder, number, scores)
-    trial(folder, 5, {1: 32.0}, status="running")
-    (folder / "trials" / f"{5:012x}" / "seed-1" / "run.json").write_text('{"status": "finished", "scores": {}}')
+    growing = trial(folder, 5, {1: 36.0})
+    (growing / "trial.json").write_text((growing / "trial.json").read_text().replace('"finished"', '"running"'))
+    ran(growing / "seed-2", "val/bleu", 3.0, "running")
     board = read_board(folder)
-    assert numbers(board)[:2] == [(0, 1), (1, 2)]
+    assert numbers(board)[:3] == [(5, 1), (0, 2), (1, 3)]  # of a seed that still runs nothing counts
+    assert dict(board.results[0].measured["val/bleu"].values) == {1: 36.0}
     alike = {entry.trial.number: (entry.p_value is not None, entry.is_alike) for entry in board.results}
     assert alike == {
         0: (False, False),
@@ -126,9 +128,8 @@ def test_trials_with_several_seeds_are_compared_among_themselves(tmp_path: Path)
     assert several == [entry.p_value for entry in read_board(alone).ranked]
     text = leaderboard_text(board)
     assert "Trials with one seed are not compared." in text
-    assert "1 trial with a finished seed, of which others run or are left, without a rank." in text
     (seeds,) = (column.cells for column in columns(board) if column.head == "seeds")
-    assert [*seeds] == ["1", "3", "3", "3", "1", "1"]
+    assert [*seeds] == ["1", "1", "3", "3", "3", "1"]
     assert all(column.head != "seeds" for column in columns(read_board(alone)))
 
 
