@@ -180,13 +180,12 @@ class Scheduler:
 
     def reopen(self, trial: Trial, retry: bool) -> Trial:
         """Return a trial as it goes on: one that lacks seeds, or has failed and is to be tried again, runs."""
+        lacking = {*self.sweep.seeds_of(trial)} - {*trial.finished_seeds}
         if retry and trial.status == "failed":
             retries = (*trial.retries, retry_record("requested", trial.error or ""))
             trial = replace(trial, status="running", error=None, retries=retries)
             self.say_retry(trial)
-        elif trial.status == "finished" and not set(self.sweep.seeds_of(trial)) <= set(
-            trial.finished_seeds
-        ):  # seeds were added
+        elif trial.status == "finished" and lacking:  # seeds were added
             trial = replace(trial, status="running", value=None)
         else:
             return trial

@@ -147,7 +147,7 @@ def fit_contributions(axes: Mapping[str, Groups], trials: Sequence[Scores]) -> C
     axes = {axis: groups for axis, groups in axes.items() if len(groups) > 1}
     shared = set(trials[0]).intersection(*trials) or set().union(*trials)
     scores = [[score for seed, score in trial.items() if seed in shared] for trial in trials]
-    means, counts = (np.array([function(one) for one in scores], dtype=float) for function in (np.mean, len))
+    means, counts = np.array([np.mean(one) for one in scores]), np.array([len(one) for one in scores])
     design = np.column_stack([np.ones(len(trials)), *(_columns(groups, len(trials)) for groups in axes.values())])
     inverse = np.linalg.pinv(design, rcond=TOLERANCE)
     coefficients, row_space = inverse @ means, inverse @ design
