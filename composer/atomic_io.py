@@ -1,6 +1,6 @@
 """Atomic file writes: write to a temporary sibling, fsync, rename. A file is replaced as a whole or not at all.
 
-And reads of files that anybody may have written: they wait for no FIFO, and have a limit.
+And reads of files that anybody may have written: they wait for no FIFO, and have a limit. And locks of files.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import re
 import secrets
 import shutil
 import stat
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, TypeGuard
+from typing import IO, Any, BinaryIO, TypeGuard
 
 from composer.errors import RunError, os_error_hint, os_error_reason
 
@@ -26,6 +28,8 @@ NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 """Flags of `os.open`: wait for no FIFO, and translate no line ends."""
 LARGE = 1 << 26
 """Bytes of a file whose SHA-256 is remembered: hashing 1 GB takes a second or two."""
+PROBE_SECONDS = 0.5
+"""How long a lock may be in the hands of a process that only looks whether it is free."""
 
 
 @contextmanager
@@ -54,6 +58,13 @@ def atomic_write(path: Path, content: bytes) -> None:
     """Write a small file so that it is never seen half written."""
     with atomic_open(path) as file:
         file.write(content)
+
+
+def check_output(path: Path, option: str) -> None:
+    """Raise RunError, which says to name another file by `option`, if a file could not be written later."""
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        reason = "this is a folder" if path.is_dir() else f"there is no folder `{path.parent}` that can be written into"
+        raise RunError.of(reason, f"name another file with `{option}`", str(path))
 
 
 def sha256_of_file(path: Path) -> str:
@@ -195,3 +206,37 @@ def os_errors_as_run_errors(origin: str | Path) -> Iterator[None]:
     except OSError as error:
         message = f"the system says: {os_error_reason(error)}"
         raise RunError.of(message, os_error_hint(error), str(error.filename or origin)) from None
+
+
+def lock(file: IO[str]) -> None:
+    """Lock a file until this process closes it. Raises BlockingIOError if another process has the lock."""
+    give_up = time.monotonic() + PROBE_SECONDS
+    while True:
+        try:
+            try_lock(file, exclusive=True)
+            break
+        except BlockingIOError:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(PROBE_SECONDS / 20)
+    # a lock lasts until the last process that inherited the file has closed it, data loader workers among them
+    reference = weakref.ref(file)
+
+    def close_in_child() -> None:
+        if (inherited := reference()) is not None:
+            inherited.close()
+
+    os.register_at_fork(after_in_child=close_in_child)
+
+
+def try_lock(file: IO[str], exclusive: bool) -> bool:
+    """Lock a file, and return whether this system can. Raises BlockingIOError if another process has the lock."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except (ImportError, OSError):  # of Windows, and of a file system without locks
+        return False
+    return True

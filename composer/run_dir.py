@@ -6,7 +6,6 @@ import datetime
 import json
 import os
 import re
-import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,10 +17,12 @@ from composer.atomic_io import (
     atomic_write,
     is_hash,
     is_temporary,
+    lock,
     parse_json,
     read_text,
     remove_temporaries,
     sha256_of_file,
+    try_lock,
 )
 from composer.errors import RunError, did_you_mean, os_error_hint, os_error_reason
 from composer.formatting import null_where_not_finite
@@ -336,61 +337,38 @@ def check_writable(run_dir: RunDir, resume: bool) -> None:
         raise run_dir.invalid_record(f"run.json has no `{missing[0]}` as a training writes it")
 
 
-def locked(run_dir: RunDir) -> IO[str]:
+def locked(
+    run_dir: RunDir, holder: str = "training", fix: str = f"wait for it, or name another with {OTHER_RUN}"
+) -> IO[str]:
     """Create the folder, lock it until the returned file is closed, and remove temporary files of killed runs.
 
-    Forked children release the lock. Raises RunError if another process holds it, or the folder cannot be written.
+    Forked children release the lock. Raises RunError, which names the `holder`, if another process holds it, or if the
+    folder cannot be written.
     """
     path = str(run_dir.path)
     try:
         run_dir.path.mkdir(parents=True, exist_ok=True)
         file = os.fdopen(os.open(run_dir.path / LOCK, os.O_WRONLY | os.O_CREAT | NO_WAIT, 0o666), "a")
         try:
-            _lock(file)
+            lock(file)
             remove_temporaries(run_dir.path)
             remove_temporaries(run_dir.checkpoints)
         except OSError:
             file.close()
             raise
     except BlockingIOError:
-        fix = f"wait for it, or name another with {OTHER_RUN}"
-        raise RunError.of("another training is writing into this folder", fix, path) from None
+        raise RunError.of(f"another {holder} is writing into this folder", fix, path) from None
     except OSError as error:
         message = f"this folder cannot be written: {os_error_reason(error)}"
         raise RunError.of(message, f"{os_error_hint(error)}, or name another with {OTHER_RUN}", path) from None
     return file
 
 
-def _lock(file: IO[str]) -> None:
-    _flock(file)
-    # a lock lasts until the last process that inherited the file has closed it, data loader workers among them
-    reference = weakref.ref(file)
-
-    def close_in_child() -> None:
-        if (inherited := reference()) is not None:
-            inherited.close()
-
-    os.register_at_fork(after_in_child=close_in_child)
-
-
-def _flock(file: IO[str]) -> bool:
-    """Lock a file, and return whether this system can. Raises BlockingIOError if another process holds the lock."""
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except (ImportError, OSError):  # of Windows, and of a file system without locks
-        return False
-    return True
-
-
 def is_locked(run_dir: RunDir) -> bool | None:
     """Return whether a training holds a run folder; None where this system has no locks."""
     try:
         with (run_dir.path / LOCK).open() as file:
-            return False if _flock(file) else None
+            return False if try_lock(file, exclusive=False) else None  # NFS gives it also to who may only read
     except OSError as error:  # no file: the run has not started, or this is the copy of one
         return isinstance(error, BlockingIOError)
 

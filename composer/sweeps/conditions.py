@@ -253,6 +253,7 @@ class _Parser:
 
 
 def _tokens(text: str) -> Iterator[_Token]:
+    value_end = -1  # of the last number, text, name or word, where another may not begin
     for token in _TOKEN.finditer(text):
         span = _Span(*token.span())
         if (other := token["other"]) is not None:
@@ -262,6 +263,12 @@ def _tokens(text: str) -> Iterator[_Token]:
             hint = "the units are k, M, G and T: thousands, millions, billions and trillions"
             raise _ConditionError(_Span(*token.span("unit")), f"`{unit}` is not a unit", hint)
         kind = next(kind for kind in ("number", "text", "sign", "name") if token[kind] is not None)
+        if kind != "sign" or token.group()[0].isalpha():
+            if span.start == value_end:
+                message = f"`{token.group()}` touches what is before it"
+                hint = "write a blank or an operator between them; numbers have no thousands separators"
+                raise _ConditionError(span, message, hint)
+            value_end = span.end
         yield _Token(kind, token.group(), span)
 
 

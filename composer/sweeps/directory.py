@@ -13,7 +13,7 @@ from composer.errors import RunError
 from composer.fingerprint import describe_differences, setting_differences
 from composer.recipe.recipe import default_name
 from composer.recipe.yaml_reader import read, to_data
-from composer.run_dir import RUNS, RunDir, is_locked, locked
+from composer.run_dir import RUNS, RunDir, locked
 from composer.sweeps.leases import is_claimed
 from composer.sweeps.spec import deciding_settings
 from composer.sweeps.sweep import Sweep, SweepDir, read_sweep_record
@@ -86,10 +86,8 @@ def shrink_message(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | N
 @contextmanager
 def lock_sweep(home: SweepDir) -> Iterator[None]:
     """Hold the directory against other sweeps. Raises RunError if one holds it."""
-    if is_locked(RunDir(home.path)):
-        hint = "wait until it ends, or add `--worker` to train some of its trials here"
-        raise RunError.of("another sweep is writing into this folder", hint, str(home.path))
-    with locked(RunDir(home.path)):
+    hint = "wait until it ends, or add `--worker` to train some of its trials here"
+    with locked(RunDir(home.path), "sweep", hint):
         for trial in home.trials.glob("*"):
             if not is_claimed(trial):
                 remove_temporaries(trial)

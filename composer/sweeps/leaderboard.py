@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from composer.errors import RunError
 from composer.recipe.metrics import logged_key
 from composer.recipe.yaml_reader import read, to_data
 from composer.sweeps.directory import find_sweep
+from composer.sweeps.spec import without_nulls
 from composer.sweeps.sweep import COSTS, DEFAULT_RANK, ERROR_RATE, SWEEP_AXIS, Goal, Value, read_sweep_record
 from composer.sweeps.trial import Trial, final_score, finite, read_log, read_trials
 
@@ -111,12 +113,15 @@ def open_leaderboard(path: Path, *more: Path) -> Leaderboard:
 def open_sweep(path: Path) -> Leaderboard:
     """Return the leaderboard of one sweep."""
     folder = find_sweep(path)
-    sweep = to_data(read(folder.sweep, str(folder.sweep)))  # as it was run; the file that the user has may differ now
+    # as it was run; the file that the user has may differ now
+    root = without_nulls(read(folder.sweep, str(folder.sweep)))
+    sweep, nodes = to_data(root), root.value["axes"].value
+    sweep["axes"] = {name: to_data(without_nulls(node)) for name, node in nodes.items()}
     goals = [Goal(metric, direction) for goal in sweep.get("rank", ()) for metric, direction in goal.items()]
     goals = goals or list(DEFAULT_RANK)
     zipped = {name: axis["zip"] for name, axis in sweep["axes"].items() if "zip" in axis}
     trials = read_trials(folder.path)
-    first_rows = [row for trial in trials for seed in sorted(trial.seeds)[:1] for row in read_log(trial, seed)]
+    first_rows = [row for trial in trials for seed in sorted(trial.records)[:1] for row in read_log(trial, seed)]
     goal_metric = next((goal.metric for goal in goals if goal.metric.startswith("val/")), "val/loss")
     curve_metric = logged_key(first_rows, goal_metric)
     chosen_by = goals[0].on_validation
@@ -153,14 +158,14 @@ def join_leaderboards(boards: Sequence[Leaderboard]) -> Leaderboard:
             raise RunError.of(message, "write the same `tune` in both files, and run them again: nothing is trained")
         for result in board.results:
             known = results.get(result.trial.fingerprint)
-            more = known is not None and len(result.trial.seeds) > len(known.trial.seeds)
+            more = known is not None and len(result.trial.records) > len(known.trial.records)
             if known is None or (result.rank is not None and (known.rank is None or more)):
                 trial = replace(result.trial, point={SWEEP_AXIS: name, **result.trial.point})
                 results[trial.fingerprint] = replace(result, trial=trial)
     axes = [SWEEP_AXIS, *dict.fromkeys(axis for board in boards for axis in board.axes)]
     zipped = {axis: one for board in boards for axis, one in board.zipped.items()}
     tuned = {axis: metric for board in boards for axis, metric in board.tuned.items()}
-    records = [[run for trial in board.results for run in trial.trial.seeds.values()] for board in boards]
+    records = [[run for trial in board.results for run in trial.trial.records.values()] for board in boards]
     data = [{one["fingerprints"]["data"] for one in some if "data" in one.get("fingerprints", {})} for some in records]
     has_same_data = not any(some and data[0] and some.isdisjoint(data[0]) for some in data)
     ranked, name = rank_results(results.values(), first.goals), " + ".join(names)
@@ -202,7 +207,7 @@ def shared_seeds(results: Sequence[TrialResult], metric: str) -> set[int]:
 
 def trial_result(trial: Trial, metrics: Sequence[str], curve_metric: str) -> TrialResult:
     """Return the result of a trial, without a rank."""
-    logs = {seed: read_log(trial, seed) for seed in sorted(trial.seeds)}
+    logs = {seed: read_log(trial, seed) for seed in sorted(trial.records)}
     measured = {name: one for name in metrics if (one := measure(trial, name, logs)).values}
     first: Rows = next(iter(logs.values()), [])
     curve = [(float(row["step"]), value) for row in first if (value := finite(row.get(curve_metric))) is not None]
@@ -213,12 +218,12 @@ def measure(trial: Trial, metric: str, logs: Mapping[int, Rows]) -> Measurement:
     """Return a metric of a trial by finished seed or, of one that has none, the last value that each seed logged."""
     if metric in COSTS:
         # parameters are those trained where a run has counted them: a plan may know only a vocabulary's largest size
-        records = trial.seeds.values() if metric == "parameters" else ()
+        records = trial.records.values() if metric == "parameters" else ()
         counts = [count for record in records if (count := finite(record.get("parameters"))) is not None]
         cost = counts[0] if counts else float(getattr(trial, metric))
         return Measurement({0: cost}, trial.at_most and not counts)
     values: dict[int, float | None] = {}
-    for seed in sorted(trial.seeds):
+    for seed in sorted(trial.records):
         if seed in trial.finished_seeds:
             values[seed] = final_score(trial, seed, metric)
         elif not trial.has_scores:
@@ -279,7 +284,7 @@ def pareto_front(results: Sequence[TrialResult], quality: Goal, cost: Goal) -> l
 def split_reference(text: str) -> tuple[Path, str] | None:
     """Return a sweep and what is named of it, as in `SWEEP#2`; None for a path, and where there is no such sweep."""
     sweep, mark, which = text.rpartition("#")
-    return (Path(sweep), which) if mark and not Path(text).exists() and Path(sweep).exists() else None
+    return (Path(sweep), which) if mark and not os.path.exists(text) and os.path.exists(sweep) else None
 
 
 def find_run(board: Leaderboard, word: str) -> Path:

@@ -6,7 +6,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from itertools import pairwise
+from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.cells import cell_len
@@ -182,7 +182,12 @@ def group_by_value(board: Leaderboard, axis: str) -> dict[str, list[int]]:
     order = [*board.labels.get(axis, ()), *values.values()]
     indices = sorted(values, key=lambda index: float(values[index]) if are_numbers else order.index(values[index]))
     is_cut = are_numbers and len({*values.values()}) > 2 * MAX_GROUPS
-    ends = [len(indices) * part // MAX_GROUPS for part in range(MAX_GROUPS + 1)] if is_cut else range(len(indices) + 1)
+    ends: Sequence[int] = range(len(indices) + 1)
+    if is_cut:
+        sizes = [len(list(same)) for _, same in groupby(values[index] for index in indices)]
+        parts = [len(indices) * part // MAX_GROUPS for part in range(MAX_GROUPS + 1)]
+        changes = [0, *accumulate(sizes)]
+        ends = sorted({min(end for end in changes if end >= part) for part in parts})  # equal values stay together
     groups: dict[str, list[int]] = {}
     for start, end in pairwise(ends):
         low, high = (format_value(values[indices[at]]) for at in (start, end - 1))

@@ -142,10 +142,10 @@ def _time_at(folder: Path) -> float:
     try:
         probe.touch()
         return probe.stat().st_mtime
-    except PermissionError:  # who may only read claims nothing
+    except OSError:  # who may only read claims nothing
         return time.time()
     finally:
-        with suppress(PermissionError):
+        with suppress(OSError):
             probe.unlink(missing_ok=True)
 
 

@@ -87,9 +87,9 @@ def p_values_to_best(trials: Sequence[Scores]) -> list[float] | None:
         return None
     means = np.array([np.mean([*scores.values()]) for scores in trials])
     variances, prior_df = moderate(noise)
-    of_means = variances / (noise.df + 1)
+    mean_variances = variances / (noise.df + 1)
     gaps = np.where(np.isclose(means, means[0], rtol=TOLERANCE**2, atol=0), 0, np.abs(means - means[0]))
-    errors = np.sqrt(of_means + of_means[0])
+    errors = np.sqrt(mean_variances + mean_variances[0])
     statistics = np.divide(gaps, errors, out=np.where(gaps > 0, np.inf, 0), where=errors > 0)
     df = np.minimum(prior_df + np.minimum(noise.df, noise.df[0]), noise.total_df)
     pairs = max(1.0, len(trials) * (len(trials) - 1) / 2)
@@ -156,8 +156,8 @@ def fit_contributions(axes: Mapping[str, Groups], trials: Sequence[Scores]) -> C
     noise = seed_noise([trial for trial in trials if len(trial) > 1] or trials)
     by_seeds = noise.total_df > 0 and free < MIN_DF
     df = noise.total_df if by_seeds else float(free)
-    of_means = noise.pooled / counts if by_seeds else np.full(len(trials), squares / max(free, 1))
-    covariance = (inverse * of_means) @ inverse.T
+    mean_variances = noise.pooled / counts if by_seeds else np.full(len(trials), squares / max(free, 1))
+    covariance = (inverse * mean_variances) @ inverse.T
     effects: dict[str, list[ValueEffect]] = {}
     start = 1
     for axis, groups in axes.items():

@@ -57,7 +57,7 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
     from composer.recipe.validation import schema_faults  # jsonschema takes a tenth of a second to import
 
     file = Path(path)
-    root = _without_nulls(read(file, str(path), "sweep"), load_schema()["required"])
+    root = without_nulls(read(file, str(path), "sweep"), load_schema()["required"])
     if "recipe" in root.value and "sweep" not in root.value:  # one fault instead of one for each of its keys
         hint = f"train it with `seqcomposer train {file}`, or name it as the `base` of a sweep"
         message = "this file is a recipe, not a sweep"
@@ -65,7 +65,7 @@ def read_sweep(path: str | Path, overrides: Sequence[str] = (), data_dir: str | 
     faults = schema_faults(root, load_schema())
     malformed = [fault for fault in faults if not PIN_FAULT.match(f"{fault.code} {fault.path}")]
     _raise_if_any([replace(fault, hint=EXAMPLES.get(fault.path, fault.hint)) for fault in malformed])
-    nodes = {name: _without_nulls(axis) for name, axis in root.value["axes"].value.items()}
+    nodes = {name: without_nulls(axis) for name, axis in root.value["axes"].value.items()}
     root = replace(root, value=root.value | {"axes": replace(root.value["axes"], value=nodes)})
     faults = []
     base = _read_recipe(file, root.value["base"], "base", faults)
@@ -116,7 +116,7 @@ def _raise_if_any(faults: Sequence[Fault]) -> None:
         raise RecipeError(faults)
 
 
-def _without_nulls(node: Node, required: Sequence[str] = ()) -> Node:
+def without_nulls(node: Node, required: Sequence[str] = ()) -> Node:
     """Return a sweep or an axis without keys that are `null`, required ones apart."""
     keys = {key: child for key, child in node.value.items() if child.value is not None or key in required}
     return replace(node, value=keys)

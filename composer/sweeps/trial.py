@@ -55,14 +55,14 @@ class Trial:
     pruned_at: int | None = None
     error: str | None = None
     folder: Path = field(compare=False, kw_only=True)
-    seeds: Mapping[int, Mapping[str, Any]] = field(default_factory=dict, compare=False)
+    records: Mapping[int, Mapping[str, Any]] = field(default_factory=dict, compare=False)
     at_most: bool = False
     retries: tuple[Retry, ...] = ()
 
     @property
     def finished_seeds(self) -> list[int]:
         """The seeds whose training has finished, in order."""
-        return [seed for seed, record in sorted(self.seeds.items()) if record.get("status") == "finished"]
+        return [seed for seed, record in sorted(self.records.items()) if record.get("status") == "finished"]
 
     @property
     def has_scores(self) -> bool:
@@ -83,7 +83,7 @@ class Trial:
         return self.folder / f"seed-{seed}.log"
 
 
-TRIAL_KEYS = tuple(key.name for key in fields(Trial) if key.name not in ("folder", "seeds"))
+TRIAL_KEYS = tuple(key.name for key in fields(Trial) if key.name not in ("folder", "records"))
 """The keys of trial.json."""
 TRIAL_TYPES: dict[str, Any] = {**dict.fromkeys(("number", *COSTS), int), "point": dict, "fingerprint": str}
 TRIAL_TYPES |= {"value": float | int | None, "pruned_at": int | None, "error": str | None, "at_most": bool}
@@ -112,7 +112,7 @@ def read_trial(folder: Path) -> Trial:
         if not (are_typed and record["fingerprint"] == folder.name and record["status"] in ("running", *ENDED)):
             raise ValueError("a value in it is of another type")
         values = {key: record[key] for key in TRIAL_KEYS} | {"retries": tuple(record["retries"])}
-        return Trial(**values, folder=folder, seeds=read_run_records(folder))
+        return Trial(**values, folder=folder, records=read_run_records(folder))
     except (OSError, ValueError, KeyError, TypeError) as error:
         hint = f"remove {file}: the sweep then writes it again, and trains only the seeds that are missing"
         raise RunError.of(f"trial.json cannot be read: {error!r}", hint, str(file)) from None
@@ -132,7 +132,7 @@ def final_score(trial: Trial, seed: int, metric: str) -> float | None:
     """Return the result of a seed: a cost of the plan, or a score in run.json; None where that is no finite number."""
     if metric in COSTS:
         return float(getattr(trial, metric))
-    record = trial.seeds.get(seed, {})
+    record = trial.records.get(seed, {})
     scores = record if metric == "minutes" else record.get("scores") or {}
     return finite(scores.get(metric))
 

@@ -256,7 +256,7 @@ class TrialRunner:
 
     def start_next_seed(self) -> None:
         """Start the next seed, unless the worker of a sweep that was killed still trains it."""
-        self.trial = replace(self.trial, seeds=read_run_records(self.trial.folder))
+        self.trial = replace(self.trial, records=read_run_records(self.trial.folder))
         left = [seed for seed in self.seeds if seed not in self.trial.finished_seeds]
         if self.trial.pruned_at is not None:
             self.end("pruned")
@@ -343,14 +343,14 @@ class TrialRunner:
             self.end("finished", value=fmean(values))
             return
         missing = ", ".join(str(seed) for seed, value in scores.items() if value is None)
-        logged = sorted({name for record in self.trial.seeds.values() for name in record.get("scores", {})})
+        logged = sorted({name for record in self.trial.records.values() for name in record.get("scores", {})})
         error = f"no `{self.goal.metric}` was logged with seed {missing}; logged were: {', '.join(logged)}"
         self.end("failed", error=error)
 
     def end(self, status: Status, value: float | None = None, error: str | None = None) -> None:
         """Write how the trial ended, then tell the study: after a kill in between it is told from what was written."""
-        seeds = read_run_records(self.trial.folder)
-        self.trial = replace(self.trial, status=status, value=value, error=error, seeds=seeds)
+        records = read_run_records(self.trial.folder)
+        self.trial = replace(self.trial, status=status, value=value, error=error, records=records)
         write_trial(self.trial)
         self.study.tell(self.suggestion.number, self.trial)
 

@@ -114,6 +114,11 @@ def test_no_comparison_holds_with_an_axis_that_is_not_active() -> None:
         ("heads < 2", 7, "`<` compares numbers"),
         ("tied and parameters / 0 > 1", 10, "this divides by zero"),
         ("parameters * 2 / (1 - 1) < 1", 1, "this divides by zero"),
+        ("parameters < 20.000.000", 20, "`.000` touches what is before it"),
+        ('encoder == "rnn""x"', 17, '`"x"` touches'),
+        ('parameters"a" < 5', 11, '`"a"` touches'),
+        ('tied and not"a" == encoder', 13, '`"a"` touches'),
+        ('encoder in"a"', 11, '`"a"` touches'),
     ],
 )
 def test_faults_are_reported_at_their_column(text: str, column: int, said: str) -> None:

@@ -272,6 +272,23 @@ def test_many_numbers_are_cut_into_ranges(tmp_path: Path) -> None:
     assert means == sorted(means, key=lambda mean: mean or 0.0)
 
 
+def test_equal_numbers_are_in_one_range(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s")
+    for number in range(30):
+        trial(folder, number, [1.0], point={"rate": float(1 + number // 3)})
+    groups = group_by_value(read_board(folder), "rate")
+    assert [*groups] == ["1 to 3", "4 to 5", "6 to 8", "9 to 10"]
+    assert sorted(index for indices in groups.values() for index in indices) == [*range(30)]
+
+
+def test_keys_that_are_null_are_as_if_they_were_not_there(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "s", axes={"encoder": {}, "width": {"zip": None}})
+    text = (folder / "sweep.yaml").read_text(encoding="utf-8")
+    (folder / "sweep.yaml").write_text(json.dumps(json.loads(text) | {"rank": None, "tune": None}), encoding="utf-8")
+    trial(folder, 0, [1.0], point={"encoder": "a", "width": 1})
+    assert (read_board(folder).goals, read_board(folder).zipped) == ([Goal("val/loss", "min")], {})
+
+
 def test_zipped_axes_are_one_axis_of_the_effects(tmp_path: Path) -> None:
     folder = begun(tmp_path / "s", axes={"encoder": {}, "width": {"zip": "encoder"}})
     for number, (name, width) in enumerate([("a", 1), ("a", 1), ("b", 2)]):
@@ -354,7 +371,7 @@ def test_of_a_trial_in_two_sweeps_the_one_with_more_seeds_counts(tmp_path: Path)
     for folders in ((one, other), (other, one)):
         board = open_leaderboard(*folders)
         (entry,) = board.results
-        assert len(entry.trial.seeds) == 2
+        assert len(entry.trial.records) == 2
 
 
 def test_sweeps_on_different_data_are_reported(tmp_path: Path) -> None:

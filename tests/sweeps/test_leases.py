@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -163,7 +164,7 @@ def test_who_may_only_read_sees_who_is_claimed(tmp_path: Path, monkeypatch: pyte
     age(lease, EXPIRES / 2 + 1)
 
     def refuse(*_: object, **__: object) -> None:
-        raise PermissionError("read-only")
+        raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(Path, "touch", refuse)
     assert is_claimed(tmp_path)

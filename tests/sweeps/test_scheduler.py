@@ -59,7 +59,7 @@ def test_every_point_and_seed_runs_once_in_order(home: Path) -> None:
     assert starts(home) == [(rate, seed) for rate in (0.3, 0.1, 0.2) for seed in (1, 4)]
     result = trials_by_rate(home / "run")
     assert {rate: trial.number for rate, trial in result.items()} == {0.3: 0, 0.1: 1, 0.2: 2}
-    assert all(trial.status == "finished" and sorted(trial.seeds) == [1, 4] for trial in result.values())
+    assert all(trial.status == "finished" and sorted(trial.records) == [1, 4] for trial in result.values())
     assert result[0.1].value == pytest.approx(0.1 + (0.01 + 0.04) / 2)
     recipe = load(result[0.2].recipe)
     assert recipe.training["optimizer"]["adam"]["learning_rate"] == 0.2
@@ -252,7 +252,7 @@ def test_a_killed_sweep_resumes(home: Path) -> None:
     wait_until(lambda: len(list((home / "run").glob("trials/*/seed-1/metrics.jsonl"))) == 4)
     child.kill()
     child.join()
-    before = {rate: trial.seeds[1] for rate, trial in trials_by_rate(home / "run").items() if rate < 0.3}
+    before = {rate: trial.records[1] for rate, trial in trials_by_rate(home / "run").items() if rate < 0.3}
     assert run(file, home, workers=2) == 0
     result = trials_by_rate(home / "run")
     assert {trial.status for trial in result.values()} == {"finished"}
@@ -272,7 +272,7 @@ def test_signals_end_all_workers_first(home: Path, number: signal.Signals, statu
     out = printed(child, home / "run")
     assert child.exitcode == status, out
     assert "stopped; run the same command to resume" in out
-    assert {trial.seeds[1]["status"] for trial in trials_by_rate(home / "run").values()} == {"interrupted"}
+    assert {trial.records[1]["status"] for trial in trials_by_rate(home / "run").values()} == {"interrupted"}
     plan(home)
     assert run(home / "sweep.yaml", home, workers=2) == 0
 
@@ -505,7 +505,7 @@ def test_a_damaged_trial_file_is_refused(tmp_path: Path, key: str, value: object
 
 
 def test_what_a_running_trial_has_done_counts(tmp_path: Path) -> None:
-    trial = Trial(4, {}, "f", 1, 1, 1, folder=tmp_path, seeds={1: {"status": "finished"}})
+    trial = Trial(4, {}, "f", 1, 1, 1, folder=tmp_path, records={1: {"status": "finished"}})
     budget = {"max_steps": 10_000, "max_epochs": None}
     runner: Any = SimpleNamespace(trial=trial, seed=2, seeds=(1, 2), budget=budget)
     runner.budget_spent = partial(TrialRunner.budget_spent, runner)
@@ -522,7 +522,7 @@ def test_what_a_running_trial_has_done_counts(tmp_path: Path) -> None:
 def test_the_time_left_falls_while_a_trial_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of another trial one seed of two was finished before."""
     lines: list[str] = []
-    half = Trial(1, {}, "f", 1, 1, 1, folder=Path(), seeds={1: {"status": "finished"}})
+    half = Trial(1, {}, "f", 1, 1, 1, folder=Path(), records={1: {"status": "finished"}})
     runners = [None, SimpleNamespace(trial=SimpleNamespace(fingerprint="g"))]
     parts: dict[str, Any] = {
         "trials": {"f": half},

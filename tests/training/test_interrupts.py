@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from composer import run_dir
+from composer import atomic_io, run_dir
 from composer.errors import ComposerError, RunError, RunFailed
 from composer.run_dir import RunDir, checkpoint_weights, is_intact, list_checkpoints, read_checkpoint
 from composer.training import checkpointing
@@ -184,6 +186,17 @@ def test_a_folder_that_cannot_be_created_is_an_error(tiny: Tiny, tmp_path: Path)
 def test_two_trainings_in_one_folder_are_refused(tiny: Tiny, tmp_path: Path) -> None:
     with run_dir.locked(RunDir(tmp_path / "run")), pytest.raises(RunError, match="another training"):
         train(tiny(), tmp_path / "run")
+
+
+def test_a_look_at_the_lock_disturbs_nobody(tmp_path: Path) -> None:
+    folder = RunDir(tmp_path)
+    run_dir.locked(folder).close()
+    with (tmp_path / run_dir.LOCK).open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)  # as `is_locked` does for a moment
+        assert run_dir.is_locked(folder) is False
+        threading.Timer(atomic_io.PROBE_SECONDS / 4, lambda: fcntl.flock(file, fcntl.LOCK_UN)).start()
+        with run_dir.locked(folder):
+            assert run_dir.is_locked(folder) is True
 
 
 def test_a_forked_process_does_not_hold_the_lock_of_the_folder(tmp_path: Path) -> None:
