@@ -12,12 +12,12 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, TypeVar
 
-from composer.atomic_io import atomic_open, parse_json, read_text
+from composer.atomic_io import atomic_open, check_output, parse_json, read_text
 from composer.data.columns import open_texts
 from composer.data.corpora import CorpusFile, Documents
 from composer.data.encoding import encode_pairs, load_data, split_faults
 from composer.data.ids import Encoded
-from composer.data.pairs import REFERENCE, TARGET, Pairs, available_splits, file_options, source_names
+from composer.data.pairs import TARGET, Pairs, available_splits, file_options, source_names
 from composer.errors import DataError, Fault, RecipeError, RunError, one_line_error
 from composer.fingerprint import sha256_of_columns
 from composer.inference.perplexity import teacher_forced
@@ -35,7 +35,7 @@ from composer.recipe.metrics import (
     text_metrics,
 )
 from composer.recipe.recipe import Recipe
-from composer.recipe.schema_reader import SPLITS
+from composer.recipe.schema_reader import REFERENCE, SPLITS
 
 Say = Callable[[str], object]
 Key = TypeVar("Key", int, tuple[int, str])
@@ -89,6 +89,8 @@ def evaluate(
         raise RunError.of("`--split` and `--data` are for the recipe's own data", "leave them out beside files")
     if hypotheses is not None and not source_names(run.recipe):
         raise RunError.of("a model without encoders decodes nothing to write", "leave out `--hypotheses`")
+    if hypotheses is not None:
+        check_output(Path(hypotheses), "--hypotheses")
     if sources or targets:
         file = Path((*targets, *sources)[0])
         name = name or (file.name if file.stem in available_splits(run.recipe) else file.stem)
@@ -346,7 +348,8 @@ def training_hints(
     the recipe's section, which has the budget.
     """
     budget = " and ".join(f"`training.{key}`" for key in BUDGET_KEYS if training[key] is not None)
-    hint = _curve_hint(rows, epochs, f"`--resume` with a larger {budget} goes on")
+    unless = ", unless `training.early_stopping` has ended it" if training["early_stopping"] else ""
+    hint = _curve_hint(rows, epochs, f"`--resume` with a larger {budget} goes on{unless}")
     hints = [hint] if hint else []
     small = {split: pairs[split] for split in ("val", "test") if 0 < pairs.get(split, 0) < MIN_PAIRS}
     if small:

@@ -77,14 +77,14 @@ class TrainingLoopCallback(Callback):
         self.ranks = Ranks()
         self.clock = Clock(on_cpu=True)
         self.progress = Progress(0, 0.0)
-        self.reproduced_pace: Mapping[int, float] = {}
+        self.reproduced_trace: Mapping[int, float] = {}
         self.history: list[dict[str, float]] = []
         self.resumed: dict[str, Any] | None = None
         self.ended_epoch = False
         self.trace, self.resident = DivergenceTrace(), 0
         # since the last row of metrics
         self.row_step, self.row_time, self.row_tokens = 0, time.monotonic(), 0.0
-        self.row_pace: list[float] = []
+        self.row_trace: list[float] = []
         # since the processes last asked each other for signals
         self.asked_step, self.asked_time, self.ask_every = 0, time.monotonic(), 1
 
@@ -186,9 +186,9 @@ class TrainingLoopCallback(Callback):
         has_time = self.ranks.world == 1 or (budget.max_minutes is not None and (wait or step % ROW_STEPS == 0))
         minutes = self.ranks.gather(self.clock.minutes())[0] if has_time else None
         spent = budget.spent(step, epochs, minutes)
-        spent = self.reproduced_pace.get(step, spent if has_time else max(spent, self.progress.spent))
+        spent = self.reproduced_trace.get(step, spent if has_time else max(spent, self.progress.spent))
         self.progress = module.loop_progress = Progress(step, spent, self.progress.losses, epochs)
-        self.row_pace[max(0, step - self.row_step) :] = [spent]
+        self.row_trace[max(0, step - self.row_step) :] = [spent]
 
     def is_over(self) -> bool:
         """Return True if the budget is spent or early stopping ends the training."""
@@ -232,10 +232,10 @@ class TrainingLoopCallback(Callback):
                 values["train/sequence_error"] = self.curriculum.finish(self.sampler.pairs_of(self.sampler.epoch - 1))
         row = self.new_row(trainer, values)
         if self.logger:
-            pace = {BUDGET_TRACE: self.row_pace} if self.has_minutes else {}
-            self.logger.row(row | pace, self.progress.spent)
+            trace = {BUDGET_TRACE: self.row_trace} if self.has_minutes else {}
+            self.logger.row(row | trace, self.progress.spent)
         self.row_step, self.row_time = self.progress.step, time.monotonic()
-        self.row_tokens, self.row_pace = 0.0, [self.progress.spent]
+        self.row_tokens, self.row_trace = 0.0, [self.progress.spent]
         self.resident = trim_if_doubled(self.resident)
 
     def new_row(self, trainer: Trainer, values: Mapping[str, float]) -> dict[str, float]:
@@ -296,7 +296,7 @@ class TrainingLoopCallback(Callback):
             cause = f"the budget ({limits}) is spent"
         logger.display.say(f"no further step after step {step:,}: {cause}; it ends with the best weights so far")
         if self.has_minutes and step > self.row_step:
-            logger.metrics.write(self.new_row(trainer, {}) | {BUDGET_TRACE: self.row_pace})
+            logger.metrics.write(self.new_row(trainer, {}) | {BUDGET_TRACE: self.row_trace})
 
     def restore_streams(self, trainer: Trainer, random: Sequence[dict[str, Any]], sums: Sequence[Any]) -> None:
         """Restore the random streams and the sums of an unfinished row, one of each per process of the checkpoint.
@@ -324,7 +324,7 @@ class TrainingLoopCallback(Callback):
             "minutes": self.clock.minutes(),
             "history": self.history,
             "random": self.ranks.gather(capture_rng_state()),
-            "row": {"since": self.row_step, "sums": sums, "budget_spent": list(self.row_pace)},
+            "row": {"since": self.row_step, "sums": sums, "budget_spent": list(self.row_trace)},
             "curriculum": self.curriculum.state_dict() if self.curriculum else None,
             "carried": join_streams(self.ranks.gather(carried)),
         }
@@ -335,7 +335,7 @@ class TrainingLoopCallback(Callback):
         self.resumed["carried"] = state["carried"]
         self.sampler.epoch, self.sampler.done = state["epoch"], state["batch"]
         self.history = list(state["history"])
-        self.row_step, self.row_pace = state["row"]["since"], list(state["row"]["budget_spent"])
+        self.row_step, self.row_trace = state["row"]["since"], list(state["row"]["budget_spent"])
         if self.curriculum:
             self.curriculum.load_state_dict(state["curriculum"])
 

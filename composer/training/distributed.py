@@ -235,7 +235,7 @@ def abort(processes: Processes) -> NoReturn:
     # one that was interrupted before it could take part has ended by 130 or 143, and has nothing to report
     status = next((process.returncode for process in processes if process.poll() in (130, 143)), 0)
     if not status:
-        sys.stderr.write(peer_error(processes).render() + "\n")
+        sys.stderr.write((read_reported_error() or peer_error(processes)).render() + "\n")
         sys.stderr.flush()
     for process in processes:
         process.kill()
@@ -259,10 +259,9 @@ def explain_worker_death(error: Exception) -> Exception:
 def raise_first_error(error: Exception, processes: Processes) -> NoReturn:
     """Raise the training's one error in the main process, which may be a peer's; end any other process quietly."""
     by_peer = is_peer_error(error)
-    have_met = distributed.is_initialized() and distributed.get_world_size() > 1
     if is_main_process() and by_peer:
-        raise ((read_reported_error() if have_met else None) or peer_error(processes, str(error))) from error
-    if is_main_process() or not (have_met or by_peer):
+        raise (read_reported_error() or peer_error(processes, str(error))) from error
+    if is_main_process() or not (have_met() or by_peer):
         raise error
     if not by_peer and (is_told_to_end() or not report_to_main(error)):
         text = error.render() if isinstance(error, ComposerError) else "".join(traceback.format_exception(error))
@@ -304,8 +303,7 @@ def report_to_main(error: Exception) -> bool:
     """Leave the main process this one's error. Return whether it says enough: an unknown one needs its traceback."""
     expected = isinstance(error, (ComposerError, OSError, torch.OutOfMemoryError))
     if not isinstance(error, ComposerError):
-        hint = "set a smaller `training.tokens_per_batch`" if isinstance(error, torch.OutOfMemoryError) else ""
-        error = RunFailed.of(str(error) if expected else f"{type(error).__name__}: {error}", hint)
+        error = RunFailed.of(str(error) if expected else f"{type(error).__name__}: {error}", RESUME_HINT)
     with suppress(RuntimeError):
         rank = distributed.get_rank()
         faults = [fault.as_dict() | {"message": f"process {rank}: {fault.message}"} for fault in error.faults]
@@ -315,21 +313,29 @@ def report_to_main(error: Exception) -> bool:
 
 
 def read_reported_error() -> RunFailed | None:
-    """Return the error that another process has left within a second, with a hint to resume; None without any."""
+    """Return the error that another process has left within a second; None without any, or where they have not met."""
+    if not have_met():
+        return None
     with suppress(RuntimeError):
         store = rendezvous_store()
         store.wait([ERROR_KEY], timedelta(seconds=1))
-        faults = json.loads(store.get(ERROR_KEY))
-        for fault in faults:
-            if RESUME_HINT not in fault["hint"]:
-                fault["hint"] = f"{fault['hint']}; {RESUME_HINT}".removeprefix("; ")
-        return RunFailed([Fault(**fault) for fault in faults])
+        return RunFailed([Fault(**fault) for fault in json.loads(store.get(ERROR_KEY))])
     return None
 
 
+def have_met() -> bool:
+    """Return whether this process is one of several that can reach each other."""
+    return distributed.is_initialized() and distributed.get_world_size() > 1
+
+
 def rendezvous_store() -> Store:
-    """Return the key-value store of the default process group. torch has no public way to it."""
-    return distributed_c10d._get_default_store()
+    """Return a new connection to the key-value store of the default process group.
+
+    A new one, since another thread may wait in a call of the first. torch has no public way to it.
+    """
+    store: Any = distributed_c10d._get_default_store()
+    connection: Store = store.clone()
+    return connection
 
 
 def destroy_process_group() -> None:

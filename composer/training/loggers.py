@@ -89,9 +89,9 @@ def read_budget_trace(path: Path) -> dict[int, float]:
     """Return the share of the budget spent after each step, where a metrics.jsonl has it; {} without the file."""
     trace: dict[int, float] = {}
     for row in read_metrics(path):
-        pace = row.get(BUDGET_TRACE)
-        if isinstance(pace, list) and all(isinstance(share, float) and 0.0 <= share <= 1.0 for share in pace):
-            trace.update(enumerate(pace, start=row["step"] + 1 - len(pace)))
+        shares = row.get(BUDGET_TRACE)
+        if isinstance(shares, list) and all(isinstance(share, float) and 0.0 <= share <= 1.0 for share in shares):
+            trace.update(enumerate(shares, start=row["step"] + 1 - len(shares)))
     return trace
 
 

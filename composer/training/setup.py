@@ -145,7 +145,7 @@ def setup(
         display.say(metrics.left_out)
     loop = TrainingLoopCallback(recipe, data.resumable, run_dir.checkpoints, curriculum, decoder, budgets)
     first = record["reproduces"]["run"] if record.get("reproduces") else original and original.run_dir.path
-    loop.reproduced_pace = read_budget_trace(RunDir(Path(first)).metrics) if first else {}
+    loop.reproduced_trace = read_budget_trace(RunDir(Path(first)).metrics) if first else {}
     averages = [WeightAverage(**training[key]) for key in ("ema", "asgd") if training[key]]
     trainer = build_trainer(recipe, [*averages, loop, *callbacks], loggers)
     parts = (source, run_dir, record, display, data, module, loop, trainer)
@@ -280,7 +280,8 @@ def wait_for_record(run_dir: RunDir) -> dict[str, Any]:
     while not run_dir.tokenizer.exists():
         if time.monotonic() > deadline:
             cause = "the first process has not written this file within an hour"
-            raise RunError.of(cause, SHARE_FOLDER, str(run_dir.tokenizer.absolute()))
+            fix = f"read what the first process has printed, which may have been refused; {SHARE_FOLDER}"
+            raise RunError.of(cause, fix, str(run_dir.tokenizer.absolute()))
         time.sleep(0.2)
     return run_dir.read()
 
@@ -372,7 +373,8 @@ def num_devices(devices: Any) -> int:
 
 def num_processes(machine: Mapping[str, Any]) -> int:
     """Return how many processes train together on the resolved machines, one for each device."""
-    total: int = machine["num_nodes"] * (num_devices(machine["devices"]) or torch.cuda.device_count())
+    all_devices = max(1, torch.cuda.device_count())  # one of a Mac, and of a machine that plans for others' GPUs
+    total: int = machine["num_nodes"] * (num_devices(machine["devices"]) or all_devices)
     return total
 
 

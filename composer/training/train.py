@@ -239,8 +239,9 @@ def explain_failure(error: BaseException, training: TrainingSetup) -> RunFailed 
         shapes = [f"{side} {ids.shape[0]} x {ids.shape[1]}" for side, ids in sides.items() if ids is not None]
         shape = ", ".join(shapes) or "unknown shape"
         cause = f"out of memory on a batch of {shape} with `tokens_per_batch` {budget}"
-        settings = f"`training.tokens_per_batch` to {max(1, budget // 2)}, or `training.accumulate` to {2 * accumulate}"
-        return RunFailed.of(cause, f"set {settings}: the update is then the same", path)
+        same, smaller = f"`training.accumulate={2 * accumulate}`", f"`training.tokens_per_batch={max(1, budget // 2)}`"
+        fix = f"begin a new run with {same}, which computes the same updates in less memory, or with {smaller}"
+        return RunFailed.of(cause, f"{fix}; `--from RUN` starts it from the weights of this one", path)
     return restore_error(error, training.checkpoint) if training.checkpoint else None
 
 

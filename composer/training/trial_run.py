@@ -168,7 +168,7 @@ def time_training(recipe: Recipe) -> TrialRun:
         module_data.batches.slices_in(0) // accumulate,
         meter.peak_bytes,
         device,
-        max(1, devices),
+        devices,
         module_data.tokenizers.sizes,
         size_of(recipe, module_data.batches, slices[:accumulate]),
         spelled_tokens(module_data, slices[0]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from composer.evaluation import training_hints
 from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.training.train import describe_weights
 
-STEPS = {"max_steps": 500, "max_epochs": None, "max_minutes": None}
+STEPS: dict[str, Any] = {"max_steps": 500, "max_epochs": None, "max_minutes": None, "early_stopping": None}
 
 
 def rows(losses: Sequence[float | None]) -> list[dict[str, float | None]]:
@@ -63,6 +64,11 @@ def test_few_epochs_are_the_first_hint() -> None:
     (line,) = training_hints(rows([5.0, 3.0, 4.0, 5.0]), {}, 0.35, STEPS)
     assert line.startswith("trained for only 0.35 epochs")
     assert "overfits" not in line
+
+
+def test_what_was_stopped_early_may_not_go_on() -> None:
+    (line,) = training_hints(rows([5.0, 3.0]), {}, 0.35, STEPS | {"early_stopping": {"goal": 0.9}})
+    assert line.endswith("unless `training.early_stopping` has ended it")
 
 
 @pytest.mark.parametrize(

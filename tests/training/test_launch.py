@@ -176,6 +176,30 @@ def test_the_error_names_the_process_that_ended() -> None:
     assert "another process has ended" in said("Connection closed by peer")
 
 
+def test_a_process_that_is_stuck_ends_with_what_another_has_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Exited(Exception):
+        pass
+
+    def leave(status: int) -> None:
+        raise Exited(status)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(distributed, "have_met", lambda: True)
+    store = distributed.distributed.TCPStore("127.0.0.1", 0, 1, True)
+    distributed.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        assert distributed.report_to_main(distributed.torch.OutOfMemoryError("CUDA out of memory."))
+        with pytest.raises(Exited, match="1"):
+            distributed.abort([])
+    finally:
+        distributed.destroy_process_group()
+    error = capsys.readouterr().err
+    assert "process 0: CUDA out of memory." in error
+    assert "another process has ended" not in error
+
+
 def test_an_action_follows_its_condition_after_the_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "POLL_SECONDS", 0.01)
     peers = [Ended(None), Ended(0)]
