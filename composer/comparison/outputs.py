@@ -75,7 +75,7 @@ def compare_trials(
     log("translating the test part with both runs; `--quick` skips it")
     (sources, references), (other_sources, other_references) = (read_test_part(run, data) for run in runs)
     if references != other_references:
-        counts = f"{len(references):,} and {len(other_references):,}"
+        counts = f"{len(references[0]):,} and {len(other_references[0]):,}"
         hint = "compare runs with the same test part; `--data DIR` says where both look their data up"
         raise RunError.of(f"the two runs have different test lines ({counts})", hint, str(runs[1].run_dir.path))
     one_tokenizer, other_tokenizer = (run.recipe.evaluation["bleu_tokenizer"] for run in runs)
@@ -86,14 +86,14 @@ def compare_trials(
     return compare_outputs([str(one), str(other)], outputs, references, one_tokenizer)
 
 
-def read_test_part(run: Run, data: str | Path | None) -> tuple[list[str], list[str]]:
-    """Return the test lines of a run, as `translate` takes them, and their references."""
+def read_test_part(run: Run, data: str | Path | None) -> tuple[list[str], list[list[str]]]:
+    """Return the test lines of a run, as `translate` takes them, and their references: one or more lists."""
     from composer.data.pairs import TARGET
     from composer.data.sources import DataSource
 
-    texts = DataSource(run.recipe, run.folders(data)).pairs("test").sides
-    rows = zip(*(texts[name] for name in run.recipe.sources), strict=True)
-    return ["\t".join(row) for row in rows], [*texts[TARGET]]
+    pairs = DataSource(run.recipe, run.folders(data)).pairs("test")
+    rows = zip(*(pairs.sides[name] for name in run.recipe.sources), strict=True)
+    return ["\t".join(row) for row in rows], [list(lines) for lines in (pairs.sides[TARGET], *pairs.references)]
 
 
 def _describe_lack(recipe: Recipe) -> str:
@@ -106,19 +106,19 @@ def _describe_lack(recipe: Recipe) -> str:
 
 
 def compare_outputs(
-    names: Sequence[str], outputs: Sequence[Sequence[str]], references: Sequence[str], bleu_tokenizer: str
+    names: Sequence[str], outputs: Sequence[Sequence[str]], references: Sequence[Sequence[str]], bleu_tokenizer: str
 ) -> Comparison:
-    """Return the comparison of two runs' outputs for the same references."""
+    """Return the comparison of two runs' outputs for the same references, one or more for each line."""
     scores, signature = paired_bootstrap(outputs, references, RESAMPLES, bleu_tokenizer)
-    pairs = [zip(texts, references, strict=True) for texts in outputs]
-    right = [{index for index, (text, line) in enumerate(pair) if text.strip() == line.strip()} for pair in pairs]
+    accepted = [{line.strip() for line in lines} for lines in zip(*references, strict=True)]
+    right = [{index for index, text in enumerate(texts) if text.strip() in accepted[index]} for texts in outputs]
     alone = [len(right[0] - right[1]), len(right[1] - right[0])]
     counts = [(name, score.score, score.ci) for name, score in zip(names, scores, strict=True)]
     one, other = (RunScores(*counts[index], len(right[index]), alone[index]) for index in (0, 1))
     # if no resampled difference differs from the real one, its count is of nothing and would say p = 1 / 1001
     p_value = 1.0 if one.bleu == other.bleu else scores[1].p_value
     same = sum(a == b for a, b in zip(*outputs, strict=True))
-    return Comparison(one, other, len(references), same, p_value, sign_test(*alone), signature)
+    return Comparison(one, other, len(accepted), same, p_value, sign_test(*alone), signature)
 
 
 def sign_test(one: int, other: int) -> float:

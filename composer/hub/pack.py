@@ -111,7 +111,8 @@ def write_pack(target: Path, folder: RunDir, recipe: Recipe, license: str) -> pa
 def redact_record(record: Mapping[str, Any]) -> bytes:
     """Return run.json for others: without this machine's folders, users and host. Idempotent."""
     paths = {text.rstrip("\\/") for text in strings_in(record) if pack_format.is_local_path(text)}
-    redacted = _redact(dict(record), sorted(filter(None, paths), key=len, reverse=True))
+    public = {key: value for key, value in record.items() if key not in PRIVATE_KEYS}  # inside, they may be of the data
+    redacted = _redact(public, sorted(filter(None, paths), key=len, reverse=True))
     if isinstance(redacted.get("data"), dict) and "folders" in redacted["data"]:
         redacted["data"]["folders"] = []  # none of them exists where the pack is pulled
     return (json.dumps(redacted, indent=2, ensure_ascii=False) + "\n").encode()
@@ -120,7 +121,7 @@ def redact_record(record: Mapping[str, Any]) -> bytes:
 def _redact(value: Any, paths: Sequence[str]) -> Any:
     """Replace local paths by their last names; `paths` are also replaced inside texts."""
     if isinstance(value, dict):
-        return {key: _redact(item, paths) for key, item in value.items() if key not in PRIVATE_KEYS}
+        return {key: _redact(item, paths) for key, item in value.items()}
     if isinstance(value, list):
         return [_redact(item, paths) for item in value]
     if not isinstance(value, str):

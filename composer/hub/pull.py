@@ -256,7 +256,7 @@ def _pull_recipe(path: Path, top: Path | None, request: Request) -> Pulled:
 def check_fingerprint(sha256: str, request: Request) -> None:
     """Raise RunError where a fingerprint is not the expected one."""
     if request.sha256 is not None and sha256 != request.sha256:
-        fix = "compare it with the published fingerprint: the SHA-256 of pack.json"
+        fix = "compare it with the published one: of pack.json, or of a recipe with all that it extends"
         pack_format.refuse(
             request.ref, f"the download has the fingerprint {sha256}, which is not the expected one", fix
         )

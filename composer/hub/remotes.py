@@ -31,6 +31,7 @@ FORMS: dict[Scheme, str] = {
 }
 MAX_ADDRESS = 1000
 DEFAULT_MAX_GIB = 10.0
+OTHER_CAUSE = re.compile("No space|early EOF|curl|RPC failed|disconnect")
 ANSWER_SECONDS = 30
 """Seconds in which a remote has to answer."""
 
@@ -125,7 +126,8 @@ def _refuse_reference(text: str, message: str, fix: str) -> NoReturn:
 
 def without_password(text: str) -> str:
     """Return a reference as it may be printed."""
-    return re.sub(r"://[^/@]*@", "://", text[:MAX_ADDRESS])
+    text = re.sub(r"://([^/@:]*):[^/@]*@", r"://\1@", text[:MAX_ADDRESS])
+    return re.sub(r"(https?)://[^/@]*@", r"\1://", text)  # there, a name alone may be a token
 
 
 # One commit is fetched into a bare repository, and blobs are read out of it. So git checks nothing out: no hook, no
@@ -241,7 +243,8 @@ def git_environment() -> dict[str, str]:
 
 def git_error(origin: str, status: int, output: str) -> RunError:
     """Return git's error in its words, with a hint."""
-    if status < 0 or "File too large" in output or ("index-pack" in output and "No space" not in output):
+    # a signal ends git, or what it started, of which it says no more than that; a lost connection says more
+    if status < 0 or "File too large" in output or ("index-pack" in output and not OTHER_CAUSE.search(output)):
         fix = "if you trust it, allow more: `--max-gib N`"
         return RunError.of("this repository is larger than the limit", fix, origin)
     if "couldn't find remote ref HEAD" in output:
@@ -275,7 +278,8 @@ def wandb_remote(ref: Reference, origin: str) -> Remote:
     fix = "check the network, the name and the version"
     errors = partial(_service_errors, "Weights & Biases", fix, origin)
     with errors():
-        files = dict(wandb.Api(timeout=ANSWER_SECONDS).artifact(ref.name).manifest.entries)
+        artifact = wandb.Api(timeout=ANSWER_SECONDS).artifact(ref.name)
+        files = dict(artifact.manifest.entries)
     # a reference's file lies elsewhere: W&B would take it from there, be it this very machine
     members = {str(name): Member(str(name), file.size or 0, file.ref is None) for name, file in files.items()}
 
@@ -283,7 +287,7 @@ def wandb_remote(ref: Reference, origin: str) -> Remote:
         with tempfile.TemporaryDirectory(prefix=".wandb-", dir=target.parent) as folder, errors():
             shutil.move(files[name].download(root=folder, skip_cache=True), target)
 
-    return Remote(origin, origin, members, fetch)
+    return Remote(origin, f"wandb:{ref.name.rpartition(':')[0]}:{artifact.version}", members, fetch)
 
 
 def hub_remote(ref: Reference, origin: str) -> Remote:

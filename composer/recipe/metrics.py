@@ -383,7 +383,7 @@ def format_scores(row: Mapping[str, float]) -> str:
 
 
 def paired_bootstrap(
-    systems: Sequence[Texts], references: Texts, resamples: int, bleu_tokenizer: str
+    systems: Sequence[Texts], references: Sequence[Texts], resamples: int, bleu_tokenizer: str
 ) -> tuple[list[Any], str]:
     """Return sacreBLEU's paired bootstrap of two systems (Koehn 2004), and its signature with seed and resamples.
 
@@ -394,7 +394,7 @@ def paired_bootstrap(
 
     named = [(name, list(lines)) for name, lines in zip(("one", "other"), systems, strict=True)]
     metrics = {"bleu": METRICS["bleu"].scorer(bleu_tokenizer)}
-    test = PairedTest(named, metrics, [list(references)], test_type="bs", n_samples=resamples)
+    test = PairedTest(named, metrics, [list(lines) for lines in references], test_type="bs", n_samples=resamples)
     settings, scores = test()
     (results,) = (value for name, value in scores.items() if name != "System")
     return results, str(next(iter(settings.values())))

@@ -51,7 +51,7 @@ def test_the_p_value_is_that_of_a_bootstrap_by_hand(monkeypatch: pytest.MonkeyPa
     apart = np.array([abs(score(other, rows) - score(one, rows)) for rows in draws])
     every = np.arange(40)
     real = abs(score(other, every) - score(one, every))
-    result = compare_outputs(["a", "b"], [one, other], references, "13a")
+    result = compare_outputs(["a", "b"], [one, other], [references], "13a")
     # sacreBLEU sums in 32 bits, but no draw is at the very edge
     assert result.p_value == pytest.approx(((apart - apart.mean() > real).sum() + 1) / (count + 1), abs=2e-3)
     assert 0.01 < result.p_value < 0.99
@@ -62,10 +62,10 @@ def test_the_p_value_is_that_of_a_bootstrap_by_hand(monkeypatch: pytest.MonkeyPa
 def test_a_clear_difference_is_significant_and_none_is_not() -> None:
     references, good = corpus(80, 2, 0.1)
     _, bad = corpus(80, 2, 0.8)
-    assert compare_outputs(["a", "b"], [good, bad], references, "13a").p_value < 0.01
-    same = compare_outputs(["a", "b"], [good, good], references, "13a")
+    assert compare_outputs(["a", "b"], [good, bad], [references], "13a").p_value < 0.01
+    same = compare_outputs(["a", "b"], [good, good], [references], "13a")
     assert (same.p_value, same.same_lines) == (1.0, 80)
-    nothing = compare_outputs(["a", "b"], [["x"] * 80, ["y"] * 80], references, "13a")
+    nothing = compare_outputs(["a", "b"], [["x"] * 80, ["y"] * 80], [references], "13a")
     assert (nothing.one.bleu, nothing.p_value) == (0.0, 1.0)
 
 
@@ -82,7 +82,7 @@ def test_the_sign_test_is_that_of_a_fair_coin(pair: tuple[int, int]) -> None:
 def test_lines_too_short_for_bleu_are_compared_too() -> None:
     references = [str(number) for number in range(30)]
     one, other = [*references[:20], *["x"] * 10], [*["x"] * 2, *references[2:30]]
-    result = compare_outputs(["a", "b"], [one, other], references, "13a")
+    result = compare_outputs(["a", "b"], [one, other], [references], "13a")
     assert (result.one.bleu, result.other.bleu, result.p_value) == (0.0, 0.0, 1.0)
     assert [(item.right, item.right_alone) for item in (result.one, result.other)] == [(20, 2), (28, 10)]
     assert result.right_p_value == sign_test(2, 10) < 0.05
@@ -93,9 +93,16 @@ def test_the_p_value_does_not_depend_on_the_order_of_the_runs() -> None:
     references, one = corpus(40, 3, 0.3)
     _, other = corpus(40, 3, 0.4)
     assert (
-        compare_outputs(["a", "b"], [one, other], references, "13a").p_value
-        == compare_outputs(["b", "a"], [other, one], references, "13a").p_value
+        compare_outputs(["a", "b"], [one, other], [references], "13a").p_value
+        == compare_outputs(["b", "a"], [other, one], [references], "13a").p_value
     )
+
+
+def test_any_reference_of_a_line_is_right() -> None:
+    references, other_references = corpus(20, 3, 0.5)
+    result = compare_outputs(["a", "b"], [references, other_references], [references, other_references], "13a")
+    assert (result.one.right, result.other.right, result.lines) == (20, 20, 20)
+    assert (result.one.bleu, result.other.bleu) == (pytest.approx(100), pytest.approx(100))
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +118,7 @@ def test_two_runs_are_compared_by_their_translations(two: tuple[Path, Path]) -> 
     references = (two[0].parent / "data" / "test.1").read_text(encoding="utf-8").splitlines()
     sources = (two[0].parent / "data" / "test.0").read_text(encoding="utf-8").splitlines()
     answers = [open_run(run).translate(sources) for run in two]
-    assert result == compare_outputs([str(run) for run in two], answers, references, "13a")
+    assert result == compare_outputs([str(run) for run in two], answers, [references], "13a")
     assert result.lines == 12
     text = comparison_text(result)
     assert f"p = {result.p_value:.3f}" in text

@@ -56,6 +56,11 @@ def test_run_json_is_packed_without_local_paths(folder: Path, run: Path) -> None
     assert redact_record(message).decode() == text
 
 
+def test_data_may_have_the_names_of_private_keys() -> None:
+    record = {"vocabularies": {"user": 8, "target": 9}, "data": {"pairs": {"test": {"user": 3}}}}
+    assert json.loads(redact_record(record | {"user": "ann"})) == record
+
+
 @pytest.mark.parametrize(
     ("path", "cached"),
     [

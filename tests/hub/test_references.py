@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from composer.errors import RunError
-from composer.hub.remotes import Reference, parse_reference
+from composer.hub.remotes import Reference, parse_reference, without_password
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -94,6 +94,19 @@ def test_a_password_is_not_printed() -> None:
     with pytest.raises(RunError) as error:
         parse_reference("git+https://ann:secret@example.org/a")
     assert "secret" not in error.value.render()
+
+
+@pytest.mark.parametrize(
+    ("text", "public"),
+    [
+        ("git+ssh://git@example.org/a", "git+ssh://git@example.org/a"),
+        ("git+ssh://ann:secret@example.org/a", "git+ssh://ann@example.org/a"),
+        ("git+https://ann:secret@example.org/a", "git+https://example.org/a"),
+        ("git+https://secret@example.org/a", "git+https://example.org/a"),
+    ],
+)
+def test_a_reference_is_printed_without_its_password(text: str, public: str) -> None:
+    assert without_password(text) == public
 
 
 @pytest.mark.parametrize("text", ["git+ssh://git@example.org/a/b@main#x/y", "git+file:///srv/r", "hub:ann/mine#x.yaml"])

@@ -232,6 +232,7 @@ def test_a_silent_host_is_refused_after_a_timeout(tmp_path: Path, monkeypatch: p
         ("", "exit 128", "URL and the revision"),
         ("fatal: couldn't find remote ref HEAD", "is empty", "@REVISION"),
         ("fatal: couldn't find remote ref v1", "no such branch", "40 digits"),
+        ("curl 18 transfer closed\nearly EOF\nfatal: fetch-pack: invalid index-pack output", "early EOF", "network"),
     ],
 )
 def test_git_errors_come_with_a_hint(output: str, message: str, fix: str) -> None:
@@ -335,7 +336,7 @@ def log_in(monkeypatch: pytest.MonkeyPatch, place: Path, references: tuple[str, 
         def of(*args: Any, **kwargs: Any) -> SimpleNamespace:
             requested.append(ARTIFACT.bind(None, *args, **kwargs).arguments["name"])
             entries = {item.name: entry(item) for item in place.iterdir()}
-            return SimpleNamespace(manifest=SimpleNamespace(entries=entries))
+            return SimpleNamespace(manifest=SimpleNamespace(entries=entries), version="v3")
 
         return SimpleNamespace(artifact=of)
 
@@ -352,6 +353,8 @@ def test_a_pack_is_pulled_from_a_wandb_artifact(
     assert requested == ["ann/translation/mine:v3"]
     log_in(monkeypatch, archive.parent)
     assert contents(pull("wandb:translation/mine:latest", tmp_path / "y")) == contents(folder)
+    latest = "wandb:translation/mine:latest"
+    assert remotes.wandb_remote(remotes.parse_reference(latest), latest).pinned == "wandb:translation/mine:v3"
 
 
 def test_a_logged_recipe_is_pulled_from_a_wandb_artifact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
