@@ -68,7 +68,8 @@ class CrossAttention(Block):
 
     Shapes: (B, T, .) reads (B, S, .) -> (B, T, model.width) for scaled_dot and for several memories, else as wide as
     the values. State: keys and values (B, H, S, .), mask (B, 1, 1, S), and for monotonic the positions so far (B,);
-    of the penalty what each position has to 1 (B, S), their mask (B, S), and what it was so far (B,).
+    for the penalty, how much of 1 each source position has still to be read (B, S), their mask (B, S), and the penalty
+    so far (B,).
     Raises BlockError where a grid arrives or is to be read, where there is no memory, or several and no `from`, where
     heads or widths do not fit, and where a setting lacks another that it needs.
     """

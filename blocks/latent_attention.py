@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +51,7 @@ class LatentAttention(Block):
     """
 
     family = "attention"
+    layouts: ClassVar = {"keys": "head in out", "values": "head in out"}
 
     def __init__(
         self,

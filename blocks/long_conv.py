@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +64,8 @@ class LongConv(Block):
 
 class ExponentialFilter(Reader):
     """The filters of one direction. Complex numbers are pairs in the last dimension; P exponentials a feature."""
+
+    layouts: ClassVar = {"weight": ""}  # the coefficients C: no matrix
 
     def __init__(self, width: int, pairs: int) -> None:
         super().__init__()

@@ -23,7 +23,8 @@ class Mlstm(Mixer):
 
     For each head C_t = f_t C_(t-1) + i_t k_t v_t^T, n_t = f_t n_(t-1) + i_t k_t,
     h_t = o_t C_t^T q_t / max(|n_t^T q_t|, 1), y_t = W h_t + b, with i_t = exp(w_i x_t + b_i),
-    f_t = sigmoid(w_f x_t + b_f) or exp, o_t = sigmoid(W_o x_t + b_o), and q, k sqrt(state), v linear in x.
+    f_t = sigmoid(w_f x_t + b_f) or exp, o_t = sigmoid(W_o x_t + b_o), q = W_q x + b_q, k = (W_k x + b_k) / sqrt(state),
+    v = W_v x + b_v.
     The state is C and n times e^(-ceil(m)), with m_t = max(log f_t + m_(t-1), log i_t), so that nothing overflows.
     The norm of each head and the skip of figure 10 are not here: `norm` and `residual` stand around it.
     In an encoder the same runs over each row from its end, with its own i, f and o, and both h are added before W: a

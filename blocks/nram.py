@@ -205,7 +205,7 @@ def choice_entropy(choices: Choices) -> Tensor:
 def _one_hot(like: Tensor, value: int) -> Tensor:
     """Return (M,), certain of one integer modulo M."""
     count = like.shape[-1]
-    return F.one_hot(torch.tensor(value % count, device=like.device), count).to(like.dtype)
+    return (torch.arange(count, device=like.device) == value % count).to(like.dtype)
 
 
 def tape_from_stream(x: Tensor, mask: Tensor) -> Tensor:

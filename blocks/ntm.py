@@ -158,13 +158,13 @@ class NTMLoop(torch.autograd.Function):
         saved: list[Tensor] = []
         parts = (real, real.to(memory.dtype), *params)
         for now, share, *one in zip(*(values.unbind(1) for values in parts), strict=True):
-            way = addressing.address(memory, places, AddressParams(*one[:4]))
-            places = torch.where(now, way.places, places)  # (B, H, N)
+            tape = addressing.address(memory, places, AddressParams(*one[:4]))
+            places = torch.where(now, tape.places, places)  # (B, H, N)
             memory = write(memory, places[:, reading:] * share, one[4], one[5])  # (B, M, N)
             read = torch.where(now, torch.bmm(places[:, :reading], memory.mT), read)  # (B, R, M)
             reads.append(read)
             passed.append(places)
-            saved.extend(way if any(ctx.needs_input_grad) else ())
+            saved.extend(tape if any(ctx.needs_input_grad) else ())
         ctx.save_for_backward(parts[1], *params, *saved, memory, places)
         return memory, torch.stack(passed, 1), torch.stack(reads, 1)
 
@@ -172,7 +172,7 @@ class NTMLoop(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, total: Tensor, passed: Tensor, reads: Tensor) -> tuple[Tensor | None, ...]:
         params, saved = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
-        ways = [
+        tapes = [
             AddressTape(*values)
             for values in zip(*(saved[first:-2:TAPE_FIELDS] for first in range(TAPE_FIELDS)), strict=True)
         ]
@@ -181,15 +181,15 @@ class NTMLoop(torch.autograd.Function):
         parts = [values.unbind(1) for values in (passed, reads, *params)]
         grads = []
         with no_autocast(total):
-            for way, place, seen, *one in reversed([*zip(ways, *parts, strict=True)]):
-                (places, read), data = step_backward(total, places + place, read + seen, way, after, one)
+            for tape, place, seen, *one in reversed([*zip(tapes, *parts, strict=True)]):
+                (places, read), data = step_backward(total, places + place, read + seen, tape, after, one)
                 grads.append(data)
-                after = way.memory, way.before
+                after = tape.memory, tape.before
         return total, places, read, None, *(torch.stack(values[::-1], 1) for values in zip(*grads, strict=True))
 
 
 def step_backward(
-    total: Tensor, places: Tensor, read: Tensor, way: AddressTape, after: Tensors, params: Sequence[Tensor]
+    total: Tensor, places: Tensor, read: Tensor, tape: AddressTape, after: Tensors, params: Sequence[Tensor]
 ) -> tuple[Tensors, Tensors]:
     """Return the gradients of what was before a step and of its numbers, from those of the weightings and the reads.
 
@@ -199,10 +199,10 @@ def step_backward(
     reader, writer = after[1][:, :reading], after[1][:, reading:] * share
     seen = read * share  # (B, R, M)
     total.baddbmm_(seen.mT, reader)
-    wrote, *data = write_backward(total, way.memory, writer, erase, add)
+    wrote, *data = write_backward(total, tape.memory, writer, erase, add)
     places = places + torch.cat((torch.bmm(seen, after[0]), wrote.mul_(share)), 1)  # (B, H, N)
     grad_places = places * share
-    before, where = addressing.address_backward(total, grad_places, AddressParams(*addresses), way)
+    before, where = addressing.address_backward(total, grad_places, AddressParams(*addresses), tape)
     return (before.add_(places.sub_(grad_places)), read - seen), (*where, *data)
 
 

@@ -27,8 +27,8 @@ class Retention(Mixer):
     """Multi-scale retention (Sun et al. 2023, equations 5, 6 and 8; sections 2.1 and 2.2).
 
     S_t = gamma_h S_(t-1) + k_t v_t^T, y_t = W_o (silu(W_g x_t) GN(S_t^T q_t)), with gamma_h = 1 - 2^(-5-h), h = 0 ..
-    heads - 1, and q, k / sqrt(state), v linear in x. The features 2i and 2i + 1 of q_t and k_t are turned by the angle
-    t 10000^(-i / (state / 2 - 1)), as in the authors' code. GN normalises each head; so the paper's other
+    heads - 1, q = W_q x, k = W_k x / sqrt(state), v = W_v x. The features 2i and 2i + 1 of q_t and k_t are turned by
+    the angle t 10000^(-i / (state / 2 - 1)), as in the authors' code. GN normalises each head; so the paper's other
     normalisations, which scale what it reads, are left out. There are no biases but GN's.
     In an encoder the same runs over each row from its end, with a gate W_g of its own and the same angles, and both are
     added before W_o: a position's own k v^T is counted in both directions.

@@ -32,9 +32,10 @@ class Rnn(Block):
     tanh: h' = tanh(W x + U h + b)
     min_gru: z = sigmoid(W x + b); h' = (1 - z) h + z (W_n x + b_n): no gate reads h, and all positions run at once
 
-    With `norm: gates` each W x + U h + b here, and the same of the candidate n, is layer-normalised (Ba et al. 2016;
-    Chen et al. 2018, section 3): LN(a) = g (a - mean) / sqrt(var + 1e-5) + b, with g and b for each gate. The LSTM of
-    Chen et al. (RNMT+) has h' = o c': `output_activation: none`.
+    With `norm: gates` each W x + U h + b here, and the same of the candidate n, is layer-normalised: the sum, for each
+    gate on its own (Chen et al. 2018, section 3). LN(a) = g (a - mean) / sqrt(var + 1e-5) + b, with g and b for each
+    gate. The LSTM of Chen et al. (RNMT+) has h' = o c': `output_activation: none`. Ba et al. 2016 normalise W x, U h
+    and c each on its own, which is not here.
 
     Settings:
         cell: lstm | gru | tanh | min_gru.

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from blocks.core.attention import (
     AlibiAttention,
     RelativeAttention,
+    Slots,
     Softmax,
     TransformerXlAttention,
     apply_rotary,
@@ -187,7 +188,7 @@ class SelfAttention(Block):
         if self.relative is None:
             return attention(query, keys, values, mask, context, dropout=dropout, softmax=self.softmax)
         distance = context.once(slot_distances, seen, length, self.window is not None)  # (B or 1, T, N)
-        return self.relative(query, keys, values, mask, distance, context, dropout, self.softmax)
+        return self.relative(query, Slots(keys, values, mask, distance), context, dropout, self.softmax)
 
 
 def _build_relative(

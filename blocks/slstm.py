@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -78,6 +80,8 @@ class Slstm(Block):
 
 class SlstmReader(Reader):
     """The cell in one direction."""
+
+    layouts: ClassVar = {"recurrent": "head in out"}
 
     def __init__(self, width: int, heads: int, kernel: int, *, starts_empty: bool) -> None:
         super().__init__()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.attention import RelativeAttention, last_slots, no_slots, slot_distances, visible_slots
+from blocks.core.attention import RelativeAttention, Slots, last_slots, no_slots, slot_distances, visible_slots
 from blocks.core.contract import Block, BlockError, Context, Count, Few, NoEffect, Proportion, Site, State
 from blocks.core.functional import last_positions
 from blocks.core.kv_cache import append
@@ -69,12 +69,12 @@ class WindowMemory(Block):
         seen = context.once(append, state[1], context.mask, 1)  # (B, N)
         mask = context.once(visible_slots, seen, x.shape[1], self.window, True)  # (B, 1, T, N)
         distance = context.once(slot_distances, seen, x.shape[1], True)  # (1, T, N)
-        keys, values = pairs[:, :1], pairs[:, 1:]  # (B, 1, N, d): one head
+        slots = Slots(pairs[:, :1], pairs[:, 1:], mask, distance)  # of one head
         unrecorded = context._replace(records=None)  # hops would look like positions
         u = x.new_full((x.shape[0], 1, x.shape[1], self.width), QUESTION)  # (B, 1, T, d)
         for _ in range(self.hops):
             # attention divides by sqrt(d), and the paper does not
-            o = self.times(u * self.width**0.5, keys, values, mask, distance, unrecorded, 0.0)
+            o = self.times(u * self.width**0.5, slots, unrecorded, 0.0)
             linear, rectified = (self.between(u) + o).split(self.sizes, -1)
             u = torch.cat((linear, F.relu(rectified)), -1)
         last = last_positions(pairs.transpose(1, 2), context.mask.sum(1), self.window - 1).transpose(1, 2)

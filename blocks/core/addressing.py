@@ -75,23 +75,23 @@ def address(memory: Tensor, before: Tensor, params: AddressParams) -> AddressTap
 
 
 def address_backward(
-    total: Tensor, grad: Tensor, params: AddressParams, way: AddressTape
+    total: Tensor, grad: Tensor, params: AddressParams, tape: AddressTape
 ) -> tuple[Tensor, AddressParams]:
     """Return the gradients of the weightings before and of the parameters; the memory's is added to `total`."""
-    power = softmax_backward(grad, way.places)  # (B, H, N)
-    sharpness = (power * way.logarithm).sum(-1, keepdim=True)
-    moved = power.mul_(params.sharpness).div_(way.moved)
+    power = softmax_backward(grad, tape.places)  # (B, H, N)
+    sharpness = (power * tape.logarithm).sum(-1, keepdim=True)
+    moved = power.mul_(params.sharpness).div_(tape.moved)
     shift = torch.cat(
-        [(moved * window).sum(-1, keepdim=True) for window in circular_windows(way.circle, params.shift)], -1
+        [(moved * window).sum(-1, keepdim=True) for window in circular_windows(tape.circle, params.shift)], -1
     )
     gated = shift_weights(moved, params.shift.flip(-1))
-    gate = (gated * (way.content - way.before)).sum(-1, keepdim=True)
+    gate = (gated * (tape.content - tape.before)).sum(-1, keepdim=True)
     content = gated * params.gate
-    alike = softmax_backward(content, way.content)
-    length = (alike * way.alike).sum(1, keepdim=True) * way.scale.square()  # (B, 1, N), per unit of M(i)
-    product = alike.mul_(way.scale)  # (B, H, N)
-    total.addcmul_(way.memory, length, value=-1.0).baddbmm_(params.key.mT, product)  # (B, M, N)
-    key = torch.bmm(product, way.memory.mT)  # (B, H, M)
+    alike = softmax_backward(content, tape.content)
+    length = (alike * tape.alike).sum(1, keepdim=True) * tape.scale.square()  # (B, 1, N), per unit of M(i)
+    product = alike.mul_(tape.scale)  # (B, H, N)
+    total.addcmul_(tape.memory, length, value=-1.0).baddbmm_(params.key.mT, product)  # (B, M, N)
+    key = torch.bmm(product, tape.memory.mT)  # (B, H, M)
     return gated.sub_(content), AddressParams(key, gate, shift[..., None, :], sharpness)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -243,6 +244,15 @@ def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.stack((one * cos - two * sin, one * sin + two * cos), -1).flatten(-2).to(x.dtype)
 
 
+class Slots(NamedTuple):
+    """Slots that queries read, and how far from each query they are."""
+
+    keys: Tensor  # (B, G, N, d)
+    values: Tensor  # (B, G, N, d)
+    mask: Tensor  # (B, 1, T or 1, N), True where a query may see a slot
+    distance: Tensor  # (B or 1, T, N): i - j of each query and slot
+
+
 class AlibiAttention(nn.Module):
     """Attention in which a distance costs what a head's slope says (Press et al. 2022, section 3).
 
@@ -255,19 +265,11 @@ class AlibiAttention(nn.Module):
         self.heads = heads
 
     def forward(
-        self,
-        query: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor,
-        distance: Tensor,
-        context: Context,
-        dropout: float,
-        softmax: Softmax | None = None,
+        self, query: Tensor, slots: Slots, context: Context, dropout: float, softmax: Softmax | None = None
     ) -> Tensor:
-        """Attend as `attention` does, which has the letters. distance: i - j of each query and slot, (B or 1, T, N)"""
-        costs = context.once(alibi_mask, mask, distance, self.heads, query.dtype)  # (B, H, T, N)
-        return attention(query, keys, values, costs, context, dropout=dropout, softmax=softmax)
+        """Attend as `attention` does, which has the letters."""
+        costs = context.once(alibi_mask, slots.mask, slots.distance, self.heads, query.dtype)  # (B, H, T, N)
+        return attention(query, slots.keys, slots.values, costs, context, dropout=dropout, softmax=softmax)
 
 
 def alibi_mask(mask: Tensor, distance: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
@@ -293,25 +295,17 @@ class RelativeAttention(nn.Module):
         nn.init.xavier_uniform_(self.values)
 
     def forward(
-        self,
-        query: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor,
-        distance: Tensor,
-        context: Context,
-        dropout: float,
-        softmax: Softmax | None = None,
+        self, query: Tensor, slots: Slots, context: Context, dropout: float, softmax: Softmax | None = None
     ) -> Tensor:
-        """Attend as `attention` does, which has the letters. distance: i - j of each query and slot, (B or 1, T, N)"""
-        index = distance.clamp(self.nearest, self.furthest) - self.nearest  # (B or 1, T, N)
+        """Attend as `attention` does, which has the letters."""
+        index = slots.distance.clamp(self.nearest, self.furthest) - self.nearest  # (B or 1, T, N)
         scaled = query * query.shape[-1] ** -0.5  # (B, H, T, d)
         bias = torch.einsum("bhtd,btnd->bhtn", scaled, F.embedding(index, self.keys))
-        mixture = attention_weights(query, keys, mask, bias=bias, softmax=softmax)  # (B, H, T, N)
+        mixture = attention_weights(query, slots.keys, slots.mask, bias=bias, softmax=softmax)  # (B, H, T, N)
         context.record("weights", mixture.transpose(1, 2))
         mixture = apply_dropout(mixture, dropout, training=True)
         near = torch.einsum("bhtn,btnd->bhtd", mixture, F.embedding(index, self.values))  # (B, H, T, d)
-        return grouped_matmul(mixture, values) + near
+        return grouped_matmul(mixture, slots.values) + near
 
 
 class TransformerXlAttention(nn.Module):
@@ -330,17 +324,10 @@ class TransformerXlAttention(nn.Module):
         nn.init.xavier_uniform_(self.project.weight)
 
     def forward(
-        self,
-        query: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor,
-        distance: Tensor,
-        context: Context,
-        dropout: float,
-        softmax: Softmax | None = None,
+        self, query: Tensor, slots: Slots, context: Context, dropout: float, softmax: Softmax | None = None
     ) -> Tensor:
-        """Attend as `attention` does, which has the letters. distance: i - j of each query and slot, (B or 1, T, N)"""
+        """Attend as `attention` does, which has the letters."""
+        keys, values, mask, distance = slots
         furthest = min(keys.shape[2], self.window or keys.shape[2]) - 1
         nearest = -furthest if self.future else 0
         sinusoids = context.once(distance_sinusoids, mask, nearest, furthest, self.width).to(query.dtype)  # (R, D)

@@ -135,7 +135,7 @@ def build_score(score: str, heads: int, width: int, features: int, max_length: i
 def check_score(
     score: str, heads: int, max_length: int | None, query_width: int, sources: Sequence[MemorySource]
 ) -> None:
-    """Raise BlockError where another setting, or a width, does not go with the score of a query `asked` wide."""
+    """Raise BlockError where another setting, or a width, does not go with the score of a query `query_width` wide."""
     if score == "location":
         _check_location(max_length, sources)
     elif max_length is not None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
 
 class HeadwiseLinear(nn.Module):
     """y_h = W_h x_h + b_h for each head's share x_h of the features, W_h normal of variance `gain` over its width."""
+
+    layouts: ClassVar = {"weight": "head out in"}
 
     def __init__(self, width: int, heads: int, *, bias: bool = True, gain: float = 1.0) -> None:
         super().__init__()

@@ -292,9 +292,10 @@ def init_per_gate(weight: Tensor, rows: int, initialise: Callable[[Tensor], Tens
 
 
 class LayerNormLayer(RecurrentLayer):
-    """Layer normalisation of each gate (Ba et al. 2016; Chen et al. 2018, section 3).
+    """Layer normalisation of the sum, per gate (Chen et al. 2018, section 3).
 
-    LN_k(a) = g_k (a - mean) / sqrt(var + 1e-5) + b_k, of the sum a of what arrives and what recurs.
+    LN_k(a) = g_k (a - mean) / sqrt(var + 1e-5) + b_k, of the sum a of what arrives and what recurs. Ba et al. 2016
+    normalise W x, U h and c each on its own, which is not here.
     `gain` and `bias` have a row for each gate; W and U have the gates' rows one below the other.
     """
 

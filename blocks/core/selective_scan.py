@@ -23,7 +23,7 @@ class Selection(NamedTuple):
     """What the recurrence reads, in float32 at least."""
 
     dt: Tensor  # (B, T, E), 0 or more
-    u: Tensor  # (B, T, E)
+    entering: Tensor  # dt u, (B, T, E)
     into: Tensor  # (B, T, N)
     out: Tensor  # (B, T, N)
 
@@ -33,10 +33,10 @@ class Selection(NamedTuple):
 
 
 def selective_scan(selection: Selection, rate: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Run h_t = exp(rate dt_t) h_(t-1) + into_t u_t^T and y_t = h_t^T out_t from a state.
+    """Run h_t = exp(rate dt_t) h_(t-1) + into_t entering_t^T and y_t = h_t^T out_t from a state.
 
     rate: (N, E), below 0, state: (B, N, E) -> y: (B, T, E), the state after the last position. A position with dt = 0
-    and u = 0 changes nothing. Training keeps the states between chunks, T / 16 of T; those within a chunk are
+    and entering = 0 changes nothing. Training keeps the states between chunks, T / 16 of T; those within a chunk are
     computed again in the backward pass.
     """
     y, after = SelectiveScan.apply(*selection, rate, state)
@@ -76,7 +76,7 @@ class SelectiveScan(torch.autograd.Function):
 def chunk_states(chunk: Selection, rate: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """Return the decays and the states at all positions of a chunk: (B, C, N, E) each."""
     decay = (chunk.dt[:, :, None] * rate).exp_()
-    return decay, scan(decay, chunk.u[:, :, None] * chunk.into[..., None], state)
+    return decay, scan(decay, chunk.entering[:, :, None] * chunk.into[..., None], state)
 
 
 def chunk_gradients(
@@ -87,7 +87,8 @@ def chunk_gradients(
     arriving = grad[:, :, None] * chunk.out[..., None]  # (B, C, N, E)
     arriving[:, -1] += grad_state
     total = scan_back(decay, arriving)  # of each state
-    grad_u, grad_into = (chunk.into[:, :, None] @ total)[:, :, 0], (total @ chunk.u[..., None])[..., 0]
+    grad_entering = (chunk.into[:, :, None] @ total)[:, :, 0]  # (B, C, E)
+    grad_into = (total @ chunk.entering[..., None])[..., 0]  # (B, C, N)
     grad_out = (h @ grad[..., None])[..., 0]
     exponent = decay.mul_(total)  # the gradient of rate dt, but for the state that decays
     before = exponent[:, 0].clone()
@@ -95,7 +96,7 @@ def chunk_gradients(
     exponent[:, 1:].mul_(h[:, :-1])
     grad_rate = (exponent * chunk.dt[:, :, None]).sum((0, 1))
     grad_dt = exponent.mul_(rate).sum(2)
-    return Selection(grad_dt, grad_u, grad_into, grad_out), grad_rate, before
+    return Selection(grad_dt, grad_entering, grad_into, grad_out), grad_rate, before
 
 
 def _join(chunks: list[Selection]) -> Iterator[Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -15,6 +17,8 @@ class ShortConvolution(nn.Module):
     Where it is not causal it is centred, an even kernel reaching one further to the left. The state is (B, kernel - 1,
     D). With a kernel of 0 it is the identity, and has no parameters.
     """
+
+    layouts: ClassVar = {"weight": "in out"}  # a feature is made of `kernel` positions
 
     def __init__(self, width: int, kernel: int, causal: bool = True) -> None:
         super().__init__()

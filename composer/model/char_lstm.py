@@ -168,7 +168,7 @@ class CharLstmOutput(OutputHead):
     def _spell(self, tree: TreeIndices, arriving: Tensor) -> Tensor:
         """Return log p of all tokens, level by level of the tree. arriving: P y (N, C) -> (N, V)"""
         rows, device = len(arriving), arriving.device
-        symbols, log_p, results = torch.tensor([BEGIN], device=device), arriving.new_zeros(rows, 1), []
+        symbols, log_p, results = torch.full((1,), BEGIN, device=device), arriving.new_zeros(rows, 1), []
         state = self._start(arriving, rows)
         for parents, following_symbols, goes_on in tree.levels:
             x = (self.embedding(symbols) + arriving[:, None]).flatten(0, 1)[:, None]  # (N Q, 1, C)

@@ -82,6 +82,8 @@ class CharacterCnn(CharacterTable):
     y' = g relu(W y + b) + (1 - g) y with g = sigmoid(W_g y + b_g), and b_g is -2 at first.
     """
 
+    spans: Tensor
+
     def __init__(
         self,
         vocabulary: int,
@@ -98,12 +100,14 @@ class CharacterCnn(CharacterTable):
             message = f"a kernel of {max(kernels)} is longer than a word, of which {max_length} bytes count"
             raise BlockError("kernels", message, fix="write narrower kernels, or raise `max_length`")
         super().__init__(vocabulary, max_length)
-        self.kernels, self.features, self.out_features = list(kernels), list(features), sum(features)
+        self.kernels, self.out_features = list(kernels), sum(features)
         self.embedding = nn.Embedding(256, width)
         nn.init.normal_(self.embedding.weight, std=width**-0.5)
         shapes = zip(features, kernels, strict=True)
         self.weights = nn.ParameterList([torch.empty(feature, kernel, width) for feature, kernel in shapes])
         self.bias = nn.Parameter(torch.zeros(self.out_features))
+        spans = [kernel for kernel, feature in zip(kernels, features, strict=True) for _ in range(feature)]
+        self.register_buffer("spans", torch.tensor(spans), persistent=False)  # characters that each feature reads
         for weight in self.weights:
             bound = weight[0].numel() ** -0.5
             nn.init.uniform_(weight, -bound, bound)
@@ -136,10 +140,8 @@ class CharacterCnn(CharacterTable):
         kernels = torch.cat([F.pad(weight, (0, 0, 0, widest - weight.shape[1])) for weight in self.weights])
         y = F.linear(windows.flatten(2), kernels.flatten(1))  # (N, L, features)
         places = torch.arange(length, device=real.device)
-        ends = real.sum(1)[:, None] - torch.tensor(self.kernels, device=real.device)  # (N, kernels): the last window
-        outside = places[:, None] > ends.clamp(min=0)[:, None]  # (N, L, kernels)
-        repeats = torch.tensor(self.features, device=real.device)
-        outside = outside.repeat_interleave(repeats, -1, output_size=self.out_features)  # (N, L, features)
+        ends = real.sum(1)[:, None] - self.spans  # (N, features): the last window
+        outside = places[:, None] > ends.clamp(min=0)[:, None]  # (N, L, features)
         # the largest sum has the largest tanh
         y = torch.tanh(y.masked_fill(outside, -torch.inf).amax(1) + self.bias)  # (N, features)
         for layer in self.highway:

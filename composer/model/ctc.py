@@ -8,6 +8,8 @@ decodes as any decoder does: token by token, from a state. The blank is id 0, pa
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +29,7 @@ from composer.model.encoder_decoder import (
     OutputHead,
     StepInputs,
     TokenEmbedding,
+    is_impossible,
 )
 
 BLANK = PAD
@@ -195,14 +198,23 @@ class JointModel(EncoderDecoder):
         self.ctc, self.weight, self.decoder_share = ctc, weight, 1.0 - weight
 
     def with_ctc_weight(self, weight: float) -> EncoderDecoder:
-        """Return the model of the same modules with another w; with 0 the decoder decides alone, with 1 CTC."""
+        """Return the model of the same modules with another w; with 0 the decoder decides alone, with 1 CTC.
+
+        For each w it is one model, for as long as the modules are the same: compiled code belongs to a model.
+        """
         if weight == self.weight:
             return self
-        parts = self.readers(), self.embedding, self.decoder, self.output, self.width
+        parts = self.readers(), self.embedding, self.decoder, self.output, self.width, self.ctc
+        models = _derived.setdefault(self, {})
+        if weight not in models or models[weight][0] != parts:
+            models[weight] = parts, self._derive(weight)
+        return models[weight][1].train(self.training)
+
+    def _derive(self, weight: float) -> EncoderDecoder:
         if weight == 1:
-            return CtcModel(self.readers(), self.decoder, self.ctc, self.width).train(self.training)
-        model = JointModel(*parts, self.ctc, weight) if weight else EncoderDecoder(*parts)
-        return model.train(self.training)
+            return CtcModel(self.readers(), self.decoder, self.ctc, self.width)
+        parts = self.readers(), self.embedding, self.decoder, self.output, self.width
+        return JointModel(*parts, self.ctc, weight) if weight else EncoderDecoder(*parts)
 
     def log_probs(self, logits: Tensor) -> Tensor:
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -223,7 +235,10 @@ class JointModel(EncoderDecoder):
         logits, decoder = super().step(ids, decoder, memories, inputs)
         log_p, prefix = self.ctc.step(ids, prefix)
         log_q = super().log_probs(logits)  # (B, T, V)
-        return (1.0 - self.weight) * log_q + self.weight * log_p.to(log_q.dtype), (decoder, prefix)
+        log_p = log_p.to(log_q.dtype)  # (B, T, V)
+        mixed = (1.0 - self.weight) * log_q + self.weight * log_p  # (B, T, V)
+        # times a small weight `NEVER` could be mistaken for what is improbable
+        return mixed.masked_fill(is_impossible(log_q) | is_impossible(log_p), NEVER), (decoder, prefix)
 
     def forward(
         self,
@@ -242,6 +257,10 @@ class JointModel(EncoderDecoder):
             cost = self.ctc.path_cost(memories[self.ctc.memory], labels) * has_answer  # (B,)
             inputs.penalties.setdefault(("ctc", "tokens"), []).append(self.weight * cost.sum())
         return super().step(target, super().start(memories, len(target)), memories, inputs, answer)[0]
+
+
+_derived: WeakKeyDictionary[JointModel, dict[float, tuple[Any, EncoderDecoder]]] = WeakKeyDictionary()
+"""Of each model those with other weights, and the modules that they were made of."""
 
 
 def ctc_of(model: EncoderDecoder) -> Ctc | None:

@@ -98,6 +98,11 @@ NEVER = -1e4
 """Logit of an impossible token: its probability is 0 in every precision, and sums of it stay finite."""
 
 
+def is_impossible(log_p: Tensor) -> Tensor:
+    """Return which tokens had the logit `NEVER`: log p of a possible one is far above half of it."""
+    return log_p < NEVER / 2
+
+
 class OutputHead(nn.Module):
     """Output head: logits of the vocabulary from the decoder's last outputs.
 

@@ -38,8 +38,9 @@ class Rule(NamedTuple):
     certain: bool = True
 
 
-CORPUS = "data.parallel.train.source data.parallel.val.source data.parallel.test.source "
-CORPUS += "data.parallel.test_sets.*.source data.hub.source "
+CORPUS = "data.parallel.train.source data.parallel.train.*.source data.parallel.val.source data.parallel.val.*.source "
+CORPUS += "data.parallel.test.source data.parallel.test.*.source data.parallel.test_sets.*.source "
+CORPUS += "data.table.source data.hub.source "
 MARKS = "data.tokenizer.bits.marks data.tokenizer.bits.numbers data.generate.number_words.source"
 VALIDATED = (
     "training.early_stopping training.validation_sample training.schedule.plateau training.asgd trainer.inference_mode"
@@ -115,7 +116,7 @@ def facts(builder: RecordingBuilder, model: EncoderDecoder) -> dict[str, Any]:
     sections: dict[str, Any] = deepcopy(builder.recipe.canonical)
     data, trainer, length = sections["data"], sections["trainer"], sections["model"]["output"]["length"] or 0
     data["reads_text"] = builder.recipe.reads_text
-    data["has_val"] = all(data[name]["val"] for name in ("parallel", "text", "hub", "babi") if data.get(name))
+    data["has_val"] = all(data[name]["val"] for name in ("parallel", "table", "text", "hub", "babi") if data.get(name))
     for task in (data.get("generate") or {}).values():
         task["longest"] = max([task.get("max_length", 0), *(task.get("test_lengths") or ())])
     embeddings = [model.embedding, *(encoder.embedding for encoder in model.readers().values())]
@@ -157,11 +158,18 @@ def rule_faults(builder: RecordingBuilder, model: EncoderDecoder) -> Iterator[Fa
 
 
 def lookup(sections: Mapping[str, Any], name: str) -> tuple[Path, Any]:
-    """Return the path of a name in a recipe, and the value there; () and None if it is not there."""
+    """Return the path of a name in a recipe, and the value there; () and None if it is not there.
+
+    `*` is the first key of a mapping, and the first item of a list.
+    """
     path: Path = ()
     value: Any = sections
     for key in name.split("."):
-        step = next(iter(value), "") if key == "*" and isinstance(value, dict) else key
+        if isinstance(value, list):
+            value = dict(enumerate(value))
+            if key != "*":
+                return (), None
+        step: Any = next(iter(value), "") if key == "*" and isinstance(value, dict) else key
         if not isinstance(value, dict) or step not in value:
             return (), None
         path, value = (*path, step), value[step]
@@ -230,38 +238,60 @@ def column_faults(builder: RecordingBuilder) -> Iterator[Fault]:
         end = words.index("select_column", start)
         grid, index = stack[start]["grid"], stack[end]["select_column"]["index"]
         between = stack[start + 1 : end]
-        reach = math.inf if "as" in grid else column_reach(between, recipe.model["stacks"] or {})
+        carried = read = math.inf
+        if "as" not in grid:
+            stacks = recipe.model["stacks"] or {}
+            carried, read = (column_reach(between, stacks, after) for after in (False, True))
         at = (*path, start, "grid", "columns")
-        if index > reach:
+        if index > carried:
             message = (
-                f"nothing of the source reaches column {index}: it is in column 0, and kernels carry it {reach:g} on"
+                f"nothing of the source reaches column {index}: it is in column 0, and kernels carry it {carried:g} on"
             )
-            hint = "write `select_column: 0`, or kernels of more columns, such as `kernel: [3, 3]`"
+            hint = "write `select_column: 0`, or centred kernels of more columns, such as `kernel: [3, 3]`"
             yield recipe.fault("unused", (*path, end, "select_column", "index"), message, hint)
-        elif grid["columns"] > index + reach + 1 and recipe.locate(at)[2]:
-            message = f"column {index} is selected, and no kernel connects it with a column after {index + reach:g}"
-            yield recipe.no_effect(at, message, f"write `columns: {index + reach + 1:g}`, or kernels of more columns")
+        elif grid["columns"] > index + read + 1 and recipe.locate(at)[2]:
+            message = f"column {index} is selected, and no kernel connects it with a column after {index + read:g}"
+            yield recipe.no_effect(at, message, f"write `columns: {index + read + 1:g}`, or kernels of more columns")
 
 
-def column_reach(stack: Sequence[Mapping[str, Any]], stacks: Mapping[str, Any]) -> float:
-    """Return how many columns on blocks can carry what a cell of a grid holds; infinity where that is not known."""
+def column_reach(
+    stack: Sequence[Mapping[str, Any]], stacks: Mapping[str, Any], after: bool, blank: bool = True
+) -> float:
+    """Return how many columns on blocks carry what is in column 0, or how many `after` its own a column reads.
+
+    It is infinity where that is not known. blank: whether there are only zeros in the other columns at first.
+    """
     reach = 0.0
     for entry in stack:
         ((word, settings),) = entry.items()
         if word == "conv2d" and settings["stride"][1] > 1:
             return math.inf
         if word in ("cgru", "conv2d") and not settings.get("saturation"):  # which counts every cell
-            reach += settings["kernel"][1] // 2
+            reach += kernel_reach(word, settings, after, blank)
         elif word not in CELLWISE or "as" in settings:
             return math.inf
         else:
             branches = settings.get("branches") or [settings.get("stack") or []]
             inner = [*branches.values()] if isinstance(branches, dict) else branches
             inner = [stacks[settings["stack"]]] if word == "use" else inner
-            carried = max((column_reach(blocks, stacks) for blocks in inner), default=0.0)
+            first, later = (
+                max((column_reach(blocks, stacks, after, at_first) for blocks in inner), default=0.0)
+                for at_first in (blank, False)
+            )
             times = settings.get("times", 1)
-            reach += carried and carried * (math.inf if times == "length" else times)
+            more = math.inf if times == "length" else times - 1
+            reach += first + (later * more if later and more else 0.0)
+        blank = False
     return reach
+
+
+def kernel_reach(word: str, settings: Mapping[str, Any], after: bool, blank: bool) -> float:
+    """Return the `column_reach` of one convolution or cgru."""
+    size = settings["kernel"][1]
+    right = size - 1 if settings.get("align") == "start" else size // 2
+    reach = right if after else size - 1 - right
+    # a cgru convolves the state times a gate, which is a convolution itself; of a state of zeros the gate opens nothing
+    return 2 * reach if word == "cgru" and not blank else reach
 
 
 def overwritten_scales(builder: RecordingBuilder) -> dict[Path, tuple[str, str]]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from blocks.core.contract import BlockError, Bounds, Count, Few, NonNegativeInt
+from blocks.core.functional import no_autocast
 from composer.model.char_lstm import CharLstmOutput
 from composer.model.characters import CharacterCnn, MaxLength, NumLayers
 from composer.model.encoder_decoder import EOS, NEVER, NUM_SPECIAL, OutputHead
@@ -113,17 +114,24 @@ class AdaptiveOutput(OutputHead):
         self.softmax = nn.AdaptiveLogSoftmaxWithLoss(width, vocabulary, cutoffs, div_value)
 
     def forward(self, y: Tensor) -> Tensor:
-        log_p: Tensor = self.softmax.log_prob(y.flatten(0, -2))  # (B T, V)
+        with no_autocast(y):
+            log_p: Tensor = self.softmax.log_prob(self._rows(y))  # (B T, V)
         return log_p.view(*y.shape[:-1], -1)
 
     def cost(self, y: Tensor, target: Tensor) -> Tensor:
         if y.is_meta:  # where nobody knows whose cluster is needed
             return -self(y).gather(-1, target[..., None])[..., 0]
-        rows = y.flatten(0, -2)
-        log_p: Tensor = self.softmax(rows, target.flatten()).output  # (B T,)
-        # several processes wait for the gradient of every parameter, of a cluster without a target here too
-        unread = torch.stack([tail(rows[:1]).sum() for tail in self.softmax.tail]).sum() * 0.0
+        with no_autocast(y):
+            rows = self._rows(y)  # (B T, D)
+            log_p: Tensor = self.softmax(rows, target.flatten()).output  # (B T,)
+            # several processes wait for the gradient of every parameter, of a cluster without a target here too
+            unread = torch.stack([tail(rows[:1]).sum() for tail in self.softmax.tail]).sum() * 0.0
         return unread - log_p.view_as(target)
+
+    def _rows(self, y: Tensor) -> Tensor:
+        """Return all positions, in the type of the weights. (B, T, D) -> (B T, D)"""
+        # PyTorch's module gives its result the input's type, and fails where autocast computes in a wider one (44724)
+        return y.flatten(0, -2).to(self.softmax.head.weight.dtype)
 
 
 class SampledOutput(LinearOutput):

@@ -124,7 +124,11 @@ def share_parameters(stack: nn.Module, first: nn.Module) -> bool:
 
 MATRICES = ("weight", "arriving", "recurrent", "projection")
 """Names of the matrices and convolution kernels of layers; `arriving` to `projection` are a recurrent layer's. A
-parameter with another name, or one dimension, is no matrix: a bias, a gain, a vector for each head, a table."""
+parameter with another name, or one dimension, is no matrix: a bias, a gain, a vector for each head, a table. A module
+that stores its matrices in another way says so in `layouts`, by their names: "in out", one "head out in" or "head in
+out" for each head, or "" of what is no matrix."""
+USUAL_LAYOUT = "out in"
+"""How a matrix is stored; dimensions after these are those of a convolution kernel."""
 
 
 def default(matrix: Tensor) -> Tensor:
@@ -173,20 +177,34 @@ def initialize(model: EncoderDecoder, chosen: Mapping[str, Mapping[str, Any]]) -
     """Initialize every matrix of the blocks as `training.initialization` says; with weight norm, its direction."""
     ((name, settings),) = chosen.items()
     with torch.no_grad():
-        for parameter in block_matrices(model):
-            parameter.copy_(INITIALIZATIONS[name](parameter.flatten(1), **settings).view_as(parameter))
+        for parameter, layout in matrices_with_layouts(model):
+            for matrix in as_matrices(parameter, layout):
+                matrix.copy_(INITIALIZATIONS[name](matrix.flatten(1), **settings).view_as(matrix))
+
+
+def as_matrices(parameter: Tensor, layout: str) -> list[Tensor]:
+    """Return the matrices in a parameter as views, (outputs, inputs, ...): one for each head where it has heads."""
+    parts = [parameter[head] for head in range(len(parameter))] if layout.startswith("head") else [parameter]
+    return [part.t() if layout.endswith("in out") else part for part in parts]
 
 
 def block_matrices(model: EncoderDecoder) -> Iterator[Parameter]:
     """Yield the matrices and convolution kernels of all blocks, each once; no embedding and no output head."""
+    return (parameter for parameter, _ in matrices_with_layouts(model))
+
+
+def matrices_with_layouts(model: EncoderDecoder) -> Iterator[tuple[Parameter, str]]:
+    """Yield what `block_matrices` does, with the layout of each."""
     stacks = nn.ModuleList([*(encoder.stack for encoder in model.readers().values()), model.decoder])
     seen: set[int] = set()
     for module in stacks.modules():
+        layouts: Mapping[str, str] = getattr(module, "layouts", {})
         for name, parameter in module.named_parameters(recurse=False):
-            is_map = name in MATRICES and parameter.ndim > 1 and not isinstance(module, nn.Embedding)
+            layout = layouts.get(name, USUAL_LAYOUT if name in MATRICES else "")
+            is_map = layout and parameter.ndim > 1 and not isinstance(module, nn.Embedding)
             if is_map and id(parameter) not in seen:
                 seen.add(id(parameter))
-                yield parameter
+                yield parameter, layout
 
 
 MOST_BUILT_BLOCKS = 10_000

@@ -8,11 +8,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from blocks.core.contract import Block, BlockError, Context, Named, Output, Site, State, Stream
 from blocks.core.scope import Scope
 from blocks.core.stack import Stack
 from blocks.identity import Identity
+
+
+class NoNumbersFromPython(TorchFunctionMode):
+    """Refuses tensors made of Python's numbers: a GPU waits for each to be copied."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert function not in (torch.tensor, torch.as_tensor), "a tensor is made of Python's numbers"
+        return function(*args, **(kwargs or {}))
 
 
 def stack_of(site: Site, blocks: Sequence[Any]) -> Stack:

@@ -23,7 +23,7 @@ from blocks.nram import (
     run_step,
     tape_from_stream,
 )
-from tests.blocks.single_block import close, context_of, mask_of, run, site_of
+from tests.blocks.single_block import NoNumbersFromPython, close, context_of, mask_of, run, site_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -265,3 +265,11 @@ def test_a_site_without_a_tape_is_refused() -> None:
         Nram(site_of(8, causal="a decoder"))
     with pytest.raises(BlockError, match="needs 3 integers or more"):
         Nram(site_of(2))
+
+
+def test_a_gpu_need_not_wait_for_integers() -> None:
+    block = Nram(site_of(5), steps=2)
+    x = torch.eye(5)[None]
+    context = context_of(torch.ones(1, 5, dtype=torch.bool))
+    with NoNumbersFromPython():
+        block(x, block.start(x, context), context)

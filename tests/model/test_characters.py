@@ -13,10 +13,12 @@ from composer.errors import RecipeError
 from composer.inference.compiled_step import compilation_problem
 from composer.inference.run import open_run
 from composer.model.builder import build
+from composer.model.char_lstm import CharLstmOutput
 from composer.model.characters import BEGIN, END, NONE, CharacterCnn, CharacterEmbedding
 from composer.recipe.recipe import load_text
 from composer.testing import check_model
 from composer.training.train import train
+from tests.blocks.single_block import NoNumbersFromPython
 from tests.laws.section_cases import recipe_of
 
 TEXTS = ["⟨pad⟩", "a", "the", "straße", "characters", ""]
@@ -133,3 +135,12 @@ def test_what_cannot_be_is_refused_at_its_line(written: str) -> None:
 def test_characters_share_no_matrix_with_the_output() -> None:
     with pytest.raises(RecipeError, match="`characters` has no matrix with a row for each token"):
         load_text(LANGUAGE, overrides=["model.output.tie=[target]"])
+
+
+def test_a_gpu_need_not_wait_for_sizes_of_kernels_and_marks() -> None:
+    cnn, head = small(), CharLstmOutput(4, 6, width=3).double()
+    y = torch.randn(1, 2, 4, dtype=torch.double)
+    head(y)  # the tree of prefixes is made once
+    with NoNumbersFromPython():
+        cnn(torch.arange(len(TEXTS)))
+        head(y)

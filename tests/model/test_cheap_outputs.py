@@ -190,6 +190,30 @@ def test_a_cluster_without_a_target_has_a_gradient_of_zeros() -> None:
         assert all(weight.grad is not None and not weight.grad.any() for weight in tail.parameters())
 
 
+@pytest.mark.parametrize("wide", [torch.float32, torch.float64])
+def test_adaptive_is_as_wide_as_its_weights_where_autocast_is_on(
+    wide: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU autocast computes log_softmax in float32 from rows in bfloat16, which stopped training there."""
+
+    class OnGpu:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(F, name)
+
+        def log_softmax(self, x: Tensor, dim: int) -> Tensor:
+            return F.log_softmax(x.to(torch.promote_types(x.dtype, torch.float32)), dim)
+
+    monkeypatch.setattr("torch.nn.modules.adaptive.F", OnGpu())
+    head, (y, target) = AdaptiveOutput(WIDTH, WORDS, cutoffs=[4, 12], div_value=2.0).to(wide), inputs()
+    y = y.bfloat16()
+    expected = head.cost(y.to(wide), target)
+    with torch.autocast("cpu", torch.bfloat16):
+        costs, log_p = head.cost(y, target), head(y)
+    assert costs.dtype == log_p.dtype == wide
+    torch.testing.assert_close(costs, expected)
+    torch.testing.assert_close(-log_p.gather(-1, target[..., None])[..., 0], expected)
+
+
 KINDS: dict[str, dict[str, Any]] = {
     "cnn": {**CNN, "samples": 4},
     "adaptive": {"cutoffs": [5, 8], "div_value": 2.0},

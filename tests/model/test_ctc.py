@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from pathlib import Path
@@ -166,6 +167,20 @@ def test_the_loss_weighs_the_decoder_and_ctc() -> None:
     (cost,) = reduce_penalties(penalties).values()
     alone = model.ctc.path_cost(model.encode({"source": source})["encoder"], torch.tensor([[4, 6]])).sum()
     torch.testing.assert_close(cost, 0.25 * alone)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.8, 1.0])
+def test_a_model_with_another_weight_is_made_once(weight: float) -> None:
+    """A compiled step is kept for a model, and would be loaded again with every batch else."""
+    model = model_of(0.5)
+    other = model.with_ctc_weight(weight)
+    assert model.with_ctc_weight(weight) is other
+    assert model.with_ctc_weight(0.5) is model
+    assert model.with_ctc_weight(0.3) is not other
+    model.train()
+    assert model.with_ctc_weight(weight).training
+    model.decoder = copy.deepcopy(model.decoder)
+    assert model.with_ctc_weight(weight).decoder is model.decoder
 
 
 def test_ctc_alone_trains_on_what_it_decodes_by() -> None:

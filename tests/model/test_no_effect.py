@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from composer.errors import RecipeError
+from composer.model.builder import build
 from composer.model.planner import plan
 from composer.recipe.recipe import load, load_text
 from tests.small_recipes import faults_of
@@ -88,6 +91,13 @@ def test_a_scale_of_weights_that_are_initialized_anew_is_a_fault(word: str, bloc
         (2, "linear", 1, "[2].select_column"),
         (4, "{parallel: {branches: [[cgru], [linear]], merge: sum}}", 2, "[2].select_column"),
         (2, "{use: s}", 1, ""),
+        (3, "{conv2d: {kernel: [3, 3], align: start}}", 1, "[2].select_column"),
+        (4, "{conv2d: {kernel: [3, 4]}}", 2, "[2].select_column"),
+        (5, "{repeat: {times: 2, stack: [{conv2d: {kernel: [3, 3], align: start}}]}}", 0, ""),
+        (6, "{repeat: {times: 2, stack: [{conv2d: {kernel: [3, 3], align: start}}]}}", 0, "[0].grid.columns"),
+        (4, "{repeat: {times: 2, stack: [cgru]}}", 3, ""),
+        (6, "{repeat: {times: 3, stack: [cgru]}}", 0, ""),
+        (7, "{repeat: {times: 3, stack: [cgru]}}", 0, "[0].grid.columns"),
     ],
 )
 def test_columns_that_are_never_joined_are_a_fault(columns: int, between: str, index: int, path: str) -> None:
@@ -95,6 +105,38 @@ def test_columns_that_are_never_joined_are_a_fault(columns: int, between: str, i
     encoder = f"[{{grid: {{columns: {columns}}}}}, {between}, {{select_column: {index}}}]"
     model = f"model: {{width: 8, encoder: {encoder}, decoder: [source_state]{stacks}}}\n"
     assert refused_settings(model) == ([f"unused model.encoder{path}"] if path else [])
+
+
+CONV = "{conv2d: {activation: tanh, kernel: [3, 3]}}"
+
+
+@pytest.mark.parametrize("block", [CONV, CONV.replace("3]", "4]"), CONV.replace("3]", "3], align: start"), "cgru"])
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_column_is_selected_where_the_source_reaches_it(block: str, times: int) -> None:
+    """Encoders of two sources differ in it, and in no column after it."""
+    reached = [column for column in range(8) if source_reaches(block, times, column)]
+    model = f"model: {{width: 8, encoder: [{{grid: {{columns: 8}}}}, {', '.join([block] * times)}, SELECT], "
+    model += "decoder: [source_state]}\n"
+    faults = [refused_settings(model.replace("SELECT", select(column))) for column in range(8)]
+    refused = [column for column in range(8) if any("select_column" in fault for fault in faults[column])]
+    assert [*reached, *refused] == [*range(8)]
+
+
+def select(column: int) -> str:
+    return f"{{select_column: {column}}}"
+
+
+def source_reaches(block: str, times: int, column: int) -> bool:
+    blocks = f"[{{grid: {{columns: 8}}}}, {', '.join([block] * times)}, {select(column)}]"
+    text = f"{HEAD}model: {{width: 8, encoder: {blocks}, decoder: [source_state]}}\n"
+    torch.manual_seed(0)
+    model = build(load_text(text), {"source": 12, "target": 12}).eval().double()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    mask = torch.ones(1, 4, dtype=torch.bool)
+    sources = ([5, 6, 7, 2], [8, 9, 10, 2])
+    one, other = (model.encode({"source": torch.tensor([ids])}, target_mask=mask)["encoder"].states for ids in sources)
+    return not torch.equal(one, other)
 
 
 def test_the_mean_of_one_head_is_a_fault() -> None:

@@ -31,6 +31,7 @@ from composer.model.encoder_decoder import (
     PAD,
     EncoderDecoder,
     has_state,
+    is_impossible,
     map_leaves,
     source_mask,
     state_leaves,
@@ -216,10 +217,14 @@ def run_step(
 
 
 def token_log_probs(search: Search, logits: Tensor, position: DecoderState) -> Tensor:
-    """Return log p of the tokens that can follow, eos first: pad and bos never can. -> (R, V - EOS)"""
+    """Return log p of the tokens that can follow, eos first: pad and bos never can. -> (R, V - EOS)
+
+    It is -inf of what cannot follow, which so takes no place in a beam.
+    """
     log_p = search.log_probs(logits)[:, EOS:]  # (R, V - EOS)
     if search.sizes is not None:
         log_p = search.sizes.allowed(log_p, position.sequences, position.length)
+    log_p = exclude_impossible(log_p)
     if search.no_repeat_ngram and position.history is not None:
         log_p = exclude_repeated_ngrams(log_p, position.history, search.no_repeat_ngram)
     return log_p
@@ -236,6 +241,17 @@ def draw_from_cdf(probabilities: Tensor, uniforms: Tensor) -> Tensor:
     return torch.searchsorted(sums, below[:, None], right=True)[:, 0].clamp(max=sums.shape[1] - 1)
 
 
+def exclude(log_p: Tensor, tokens: Tensor) -> Tensor:
+    """Set log p of these tokens to -inf, in rows where others remain. log_p, tokens: (R, V) -> (R, V)"""
+    remaining = log_p.masked_fill(tokens, -torch.inf)
+    return torch.where(remaining.isneginf().all(1, keepdim=True), log_p, remaining)
+
+
+def exclude_impossible(log_p: Tensor) -> Tensor:
+    """Set to -inf the tokens that a model made impossible, unless no token remained. (R, V) -> (R, V)"""
+    return exclude(log_p, is_impossible(log_p))
+
+
 def exclude_repeated_ngrams(log_p: Tensor, history: Tensor, size: int) -> Tensor:
     """Set to -inf the tokens that would end an n-gram of the history, unless no token remained.
 
@@ -249,8 +265,7 @@ def exclude_repeated_ngrams(log_p: Tensor, history: Tensor, size: int) -> Tensor
     repeated = (ngrams[..., :-1] == last).all(-1)  # (R, t - n + 1)
     tokens = ngrams[..., -1].masked_fill(~repeated, PAD)  # (R, t - n + 1); no answer has PAD
     excluded = torch.zeros(rows, log_p.shape[1] + EOS, dtype=torch.bool, device=log_p.device)  # (R, V)
-    remaining = log_p.masked_fill(excluded.scatter(1, tokens, True)[:, EOS:], -torch.inf)
-    return torch.where(remaining.isneginf().all(1, keepdim=True), log_p, remaining)
+    return exclude(log_p, excluded.scatter(1, tokens, True)[:, EOS:])
 
 
 Unchanged = Mapping[int, Tensor]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -100,5 +101,7 @@ def backtrace(search: Search, best: Tensor, length: Tensor, came_from: list[Tens
         ids: list[int] = []
         for at in range(tokens - 2, -1, -1):
             ids.append(int(before[at, row, ids[-1] - EOS if ids else 0]) + FIRST_WORD)
-        results.append([Hypothesis([*search.prefixes[row], *reversed(ids)], score, score, True)])
+        # where no answer can end within its limit, nothing of it but the prefix is left
+        ended = score > -math.inf
+        results.append([Hypothesis([*search.prefixes[row], *reversed(ids)], score, score, ended)])
     return results
