@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, Self
 MAX_MESSAGE = 2000  # characters: a name in a message may be as long as the file
 MAX_LISTED = 5  # items of a list in a message
 MAX_RENDERED = 20  # faults of one file that are printed
-MAX_FAULTS = 1_000  # faults of one file that are explained, since each takes a millisecond
+MAX_EXPLAINED = 1_000  # faults of one file that are explained, since each takes a millisecond
 MAX_LIBRARY_MESSAGE = 300  # characters of a library's own message
 OURS = tuple(str(Path(__file__).parents[1] / package) for package in ("blocks", "composer"))
 WINDOW = 120  # characters of a long line that are shown around the fault
@@ -175,7 +175,7 @@ def os_error_reason(error: OSError) -> str:
 
 def os_error_hint(error: OSError) -> str:
     """Return what to do where a file cannot be written."""
-    return OS_ERROR_HINTS.get(error.errno or 0, "make room")
+    return OS_ERROR_HINTS.get(error.errno or 0, "check the path, and whether the disk is full or damaged")
 
 
 def first_few(items: Sequence[str]) -> str:
@@ -202,8 +202,13 @@ OS_ERROR_HINTS = {
     errno.EROFS: "have it made writable",
     errno.ENOENT: "put the folder back where it was",
     errno.EBADF: "open it for the command, as `>FILE` does",
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "allow more open files with `ulimit -n`"),
+    errno.ENAMETOOLONG: "give it a shorter name",
+    errno.EISDIR: "name a file: this is a folder",
+    errno.ENOTDIR: "check the path: a part of it is a file",
 }
-"""What to do where a file cannot be written; any other error is a full disk."""
+"""What to do where a file cannot be written."""
 WORDS_ELSEWHERE = {
     "learning_rate": "lr",
     "warmup_steps": "warmup",

@@ -14,14 +14,14 @@ import numpy as np
 
 from composer.cli import new_recipe
 from composer.cli.new_recipe import MAX_SYMBOLS, MIN_PAIRS_TO_SPLIT, PRESETS, Preset, Side, written_recipe
-from composer.data import tables
 from composer.data.audio import sound_length
 from composer.data.columns import FileNames, RowSubset
 from composer.data.feature_files import fault_of_row, load_frames, missing_files
 from composer.data.images import image_notices, open_image
-from composer.data.kaldi import check_folder, is_kaldi_folder, open_folder
+from composer.data.kaldi import check_folder, is_kaldi_folder
 from composer.data.media_files import MediaError, open_file, split_part
-from composer.data.parallel_files import check_columns
+from composer.data.parallel_files import check_columns, open_table
+from composer.data.text_files import Problem
 from composer.errors import DataError, Fault
 
 SUFFIXES = {
@@ -106,7 +106,9 @@ def inspect_table(table: Path, source: str, target: str) -> TableFacts:
         faults = [*check_folder(table, {*named.values()})]
     if faults:
         raise DataError(faults)
-    columns = (open_folder if is_kaldi_folder(table) else tables.open_columns)(table, named)
+    columns = open_table(table, named)
+    if isinstance(columns, Problem):
+        raise DataError([columns.in_file(table)])
     rows = np.unique(np.linspace(0, len(columns["source"]) - 1, FILES).astype(int))
     if not (kind := kind_of(RowSubset(columns["source"], rows))):
         message = f"the column `{source}` names no images, sounds or vectors"

@@ -114,7 +114,8 @@ AsJson = Annotated[bool, option("--json", "Print JSON to stdout and nothing else
 
 def split_overrides(words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the files among words, and the `key=value` settings: all else that has a `=`, but points of sweeps."""
-    overrides = [word for word in words if re.match(r"[^#/]*=", word) and not Path(word).exists()]
+    # Path.exists raises where a word is too long for the name of a file
+    overrides = [word for word in words if re.match(r"[^#/]*=", word) and not os.path.exists(word)]
     return [word for word in words if word not in overrides], overrides
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -57,10 +58,9 @@ def translate(
     is for `decoding=greedy` and `sample`, one line after the other; stderr says how many tokens were accepted.
     """
     names, overrides = options.split_overrides(runs)
-    folders = [*map(options.find_run, names)]
-    if not folders:
+    if not (folders := [*map(options.find_run, names)]):
         raise typer.BadParameter("name a run folder", param_hint="RUN")
-    if text := next((folder for folder in folders[1:] if not folder.exists()), None):
+    if text := next((folder for folder in folders[1:] if not os.path.exists(folder)), None):
         command = f"printf '%s\\n' {shlex.quote(str(text))} | seqcomposer translate {shlex.quote(str(folders[0]))}"
         raise RunError.of(f"there is no run `{text}`", f"if that is text to translate: `{command}`")
     with options.show_loading():
@@ -174,6 +174,8 @@ def score(
         from composer.inference.score import minimal_pairs as compare_pairs
         from composer.inference.score import read_pairs, score_files
     if minimal_pairs:
+        if sources or target:
+            raise typer.BadParameter("pairs are in FILE, without --source and --target", param_hint="--minimal-pairs")
         result = compare_pairs(open_run(run, checkpoint=checkpoint), read_pairs(files or ()))
         print_minimal_pairs(result, as_json)
         return
@@ -369,9 +371,8 @@ def print_minimal_pairs(result: Mapping[str, Any], as_json: bool) -> None:
 def length_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return a table of scores by source length."""
     metrics = {name: metric for name, metric in METRICS_BY_LENGTH.items() if any(name in row for row in rows)}
-    table = options.make_table(
-        ["words", "lines", *(metric.label for metric in metrics.values())], right=2 + len(metrics)
-    )
+    heads = ["words", "lines", *(metric.label for metric in metrics.values())]
+    table = options.make_table(heads, right=len(heads))
     for row in rows:
         scores = (metric.format(row[name]) for name, metric in metrics.items())
         table.add_row(str(row["words"]), f"{row['lines']:,}", *scores)

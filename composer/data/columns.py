@@ -24,6 +24,7 @@ from composer.data.text_files import (
     suffix_of,
 )
 from composer.errors import DataError, Fault
+from composer.recipe.schema_reader import REFERENCE
 
 Item = TypeVar("Item")
 CHUNK_LINES = 10_000
@@ -51,6 +52,10 @@ class Column(Sequence[str]):
     def read(self, rows: Sequence[int]) -> list[str]:
         """Return the lines with these numbers, each in [0, len)."""
         raise NotImplementedError
+
+    def line_of(self, row: int) -> int:
+        """Return the line of its file that a row is, or begins in, counted from 1."""
+        return self.skip + row + 1
 
     @overload
     def __getitem__(self, at: int) -> str: ...
@@ -264,7 +269,11 @@ def one_line(text: str | None) -> str:
 def open_texts(files: Mapping[str, Path]) -> dict[str, FileColumn]:
     """Open line-aligned files that a user names, by side. Raises DataError with all faults: a source as target, too."""
     problems = check_texts({side: str(path) for side, path in files.items()}, [Path()])
-    if not problems and any(path.samefile(files["target"]) for side, path in files.items() if side != "target"):
+    others = [side for side in files if side != "target" and not problems]
+    same = [side for side in others if files[side].samefile(files["target"])]
+    if same and same[0].startswith(REFERENCE):
+        problems = [Problem("file", "this file is named twice as a target", "name each once", same[0])]
+    elif same:
         columns = f"{{file: {files['target'].name}, source: COLUMN, target: COLUMN}}"
         fix = f"name two files; one with columns goes into a recipe: `train: {columns}`"
         problems = [Problem("file", "this file is the source and the target", fix, "target")]
@@ -283,7 +292,7 @@ class FileNames(Column):
         return len(self.lines)
 
     def read(self, rows: Sequence[int]) -> list[str]:
-        return [str(self.folder / self.lines[row]) for row in rows]
+        return [str(self.folder / line) for line in RowSubset(self.lines, np.asarray(rows))]
 
 
 class SampledLines(list[str]):
@@ -317,5 +326,5 @@ def locate(lines: Sequence[str], row: int) -> tuple[Path | None, int]:
             at = int(np.searchsorted(lines.ends, row, side="right"))
             return locate(lines.columns[at], row - int(lines.ends[at]) + len(lines.columns[at]))
         case Column():
-            return lines.path, lines.skip + row + 1
+            return lines.path, lines.line_of(row)
     return None, row + 1

@@ -313,8 +313,9 @@ def _reading_fault(path: Path, packed: str, number: int, error: Exception) -> Fa
     """Return the fault of a file that could not be read up to the document after the `number`th."""
     where = f" after line {number:,}" if number else ""
     if isinstance(error, UnicodeDecodeError):
-        problem = None if packed else text_files.check_utf8(path)
-        problem = problem or Problem("encoding", f"`{path}` is not UTF-8{where}", "convert it, with `iconv`")
+        is_plain = not packed and suffix_of(path)[0] != ".parquet"
+        problem = text_files.check_utf8(path) if is_plain else None
+        problem = problem or Problem("encoding", f"`{path}` is not UTF-8{where}", "write it again, as UTF-8")
     elif packed and isinstance(error, text_files.UNPACKING_ERRORS):
         message = f"`{path}` is damaged{where}: it cannot be unpacked to its end"
         problem = Problem("file", message, "get the file again")

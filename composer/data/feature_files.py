@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,7 +47,7 @@ from composer.model.features import feature_shape
 
 CHUNK_FILES = 256
 """Files that are read at once."""
-MAX_FAULTS = 5
+MAX_FILE_FAULTS = 5
 """Files of a column at fault that are told of."""
 MEND = "mend it, or remove the line"
 READ_BY = {
@@ -92,7 +93,7 @@ def missing_files(lines: Sequence[str], origin: str) -> list[Fault]:
     """Return the faults of the first files that are not there, without reading any."""
     names = [*lines]
     errors = ((row, _missing(name)) for row, name in enumerate(names) if not is_there(name))
-    return [*islice(file_faults(names, lines, origin, errors), MAX_FAULTS)]
+    return [*islice(file_faults(names, lines, origin, errors), MAX_FILE_FAULTS)]
 
 
 def _missing(name: str) -> MediaError:
@@ -161,12 +162,12 @@ def read_files(
             chunk = names[first : first + CHUNK_FILES]
             results = [*pool.map(partial(read_file, settings=settings), chunk)]
             errors |= {row: result for row, result in enumerate(results, first) if isinstance(result, MediaError)}
-            if len({split_part(names[row])[0] for row in errors}) > MAX_FAULTS:
+            if len({split_part(names[row])[0] for row in errors}) > MAX_FILE_FAULTS:
                 break
             if not errors:
                 yield from (result for result in results if isinstance(result, Reading))
     if errors:
-        raise DataError(islice(file_faults(names, lines, origin, errors.items()), MAX_FAULTS))
+        raise DataError(islice(file_faults(names, lines, origin, errors.items()), MAX_FILE_FAULTS))
 
 
 def read_file(name: str, settings: Mapping[str, Any]) -> Reading | MediaError:
@@ -210,7 +211,7 @@ def load_frames(file: IO[bytes]) -> np.ndarray:
     save = "write it with `numpy.save`, frames by numbers"
     try:
         array = np.load(io.BytesIO(file.read()), allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
         raise MediaError("vectors", f"this is no array of NumPy: {error}", save) from error
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiu":
         raise MediaError("vectors", "this is no array of frames by numbers", save)

@@ -32,8 +32,10 @@ def read_image(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
     height, width = settings["size"]
     image, notices = open_image(file)
     notices += image_notices(image, settings["channels"])
-    if image.mode in SIXTEEN_BITS:
-        image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
+    if image.mode in SIXTEEN_BITS:  # `I` may have more
+        image = Image.fromarray((np.clip(np.asarray(image), 0, 0xFFFF) >> 8).astype(np.uint8))
+    if image.mode == "LAB":  # which becomes grey in no other way
+        image = image.convert("RGB")
     if is_transparent(image):
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA"))
     image = image.convert("L" if settings["channels"] == 1 else "RGB")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from composer.data.cache_entries import cached_array
-from composer.data.columns import Concatenation, FileColumn, FileNames, RowSubset, chunks_of
+from composer.data.columns import Concatenation, FileColumn, FileNames, RowSubset, SampledLines, chunks_of
 from composer.data.media_files import hash_contents, hash_states
 
 CACHED_LINES = 10_000
@@ -28,13 +28,23 @@ def line_hashes(lines: Sequence[str]) -> np.ndarray:
     """
     if isinstance(lines, RowSubset):
         return line_hashes(lines.column)[lines.rows]
-    if isinstance(lines, FileNames):  # of what is in them, whatever they are called
+    if name_files(lines):  # of what is in them, whatever they are called
         return file_hashes([*lines])
     if isinstance(lines, Concatenation):
         return np.concatenate([line_hashes(column) for column in lines.columns])
     if isinstance(lines, FileColumn) and len(lines) >= CACHED_LINES:
         return cached_array("lines", [FORMAT, *lines.identity], lambda: hash_lines(lines))
     return hash_lines(lines)
+
+
+def name_files(lines: Sequence[str]) -> bool:
+    """Return whether lines name files, as those of a sample from such a column do."""
+    match lines:
+        case SampledLines() | RowSubset():
+            return name_files(lines.column)
+        case Concatenation():
+            return all(map(name_files, lines.columns))
+    return isinstance(lines, FileNames)
 
 
 def file_hashes(names: Sequence[str]) -> np.ndarray:

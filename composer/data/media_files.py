@@ -17,12 +17,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import IO
 
 from composer.atomic_io import open_regular
 from composer.errors import DataError, Fault, os_error_reason
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
+OPENING = Lock()
 ARCHIVE_ERRORS = (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, RuntimeError)
 """What is raised for an archive that is damaged, or packed in a way that is not known, with a password for example."""
 NAMES_FIX = "check the name; those in a table begin at its folder, others where the command runs"
@@ -98,10 +100,11 @@ def split_archive(path: Path) -> tuple[Path, str]:
     return path, ""
 
 
-def archive_members(archive: Path) -> ZipMembers | dict[str, bytes]:
+def archive_members(archive: Path) -> ZipMembers | TarMembers | dict[str, bytes]:
     """Return what an archive has, by name."""
     stamp = archive.stat().st_mtime_ns
-    return zip_members(archive, stamp) if archive.suffix == ".zip" else tar_members(archive, stamp)
+    with OPENING:  # threads that miss the cache together would read the archive once each
+        return open_members(archive, stamp) if archive.suffix in (".zip", ".tar") else unpack_members(archive, stamp)
 
 
 class ZipMembers(zipfile.ZipFile):
@@ -114,15 +117,31 @@ class ZipMembers(zipfile.ZipFile):
         return self.read(name)
 
 
+class TarMembers:
+    """Archive that is not compressed: it stays open, and knows where its files are."""
+
+    def __init__(self, archive: Path) -> None:
+        self.opened, self.reading = tarfile.open(archive, "r:"), Lock()  # noqa: SIM115
+        self.entries = {entry.name.removeprefix("./"): entry for entry in self.opened if entry.isfile()}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.entries
+
+    def __getitem__(self, name: str) -> bytes:
+        with self.reading:
+            file = self.opened.extractfile(self.entries[name])
+            return file.read() if file else b""
+
+
 @lru_cache(maxsize=8)
-def zip_members(archive: Path, stamp: int) -> ZipMembers:
-    """Open an archive, whose index is read once."""
-    return ZipMembers(archive)
+def open_members(archive: Path, stamp: int) -> ZipMembers | TarMembers:
+    """Open an archive whose index is read once."""
+    return ZipMembers(archive) if archive.suffix == ".zip" else TarMembers(archive)
 
 
 @lru_cache(maxsize=1)
-def tar_members(archive: Path, stamp: int) -> dict[str, bytes]:
-    """Return all files of an archive that has no index."""
+def unpack_members(archive: Path, stamp: int) -> dict[str, bytes]:
+    """Return all files of an archive that can only be read from its beginning."""
     with tarfile.open(archive) as opened:
         files = ((entry.name.removeprefix("./"), opened.extractfile(entry)) for entry in opened if entry.isfile())
         return {name: file.read() for name, file in files if file is not None}

@@ -13,12 +13,12 @@ from composer.data.columns import RowSubset, SampledLines
 from composer.data.corpora import Documents
 from composer.errors import KeyPath
 from composer.model.features import feature_settings
-from composer.recipe.schema_reader import DATA_SOURCES, SPLITS
+from composer.recipe.schema_reader import DATA_SOURCES, REFERENCE, SPLITS
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
-TARGET, REFERENCE = "target", "target-"
+TARGET = "target"
 SAMPLED = 1 << 18
 """Characters of a corpus that are read for a sample of it."""
 

@@ -1,4 +1,4 @@
-"""The files of `data.parallel`: pairs of line-aligned texts or of a table's columns, plain or packed."""
+"""The files of `data.parallel` and `data.table`: line-aligned texts, or columns of tables, plain or packed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from composer.data import tables, text_files
 from composer.data.columns import Concatenation, FileNames, open_column, split_rows
 from composer.data.feature_files import missing_files
 from composer.data.kaldi import COLUMNS, SOUNDS, check_folder, is_kaldi_folder, open_folder
-from composer.data.pairs import REFERENCE, TARGET, Pairs, available_splits, side_names, split_path
+from composer.data.pairs import TARGET, Pairs, available_splits, side_names, split_path
 from composer.data.text_files import Problem, suffix_of
 from composer.errors import DataError, Fault, KeyPath
 from composer.model.features import feature_settings
-from composer.recipe.schema_reader import SPLITS
+from composer.recipe.schema_reader import REFERENCE, SPLITS
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
@@ -56,18 +56,25 @@ def _open_files(recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], folde
     if not settings.get("file"):
         return Pairs({side: open_column(_require_file(name, folders)) for side, name in names.items()})
     path = _require_file(settings["file"], folders)
-    is_folder = is_kaldi_folder(path)
+    columns = open_table(path, names)
+    if isinstance(columns, Problem):
+        raise DataError([columns.at(recipe, key)])
+    files = {side: column for side, column in columns.items() if feature_settings(recipe.dataset, side)}
+    place = path if is_kaldi_folder(path) else path.parent
+    return Pairs(columns | {side: FileNames(column, place) for side, column in files.items()})
+
+
+def open_table(path: Path, names: Mapping[str, str]) -> dict[str, Sequence[str]] | Problem:
+    """Open the columns `names`, by side, of a checked table or data folder, or return why that is not possible."""
+    if is_kaldi_folder(path):
+        return {**open_folder(path, names)}
     try:
-        columns: dict[str, Sequence[str]] = {**(open_folder if is_folder else tables.open_columns)(path, names)}
+        return {**tables.open_columns(path, names)}
     except Exception as error:  # pandas, Arrow and `datasets` have no common class of errors
-        if is_folder or tables.KINDS[suffix_of(path)[0]] in tables.READ_IN_PLACE:
+        if tables.KINDS[suffix_of(path)[0]] in tables.READ_IN_PLACE:
             raise
         message = f"`{path}` cannot be read: {tables.root_cause(error)}"
-        problem = Problem("table", message, "repair it, or save it as TSV")
-        raise DataError([problem.at(recipe, key)]) from error
-    files = {side: column for side, column in columns.items() if feature_settings(recipe.dataset, side)}
-    place = path if is_folder else path.parent
-    return Pairs(columns | {side: FileNames(column, place) for side, column in files.items()})
+        return Problem("table", message, "repair it, or save it as TSV")
 
 
 def _require_file(name: str, folders: Sequence[Path]) -> Path:

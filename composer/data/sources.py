@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +17,7 @@ from composer.data.line_hashes import count_shared, row_hashes
 from composer.data.pairs import TARGET, Pairs, available_splits, side_names, source_names, split_path
 from composer.data.parallel_files import check_parallel, open_parallel
 from composer.data.text_files import Problem
-from composer.errors import DataError, Fault
+from composer.errors import DataError, Fault, os_error_hint
 from composer.recipe.schema_reader import SPLITS
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class DataSource:
         pairs: All, or a sample of each split if not `is_all`. Raises DataError if the test is the training part.
         """
         recipe, parallel = self.recipe, self.recipe.dataset.get("parallel") or {}
+        if recipe.dataset.get("text"):
+            yield from self.shared_files()
         if recipe.reads_text or not any(map(recipe.dataset.get, ("parallel", "table", "hub"))):
             return
         trained = row_hashes(*pairs["train"].sides.values())
@@ -88,6 +91,24 @@ class DataSource:
                 fix = "write `decontaminate: true` under `parallel`" if parallel else fix
                 message = f"{count} are trained on, too, which flatters the scores"
                 yield recipe.fault("overlap", path, message, fix).as_warning()
+
+    def shared_files(self) -> Iterator[Fault]:
+        """Yield a warning of each split of a text with a file that is trained on, by what is in it.
+
+        Raises DataError if the test is the training part.
+        """
+        corpora = {split: open_corpus(self.recipe, split, self.folders) for split in available_splits(self.recipe)}
+        contents = {split: [facts.sha256 for facts in corpus.facts] for split, corpus in corpora.items()}
+        for split in contents.keys() - {"train"}:
+            shared = [number for number, content in enumerate(contents[split]) if content in contents["train"]]
+            if split == "test" and {*contents["test"]} == {*contents["train"]}:
+                message, fix = "this is the training text, so the scores would say nothing", "name another"
+                raise DataError([self.recipe.fault("overlap", split_path(self.recipe, split), message, fix)])
+            if shared:
+                file = corpora[split].files[shared[0]].path
+                message = f"`{file}` of {split} is trained on, too, which flatters the scores"
+                fix = "leave it out of the training files"
+                yield self.recipe.fault("overlap", split_path(self.recipe, split), message, fix).as_warning()
 
 
 def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path], opened: dict[str, Pairs] | None = None) -> Pairs:
@@ -153,7 +174,9 @@ def _size_faults(recipe: Recipe, split: str, pairs: Pairs) -> list[Fault]:
 
 def _read_fault(recipe: Recipe, error: OSError) -> Fault:
     message = f"`{error.filename or 'a file'}` cannot be read: {error.strerror or error}"
-    return recipe.fault("file", ("data",), message, "restore it, and do not change it while it is in use")
+    too_many = error.errno in (errno.EMFILE, errno.ENFILE)
+    fix = os_error_hint(error) if too_many else "restore it, and do not change it while it is in use"
+    return recipe.fault("file", ("data",), message, fix)
 
 
 def find_hub_folder(recipe: Recipe, folders: Sequence[Path]) -> Path | None:

@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -56,6 +57,23 @@ class DatasetColumn(Column):
 
     def __len__(self) -> int:
         return len(self.dataset)
+
+    def line_of(self, row: int) -> int:
+        """Return the line of its file that a row begins in: fields of CSV may have line breaks."""
+        is_csv = self.path is not None and KINDS[suffix_of(self.path)[0]] == "csv"
+        return self.line_starts[row + self.skip] if is_csv else super().line_of(row)
+
+    @cached_property
+    def line_starts(self) -> list[int]:
+        """The line that each row of a file of CSV begins in, its header's first."""
+        assert self.path is not None
+        starts, end = list[int](), 0
+        with open_text(self.path) as file:
+            reader = csv.reader(file)
+            for fields in reader:
+                starts += [end + 1] if fields else []  # a blank line is no row
+                end = reader.line_num
+        return starts
 
     def read(self, rows: Sequence[int]) -> list[str]:
         if not len(rows):

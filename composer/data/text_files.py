@@ -18,6 +18,7 @@ import numpy as np
 
 from composer.data.cache_entries import cached_array
 from composer.errors import Fault, KeyPath, format_path
+from composer.recipe.schema_reader import REFERENCE
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
@@ -56,8 +57,9 @@ class Problem(NamedTuple):
 
     def at(self, recipe: Recipe, path: KeyPath) -> Fault:
         """Return the fault at a recipe's path to the split."""
-        key, _, number = self.key.partition("-")  # target-2 is the second of a list
-        keys = (key, int(number) - 1) if number else (key,) if key else ()
+        keys: KeyPath = (self.key,) if self.key else ()
+        if self.key.startswith(REFERENCE):  # target-2 is the second of a list
+            keys = ("target", int(self.key.removeprefix(REFERENCE)) - 1)
         return recipe.fault(self.code, (*path, *keys), self.message, self.hint)
 
     def in_file(self, path: Path | str, line: int = 0) -> Fault:

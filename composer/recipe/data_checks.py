@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from composer.errors import Fault, KeyPath, fault_at, format_path
 from composer.recipe.canonical_form import OF_KINDS
 from composer.recipe.metrics import SAMPLE
-from composer.recipe.schema_reader import SPLITS, quote_all
+from composer.recipe.schema_reader import REFERENCE, SPLITS, quote_all
 from composer.recipe.yaml_reader import items_of
 
 if TYPE_CHECKING:
@@ -48,10 +48,10 @@ def data_faults(recipe: Recipe) -> Iterator[Fault]:
 
 def _names(recipe: Recipe) -> Iterator[Fault]:
     """Check that no encoder and no test set has a reserved name."""
-    for section in (("model",), ("data", "parallel")):
+    for section in (("model",), ("data", "parallel"), ("data", "table")):
         for key, reserved in RESERVED.items():
             for name in (recipe.settings_at(section) or {}).get(key) or ():
-                if name in reserved:
+                if name in reserved or (key == "encoders" and name.startswith(REFERENCE)):
                     message = f"`{name}` is reserved and cannot be the name of one of `{key}`"
                     yield recipe.fault("name", (*section, key, name), message, "choose another name")
 

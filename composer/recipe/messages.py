@@ -173,7 +173,8 @@ def _invalid_name(error: SchemaError) -> Fault:
 
 def _data_source(error: SchemaError) -> Fault:
     if not error.detail:
-        hint = "write `parallel:` for files of pairs, `text:` for a text, `hub:` for a data set of the hub, "
+        hint = "write `parallel:` for files of pairs, `table:` for a table with images, sounds or vectors, "
+        hint += "`text:` for a text, `hub:` for a data set of the hub, "
         hint += "`generate:` for a generated task, or `babi:` for stories with questions"
         return error.fault(error.node.place, "missing", f"`data` needs one of {quote_all(DATA_SOURCES)}", hint)
     first, second = error.detail[:2]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 from unicodedata import decimal
 
-from composer.errors import MAX_FAULTS, Fault, KeyPath, Mark, closest_match, fault_at
+from composer.errors import MAX_EXPLAINED, Fault, KeyPath, Mark, closest_match, fault_at
 from composer.recipe.registry import CHOICES
 from composer.recipe.yaml_reader import Node, parse_scalar, to_data
 
@@ -20,6 +20,8 @@ VERSION = 1
 SPLITS = ("train", "val", "test")
 DATA_SOURCES = ("parallel", "table", "text", "hub", "generate", "babi")
 """The keys of `data` of which a recipe has exactly one."""
+REFERENCE = "target-"
+"""How the columns of further references begin: `target-2` is the second."""
 IDENTIFIER = "^[A-Za-z_][A-Za-z0-9_-]*$"
 RECIPE_NAME = "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 VARIABLE_TEXT = r"^\$([A-Za-z_][A-Za-z0-9_-]*|\{[A-Za-z_][A-Za-z0-9_-]*\})$"
@@ -56,7 +58,7 @@ def duplicate_fault(items: Sequence[Node], path: str, index: int) -> Fault:
 
 def unlisted_fault(faults: Iterable[Fault]) -> Fault:
     """Return the fault that says, after some, that there are more."""
-    message, last = f"there are more than {MAX_FAULTS:,} faults, and the others are not listed", max(faults)
+    message, last = f"there are more than {MAX_EXPLAINED:,} faults, and the others are not listed", max(faults)
     return replace(last, column=last.column + 1, code="size", path="", message=message, hint="fix these first")
 
 

@@ -17,7 +17,16 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from jsonschema.validators import extend
 
-from composer.errors import MAX_FAULTS, Fault, KeyPath, RecipeError, closest_match, did_you_mean, fault_at, format_path
+from composer.errors import (
+    MAX_EXPLAINED,
+    Fault,
+    KeyPath,
+    RecipeError,
+    closest_match,
+    did_you_mean,
+    fault_at,
+    format_path,
+)
 from composer.recipe.data_checks import data_faults
 from composer.recipe.extends_and_overrides import MEANINGFUL_NULLS, REPLACED_WHOLE
 from composer.recipe.messages import SchemaError, explain
@@ -70,7 +79,7 @@ def cross_check(recipe: Recipe) -> None:
 
 def schema_faults(root: Node, schema: Schema) -> list[Fault]:
     """Return every fault of a recipe (or a sweep) that its schema alone can find."""
-    errors = list(islice(_validator_class()(schema).iter_errors(to_data(root)), MAX_FAULTS + 1))
+    errors = list(islice(_validator_class()(schema).iter_errors(to_data(root)), MAX_EXPLAINED + 1))
     # the keys that were surely meant by unknown ones: these are misspelt, and not missing as well
     meant = set()
     for error in errors:
@@ -78,7 +87,7 @@ def schema_faults(root: Node, schema: Schema) -> list[Fault]:
             key = intended_key(error.schema, schema["$defs"], str(error.validator_value))
             meant.add((*error.absolute_path, key))
     faults = []
-    for error in errors[:MAX_FAULTS]:
+    for error in errors[:MAX_EXPLAINED]:
         path, detail = tuple(error.absolute_path), error.validator_value
         is_missing_source = error.validator == "oneOf" and not detail
         missing = [detail] if error.validator == "required" else DATA_SOURCES if is_missing_source else ()
@@ -88,7 +97,7 @@ def schema_faults(root: Node, schema: Schema) -> list[Fault]:
         for step in path:
             node = node.value[step]
         faults.append(explain(SchemaError(schema, path, error.validator, detail, error.instance, error.schema, node)))
-    return [*faults, *([unlisted_fault(faults)] if len(errors) > MAX_FAULTS else [])]
+    return [*faults, *([unlisted_fault(faults)] if len(errors) > MAX_EXPLAINED else [])]
 
 
 # ------------------------------------------------------------------------------------------- JSON Schema

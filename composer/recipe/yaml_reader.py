@@ -25,7 +25,8 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 MAX_VALUES = 50_000
 MAX_NUMBER = 40  # characters of a number
-MAX_FAULTS = 100
+MAX_SYNTAX_FAULTS = 100
+_SETTING = re.compile(r"(vars|data|model|training|trainer|decoding|evaluation|logging)\.[\w.]+$")
 ONCE = "define a value once under `vars` and write `$name`; define a stack once under `model.stacks`, and `use` it"
 
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -122,7 +123,8 @@ def read(path: Path, shown: str, language: Literal["recipe", "sweep"] = "recipe"
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a path"
-        raise _file_error(shown, "file", f"this file cannot be read: {reason.lower()}", "check the path") from None
+        fix = f"write `{shown}=VALUE`, if it is a setting" if _SETTING.match(shown) else "check the path"
+        raise _file_error(shown, "file", f"this file cannot be read: {reason.lower()}", fix) from None
     if len(data) > MAX_BYTES:
         raise _file_error(shown, "size", "the file is larger than 1 MiB", "a recipe is a few kilobytes of text")
     return read_bytes(data, shown, language)
@@ -254,8 +256,8 @@ class _Builder:
 
     def _fault(self, mark: Mark, code: str, message: str, hint: str) -> None:
         self.faults.append(fault_at(mark, code, "", message, hint))
-        if len(self.faults) == MAX_FAULTS:
-            message = f"after {MAX_FAULTS} faults the rest is not read"
+        if len(self.faults) == MAX_SYNTAX_FAULTS:
+            message = f"after {MAX_SYNTAX_FAULTS} faults the rest is not read"
             self._stop(mark, "size", message, "fix the first ones; they may be the cause of the others")
 
     def _stop(self, mark: Mark, code: str, message: str, hint: str) -> NoReturn:

@@ -10,8 +10,10 @@ import pyarrow.parquet as parquet
 import pytest
 
 from composer.cli.new_table import new as write_recipe
+from composer.data.columns import locate
 from composer.data.encoding import load_data
 from composer.data.sources import check_files, open_pairs
+from composer.data.tables import open_columns
 from composer.errors import DataError
 from composer.recipe.yaml_reader import parse_value
 
@@ -240,3 +242,10 @@ def test_the_name_of_a_column_that_is_proposed_reads_as_that_name(make, tmp_path
     sides = {"source": "spoken", "target": "spoken"}
     (fault, _) = check_files(recipe := make({"parallel": {"train": {"file": "blank.tsv", **sides}}}), recipe.folders())
     assert [parse_value(text, 0).value for text in fault.hint.split("`")[1::2]] == [" spoken", " spoken", "1"]
+
+
+def test_a_row_of_csv_is_told_by_the_line_that_it_begins_in(tmp_path):
+    (tmp_path / "t.csv").write_text('a,b\n\nx,"two\nlines"\n"y\n\n",z\nw,v\n')
+    column = open_columns(tmp_path / "t.csv", {"target": "b"})["target"]
+    assert [*column] == ["two lines", "z", "v"]
+    assert [locate(column, row) for row in range(3)] == [(tmp_path / "t.csv", line) for line in (3, 5, 8)]

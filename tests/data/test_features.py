@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import tarfile
 import zipfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -23,9 +25,9 @@ from composer.data.augmentation import (
 )
 from composer.data.cache_entries import entry_in_memory
 from composer.data.columns import FileNames, RowSubset, SampledLines
-from composer.data.feature_files import append_features, encode_features, missing_files
+from composer.data.feature_files import append_features, encode_features, load_frames, missing_files
 from composer.data.features import Features, Reading, Remark
-from composer.data.media_files import open_file
+from composer.data.media_files import MediaError, open_file
 from composer.data.tables import open_columns
 from composer.errors import DataError
 
@@ -93,7 +95,7 @@ def test_a_damaged_entry_is_made_anew(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_files_that_cannot_be_used_are_told_with_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
-    monkeypatch.setattr(feature_files, "MAX_FAULTS", 7)
+    monkeypatch.setattr(feature_files, "MAX_FILE_FAULTS", 7)
     np.save(tmp_path / "wide.npy", np.zeros((2, 4)))
     np.save(tmp_path / "nan.npy", np.full((2, 3), np.nan))
     np.save(tmp_path / "flat.npy", np.zeros(3))
@@ -113,6 +115,11 @@ def test_files_that_cannot_be_used_are_told_with_their_lines(tmp_path: Path, mon
     assert not [*(tmp_path / "store").rglob("values.bin")]
 
 
+def test_a_damaged_archive_of_arrays_is_told() -> None:
+    with pytest.raises(MediaError, match="no array of NumPy"):
+        load_frames(BytesIO(b"PK\x03\x04" + bytes(60)))
+
+
 def test_another_width_is_proposed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SEQCOMPOSER_STORE", str(tmp_path / "store"))
     for number, width in enumerate((3, 4)):
@@ -123,13 +130,13 @@ def test_another_width_is_proposed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [fault.hint for fault in error.value.faults] == [fix]
 
 
-@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
+@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz", "a.tar"])
 def test_files_are_read_from_archives(tmp_path: Path, name: str) -> None:
     if name.endswith("zip"):
         with zipfile.ZipFile(tmp_path / name, "w") as packed:
             packed.writestr("in/x.txt", "content")
     else:
-        with tarfile.open(tmp_path / name, "w:gz") as archive:
+        with tarfile.open(tmp_path / name, "w:gz" if name.endswith("gz") else "w") as archive:
             entry = tarfile.TarInfo("./in/x.txt")
             entry.size = 7
             archive.addfile(entry, BytesIO(b"content"))
@@ -138,6 +145,34 @@ def test_files_are_read_from_archives(tmp_path: Path, name: str) -> None:
         open_file(tmp_path / name / "in" / "y.txt")
     faults = missing_files(FileNames([f"{name}/in/x.txt", f"{name}/in/y.txt", "z.txt"], tmp_path), "a column")
     assert [(fault.line, fault.file) for fault in faults] == [(2, "a column"), (3, "a column")]
+
+
+def test_an_archive_is_opened_once_whoever_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"{which}.tar/{number}.txt" for number in range(20) for which in "ab"]
+    for which in "ab":
+        with tarfile.open(tmp_path / f"{which}.tar", "w") as archive:
+            for number in range(20):
+                entry = tarfile.TarInfo(f"{number}.txt")
+                entry.size = 2
+                archive.addfile(entry, BytesIO(b"%02d" % number))
+    opened = list[Path]()
+    real = tarfile.open
+    monkeypatch.setattr(tarfile, "open", lambda path, mode="r": opened.append(path) or real(path, mode))
+    with ThreadPoolExecutor(6) as pool:
+        contents = [*pool.map(lambda name: open_file(tmp_path / name).read(), names)]
+    assert contents == [b"%02d" % (row // 2) for row in range(40)]
+    assert sorted(opened) == [tmp_path / "a.tar", tmp_path / "b.tar"]
+
+
+def test_names_of_files_in_a_packed_table_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with gzip.open(tmp_path / "table.tsv.gz", "wt") as packed:
+        packed.write("name\n" + "".join(f"{row}.npy\n" for row in range(50)))
+    names = open_columns(tmp_path / "table.tsv.gz", {"source": "name"})["source"]
+    reads = list[int]()
+    read = type(names).read
+    monkeypatch.setattr(type(names), "read", lambda self, rows: reads.append(len(rows)) or read(self, rows))
+    assert [*FileNames(names, tmp_path)] == [str(tmp_path / f"{row}.npy") for row in range(50)]
+    assert len(reads) <= 1
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])

@@ -44,6 +44,9 @@ def test_modes_become_grey_or_colour_and_what_is_transparent_is_white() -> None:
     assert read(Image.new("RGBA", (2, 2), (0, 0, 0, 0)))[0, 0].tolist() == [255]
     assert read(Image.new("LA", (2, 2), (0, 255)))[0, 0].tolist() == [0]
     assert read(Image.fromarray(np.full((2, 2), 0x80FF, np.uint16)))[0, 0].tolist() == [0x80]
+    many_bits = Image.fromarray(np.array([[0, 0xFFFF], [0x10000, 100_000]], np.int32))
+    assert read(many_bits, "TIFF")[..., 0].T.tolist() == [[0, 0xFF], [0xFF, 0xFF]]
+    assert read(Image.new("LAB", (2, 2), (0, 128, 128)), "TIFF")[0, 0].tolist() == [0]
     palette = Image.new("P", (2, 2), 1)
     palette.putpalette([0, 0, 0, 0, 255, 0])
     assert read(palette, channels=3)[0, 0].tolist() == [0, 255, 0]

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from composer.data.line_hashes import are_among, row_hashes
+from composer.data.columns import FileNames, RowSubset, SampledLines
+from composer.data.line_hashes import are_among, line_hashes, row_hashes
 from composer.errors import DataError
 from composer.recipe.recipe import Recipe, load
 from composer.training.preflight import check_recipe
@@ -58,6 +59,24 @@ def test_of_a_sample_it_is_at_least_so_many(make: Make, texts: Texts, monkeypatc
     }
     ((_, message, _),) = overlaps(make({"parallel": files}, MODEL))
     assert message.startswith("at least 8 of 8 pairs of test")
+
+
+def test_files_of_a_text_that_are_trained_on_are_a_warning(make: Make, tmp_path: Path) -> None:
+    for name, text in (("a.txt", "one two\n"), ("b.txt", "three\n"), ("c.txt", "three\n")):
+        (tmp_path / name).write_text(text)
+    text = {"train": ["a.txt", "b.txt"], "val": "c.txt", "test": "a.txt"}
+    ((path, message, _), (other, _, _)) = sorted(overlaps(make({"text": text}, {"decoder": ["rnn"]})), reverse=True)
+    assert (path, other) == ("data.text.val", "data.text.test")
+    assert message == f"`{tmp_path / 'c.txt'}` of val is trained on, too, which flatters the scores"
+    with pytest.raises(DataError, match="this is the training text"):
+        check_recipe(make({"text": {"train": "b.txt", "test": "c.txt"}}, {"decoder": ["rnn"]}))
+
+
+def test_a_sample_of_files_is_compared_by_what_is_in_them(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("the same")
+    (tmp_path / "b").write_text("the same")
+    one, other = (SampledLines(RowSubset(FileNames([name], tmp_path), np.array([0]))) for name in "ab")
+    assert (line_hashes(one) == line_hashes(other)).all()
 
 
 def test_few_repeated_lines_and_blank_ones_are_usual(make: Make, texts: Texts) -> None:

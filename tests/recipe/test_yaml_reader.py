@@ -171,7 +171,7 @@ def test_a_duplicate_names_the_line_of_the_first() -> None:
 def test_messages_are_short(text: str) -> None:
     with pytest.raises(RecipeError) as raised:
         parse(text, "f.yaml")
-    assert len(raised.value.faults) <= yaml_reader.MAX_FAULTS + 1
+    assert len(raised.value.faults) <= yaml_reader.MAX_SYNTAX_FAULTS + 1
     assert all(len(fault.message) < 2100 for fault in raised.value.faults)
     assert len(raised.value.render()) < 60_000
 
@@ -312,3 +312,8 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     with contextlib.suppress(RecipeError):
         yaml_reader.read_bytes(data, "f")
+
+
+def test_a_setting_without_its_value_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"write `training.max_steps=VALUE`, if it is a setting"):
+        read(tmp_path / "training.max_steps", "training.max_steps")
