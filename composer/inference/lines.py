@@ -36,7 +36,11 @@ POSITIONS = 2048
 
 
 class Score(NamedTuple):
-    """The log-probabilities of a target's tokens in nats, eos last; `total` is their sum, a `Translation`'s score."""
+    """The log-probabilities of a target's tokens in nats, eos last; `total` is their sum, a `Translation`'s score.
+
+    Of CTC beside a decoder it is another: the two are normalised together at each token here, and in a search they are
+    not (`JointModel`).
+    """
 
     total: float
     tokens: list[str]
