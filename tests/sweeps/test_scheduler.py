@@ -217,7 +217,7 @@ def test_a_worse_trial_is_pruned_once_on_its_first_seed(home: Path) -> None:
     worst = trials_by_rate(home / "run")[0.9]
     assert (worst.status, worst.value, worst.pruned_at) == ("pruned", None, 200)
     assert starts(home)[-1] == (0.9, 1)  # its second seed was never begun
-    assert worst.seeds[1]["status"] == "interrupted"
+    assert worst.records[1]["status"] == "interrupted"
     run(file, home)
     assert len(starts(home)) == 5
 
@@ -256,7 +256,7 @@ def test_a_killed_sweep_resumes(home: Path) -> None:
     assert run(file, home, workers=2) == 0
     result = trials_by_rate(home / "run")
     assert {trial.status for trial in result.values()} == {"finished"}
-    assert {rate: result[rate].seeds[1] for rate in before} == before
+    assert {rate: result[rate].records[1] for rate in before} == before
     assert sorted(rate for rate, _ in starts(home)) == [0.1, 0.2, 0.3, 0.3, 0.4, 0.4]
     assert {trial.number for trial in result.values()} == {0, 1, 2, 3}
 

@@ -30,7 +30,7 @@ ATTENTIVE = (
 LANGUAGE_MODEL = "{width: 32, decoder: [{rnn: gru}, {self_attention: {window: 8}}]}"
 PAIRS = "{generate: {copy: {max_length: 8, train: 600, val: 9, test: 9}}, tokenizer: char}"
 UNTOKENIZED = PAIRS.replace(", tokenizer: char", "")
-TEXT = "{text: {train: train.txt, val: train.txt, test: train.txt}, tokenizer: char}"
+TEXT = "{text: {train: train.txt, val: train.txt}, tokenizer: char}"
 
 
 def recipe_of(model: str, data: str = PAIRS, *overrides: str, file: str | Path = "small.yaml") -> Recipe:

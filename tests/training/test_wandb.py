@@ -130,7 +130,7 @@ def test_the_final_model_is_an_artifact_that_is_pulled(
 
     members = {name: member(name) for name in entries}
     names: list[str] = []
-    manifest = SimpleNamespace(manifest=SimpleNamespace(entries=members))
+    manifest = SimpleNamespace(manifest=SimpleNamespace(entries=members), version="v0")
     monkeypatch.setattr(wandb, "Api", lambda **_: SimpleNamespace(artifact=lambda name: names.append(name) or manifest))
     pulled = pull("wandb:ann/p/model-id:latest", tmp_path / "pulled")
     assert names == ["ann/p/model-id:latest"]
