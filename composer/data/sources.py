@@ -99,9 +99,10 @@ class DataSource:
         """
         corpora = {split: open_corpus(self.recipe, split, self.folders) for split in available_splits(self.recipe)}
         contents = {split: [facts.sha256 for facts in corpus.facts] for split, corpus in corpora.items()}
-        for split in contents.keys() - {"train"}:
-            shared = [number for number, content in enumerate(contents[split]) if content in contents["train"]]
-            if split == "test" and {*contents["test"]} == {*contents["train"]}:
+        trained = {*contents.pop("train")}
+        for split, hashes in contents.items():
+            shared = [number for number, content in enumerate(hashes) if content in trained]
+            if split == "test" and {*hashes} == trained:
                 message, fix = "this is the training text, so the scores would say nothing", "name another"
                 raise DataError([self.recipe.fault("overlap", split_path(self.recipe, split), message, fix)])
             if shared:
