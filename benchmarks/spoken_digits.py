@@ -3,9 +3,9 @@
     python -m benchmarks.spoken_digits --fsdd DATA/fsdd --folder DIR [--strings 6000] [--snr 10] [--seed 1]
 
 `without-NAME/` has the recordings of one speaker as its test set, and of the others to train and, every twentieth, to
-validate. `strings/` has 3 to 7 digits of one speaker one after another, and white noise `--snr` decibels below them; it
-is made of the recordings of the manifest's own split: no recording of a test string was ever trained on. All numbers
-on strings are on made data.
+validate; `frames/` has their log-mel frames, normalised by speaker (`write_frames`). `strings/` has 3 to 7 digits of
+one speaker one after another, and white noise `--snr` decibels below them; it is made of the recordings of the
+manifest's own split: no recording of a test string was ever trained on. All numbers on strings are on made data.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
+import torch
 
 from benchmarks.media_tables import write_table
+from composer.data.audio import log_mel
 
 RATE = 8_000
 HEADER = ("sound", "words")
+BANDS = 40
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 LENGTHS = (3, 8)
 """Digits of a string, from and below."""
@@ -35,6 +38,25 @@ MEASURED = 500
 Row = Mapping[str, str]
 
 
+def write_frames(fsdd: Path, folder: Path, rows: Sequence[Row]) -> None:
+    """Write the log-mel frames of each recording without the mean of each band over all of its speaker's recordings.
+
+    That takes away the microphone and what is constant of a voice, and leaves the spectrum of a word; the mean over one
+    word would take that away, too. It is cepstral mean normalisation by speaker, which needs no label of what is said,
+    and several recordings of a voice.
+    """
+    recordings: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
+    for row in rows:
+        samples, _ = soundfile.read(fsdd / "recordings" / row["file"], dtype="float32")
+        frames = log_mel(torch.from_numpy(samples), RATE, bands=BANDS, window=0.025, hop=0.01)  # (T, BANDS)
+        recordings[row["speaker"]][row["file"]] = frames
+    (folder / "frames").mkdir(parents=True, exist_ok=True)
+    for own in recordings.values():
+        mean = torch.cat([*own.values()]).mean(0)  # (BANDS,)
+        for file, frames in own.items():
+            np.save(folder / "frames" / Path(file).with_suffix(".npy"), (frames - mean).numpy())
+
+
 def write_speakers(fsdd: Path, folder: Path, rows: Sequence[Row]) -> None:
     """Write the tables without each of the speakers."""
     recordings = (fsdd / "recordings").resolve()
@@ -43,9 +65,10 @@ def write_speakers(fsdd: Path, folder: Path, rows: Sequence[Row]) -> None:
         for number, row in enumerate(rows):
             others = "val" if number % HELD_OUT == 0 else "train"
             split = "test" if row["speaker"] == speaker else others
-            splits[split].append((str(recordings / row["file"]), NAMES[int(row["digit"])]))
+            frames = f"../frames/{Path(row['file']).with_suffix('.npy')}"
+            splits[split].append((str(recordings / row["file"]), frames, NAMES[int(row["digit"])]))
         for split, examples in splits.items():
-            write_table(folder / f"without-{speaker}" / f"{split}.tsv", [HEADER, *examples])
+            write_table(folder / f"without-{speaker}" / f"{split}.tsv", [("sound", "frames", "words"), *examples])
 
 
 def make_string(parts: Sequence[np.ndarray], snr: float, random: np.random.Generator) -> np.ndarray:
@@ -94,6 +117,7 @@ def main() -> None:
     options = parser.parse_args()
     with (options.fsdd / "manifest.tsv").open(encoding="utf-8") as file:
         rows = [*csv.DictReader(file, delimiter="\t")]
+    write_frames(options.fsdd, options.folder, rows)
     write_speakers(options.fsdd, options.folder, rows)
     write_strings(options.fsdd, options.folder, rows, options.strings, options.snr, options.seed)
 

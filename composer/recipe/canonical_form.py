@@ -40,9 +40,9 @@ OF_KINDS = {
     "text": (),
     "image": ("size", "channels", "positions", "augment"),
     "audio": ("rate", "features", "normalize", "spec_augment"),
-    "vectors": ("width",),
+    "vectors": ("width", "spec_augment"),
 }
-"""The settings of a table's column that are of one kind alone."""
+"""The settings of a table's column that are not of every kind, by the kinds that have them."""
 
 Data = dict[str, Any]
 
@@ -66,7 +66,7 @@ def keep_own_settings(column: Any) -> Any:
     """Return a column of a table without the settings of other kinds."""
     if not isinstance(column, dict) or "kind" not in column:
         return column
-    others = {key for kind, keys in OF_KINDS.items() if kind != column["kind"] for key in keys}
+    others = {key for keys in OF_KINDS.values() for key in keys if key not in OF_KINDS[column["kind"]]}
     return {key: value for key, value in column.items() if key not in others}
 
 

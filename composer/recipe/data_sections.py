@@ -99,7 +99,8 @@ class AudioFeatures:
 
 @dataclass(frozen=True, kw_only=True)
 class SpecAugment:
-    """Masks over frames and bands, anew in each epoch (Park et al. 2019, section 2, without time warping).
+    """Masks over frames and bands, anew in each epoch (Park et al. 2019, section 2, without time warping), and bands
+    as of other voices and microphones.
 
     Settings:
         bands: A mask covers up to so many bands; F of the paper.
@@ -107,6 +108,10 @@ class SpecAugment:
         band_masks: Masks over bands.
         frame_masks: Masks over frames.
         share: A mask covers at most this share of the frames; p of the paper.
+        vtlp: Bands are stretched by a factor from 1 - vtlp to 1 + vtlp, as those of a longer or a shorter vocal tract
+            are (Jaitly & Hinton 2013).
+        filter: What is added to the bands, as another microphone does: straight lines between 3 to 6 places, where it
+            has this standard deviation (Nam et al. 2022, FilterAugment, its linear type).
     """
 
     bands: NonNegativeInt = 10
@@ -114,6 +119,8 @@ class SpecAugment:
     band_masks: NonNegativeInt = 1
     frame_masks: NonNegativeInt = 1
     share: Proportion = 1.0
+    vtlp: Rate = 0.0
+    filter: Annotated[float, Bounds(minimum=0.0, maximum=1_000.0)] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +156,7 @@ class TableColumn:
         rate: Of a sound: samples a second; one of another rate is resampled.
         features: Of a sound: `{log_mel: {bands: 40}}`.
         normalize: Of a sound: whether each band of an utterance gets mean 0 and variance 1.
-        spec_augment: Of a sound: masks over frames and bands of training sounds.
+        spec_augment: Of a sound, or of vectors: masks over frames and bands of those that are trained on.
         width: Of vectors: the numbers of a frame.
     """
 
