@@ -42,8 +42,8 @@ def write_frames(fsdd: Path, folder: Path, rows: Sequence[Row]) -> None:
     """Write the log-mel frames of each recording without the mean of each band over all of its speaker's recordings.
 
     That takes away the microphone and what is constant of a voice, and leaves the spectrum of a word; the mean over one
-    word would take that away, too. It is cepstral mean normalisation by speaker, which needs no label of what is said,
-    and several recordings of a voice.
+    word would take that away, too. It is cepstral mean normalisation by speaker: it needs many recordings of a voice,
+    and does not need to know what is said in them.
     """
     recordings: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
     for row in rows:
@@ -61,7 +61,7 @@ def write_speakers(fsdd: Path, folder: Path, rows: Sequence[Row]) -> None:
     """Write the tables without each of the speakers."""
     recordings = (fsdd / "recordings").resolve()
     for speaker in sorted({row["speaker"] for row in rows}):
-        splits: dict[str, list[tuple[str, str]]] = defaultdict(list)
+        splits: dict[str, list[tuple[str, ...]]] = defaultdict(list)
         for number, row in enumerate(rows):
             others = "val" if number % HELD_OUT == 0 else "train"
             split = "test" if row["speaker"] == speaker else others

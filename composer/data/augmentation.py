@@ -50,7 +50,7 @@ def augment_sound(
     vtlp: float,
     filter: float,
 ) -> np.ndarray:
-    """Return frames of another voice and microphone, with masks of their mean over bands and over time.
+    """Return frames as of another voice and microphone, in which bands and spans of time are masked by the mean.
 
     frames: (T, F) float32 -> the same
     """
@@ -67,7 +67,7 @@ def augment_sound(
 
 
 def stretch_bands(frames: np.ndarray, factor: float) -> np.ndarray:
-    """Return frames whose band b is what was at `factor` times b, between two bands; the last one goes on.
+    """Return frames whose band b, from 0, is what was at `factor` times b; beyond the last band is the last.
 
     frames: (T, F) float32 -> the same
     """

@@ -334,6 +334,16 @@ def test_a_filter_is_the_same_in_all_frames_straight_between_its_places_and_of_i
     assert np.allclose(added, filters[3], atol=1e-5)
 
 
+def test_bands_are_stretched_by_a_factor_around_1() -> None:
+    frames = np.random.default_rng(1).random((7, 9), dtype=np.float32)
+    none = {"bands": 0, "longest": 0, "band_masks": 0, "frame_masks": 0, "share": 1.0, "filter": 0.0}
+    for seed in range(20):
+        factor = np.random.default_rng(seed).uniform(0.7, 1.3)
+        stretched = augment_sound(frames, np.random.default_rng(seed), **none, vtlp=0.3)
+        assert np.array_equal(stretched, stretch_bands(frames, factor))
+        assert not np.array_equal(stretched, frames)
+
+
 def test_vectors_are_augmented_as_sounds_are() -> None:
     masks = {"bands": 2, "frames": 1, "band_masks": 1, "frame_masks": 1, "share": 1.0, "vtlp": 0.2, "filter": 0.3}
     features = features_of([np.random.default_rng(1).random((4, 3), dtype=np.float32)], (3,))
