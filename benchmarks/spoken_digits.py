@@ -1,6 +1,6 @@
 """Tables of spoken digits, from the recordings of the Free Spoken Digit Dataset: single ones, and strings with noise.
 
-    python -m benchmarks.spoken_digits --fsdd DATA/fsdd --folder DIR [--strings 6000] [--snr 10] [--seed 1]
+    python -m benchmarks.spoken_digits --fsdd DATA/fsdd --folder DIR [--mean-of 500] [--strings 6000] [--snr 10]
 
 `without-NAME/` has the recordings of one speaker as its test set, and of the others to train and, every twentieth, to
 validate; `frames/` has their log-mel frames, normalised by speaker (`write_frames`). `strings/` has 3 to 7 digits of
@@ -38,13 +38,16 @@ MEASURED = 500
 Row = Mapping[str, str]
 
 
-def write_frames(fsdd: Path, folder: Path, rows: Sequence[Row]) -> None:
-    """Write the log-mel frames of each recording without the mean of each band over all of its speaker's recordings.
+def write_frames(fsdd: Path, folder: Path, rows: Sequence[Row], mean_of: int, seed: int) -> None:
+    """Write the log-mel frames of each recording without the mean of each band over its speaker's recordings.
 
     That takes away the microphone and what is constant of a voice, and leaves the spectrum of a word; the mean over one
     word would take that away, too. It is cepstral mean normalisation by speaker: it needs many recordings of a voice,
     and does not need to know what is said in them.
+
+    mean_of: The mean is that of so many recordings, drawn at random where there are more.
     """
+    random = np.random.default_rng(seed)
     recordings: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
     for row in rows:
         samples, _ = soundfile.read(fsdd / "recordings" / row["file"], dtype="float32")
@@ -52,7 +55,8 @@ def write_frames(fsdd: Path, folder: Path, rows: Sequence[Row]) -> None:
         recordings[row["speaker"]][row["file"]] = frames
     (folder / "frames").mkdir(parents=True, exist_ok=True)
     for own in recordings.values():
-        mean = torch.cat([*own.values()]).mean(0)  # (BANDS,)
+        chosen = random.permutation(sorted(own))[:mean_of]
+        mean = torch.cat([own[file] for file in chosen]).mean(0)  # (BANDS,)
         for file, frames in own.items():
             np.save(folder / "frames" / Path(file).with_suffix(".npy"), (frames - mean).numpy())
 
@@ -113,11 +117,12 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--strings", type=int, default=6_000)
     parser.add_argument("--snr", type=float, default=10.0)
+    parser.add_argument("--mean-of", type=int, default=500, help="recordings of which a speaker's mean is taken")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with (options.fsdd / "manifest.tsv").open(encoding="utf-8") as file:
         rows = [*csv.DictReader(file, delimiter="\t")]
-    write_frames(options.fsdd, options.folder, rows)
+    write_frames(options.fsdd, options.folder, rows, options.mean_of, options.seed)
     write_speakers(options.fsdd, options.folder, rows)
     write_strings(options.fsdd, options.folder, rows, options.strings, options.snr, options.seed)
 

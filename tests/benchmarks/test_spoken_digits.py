@@ -35,7 +35,7 @@ def rows() -> list[dict[str, str]]:
 
 
 def test_bands_have_mean_0_over_a_speaker_and_not_over_each_recording(fsdd: Path, tmp_path: Path) -> None:
-    write_frames(fsdd, tmp_path, rows())
+    write_frames(fsdd, tmp_path, rows(), mean_of=500, seed=1)
     for speaker in SPEAKERS:
         frames = [np.load(tmp_path / "frames" / f"{digit}_{speaker}_0.npy") for digit in range(3)]
         assert {own.shape[1] for own in frames} == {BANDS}
@@ -43,8 +43,15 @@ def test_bands_have_mean_0_over_a_speaker_and_not_over_each_recording(fsdd: Path
         assert all(np.abs(own.mean(0)).max() > 0.05 for own in frames)
 
 
+def test_a_mean_can_be_that_of_one_recording(fsdd: Path, tmp_path: Path) -> None:
+    write_frames(fsdd, tmp_path, rows(), mean_of=1, seed=1)
+    for speaker in SPEAKERS:
+        frames = [np.load(tmp_path / "frames" / f"{digit}_{speaker}_0.npy") for digit in range(3)]
+        assert sum(np.abs(own.mean(0)).max() < 1e-4 for own in frames) == 1
+
+
 def test_who_is_left_out_is_in_the_test_alone_and_every_row_has_its_files(fsdd: Path, tmp_path: Path) -> None:
-    write_frames(fsdd, tmp_path, rows())
+    write_frames(fsdd, tmp_path, rows(), mean_of=500, seed=1)
     write_speakers(fsdd, tmp_path, rows())
     for split in ("train", "val", "test"):
         folder = tmp_path / "without-bob"
