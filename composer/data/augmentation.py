@@ -16,8 +16,6 @@ from composer.data.ids import Encoded
 
 SETTINGS = {"image": "augment", "audio": "spec_augment", "vectors": "spec_augment"}
 """The setting that says how, by the kind of a column."""
-KNOTS = (3, 7)
-"""Places between which the line of a random filter is straight, from and below."""
 Augment = Callable[..., np.ndarray]
 
 
@@ -47,15 +45,8 @@ def augment_sound(
     band_masks: int,
     frame_masks: int,
     share: float,
-    vtlp: float,
-    filter: float,
 ) -> np.ndarray:
-    """Return frames as of another voice and microphone, in which bands and spans of time are masked by the mean.
-
-    frames: (T, F) float32 -> the same
-    """
-    frames = stretch_bands(frames, random.uniform(1 - vtlp, 1 + vtlp)) if vtlp else frames
-    frames = frames + draw_filter(random, frames.shape[1], filter) if filter else frames
+    """Return frames with masks of their mean over bands and over time. frames: (T, F) -> the same"""
     masked, mean = frames.copy(), frames.mean()
     for _ in range(band_masks):
         start, end = draw_span(random, frames.shape[1], min(bands, frames.shape[1]))
@@ -64,27 +55,6 @@ def augment_sound(
         start, end = draw_span(random, len(frames), min(longest, int(share * len(frames))))
         masked[start:end] = mean
     return masked
-
-
-def stretch_bands(frames: np.ndarray, factor: float) -> np.ndarray:
-    """Return frames whose band b, from 0, is what was at `factor` times b; beyond the last band is the last.
-
-    frames: (T, F) float32 -> the same
-    """
-    places = (np.arange(frames.shape[1]) * factor).clip(max=frames.shape[1] - 1)  # (F,)
-    below = places.astype(np.int64)
-    share = (places - below).astype(np.float32)
-    above = (below + 1).clip(max=frames.shape[1] - 1)
-    return frames[:, below] * (1 - share) + frames[:, above] * share
-
-
-def draw_filter(random: np.random.Generator, bands: int, deviation: float) -> np.ndarray:
-    """Draw what a filter adds to each band: straight lines between places where it has this standard deviation.
-
-    -> (bands,) float32
-    """
-    heights = random.normal(scale=deviation, size=random.integers(*KNOTS))
-    return np.interp(np.linspace(0, 1, bands), np.linspace(0, 1, len(heights)), heights).astype(np.float32)
 
 
 def draw_span(random: np.random.Generator, size: int, longest: int) -> tuple[int, int]:

@@ -2753,26 +2753,19 @@ class StaircaseSchedule(Schedule, word="staircase"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Specaugment(RecipeObject):
-    """Frames with masks, and changed as by other voices and microphones, anew in each epoch.
+    """Masks over frames and bands, anew in each epoch (Park et al. 2019, section 2, without time warping).
 
     bands: A mask covers up to so many bands; F of the paper; default 10.
     frames: A mask covers up to so many frames; T of the paper; default 20.
     band_masks: Masks over bands; default 1.
     frame_masks: Masks over frames; default 1.
     share: A mask covers at most this share of the frames; p of the paper; default 1.0.
-    vtlp: The numbers of the bands are multiplied by a factor from 1 - vtlp to 1 + vtlp: vocal tract length
-        perturbation on the scale of the bands, where Jaitly & Hinton 2013 have it in Hz; default 0.0.
-    filter: A curve over the bands is added to all frames, as by another microphone: straight lines between 3 to 6
-        evenly spaced places, normal there with this standard deviation, in the unit of the frames. After
-        FilterAugment (Nam et al. 2022), whose places and heights are uniform; default 0.0.
     """
     bands: int | Var | Unset = UNSET
     frames: int | Var | Unset = UNSET
     band_masks: int | Var | Unset = UNSET
     frame_masks: int | Var | Unset = UNSET
     share: float | Var | Unset = UNSET
-    vtlp: float | Var | Unset = UNSET
-    filter: float | Var | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2827,7 +2820,8 @@ class Tablecolumn(RecipeObject):
     rate: Of a sound: samples a second; one of another rate is resampled; default 16000.
     features: Of a sound: `{log_mel: {bands: 40}}`.
     normalize: Of a sound: whether each band of an utterance gets mean 0 and variance 1; default True.
-    spec_augment: Frames with masks, and changed as by other voices and microphones, anew in each epoch.
+    spec_augment: Masks over frames and bands, anew in each epoch (Park et al. 2019, section 2, without time
+        warping).
     width: Of vectors: the numbers of a frame.
     """
     column: str | Var

@@ -99,10 +99,7 @@ class AudioFeatures:
 
 @dataclass(frozen=True, kw_only=True)
 class SpecAugment:
-    """Frames with masks, and changed as by other voices and microphones, anew in each epoch.
-
-    The masks are those of Park et al. 2019, section 2, without time warping; with `band_masks: 0, frame_masks: 0` there
-    are none.
+    """Masks over frames and bands, anew in each epoch (Park et al. 2019, section 2, without time warping).
 
     Settings:
         bands: A mask covers up to so many bands; F of the paper.
@@ -110,11 +107,6 @@ class SpecAugment:
         band_masks: Masks over bands.
         frame_masks: Masks over frames.
         share: A mask covers at most this share of the frames; p of the paper.
-        vtlp: The numbers of the bands are multiplied by a factor from 1 - vtlp to 1 + vtlp: vocal tract length
-            perturbation on the scale of the bands, where Jaitly & Hinton 2013 have it in Hz.
-        filter: A curve over the bands is added to all frames, as by another microphone: straight lines between 3 to 6
-            evenly spaced places, normal there with this standard deviation, in the unit of the frames. After
-            FilterAugment (Nam et al. 2022), whose places and heights are uniform.
     """
 
     bands: NonNegativeInt = 10
@@ -122,8 +114,6 @@ class SpecAugment:
     band_masks: NonNegativeInt = 1
     frame_masks: NonNegativeInt = 1
     share: Proportion = 1.0
-    vtlp: Rate = 0.0
-    filter: Annotated[float, Bounds(minimum=0.0, maximum=1_000.0)] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

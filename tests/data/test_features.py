@@ -22,8 +22,6 @@ from composer.data.augmentation import (
     augment_image,
     augment_sound,
     augmentation,
-    draw_filter,
-    stretch_bands,
 )
 from composer.data.cache_entries import entry_in_memory
 from composer.data.columns import FileNames, RowSubset, SampledLines
@@ -300,15 +298,7 @@ def test_masks_cover_at_most_what_they_may() -> None:
     frames = np.random.default_rng(1).random((40, 10), dtype=np.float32)
     for seed in range(50):
         masked = augment_sound(
-            frames,
-            np.random.default_rng(seed),
-            bands=3,
-            longest=9,
-            band_masks=1,
-            frame_masks=2,
-            share=0.1,
-            vtlp=0,
-            filter=0,
+            frames, np.random.default_rng(seed), bands=3, longest=9, band_masks=1, frame_masks=2, share=0.1
         )
         changed = masked != frames
         assert changed.all(0).sum() <= 3
@@ -316,36 +306,8 @@ def test_masks_cover_at_most_what_they_may() -> None:
         assert (masked[changed] == frames.mean()).all()
 
 
-def test_bands_are_stretched_between_their_neighbours() -> None:
-    frames = np.array([[0, 1, 4, 9]], np.float32)
-    assert stretch_bands(frames, 0.5).tolist() == [[0, 0.5, 1, 2.5]]
-    assert stretch_bands(frames, 1.5).tolist() == [[0, 2.5, 9, 9]]
-    assert stretch_bands(frames, 1.0).tolist() == frames.tolist()
-
-
-def test_a_filter_is_the_same_in_all_frames_straight_between_its_places_and_of_its_deviation() -> None:
-    filters = np.array([draw_filter(np.random.default_rng(seed), 61, 0.5) for seed in range(2000)])  # (2000, 61)
-    bends = np.abs(np.diff(filters, 2)) > 1e-6
-    assert {*bends.sum(1).tolist()} == {1, 2, 3, 4}  # within 3 to 6 places, of which two are the ends
-    assert 0.48 < filters[:, [0, -1]].std() < 0.52
-    frames = np.random.default_rng(1).random((7, 61), dtype=np.float32)
-    none = {"bands": 0, "longest": 0, "band_masks": 0, "frame_masks": 0, "share": 1.0, "vtlp": 0.0}
-    added = augment_sound(frames, np.random.default_rng(3), **none, filter=0.5) - frames
-    assert np.allclose(added, filters[3], atol=1e-5)
-
-
-def test_bands_are_stretched_by_a_factor_around_1() -> None:
-    frames = np.random.default_rng(1).random((7, 9), dtype=np.float32)
-    none = {"bands": 0, "longest": 0, "band_masks": 0, "frame_masks": 0, "share": 1.0, "filter": 0.0}
-    for seed in range(20):
-        factor = np.random.default_rng(seed).uniform(0.7, 1.3)
-        stretched = augment_sound(frames, np.random.default_rng(seed), **none, vtlp=0.3)
-        assert np.array_equal(stretched, stretch_bands(frames, factor))
-        assert not np.array_equal(stretched, frames)
-
-
 def test_vectors_are_augmented_as_sounds_are() -> None:
-    masks = {"bands": 2, "frames": 1, "band_masks": 1, "frame_masks": 1, "share": 1.0, "vtlp": 0.2, "filter": 0.3}
+    masks = {"bands": 2, "frames": 1, "band_masks": 1, "frame_masks": 1, "share": 1.0}
     features = features_of([np.random.default_rng(1).random((4, 3), dtype=np.float32)], (3,))
     rows = np.array([0])
     one, other = (of_key(features, {**VECTORS, "spec_augment": masks}, 1, epoch).outputs(rows) for epoch in (0, 1))
