@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-soundfile = pytest.importorskip("soundfile")
+pytest.importorskip("soundfile")
 
-from benchmarks.spoken_digits import BANDS, NAMES, RATE, write_frames, write_speakers  # noqa: E402
+import soundfile
+
+from benchmarks.spoken_digits import BANDS, NAMES, RATE, write_frames, write_speakers
 
 SPEAKERS = ("ann", "bob")
 
