@@ -17,7 +17,7 @@ from typing import NamedTuple
 from composer.errors import Fault, KeyPath, Mark, RecipeError, did_you_mean, error_at, fault_at, format_path
 from composer.recipe.cache import check_pin, read_pinned
 from composer.recipe.interpolation import recipe_variables, unknown_variable
-from composer.recipe.registry import CHOICES
+from composer.recipe.registry import CHOICE_KEYS
 from composer.recipe.schema_reader import (
     DATA_SOURCES,
     VERSION,
@@ -34,7 +34,7 @@ SHIPPED = "composer:"
 """Before the path of a recipe of this package, without its `.yaml`."""
 REPLACED_WHOLE = {
     *(("data", source) for source in DATA_SOURCES),
-    *(choice.key for choice in CHOICES.values()),
+    *CHOICE_KEYS,
     ("model", "output"),
 }
 """Keys whose values are not merged: half of one optimizer's settings would make no sense for another."""
@@ -272,7 +272,7 @@ def _losses(base: Node, own: Node, path: KeyPath) -> Iterator[Fault]:
     """Yield a warning for what a value lacks of its base's; of a choice, where both choose the same."""
     if not isinstance(base.value, dict) or not isinstance(own.value, dict | None):
         return
-    settings, is_choice = own.value or {}, any(path == choice.key for choice in CHOICES.values())
+    settings, is_choice = own.value or {}, path in CHOICE_KEYS
     for key in settings:
         if key in base.value and (is_choice or (*path, key) in REPLACED_WHOLE):
             yield from _losses(base.value[key], settings[key], (*path, key))
@@ -384,7 +384,7 @@ class _Setter(NamedTuple):
             return {}
         if isinstance(node.value, dict):
             return node.value
-        is_choice = any(path == choice.key for choice in CHOICES.values()) and isinstance(node.value, str)
+        is_choice = path in CHOICE_KEYS and isinstance(node.value, str)
         if node.value == name or is_choice:  # the bare name of a block, an optimizer, ...
             return {node.value: Node({}, node.mark, key=node.mark)}
         first = first_setting(self.rules, path)

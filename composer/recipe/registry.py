@@ -13,6 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import blocks as block_package
+from composer.errors import KeyPath
 
 if TYPE_CHECKING:
     from blocks.core.contract import Block
@@ -59,6 +60,11 @@ CHOICES = {
     "outputs": Choice("output head", ("model", "output", "kind"), _OUTPUTS, "OutputHead", stays_bare=True),
 }
 """The kinds of choice besides blocks. Schema, defaults, messages, overrides and Python classes all derive from this."""
+CHOICE_KEYS: dict[KeyPath, str] = {
+    **{choice.key: table for table, choice in CHOICES.items()},
+    ("training", "validation_sample", "decoding"): "decoders",
+}
+"""Every key at which one of them is chosen, and from which table."""
 
 
 def output_names(value: Any) -> Iterator[str]:

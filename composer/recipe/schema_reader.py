@@ -10,7 +10,7 @@ from typing import Any
 from unicodedata import decimal
 
 from composer.errors import MAX_EXPLAINED, Fault, KeyPath, Mark, closest_match, fault_at
-from composer.recipe.registry import CHOICES
+from composer.recipe.registry import CHOICE_KEYS
 from composer.recipe.yaml_reader import Node, parse_scalar, to_data
 
 Schema = dict[str, Any]
@@ -298,7 +298,7 @@ def first_setting(rules: Schema, path: KeyPath) -> str | None:
     """Return what a scalar or a list at a path sets, if a block, a block's defaults or another choice is there."""
     if not path or not isinstance(path[-1], str):
         return None
-    tables: dict[KeyPath, str] = {("model",): "defaults", **{choice.key: table for table, choice in CHOICES.items()}}
+    tables: dict[KeyPath, str] = {("model",): "defaults", **CHOICE_KEYS}
     table = "block" if is_block_path(path) else tables.get(path[:-1])
     return rules["$defs"].get(f"{table}.{path[-1]}", {}).get("x-first")
 
@@ -309,7 +309,7 @@ def chosen_entry(rules: Schema, path: KeyPath, value: Any, name: str) -> str:
     value: What stands there; None for the default.
     """
     defs, schema = rules["$defs"], rules
-    table = next((table for table, choice in CHOICES.items() if choice.key == path), "")
+    table = CHOICE_KEYS.get(path, "")
     if not table or name in defs[table]["properties"]:
         return ""
     for step in path:

@@ -73,6 +73,17 @@ decoding: {beam: {length_penalty: 1.0}}
     assert not {"extends", "vars"} & set(merged)
 
 
+def test_what_decodes_the_validation_sample_is_a_choice_as_well(tmp_path: Path) -> None:
+    write(tmp_path, base=SMALL + "training: {validation_sample: {lines: 9, decoding: {beam: {size: 3}}}}\n")
+    own = "extends: base.yaml\ntraining: {validation_sample: {decoding: {sample: {temperature: 0.5}}}}\n"
+    assert loaded(tmp_path, own).explicit["training"]["validation_sample"] == {
+        "lines": 9,
+        "decoding": {"sample": {"temperature": 0.5}},
+    }
+    recipe = load(tmp_path / "base.yaml", ["training.validation_sample.decoding.max_length=9"])
+    assert recipe.explicit["training"]["validation_sample"]["decoding"] == {"beam": {"size": 3, "max_length": 9}}
+
+
 def test_another_data_source_takes_the_place_of_the_inherited_one(tmp_path: Path) -> None:
     write(tmp_path, base=BASE)
     assert loaded(tmp_path, "extends: base.yaml\ndata: {generate: copy}\n").explicit["data"] == {
