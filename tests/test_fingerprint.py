@@ -207,6 +207,11 @@ def test_precision_changes_the_fingerprint_of_the_run_alone(make: Make, two: dic
     assert {name for name in two if mixed[name] != two[name]} == {"run"}
 
 
+def test_packing_changes_the_fingerprint_of_the_run_alone(make: Make, two: dict[str, str]) -> None:
+    packed = of(make({"parallel": {"train": {"source": "a.txt", "target": "b.txt"}}, "packing": True}))
+    assert {name for name in two if packed[name] != two[name]} == {"run"}
+
+
 def test_unpaired_surrogates_can_be_hashed(tmp_path: Path, make: Make) -> None:
     rows = text(tmp_path / "rows.json", ['{"en": "\\ud800", "de": "x"}', '{"en": "b", "de": "y"}'])
     recipe = make({"parallel": {"train": {"file": rows, "source": "en", "target": "de"}}})

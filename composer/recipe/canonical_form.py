@@ -110,6 +110,8 @@ def fingerprints(
         "trainer": {key: canonical["trainer"][key] for key in TRAINER_WITH_EFFECT},
         "began": began,
     }
+    if data and canonical["data"]["packing"]:  # which the lines do not show: it rounds, and drops, otherwise
+        run["packing"] = True
     if processes > 1:
         run["processes"] = processes
     if budgets:
