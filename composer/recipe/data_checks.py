@@ -24,6 +24,8 @@ RESERVED = {
     "test_sets": (*SPLITS, SAMPLE),
 }
 """Words that no encoder, and no test set, can be called."""
+OF_HUB = ("id", "config")
+"""Keys of `data.hub` that no encoder can have as its own there, where it names its column."""
 UNPACKED = {
     ("training", "window"): "a window of a text has no padding",
     ("training", "curriculum"): "a curriculum counts the mistakes of rows",
@@ -48,10 +50,12 @@ def data_faults(recipe: Recipe) -> Iterator[Fault]:
 
 def _names(recipe: Recipe) -> Iterator[Fault]:
     """Check that no encoder and no test set has a reserved name."""
+    of_encoders = OF_HUB if recipe.dataset["hub"] else ()
     for section in (("model",), ("data", "parallel"), ("data", "table")):
         for key, reserved in RESERVED.items():
             for name in (recipe.settings_at(section) or {}).get(key) or ():
-                if name in reserved or (key == "encoders" and name.startswith(REFERENCE)):
+                is_taken = key == "encoders" and (name in of_encoders or name.startswith(REFERENCE))
+                if name in reserved or is_taken:
                     message = f"`{name}` is reserved and cannot be the name of one of `{key}`"
                     yield recipe.fault("name", (*section, key, name), message, "choose another name")
 

@@ -730,3 +730,11 @@ def test_a_key_that_is_allowed_twice_is_listed_once() -> None:
         load_text(text)
     faults = {fault.path: fault for fault in refusal.value.faults}
     assert faults["data.table.picture"].hint.count("`train`") == 1
+
+
+def test_an_encoder_is_not_called_as_a_key_of_the_hub_that_means_something_else() -> None:
+    model = "model: {width: 8, encoders: {config: [rnn], text: [rnn]}, decoder: [rnn]}\n"
+    with pytest.raises(RecipeError, match="`config` is reserved") as refusal:
+        load_text(f"recipe: 1\ndata: {{hub: {{id: a/b, config: en, text: c, target: d}}}}\n{model}")
+    assert [fault.path for fault in refusal.value.faults] == ["model.encoders.config"]
+    load_text(f"recipe: 1\ndata: {{table: {{train: a.tsv, config: e, text: c, target: d}}}}\n{model}")
