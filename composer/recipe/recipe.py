@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -83,8 +84,10 @@ def from_node(
 
 
 def default_name(file: Path) -> str:
-    """Return the name of a recipe that gives none: its file's, of letters, digits, `.`, `_` and `-`."""
-    return "".join(char if char.isalnum() or char in "._-" else "-" for char in file.stem).lstrip("._-") or "recipe"
+    """Return the name of a recipe that gives none: its file's, as far as a name can have it (`RECIPE_NAME`)."""
+    letters = (char for char in unicodedata.normalize("NFKD", file.stem) if not unicodedata.combining(char))  # ü is u
+    plain = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in letters)
+    return plain.lstrip("._-")[:100] or "recipe"
 
 
 def _section(key: str) -> cached_property[dict[str, Any]]:

@@ -12,7 +12,7 @@ import pytest
 
 import composer
 from composer.errors import RecipeError, RunError
-from composer.recipe.recipe import Recipe, load, source_path
+from composer.recipe.recipe import Recipe, load, load_text, source_path
 from tests.samples import sampled
 from tests.small_recipes import SMALL, loaded, refused
 
@@ -122,6 +122,15 @@ def test_a_fault_of_an_override_points_into_the_command_line(tmp_path: Path) -> 
         28,
         "model.decoder.3.rnn.layers=2",
     )
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("Übung 2.yaml", "Ubung-2"), ("straße.yaml", "stra-e"), ("日本.yaml", "recipe"), (f"{'x' * 150}.yaml", "x" * 100)],
+)
+def test_a_recipe_called_as_its_file_loads_from_its_text(file: str, name: str) -> None:
+    recipe = load_text(SMALL, file)
+    assert recipe.name == load_text(recipe.dump()).name == name
 
 
 def test_a_recipe_has_named_parts(tmp_path: Path) -> None:
