@@ -118,6 +118,9 @@ class _Variables:
             message = f"variables make a text of {len(text)} characters"
             self._fault(node, None, "size", path, message, "use shorter texts")
             return ""
+        if "${" in text:  # a run stores the text, and reads it again
+            message = "variables make a text with `${`, which would begin another variable"
+            self._fault(node, None, "variable", path, message, "write `$` and `{` apart")
         return text
 
     def _lookup_text(self, match: re.Match[str], node: Node, path: KeyPath) -> str:

@@ -392,6 +392,7 @@ model: {width: "${half}", dropout: '${rate}', output: {tie: "${list}"}, encoder:
         ("{a: 1}", "x${b}y${c}", ["1:8:variable", "1:13:variable"]),
         ("{a: 1}", "x${a", ["1:8:variable"]),
         ("{a: null}", "x${a}", ["1:8:variable"]),
+        ("{a: $}", "x${a}{b}", ["1:7:variable"]),
         ("{a: [1]}", "x${a}", ["1:8:variable"]),
         ("{a: 1}", "${a.b}", ["1:7:variable"]),
         ("{a: {b: 1}}", "x", ["2:11:variable"]),
