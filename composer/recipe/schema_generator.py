@@ -83,7 +83,8 @@ def generate() -> Schema:
     taken = "|".join([*root["properties"], *registry.RUN_FACTS])
     own = defs["wandb"]["properties"]["config"]["propertyNames"]
     own["pattern"] = IDENTIFIER.replace("^", f"^(?!({taken})$)")
-    defs["model"]["not"] = {"required": ["encoder", "encoders"]}
+    stacks = {"encoder": {"type": "array"}, "encoders": {"type": "object"}}  # and not `null`, which removes
+    defs["model"]["not"] = {"required": [*stacks], "properties": stacks}
     defs["trainer"]["x-refused"] = registry.REFUSED_TRAINER_ARGUMENTS
     # a base that is extended may lack what a recipe needs; when one is validated, its `extends` is gone
     sources = [{"required": [source]} for source in DATA_SOURCES]

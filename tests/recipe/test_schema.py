@@ -102,6 +102,13 @@ def test_an_editor_accepts_a_variable_with_and_without_braces(
     assert Draft202012Validator(generated).is_valid(recipe) is is_valid
 
 
+def test_an_editor_accepts_several_encoders_in_place_of_an_inherited_one(generated: dict[str, Any]) -> None:
+    recipe = {"recipe": 1, "extends": "base.yaml", "model": {"encoder": None, "encoders": {"text": ["norm"]}}}
+    assert Draft202012Validator(generated).is_valid(recipe)
+    recipe["model"] = {"encoder": ["norm"], "encoders": {"text": ["norm"]}}
+    assert not Draft202012Validator(generated).is_valid(recipe)
+
+
 @pytest.mark.parametrize(
     ("change", "value"),
     [
