@@ -390,6 +390,9 @@ class _Setter(NamedTuple):
         first = first_setting(self.rules, path)
         if first is None:
             shown = format_path(path)
-            message = f"`{shown}` is a single value and has no key `{name}`"
-            raise error_at(mark, "override", shown, message, f"set `{shown}` itself")
+            message, hint = f"`{shown}` is a single value and has no key `{name}`", f"set `{shown}` itself"
+            settings = self.rules["$defs"].get(f"block.{node.value}", {"properties": ()})["properties"]
+            if isinstance(path[-1], int) and name in settings:  # of a block without its name
+                hint = f"write `{shown}.{node.value}.{name}`"
+            raise error_at(mark, "override", shown, message, hint)
         return {first: node}

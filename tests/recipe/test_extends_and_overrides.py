@@ -348,6 +348,12 @@ def test_an_index_into_what_is_no_list_is_told_where_to_go(override: str, path: 
     assert fault.hint == f"set `{path}` itself, or name a key of it"
 
 
+def test_a_setting_of_a_block_is_told_the_name_that_it_lacks(tmp_path: Path) -> None:
+    (fault,) = refused(tmp_path, SMALL, ["model.decoder.0.kind=rms"])
+    assert fault.hint == "write `model.decoder[0].norm.kind`"
+    assert loaded(tmp_path, SMALL, ["model.decoder[0].norm.kind=rms"]).model["decoder"] == [{"norm": {"kind": "rms"}}]
+
+
 def test_all_bad_overrides_are_reported(tmp_path: Path) -> None:
     assert len(refused(tmp_path, WRITTEN, ["a", "b", "vars.x=1"])) == 3
 
