@@ -191,10 +191,13 @@ class Seq2SeqModule(LightningModule):
 
         streams: Which set of streams it is: a number of its own for each turn of an accumulation, and for validation.
         """
-        before = self.carried[streams] if window else None
-        outputs, state = self.model.step(read, before, {}, inputs, answer)
+        outputs, state = self.model.step(read, self.state_before(window, streams), {}, inputs, answer)
         self.carried[streams] = map_leaves(state, Tensor.detach)
         return outputs
+
+    def state_before(self, window: int, streams: int) -> State | None:
+        """Return the state before a window of some streams, None for the first one."""
+        return self.carried[streams] if window else None
 
     def decoder_input(self, batch: Batch, spent: float) -> Tensor:
         """Return what the decoder reads: bos and the target, or with scheduled sampling partly its own. -> (B, T)"""
@@ -205,7 +208,10 @@ class Seq2SeqModule(LightningModule):
             return target
         with torch.no_grad():
             inputs = StepInputs(progress=self.spent, packed=batch.get("packed", {}))
-            logits = self.train_forward(batch["sources"], target, inputs)
+            if batch.get("window", -1) < 0:
+                logits = self.train_forward(batch["sources"], target, inputs)
+            else:
+                logits, _ = self.model.step(target, self.state_before(batch["window"], batch["turn"]), {}, inputs)
         return sample_decoder_inputs(target, logits, rate, settings["choose"])
 
     def configure_optimizers(self) -> Optimizer:

@@ -15,6 +15,7 @@ import torch
 import yaml
 
 import composer.data.windows
+import composer.training.module
 from composer.data.encoding import load_data
 from composer.errors import ComposerError
 from composer.evaluation import evaluate
@@ -25,6 +26,7 @@ from composer.recipe.score_meanings import score_entry
 from composer.run_dir import read_checkpoint, read_metrics
 from composer.training.carried_state import deal_streams, join_streams
 from composer.training.datamodule import RecipeDataModule
+from composer.training.module import Seq2SeqModule
 from composer.training.preflight import check_recipe
 from composer.training.train import train
 from tests.training.interruptions import killed_at_step
@@ -71,6 +73,16 @@ def test_a_checkpoint_has_the_states_of_all_streams(text: Any, tmp_path: Path) -
     checkpoint = read_checkpoint(next((tmp_path / "run" / "checkpoints").glob("step-*6.ckpt")))
     ((((hidden, cell),), _),) = [part["carried"] for part in checkpoint["callbacks"].values() if "carried" in part]
     assert hidden.shape == cell.shape == (6, 8)
+
+
+def test_scheduled_sampling_predicts_from_the_state_that_is_carried(text: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = text("training.scheduled_sampling={rate: 1}")
+    module = Seq2SeqModule.from_recipe(recipe, RecipeDataModule(recipe).tokenizers).eval()
+    monkeypatch.setattr(composer.training.module, "sample_decoder_inputs", lambda target, logits, rate, choose: logits)
+    ids = torch.tensor([[1, 4, 5, 5, 4, 4, 5, 4, 5, 5]])
+    module.carry_on(ids[:, :5], window=0, streams=2)
+    batch = {"sources": {}, "target_in": ids[:, 5:], "window": 1, "turn": 2}
+    assert torch.allclose(module.decoder_input(batch, spent=1.0), module.model({}, ids)[:, 5:], atol=1e-6)
 
 
 @pytest.mark.parametrize(("world", "turns"), [(1, 1), (2, 1), (1, 3), (2, 2)])
