@@ -61,6 +61,7 @@ RULES: tuple[Rule, ...] = (
     Rule("data.reads_text", False, "training.window training.carry", "pairs are trained on whole, not in windows"),
     Rule("training.window", None, "evaluation.stride", "the text is not measured in windows"),
     Rule("training.carry", True, "evaluation.stride", "the state is carried, so all of the text is read before"),
+    Rule("training.carry", True, "training.compile", "windows that go on from a state are not compiled"),
     Rule("training.window", bool, "data.max_length", "windows have their own length"),
     Rule("training.window", bool, "training.curriculum", "all windows are equally long"),
     Rule("data.has_val", False, f"{VALIDATED} trainer.limit_val_batches", "the data have no `val`"),

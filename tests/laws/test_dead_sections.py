@@ -230,6 +230,7 @@ DEAD = [
     Dead("training.window", [3, 5], ""),
     Dead("evaluation.stride", [1, 2], "", "training.window=5", kind="text"),
     Dead("evaluation.stride", [1, 2], "training.window=5; training.carry=true", "training.window=5", kind="text"),
+    Dead("training.compile", [False, True], "training.window=5; training.carry=true", "training.window=5", kind="text"),
     Dead("data.max_length", [20, 50], "training.window=5", "training.seed=1", kind="text"),
     Dead("training.curriculum", [{"start": 1}, {"start": 4}], "training.window=5", "training.seed=1", kind="text"),
     Dead(
