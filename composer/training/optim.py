@@ -66,11 +66,12 @@ class Clock:
 
     def __init__(self, on_cpu: bool, before: float = 0.0) -> None:
         self.on_cpu, self.before = on_cpu, before
+        self.threads = torch.get_num_threads()  # at the end, when this is read once more, there may be others
         self.start = self.now()
 
     def now(self) -> float:
         """Return the minutes since a moment that stays the same while the process runs."""
-        return (time.process_time() / torch.get_num_threads() if self.on_cpu else time.monotonic()) / 60
+        return (time.process_time() / self.threads if self.on_cpu else time.monotonic()) / 60
 
     def minutes(self) -> float:
         """Return the minutes trained so far."""

@@ -153,6 +153,16 @@ def test_a_clock_counts_processor_time() -> None:
     assert Clock(on_cpu=False, before=1.0).minutes() >= 1.0
 
 
+def test_the_minutes_of_a_training_are_known_when_its_threads_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several processes on one CPU share its threads while they train, and the first has all of them afterwards."""
+    monkeypatch.setattr(time, "process_time", lambda: 60.0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    clock = Clock(on_cpu=True, before=5.0)
+    monkeypatch.setattr(time, "process_time", lambda: 180.0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    assert clock.minutes() == 6.0
+
+
 # ------------------------------------------------------------------------------------------- checkpoints
 
 
