@@ -80,6 +80,7 @@ def _prose(recipe: Recipe, record: Record) -> dict[str, Any]:
         "recipe": recipe,
         "record": record,
         "task": reads if sides else "continues a text",
+        "noun": "pairs" if sides else "texts",
         "languages": languages(recipe),
         "diagram": fenced(draw(recipe, vocabularies=recorded_vocabularies(record)).mermaid(), "mermaid"),
         "recipe_text": fenced(recipe.dump(), "yaml"),

@@ -76,6 +76,15 @@ def test_unknown_metadata_is_left_out() -> None:
     assert "Nothing was measured" in text
 
 
+def test_of_a_language_model_nothing_is_said_of_decoding_or_pairs() -> None:
+    text = model_card(recipe("language_models/zaremba2014_small.yaml"), FULL | {"checkpoints_used": {"how": "best"}})
+    assert "\nThe weights are those of the best checkpoint.\n" in text
+    assert "\n| texts, train | 5 |\n" in text
+    assert "\nseqcomposer generate runs/zaremba2014-small\n" in text
+    assert "pairs" not in text.partition("## Data")[2]
+    assert "at most 256 tokens" not in text  # it is trained in windows
+
+
 def test_signatures_are_those_of_the_run() -> None:
     signed = model_card(
         recipe("quickstart.yaml"), {**FULL, "signatures": {"test/bleu_signature": "nrefs:1|case:mixed"}}
