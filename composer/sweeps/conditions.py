@@ -211,10 +211,10 @@ class _Parser:
         if is_in and not isinstance(right, ast.List):
             raise _ConditionError(self.build(right).span, "`in` needs a list after it", 'write `in ["a", "b"]`')
         others = [self.build(one) for one in (right.elts if is_in and isinstance(right, ast.List) else [right])]
-        sign = sign._replace(text="==") if is_in else sign
-        compares = [self.compare(sign, left, other) for other in others]
         is_negated = isinstance(node.ops[0], ast.NotIn)
-        return _Part("truth", span, lambda values: any(one(values) is True for one in compares) is not is_negated)
+        sign = sign._replace(text="!=" if is_negated else "==") if is_in else sign
+        compares, combine = [self.compare(sign, left, other) for other in others], all if is_negated else any
+        return _Part("truth", span, lambda values: combine(one(values) is True for one in compares))
 
     def compare(self, sign: _Token, left: _Part, right: _Part) -> Evaluate:
         self.check_kinds(sign, left, right)

@@ -71,7 +71,7 @@ def test_a_false_condition_does_not_hold(text: str) -> None:
 
 
 def test_no_comparison_holds_with_an_axis_that_is_not_active() -> None:
-    for text in ("rate < 1", "rate > 1", "rate == 1", "rate != 1", "rate * 2 < 1", "rate in [1]"):
+    for text in ("rate < 1", "rate > 1", "rate == 1", "rate != 1", "rate * 2 < 1", "rate in [1]", "rate not in [1]"):
         assert not truth(text)
     assert truth("rate == none and decoder == none")
     assert truth("rate != none", rate=0.5)
