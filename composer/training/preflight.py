@@ -136,7 +136,7 @@ def budget_warnings(recipe: Recipe, epoch: EpochSize | None) -> Iterator[Fault]:
     yield from draw_warnings(recipe)
     for path, message, hint in _unreached(recipe, steps, epochs, validations):
         yield recipe.fault("budget", ("training", *path), message, f"{hint}, or train longer").as_warning()
-    curriculum = training["curriculum"]
+    curriculum = None if recipe.window else training["curriculum"]  # of windows the plan says that it changes nothing
     # a shortest length is known where all lengths are
     if curriculum and epoch and epoch.shortest and max(curriculum["start"], epoch.shortest) >= epoch.longest:
         hint, which = "write a smaller `start`, or remove it", "no pair has more than"

@@ -200,6 +200,11 @@ def test_a_text_of_bits_is_measured_in_windows_too(text: Any, tmp_path: Path, ov
     assert evaluate(tmp_path / "run", "val")["val/loss"] == pytest.approx(validated[-1], rel=1e-5)
 
 
+def test_of_a_curriculum_of_windows_one_thing_is_said(text: Any) -> None:
+    (warning,) = check_recipe(text("training.curriculum={start: 3}"), any_machine=True).warnings
+    assert (warning.path, warning.message[:26]) == ("training.curriculum", "all windows are equally lo")
+
+
 def test_an_override_that_changes_nothing_of_a_run_is_refused(text: Any, tmp_path: Path) -> None:
     train(text("training.max_steps=1"), tmp_path / "run")
     with pytest.raises(ComposerError, match="the state is carried, so all of the text is read before") as raised:
