@@ -140,6 +140,8 @@ def checkpointed(step: StackStep, x: Tensor, state: State, context: Context) -> 
     """
     if not torch.is_grad_enabled() or context.records is not None or x.is_meta:
         return step(x, state, context)
+    # what is made when it is first read would be made in the first run alone
+    context = context._replace(named_outputs=dict(context.named_outputs), memories=dict(context.memories))
 
     def run(x: Tensor, state: State) -> tuple[Tensor, State, NamedOutputs, Penalties | None]:
         penalties: Penalties | None = None if context.penalties is None else {}

@@ -29,6 +29,7 @@ HYBRID = (
     "[positions, {gated_delta_net: {heads: 2}}, rnn, {self_attention: {heads: 2, positions: rotary}}, feed_forward]"
 )
 EXPERTS = "mixture_of_experts: {stack: [linear], experts: 3, top_k: 1}"
+FACTORS = "parallel: [[linear], [source_state]]"
 MODELS = {
     "initial_state": ("model.decoder=[{rnn: {cell: lstm, initial_state: encoder}}, {cross_attention: {heads: 2}}]",),
     "dropped_weights": ("model.decoder=[{rnn: {cell: lstm, weight_dropout: 0.5}}, {cross_attention: {heads: 2}}]",),
@@ -36,6 +37,7 @@ MODELS = {
     "loop": (
         "model.decoder=[{recurrent: [{concat: [input, prev.h]}, {rnn: {as: h}}]}, {cross_attention: {heads: 2}}]",
     ),
+    "recomputed": (f"model.decoder=[recurrent: [repeat: {{times: 2, recompute: true, stack: [{FACTORS}]}}]]",),
     "experts": (f"model.decoder=[mamba2: {{head_width: 4}}, cross_attention: {{heads: 2}}, {EXPERTS}]",),
 }
 
