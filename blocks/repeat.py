@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal, cast
@@ -121,6 +121,7 @@ class Repeat(Block):
         if shared:
             check_same_stream(site, built[0], "a shared repeat enters it again")
         self.stacks = nn.ModuleList(built)
+        self.callers = [MethodCaller(stack) for stack in built]  # a list, so that no parameter has a second name
         self.joined: Tensor
         if self.relaxation is not None:
             # a buffer: it is saved with the weights, so that a finished model decodes with the mean
@@ -133,39 +134,42 @@ class Repeat(Block):
 
     def start(self, x: Tensor, context: Context) -> State:
         return tuple(
-            stack.start(x, context._replace(iterations=(*context.iterations, iteration)))
-            for iteration, stack in enumerate(self._iterations())
+            start(x, context._replace(iterations=(*context.iterations, iteration)))
+            for iteration, start in enumerate(self._each("start"))
         )
 
     def initial_outputs(self, x: Tensor, state: State) -> dict[str, Tensor]:
         outputs: dict[str, Tensor] = {}
-        for stack, own in zip(self._iterations(), state, strict=True):
-            outputs |= stack.initial_outputs(x, own)
+        for initial_outputs, own in zip(self._each("initial_outputs"), state, strict=True):
+            outputs |= initial_outputs(x, own)
         return outputs
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State, NamedOutputs]:
         steps = self._steps(context)
         if self.times is None:
-            return self._run_length(steps, x, state[0], context)
+            return self._run_length(steps, x, state, context)
         after: list[State] = []
         outputs: NamedOutputs = {}
-        for iteration, (stack, before) in enumerate(zip(self._iterations(), state, strict=True)):
+        for iteration, (step, stack, before) in enumerate(zip(steps, self._iterations(), state, strict=True)):
             inner = context._replace(iterations=(*context.iterations, iteration))
-            x, last, outputs = steps[iteration % len(steps)](x, before, inner)
+            x, last, outputs = step(x, before, inner)
             context = context._replace(mask=stack.mask(context.mask))
             after.append(last)
         return x, tuple(after), outputs
 
     def _run_length(
-        self, steps: list[StackStep], x: Tensor, start: State, context: Context
+        self, steps: list[StackStep], x: Tensor, starts: State, context: Context
     ) -> tuple[Tensor, State, NamedOutputs]:
-        """Run as many steps as there are positions; each row keeps what it had after as many as it has itself."""
+        """Run as many steps as there are positions; each row keeps what it had after as many as it has itself.
+
+        starts: The state before a step, of each stack.
+        """
         count = (context.mask.any(-1) if context.mask.ndim == 3 else context.mask).sum(1)  # (B,)
-        state = start
+        state = starts[0]
         outputs: NamedOutputs = {}
         for iteration in range(x.shape[1]):
             inner = context._replace(iterations=(*context.iterations, iteration))
-            y, last, named = steps[iteration % len(steps)](x, start, inner)
+            y, last, named = steps[iteration % len(steps)](x, starts[iteration % len(steps)], inner)
             running = count > iteration  # (B,)
             x = select_rows(running, y, x)
             state = last if iteration == 0 else select_rows(running, last, state)
@@ -175,16 +179,20 @@ class Repeat(Block):
         return x, (state,), outputs
 
     def _steps(self, context: Context) -> list[StackStep]:
-        """Return one iteration of each stack, with the parameters that it computes with now."""
-        stacks = self._stacks()
-        steps: list[StackStep] = [*stacks]
-        if self.relaxation is not None:
-            parameters = effective_parameters(stacks, self.joined)
-            steps = [_with_parameters(stack, own) for stack, own in zip(stacks, parameters, strict=True)]
-            if context.penalties is not None and context.progress is not None:
-                weight = penalty_weight(self.relaxation, context.progress)
-                context.penalty(f"relaxation {self.path}", weight * spread_penalty(stacks))
+        """Return the steps of `_iterations`, and add the penalty of their parameters."""
+        if self.relaxation is not None and context.penalties is not None and context.progress is not None:
+            weight = penalty_weight(self.relaxation, context.progress)
+            context.penalty(f"relaxation {self.path}", weight * spread_penalty(self._stacks()))
+        steps: list[StackStep] = self._each("__call__")
         return [partial(checkpointed, step) for step in steps] if self.recompute else steps
+
+    def _each(self, method: str) -> list[Callable[..., Any]]:
+        """Return a method of each stack of `_iterations`, with the parameters that it computes with now."""
+        if self.relaxation is None:
+            return [getattr(stack, method) for stack in self._iterations()]
+        parameters = effective_parameters(self._stacks(), self.joined)
+        calls = [partial(caller.call, own, method) for caller, own in zip(self.callers, parameters, strict=True)]
+        return [calls[iteration % len(calls)] for iteration in range(self.times or len(calls))]
 
     def mask(self, mask: Tensor) -> Tensor:
         for stack in self._iterations():
@@ -195,9 +203,9 @@ class Repeat(Block):
         return cast("list[Stack]", list(self.stacks))
 
     def _iterations(self) -> list[Stack]:
-        """Return the stack of each iteration that has a state of its own; with `times: length` that is one."""
+        """Return the stack of each iteration; with `times: length` those of the first, of which each has a state."""
         stacks = self._stacks()
-        return [stacks[iteration % len(stacks)] for iteration in range(1 if self.times is None else self.times)]
+        return [stacks[iteration % len(stacks)] for iteration in range(self.times or len(stacks))]
 
 
 def _shares_anyway(site: Site, stack: list[Any]) -> bool:
@@ -225,8 +233,20 @@ def _check_settings(site: Site, times: int | None, shared: bool, sets: int) -> N
         raise BlockError("relaxation", message, fix=fix)
 
 
-def _with_parameters(stack: Stack, parameters: Parameters) -> StackStep:
-    return lambda x, state, context: functional_call(stack, parameters, (x, state, context))
+class MethodCaller(nn.Module):
+    """Any method of a stack as the `forward` of a module, which is what `functional_call` calls."""
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__()
+        self.stack = stack
+
+    def forward(self, name: str, *arguments: Any) -> Any:
+        return getattr(self.stack, name)(*arguments)
+
+    def call(self, parameters: Parameters, name: str, *arguments: Any) -> Any:
+        """Call a method of the stack, which computes with these parameters in place of its own."""
+        own = {f"stack.{parameter}": value for parameter, value in parameters.items()}
+        return functional_call(self, own, (name, *arguments))
 
 
 def select_rows(which: Tensor, new: State, old: State) -> State:

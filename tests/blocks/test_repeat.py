@@ -9,8 +9,10 @@ import torch
 
 from blocks.core.contract import BlockError, Penalties
 from blocks.linear import Linear
-from blocks.repeat import Repeat
+from blocks.repeat import Repeat, mean_parameters
 from blocks.rnn import Rnn
+from composer.testing.harness import Case
+from composer.testing.harness import run as harness_run
 from tests.blocks.inner_stacks import ATTENTION, CGRU, RNN, WIDER
 from tests.blocks.inner_stacks import TANH as TANH_STACK
 from tests.blocks.single_block import close, context_of, mask_of, run, site_of
@@ -83,6 +85,30 @@ def test_iterations_alternate_the_parameter_sets_until_they_join() -> None:
     block.set_progress(0.5)
     mean = [(one + other) / 2 for one, other in zip(first, second, strict=True)]
     close(run(block, X)[0], by_hand(mean, mean, mean))
+
+
+READING = ([{"cross_attention": {"heads": 2}}], [{"rnn": {"initial_state": "learned"}}])
+"""Stacks that compute with their parameters before the first position."""
+
+
+@pytest.mark.parametrize("times", [3, "length"])
+@pytest.mark.parametrize("stack", READING)
+def test_sets_that_have_joined_compute_as_one_from_the_start(stack: Any, times: Any) -> None:
+    settings = {"times": times, "stack": stack}
+    relaxed, shared = (
+        Case(Repeat, {**settings, **how}, "encoder") for how in ({"relaxation": {"sets": 2}}, {"share": True})
+    )
+    block, one = relaxed.exact(), shared.exact()
+    one.stacks[0].load_state_dict(mean_parameters(block.stacks))
+    block.set_progress(1.0)
+    close(harness_run(block, relaxed.batch()).real, harness_run(one, relaxed.batch()).real)
+
+
+def test_each_step_begins_with_the_state_of_its_own_set() -> None:
+    case = Case(Repeat, {"times": "length", "stack": READING[0], "relaxation": {"sets": 2}}, "encoder")
+    block = case.exact()
+    harness_run(block, case.batch()).real.sum().backward()
+    assert all(parameter.grad is not None for parameter in block.parameters())
 
 
 def test_the_penalty_grows_to_two_hundred_times_its_first_weight() -> None:
