@@ -12,7 +12,7 @@ from torch import Tensor
 from blocks.core.contract import Block, BlockError, Blocks, Context, Memory, Named, NoEffect, Output, Site, State
 from blocks.core.functional import mask_cells
 from blocks.core.scope import Scope
-from blocks.core.stack import Stack, check_same_stream, checkpointed
+from blocks.core.stack import Stack, add_step_penalties, check_same_stream, checkpointed, collect_penalties
 
 TAPE = "tape"
 
@@ -76,17 +76,18 @@ class ActiveMemory(Block):
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         mask = context.memories[self.memory].mask  # (B, S, W)
-        inner = context._replace(mask=mask, records=None)
+        inner = [collect_penalties(context)._replace(mask=mask, records=None) for _ in range(x.shape[1])]
         d, p, count = state
         outputs = []
         context.record("before", d[:, None])
-        for one, real in zip(x.unbind(1), context.mask.unbind(1), strict=True):  # (B, D), (B,)
+        for one, real, own in zip(x.unbind(1), context.mask.unbind(1), inner, strict=True):  # (B, D), (B,)
             p = self._write(p, one, count - 1, real)
-            new = self._step(d, p, inner)
+            new = self._step(d, p, own)
             context.record("image", new[:, None])
             outputs.append(self._row(new, count, mask))
             d = torch.where(real[:, None, None, None], new, d)
             count = count + real
+        add_step_penalties(context, [own.penalties for own in inner], context.mask.t())
         return torch.stack(outputs, 1), (d, p, count)  # (B, T, W, M)
 
     def mask(self, mask: Tensor) -> Tensor:

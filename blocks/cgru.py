@@ -153,4 +153,4 @@ class Cgru(Block):
             over = over + F.relu(new.abs() - LIMITS["hard"]).mean(-1)
         real = context.mask.to(over.dtype)  # (B, T, W)
         of_row = (over * real).sum((1, 2)) / real.sum((1, 2)).clamp(min=1.0)  # (B,)
-        context.penalty("saturation", self.saturation * of_row.mean())
+        context.penalty("saturation", self.saturation * of_row)

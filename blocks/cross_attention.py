@@ -171,7 +171,7 @@ class CrossAttention(Block):
     def _penalise(self, before: Coverage, weights: Tensor, context: Context) -> Coverage:
         """Add to the loss what the penalty grows by, so that the chunks of a row add up to that of all positions."""
         after = cover(before, weights, context.mask)
-        growth = (after.penalty - before.penalty).mean()
+        growth = after.penalty - before.penalty  # (B,)
         context.penalty("doubly_stochastic", self.doubly_stochastic * growth, "sum")
         return after
 

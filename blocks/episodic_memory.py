@@ -153,7 +153,7 @@ class EpisodicMemory(Block):
         if self.supervision and context.facts is not None:
             facts = [labelled_fact(context.facts, hop) for hop in range(self.hops)]  # (B,) each
             costs = [self._cost(of_hop, real, fact) for of_hop, fact in zip(scores[:, 0].unbind(1), facts, strict=True)]
-            context.penalty("gates", self.supervision * torch.stack(costs).sum(0).mean())
+            context.penalty("gates", self.supervision * torch.stack(costs).sum(0))
         if context.records is not None:
             gates = self._gates(scores, real[:, None, None])  # (B, 1, hops, N)
             context.record("hops", gates.expand(-1, x.shape[1], -1, -1))
@@ -166,7 +166,8 @@ class EpisodicMemory(Block):
             costs = F.binary_cross_entropy_with_logits(scores, is_fact, reduction="none") * real
         else:
             costs = -scores.masked_fill(~real, torch.finfo(scores.dtype).min).log_softmax(-1) * is_fact
-        return torch.where((fact >= 0) & real.any(1), costs.sum(1), 0.0)
+        is_told = (fact >= 0) & (real & (is_fact > 0)).any(1)  # (B,)
+        return torch.where(is_told, costs.sum(1), 0.0)
 
 
 class GRUCell(nn.Module):

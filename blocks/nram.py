@@ -89,9 +89,7 @@ class Nram(Block):
         if not self.entropy or context.penalties is None:
             return
         left = 1.0 if context.progress is None else 1.0 - context.progress
-        real = context.mask.any(1).to(choices.registers.dtype)  # (B,)
-        mean = (choice_entropy(choices) * real).sum() / real.sum().clamp(min=1.0)
-        context.penalty("entropy", -self.entropy * left * mean)
+        context.penalty("entropy", -self.entropy * left * choice_entropy(choices) * context.mask.any(1))
 
 
 # The machine (section 3). An integer is a vector of M probabilities, arithmetic is modulo M, and on vectors that are

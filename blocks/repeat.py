@@ -26,7 +26,7 @@ from blocks.core.contract import (
     Site,
     State,
 )
-from blocks.core.stack import Stack, StackStep, check_same_stream, checkpointed
+from blocks.core.stack import Stack, StackStep, add_step_penalties, check_same_stream, checkpointed, collect_penalties
 
 Sets = Annotated[int, Bounds(minimum=2, maximum=1_000_000)]
 """Two or more."""
@@ -167,15 +167,17 @@ class Repeat(Block):
         count = (context.mask.any(-1) if context.mask.ndim == 3 else context.mask).sum(1)  # (B,)
         state = starts[0]
         outputs: NamedOutputs = {}
-        for iteration in range(x.shape[1]):
-            inner = context._replace(iterations=(*context.iterations, iteration))
+        contexts = [collect_penalties(context) for _ in range(x.shape[1])]
+        is_running = count > torch.arange(x.shape[1], device=x.device)[:, None]  # (steps, B)
+        for iteration, (inner, running) in enumerate(zip(contexts, is_running, strict=True)):
+            inner = inner._replace(iterations=(*context.iterations, iteration))
             y, last, named = steps[iteration % len(steps)](x, starts[iteration % len(steps)], inner)
-            running = count > iteration  # (B,)
             x = select_rows(running, y, x)
             state = last if iteration == 0 else select_rows(running, last, state)
             if iteration:
                 named = {name: Output(*select_rows(running, new, outputs[name])) for name, new in named.items()}
             outputs = named
+        add_step_penalties(context, [inner.penalties for inner in contexts], is_running)
         return x, (state,), outputs
 
     def _steps(self, context: Context) -> list[StackStep]:

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from blocks.core.contract import Block, BlockError, Blocks, Context, Named, Output, Site, State, Stream
 from blocks.core.functional import mask_cells
+from blocks.core.stack import collect_penalties, flatten_penalties
 
 
 class Rows(Block):
@@ -45,10 +46,15 @@ class Rows(Block):
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         rows, mask = mask_cells(x, context.mask).flatten(0, 1), row_mask(context.mask)  # (B T, W, D), (B T, W)
         memories = {name: Output(*repeat_rows(output, x.shape[1])) for name, output in context.memories.items()}
-        inner = context._replace(
+        inner = collect_penalties(context)._replace(
             mask=mask, named_outputs={"input": Output(rows, mask)}, memories=memories, records=None, facts=None
         )
         y, *_ = self.stack(rows, self.stack.start(rows[:, :1], inner), inner)
+        there = context.mask.any(-1)  # (B, T)
+        for (name, reduction), value in flatten_penalties(inner.penalties):
+            if value.ndim:
+                value = (value.view_as(there) * there).sum(1) / there.sum(1).clamp(min=1)  # (B,)
+            context.penalty(name, value, reduction)
         return y.unflatten(0, x.shape[:2]), state  # (B, T, W', D')
 
     def mask(self, mask: Tensor) -> Tensor:

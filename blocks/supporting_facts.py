@@ -104,7 +104,7 @@ class SupportingFacts(Block):
             asks, answer, at = asks + more, answer + answered, torch.where(read, fact, at)
             facts_read.append(chosen)
         if facts is not None:
-            context.penalty("facts", penalty.mean())
+            context.penalty("facts", penalty)
         context.record("hops", torch.stack(facts_read, 1)[:, None].expand(-1, x.shape[1], -1, -1))
         return answer[:, None].expand(-1, x.shape[1], -1), state
 

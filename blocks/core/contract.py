@@ -318,11 +318,11 @@ class Context(NamedTuple):
             self.records.setdefault(Record(self.path, self.iterations, name), []).append(value.detach())
 
     def penalty(self, name: str, value: Tensor, reduction: Reduction = "mean") -> None:
-        """Add a scalar to the training loss; of several with one name their mean, or their sum where each is a part of
+        """Add a cost to the training loss; of several with one name their mean, or their sum where each is a part of
         it, as those of the chunks of a row. It does nothing outside training.
 
-        It is a mean over rows, or a cost of the weights alone: then a batch that is dealt out to several devices costs
-        what it costs on one.
+        value: The cost of each row (B,), whose mean counts, or a scalar, a cost of the weights alone: then a batch that
+        is dealt out to several devices costs what it costs on one.
         """
         if self.penalties is not None:
             self.penalties.setdefault((name, reduction), []).append(value)

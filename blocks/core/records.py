@@ -26,10 +26,10 @@ Records = dict[Record, list[Tensor]]
 Reduction = Literal["mean", "sum", "tokens"]
 """What is taken of several penalties with one name; `tokens`: their sum, a cost of tokens as the cross-entropy is."""
 Penalties = dict[tuple[str, Reduction], list[Tensor]]
-"""Scalars to be added to the training loss, by name."""
+"""Costs to be added to the training loss, by name: of each row (B,), or scalars."""
 
 
 def reduce_penalties(penalties: Penalties) -> dict[tuple[str, Reduction], Tensor]:
-    """Return what is added to the loss under each name."""
-    stacked = {key: torch.stack(values) for key, values in penalties.items()}
-    return {key: values.mean() if key[1] == "mean" else values.sum() for key, values in stacked.items()}
+    """Return what is added to the loss under each name, of rows their mean: scalars."""
+    stacked = {key: torch.stack(values) for key, values in penalties.items()}  # (N, B) or (N,)
+    return {key: values.mean() if key[1] == "mean" else values.sum(0).mean() for key, values in stacked.items()}

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from blocks.core.contract import Block, BlockError, Context, NamedOutputs, Output, Penalties, Site, State, Stream
+from blocks.core.contract import (
+    Block,
+    BlockError,
+    Context,
+    NamedOutputs,
+    Output,
+    Penalties,
+    Reduction,
+    Site,
+    State,
+    Stream,
+)
 
 
 class Stack(Block):
@@ -144,11 +155,33 @@ def checkpointed(step: StackStep, x: Tensor, state: State, context: Context) -> 
     context = context._replace(named_outputs=dict(context.named_outputs), memories=dict(context.memories))
 
     def run(x: Tensor, state: State) -> tuple[Tensor, State, NamedOutputs, Penalties | None]:
-        penalties: Penalties | None = None if context.penalties is None else {}
-        return *step(x, state, context._replace(penalties=penalties)), penalties
+        inner = collect_penalties(context)
+        return *step(x, state, inner), inner.penalties
 
     y, last, outputs, penalties = checkpoint(run, x, state, use_reentrant=False)
-    for (name, reduction), values in (penalties or {}).items():
-        for value in values:
-            context.penalty(name, value, reduction)
+    for (name, reduction), value in flatten_penalties(penalties):
+        context.penalty(name, value, reduction)
     return y, last, outputs
+
+
+def flatten_penalties(penalties: Penalties | None) -> Iterator[tuple[tuple[str, Reduction], Tensor]]:
+    """Yield each penalty with its name and reduction."""
+    return ((key, value) for key, values in (penalties or {}).items() for value in values)
+
+
+def collect_penalties(context: Context) -> Context:
+    """Return a context whose penalties are its own, for who adds them to those of `context` in another form."""
+    return context._replace(penalties=None if context.penalties is None else {})
+
+
+def add_step_penalties(context: Context, steps: Sequence[Penalties | None], real: Tensor) -> None:
+    """Add what the steps of a loop cost: of each row the mean, or the sum, over the steps that are its own.
+
+    real: (steps, B), True for a step of the row's own.
+    """
+    count = real.sum(0).clamp(min=1)  # (B,)
+    for penalties, own in zip(steps, real, strict=True):
+        for (name, reduction), value in flatten_penalties(penalties):
+            of_own = value * own if value.ndim else value
+            of_own = of_own * len(real) / count if value.ndim and reduction == "mean" else of_own
+            context.penalty(name, of_own, reduction)

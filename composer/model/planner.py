@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import torch
 from torch import nn
 
-from blocks.core.contract import Block, Path, Penalties, Stream
+from blocks.core.contract import Block, Path, Penalties, Stream, reduce_penalties
 from composer.errors import Fault, RecipeError
 from composer.model.builder import BlockFailed, Builder, encoder_stacks, vocabulary_bounds
 from composer.model.costs import TOKENS, Costs, attribute_failures, measure_costs, wrap_blocks
@@ -173,7 +172,7 @@ def unreached_by_loss(model: EncoderDecoder) -> set[int]:
     try:
         with torch.enable_grad():
             logits = training_logits(model, penalties)
-            torch.stack([logits.sum(), *chain.from_iterable(penalties.values())]).sum().backward()
+            torch.stack([logits.sum(), *reduce_penalties(penalties).values()]).sum().backward()
     except BlockFailed:
         raise
     except Exception as error:  # a plug-in may bring gradients of its own

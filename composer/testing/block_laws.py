@@ -65,7 +65,7 @@ def run_pieces(block: Block, parts: Sequence[Batch]) -> tuple[list[Tensor], Stat
     The first two sentences are the facts.
     """
     penalties: Penalties = {}
-    outputs, state, facts = [], start(block, parts[0]), torch.tensor([[0, 1]]).expand(len(LENGTHS), 2)
+    outputs, state, facts = [], start(block, parts[0]), torch.tensor([[0, 1]]).expand(len(parts[0].x), 2)
     for part in parts:
         y, state, *_ = block(part.x, state, context_of(part)._replace(penalties=penalties, facts=facts))
         outputs.append(y.masked_fill(~block.mask(part.mask)[..., None], 0.0))
@@ -136,6 +136,9 @@ def padding(case: Case) -> None:
             single = run(block, cut_memories(single_row(batch, row)))
             mine, theirs = made.y[row][made.mask[row]], single.y[0][single.mask[0]]
             expect_equal(case, "padding", mine, theirs, f"row {row} padded, against the row alone")
+    penalties = [run_pieces(block, [single_row(batch, row)])[2] for row in range(len(LENGTHS))]
+    penalty = run_pieces(block, [batch])[2]
+    expect_equal(case, "padding", penalty, torch.stack(penalties).mean(), "the penalties, against each row alone")
     expect_finite(case, block, batch)
 
 

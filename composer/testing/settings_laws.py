@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from blocks.core.contract import Block, BlockError, Bounds, Kind, Penalties
+from blocks.core.contract import Block, BlockError, Bounds, Kind, Penalties, reduce_penalties
 from composer.model.builder import python_name
 from composer.testing.block_laws import with_fixed_seed
 from composer.testing.harness import Batch, Case, context_of, max_difference, positions, random_batch, run, start
@@ -149,5 +149,5 @@ def outputs(block: Block, batch: Batch) -> Iterator[torch.Tensor]:
     block.train()
     y, *_ = with_fixed_seed(lambda: block(batch.x, start(block, batch), context))
     block.eval()
-    added = torch.tensor([sum(value.item() for value in values) for values in penalties.values()], dtype=y.dtype)
+    added = torch.tensor([value.item() for value in reduce_penalties(penalties).values()], dtype=y.dtype)
     yield torch.cat((y[block.mask(batch.mask)].flatten(), added))

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 VARIANTS = {
     "active_memory": (
-        {"from": "encoder.grid", "stack": [{"cgru": {"with": "tape"}}]},
+        {"from": "encoder.grid", "stack": [{"cgru": {"with": "tape", "gates": "hard", "saturation": 0.5}}]},
         {
             "from": "encoder.earlier_grid",
             "stack": [{"repeat": {"times": 2, "stack": CGRU}}, {"cgru": {"with": "tape"}}],

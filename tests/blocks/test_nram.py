@@ -239,7 +239,7 @@ def test_the_bonus_is_the_entropy_of_the_choices_and_ends_with_the_training() ->
     for progress, left in ((None, 1.0), (torch.tensor(0.25), 0.75), (torch.tensor(1.0), 0.0)):
         context = context_of(mask_of(4), input=x)._replace(penalties={}, progress=progress)
         block(x, (), context)
-        result = torch.stack(context.penalties["entropy", "mean"]).detach()
+        result = torch.cat(context.penalties["entropy", "mean"]).detach()
         torch.testing.assert_close(result, torch.full((2,), -0.5 * left * even).double(), atol=1e-3, rtol=0.0)
     choices = read_choices(torch.zeros(2, sum(choice_sizes(3))), 3)
     assert choice_entropy(choices).tolist() == pytest.approx([even] * 2, abs=1e-3)

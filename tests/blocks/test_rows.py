@@ -27,7 +27,7 @@ VARIANTS = {
         {"stack": [{"rnn": {"bidirectional": True}}]},
         {"stack": ATTENTION},
         {"stack": [{"conv": {"stride": 2, "width": 5}}]},
-        {"stack": [{"cross_attention": {}}, {"pool": {"how": "mean"}}]},
+        {"stack": [{"cross_attention": {"doubly_stochastic": 0.5}}, {"pool": {"how": "mean"}}]},
     )
 }
 """Settings with which the laws are checked, by block."""

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import torch
 
-from blocks.core.contract import Block, BlockError, Bounds, Kind, Penalties
+from blocks.core.contract import Block, BlockError, Bounds, Kind, Penalties, reduce_penalties
 from composer.model.builder import python_name
 from composer.recipe.registry import blocks
 from composer.testing import PLACES, Case
@@ -176,7 +176,7 @@ def in_training(case: Case, block: Block) -> Iterator[torch.Tensor]:
     block.train()
     y, *_ = with_fixed_seed(lambda: block(batch.x, start(block, batch), context))
     yield y[block.mask(batch.mask)]
-    yield torch.tensor([sum(value.item() for value in values) for values in penalties.values()], dtype=torch.float64)
+    yield torch.tensor([value.item() for value in reduce_penalties(penalties).values()], dtype=torch.float64)
 
 
 def same(one: Signature, two: Signature) -> bool:
