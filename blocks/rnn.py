@@ -138,7 +138,7 @@ class Rnn(Block):
         if context.starts is not None:
             # in several buckets a document runs in several calls, and the weights that are dropped are those of a call
             at_most = 1 if self.training and self.weight_dropout else MAX_BUCKETS
-            return run_buckets(self._run, self._start, x, state, context, at_most=at_most)
+            return run_buckets(self._run, self._start, x, context, at_most=at_most)
         (y,), after = self._run([x], state, [context.mask])
         return y, after
 

@@ -140,7 +140,7 @@ class SelfAttention(Block):
         if context.starts is None:
             attended, after = self._mix(projected, state, context)
         else:
-            attended, after = run_documents(self._mix, self._start, projected, state, context)
+            attended, after = run_documents(self._mix, self._start, projected, context)
         return self.merge(attended), after
 
     def _mix(self, projected: Tensor, state: State, context: Context) -> tuple[Tensor, State]:

@@ -276,7 +276,7 @@ class Context(NamedTuple):
     the places in a story of what bears the answer, in order, -1 for none, and are known in training only; `path` is the
     block's, known where there are records; `iterations` has the iteration of each `repeat` around it, outermost first;
     `memo` has the results of `once`, which are those of one call of the model. Where rows are packed, `starts` is True
-    where a document begins; `documents` says the same once more, for who must not wait for the device.
+    where a document begins, as every row does; `documents` says the same, for who must not wait for the device.
     """
 
     mask: Tensor  # (B, T) bool, True = a real token; of a grid (B, T, W)
@@ -359,7 +359,7 @@ class Block(nn.Module):
             return super().__call__(x, state, context)
         from blocks.core.packing import run_documents  # late: it needs the contract
 
-        return run_documents(super().__call__, self.start, x, state, context)
+        return run_documents(super().__call__, self.start, x, context)
 
     def start(self, x: Tensor, context: Context) -> State:
         """Return the state before the first position. x: any (B, 1, .), for batch, dtype and device."""

@@ -11,8 +11,7 @@ from torch import Tensor
 class Documents(NamedTuple):
     """Where the documents of some rows are: N of them, the longest of L positions, row by row.
 
-    What a row has before the first beginning in it counts as a document: it goes on from the row's state. Padding
-    belongs to the document before it. `is_whole`: every row begins with a document.
+    Every row begins with one. Padding belongs to the document before it.
     """
 
     starts: Tensor  # (B, T) bool, True where a document begins
@@ -20,9 +19,7 @@ class Documents(NamedTuple):
     there: Tensor  # (N, L) bool, False after its end
     place: Tensor  # (B, T) which of the N L positions of all documents is a row's
     row: Tensor  # (N,) the row of a document
-    first: Tensor  # (B,) the first document of a row
-    last: Tensor  # (B,) the last one
-    is_whole: bool
+    last: Tensor  # (B,) the last document of a row
 
     def split(self, x: Tensor) -> Tensor:
         """Return one document per row, with anything after its end: (B, T, ...) -> (N, L, ...)"""
@@ -72,7 +69,5 @@ def find_documents(starts: Tensor) -> Documents:
         there.unflatten(0, (-1, longest)),
         place.unflatten(0, (batch, length)),
         first // length,
-        document[::length],
         document[length - 1 :: length],
-        bool(starts[:, 0].all()),
     )

@@ -60,20 +60,18 @@ def run_documents(
     forward: Callable[[Tensor, State, Context], Result],
     start: Callable[[Tensor, Context], State],
     x: Tensor,
-    state: State,
     context: Context,
 ) -> Any:
     """Run what a block computes over the documents of its rows side by side, those in one bucket at a time.
 
-    Each begins with what `start` returns, and what a row has before its first beginning with the row's state. The state
-    after is that of each row's last document.
+    Each begins with what `start` returns. The state after is that of each row's last document.
 
-    forward, start: As of a block. x: (B, T, D), state: of B rows; `()` where every row begins with a document.
+    forward, start: As of a block. x: (B, T, D)
     """
     documents = _find(context)
     buckets = _find_buckets(documents, x, context, MAX_BUCKETS)
     parts, inner = buckets.split(x), _split_context(context, documents, buckets)
-    before = _begin(start, parts, state, inner, documents, buckets)
+    before = _start_each(start, parts, inner)
     ys, states, *nested = zip(*map(forward, parts, before, inner), strict=True)
     _add_penalties(context, [own.penalties or {} for own in inner], buckets)
     joined = buckets.join(ys), _take(_join_states(states), buckets.find(documents.last))
@@ -87,7 +85,6 @@ def run_buckets(
     forward: Callable[[list[Tensor], State, list[Tensor]], tuple[list[Tensor], State]],
     start: Callable[[Tensor, Context], State],
     x: Tensor,
-    state: State,
     context: Context,
     *,
     at_most: int = MAX_BUCKETS,
@@ -100,7 +97,7 @@ def run_buckets(
     documents = _find(context)
     buckets = _find_buckets(documents, x, context, at_most)
     parts, inner = buckets.split(x), _split_context(context, documents, buckets)
-    before = _join_states(_begin(start, parts, state, inner, documents, buckets))
+    before = _join_states(_start_each(start, parts, inner))
     ys, after = forward(parts, before, [own.mask for own in inner])
     return buckets.join(ys), _take(after, buckets.find(documents.last))
 
@@ -139,23 +136,11 @@ def _find_buckets(documents: Documents, x: Tensor, context: Context, count: int)
     return buckets
 
 
-def _begin(
-    start: Callable[[Tensor, Context], State],
-    parts: Sequence[Tensor],
-    state: State,
-    inner: Sequence[Context],
-    documents: Documents,
-    buckets: Buckets,
+def _start_each(
+    start: Callable[[Tensor, Context], State], parts: Sequence[Tensor], inner: Sequence[Context]
 ) -> list[State]:
-    """Return the state before each document, of each bucket."""
-    before = [start(part[:, :1], own) for part, own in zip(parts, inner, strict=True)]
-    if documents.is_whole or state == ():
-        return before
-    goes_on = ~documents.starts[documents.row, 0] & documents.row.diff(prepend=documents.row[:1] - 1).bool()  # (N,)
-    return [
-        _choose(goes_on[numbers], _take(state, documents.row[numbers]), own)
-        for numbers, own in zip(buckets.numbers, before, strict=True)
-    ]
+    """Return the state before the documents of each bucket."""
+    return [start(part[:, :1], own) for part, own in zip(parts, inner, strict=True)]
 
 
 def _split_context(context: Context, documents: Documents, buckets: Buckets) -> list[Context]:
@@ -209,12 +194,3 @@ def _widen(x: Tensor, sizes: Sequence[int]) -> Tensor:
 
 def _take(state: State, rows: Tensor) -> State:
     return tuple(_take(part, rows) for part in state) if isinstance(state, tuple) else state.index_select(0, rows)
-
-
-def _choose(which: Tensor, one: State, other: State) -> State:
-    """Return the rows of one state where `which` (N,), else those of the other."""
-    if isinstance(one, tuple):
-        return tuple(_choose(which, *parts) for parts in zip(one, other, strict=True))
-    if one.shape != other.shape:
-        raise ValueError("a state that grows cannot go on in a row of several documents: begin each with a document")
-    return torch.where(which.view(-1, *[1] * (one.ndim - 1)), one, other)
