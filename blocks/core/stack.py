@@ -46,7 +46,9 @@ class Stack(Block):
         self.labels = tuple(names)
         self.reads, self.gives = tuple(reads), tuple(gives)
         self.out = blocks[-1].out if blocks else arriving
-        self.reads_stream = all(block.reads_stream for block in blocks)
+        # a block that does not read it ends the stream, but for the names that were given before
+        until = next((index for index, block in enumerate(blocks) if not block.reads_stream), None)
+        self.reads_stream = until is None or any(self.gives[:until])
 
     def start(self, x: Tensor, context: Context) -> State:
         if context.starts is None:
