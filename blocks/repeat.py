@@ -135,12 +135,12 @@ class Repeat(Block):
     def start(self, x: Tensor, context: Context) -> State:
         return tuple(
             start(x, context._replace(iterations=(*context.iterations, iteration)))
-            for iteration, start in enumerate(self._each("start"))
+            for iteration, start in enumerate(self._methods("start"))
         )
 
     def initial_outputs(self, x: Tensor, state: State) -> dict[str, Tensor]:
         outputs: dict[str, Tensor] = {}
-        for initial_outputs, own in zip(self._each("initial_outputs"), state, strict=True):
+        for initial_outputs, own in zip(self._methods("initial_outputs"), state, strict=True):
             outputs |= initial_outputs(x, own)
         return outputs
 
@@ -185,10 +185,10 @@ class Repeat(Block):
         if self.relaxation is not None and context.penalties is not None and context.progress is not None:
             weight = penalty_weight(self.relaxation, context.progress)
             context.penalty(f"relaxation {self.path}", weight * spread_penalty(self._stacks()))
-        steps: list[StackStep] = self._each("__call__")
+        steps: list[StackStep] = self._methods("__call__")
         return [partial(checkpointed, step) for step in steps] if self.recompute else steps
 
-    def _each(self, method: str) -> list[Callable[..., Any]]:
+    def _methods(self, method: str) -> list[Callable[..., Any]]:
         """Return a method of each stack of `_iterations`, with the parameters that it computes with now."""
         if self.relaxation is None:
             return [getattr(stack, method) for stack in self._iterations()]
