@@ -39,7 +39,7 @@ MAX_ROWS = 64
 MAX_HYPOTHESES = 1024
 """Hypotheses that are decoded at once, where one sequence has several."""
 MAX_TOKENS = 8192
-"""Source positions that are decoded at once, padding and the room for an answer included."""
+"""Positions of sources or of prefixes that are read at once, padding and the room for an answer included."""
 
 
 def decode_all(
@@ -78,7 +78,10 @@ def decode_all(
     prefixes, numbers = prefixes or [()] * count, numbers or range(count)
     lengths = {key: [*map(num_positions, rows)] for key, rows in sources.items()}
     queries = length_queries(models, lengths, decoding, prefixes)
-    longest = [max((query.size, 1, *(length[query.row] for length in lengths.values()))) for query in queries]
+    longest = [
+        max((query.size, len(prefixes[query.row]) + 1, *(length[query.row] for length in lengths.values())))
+        for query in queries
+    ]
     ((name, settings),) = decoding.items()
     decoder, device = decoders.DECODERS[name], models[0].device
     hypotheses = max(n_best, decoder.hypotheses(models, {**decoder.defaults, **settings}))

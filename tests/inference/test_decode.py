@@ -157,6 +157,16 @@ def test_batches_have_similar_lengths_and_a_limited_size() -> None:
     assert [len(batch) for batch in decoding.batches([5] * 2, hypotheses=10_000)] == [1, 1]
 
 
+def test_batches_have_prompts_of_similar_length() -> None:
+    """A batch is as wide as its longest prompt, and has logits of all tokens at each position."""
+    shares: list[float] = []
+    prompts = [[4] * 5000, [5], [4] * 5000, [6]]
+    decode_all(
+        [model_of([{"rnn": {}}], source=False)], {}, {"greedy": {"max_length": 1}}, prompts, on_batch=shares.append
+    )
+    assert shares == [0.25, 0.5, 1.0]
+
+
 def test_training_mode_is_left_as_it_was() -> None:
     model = model_of([{"dropout": {"rate": 0.5}}, {"rnn": {}}]).train()
     first, second = answers(model, {"greedy": SHORT}), answers(model, {"greedy": SHORT})
