@@ -43,7 +43,7 @@ DEFAULTS: dict[type[Block], dict[str, Any]] = {
     SelfAttention: {"window": None, "positions": "none", "bias": True, "qk_norm": False, "sinks": False}
     | dict.fromkeys(("kv_heads", "soft_cap")),
     FeedForward: {"bias": True},
-    CrossAttention: {"score": "scaled_dot", "local": "none", "merge": "concat", "sqrt_length": False}
+    CrossAttention: {"score": "scaled_dot", "local": "none", "merge": "concat", "sqrt_length": False, "gate": False}
     | dict.fromkeys(("query", "keys", "values")),
     Positions: {"per_iteration": False},
     Residual: {"scale": 1.0},

@@ -125,6 +125,7 @@ FORWARD = ", {residual: [feed_forward]}"
         (transformer(scale=0.7), "`scale` of"),
         (transformer(last="norm: rms"), "`kind` of"),
         (transformer().replace(CROSS, f"{CROSS}, score: dot"), "`score` of"),
+        (transformer().replace(CROSS, f"{CROSS}, gate: true"), "`gate` of"),
         (NAMED.replace(CROSS, f"{CROSS}, from: encoder.x"), "reads something else"),
         (transformer().replace(CROSS, CROSS.replace("2", "4")), "differ in `heads`: 2, 4"),
         (transformer().replace(FORWARD, ""), "expected a residual around one `feed_forward`"),
