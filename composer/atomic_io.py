@@ -1,6 +1,7 @@
 """Atomic file writes: write to a temporary sibling, fsync, rename. A file is replaced as a whole or not at all.
 
-And reads of files that anybody may have written: they wait for no FIFO, and have a limit. And locks of files.
+And reads of files that anybody may have written: they wait for no FIFO, and have a limit. And locks of files, and where
+this user's cache is.
 """
 
 from __future__ import annotations
@@ -240,3 +241,17 @@ def try_lock(file: IO[str], exclusive: bool) -> bool:
     except (ImportError, OSError):  # of Windows, and of a file system without locks
         return False
     return True
+
+
+def cache_dir() -> Path:
+    """Return the folder of this user's cache, which may not exist yet. Raise RunError where there is no home folder."""
+    if chosen := os.environ.get("SEQCOMPOSER_STORE"):
+        return Path(os.path.abspath(chosen))
+    xdg_cache = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(xdg_cache):  # the standard says to ignore a relative one
+        return Path(xdg_cache) / "seqcomposer" / "store"
+    try:
+        return Path.home() / ".cache" / "seqcomposer" / "store"
+    except RuntimeError:
+        message = "there is no home folder for the cache"
+        raise RunError.of(message, "set SEQCOMPOSER_STORE to a folder") from None

@@ -23,9 +23,8 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from composer.atomic_io import atomic_directory, parse_json, read_text
+from composer.atomic_io import atomic_directory, cache_dir, parse_json, read_text
 from composer.errors import RunError, os_error_reason
-from composer.recipe.cache import cache_dir
 
 FEATURES, CORPORA = "features", "corpora"
 """Kinds of entries without which nothing is trained: what is in files of images, sounds and vectors, and texts."""

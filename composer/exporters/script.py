@@ -33,8 +33,8 @@ from composer.recipe.registry import GROUP, plug_ins
 
 KEYS = ("model", "data", "run")
 """The fingerprints that are written into README.md."""
-ROOTS = ("composer.exporters.standalone", "composer.data.tokenizer")
-"""Where the search for needed modules begins, beside the model's blocks; the tokenizer is imported only for text."""
+ROOTS = ("composer.exporters.standalone", "composer.data.tokenizer", "composer.inference.compiled_step")
+"""Where the search for needed modules begins, beside the model's blocks: the command line, and what it imports late."""
 OURS = frozenset({"composer", "blocks"})
 ALLOWED = frozenset({"torch", "tokenizers", *sys.stdlib_module_names})
 MAIN = '''"""{purpose}: `python DIR {call}`."""

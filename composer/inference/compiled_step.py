@@ -32,11 +32,11 @@ from torch.utils import _pytree as pytree
 
 from blocks.core.contract import Block, Output, State
 from blocks.core.lazy_outputs import LazyOutputs
+from composer.atomic_io import cache_dir
 from composer.errors import RunError, one_line_error
 from composer.inference.decoders import Step
 from composer.model.encoder_decoder import BOS, EncoderDecoder, example_ids, example_sources
 from composer.recipe import registry
-from composer.recipe.cache import cache_dir
 
 Memories = Mapping[str, Output]
 Inputs: TypeAlias = "tuple[Tensor, list[Tensor], list[State]]"

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
 import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from composer.atomic_io import atomic_write, is_hash, open_regular
+from composer.atomic_io import atomic_write, cache_dir, is_hash, open_regular
 from composer.errors import (
     Fault,
     RecipeError,
@@ -29,20 +28,6 @@ from composer.recipe.yaml_reader import MAX_BYTES, Node, read_bytes
 
 SHORT_HASH = 12
 """Digits of a hash that are shown to people."""
-
-
-def cache_dir() -> Path:
-    """Return the folder of the cache, which may not exist yet. Raise RunError if this user has no home folder."""
-    if chosen := os.environ.get("SEQCOMPOSER_STORE"):
-        return Path(os.path.abspath(chosen))
-    xdg_cache = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(xdg_cache):  # the standard says to ignore a relative one
-        return Path(xdg_cache) / "seqcomposer" / "store"
-    try:
-        return Path.home() / ".cache" / "seqcomposer" / "store"
-    except RuntimeError:
-        message = "there is no home folder for the recipe cache"
-        raise RunError.of(message, "set SEQCOMPOSER_STORE to a folder") from None
 
 
 def require_hash(text: str) -> None:

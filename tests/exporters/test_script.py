@@ -292,6 +292,14 @@ def test_a_process_with_pytorch_alone_translates_arguments_and_stdin(
     assert done.stdout.split("\n") == [*expected, ""]
 
 
+def test_a_folder_has_what_compiles_the_step(tmp_path: Path) -> None:
+    decoding = "{beam: {size: 2, compile: true}}"
+    folder = export_script(made(tmp_path / "run", ATTENTION, decoding=decoding), tmp_path / "exported")
+    with exported_modules(folder) as standalone:
+        compiled_step = importlib.import_module("composer.inference.compiled_step")
+        assert compiled_step.compilation_problem(lambda: standalone.load_model(folder)) == ""
+
+
 def test_a_package_that_is_missing_is_named(
     tmp_path: Path, main_of: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,16 +122,6 @@ def test_a_recipe_that_is_too_large_is_not_cached(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-def test_the_cache_directory_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("HOME", str(tmp_path / "me"))
-    assert cache.cache_dir() == tmp_path / "store"
-    monkeypatch.setenv("SEQCOMPOSER_STORE", "")
-    assert cache.cache_dir() == tmp_path / "cache" / "seqcomposer" / "store"
-    monkeypatch.setenv("XDG_CACHE_HOME", "cache")  # relative: the standard has it ignored
-    assert cache.cache_dir() == tmp_path / "me" / ".cache" / "seqcomposer" / "store"
-
-
 PUT_REPEATEDLY = "import sys; from composer.recipe.cache import put; print({put(sys.argv[1]) for _ in range(300)})"
 
 
