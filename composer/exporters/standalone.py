@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import torch
 
@@ -114,6 +114,17 @@ def translate(
     return outputs
 
 
+def read_lines(stream: BinaryIO) -> Iterator[str]:
+    """Yield the lines of a stream without line breaks. Raises RunError for one that is not UTF-8."""
+    for number, line in enumerate(stream, start=1):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError:
+            fix = "convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1"
+            raise RunError.of(f"line {number} is not UTF-8", fix) from None
+        yield text.removesuffix("\n").removesuffix("\r")
+
+
 def main(folder: Path) -> None:
     """Run the command line of an exported folder."""
     recipe = load_recipe(folder)
@@ -135,8 +146,7 @@ def main(folder: Path) -> None:
             return
         model = model.cuda() if torch.cuda.is_available() else model
         tokenizers = load_tokenizers(folder)
-        lines = (line.decode().removesuffix("\n").removesuffix("\r") for line in sys.stdin.buffer)
-        remaining, first = iter(arguments.text or lines), 0
+        remaining, first = iter(arguments.text or read_lines(sys.stdin.buffer)), 0
         while batch := list(islice(remaining, BATCH_LINES)):
             outputs = translate(model, recipe, tokenizers, batch, first)
             text = "".join(f"{output}\n" for output in outputs)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint
+from io import BytesIO
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -24,6 +25,7 @@ from hypothesis import Phase, given, settings
 from composer.cli.main import app
 from composer.errors import RecipeError, RunError
 from composer.exporters.script import ALLOWED, OURS, ROOTS, export_script, imported_modules, needed_modules
+from composer.exporters.standalone import read_lines
 from composer.inference.decode import decode_all
 from composer.inference.run import open_run
 from composer.model.builder import build, vocabulary_bounds
@@ -290,6 +292,12 @@ def test_a_process_with_pytorch_alone_translates_arguments_and_stdin(
     done = run_alone(folder, text="\n".join(lines))
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n") == [*expected, ""]
+
+
+def test_lines_that_are_not_utf8_are_refused_and_a_byte_order_mark_is_no_text() -> None:
+    assert [*read_lines(BytesIO(b"\xef\xbb\xbfeins\r\nzwei"))] == ["eins", "zwei"]
+    with pytest.raises(RunError, match="line 2 is not UTF-8"):
+        [*read_lines(BytesIO(b"eins\nf\xfcnf\n"))]
 
 
 def test_a_folder_has_what_compiles_the_step(tmp_path: Path) -> None:
