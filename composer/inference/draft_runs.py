@@ -10,6 +10,7 @@ from composer.errors import RunError
 from composer.inference.decode import Decoding
 from composer.inference.decoders.speculative import check_draft
 from composer.inference.drafts import Draft
+from composer.inference.lines import source_form
 from composer.inference.run import Run, open_run
 from composer.model.ctc import CtcModel
 from composer.model.features import feature_settings
@@ -49,10 +50,10 @@ def mismatch(draft: Run, run: Run) -> str:
     for side in source_names(draft.recipe):
         if side not in read:
             return f"the draft reads a `{side}`, and the run that it drafts for has no such encoder"
-        settings = [feature_settings(one.recipe.dataset, side) for one in (draft, run)]
-        if settings[0] != settings[1]:
+        if source_form(draft.recipe, side) != source_form(run.recipe, side):
             return f"the draft reads `{side}` as something else than the run that it drafts for"
-        if settings[0] is None and draft.tokenizers.vocabulary(side) != run.tokenizers.vocabulary(side):
+        is_text = feature_settings(run.recipe.dataset, side) is None
+        if is_text and draft.tokenizers.vocabulary(side) != run.tokenizers.vocabulary(side):
             return f"the draft reads other tokens: the vocabulary of `{side}` is not that of the run it drafts for"
     if draft.model.max_target_ratio or isinstance(draft.model, CtcModel):
         return "the draft does not write its answer token by token, from the first to the last"

@@ -16,8 +16,8 @@ from composer.inference.decode import Decoding, decode_all
 from composer.inference.decoders.sampling import sample
 from composer.inference.draft_runs import open_draft
 from composer.inference.drafts import Draft
-from composer.inference.lines import check_texts
-from composer.inference.run import Run, Translation, decoding_settings, oom_as_run_failed, open_run
+from composer.inference.lines import check_texts, oom_as_run_failed
+from composer.inference.run import Run, Translation, decoding_settings, open_run
 from composer.model.encoder_decoder import UNK
 from composer.recipe.recipe import Recipe, load_text
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Sampler
@@ -16,17 +18,18 @@ from blocks.core.contract import State
 from composer.data.collate import Batch, BatchLoader
 from composer.data.columns import NumberedLines
 from composer.data.encoding import MAX_TOKENS, encode_pairs
-from composer.data.feature_files import encode_features
+from composer.data.feature_files import READ_BY, encode_features
 from composer.data.ids import Encoded
 from composer.data.pairs import TARGET, Pairs, source_names
 from composer.data.sampler import BatchSlice, EvalBatchSampler
 from composer.data.stories import encode_side, story_fault, story_shape
 from composer.data.tokenizer import Tokenizers
-from composer.errors import DataError, Fault, RunError
+from composer.errors import DataError, Fault, RunError, RunFailed
 from composer.formatting import strip_control_characters
 from composer.inference.decode import SourceIds, evaluation_mode
 from composer.model.encoder_decoder import EOS, PAD, SPECIAL_TOKENS, EncoderDecoder
 from composer.model.features import feature_settings
+from composer.model.weights import is_out_of_memory
 from composer.recipe.recipe import Recipe
 
 LINES = "<lines>"
@@ -162,12 +165,32 @@ def encode_lines(
     return texts, ids
 
 
+def source_form(recipe: Recipe, side: str) -> Any:
+    """Return what decides beside a tokenizer what is read of a side: of files the settings, of stories the shape."""
+    if settings := feature_settings(recipe.dataset, side):
+        return [settings["kind"], *(settings[key] for key in READ_BY[settings["kind"]])]
+    return story_shape(recipe, side)
+
+
 def cut_line(ids: SourceIds, place: str, what: str = "this line") -> SourceIds:
     """Return the first MAX_TOKENS tokens of a line, and say on stderr if there were more."""
     if len(ids) > MAX_TOKENS:
         note = f"{place}: {what} has {len(ids):,} tokens, and only its first {MAX_TOKENS:,} are read; split it"
         write_note(note)
     return ids[:MAX_TOKENS]
+
+
+@contextmanager
+def oom_as_run_failed(ids: Mapping[str, Sequence[SourceIds]]) -> Iterator[None]:
+    """Turn an out-of-memory error into a RunFailed that names the longest line."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        longest = max((np.size(row) for rows in ids.values() for row in rows), default=0)
+        message = f"out of memory; the longest of these lines has {longest:,} tokens"
+        raise RunFailed.of(message, "split long lines, or use a smaller beam") from error
 
 
 def write_note(text: str) -> None:

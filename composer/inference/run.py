@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,9 +19,9 @@ from composer.data.encoding import MAX_TOKENS
 from composer.data.pairs import TARGET, source_names, text_names
 from composer.data.sampler import BatchSlice
 from composer.data.tokenizer import Tokenizers
-from composer.errors import RecipeError, RunError, RunFailed
+from composer.errors import RecipeError, RunError
 from composer.fingerprint import check_checkpoint, read_verified
-from composer.inference.decode import Decoding, SourceIds, decode_all, evaluation_mode
+from composer.inference.decode import Decoding, decode_all, evaluation_mode
 from composer.inference.decoders.beam_search import MAX_BEAM
 from composer.inference.decoders.beam_search import beam as beam_search
 from composer.inference.drafts import Draft
@@ -33,7 +32,9 @@ from composer.inference.lines import (
     cut_line,
     encode_lines,
     encode_targets,
+    oom_as_run_failed,
     score_targets,
+    source_form,
     to_device,
     write_note,
 )
@@ -41,7 +42,7 @@ from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.no_effect import rule_faults
 from composer.model.recording_builder import RecordingBuilder
-from composer.model.weights import is_out_of_memory, load_weights, set_weights
+from composer.model.weights import load_weights, set_weights
 from composer.recipe.metrics import best_validation, selection_metric
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.yaml_reader import COMMAND_LINE
@@ -372,28 +373,23 @@ def translate_lines(
     return answers
 
 
-@contextmanager
-def oom_as_run_failed(ids: Mapping[str, Sequence[SourceIds]]) -> Iterator[None]:
-    """Turn an out-of-memory error into a RunFailed that names the longest line."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        longest = max((np.size(row) for rows in ids.values() for row in rows), default=0)
-        message = f"out of memory; the longest of these lines has {longest:,} tokens"
-        raise RunFailed.of(message, "split long lines, or use a smaller beam") from error
-
-
 def check_compatible(runs: Sequence[Run]) -> None:
     """Raise RunError if runs cannot form an ensemble."""
-    one = runs[0]
-    for other in runs[1:]:
+    one, *others = runs
+    path = one.run_dir.path
+    for other in others:
         read, needed = (", ".join(sorted(source_names(run.recipe))) or "nothing" for run in (other, one))
+        sides = source_names(one.recipe) if read == needed else []
+        changed = [side for side in sides if source_form(one.recipe, side) != source_form(other.recipe, side)]
         if read != needed:
-            message = f"this run reads {read}, and {one.run_dir.path} {needed}: the runs of an ensemble read the same"
-            raise RunError.of(message, "give their encoders the same names", str(other.run_dir.path))
-        if one.tokenizers.sha256 != other.tokenizers.sha256:
-            message = f"the tokenizer is not that of {one.run_dir.path}, and the runs of an ensemble share one"
-            fix = f"start the training of this run from {one.run_dir.path}, or with the same tokenizer.json"
-            raise RunError.of(message, fix, str(other.run_dir.path))
+            problem = f"this run reads {read}, and {path} {needed}: the runs of an ensemble read the same"
+            fix = "give their encoders the same names"
+        elif changed:
+            problem = f"this run reads `{changed[0]}` in another form than {path}, and an ensemble reads it once"
+            fix = f"train it with the settings of `data` of {path}"
+        elif one.tokenizers.sha256 != other.tokenizers.sha256:
+            problem = f"the tokenizer is not that of {path}, and the runs of an ensemble share one"
+            fix = f"start the training of this run from {path}, or with the same tokenizer.json"
+        else:
+            continue
+        raise RunError.of(problem, fix, str(other.run_dir.path))

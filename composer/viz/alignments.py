@@ -16,8 +16,8 @@ from blocks.core.contract import Record
 from composer.data.pairs import TARGET
 from composer.formatting import count_noun
 from composer.inference.decode import SourceIds, decode_all, evaluation_mode, source_tensor
-from composer.inference.lines import LINES, check_texts, encode_lines, encode_targets
-from composer.inference.run import Run, oom_as_run_failed
+from composer.inference.lines import LINES, check_texts, encode_lines, encode_targets, oom_as_run_failed
+from composer.inference.run import Run
 from composer.model.encoder_decoder import BOS, SPECIAL_TOKENS, StepInputs
 from composer.model.features import feature_settings
 from composer.viz import heat_maps

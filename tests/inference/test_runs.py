@@ -11,9 +11,11 @@ import composer
 from composer.cli import main
 from composer.cli.options import find_run
 from composer.errors import DataError, RecipeError, RunError
+from composer.inference.lines import source_form
 from composer.inference.run import decoding_settings, open_run, translate_lines
 from composer.run_dir import RunDir
 from tests.inference.untrained import LANGUAGE, SWAPPED, TWO, made, record_hashes
+from tests.small_recipes import SMALL, loaded
 from tests.sweeps.leaderboard_dirs import begun, trial
 
 LINES = ["eins zwei", "", "drei", "vier fünf sechs sieben acht", "  ", "neun"]
@@ -174,6 +176,16 @@ def test_an_ensemble_reads_the_same_sources(gru: Path, tmp_path: Path) -> None:
     other = open_run(made(tmp_path / "run", TWO))
     with pytest.raises(RunError, match="this run reads left, right, and "):
         translate_lines([open_run(gru), other], LINES, {"greedy": {}})
+
+
+@pytest.mark.parametrize(("setting", "same"), [(", augment: {rotate: 5}", True), (", channels: 3", False), ("", True)])
+def test_what_is_read_of_an_image_does_not_depend_on_how_it_was_augmented(
+    setting: str, same: bool, tmp_path: Path
+) -> None:
+    table = "table: {train: t.tsv, source: {column: a, kind: image, size: [4, 4]}, target: b}"
+    text = SMALL.replace("generate: copy", table) + "  encoder: [sum_columns]\n"
+    plain, other = (loaded(tmp_path, text.replace("4]", f"4]{more}")) for more in ("", setting))
+    assert (source_form(plain, "source") == source_form(other, "source")) is same
 
 
 def test_several_encoders_read_columns(tmp_path: Path) -> None:

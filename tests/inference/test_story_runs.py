@@ -16,7 +16,7 @@ from composer.inference.run import Run, open_run, translate_lines
 from composer.model.builder import build
 from composer.model.encoder_decoder import BOS, EOS, PAD
 from composer.model.weights import save_weights
-from composer.recipe.recipe import load
+from composer.recipe.recipe import load, load_text
 from composer.run_dir import RunDir
 from composer.training.train import train
 from composer.viz.alignments import alignments
@@ -111,6 +111,14 @@ def test_stories_of_all_sizes_are_answered_together_as_alone(run: Run) -> None:
         assert alone.score == pytest.approx(best.score, abs=1e-5)
     twice = translate_lines([run, run], lines, run.recipe.decoding)
     assert [best.text for best, *_ in twice] == [best.text for best, *_ in together]
+
+
+def test_an_ensemble_reads_stories_of_the_same_shape(run: Run) -> None:
+    """Each line is encoded once, as the first run reads it."""
+    text = run.recipe.dump().replace("sentences: 4", "sentences: 2")
+    other = Run.from_model(load_text(text), run.tokenizers, run.model)
+    with pytest.raises(RunError, match="this run reads `story` in another form than"):
+        translate_lines([run, other], ["where is a\ta went to hall."], run.recipe.decoding)
 
 
 def test_decoding_returns_the_argmax_of_the_model(run: Run) -> None:
