@@ -149,7 +149,7 @@ def split_passes(values: Sequence[Tensor], lengths: Sequence[int]) -> Iterator[l
 
 @dataclass(frozen=True)
 class Attention:
-    """Attention weights of one block: `block` says which, `word` its type, `side` where it runs.
+    """Attention weights of one block: `block` says which, and which of several runs; `word` its type, `side` where.
 
     In the decoder, a row is labelled with the token that is predicted there. `cells`: Where in an image or a sound the
     columns are, None if that is not known.
@@ -172,7 +172,9 @@ def attentions(sentence: SentenceRecords) -> Iterator[Attention]:
             recorded = [value[:, :, None] for value in values if value.dim() == 3]
         else:
             recorded = [value for value in values if record.name == "weights" and value.dim() == 4]
-        for part in sentence.passes(record.path, recorded) if recorded else ():
+        parts = sentence.passes(record.path, recorded) if recorded else []
+        for number, part in enumerate(parts, start=1):
+            title = sentence.block_title(record) + (f", run {number}" if len(parts) > 1 else "")
             word, side = str(record.path[-1]), sentence.side_of_length(record.path, sum(v.shape[1] for v in part))
             is_self = word in SELF_ATTENTION
             joined = join_self_attention(part) if is_self else join_cross_attention(part)  # (T, H, S)
@@ -181,7 +183,7 @@ def attentions(sentence: SentenceRecords) -> Iterator[Attention]:
             rows, columns = sentence.labels(side, weights.shape[1]), axis_labels(read, weights.shape[2], answer)
             memories = [] if is_self or record.name == "branches" else sentence.memories_read(record.path)
             cells = sentence.cells.get(memories[0]) if len(memories) == 1 else None
-            yield Attention(sentence.block_title(record), word, side, rows, columns, weights, cells)
+            yield Attention(title, word, side, rows, columns, weights, cells)
 
 
 def join_cross_attention(values: Sequence[Tensor]) -> Tensor:

@@ -207,8 +207,11 @@ encoder: [{rnn: {cell: gru}}]
 stacks: {reader: [{residual: [{cross_attention: {heads: 2}}]}]}
 decoder: [{use: reader}, {rnn: {cell: gru}}, {use: reader}]
 """
-    (result,) = alignments(open_run(made(tmp_path / "run", model)), [LINE])
+    run = open_run(made(tmp_path / "run", model))
+    (result,) = alignments(run, [LINE])
     assert len(result.attentions) == 2
+    title = "stack reader, cross-attention"
+    assert [*run.attention([LINE])[0]] == [f"{title}, run 1", f"{title}, run 2"]
     for item in result.attentions:
         assert item.rows[-1] == "⟨eos⟩"
         assert item.columns == ["eins", "zwei", "drei", "vier", "⟨eos⟩"]
