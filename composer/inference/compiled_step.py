@@ -36,6 +36,7 @@ from composer.atomic_io import cache_dir
 from composer.errors import RunError, one_line_error
 from composer.inference.decoders import Step
 from composer.model.encoder_decoder import BOS, EncoderDecoder, example_ids, example_sources
+from composer.model.output_heads import CnnOutput
 from composer.recipe import registry
 
 Memories = Mapping[str, Output]
@@ -166,6 +167,8 @@ class Program(NamedTuple):
 
 def export_step(module: StepModule) -> Program:
     """Export a step for any sizes: from 1 on where torch can, else from 2 on. Raises RunError."""
+    if isinstance(module.model.output, CnnOutput):
+        raise uncompilable("`cnn` makes the vectors of all words once, and the code would at every token")
     examples = [module.interface.inputs(*example_step(module.model, *sizes)) for sizes in SIZES]
     columns = [*zip(*map(pytree.tree_leaves, examples), strict=True)]
     sizes = [[*zip(*(tensor.shape for tensor in column), strict=True)] for column in columns]
@@ -181,8 +184,12 @@ def export_step(module: StepModule) -> Program:
                 problem = error
             else:
                 return Program(graph, [[] for _ in varying] if smallest == 1 else varying)
-    message = f"the decoding step of this model cannot be compiled: {one_line_error(problem)}"
-    raise RunError.of(message, "remove `compile`") from problem
+    raise uncompilable(one_line_error(problem)) from problem
+
+
+def uncompilable(reason: str) -> RunError:
+    """Return the error of a step for which there can be no code."""
+    return RunError.of(f"the decoding step of this model cannot be compiled: {reason}", "remove `compile`")
 
 
 def dynamic_shapes(sizes: Sequence[Sequence[tuple[int, ...]]], smallest: int) -> list[tuple[Any, ...]]:

@@ -15,7 +15,16 @@ from torch._inductor.exc import InvalidCxxCompiler
 
 from composer.errors import ComposerError, RunError
 from composer.inference import compiled_step
-from composer.inference.compiled_step import SIZES, Code, Interface, StepModule, example_step, export_step, fingerprint
+from composer.inference.compiled_step import (
+    SIZES,
+    Code,
+    Interface,
+    StepModule,
+    compilation_problem,
+    example_step,
+    export_step,
+    fingerprint,
+)
 from composer.inference.decode import decode_all
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
@@ -173,6 +182,14 @@ def test_check_refuses_a_step_that_cannot_be_exported(monkeypatch: pytest.Monkey
     assert fault.path == "decoding.greedy.compile"
     assert "cannot be compiled" in fault.message
     assert "remove `compile`" in fault.hint
+
+
+def test_words_whose_vectors_would_be_made_at_every_token_are_not_compiled() -> None:
+    """A convolution over all of them takes more than a second of a vocabulary of 3,000."""
+    recipe = RECIPE + "  output: {kind: {cnn: {kernels: [1, 2], features: [3, 4]}}}\n"
+    assert "`cnn` makes the vectors" in compilation_problem(lambda: model_of(recipe))
+    with pytest.raises(RunError, match="cannot be compiled: `cnn` makes the vectors"):
+        answers(model_of(recipe), SOURCES[:1], greedy={"compile": True})
 
 
 def test_a_gpu_is_refused() -> None:
