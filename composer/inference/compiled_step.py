@@ -150,9 +150,10 @@ def compilation_problem(build: Callable[[], EncoderDecoder]) -> str:
     with FakeTensorMode():
         model = build().eval()
         ids, state, memories = example_step(model, *SIZES[0])
-        interface, _, _ = Interface.observe(model, ids, state, memories)
+        module = StepModule(model, Interface.observe(model, ids, state, memories)[0], state)
         try:
-            export_step(StepModule(model, interface, state))
+            fingerprint(module)
+            export_step(module)
         except RunError as error:
             return error.faults[0].message
     return ""
@@ -300,9 +301,15 @@ class StructurePickler(pickle.Pickler):
 
 
 def fingerprint(module: StepModule) -> str:
-    """Return the SHA-256 of all that the compiled code depends on: structure, sources, PyTorch and the processor."""
+    """Return the SHA-256 of all that the compiled code depends on: structure, sources, PyTorch and the processor.
+
+    Raises RunError where the structure is not known, as of a block that keeps a function made inside another one.
+    """
     structure = io.BytesIO()
-    StructurePickler(structure).dump(module)
+    try:
+        StructurePickler(structure).dump(module)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:  # which of them, depends on Python's version
+        raise uncompilable(one_line_error(error)) from error
     digest = hashlib.sha256(structure.getvalue())
     for text in (torch.__version__, platform.machine(), processor(), *(own.sha256 for own in registry.OWN.values())):
         digest.update(text.encode())

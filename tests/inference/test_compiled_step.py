@@ -184,6 +184,17 @@ def test_check_refuses_a_step_that_cannot_be_exported(monkeypatch: pytest.Monkey
     assert "remove `compile`" in fault.hint
 
 
+def test_a_block_whose_structure_is_not_known_is_not_compiled() -> None:
+    def build_model() -> EncoderDecoder:
+        model = model_of(RECIPE)
+        model.decoder.scale = lambda x: 2 * x
+        return model
+
+    assert "cannot be compiled" in compilation_problem(build_model)
+    with pytest.raises(RunError, match="cannot be compiled"):
+        answers(build_model(), SOURCES[:1], greedy={"compile": True})
+
+
 def test_words_whose_vectors_would_be_made_at_every_token_are_not_compiled() -> None:
     """A convolution over all of them takes more than a second of a vocabulary of 3,000."""
     recipe = RECIPE + "  output: {kind: {cnn: {kernels: [1, 2], features: [3, 4]}}}\n"
