@@ -278,7 +278,10 @@ def _json_text(path: Path, number: int, line: str, column: str) -> str:
 
 def cut(text: str) -> Iterator[Piece]:
     """Yield the pieces of a document."""
-    return iter((Piece(text, True),)) if len(text) <= PIECE else _join(iter((text,)))
+    if len(text) <= PIECE:
+        return iter((Piece(text, True),))
+    # in blocks: each piece is taken off what is left, which would copy a text of a gigabyte thousands of times
+    return _join(text[at : at + PIECE] for at in range(0, len(text), PIECE))
 
 
 def _join(blocks: Iterable[str]) -> Iterator[Piece]:

@@ -75,6 +75,15 @@ def test_a_long_document_is_tokenised_in_pieces_as_in_one(monkeypatch: pytest.Mo
     check_pieces(train_tokenizers(section, {TARGET: [text]}), pieces, text)
 
 
+def test_a_document_is_cut_alike_whether_it_comes_in_one_or_in_blocks(tmp_path: Path) -> None:
+    text = "x" * 5 * corpora.PIECE + " and\nmore" * corpora.PIECE
+    (tmp_path / "a.txt").write_text(text)
+    pieces = list(corpora.cut(text))
+    assert pieces == list(corpora.read_pieces(tmp_path / "a.txt", "file", "text"))
+    # or a text of a gigabyte would be copied for each of its pieces
+    assert max(len(piece.text) for piece in pieces) < 2 * corpora.PIECE
+
+
 def check_pieces(tokenizers: Tokenizers, pieces: list[corpora.Piece], text: str) -> None:
     """Check that pieces of a text have the tokens of the text."""
     later = [tokenizers.kind.continuation(piece.text) for piece in pieces[1:]]
