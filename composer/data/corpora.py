@@ -23,7 +23,7 @@ import numpy as np
 from composer.atomic_io import parse_json
 from composer.data import tables, text_files
 from composer.data.cache_entries import cached_facts
-from composer.data.columns import Column
+from composer.data.columns import Column, changed
 from composer.data.text_files import PACKED, Problem, file_stamp, open_text, suffix_of
 from composer.errors import DataError, Fault, KeyPath, one_line_error
 from composer.recipe.schema_reader import SPLITS
@@ -76,11 +76,14 @@ class Documents(Column):
 
     def __init__(self, files: Sequence[CorpusFile], unit: str, column: str) -> None:
         self.files, self.unit, self.column = tuple(files), unit, column
+        self.stamps = [file_stamp(file.path) for file in self.files]
 
     def pieces(self) -> Iterator[Piece]:
-        """Yield the pieces of all documents. Raises DataError if a file has changed since it was inspected."""
-        for file in self.files:
+        """Yield the pieces of all documents. Raises DataError if a file has changed since it was opened."""
+        for file, stamp in zip(self.files, self.stamps, strict=True):
             yield from read_pieces(file.path, self.unit, self.column)
+            if file_stamp(file.path) != stamp:
+                raise changed(file.path)
 
     @cached_property
     def facts(self) -> list[FileFacts]:

@@ -18,7 +18,7 @@ from composer.data.encoding import train_tokenizers
 from composer.data.pairs import TARGET
 from composer.data.token_cache import encode_documents
 from composer.data.tokenizer import Tokenizers
-from composer.errors import RunError
+from composer.errors import DataError, RunError
 from composer.model.encoder_decoder import EOS
 
 LINES = ["the cat sat", "", "on the mat"]
@@ -70,6 +70,18 @@ def test_another_tokenizer_or_text_is_another_entry(
     (tmp_path / "a.txt").write_text("another text\n")
     encode_documents(Documents(documents.files, "line", "text"), tokenizers)
     assert len(entries(tmp_path)) == 3
+
+
+def test_a_file_that_has_changed_since_it_was_inspected_is_not_the_entry_of_what_it_was(
+    documents: Documents, tokenizers: Tokenizers, tmp_path: Path
+) -> None:
+    content = (tmp_path / "a.txt").read_text()
+    assert documents.facts[0].documents == 3
+    (tmp_path / "a.txt").write_text("another text\n")
+    with pytest.raises(DataError, match="changed while it was in use"):
+        encode_documents(documents, tokenizers)
+    (tmp_path / "a.txt").write_text(content)
+    assert len(encode_documents(Documents(documents.files, "line", "text"), tokenizers)) == 3
 
 
 def test_a_full_disk_leaves_nothing(
