@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from composer.atomic_io import atomic_open, check_output, parse_json, read_text
 from composer.data.columns import open_texts
-from composer.data.corpora import CorpusFile, Documents
+from composer.data.corpora import open_documents
 from composer.data.encoding import encode_pairs, load_data, split_faults
 from composer.data.ids import Encoded
 from composer.data.pairs import TARGET, Pairs, available_splits, file_options, source_names
@@ -138,8 +138,7 @@ def _encode_files(
         raise RunError.of(message, f"write, for example, `{file_options(run.recipe)} --name news`")
     if run.recipe.reads_text:  # as the recipe's own
         text = run.recipe.dataset["text"] or {"unit": "line", "column": run.recipe.dataset["hub"]["target"]}
-        files = [CorpusFile(Path(file), ()) for file in targets]
-        pairs = Pairs({TARGET: Documents(files, text["unit"], text["column"])})
+        pairs = Pairs({TARGET: open_documents([*map(Path, targets)], text["unit"], text["column"])})
     else:
         names = [*encoders, TARGET, *(f"{REFERENCE}{number + 2}" for number in range(len(targets) - 1))]
         pairs = Pairs(open_texts(dict(zip(names, map(Path, (*sources, *targets)), strict=True))))

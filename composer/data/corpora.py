@@ -24,7 +24,7 @@ from composer.atomic_io import parse_json
 from composer.data import tables, text_files
 from composer.data.cache_entries import cached_facts
 from composer.data.columns import Column, changed
-from composer.data.text_files import PACKED, Problem, file_stamp, open_text, suffix_of
+from composer.data.text_files import PACKED, Problem, file_stamp, missing_file, open_text, suffix_of
 from composer.errors import DataError, Fault, KeyPath, one_line_error
 from composer.recipe.schema_reader import SPLITS
 
@@ -163,6 +163,14 @@ def open_corpus(recipe: Recipe, split: str, folders: Sequence[Path]) -> Document
     return Documents(files, text["unit"], text["column"])
 
 
+def open_documents(paths: Sequence[Path], unit: str, column: str) -> Documents:
+    """Open files that a user names, as one text. Raises DataError with the faults of all that cannot be read."""
+    problems = [(path, _kind_problem(path) if path.exists() else missing_file(str(path), [Path()])) for path in paths]
+    if faults := [problem.in_file(path) for path, problem in problems if problem]:
+        raise DataError(faults)
+    return Documents([CorpusFile(path, ()) for path in paths], unit, column)
+
+
 def check_corpora(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
     """Return all faults of the files of the recipe's text."""
     text, files, faults = recipe.dataset["text"], list[CorpusFile](), list[Fault]()
@@ -209,7 +217,7 @@ def find_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> tuple[lis
             message, own = f"{reason}, whatever it weighs", (*place[:-1], "weight")
             faults.append(recipe.fault("unused", own, message, "remove `weight`"))
         paths = text_files.matching_files(name, folders)
-        problem = None if paths else text_files.missing_file(name, folders, taken=taken)
+        problem = None if paths else missing_file(name, folders, taken=taken)
         problem = problem or next(filter(None, map(_kind_problem, paths)), None)
         if problem:
             faults.append(recipe.fault(problem.code, place, problem.message, problem.hint))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import os
 import re
 from functools import reduce
 from pathlib import Path
@@ -17,7 +18,7 @@ import yaml
 import composer.data.windows
 import composer.training.module
 from composer.data.encoding import load_data
-from composer.errors import ComposerError
+from composer.errors import ComposerError, DataError
 from composer.evaluation import evaluate
 from composer.inference.run import open_run
 from composer.model.encoder_decoder import PAD
@@ -300,11 +301,16 @@ def test_files_that_no_model_of_the_run_could_write_are_not_evaluated(text: Any,
     for lines, message in (
         ("a b\n", "that of line 1 of .* has 2"),
         ("\n \n", "none of the 2 documents of .* has text"),
-        ("", "none of the 0 documents of .* has text"),
+        ("", "other.txt` is empty"),
     ):
         (tmp_path / "other.txt").write_text(lines)
         with pytest.raises(ComposerError, match=message):
             evaluate(tmp_path / "run", targets=[tmp_path / "other.txt"])
+    os.mkfifo(tmp_path / "fifo")  # reading it would wait for a writer
+    with pytest.raises(DataError) as raised:
+        evaluate(tmp_path / "run", targets=[tmp_path / name for name in ("othr.txt", "fifo", "run")])
+    hints = [fault.hint for fault in raised.value.faults]
+    assert hints == ["name an ordinary file", "check its name", "name a file"]
 
 
 def test_self_attention_that_sees_a_window_is_carried(text: Any, tmp_path: Path) -> None:
