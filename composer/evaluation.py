@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from composer.atomic_io import atomic_open, check_output, parse_json, read_text
 from composer.data.columns import open_texts
 from composer.data.corpora import open_documents
-from composer.data.encoding import encode_pairs, load_data, split_faults
+from composer.data.encoding import encode_pairs, load_data, split_faults, story_faults
 from composer.data.ids import Encoded
 from composer.data.pairs import TARGET, Pairs, available_splits, file_options, source_names
 from composer.errors import DataError, Fault, RecipeError, RunError, one_line_error
@@ -142,6 +142,8 @@ def _encode_files(
     else:
         names = [*encoders, TARGET, *(f"{REFERENCE}{number + 2}" for number in range(len(targets) - 1))]
         pairs = Pairs(open_texts(dict(zip(names, map(Path, (*sources, *targets)), strict=True))))
+        if faults := [*story_faults(run.recipe, pairs.sides, name)]:
+            raise DataError(faults)
     encoded = encode_pairs(run.recipe, pairs, run.tokenizers)
     if faults := split_faults(run.recipe, name, encoded, pairs):
         raise DataError(faults)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from composer.data.cache_entries import CORPORA, FEATURES, Append, cached_entry, code_hashes, make_folder
-from composer.data.columns import FileNames, chunks_of, place_of, row_type
+from composer.data.columns import FileNames, chunks_of, locate, place_of, row_type
 from composer.data.corpora import Documents, Piece, count
 from composer.data.feature_files import encode_features
 from composer.data.features import Features
@@ -21,7 +21,7 @@ from composer.data.ids import Encoded, Ids
 from composer.data.line_hashes import are_among, line_hashes, row_hashes, sha256_of_hashes
 from composer.data.pairs import TARGET, Pairs, available_splits, split_path, text_names
 from composer.data.sources import DataSource
-from composer.data.stories import NO_FACT, encode_side, story_shape, tokenizer_lines
+from composer.data.stories import NO_FACT, encode_side, story_fault, story_shape, tokenizer_lines
 from composer.data.token_cache import count_text, encode_column, encode_documents, is_cached, whole_column
 from composer.data.tokenizer import Tokenizers, tokenizer_kind, training_text
 from composer.data.tokenizer_kinds import TokenizerKind
@@ -226,6 +226,17 @@ def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encode
     if recipe.reads_text:
         counts = count_text([count(Piece(text, True) for text in documents)], target, target.count(UNK))
     return Encoded(sources, target, documents, np.arange(len(target)), facts, counts, cut=int(is_cut.sum()))
+
+
+def story_faults(recipe: Recipe, sides: Mapping[str, Sequence[str]], origin: str) -> Iterator[Fault]:
+    """Yield a fault of each line that is no story as the model reads them. origin: of lines that no file has."""
+    fix = "end each sentence with a full stop; the model's sentences are no longer than those it was trained on"
+    shapes = {side: shape for side in sides if (shape := story_shape(recipe, side))}
+    for side, shape in shapes.items():
+        for row, text in enumerate(sides[side]):
+            if message := story_fault(text, shape):
+                file, number = locate(sides[side], row)
+                yield Fault(str(file or origin), number, 1, "story", "", message, fix, text[:200])
 
 
 def nonempty(encoded: Encoded) -> np.ndarray:

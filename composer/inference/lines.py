@@ -17,12 +17,12 @@ from torch.utils.data import Sampler
 from blocks.core.contract import State
 from composer.data.collate import Batch, BatchLoader
 from composer.data.columns import NumberedLines
-from composer.data.encoding import MAX_TOKENS, encode_pairs
+from composer.data.encoding import MAX_TOKENS, encode_pairs, story_faults
 from composer.data.feature_files import READ_BY, encode_features
 from composer.data.ids import Encoded
 from composer.data.pairs import TARGET, Pairs, source_names
 from composer.data.sampler import BatchSlice, EvalBatchSampler
-from composer.data.stories import encode_side, story_fault, story_shape
+from composer.data.stories import encode_side
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError, Fault, RunError, RunFailed
 from composer.formatting import strip_control_characters
@@ -145,20 +145,13 @@ def encode_lines(
     sides = source_names(recipe)
     rows = [split_columns(line, sides, number, origin) for number, line in lines.items()]
     texts = {side: [row[column] for row in rows] for column, side in enumerate(sides)}
-    fix = "end each sentence with a full stop; the model's sentences are no longer than those it was trained on"
-    faults = [
-        Fault(origin, number, 1, "story", "", message, fix, text[:200])
-        for side, column in texts.items()
-        if (shape := story_shape(recipe, side))
-        for number, text in zip(lines, column, strict=True)
-        if (message := story_fault(text, shape))
-    ]
-    if faults:
+    numbered = {side: NumberedLines(column, [*lines]) for side, column in texts.items()}
+    if faults := [*story_faults(recipe, numbered, origin)]:
         raise DataError(faults)
     ids: dict[str, list[SourceIds]] = {}
-    for side, column in texts.items():
+    for side, column in numbered.items():
         if settings := feature_settings(recipe.dataset, side):
-            features = encode_features(NumberedLines(column, [*lines]), settings, origin)
+            features = encode_features(column, settings, origin)
             ids[side] = [features[row] for row in range(len(features))]
         else:
             ids[side] = encode_side(recipe, tokenizers, side, column)

@@ -162,6 +162,20 @@ def test_evaluate_scores_the_output_of_translate(run: Run) -> None:
     assert scores["train/token_accuracy"] == pytest.approx((1 + right / len(lines)) / 2)
 
 
+@pytest.mark.parametrize("words", [9, 10])  # of which ten would fill two sentences of five
+def test_files_with_a_text_that_is_no_story_are_not_evaluated(run: Run, tmp_path: Path, words: int) -> None:
+    texts = {"questions": "where is a\n" * 3, "answers": "hall\n" * 3}
+    texts["stories"] = f"a went to hall.\na went to hall. {' '.join('abcdefghij'[:words])}.\n\n"
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(DataError) as raised:
+        evaluate(run, sources=[tmp_path / "questions", tmp_path / "stories"], targets=[tmp_path / "answers"])
+    assert [(fault.file, fault.line, fault.message) for fault in raised.value.faults] == [
+        (str(tmp_path / "stories"), 2, f"a sentence of this story has {words} words, and there is room for 5"),
+        (str(tmp_path / "stories"), 3, "this story has no sentence"),
+    ]
+
+
 def test_one_task_of_several_can_be_evaluated(run: Run) -> None:
     counts = []
     for tasks in ("[1]", "[2]", "[1, 2]"):
