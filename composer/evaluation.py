@@ -117,10 +117,12 @@ def evaluate_pairs(
     scores, bits = teacher_forced(run.recipe, run.model, encoded)
     decoded: dict[str, Any] = {}
     if encoders := source_names(run.recipe):
-        references = [pairs.sides[TARGET], *pairs.references]
-        decoded, outputs = _decoded_scores(run, [pairs.sides[side] for side in encoders], references, bits, say)
+        # in memory: scores by length read single lines, and a packed file is unpacked for each
+        references = [list(lines) for lines in (pairs.sides[TARGET], *pairs.references)]
+        texts = [list(pairs.sides[side]) for side in encoders]
+        decoded, outputs = _decoded_scores(run, texts, references, bits, say)
         if hypotheses is not None:
-            write_hypotheses(Path(hypotheses), pairs.sides[encoders[0]], outputs, references)
+            write_hypotheses(Path(hypotheses), texts[0], outputs, references)
     measured = {"lines": len(encoded), "sha256": sha256_of_columns(run.recipe, pairs)}
     return {f"{name}/{key}": value for key, value in (decoded | scores | {"measured": measured}).items()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import shutil
@@ -14,6 +15,7 @@ import torch
 from composer import evaluation
 from composer.atomic_io import sha256_of_file
 from composer.cli.runs import print_evaluation
+from composer.data.columns import PackedColumn
 from composer.errors import DataError, RunError
 from composer.evaluation import accuracy_by_length, bleu_by_length, bucket, evaluate
 from composer.inference import decode
@@ -139,6 +141,18 @@ def test_a_long_evaluation_counts_its_lines(gru: Path, monkeypatch: pytest.Monke
     count = len(messages)
     evaluate(gru, say=messages.append)
     assert len(messages) == count
+
+
+def test_packed_files_are_not_unpacked_for_each_line(
+    gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, packed = gru.parent / "data", [tmp_path / "a.txt.gz", tmp_path / "b.txt.gz"]
+    plain = [data / "test.0", data / "test.1"]
+    for path, file in zip(plain, packed, strict=True):
+        file.write_bytes(gzip.compress(path.read_bytes()))
+    expected = evaluate(gru, sources=plain[:1], targets=plain[1:], name="news")
+    monkeypatch.setattr(PackedColumn, "read", lambda self, rows: pytest.fail("this unpacks the file once more"))
+    assert evaluate(gru, sources=packed[:1], targets=packed[1:], name="news") == expected
 
 
 def test_a_line_may_have_several_references(gru: Path, tmp_path: Path) -> None:
