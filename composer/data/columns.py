@@ -291,8 +291,11 @@ class FileNames(Column):
     def __len__(self) -> int:
         return len(self.lines)
 
+    def __iter__(self) -> Iterator[str]:
+        return (str(self.folder / line) for line in self.lines)
+
     def read(self, rows: Sequence[int]) -> list[str]:
-        return [str(self.folder / line) for line in RowSubset(self.lines, np.asarray(rows))]
+        return [str(self.folder / line) for line in RowSubset(self.lines, np.asarray(rows))[:]]
 
 
 class SampledLines(list[str]):
