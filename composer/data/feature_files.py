@@ -1,7 +1,7 @@
 """Columns that name files of images, sounds or vectors: what is in the files, through a cache.
 
 An entry of the cache has `values`, `ends` and, of images, `columns`, and what was noticed. It depends on the settings,
-and on name, size and time of each file.
+and on name and stamp of each file.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from threading import Lock
 from typing import IO
 
 from composer.atomic_io import open_regular
+from composer.data.text_files import file_stamp
 from composer.errors import DataError, Fault, os_error_reason
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
@@ -148,12 +149,12 @@ def unpack_members(archive: Path, stamp: int) -> dict[str, bytes]:
 
 
 def hash_states(names: Sequence[str]) -> str:
-    """Return a hash of name, size and time of files: while it is the same, so is what is in them."""
+    """Return a hash of the names and stamps of files: while it is the same, so is what is in them."""
     files = hashlib.sha256()
     for name in names:
         with suppress(OSError):  # that a file is not there is found where it is read
-            state = os.stat(split_archive(Path(split_part(name)[0]))[0])
-            files.update(json.dumps([name, state.st_size, state.st_mtime_ns]).encode())
+            stamp = file_stamp(split_archive(Path(split_part(name)[0]))[0])
+            files.update(json.dumps([name, *stamp]).encode())
     return files.hexdigest()
 
 

@@ -27,6 +27,7 @@ from composer.data.cache_entries import entry_in_memory
 from composer.data.columns import FileNames, RowSubset, SampledLines
 from composer.data.feature_files import append_features, encode_features, load_frames, missing_files
 from composer.data.features import Features, Reading, Remark
+from composer.data.line_hashes import line_hashes
 from composer.data.media_files import MediaError, open_file
 from composer.data.tables import open_columns
 from composer.errors import DataError
@@ -82,6 +83,12 @@ def test_a_file_that_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.M
     encode_features(names, VECTORS, "a column")
     np.save(tmp_path / "2.npy", np.zeros((5, 3), np.float32))
     assert encode_features(names, VECTORS, "a column").lengths().tolist() == [5]
+    # as large, and as old: from another archive, whose files all have one time
+    before, hashes = os.stat(tmp_path / "2.npy"), line_hashes(names)
+    np.save(tmp_path / "2.npy", np.ones((5, 3), np.float32))
+    os.utime(tmp_path / "2.npy", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert encode_features(names, VECTORS, "a column").values.all()
+    assert line_hashes(names).tolist() != hashes.tolist()
 
 
 def test_a_damaged_entry_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
