@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -94,7 +95,8 @@ def new(
 
 def write_table_recipe(facts: TableFacts, output: Path | None) -> Path:
     """Write a recipe for a table and return its path. Raise RunError if the file exists already."""
-    return new_recipe.write_recipe(f"{facts.table.stem}.yaml", output, partial(fill_table_template, facts))
+    name = new_recipe.clean_name(Path(os.path.abspath(facts.table)).stem)  # the folder `.` has none itself
+    return new_recipe.write_recipe(f"{name}.yaml", output, partial(fill_table_template, facts))
 
 
 def inspect_table(table: Path, source: str, target: str) -> TableFacts:

@@ -16,6 +16,7 @@ from PIL import Image
 
 import composer
 from composer.cli.main import main
+from composer.cli.new_recipe import clean_name
 from composer.cli.new_table import fill_table_template, inspect_table
 from composer.errors import DataError
 from composer.recipe.recipe import Recipe, load
@@ -126,12 +127,16 @@ def test_columns_that_are_named_are_taken(tmp_path: Path, capsys: pytest.Capture
     assert "2 rows, all for training" in output
 
 
-def test_a_folder_of_kaldi_is_a_table(tmp_path: Path) -> None:
+def test_a_folder_of_kaldi_is_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_table(tmp_path, "audio", ["a", "b"])
     (tmp_path / "wav.scp").write_text("u1 0.wav\nu2 1.wav\n")
     (tmp_path / "text").write_text("u1 one\nu2 two\n")
     facts = inspect_table(tmp_path, "sound", "text")
     assert (facts.kind, facts.source, facts.target) == ("audio", "sound", "text")
+    monkeypatch.chdir(tmp_path)
+    recipe = composer.new("sound", "text", table=".")
+    assert recipe.name == f"{clean_name(tmp_path.name)}.yaml"
+    assert load(recipe).name == clean_name(tmp_path.name)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
