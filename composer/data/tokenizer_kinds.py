@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -30,7 +31,7 @@ ZERO = re.compile(r"(?<=[01])@0\.00(?!\S)")
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 """The characters that stand for bytes in `bpe` and `unigram`."""
 MARK = re.compile(r"(?<=(\S))?([^\w\s])(?=(\w))?")
-"""A punctuation mark, with the characters next to it."""
+"""A punctuation mark, or what Unicode combines with the letter before, with the characters next to it."""
 THREADS = "TOKENIZERS_PARALLELISM"
 """The environment variable that the library reads before each thing that it could do in several threads."""
 FEW_CHARACTERS = 10_000_000
@@ -356,7 +357,13 @@ def _word_level(words: Sequence[str] | None = None) -> Tokenizer:
 
 def split_marks(line: str) -> str:
     """Return words and marks with spaces between: `it's "so"` becomes `it ￭'￭ s "￭ so ￭"`."""
-    return MARK.sub(lambda at: f"{f' {JOINER}' if at[1] else ''}{at[2]}{f'{JOINER} ' if at[3] else ''}", line)
+
+    def part(at: re.Match[str]) -> str:
+        if unicodedata.category(at[2]).startswith("M"):  # an accent, or a vowel's sign in Hindi: part of its word
+            return at[2]
+        return f"{f' {JOINER}' if at[1] else ''}{at[2]}{f'{JOINER} ' if at[3] else ''}"
+
+    return MARK.sub(part, line)
 
 
 def mask_special(line: str) -> str:

@@ -133,6 +133,15 @@ def test_one_thread_merges_the_pairs_of_a_short_text(few, merging, monkeypatch):
     assert os.environ[THREADS] == "true"
 
 
+@pytest.mark.parametrize("word", ["हिन्दी", "cafe\N{COMBINING ACUTE ACCENT}s", "İstanbul".lower(), "สวัสดี", "كِتَاب"])
+def test_an_accent_or_a_vowel_sign_is_part_of_its_word(word):
+    tokenizers = train_tokenizers({"tokenizer": {"word": {}}}, {"source": [word]})
+    assert tokens(tokenizers, f'"{word}", {word}.') == ["⟨unk⟩", word, "⟨unk⟩", "⟨unk⟩", word, "⟨unk⟩"]
+    line = f'{word}-{word} ("{word}")'
+    tokenizers = train_tokenizers({"tokenizer": {"word": {}}}, {"source": [line]})
+    assert tokenizers.decode("source", tokenizers.encode("source", [line])) == [line]
+
+
 def test_decoding_puts_marks_where_they_were():
     tokenizers = trained({"word": {}})
     assert tokens(tokenizers, "the man's hat") == ["the", "man", "￭'￭", "s", "hat"]
