@@ -81,7 +81,8 @@ def significant(value: float, digits: int) -> str:
     """Write a number with so many significant digits, and a large one with an exponent: 0.1900, 1.300, 24310, 1e+08."""
     if abs(value) >= EXPONENT_FROM:
         return f"{value:.{digits}g}"
-    return f"{value:.0f}" if abs(value) >= 10**digits else f"{value:#.{digits}g}".rstrip(".")
+    is_whole = abs(value) >= 10**digits - 0.5  # 9999.6 is 10000
+    return f"{value:.0f}" if is_whole else f"{value:#.{digits}g}".rstrip(".")
 
 
 def strip_control_characters(text: str) -> str:

@@ -459,6 +459,9 @@ def test_a_narrow_terminal_has_fewer_columns_and_a_note_names_the_others(tmp_pat
         (130.4, 2, "130"),
         (12.3, 2, "12"),
         (2431.2, 4, "2431"),
+        (9999.6, 4, "10000"),
+        (99.5, 2, "100"),
+        (float("nan"), 4, "nan"),
         (1e304, 4, "1e+304"),
     ],
 )
