@@ -22,7 +22,7 @@ from composer.data.feature_files import READ_BY, encode_features
 from composer.data.ids import Encoded
 from composer.data.pairs import TARGET, Pairs, source_names
 from composer.data.sampler import BatchSlice, EvalBatchSampler
-from composer.data.stories import encode_side
+from composer.data.stories import encode_side, story_shape
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError, Fault, RunError, RunFailed
 from composer.formatting import strip_control_characters
