@@ -95,5 +95,7 @@ def validation_decoder(recipe: Recipe, data: Data, metrics: TextMetrics | None) 
     lines, decoding = (None, recipe.decoding) if is_full else (sample["lines"], sample["decoding"])
     if not is_full and not (rows := nonempty(val)).all():  # the first lines might all be blank
         val, pairs = val.keep(rows), pairs.keep(np.flatnonzero(rows))
+    # in memory, for all validations: a packed file would be unpacked at each
+    pairs = Pairs({name: list(column[:lines]) for name, column in pairs.columns.items()})
     parts = source_names(recipe), val, pairs, data.tokenizers, "val" if is_full else SAMPLE
     return ValidationDecoder(*parts, lines, decoding, metrics)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import composer
+from composer.data.columns import PackedColumn
 from composer.errors import RecipeError, RunError
 from composer.recipe.metrics import Metric
 from composer.run_dir import RunDir, read_metrics
@@ -175,3 +177,22 @@ def test_samples_show_what_every_encoder_reads_in_the_order_of_the_recipe(
     during, _, after = capsys.readouterr().out.partition("evaluating on the val split")
     lines = [next(line for line in part.splitlines() if line.startswith("    a ")) for part in (during, after)]
     assert [" ".join(line.split()) for line in lines] == ["a zeta word a alpha word"] * 2
+
+
+def test_lines_of_a_packed_file_are_not_unpacked_for_each_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "long").write_text("a word of many\n" * 20, encoding="utf-8")
+    (tmp_path / "val.gz").write_bytes(gzip.compress(b"a word of many\n" * 5))
+    file = tmp_path / "recipe.yaml"
+    file.write_text(SHORT_AND_LONG.replace("SPLITS", "val: {source: val.gz, target: val.gz}"), encoding="utf-8")
+    reads = list[int]()
+    read = PackedColumn.read
+    monkeypatch.setattr(PackedColumn, "read", lambda self, rows: reads.append(len(rows)) or read(self, rows))
+    counts = []
+    for steps in (1, 4):
+        reads.clear()
+        overrides = [f"training.max_steps={steps}", "training.validate_every=1", "training.validation_sample.lines=3"]
+        train(composer.load(file, overrides), tmp_path / str(steps))
+        counts.append(len(reads))
+    assert counts[0] == counts[1]
