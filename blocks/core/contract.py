@@ -215,7 +215,7 @@ class Site:
             if self.causal:
                 raise BlockError("", f"{message}no encoder comes before", code="memory", fix=fix)
             message += "an encoder has no memory of its own, and no encoder comes before"
-            fix = "write `self_attention`; to read another source, name its encoder so that it sorts before this one"
+            fix = "write `self_attention`, or with `from` the name of another encoder"
             raise BlockError("", message, code="memory", fix=fix)
         if len(self.encoders) > 1:
             listed = ", ".join(f"`{encoder}`" for encoder in self.encoders)

@@ -110,7 +110,6 @@ class Builder:
         ctc_alone = (settings["output"]["ctc"] or {}).get("weight") == 1
         target = None if ctc_alone else self._embedding("target", vocabularies["target"])
         tied = target if "target" in tie else None  # whose matrix is the output's
-        # in the order of their names: a later encoder may read an earlier one
         for key, memory, path, stack in encoder_stacks(settings):
             shares = key in tie and key in vocabularies
             embedding = tied if shares and tied else self._embedding(key, vocabularies.get(key, 0))

@@ -1,9 +1,9 @@
 """Canonical form of a recipe: every default filled in, every block with all its settings. Its fingerprints and size.
 
 All defaults are the schema's. What is written at a block comes first, then `model.BLOCK`, then `model.dropout`, then
-the constructor's default. Mappings of names that the user chose (branches, encoders, stacks) are in alphabetical order:
-a recipe means the same whatever the order of its keys. Only a line with the texts of several encoders has them in the
-order in which `encoders` is written (`data.pairs.source_names`).
+the constructor's default. Mappings of names that the user chose (branches, encoders, stacks) are in alphabetical order,
+but for an encoder that reads another and comes after it: a recipe means the same whatever the order of its keys. Only
+a line with the texts of several encoders has them in the order that is written (`data.pairs.source_names`).
 """
 
 from __future__ import annotations
@@ -55,11 +55,30 @@ def fill_defaults(explicit: Data, schema: Schema, name: str) -> Data:
     canonical = {key: value for key, value in filler.section(explicit, schema).items() if key not in EXCLUDED_KEYS}
     canonical["name"] = canonical["name"] or name
     canonical["model"] = {key: value for key, value in canonical["model"].items() if f"defaults.{key}" not in defs}
+    if encoders := canonical["model"]["encoders"]:
+        canonical["model"]["encoders"] = dict(order_encoders(encoders, canonical["model"]["stacks"] or {}))
     if table := canonical["data"]["table"]:
         canonical["data"]["table"] = {side: keep_own_settings(column) for side, column in table.items()}
     if all(canonical["training"][key] is None for key in BUDGET_KEYS):
         canonical["training"]["max_epochs"] = DEFAULT_EPOCHS
     return canonical
+
+
+def order_encoders(encoders: Data, stacks: Data) -> Iterator[tuple[str, Any]]:
+    """Yield each encoder after those that its stack, or a named stack in it, names; else in the order of their names.
+
+    Where two name each other, one comes first and cannot read the other.
+    """
+    read = {name: reachable([stack], stacks | encoders, _names_in) - {name} for name, stack in encoders.items()}
+    waiting = dict(encoders)
+    while waiting:
+        name = next((name for name in waiting if not read[name] & waiting.keys()), next(iter(waiting)))
+        yield name, waiting.pop(name)
+
+
+def _names_in(stack: Any) -> Iterator[str]:
+    """Yield what may be the name of an encoder, `name` or `name.output`, or of a stack."""
+    return (text.partition(".")[0] for text in strings_in(stack))
 
 
 def keep_own_settings(column: Any) -> Any:

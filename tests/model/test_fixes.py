@@ -39,7 +39,7 @@ HEAD = "recipe: 1\ndata: {generate: copy}\n"
         (
             "encoder: [cross_attention, rnn], decoder: [cross_attention]",
             "an encoder has no memory of its own, and no encoder comes before",
-            "write `self_attention`; to read another source, name its encoder so that it sorts before this one",
+            "write `self_attention`, or with `from` the name of another encoder",
         ),
         (
             "decoder: [rnn, cross_attention]",

@@ -298,3 +298,25 @@ def counted(place: tuple[Any, ...]) -> set[str]:
         return {"run"} if key in TRAINER_WITH_EFFECT else set()
     decides = section in ("decoding", "evaluation") or (section == "training" and key not in TRAINING_WITHOUT_EFFECT)
     return {"run"} if decides else set()
+
+
+READER = "[rnn, {residual: [{cross_attention: {from: z, heads: 2}}]}]"
+ENCODERS = {
+    "by name": ("{b: [rnn], a: [rnn]}", ["a", "b"]),
+    "after the one that it reads": (f"{{a: {READER}, b: [rnn], z: [rnn]}}", ["b", "z", "a"]),
+    "however they are written": (f"{{z: [rnn], b: [rnn], a: {READER}}}", ["b", "z", "a"]),
+    "what a block in it has named": ("{a: [{concat: z.mean}], z: [{pool: {as: mean}}, rnn]}", ["z", "a"]),
+    "by a named stack": ("{a: [rnn, {use: reads}], z: [rnn]}", ["z", "a"]),
+    "in turn": (f"{{a: [{{concat: b.x}}], b: {READER}, z: [rnn]}}", ["z", "b", "a"]),
+    "by each other": (f"{{a: {READER}, z: [{{concat: a.x}}]}}", ["a", "z"]),
+}
+
+
+@pytest.mark.parametrize(("encoders", "order"), ENCODERS.values(), ids=ENCODERS)
+def test_an_encoder_comes_after_those_that_it_reads(tmp_path: Path, encoders: str, order: list[str]) -> None:
+    columns = "{train: a.tsv, a: a, b: b, z: z, target: t}"
+    for side in {"a", "b", "z"} - {*order}:
+        columns = columns.replace(f" {side}: {side},", "")
+    model = f"{{width: 8, stacks: {{reads: {READER}}}, encoders: {encoders}, decoder: [rnn]}}"
+    recipe = loaded(tmp_path, f"recipe: 1\ndata: {{table: {columns}}}\nmodel: {model}\n")
+    assert list(recipe.model["encoders"]) == order
