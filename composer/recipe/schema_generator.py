@@ -168,6 +168,8 @@ def choice_schema(table: str, entries: Constructors, description: str, noun: str
 
 def _entry(constructor: Callable[..., Any], has_name: bool) -> Schema:
     """Return the schema of one block, optimizer, ...: its settings, or its first setting alone."""
+    if has_name and (message := positional_message(constructor)):
+        raise TypeError(message)
     schema = settings_schema(constructor, {})
     properties = schema["properties"]
     first = next(iter(properties), None)
@@ -179,6 +181,14 @@ def _entry(constructor: Callable[..., Any], has_name: bool) -> Schema:
     setting = {key: value for key, value in properties[first].items() if key not in OF_ITS_KEY}
     short = [branch for branch in setting.get("anyOf", [setting]) if branch.get("type") not in ("object", "null")]
     return {"x-first": first, **_any_of([{**setting, "anyOf": short}, {"type": "object", **schema}])}
+
+
+def positional_message(block: Callable[..., Any]) -> str:
+    """Return what is wrong where a block takes more than its site by position: no recipe could set it; else ""."""
+    of_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    settings = [*inspect.signature(block).parameters.values()][1:]
+    name = next((parameter.name for parameter in settings if parameter.kind in of_place), None)
+    return "" if name is None else f"`{name}` is not keyword-only, so it is no setting; write `*,` before it"
 
 
 def _renamed(*owners: str) -> Schema:

@@ -14,6 +14,7 @@ import torch
 
 from blocks.core.contract import Block, BlockError, Bounds, Kind, Penalties, reduce_penalties
 from composer.model.builder import python_name
+from composer.recipe.schema_generator import positional_message
 from composer.testing.block_laws import with_fixed_seed
 from composer.testing.harness import Batch, Case, context_of, max_difference, positions, random_batch, run, start
 
@@ -35,6 +36,8 @@ def check_settings(block: type[Block], cases: Sequence[Case], exceptions: Set[st
     What counts: the shape, the parameters, an output, what happens in training, penalties included, and the room that
     is made for an answer. A refusal does not. Raises LawError.
     """
+    if message := positional_message(block):
+        cases[0].broken("settings", message)
     settings = {setting: hint for setting, hint in settings_of(block) if setting not in exceptions}
     for setting, hint in settings.items():
         group = setting.partition(".")[0] if "." in setting else ""

@@ -169,6 +169,17 @@ def test_settings_that_cannot_be_read_leave_the_block_before() -> None:
     assert registry.block_class("shift") is Shift
 
 
+def test_a_setting_by_position_is_refused_at_the_class() -> None:
+    class Positional(Shift):
+        def __init__(self, site: Site, past: Rate = 0.5) -> None:
+            super().__init__(site, past=past)
+
+    with pytest.raises(RunError, match=r"`past` is not keyword-only, so it is no setting; write `\*,` before it"):
+        composer.block("shift")(Positional)
+    with pytest.raises(LawError, match=r"`settings`: Positional.* `past` is not keyword-only"):
+        composer.check_block(Positional, compiles=False)
+
+
 def test_an_error_of_a_block_has_its_line(tmp_path: Path) -> None:
     composer.block("fails")(Fails)
     (fault,) = composer.check(loaded(tmp_path, SMALL.replace("norm", "fails")))

@@ -71,6 +71,7 @@ HERE = ("odd", "oddities:Odd")
         (BLOCK, [("norm", "oddities:Odd")], "gives a block called `norm`, and there is one already"),
         (BLOCK, [HERE, HERE], "gives a block called `odd`, and there is one already"),
         (BLOCK, [("encoder", "oddities:Odd")], "a block cannot be called 'encoder': it is a key of `model`"),
+        (BLOCK.replace("*, ", ""), [HERE], "`odd`, which is oddities.Odd: `times` is not keyword-only"),
         (BLOCK.replace("times: int = 1", "times: complex = 1j"), [HERE], "`odd`, which is oddities.Odd: a setting"),
     ],
 )
