@@ -17,8 +17,8 @@ from composer.data import text_files
 from composer.errors import ComposerError
 from composer.fingerprint import fingerprint_data
 from composer.formatting import align_columns, format_bound, format_bytes, si
-from composer.model.builder import BlockFailed, Builder, vocabulary_bounds
-from composer.model.costs import measure_costs
+from composer.model.builder import Builder, vocabulary_bounds
+from composer.model.costs import BlockFailed, measure_costs
 from composer.model.weights import count_parameters
 from composer.recipe.metrics import format_score, is_share
 from composer.recipe.recipe import Recipe

@@ -284,8 +284,7 @@ class Builder:
         # with the width that is written, the blocks after it have no faults that only follow from it
         stand_in_stream = site.stream._replace(width=settings.get("width") or site.stream.width)
         try:
-            block = block_class(word)(site, **arguments)
-            check_block_attributes(block)
+            block = checked_block(block_class(word)(site, **arguments))
         except BlockError as error:
             if isinstance(error, NoEffect) and error.setting in settings:
                 self.no_effects[(*site.path, error.setting)] = error.message, error.fix
@@ -362,20 +361,17 @@ class Builder:
         return [fault for fault in best if fault.code not in DEPENDS_ON_PLACE]
 
 
-class BlockFailed(Exception):
-    """A block cannot compute with what arrives, or leaves another stream than its constructor has said."""
-
-    def __init__(self, block: Block, message: str, fix: str = AUTHOR, code: str = "block") -> None:
-        super().__init__(message)
-        self.block, self.message, self.fix, self.code = block, message, fix, code
-
-
-def check_block_attributes(block: Block) -> None:
-    """Raise TypeError if a constructor has left out what every block needs."""
+def checked_block(block: Block) -> Block:
+    """Return the block. Raises BlockError if its constructor has left out what every block needs."""
     if "_modules" not in vars(block):
-        raise TypeError("its constructor does not call `super().__init__()`")
-    if not isinstance(getattr(block, "out", None), Stream):
-        raise TypeError("it does not say in `self.out` which stream it leaves")
+        message, fix = "its constructor does not call `super().__init__()`", "call it first"
+    elif not isinstance(getattr(block, "out", None), Stream):
+        message = "it does not say in `self.out` which stream it leaves"
+        fix = 'write `self.out = site.sequence("NAME")`'
+    else:
+        return block
+    message = f"`{type(block).__name__}` cannot be built: {message}"
+    raise BlockError("", message, fix=f"{fix} in its constructor, as in docs/extending.md", code="block")
 
 
 def encoder_stacks(model: Mapping[str, Any]) -> Iterator[tuple[str, str, Path, list[Any]]]:

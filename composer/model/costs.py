@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from blocks.core.contract import Block
 from blocks.core.recurrence import RecurrentLayer
 from composer.errors import error_of_code
-from composer.model.builder import AUTHOR, BlockFailed
+from composer.model.builder import AUTHOR
 from composer.model.ctc import ctc_of
 from composer.model.encoder_decoder import EncoderDecoder, example_ids, example_sources, is_state, state_bytes
 from composer.model.meta_device import MetaCache
@@ -23,6 +23,14 @@ TOKENS = 32
 """Source and target tokens of the pair for which FLOPs and state bytes are given."""
 MOST_CALLS = 100_000
 """Calls of blocks for one pair: a model with more would train for ever."""
+
+
+class BlockFailed(Exception):
+    """A block cannot compute with what arrives, or leaves another stream than its constructor has said."""
+
+    def __init__(self, block: Block, message: str, fix: str = AUTHOR, code: str = "block") -> None:
+        super().__init__(message)
+        self.block, self.message, self.fix, self.code = block, message, fix, code
 
 
 class Costs(NamedTuple):

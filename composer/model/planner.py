@@ -17,8 +17,8 @@ from torch import nn
 
 from blocks.core.contract import Block, Path, Penalties, Stream, reduce_penalties
 from composer.errors import Fault, RecipeError
-from composer.model.builder import BlockFailed, Builder, encoder_stacks, vocabulary_bounds
-from composer.model.costs import TOKENS, Costs, attribute_failures, measure_costs, wrap_blocks
+from composer.model.builder import Builder, encoder_stacks, vocabulary_bounds
+from composer.model.costs import TOKENS, BlockFailed, Costs, attribute_failures, measure_costs, wrap_blocks
 from composer.model.ctc import ctc_of
 from composer.model.encoder_decoder import (
     FEW,

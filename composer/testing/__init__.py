@@ -100,7 +100,7 @@ def check_block(
     accepted = [case for case, refusal in refusals if refusal is None]
     for case, refusal in refusals:
         if refusal is not None and case.settings not in [other.settings for other in accepted]:
-            case.broken("shapes", f"it is refused both in a decoder and in an encoder: {refusal}")
+            case.broken("shapes", f"it is refused both in a decoder and in an encoder: {refusal}; {refusal.fix}")
         if refusal is not None and not refusal.fix:
             case.broken("grid_or_refusal", f"it is refused without a `fix`, which says what to write: {refusal}")
     for index, case in enumerate(accepted):

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from blocks.core.contract import Block, BlockError, Context, Named, Output, Path, Site, State, Stream
 from blocks.core.scope import Scope
-from composer.model.builder import Builder, python_name
+from composer.model.builder import Builder, checked_block, python_name
 from composer.model.encoder_decoder import map_leaves
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import output_names
@@ -146,7 +146,7 @@ class Case:
         """
         settings = {python_name(key): value for key, value in self.settings.items()}
         with fixed_seed(seed):
-            block = self.kind(site(self), **settings)
+            block = checked_block(self.kind(site(self), **settings))
             for parameter in block.parameters() if noise else ():
                 if parameter.dtype.is_floating_point and not parameter.is_meta:
                     parameter.data += noise * torch.randn_like(parameter)

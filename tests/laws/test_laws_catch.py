@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from fractions import Fraction
 from typing import Literal
@@ -372,3 +373,22 @@ def test_a_break_is_caught_by_its_law(block: type[Block], law: str) -> None:
         check_block(block, compiles=law == "compiling")
     assert raised.value.law == law, raised.value
     assert str(raised.value).startswith(f"invariant `{law}`: {block.__name__}(")
+
+
+class NoOut(Block):
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+
+
+class NoParent(Block):
+    def __init__(self, site: Site) -> None:
+        self.out = site.sequence("no_parent")
+
+
+@pytest.mark.parametrize(
+    ("block", "fix"), [(NoOut, 'write `self.out = site.sequence("NAME")` in its'), (NoParent, "call it first in its")]
+)
+def test_a_constructor_that_lacks_something_is_told_what_to_write(block: type[Block], fix: str) -> None:
+    with pytest.raises(LawError, match=re.escape(fix)) as raised:
+        check_block(block)
+    assert f"`{block.__name__}` cannot be built: it" in str(raised.value)

@@ -132,6 +132,7 @@ def test_a_plug_in_that_fails_is_reported_at_its_line(case: str, install: Instal
         recipe.plan()
     (fault,) = raised.value.faults
     assert message in fault.message
+    assert fault.hint.endswith("as in docs/extending.md") == ("its constructor" in message or "does not say" in message)
     assert places([fault]) == (["3:1:block"] if "gradient" in case else ["5:21:block"])
 
 
