@@ -26,6 +26,8 @@ TOKENIZERS: dict[str, type[TokenizerKind]] = {
 """Every kind of tokenizer by its word in a recipe."""
 MAX_LINE, MAX_WORD = 1 << 20, 10_000
 """Characters of a line that become tokens at most, and of a word that a tokenizer is trained on."""
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"
+"""How bytes decode that are the beginning of a character."""
 
 
 def tokenizer_kind(choice: Mapping[str, Mapping[str, Any]]) -> TokenizerKind:
@@ -64,6 +66,11 @@ class Tokenizers:
         """Return the text of each row of ids. pad, bos and eos are left out; unk shows as `⟨unk⟩`."""
         real = [[index for index in row if index >= UNK] for row in rows]
         return [self.kind.restore(text) for text in self._part(side).decode_batch(real, skip_special_tokens=False)]
+
+    def decode_answers(self, side: str, rows: Sequence[Sequence[int]], ended: Sequence[bool]) -> list[str]:
+        """Return the text of each row; what was cut before it `ended` is without the beginning of a last character."""
+        texts = zip(self.decode(side, rows), ended, strict=True)
+        return [text if is_whole else text.removesuffix(UNFINISHED) for text, is_whole in texts]
 
     def vocabulary(self, side: str) -> list[str]:
         """Return the token of every id, as the tokenizer names it."""

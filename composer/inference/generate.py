@@ -10,7 +10,7 @@ from typing import Any
 
 from composer.data.encoding import MAX_TOKENS
 from composer.data.pairs import TARGET, source_names
-from composer.data.tokenizer import Tokenizers
+from composer.data.tokenizer import UNFINISHED, Tokenizers
 from composer.errors import Fault, RecipeError, RunError
 from composer.inference.decode import Decoding, decode_all
 from composer.inference.decoders.sampling import sample
@@ -20,9 +20,6 @@ from composer.inference.lines import check_texts, oom_as_run_failed
 from composer.inference.run import Run, Translation, decoding_settings, open_run
 from composer.model.encoder_decoder import UNK
 from composer.recipe.recipe import Recipe, load_text
-
-UNFINISHED = "\N{REPLACEMENT CHARACTER}"
-"""How bytes decode that are the beginning of a character."""
 
 
 def generate(
@@ -152,9 +149,9 @@ def write_texts(
                 stream = TextStream(run.tokenizers, partial(on_text, number))
                 stream.add(*ids)
                 results += decode([ids], numbers=[number], on_token=stream.add)
-                stream.end(results[-1][0].ids)
+                stream.end(results[-1][0].ids, results[-1][0].ended)
     best = [row[0] for row in results]
-    texts = run.tokenizers.decode(TARGET, [hypothesis.ids for hypothesis in best])
+    texts = run.tokenizers.decode_answers(TARGET, [one.ids for one in best], [one.ended for one in best])
     return [Translation(text, one.score, one.ended) for text, one in zip(texts, best, strict=True)]
 
 
@@ -169,15 +166,17 @@ class TextStream:
         self.ids: list[int] = []
         self.first = self.written = 0  # where the last piece began, and where it ended
 
-    def add(self, *ids: int, is_last: bool = False) -> None:
-        """Write what is new of the text with these ids."""
+    def add(self, *ids: int, ended: bool | None = None) -> None:
+        """Write what is new of the text with these ids; the last ones if the text has `ended`, or was cut there."""
         self.ids += [token for token in ids if token >= UNK]
         pieces = [self.ids[self.first : self.written], self.ids[self.first :]]
         before, after = self.tokenizers.decode(TARGET, pieces)
-        if len(after) > len(before) and (is_last or not after.endswith(UNFINISHED)):
+        if ended is False:
+            after = after.removesuffix(UNFINISHED)
+        if len(after) > len(before) and (ended is not None or not after.endswith(UNFINISHED)):
             self.write(after[len(before) :])
             self.first, self.written = self.written, len(self.ids)
 
-    def end(self, ids: Sequence[int]) -> None:
+    def end(self, ids: Sequence[int], ended: bool = True) -> None:
         """Write the rest of a text with all these ids; a search that is not greedy gives none before its end."""
-        self.add(*ids[len(self.ids) :], is_last=True)
+        self.add(*ids[len(self.ids) :], ended=ended)

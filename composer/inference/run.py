@@ -365,7 +365,8 @@ def translate_lines(
     # a tiny vocabulary may have fewer answers than n, and what is missing has no probability
     answers = [[Translation("", float("-inf") if line.strip() else 0.0)] * n_best for line in lines]
     for at, hypotheses in zip(full, results, strict=True):
-        decoded = tokenizers.decode(TARGET, [hypothesis.ids for hypothesis in hypotheses])
+        ended = [hypothesis.ended for hypothesis in hypotheses]
+        decoded = tokenizers.decode_answers(TARGET, [hypothesis.ids for hypothesis in hypotheses], ended)
         for rank, (text, hypothesis) in enumerate(zip(decoded, hypotheses, strict=True)):
             # a model that knows bytes can write a line break
             line = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text

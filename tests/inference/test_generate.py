@@ -164,6 +164,18 @@ def test_a_character_of_several_bytes_comes_as_a_whole(pieces: Path) -> None:
     assert not any("\ufffd" in part for part in parts)
 
 
+def test_a_text_that_is_cut_within_a_character_ends_before_it(pieces: Path) -> None:
+    tokenizers, parts = open_run(pieces).tokenizers, list[str]()
+    cut = tokenizers.encode("target", ["a 日"])[0][:-1]
+    assert tokenizers.decode("target", [cut]) == ["a \ufffd"]
+    assert tokenizers.decode_answers("target", [cut, cut], [True, False]) == ["a \ufffd", "a "]
+    stream = TextStream(tokenizers, parts.append)
+    for token in cut:
+        stream.add(token)
+    stream.end(cut, ended=False)
+    assert "".join(parts) == "a "
+
+
 def test_the_recipe_s_own_settings_stay(language: Path) -> None:
     recipe = open_run(language, ["decoding={sample: {temperature: 0.5, top_k: 3, max_length: 9}}"]).recipe
     ((name, settings),) = generation_settings(recipe, {"seed": 2}).items()
