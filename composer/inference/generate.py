@@ -93,9 +93,9 @@ def generation_settings(
         name = next(iter(sampling), "samples").replace("_", "-")
         message = f"`--{name}` is a setting of sampling, and a beam search draws nothing"
         raise RunError.of(message, f"remove `--beam`, or `--{name}`")
-    if sampling.get("temperature", 1) <= 0:
+    if (temperature := sampling.get("temperature", 1)) <= 0:
         fix = "for the most probable tokens write `decoding=greedy`, and remove the settings of sampling"
-        raise RunError.of("the logits are divided by the temperature, which is above 0", fix)
+        raise RunError.of(f"`--temperature` takes a number above 0; `{temperature:g}` is not", fix)
     ((name, settings),) = decoding_settings(recipe, beam).items()
     if sampling or samples > 1:
         settings = {key: value for key, value in settings.items() if key in sample.defaults} | sampling

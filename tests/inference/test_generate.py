@@ -196,7 +196,7 @@ def test_the_recipe_s_own_settings_stay(language: Path) -> None:
         ({"samples": 0}, "no 0 samples"),
         ({"beam": 0}, "cannot have the size 0"),
         ({"temperature": 0}, "write `decoding=greedy`, and remove the settings of sampling"),
-        ({"temperature": -1, "top_k": 3}, "divided by the temperature, which is above 0"),
+        ({"temperature": -1, "top_k": 3}, "`--temperature` takes a number above 0; `-1` is not"),
         ({"min_p": 1.5}, "`min_p` takes a number"),
         ({"top_p": 0.0}, "`top_p` takes a number, above 0"),
         ({"repetition_penalty": 0.5}, "`repetition_penalty` takes a number"),
