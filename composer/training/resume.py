@@ -86,8 +86,9 @@ def check_same_recipe(recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any]
         return
     differences = [*result_differences(begun, recipe)]
     cause = describe_differences(differences) or "its recipe.yaml, or how this version reads it, has changed"
-    overrides = [shlex.quote(f"{path}={json.dumps(old)}") for path, old, _ in differences if "[" not in path]
-    repeat = f"repeat the run's overrides, {' '.join(overrides)}, or " if 0 < len(overrides) <= MAX_LISTED else ""
+    began = [shlex.quote(f"{path}={json.dumps(old)}") for path, old, _ in differences if "[" not in path]
+    # they were overrides then, or the recipe's file was edited since
+    repeat = f"give {' '.join(began)} on the command line or in the recipe, or " if 0 < len(began) <= MAX_LISTED else ""
     fix = f"{repeat}resume with its own recipe, {run_dir.recipe}; or {NEW_RUN}"
     raise RunError.of(f"this run was started with another recipe: {cause}", fix, str(run_dir.path))
 

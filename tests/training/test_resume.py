@@ -12,6 +12,7 @@ from composer.atomic_io import sha256_of_file
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
 from composer.evaluation import evaluate
+from composer.recipe.recipe import load
 from composer.run_dir import RunDir, checkpoint_path, checksum_path, read_checkpoint, read_metrics
 from composer.training.callback import TrainingLoopCallback
 from composer.training.checkpointing import AtomicCheckpointIO
@@ -84,8 +85,20 @@ def test_a_resume_without_the_first_overrides_names_them(tiny: Tiny, tmp_path: P
         train(tiny("training.max_steps=2"), tmp_path / "run", resume=True)
     (fault,) = raised.value.faults
     assert "`training.clip_norm` was 2.5 and is 1.0" in fault.message
-    overrides = fault.hint.partition("overrides, ")[2].partition(", or ")[0].split()
+    overrides = fault.hint.removeprefix("give ").partition(" on the command line or in the recipe, or ")[0].split()
     assert train(tiny("training.max_steps=2", *overrides), tmp_path / "run", resume=True).record["status"] == "finished"
+
+
+def test_an_edited_recipe_is_not_told_of_overrides_that_nobody_gave(tiny: Tiny, tmp_path: Path) -> None:
+    recipe = tiny("training.max_steps=1")
+    file = tmp_path / "edited.yaml"
+    file.write_text(recipe.dump(), encoding="utf-8")
+    train(load(file), tmp_path / "run")
+    file.write_text(tiny("training.max_steps=1", "training.clip_norm=2.5").dump(), encoding="utf-8")
+    with pytest.raises(RunError) as raised:
+        train(load(file), tmp_path / "run", resume=True)
+    (fault,) = raised.value.faults
+    assert fault.hint.startswith("give training.clip_norm=1.0 on the command line or in the recipe, or resume with")
 
 
 def test_what_may_change_is_not_to_be_repeated(tiny: Tiny, tmp_path: Path) -> None:
@@ -94,7 +107,9 @@ def test_what_may_change_is_not_to_be_repeated(tiny: Tiny, tmp_path: Path) -> No
     with pytest.raises(RunError) as raised:
         train(tiny(), tmp_path / "run", resume=True)
     (fault,) = raised.value.faults
-    assert fault.hint.startswith("repeat the run's overrides, 'training.ema={\"decay\": 0.9}', or ")
+    assert fault.hint.startswith(
+        "give 'training.ema={\"decay\": 0.9}' on the command line or in the recipe, or resume with its own recipe, "
+    )
     assert "checkpoints_gib" not in fault.message
     assert train(tiny("training.ema={decay: 0.9}"), tmp_path / "run", resume=True).record["steps"] == 2
 
