@@ -270,9 +270,9 @@ class Scheduler:
         write_trial(trial)
         self.trials[trial.fingerprint] = trial
         size = format_bound(f"{trial.parameters:,} parameters", trial.at_most)
-        self.display.say(f"trial {trial.number}: {describe_point(trial.point)}  ({size}, {folder})")
+        self.display.say(f"trial {trial.fingerprint}: {describe_point(trial.point)}  ({size}, {folder})")
         if (claims := num_claims(folder)) > 1:
-            self.display.say(f"trial {trial.number} goes on here from what is there (claim {claims})")
+            self.display.say(f"trial {trial.fingerprint} goes on here from what is there (claim {claims})")
         recipe = point_recipe(self.sweep, suggestion.point)
         if not trial.recipe.exists():
             atomic_write(trial.recipe, recipe.dump().encode())
@@ -296,7 +296,9 @@ class Scheduler:
             if runner.lease.is_lost:
                 runner.stop(signal.SIGKILL)
                 self.runners[slot] = None
-                self.display.say(f"trial {runner.trial.number}: lost, since its lease was not renewed here in time")
+                self.display.say(
+                    f"trial {runner.trial.fingerprint}: lost, since its lease was not renewed here in time"
+                )
                 continue
             before = len(runner.trial.retries)
             trial = runner.poll()
@@ -306,7 +308,7 @@ class Scheduler:
             if trial.status in ENDED:
                 runner.lease.release()
                 self.runners[slot] = None
-                text = f"trial {trial.number}: {describe_point(trial.point)}: {trial.status}"
+                text = f"trial {trial.fingerprint}: {describe_point(trial.point)}: {trial.status}"
                 if trial.status == "finished":
                     text += f", {self.sweep.rank[0].metric} {trial.value:.4g}"
                 elif trial.status == "pruned":
@@ -320,7 +322,7 @@ class Scheduler:
     def say_retry(self, trial: Trial) -> None:
         """Print why a training of a trial is started again."""
         text = describe_retry(trial.retries, self.sweep.retries)
-        self.display.say(f"trial {trial.number}: {describe_point(trial.point)}: {text}")
+        self.display.say(f"trial {trial.fingerprint}: {describe_point(trial.point)}: {text}")
 
     def show_progress(self) -> None:
         """Show the progress; in plain lines only if something has changed, or a while has passed."""
@@ -381,5 +383,5 @@ def running_progress(runner: TrialRunner) -> tuple[float, str]:
     rows = read_log(runner.trial, runner.seed)
     share = (len(runner.trial.finished_seeds) + runner.budget_spent(rows)) / len(runner.seeds)
     row = next((row for row in reversed(rows) if row.get("train/loss") is not None), None)
-    words = row and f"trial {runner.trial.number} at step {row['step']:,}, loss {row['train/loss']:.4g}"
+    words = row and f"trial {runner.trial.fingerprint} at step {row['step']:,}, loss {row['train/loss']:.4g}"
     return min(1.0, share), words or ""

@@ -58,7 +58,7 @@ class SweepStatus:
 
 
 def _trial_line(trial: Mapping[str, Any]) -> str:
-    words = [f"{trial['status']}: trial {trial['number']}: {describe_point(trial['point'])}"]
+    words = [f"{trial['status']}: trial {trial['fingerprint']}: {describe_point(trial['point'])}"]
     words += [f"at step {trial['step']:,}"] if trial["step"] is not None and trial["status"] in NOT_ENDED else []
     causes = count_each(retry["cause"] for retry in trial["retries"])
     words += [f"tried again ({causes})"] if causes else []

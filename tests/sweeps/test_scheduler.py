@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from dataclasses import replace
@@ -124,9 +125,9 @@ def test_a_killed_worker_goes_on_and_no_retry_is_counted(home: Path, capsys: pyt
     assert [retry["cause"] for retry in result[0.1].retries] == ["killed", "killed"]
     assert failures(result[0.1].retries) == 0
     assert result[0.3].retries == ()
-    out = capsys.readouterr().out
-    assert "trial 0: rate=0.1: killed by SIGKILL, goes on from its beginning\n" in out
-    assert "trial 0: rate=0.1: killed by SIGKILL, goes on from its beginning, 2 times there, of at most 5\n" in out
+    out, trial = capsys.readouterr().out, f"trial {result[0.1].folder.name}: rate=0.1"
+    assert f"{trial}: killed by SIGKILL, goes on from its beginning\n" in out
+    assert f"{trial}: killed by SIGKILL, goes on from its beginning, 2 times there, of at most 5\n" in out
 
 
 def test_a_training_that_always_dies_at_one_place_fails(home: Path) -> None:
@@ -175,8 +176,10 @@ def test_retry_tries_again_what_has_failed_and_nothing_else(home: Path, capsys: 
     assert [rate for rate, _ in starts(home)] == [0.1, 0.1, 0.2]
     capsys.readouterr()
     assert run_sweep(read_sweep(file), home / "run", retry=True) == 0
-    assert "tried again; it had failed: error[run]: the loss is NaN" in capsys.readouterr().out
-    trial = trials_by_rate(home / "run")[0.1]
+    out, trial = capsys.readouterr().out, trials_by_rate(home / "run")[0.1]
+    assert "tried again; it had failed: error[run]: the loss is NaN" in out
+    # the study gives the second try a number of its own, and a trial is called what its folder is
+    assert {*re.findall("trial [0-9a-f]+(?=:| goes on)", out)} == {f"trial {trial.folder.name}"}
     assert [rate for rate, _ in starts(home)] == [0.1, 0.1, 0.2, 0.1, 0.1]
     assert [retry["cause"] for retry in trial.retries] == ["failed", "requested", "failed"]
     assert (trial.status, trial.error) == ("finished", None)
@@ -513,10 +516,10 @@ def test_what_a_running_trial_has_done_counts(tmp_path: Path) -> None:
     rows = [{"step": 1200, "train/loss": 2.5, "budget_spent": [0.2, 0.4]}, {"step": 1200, "val/loss": 2.0}]
     trial.run(2).mkdir()
     (trial.run(2) / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert running_progress(runner) == (0.7, "trial 4 at step 1,200, loss 2.5")  # of minutes, which end first
+    assert running_progress(runner) == (0.7, "trial f at step 1,200, loss 2.5")  # of minutes, which end first
     del rows[0]["budget_spent"]
     (trial.run(2) / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert running_progress(runner) == (0.5 + 0.06, "trial 4 at step 1,200, loss 2.5")  # of steps
+    assert running_progress(runner) == (0.5 + 0.06, "trial f at step 1,200, loss 2.5")  # of steps
 
 
 def test_the_time_left_falls_while_a_trial_runs(monkeypatch: pytest.MonkeyPatch) -> None:

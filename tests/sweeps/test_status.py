@@ -71,7 +71,9 @@ def test_every_state_is_counted_and_nothing_is_started(home: Path, capsys: pytes
     assert [retry["cause"] for retry in failed["retries"]] == ["failed"]
     text = command(capsys, "sweep.yaml", "--status")
     assert "5 trials: 2 finished, 0 running, 0 stopped, 1 pruned, 1 failed, 1 left" in text
-    assert "failed: trial 2: rate=0.3; tried again (1 failed); error[run]: the loss is NaN" in text
+    assert (
+        f"failed: trial {failed['fingerprint']}: rate=0.3; tried again (1 failed); error[run]: the loss is NaN" in text
+    )
     assert "it is not running" in text
     assert text.splitlines()[-2:] == [
         "`--retry` tries again what has failed",
@@ -94,7 +96,7 @@ def test_a_trial_runs_while_its_sweep_or_its_training_does(home: Path) -> None:
     trial = set_running(home)
     status = sweep_status(home / "runs/tried")
     assert (status.counts["running"], status.counts["stopped"], status.is_running) == (0, 1, False)
-    assert "stopped: trial 0: rate=0.1; at step 500" in status.text()
+    assert f"stopped: trial {trial.folder.name}: rate=0.1; at step 500" in status.text()
     with locked(RunDir(trial.run(1))):  # its worker was killed, and the training was not
         status = sweep_status(home / "runs/tried")
     assert (status.counts["running"], status.is_running) == (1, True)

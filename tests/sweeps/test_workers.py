@@ -92,9 +92,10 @@ def test_a_stopped_worker_gives_its_trial_back(home: Path, capsys: pytest.Captur
         assert statuses([first], 60.0) == [143]
     plan(home)
     assert run_sweep(read_sweep(file), home / "run", joins=True) == 0
-    assert "trial 0 goes on here from what is there (claim 2)" in capsys.readouterr().out
-    assert trials_by_rate(home / "run")[0.1].status == "finished"
-    assert num_claims(trials_by_rate(home / "run")[0.1].folder) == 2
+    trial = trials_by_rate(home / "run")[0.1]
+    assert f"trial {trial.folder.name} goes on here from what is there (claim 2)" in capsys.readouterr().out
+    assert trial.status == "finished"
+    assert num_claims(trial.folder) == 2
 
 
 def test_a_sweep_that_runs_is_joined_with_worker_alone(home: Path) -> None:
