@@ -103,7 +103,7 @@ def inspect_table(table: Path, source: str, target: str) -> TableFacts:
     """Return what two columns of a table look like. Raises DataError."""
     named = {"source": source, "target": target}
     problems = check_columns(str(table), named, [Path()])
-    faults = [Fault(str(table), 0, 0, it.code, "", it.message, it.hint) for it in problems]
+    faults = [problem.in_file(table) for problem in problems]
     if not faults and is_kaldi_folder(table):
         faults = [*check_folder(table, {*named.values()})]
     if faults:

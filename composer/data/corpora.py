@@ -284,7 +284,7 @@ def _json_text(path: Path, number: int, line: str, column: str) -> str:
         if isinstance(text, str | None) and not tables.SURROGATE.search(text or ""):
             return text or ""
     problem, *_ = tables.check_object(number, line, {"": column})
-    raise DataError([problem._replace(message=f"`{path}`: {problem.message}").in_file(path, number)])
+    raise DataError([problem._replace(message=f"`{path}`: {problem.message}").in_file(path)])
 
 
 def cut(text: str) -> Iterator[Piece]:

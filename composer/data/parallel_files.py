@@ -91,10 +91,12 @@ def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pa
     faults, lacking, readable = list[Fault](), list[tuple[KeyPath, str, Problem]](), 0
     for key, settings in (place for split in splits for place in split_places(recipe, split)):
         names, file = column_names(recipe, settings), settings.get("file")
+        table = text_files.find_file(file, folders) if file else None
         problems = check_columns(file, names, folders, taken) if file else text_files.check_texts(names, folders, taken)
         # the names of the columns of `data.table` stand at another place, which all its files share
         shared = [problem for problem in problems if problem.is_name and recipe.dataset.get("table")]
-        faults += [problem.at(recipe, key) for problem in problems if problem not in shared]
+        own = (problem for problem in problems if problem not in shared)
+        faults += [it.in_file(table) if table and it.line else it.at(recipe, key) for it in own]
         faults += [] if problems else _content_faults(recipe, key, settings, folders)
         if shared == problems:
             readable, lacking = readable + 1, [*lacking, *((key, str(file), problem) for problem in shared)]

@@ -67,13 +67,8 @@ class DatasetColumn(Column):
     def line_starts(self) -> list[int]:
         """The line that each row of a file of CSV begins in, its header's first."""
         assert self.path is not None
-        starts, end = list[int](), 0
         with open_text(self.path) as file:
-            reader = csv.reader(file)
-            for fields in reader:
-                starts += [end + 1] if fields else []  # a blank line is no row
-                end = reader.line_num
-        return starts
+            return [line for line, _ in csv_rows(csv.reader(file))]
 
     def read(self, rows: Sequence[int]) -> list[str]:
         if not len(rows):
@@ -147,6 +142,15 @@ def _text_column(kind: str, path: Path, name: str) -> FileColumn:
     return open_column(path, 1, name, lambda line: line.split("\t")[field])
 
 
+def csv_rows(reader: Any) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows that a reader of CSV gives, each with the line that it begins in; a blank line is no row."""
+    end = 0
+    for fields in reader:
+        if fields:
+            yield end + 1, fields
+        end = reader.line_num
+
+
 def root_cause(error: BaseException) -> str:
     """Return what went wrong first: `datasets` wraps the error that says it."""
     while error.__cause__ is not None:
@@ -183,13 +187,15 @@ def check_table(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
             problems = (list(check_object(number, line, columns)) for number, line in enumerate(file, start=1))
             yield from next(filter(None, problems), [])
         elif kind == "tsv":
-            yield from _check_rows((line.rstrip("\r\n").split("\t") for line in file), columns)
+            yield from _check_rows(enumerate((line.rstrip("\r\n").split("\t") for line in file), start=1), columns)
         else:
             csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+            reader = csv.reader(file)
             try:
-                yield from _check_rows((row for row in csv.reader(file) if row), columns)
+                yield from _check_rows(csv_rows(reader), columns)
             except csv.Error as error:
-                yield Problem("table", f"the CSV cannot be read: {error}", "repair it, or save it as TSV")
+                message, fix = f"the CSV cannot be read: {error}", "repair it, or save it as TSV"
+                yield Problem("table", message, fix, line=reader.line_num)
 
 
 def check_first_names(path: Path, columns: Mapping[str, str]) -> list[Problem]:
@@ -205,18 +211,19 @@ def check_first_names(path: Path, columns: Mapping[str, str]) -> list[Problem]:
     return []
 
 
-def _check_rows(rows: Iterator[Sequence[str]], columns: Mapping[str, str]) -> Iterator[Problem]:
-    header = next(rows, None)
+def _check_rows(rows: Iterator[tuple[int, Sequence[str]]], columns: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield the problems of the rows of a TSV or CSV, the header first, each with its line."""
+    _, header = next(rows, (0, None))
     if header is None:
         yield Problem("empty", "the file has no rows", "name its columns in the first, and give it pairs")
         return
     yield from check_names(header, columns, "the first row, which must name the columns,")
     number = 1
-    for number, row in enumerate(rows, start=2):
+    for number, (line, row) in enumerate(rows, start=2):
         if len(row) != len(header):
             fields = count_noun(len(row), "field")
             message = f"row {number} has {fields}, and the first row names {len(header)}"
-            yield Problem("table", message, "give every row one field per column")
+            yield Problem("table", message, "give every row one field per column", line=line)
             return
     if number == 1:
         yield Problem("empty", "the file names its columns and has no rows", "give it at least one pair")
@@ -231,10 +238,10 @@ def check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator
         reason = one_line_error(error)
         if isinstance(error, json.JSONDecodeError):  # whose own line is always the first
             reason = f"{error.msg.removesuffix(' at')} at column {error.colno:,}"
-        yield Problem("table", f"line {number} is not JSON: {reason}", hint)
+        yield Problem("table", f"line {number} is not JSON: {reason}", hint, line=number)
         return
     if not isinstance(row, dict):
-        yield Problem("table", f"line {number} is not a JSON object", hint)
+        yield Problem("table", f"line {number} is not a JSON object", hint, line=number)
         return
     for key, name in columns.items():
         try:
@@ -242,13 +249,14 @@ def check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator
         except KeyError:
             problem = _unknown_name(key, f"line {number} has no key", name, [*_text_names(row)])
             before = f"give this line a `{name}`: all lines before it have one"
-            yield problem if number == 1 else problem._replace(hint=before, is_name=False)
+            yield problem if number == 1 else problem._replace(hint=before, is_name=False, line=number)
             continue
         if value is not None and not isinstance(value, str):
-            yield Problem("column", f"`{name}` in line {number} is not a text", "write it in quotes", key)
+            problem = Problem("column", f"`{name}` in line {number} is not a text", "write it in quotes", key)
+            yield problem if number == 1 else problem._replace(line=number)  # of the first the name may be at fault
         elif value and SURROGATE.search(value):  # JSON can escape them, UTF-8 cannot hold them
             message = f"`{name}` in line {number} has half of a character, a surrogate without its other half"
-            yield Problem("encoding", message, "write the whole character, or remove the `\\ud...`", key)
+            yield Problem("encoding", message, "write the whole character, or remove the `\\ud...`", key, line=number)
 
 
 def _check_parquet(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:

@@ -46,7 +46,7 @@ MAGIC = {
 class Problem(NamedTuple):
     """A fault of a data file. `key` is the key of the split that names it, or a column: a side, or `file`.
 
-    is_name: The fault is the name of a column that the file does not have.
+    is_name: The fault is the name of a column that the file does not have. line: The file's own line at fault, else 0.
     """
 
     code: str
@@ -54,6 +54,7 @@ class Problem(NamedTuple):
     hint: str
     key: str = "file"
     is_name: bool = False
+    line: int = 0
 
     def at(self, recipe: Recipe, path: KeyPath) -> Fault:
         """Return the fault at a recipe's path to the split."""
@@ -62,9 +63,9 @@ class Problem(NamedTuple):
             keys = ("target", int(self.key.removeprefix(REFERENCE)) - 1)
         return recipe.fault(self.code, (*path, *keys), self.message, self.hint)
 
-    def in_file(self, path: Path | str, line: int = 0) -> Fault:
-        """Return the fault in a file, where no recipe names it."""
-        return Fault(str(path), line, 0, self.code, "", self.message, self.hint)
+    def in_file(self, path: Path | str) -> Fault:
+        """Return the fault in the file itself: at its line, or where no recipe names it."""
+        return Fault(str(path), self.line, min(self.line, 1), self.code, "", self.message, self.hint)
 
 
 def name_faults(

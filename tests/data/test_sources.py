@@ -189,17 +189,10 @@ def test_a_file_without_read_permission_is_a_fault(make, texts, tmp_path):
     ("name", "content", "code", "key", "words"),
     [
         ("t.tsv", b"en\tde-DE\na\tb\n", "column", "target", "no column `de`"),
-        ("t.tsv", b"en\tde\na\tb\nc\n", "table", "file", "row 3 has 1 field"),
         ("t.tsv", b"en\tde\n", "empty", "file", "has no rows"),
         ("t.tsv", b"en\tde\na\t\xff\n", "encoding", "file", "line 2, byte 3"),
         ("t.tsv", b"en\tdee\na\tb\n", "column", "target", "did you mean `dee`"),
-        ("t.csv", b'en,de\n"a\nb,c"\n', "table", "file", "row 2 has 1 field"),
-        ("t.csv", b'en,de\n"a,b', "table", "file", "row 2 has 1 field"),
-        ("t.json", b'{"en": "a", "de": "b"}\n{"en": "a"}\n', "column", "target", "line 2 has no key `de`"),
         ("t.json", b'{"en": "a", "de": 3}\n', "column", "target", "is not a text"),
-        ("t.json", b'[{"en": "a", "de": "b"}]', "table", "file", "not a JSON object"),
-        ("t.jsonl", b'{"en": "a", "de": "b"\n', "table", "file", "line 1 is not JSON"),
-        ("t.jsonl", b"[" * 100_000, "table", "file", "line 1 is not JSON"),
         ("t.parquet", b"PAR0", "table", "file", "not a Parquet file"),
         ("t.txt", b"a\tb\n", "file", "file", "ends in none of"),
         ("s.tsv", b"a\tb\n", "file", "file", "did you mean `s.tsv`"),
@@ -213,6 +206,34 @@ def test_faults_of_tables_are_reported_at_their_key(name, content, code, key, wo
     faults = check_files(recipe, recipe.folders())
     assert codes_and_paths(faults) == [(code, f"data.parallel.train.{key}")]
     assert words in faults[0].message
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code", "line", "words"),
+    [
+        ("t.tsv", b"en\tde\na\tb\nc\n", "table", 3, "row 3 has 1 field"),
+        ("t.csv", b'en,de\n"a\nb,c"\n', "table", 2, "row 2 has 1 field"),
+        ("t.csv", b'en,de\n"a,b', "table", 2, "row 2 has 1 field"),
+        ("t.csv", b'en,de\n\n"a\nb",c\nd\n', "table", 5, "row 3 has 1 field"),
+        ("t.json", b'{"en": "a", "de": "b"}\n{"en": "a"}\n', "column", 2, "line 2 has no key `de`"),
+        ("t.json", b'{"en": "a", "de": "b"}\n{"en": "a", "de": 3}\n', "column", 2, "`de` in line 2 is not a text"),
+        ("t.json", b'[{"en": "a", "de": "b"}]', "table", 1, "not a JSON object"),
+        ("t.jsonl", b'{"en": "a", "de": "b"\n', "table", 1, "line 1 is not JSON"),
+        ("t.jsonl", b"[" * 100_000, "table", 1, "line 1 is not JSON"),
+        ("t.jsonl", b'{"en": "a \\ud800", "de": "b"}\n', "encoding", 1, "line 1 has half of a character"),
+    ],
+)
+@pytest.mark.parametrize("section", ["parallel", "table"])
+def test_faults_of_rows_are_reported_at_their_line_of_the_table(
+    section, name, content, code, line, words, make, tmp_path
+):
+    (tmp_path / name).write_bytes(content)
+    columns = {"source": "en", "target": "de"}
+    tables = {"parallel": {"train": {"file": name, **columns}}, "table": {"train": name, **columns}}
+    recipe = make({section: tables[section]})
+    (fault,) = check_files(recipe, recipe.folders())
+    assert (fault.file, fault.line, fault.column, fault.code) == (str(tmp_path / name), line, 1, code)
+    assert words in fault.message
 
 
 def test_parquet_columns_must_exist_and_hold_text(make, tmp_path):
