@@ -32,6 +32,9 @@ SUFFIXES = (*KINDS, *(suffix + end for suffix, kind in KINDS.items() if kind in 
 """How the names of files with columns end, packed ones among them."""
 MAX_NAMES = 20
 """Columns of a file that a fault lists."""
+SEPARATORS = {"csv": ("commas", "save it with commas, or as TSV"), "tsv": ("tabs", "save it with tabs, or as CSV")}
+"""What is between the fields of these kinds, and the fix of a file that has something else there."""
+NAMES_OF_SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas"}
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -187,12 +190,14 @@ def check_table(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
             problems = (list(check_object(number, line, columns)) for number, line in enumerate(file, start=1))
             yield from next(filter(None, problems), [])
         elif kind == "tsv":
-            yield from _check_rows(enumerate((line.rstrip("\r\n").split("\t") for line in file), start=1), columns)
+            yield from _check_rows(
+                enumerate((line.rstrip("\r\n").split("\t") for line in file), start=1), columns, kind
+            )
         else:
             csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
             reader = csv.reader(file)
             try:
-                yield from _check_rows(csv_rows(reader), columns)
+                yield from _check_rows(csv_rows(reader), columns, kind)
             except csv.Error as error:
                 message, fix = f"the CSV cannot be read: {error}", "repair it, or save it as TSV"
                 yield Problem("table", message, fix, line=reader.line_num)
@@ -211,11 +216,16 @@ def check_first_names(path: Path, columns: Mapping[str, str]) -> list[Problem]:
     return []
 
 
-def _check_rows(rows: Iterator[tuple[int, Sequence[str]]], columns: Mapping[str, str]) -> Iterator[Problem]:
+def _check_rows(rows: Iterator[tuple[int, Sequence[str]]], columns: Mapping[str, str], kind: str) -> Iterator[Problem]:
     """Yield the problems of the rows of a TSV or CSV, the header first, each with its line."""
-    _, header = next(rows, (0, None))
+    first, header = next(rows, (0, None))
     if header is None:
         yield Problem("empty", "the file has no rows", "name its columns in the first, and give it pairs")
+        return
+    separators = [word for mark, word in NAMES_OF_SEPARATORS.items() if mark in header[0]]
+    if separators and len(header) == 1 and not {*columns.values()} <= {*header}:
+        own, fix = SEPARATORS[kind]
+        yield Problem("table", f"the first row has {separators[0]} and no {own}", fix, line=first)
         return
     yield from check_names(header, columns, "the first row, which must name the columns,")
     number = 1

@@ -215,6 +215,9 @@ def test_faults_of_tables_are_reported_at_their_key(name, content, code, key, wo
         ("t.csv", b'en,de\n"a\nb,c"\n', "table", 2, "row 2 has 1 field"),
         ("t.csv", b'en,de\n"a,b', "table", 2, "row 2 has 1 field"),
         ("t.csv", b'en,de\n\n"a\nb",c\nd\n', "table", 5, "row 3 has 1 field"),
+        ("t.csv", b"en;de\na;b\n", "table", 1, "the first row has semicolons and no commas"),
+        ("t.csv", b"\nen\tde\na\tb\n", "table", 2, "the first row has tabs and no commas"),
+        ("t.tsv", b"en,de\na,b\n", "table", 1, "the first row has commas and no tabs"),
         ("t.json", b'{"en": "a", "de": "b"}\n{"en": "a"}\n', "column", 2, "line 2 has no key `de`"),
         ("t.json", b'{"en": "a", "de": "b"}\n{"en": "a", "de": 3}\n', "column", 2, "`de` in line 2 is not a text"),
         ("t.json", b'[{"en": "a", "de": "b"}]', "table", 1, "not a JSON object"),
@@ -234,6 +237,20 @@ def test_faults_of_rows_are_reported_at_their_line_of_the_table(
     (fault,) = check_files(recipe, recipe.folders())
     assert (fault.file, fault.line, fault.column, fault.code) == (str(tmp_path / name), line, 1, code)
     assert words in fault.message
+
+
+def test_a_table_with_other_separators_is_told_how_to_be_saved_and_a_column_may_have_them_in_its_name(make, tmp_path):
+    columns = {"source": "en", "target": "de"}
+    for name, separator, hint in (
+        ("a.csv", ";", "save it with commas, or as TSV"),
+        ("a.tsv", ",", "save it with tabs, or as CSV"),
+    ):
+        (tmp_path / name).write_text(f"en{separator}de\na{separator}b\n")
+        recipe = make({"parallel": {"train": {"file": name, **columns}}})
+        assert [fault.hint for fault in check_files(recipe, recipe.folders())] == [hint]
+    (tmp_path / "b.csv").write_text("en,de; de-AT\na,b\n")
+    recipe = make({"parallel": {"train": {"file": "b.csv", "source": "en", "target": "de; de-AT"}}})
+    assert check_files(recipe, recipe.folders()) == []
 
 
 def test_parquet_columns_must_exist_and_hold_text(make, tmp_path):
