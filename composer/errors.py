@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
 import re
 import traceback
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
@@ -20,6 +21,7 @@ MAX_MESSAGE = 2000  # characters: a name in a message may be as long as the file
 MAX_LISTED = 5  # items of a list in a message
 MAX_RENDERED = 20  # faults of one file that are printed
 MAX_EXPLAINED = 1_000  # faults of one file that are explained, since each takes a millisecond
+MAX_ENTRIES = 10_000  # entries of a folder among which a name that was meant is looked for
 MAX_LIBRARY_MESSAGE = 300  # characters of a library's own message
 OURS = tuple(str(Path(__file__).parents[1] / package) for package in ("blocks", "composer"))
 WINDOW = 120  # characters of a long line that are shown around the fault
@@ -302,6 +304,33 @@ def did_you_mean(word: str, words: Iterable[str], format_word: Callable[[str], o
     close = closest_match(word, words)
     letter = foreign_letter(word) if all(map(str.isascii, words)) else ""
     return letter + (f"; did you mean `{format_word(close)}`?" if close else "")
+
+
+def suggest_file(
+    name: str | Path, folder: Path, suffixes: Sequence[str] = ("",), taken: Collection[Path] = ()
+) -> str | None:
+    """Return the file that `name`, a path from `folder`, was probably meant to be: each part of it equal or similar.
+
+    suffixes, taken: It ends in one of these, and is none of those files.
+    """
+    named = Path(name)
+    parts, path = named.relative_to(named.anchor).parts, folder / named.anchor
+    for number, part in enumerate(parts, start=1):
+        entries = [path / part] if os.path.exists(path / part) else sorted(path.glob("*"))[:MAX_ENTRIES]
+        if number == len(parts):
+            entries = [
+                entry for entry in entries if entry.name.lower().endswith((*suffixes,)) and os.path.isfile(entry)
+            ]
+            entries = [entry for entry in entries if entry.absolute() not in taken]
+        names = [entry.name for entry in entries]
+        same = [entry for entry in names if entry.casefold() == part.casefold()]
+        close = same or difflib.get_close_matches(part, names, n=1, cutoff=0.6)
+        if not close:
+            return None
+        path /= close[0]
+    if not os.path.isfile(path):
+        return None
+    return (path if named.anchor else path.relative_to(folder)).as_posix()
 
 
 def _one_line(text: str) -> str:

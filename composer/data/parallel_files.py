@@ -149,7 +149,7 @@ def check_columns(
     if path and path.is_dir():
         fix = f"name a table in it, or add `{SOUNDS}` to it, with a line `ID FILE` for each recording"
         return [Problem("file", f"`{path}` is a folder, and has no `{SOUNDS}`", fix)]
-    if path is None and (kind or not suffix):
+    if path is None and (kind or not suffix or text_files.closest_file(name, folders, tables.SUFFIXES, taken)):
         return [text_files.missing_file(name, folders, tables.SUFFIXES, taken)]
     if path is None or kind is None:
         message = f"`{name}` ends in none of {', '.join(tables.KINDS)}, and is no folder with `wav.scp`"

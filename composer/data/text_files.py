@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import difflib
 import glob
 import gzip
 import io
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from composer.data.cache_entries import cached_array
-from composer.errors import Fault, KeyPath, format_path
+from composer.errors import Fault, KeyPath, format_path, suggest_file
 from composer.recipe.schema_reader import REFERENCE
 
 if TYPE_CHECKING:
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 22
 """Bytes that are read at once."""
-MAX_ENTRIES = 10_000
-"""Entries of a folder among which a name that was meant is looked for."""
 PACKED = {".gz": "gzip", ".zst": "zstd"}
 UNPACKING_ERRORS = (OSError, EOFError, zlib.error)
 """What is raised while a damaged file is unpacked."""
@@ -98,29 +95,21 @@ def missing_file(
     suffixes, taken: A name that was meant ends in one of these, and is of none of those files.
     """
     where = " in " + " and ".join(dict.fromkeys(f"`{folder}`" for folder in folders))
-    close = next((path for folder in folders if (path := suggest_file(name, folder, suffixes, taken))), None)
+    close = closest_file(name, folders, suffixes, taken)
     question = f"; did you mean `{close}`?" if close else ""
     other = "put the file there, or pass `--data DIR`"
     if [*folders] == [Path()]:  # the user named this very file
         where, other = "", "check its name"
+    if name.startswith(("~", "$")):
+        other = "write the path out: `~` and `$HOME` are not expanded here"
     return Problem("file", f"no file `{name}`{where}{question}", f"write `{close}`" if close else other)
 
 
-def suggest_file(name: str, folder: Path, suffixes: Sequence[str] = ("",), taken: Collection[Path] = ()) -> str | None:
-    """Return the file of `folder` that `name` was probably meant to be: each part of its path equal or similar."""
-    parts, path = Path(name).parts, folder
-    for number, part in enumerate(parts, start=1):
-        entries = [path / part] if os.path.exists(path / part) else sorted(path.glob("*"))[:MAX_ENTRIES]
-        if number == len(parts):
-            entries = [entry for entry in entries if entry.name.lower().endswith((*suffixes,)) and entry.is_file()]
-            entries = [entry for entry in entries if entry.absolute() not in taken]
-        names = [entry.name for entry in entries]
-        same = [entry for entry in names if entry.casefold() == part.casefold()]
-        close = same or difflib.get_close_matches(part, names, n=1, cutoff=0.6)
-        if not close:
-            return None
-        path /= close[0]
-    return path.relative_to(folder).as_posix() if path.is_file() else None
+def closest_file(
+    name: str, folders: Sequence[Path], suffixes: Sequence[str] = ("",), taken: Collection[Path] = ()
+) -> str | None:
+    """Return the file that was probably meant by a name that is in none of the folders, see `missing_file`."""
+    return next((path for folder in folders if (path := suggest_file(name, folder, suffixes, taken))), None)
 
 
 def matching_files(name: str, folders: Sequence[Path]) -> list[Path]:

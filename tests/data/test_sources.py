@@ -196,11 +196,12 @@ def test_a_file_without_read_permission_is_a_fault(make, texts, tmp_path):
         ("t.parquet", b"PAR0", "table", "file", "not a Parquet file"),
         ("t.txt", b"a\tb\n", "file", "file", "ends in none of"),
         ("s.tsv", b"a\tb\n", "file", "file", "did you mean `s.tsv`"),
+        ("s.tvs", b"a\tb\n", "file", "file", "did you mean `s.tsv`"),
         ("t.tsv", b"", "empty", "file", "is empty"),
     ],
 )
 def test_faults_of_tables_are_reported_at_their_key(name, content, code, key, words, make, tmp_path):
-    (tmp_path / name).write_bytes(content)
+    (tmp_path / ("s.tsv" if name == "s.tvs" else name)).write_bytes(content)
     file = "ss.tsv" if name == "s.tsv" else name
     recipe = make({"parallel": {"train": {"file": file, "source": "en", "target": "de"}}})
     faults = check_files(recipe, recipe.folders())
@@ -279,6 +280,20 @@ def test_a_column_that_no_table_has_is_one_fault_at_its_name(suffix, wrap, make,
     assert target.hint == "name one of `en`, `de`"
     recipe = make({"table": {**files, "source": wrap("en"), "target": "de"}})
     assert check_files(recipe, recipe.folders()) == []
+
+
+@pytest.mark.parametrize("place", ["~", "$HOME"])
+def test_a_path_from_the_home_folder_is_to_be_written_out(place, make):
+    recipe = make({"parallel": {"train": {"source": f"{place}/t.en", "target": f"{place}/t.de"}}})
+    assert [fault.hint for fault in check_files(recipe, recipe.folders())] == [
+        "write the path out: `~` and `$HOME` are not expanded here"
+    ] * 2
+
+
+def test_a_file_that_is_named_by_its_whole_path_is_proposed_so(make, tmp_path):
+    (tmp_path / "other.txt").write_text("x\n")
+    recipe = make({"parallel": {"train": dict.fromkeys(("source", "target"), str(tmp_path / "othr.txt"))}})
+    assert {fault.hint for fault in check_files(recipe, recipe.folders())} == {f"write `{tmp_path}/other.txt`"}
 
 
 def test_a_pair_file_or_table_that_is_named_elsewhere_is_not_proposed(make, tmp_path):
