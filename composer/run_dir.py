@@ -24,7 +24,7 @@ from composer.atomic_io import (
     sha256_of_file,
     try_lock,
 )
-from composer.errors import RunError, did_you_mean, os_error_hint, os_error_reason
+from composer.errors import RunError, os_error_hint, os_error_reason, suggest_file
 from composer.formatting import null_where_not_finite
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ class RunDir:
         if runs := sorted(run for at in ("seed-*", "trials/*/seed-*") for run in self.path.glob(f"{at}/run.json")):
             what = "a whole sweep" if (self.path / "sweep.json").exists() else "one run for each seed"
             return RunError.of(f"this folder holds {what}", f"name a run in it: `{runs[0].parent}`", str(self.path))
-        guess = did_you_mean(self.path.name, (path.name for path in self.path.parent.glob("*")), self.path.with_name)
+        close = None if self.path.exists() else suggest_file(self.record, Path())
+        guess = f"; did you mean `{Path(close).parent}`?" if close else ""
         reason = "not a run folder: it " + ("has no run.json" if self.path.exists() else f"is not there{guess}")
         reason = "a file, and a run is a folder" if self.path.is_file() else reason
         fix = "name a folder that `seqcomposer train` has written; a training needs an empty one, or none"

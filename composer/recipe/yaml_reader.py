@@ -17,7 +17,7 @@ from typing import Any, Literal, NoReturn
 import yaml
 
 from composer.atomic_io import open_regular
-from composer.errors import Fault, Mark, RecipeError, error_at, fault_at, similar_name
+from composer.errors import Fault, Mark, RecipeError, error_at, fault_at, similar_name, suggest_file
 from composer.recipe.syntax_faults import SourceLines, item_fault, syntax_fault
 
 COMMAND_LINE = "<command line>"
@@ -123,8 +123,12 @@ def read(path: Path, shown: str, language: Literal["recipe", "sweep"] = "recipe"
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a path"
-        fix = f"write `{shown}=VALUE`, if it is a setting" if _SETTING.match(shown) else "check the path"
-        raise _file_error(shown, "file", f"this file cannot be read: {reason.lower()}", fix) from None
+        message, fix = f"this file cannot be read: {reason.lower()}", "check the path"
+        if _SETTING.match(shown):
+            fix = f"write `{shown}=VALUE`, if it is a setting"
+        elif isinstance(error, FileNotFoundError) and (close := suggest_file(path, Path(), (".yaml", ".yml"))):
+            message, fix = f"{message}; did you mean `{close}`?", f"write `{close}`"
+        raise _file_error(shown, "file", message, fix) from None
     if len(data) > MAX_BYTES:
         raise _file_error(shown, "size", "the file is larger than 1 MiB", "a recipe is a few kilobytes of text")
     return read_bytes(data, shown, language)

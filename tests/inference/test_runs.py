@@ -245,6 +245,10 @@ def test_bytes_never_break_a_line(tmp_path: Path) -> None:
     assert not any("\n" in text or "\r" in text for text in translations)
 
 
-def test_a_misspelt_run_is_guessed(gru: Path) -> None:
+def test_a_misspelt_run_is_guessed(gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RunError, match=f"it is not there; did you mean `{gru}`"):
         open_run(gru.with_name(f"{gru.name}m"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").symlink_to(gru.parent)
+    with pytest.raises(RunError, match=f"it is not there; did you mean `runs/{gru.name}`"):
+        open_run(f"run/{gru.name}")

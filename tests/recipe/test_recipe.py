@@ -213,6 +213,19 @@ def test_a_recipe_without_read_permission_is_refused(whole: bool, request: pytes
     assert reported == {"r.yaml": [("r.yaml", denied)], "own.yaml": [("own.yaml" if whole else "r.yaml", denied)]}
 
 
+def test_a_misspelt_file_of_a_recipe_is_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("recipes").mkdir()
+    Path("recipes/lm.yaml").write_text(SMALL)
+    Path("recipes/lm.txt").write_text("some text\n")
+    for name, meant in (("recipes/lm.yml", "recipes/lm.yaml"), ("recipe/lm.yaml", "recipes/lm.yaml")):
+        with pytest.raises(composer.RecipeError) as raised:
+            load(name)
+        (fault,) = raised.value.faults
+        assert fault.message == f"this file cannot be read: no such file or directory; did you mean `{meant}`?"
+        assert fault.hint == f"write `{meant}`"
+
+
 def test_composer_exports_load(tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text(SMALL)
     assert composer.load(tmp_path / "r.yaml", ["model.width=32"]).model["width"] == 32
