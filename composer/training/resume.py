@@ -16,6 +16,8 @@ from torch import Tensor
 from blocks.core.contract import Path as BlockPath
 from composer.data.encoding import Data
 from composer.data.pairs import text_names
+from composer.data.sources import DataSource
+from composer.data.text_files import named_files
 from composer.data.tokenizer import Tokenizers
 from composer.errors import MAX_LISTED, RunError
 from composer.fingerprint import (
@@ -93,17 +95,27 @@ def check_same_recipe(recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any]
     raise RunError.of(f"this run was started with another recipe: {cause}", fix, str(run_dir.path))
 
 
-def check_same_data(data: Data, record: Mapping[str, Any], run_dir: RunDir) -> None:
+def check_same_data(source: DataSource, data: Data, record: Mapping[str, Any], run_dir: RunDir) -> None:
     """Raise RunError if the tokenizer, or the training or validation data, are not those of the run's start."""
     if data.tokenizers.sha256 != record["tokenizer_sha256"]:
         message = "this tokenizer has changed since the run was started"
         raise RunError.of(message, "restore tokenizer.json as it was", str(run_dir.tokenizer))
     recorded = record["data"]
-    parts = {"training": (data.train, recorded["sha256"]), "validation": (data.val, recorded.get("val_sha256"))}
-    for name, (encoded, sha256) in parts.items():
+    hashes = ("training", "train", recorded["sha256"]), ("validation", "val", recorded.get("val_sha256"))
+    for name, split, sha256 in hashes:
+        encoded = data.splits.get(split)
         if sha256 is not None and (encoded is None or encoded.sha256 != sha256):
             message = f"the {name} data have changed since this run was started, so it cannot be resumed exactly"
-            raise RunError.of(message, f"restore the files, or {NEW_RUN}", str(run_dir.path))
+            raise RunError.of(message, f"restore {_files_of(source, split)}, or {NEW_RUN}", str(run_dir.path))
+
+
+def _files_of(source: DataSource, split: str) -> str:
+    """Return the files that a split is read from, for a message; `the files` where they are not known, or are many."""
+    data = source.recipe.dataset
+    settings = data.get("parallel") or data.get("table") or data.get("text") or {}
+    held_out = isinstance(settings.get(split), int)
+    files = sorted(named_files(settings.get("train" if held_out else split), source.folders))
+    return " and ".join(f"`{file}`" for file in files) if 0 < len(files) <= MAX_LISTED else "the files"
 
 
 def file_budget(recipe: Recipe) -> dict[str, float] | None:

@@ -106,7 +106,7 @@ def setup(
     tokenizers = tokenizers or existing_tokenizers(recipe, run_dir, start_from) or cached_tokenizers(source)
     data = RecipeDataModule(recipe, source, tokenizers)
     if record and run_dir.tokenizer.exists():
-        check_same_data(data.data, record, run_dir)
+        check_same_data(source, data.data, record, run_dir)
     checkpoint = latest_checkpoint(run_dir.checkpoints, display.say)
     if checkpoint is not None:
         check_checkpoint(recipe, data.tokenizers, checkpoint)

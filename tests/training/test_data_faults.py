@@ -89,8 +89,11 @@ def test_data_changed_since_the_checkpoint_are_refused(
         train(recipe, tmp_path / "run")
     (texts / "c.txt").write_bytes(kept)
     (texts / name).write_text("".join(f"a {number}\n" for number in range(40)))
-    with pytest.raises(RunError, match=f"the {part} data have changed"):
+    with pytest.raises(RunError, match=f"the {part} data have changed") as raised:
         train(recipe, tmp_path / "run", resume=True)
+    names = {"training": ("a.txt", "b.txt"), "validation": ("c.txt", "d.txt")}[part]
+    files = " and ".join(f"`{texts / file}`" for file in names)
+    assert raised.value.faults[0].hint.startswith(f"restore {files}, or begin a new run")
 
 
 def test_files_removed_during_training_stay_open(
