@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 16
 """Characters of a document that are read at once, about; a longer document is cut where a word begins."""
+FORMAT = 2
+"""Of what is remembered of a file: another one where more is, or it is counted in another way."""
 ROWS = 256
 """Rows of a data set of the hub that are read at once."""
 WORD_START = re.compile(r"(?<=\S) (?=\S)")
@@ -49,13 +51,14 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class FileFacts:
-    """What is known of an inspected file: the SHA-256 of its bytes, and what its documents have together; of a data set
-    of the hub the SHA-256 is of its texts.
+    """What is known of an inspected file: the SHA-256 of its bytes, that of its documents' texts, and what these have
+    together; of a data set of the hub both are of its texts.
 
     Words stand between spaces; neither they nor characters and UTF-8 bytes count what ends a document.
     """
 
     sha256: str
+    texts_sha256: str
     documents: int
     words: int
     characters: int
@@ -151,7 +154,7 @@ class HubDocuments(Documents):
     @cached_property
     def facts(self) -> list[FileFacts]:
         key = [self.texts.dataset._fingerprint, self.column]  # another one where the files of the data set change
-        return [FileFacts(**cached_facts("texts", key, lambda: asdict(count(self.pieces()))))]
+        return [FileFacts(**cached_facts("texts", [FORMAT, *key], lambda: asdict(count(self.pieces()))))]
 
 
 def open_corpus(recipe: Recipe, split: str, folders: Sequence[Path]) -> Documents:
@@ -361,7 +364,7 @@ def inspect(path: Path, unit: str, column: str) -> FileFacts:
             raise DataError([Problem("changed", message, fix).in_file(path)])
         return facts
 
-    return FileFacts(**cached_facts("texts", [str(path.resolve()), *stamp, unit, column], read))
+    return FileFacts(**cached_facts("texts", [FORMAT, str(path.resolve()), *stamp, unit, column], read))
 
 
 def count(pieces: Iterable[Piece]) -> FileFacts:
@@ -373,4 +376,5 @@ def count(pieces: Iterable[Piece]) -> FileFacts:
         digest.update(data + b"\xff" * ends)
         documents, words = documents + ends, words + len(text.split())
         characters, size = characters + len(text), size + len(data)
-    return FileFacts(digest.hexdigest(), documents, words, characters, size)
+    sha256 = digest.hexdigest()
+    return FileFacts(sha256, sha256, documents, words, characters, size)

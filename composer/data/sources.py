@@ -93,12 +93,13 @@ class DataSource:
                 yield recipe.fault("overlap", path, message, fix).as_warning()
 
     def shared_files(self) -> Iterator[Fault]:
-        """Yield a warning of each split of a text with a file that is trained on, by what is in it.
+        """Yield a warning of each split of a text with a file that is trained on, by its documents' texts: packed or
+        not, in lines or in a column.
 
         Raises DataError if the test is the training part.
         """
         corpora = {split: open_corpus(self.recipe, split, self.folders) for split in available_splits(self.recipe)}
-        contents = {split: [facts.sha256 for facts in corpus.facts] for split, corpus in corpora.items()}
+        contents = {split: [facts.texts_sha256 for facts in corpus.facts] for split, corpus in corpora.items()}
         trained = {*contents.pop("train")}
         for split, hashes in contents.items():
             shared = [number for number, content in enumerate(hashes) if content in trained]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -70,6 +71,16 @@ def test_files_of_a_text_that_are_trained_on_are_a_warning(make: Make, tmp_path:
     assert message == f"`{tmp_path / 'c.txt'}` of val is trained on, too, which flatters the scores"
     with pytest.raises(DataError, match="this is the training text"):
         check_recipe(make({"text": {"train": "b.txt", "test": "c.txt"}}, {"decoder": ["rnn"]}))
+
+
+def test_files_of_a_text_are_compared_by_their_documents_however_they_are_kept(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one two\nthree\n"))
+    (tmp_path / "b.txt").write_bytes(b"one two\r\nthree")
+    (tmp_path / "c.jsonl").write_text('{"text": "one two"}\n{"text": "three"}\n')
+    (tmp_path / "d.txt").write_text("one\ntwo three\n")
+    for val, warned in (("b.txt", ["data.text.val"]), ("c.jsonl", ["data.text.val"]), ("d.txt", [])):
+        recipe = make({"text": {"train": "a.txt.gz", "val": val}}, {"decoder": ["rnn"]})
+        assert [path for path, _, _ in overlaps(recipe)] == warned
 
 
 def test_a_sample_of_files_is_compared_by_what_is_in_them(tmp_path: Path) -> None:
