@@ -214,11 +214,16 @@ OS_ERROR_HINTS = {
 WORDS_ELSEWHERE = {
     "learning_rate": "lr",
     "warmup_steps": "warmup",
-    "tokens_per_batch": "batch_size",
+    "tokens_per_batch": "batch_size max_tokens",
     "max_steps": "steps",
-    "clip_norm": "grad_clip gradient_clip gradient_clip_val max_grad_norm clip",
+    "clip_norm": "grad_clip gradient_clip gradient_clip_val gradient_clipping max_grad_norm clip",
     "early_stopping": "patience",
-    "precision": "fp16",
+    "32": "fp32 float32",
+    "16-mixed": "fp16 float16 half 16",
+    "bf16-mixed": "bf16 bfloat16",
+    "gpu": "cuda",
+    "devices": "gpus num_gpus",
+    "rotary": "rope",
     "optimizer": "optim",
     "schedule": "lr_scheduler scheduler",
     "width": "d_model hidden_size dim",
@@ -249,6 +254,8 @@ CONFUSABLE = str.maketrans(
 )
 """Letters of Cyrillic, Greek and other scripts, and those of ASCII that they look like."""
 SYNONYMS = {other: word for word, others in WORDS_ELSEWHERE.items() for other in others.split()}
+TYPO = 0.68
+"""How similar a word is to the one that it is a misspelling of: `mask` and `as`, two letters of four, are less."""
 
 
 def closest_match(word: str, words: Iterable[str]) -> str:
@@ -261,11 +268,20 @@ def _closest_match(word: str, words: tuple[str, ...]) -> str:
     if SYNONYMS.get(word.lower()) in words:
         return SYNONYMS[word.lower()]
     plain = {_plain_word(other): other for other in reversed(words)}
-    ranked = difflib.get_close_matches(_plain_word(word), plain, cutoff=0.6)
-    ratios = {other: difflib.SequenceMatcher(None, other, _plain_word(word)).ratio() for other in ranked}
+    meant = _plain_word(word)
+    ranked = [other for other in difflib.get_close_matches(meant, plain, cutoff=0.6) if _is_typo(meant, other)]
+    ratios = {other: difflib.SequenceMatcher(None, other, meant).ratio() for other in ranked}
     # of words that are equally close, one that other systems have, too
     close = max(ranked, key=lambda other: (ratios[other], plain[other] in WORDS_ELSEWHERE), default="")
-    return plain[close] if close else next(iter(difflib.get_close_matches(word, words, n=1, cutoff=0.6)), "")
+    return plain[close] if close else next(iter(difflib.get_close_matches(word, words, n=1, cutoff=TYPO)), "")
+
+
+def _is_typo(word: str, other: str) -> bool:
+    """Return True for words that are similar enough, that have the same letters, or of which one begins or ends so."""
+    shorter, longer = sorted((word, other), key=len)
+    is_part = len(shorter) > 3 and (longer.startswith(shorter) or longer.endswith(shorter))
+    is_similar = difflib.SequenceMatcher(None, other, word).ratio() >= TYPO
+    return is_similar or is_part or sorted(word) == sorted(other)
 
 
 def _plain_word(word: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from composer.errors import ComposerError, Fault, RecipeError, RunError, count_faults, did_you_mean, format_path
 
 LINE = "          - residual: [{rnn: {cell: lstm, bidirectional: true}}]"
@@ -76,6 +78,28 @@ def test_paths_and_suggestions_are_formatted() -> None:
     assert did_you_mean("haeds", ["heads", "dropout"]) == "; did you mean `heads`?"
     assert did_you_mean("lr", ["learning_rate", "eps"]) == "; did you mean `learning_rate`?"
     assert did_you_mean("zzz", ["heads"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("word", "other"),
+    [
+        ("mask", "as"),
+        ("layers", "vars"),
+        ("clip", "recipe"),
+        ("head_dim", "heads"),
+        ("save_every", "validate_every"),
+        ("warmup_steps", "max_steps"),
+    ],
+)
+def test_another_word_is_no_misspelling(word: str, other: str) -> None:
+    assert did_you_mean(word, [other]) == ""
+
+
+@pytest.mark.parametrize(
+    ("word", "other"), [("rsm", "rms"), ("cpoy", "copy"), ("num_beams", "beams"), ("wrmup", "warmup")]
+)
+def test_a_misspelt_word_is_known(word: str, other: str) -> None:
+    assert did_you_mean(word, [other]) == f"; did you mean `{other}`?"
 
 
 def test_the_first_of_very_many_faults_are_printed() -> None:
