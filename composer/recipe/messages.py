@@ -8,12 +8,14 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from composer.errors import Fault, KeyPath, Mark, closest_match, did_you_mean, fault_at, foreign_letter, format_path
-from composer.recipe.corrections import correct, file_hint, name_hint
+from composer.recipe.corrections import accepted_hint, correct, foreign_key_hint, name_hint, place_hint
 from composer.recipe.schema_reader import (
     BOUNDS,
     DATA_SOURCES,
     IDENTIFIER,
     LOWER_BOUNDS,
+    MAX_NAME,
+    RECIPE_NAME,
     VERSION,
     Schema,
     accepts_type,
@@ -21,7 +23,6 @@ from composer.recipe.schema_reader import (
     alternatives,
     dereference,
     describe,
-    describe_bounds,
     duplicate_fault,
     entry_with_word,
     float32_problem,
@@ -102,7 +103,10 @@ def _unknown_key(error: SchemaError) -> Fault:
     if joined := _joined_key(error, name, keys):
         return joined
     is_section = not any(isinstance(step, int) for step in error.path)
-    message = f"{error.owner} has no {'key' if is_section else 'setting'} `{name}`{did_you_mean(name, keys)}"
+    message = f"{error.owner} has no {'key' if is_section else 'setting'} `{name}`"
+    if hint := foreign_key_hint(name, error.value, keys):
+        return error.fault_at_name(name, "unknown", message, hint)
+    message += did_you_mean(name, keys)
     if close := closest_match(name, keys):
         form = entry_with_word(error.root["$defs"], "defaults", close, name)
         hint = f"write `{form}`; allowed here: {quote_all(keys)}"
@@ -256,14 +260,16 @@ def _unknown_name(error: SchemaError, name: str) -> Fault:
     names = list(error.schema["properties"])
     if joined := _joined_key(error, name, names):
         return joined
+    message = f"there is no {error.schema['x-noun']} called `{name}`"
+    if foreign := foreign_key_hint(name, error.value, names):
+        return error.fault_at_name(name, "unknown", message, foreign)
     if close := closest_match(name.removeprefix("-"), names):
         hint = f"write `{entry_with_word(error.root['$defs'], error.schema['x-choice'], close, name)}`"
     elif "file" in names and "." in name:
         hint = f"write `{error.path[-1]}: {{file: {name}}}`"
     else:
         hint = _choice_hint(error, name) or f"the names are {quote_all(names)}"
-    message = f"there is no {error.schema['x-noun']} called `{name}`{did_you_mean(name, names)}"
-    return error.fault_at_name(name, "unknown", message, hint)
+    return error.fault_at_name(name, "unknown", message + did_you_mean(name, names), hint)
 
 
 def _wrong_choice(error: SchemaError) -> Fault:
@@ -343,6 +349,8 @@ def _problem(error: SchemaError, value: Any) -> str:
         return "not a finite number"
     if error.keyword in BOUNDS:
         return "too small" if error.keyword in LOWER_BOUNDS else "too large"
+    if error.detail == RECIPE_NAME and len(value) > MAX_NAME:
+        return f"too long: it has {len(value):,} characters"
     if takes_number and isinstance(value, bool):
         return "not a number"
     if takes_number and isinstance(value, (int, float)) and (problem := float32_problem(value)):
@@ -363,9 +371,9 @@ def _value_hint(error: SchemaError) -> str:
     branches, settings = alternatives(error.schema), list(error.schema.get("properties", ()))
     if error.path[-1] in settings:  # those of one, where several have names
         return f"write `{error.path[-2]}: [{{{', '.join(f'{key}: ...' for key in settings)}}}]`"
-    if hint := file_hint(error.path, error.value, error.keyword, error.schema):
+    if hint := place_hint(error.path, error.value, error.keyword, error.schema):
         return hint
-    if meant := correct(error.value, error.node.text, error.keyword, error.schema):
+    if meant := correct(error.value, error.node.text, error.keyword, error.schema, str(error.path[-1])):
         return f"write `{meant}`{' without quotes' if error.node.quoted and meant == error.node.text else ''}"
     if any(map(is_stack, branches)) and isinstance(error.value, dict):
         return "begin each block with `- `"
@@ -373,16 +381,7 @@ def _value_hint(error: SchemaError) -> str:
         return f"write `{usage_example(str(error.path[-1]), mapping)}`"
     if isinstance(error.value, (str, int)) and any(branch.get("pattern") == IDENTIFIER for branch in branches):
         return name_hint(error.node.text)
-    default = error.schema.get("default")
-    accepted = describe(error.schema, error.keyword)
-    if default is None or default in ([], {}):
-        return f"write {accepted}"
-    if error.keyword in BOUNDS and len(branches) > 1:  # of several kinds of value, the message names no bound
-        violated = next(branch for branch in branches if branch.get(error.keyword) == error.detail)
-        accepted = describe_bounds(violated, error.keyword)
-    elif "enum" in branches[0] and len(branches) == 1 and len(branches[0]["enum"]) > 1:  # which the message lists
-        accepted = "one of them"
-    return f"write {accepted}; the default is `{flow_text(default)}`"
+    return accepted_hint(error.schema, error.keyword, error.detail)
 
 
 _EXPLANATIONS = {

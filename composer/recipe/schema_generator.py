@@ -33,6 +33,7 @@ from composer.recipe.schema_reader import (
     BLOCK,
     DATA_SOURCES,
     IDENTIFIER,
+    MAX_NAME,
     RECIPE_NAME,
     VARIABLE,
     VARIABLE_TEXT,
@@ -356,7 +357,7 @@ KINDS: dict[str, Schema] = {
     "initial_state": _any_of([NAME, COPY]),
     "texts": _any_of([{"type": "array", "items": NAME, "uniqueItems": True}, VARIABLE]),
     "identifier": _text(IDENTIFIER),
-    "recipe_name": _text(RECIPE_NAME, "a name of letters, digits, `.`, `_` and `-`"),
+    "recipe_name": _text(RECIPE_NAME, f"a name of at most {MAX_NAME} letters, digits, `.`, `_` and `-`"),
     "bases": _one_or_list(NAME, PIN_SCHEMA),
     "run_config": {
         "type": "object",

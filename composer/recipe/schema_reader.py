@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 from unicodedata import decimal
 
-from composer.errors import MAX_EXPLAINED, Fault, KeyPath, Mark, closest_match, fault_at
+from composer.errors import MAX_EXPLAINED, SYNONYMS, Fault, KeyPath, Mark, closest_match, fault_at
 from composer.recipe.registry import CHOICE_KEYS
 from composer.recipe.yaml_reader import Node, parse_scalar, to_data
 
@@ -23,9 +23,12 @@ DATA_SOURCES = ("parallel", "table", "text", "hub", "generate", "babi")
 REFERENCE = "target-"
 """How the columns of further references begin: `target-2` is the second."""
 IDENTIFIER = "^[A-Za-z_][A-Za-z0-9_-]*$"
-RECIPE_NAME = "^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+MAX_NAME = 100  # characters of a recipe's name
+RECIPE_NAME = f"^[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_NAME - 1}}}$"
 VARIABLE_TEXT = r"^\$([A-Za-z_][A-Za-z0-9_-]*|\{[A-Za-z_][A-Za-z0-9_-]*\})$"
 """A value that is a variable: `$name`, or `${name}`."""
+DECIMAL_COMMA = re.compile(r"^(-?(?:0|\d+(?!,\d{3}$))),(?=\d+$)")
+"""The beginning of `0,001` and of `1,5`, with the comma: that of `1,000` parts thousands."""
 VARIABLE = {"$ref": "#/$defs/variable"}
 BLOCK = {"$ref": "#/$defs/block"}
 
@@ -245,7 +248,8 @@ def usage_example(name: str, settings: Schema) -> str:
 def parse_number(text: str) -> str:
     """Return the number in a text such as `1_000`, `1,000` or a number in quotes, or ""."""
     visible = "".join(char for char in text if char.isprintable())
-    digits = re.sub("[_,;\\s]|#.*", "", "".join(str(decimal(char, char)) for char in visible))
+    plain = DECIMAL_COMMA.sub(r"\1.", "".join(str(decimal(char, char)) for char in visible))
+    digits = re.sub("[_,;\\s]|#.*", "", plain)
     try:
         return digits if type(parse_scalar(digits)) in (int, float) else ""
     except ValueError:
@@ -320,7 +324,10 @@ def chosen_entry(rules: Schema, path: KeyPath, value: Any, name: str) -> str:
 
 
 def home_of(root: Schema, path: KeyPath, name: str) -> KeyPath:
-    """Return the path of a key of that name in the innermost section around a path, or in one at the top; or ()."""
+    """Return the path of a key of that name in the innermost section around a path, or in one at the top; or ().
+
+    Where there is none, it is that of the key that other systems call so.
+    """
     defs, schema = root["$defs"], root
     tops = [key for key in root["properties"] if name in defs.get(key, {}).get("properties", {})]
     homes = list[KeyPath]([(tops[0],)] if tops else [])
@@ -332,6 +339,8 @@ def home_of(root: Schema, path: KeyPath, name: str) -> KeyPath:
         if step not in properties:
             break
         schema = properties[step]
+    if not homes and name in SYNONYMS:
+        return home_of(root, path, SYNONYMS[name])
     return (*homes[-1], name) if homes else ()
 
 
