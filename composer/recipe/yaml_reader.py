@@ -329,6 +329,9 @@ class _Builder:
             hint = f'write "{node.text}"' if node.text else "write a name before the colon"
             if isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
                 hint = f'write `{similar_name(node.text)}`, or "{node.text}" where a name may begin with a digit'
+                if digits := re.search(r"\d+(?=,$)", mark.text[: mark.column - 1]):
+                    number = f"`{digits[0]}.{node.text}`, or `{digits[0]}{node.text}` if it parts thousands"
+                    hint = f"a comma parts the items of a mapping: write {number}"
             self._fault(mark, "type", f"a key is text, and this is {text}", hint)
         elif node.value in siblings:
             line = siblings[node.value].place.line

@@ -111,6 +111,12 @@ BLOCKS = [
     ("parallel: {branches: {x2w: [norm], 2w: [norm]}}", "6:42:name", "`2w` cannot be a name", "write `xx2w`"),
     ("parallel: {branches: {x2w: [norm], 2: [norm]}}", "6:42:type", "a key is text, and this is `2`", "write `x2`"),
     ("parallel: {branches: {größe: [norm]}}", "6:29:name", "it has the character `ö` (U+00F6", "from a to z"),
+    (
+        "dropout: {rate: 0,1}",
+        "6:25:type",
+        "a key is text, and this is `1`",
+        "write `0.1`, or `01` if it parts thousands",
+    ),
     ("parallel: {branches: [norm]}", "6:29:type", "a stack (a list of blocks); `norm` is text", "write `[norm]`"),
     ("parallel: {branches: [[nomr]]}", "6:30:unknown", "did you mean `norm`?", "write `norm`"),
     ("concat: {of: [1]}", "6:21:type", "an item of `of` takes text; `1` is a number", 'write `"1"`'),
