@@ -108,7 +108,8 @@ def translate(
     to_texts, numbers = partial(tokenizers.decode, "target"), [first + row for row in rows]
     hypotheses = decode_all([model], ids, recipe.decoding, prefixes, numbers=numbers, to_texts=to_texts)
     outputs = [""] * len(lines)
-    texts = to_texts([best.ids for best, *_ in hypotheses])
+    best = [answer for answer, *_ in hypotheses]
+    texts = tokenizers.decode_answers("target", [one.ids for one in best], [one.ended for one in best])
     for row, text in zip(rows, texts, strict=True):
         outputs[row] = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
     return outputs

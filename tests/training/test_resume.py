@@ -62,7 +62,7 @@ def test_a_finished_run_is_left_alone(tiny: Tiny, tmp_path: Path, capsys: pytest
     assert "already finished" in capsys.readouterr().out
     with pytest.raises(
         RunError,
-        match=r"`training.seed` was 1 and is 4\n *fix: repeat .*, training.seed=1, or .*`--from RUN`",
+        match=r"`training.seed` was 1 and is 4\n *fix: give training.seed=1 on the command line .*, or .*`--from RUN`",
     ):
         train(tiny("training.max_steps=4", "training.seed=4"), tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "run.json").read_bytes() == before

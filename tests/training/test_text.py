@@ -310,7 +310,7 @@ def test_files_that_no_model_of_the_run_could_write_are_not_evaluated(text: Any,
     with pytest.raises(DataError) as raised:
         evaluate(tmp_path / "run", targets=[tmp_path / name for name in ("othr.txt", "fifo", "run")])
     hints = [fault.hint for fault in raised.value.faults]
-    assert hints == ["name an ordinary file", "check its name", "name a file"]
+    assert hints == ["name an ordinary file", f"write `{tmp_path / 'other.txt'}`", "name a file"]
 
 
 def test_self_attention_that_sees_a_window_is_carried(text: Any, tmp_path: Path) -> None:
