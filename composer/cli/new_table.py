@@ -24,6 +24,7 @@ from composer.data.media_files import MediaError, open_file, split_part
 from composer.data.parallel_files import check_columns, open_table
 from composer.data.text_files import Problem
 from composer.errors import DataError, Fault
+from composer.recipe.schema_reader import flow_text
 
 SUFFIXES = {
     "image": (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm"),
@@ -114,7 +115,8 @@ def inspect_table(table: Path, source: str, target: str) -> TableFacts:
     rows = np.unique(np.linspace(0, len(columns["source"]) - 1, FILES).astype(int))
     if not (kind := kind_of(RowSubset(columns["source"], rows))):
         message = f"the column `{source}` names no images, sounds or vectors"
-        fix = "name one that does with `--source`; two columns of text are pairs of `data.parallel`"
+        pairs = flow_text({"parallel": {"train": {"file": str(table), **named}}})
+        fix = f"name one that does with `--source`; for two columns of text, write a recipe with `data: {pairs}`"
         raise DataError([Fault(str(table), 0, 0, "column", "", message, fix)])
     files = FileNames(columns["source"], table if table.is_dir() else table.parent)
     if faults := missing_files(files, str(table)):

@@ -154,8 +154,12 @@ def test_other_tables_are_read(tmp_path: Path, suffix: str) -> None:
 
 def test_columns_the_wrong_way_round_are_told(tmp_path: Path) -> None:
     table = write_table(tmp_path, "image", ["a", "b"])
-    with pytest.raises(DataError, match=r"`answer` names no images, sounds or vectors\n *fix: name one that does"):
+    with pytest.raises(
+        DataError, match=r"`answer` names no images, sounds or vectors\n *fix: name one that does"
+    ) as raised:
         inspect_table(table, "answer", "file")
+    pairs = f"data: {{parallel: {{train: {{file: {table}, source: answer, target: file}}}}}}"
+    assert raised.value.faults[0].hint.endswith(f"write a recipe with `{pairs}`")
 
 
 def test_a_table_that_cannot_be_used_is_told(tmp_path: Path) -> None:
