@@ -39,6 +39,7 @@ FOREIGN_KEYS = {
     "length_penalty": {"width": "write `size`: it is the width of the beam"},
     "embedding": {"layers num_layers": "write `repeat: {times: @, stack: [...]}` into a stack"},
     "max_distance": {"rope": "write `positions: rotary`", "mask causal is_causal": _NO_MASK},
+    "short_conv": {"bidirectional": "remove it: in an encoder it reads both ways, in a decoder what came before"},
     "window": {"head_dim head_width d_head": "remove it: a head has the width divided by `heads`"},
     "self_attention": {"transformer transformer_layer transformer_block encoder_layer": _LAYER},
 }

@@ -105,6 +105,8 @@ def is_expired(lease: Path) -> bool:
             return True
     except FileNotFoundError:
         return True
+    except OSError:  # a file system that does not answer may do so at the next look
+        return False
     # asking the file system for its time writes a file, so only a lease that this machine's clock doubts is worth it
     return abs(time.time() - renewed) > EXPIRES / 2 and _time_at(lease.parent) - renewed > EXPIRES
 

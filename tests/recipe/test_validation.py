@@ -133,6 +133,7 @@ BLOCKS = [
     ("conv2d: {kernel: [3]}", "6:24:bound", "a list of 2 whole numbers; this has 1", "the default is `[3, 3]`"),
     ("parallel: {branches: 3}", "6:28:type", "takes a list of stacks or a mapping of names to stacks", "write a list"),
     ("self_attention: {mask: causal}", "6:24:unknown", "has no setting `mask`", "remove it: in a decoder it sees what"),
+    ("mamba2: {bidirectional: true}", "6:16:unknown", "has no setting `bidirectional`", "it reads both ways"),
     ("self_attention: {head_dim: 8}", "6:24:unknown", "has no setting `head_dim`", "width divided by `heads`"),
     ("self_attention: {rope: true}", "6:24:unknown", "has no setting `rope`", "write `positions: rotary`"),
     ("self_attention: {positions: rope}", "6:35:value", "did you mean `rotary`?", "write `rotary`"),

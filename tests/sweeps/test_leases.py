@@ -124,6 +124,17 @@ def test_a_file_system_that_does_not_answer_is_given_time(tmp_path: Path, monkey
     assert not lease.renew()
 
 
+def test_a_lease_that_cannot_be_read_is_not_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lease = claimed(tmp_path)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ESTALE, "stale file handle")
+
+    monkeypatch.setattr(type(lease.file), "read_text", fail)
+    assert is_claimed(tmp_path)
+    assert claim(tmp_path) is None
+
+
 def test_a_folder_that_cannot_be_listed_is_no_renewal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "RENEWED_EVERY", 0.02)
     monkeypatch.setattr(leases, "EXPIRES", 0.5)
