@@ -181,6 +181,8 @@ def add_step_penalties(context: Context, steps: Sequence[Penalties | None], real
 
     real: (steps, B), True for a step of the row's own.
     """
+    if context.penalties is None:  # outside training
+        return
     count = real.sum(0).clamp(min=1)  # (B,)
     for penalties, own in zip(steps, real, strict=True):
         for (name, reduction), value in flatten_penalties(penalties):
