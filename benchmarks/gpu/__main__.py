@@ -2,6 +2,7 @@
 
     python -m benchmarks.gpu --folder DIR                             every part, one after the other
     python -m benchmarks.gpu --folder DIR --part blocks recipes       some of them
+    python -m benchmarks.gpu --folder DIR --part values --processes 12       whether it is right, in 12 processes
     python -m benchmarks.gpu --folder DIR --table                     what DIR knows, as one markdown table
     python -m benchmarks.gpu --folder DIR --small --device cpu        tiny sizes, no GPU: whether all of it runs
 
@@ -36,6 +37,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--small", action="store_true", help="tiny sizes")
     parser.add_argument("--minutes", type=float, default=PART_SECONDS / 60, help="time of a part (default 8)")
+    parser.add_argument("--processes", type=int, default=1, help="at once; more than one disturb what is timed")
     parser.add_argument("--table", action="store_true", help="run nothing, and print the table")
     return parser.parse_args(argv)
 
@@ -48,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for part in () if options.table else options.part:
         start = time.monotonic()
         print(f"{part}: {describe_part(part)}", flush=True)
-        run_part(part, Settings(options.device, options.small), journal, 60.0 * options.minutes)
+        run_part(part, Settings(options.device, options.small), journal, 60.0 * options.minutes, options.processes)
         print(f"{part}: {time.monotonic() - start:.0f} s\n", flush=True)
     print(table(journal))
 

@@ -8,7 +8,8 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +51,24 @@ def first_line(text: str) -> str:
     return text.strip().splitlines()[0][:200] if text.strip() else ""
 
 
-def run_part(part: str, settings: Settings, journal: Journal, seconds: float = PART_SECONDS) -> None:
-    """Run what the journal does not have of a part, in a process of its own, for so many seconds at most."""
+def run_part(
+    part: str, settings: Settings, journal: Journal, seconds: float = PART_SECONDS, processes: int = 1
+) -> None:
+    """Run what the journal does not have of a part, in processes of its own, for so many seconds at most."""
     until = time.monotonic() + seconds
-    worker = Worker(serve, part, settings, hang_seconds=seconds, memory=None)
+    first = Worker(serve, part, settings, hang_seconds=seconds, memory=None)
+    cases, journal.machine = known_cases(first, journal, part)
+    rest = iter([case for case in cases if not journal.is_done(part, case)])  # each process takes the next one
+    workers = [first, *(Worker(serve, part, settings, memory=None) for _ in range(processes - 1))]
+    with ThreadPoolExecutor(processes) as pool:
+        for done in [pool.submit(run_cases, worker, part, rest, journal, until) for worker in workers]:
+            done.result()
+
+
+def run_cases(worker: Worker, part: str, cases: Iterator[str], journal: Journal, until: float) -> None:
     try:
-        cases, journal.machine = known_cases(worker, journal, part)
         for case in cases:
-            if not journal.is_done(part, case):
-                run_case(worker, part, case, journal, until)
+            run_case(worker, part, case, journal, until)
     finally:
         worker.end()
 

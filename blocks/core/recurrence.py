@@ -130,27 +130,33 @@ class LSTMLayer(FusedLayer):
 
     def _many(self, x: Tensor, state: State, mask: Tensor) -> tuple[Tensor, State]:
         h, c = state
+        closed = self._closed_gates()  # (4 D, P)
         x, padding = x.transpose(0, 1), (~mask).to(x.dtype).t()[..., None]  # (T, B, D), (T, B, 1): the kernels' layout
+        padding = F.pad(padding, (0, closed.shape[1] - 1))  # (T, B, P)
         grad = torch.is_grad_enabled()
         if grad and torch.compiler.is_compiling():
             # the compiler chooses a kernel without gradients for an input that needs none, though the weights do
             padding = padding + 0.0 * self.arriving_bias[0]
-        pieces = [torch.cat((self.arriving, self._closed_gates()), 1), *self.weights()[1:]]
+        pieces = [torch.cat((self.arriving, closed), 1), *self.weights()[1:]]
         if self.projection is not None:
             pieces.append(self.projection)
-        x, before, pieces = autocast_lstm(torch.cat((x, padding), 2), (as_layers(h), as_layers(c)), pieces)
-        with suppress_onednn_warning(self.projection is not None):
-            y, _, cell = _VF.lstm(x, before, flatten_weights(pieces), True, 1, 0.0, grad, False, False)
+        x, h0, c0, *pieces = cast_as_autocast(torch.cat((x, padding), 2), as_layers(h), as_layers(c), *pieces)
+        with without_autocast_on_gpu(x), suppress_onednn_warning(self.projection is not None):
+            y, _, cell = _VF.lstm(x, (h0, c0), flatten_weights(pieces), True, 1, 0.0, grad, False, False)
         y = y.transpose(0, 1)
         return y, (last_real(y, mask, h), cell[0].to(c.dtype))
 
     def _closed_gates(self) -> Tensor:
-        """Return the weights of the padding: input gate shut, forget gate open, so that c stays as it is. (4 D, 1)"""
+        """Return the weights of the padding: input gate shut, forget gate open, so that c stays as it is. (4 D, P)
+
+        On a GPU columns of zeros follow, since its fast kernels want a number of columns that 8 divides.
+        """
         width = self.sizes[1]
-        column = self.arriving.new_zeros(4 * width, 1)
-        column[:width] = -SATURATED
-        column[width : 2 * width] = SATURATED
-        return column
+        columns = -(self.arriving.shape[1] + 1) % 8 + 1 if self.arriving.is_cuda else 1
+        weights = self.arriving.new_zeros(4 * width, columns)
+        weights[:width, 0] = -SATURATED
+        weights[width : 2 * width, 0] = SATURATED
+        return weights
 
 
 class TanhLayer(FusedLayer):
@@ -169,7 +175,10 @@ class TanhLayer(FusedLayer):
             after = self.one(x[:, 0], h, *self.weights())
             return after[:, None], (masked_update(mask[:, 0], after, h),)
         grad = torch.is_grad_enabled()
-        y, _ = self.many(x, as_layers(h), flatten_weights(self.weights()), True, 1, 0.0, grad, False, True)
+        operands = x, as_layers(h), *self.weights()
+        x, before, *weights = cast_as_autocast(*operands) if x.is_cuda else operands
+        with without_autocast_on_gpu(x):
+            y, _ = self.many(x, before, flatten_weights(weights), True, 1, 0.0, grad, False, True)
         return y, (last_real(y, mask, h),)
 
 
@@ -251,18 +260,23 @@ def build_layer(cell: Cell, reset: str, arriving: int, width: int, projection: i
     return GRUResetAfter(arriving, width) if reset == "after" else GRUResetBefore(arriving, width)
 
 
-def autocast_lstm(
-    x: Tensor, state: tuple[Tensor, Tensor], weights: list[Tensor]
-) -> tuple[Tensor, tuple[Tensor, Tensor], list[Tensor]]:
-    """Cast an LSTM's operands as autocast does, on a CPU whose oneDNN has no bfloat16.
+def cast_as_autocast(*operands: Tensor) -> tuple[Tensor, ...]:
+    """Cast the operands of a fused kernel to the type of autocast, where autocast would ask for a wrong kernel.
 
-    There autocast asks oneDNN for an LSTM that it does not have (PyTorch 2.13); of tensors that are bfloat16 already,
-    another kernel computes it.
+    On a GPU it asks for float16 whatever its type is, in which small gradients vanish; on a CPU whose oneDNN has no
+    bfloat16, for an LSTM of oneDNN in it (PyTorch 2.13).
     """
-    if ONEDNN_HAS_BFLOAT16 or not x.is_cpu or not torch.is_autocast_enabled("cpu"):
-        return x, state, weights
-    dtype = torch.get_autocast_dtype("cpu")
-    return x.to(dtype), (state[0].to(dtype), state[1].to(dtype)), [weight.to(dtype) for weight in weights]
+    x = operands[0]
+    is_wrong = x.is_cuda or (x.is_cpu and not ONEDNN_HAS_BFLOAT16)
+    if not (is_wrong and torch.is_autocast_enabled(x.device.type)):
+        return operands
+    dtype = torch.get_autocast_dtype(x.device.type)
+    return tuple(operand.to(dtype) for operand in operands)
+
+
+def without_autocast_on_gpu(x: Tensor) -> AbstractContextManager[object]:
+    """Return a context in which autocast leaves the operands of a fused kernel as they are."""
+    return torch.autocast("cuda", enabled=False) if x.is_cuda else nullcontext()
 
 
 def suppress_onednn_warning(projected: bool) -> AbstractContextManager[object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +93,7 @@ def export_ctranslate2(run: str | Path | Run, folder: str | Path) -> Path:
         raise RunError.of(message, fix, str(opened.run_dir.path)) from None
     with atomic_directory(target) as draft:
         spec.save(str(draft))
-        shutil.copy(opened.run_dir.tokenizer, draft / opened.run_dir.tokenizer.name)
+        opened.tokenizers.save(draft / opened.run_dir.tokenizer.name)
     return target
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import _VF, Tensor, nn
+from torch.nn import functional as F
 
 from blocks.core.contract import BlockError, Named, Output, Stream
 from blocks.core.recurrence import build_layer, reverse
@@ -348,3 +349,13 @@ def test_kernels_get_a_contiguous_state_which_cudnn_insists_on(
     assert not state[0].is_contiguous()
     layer(torch.randn(2, 4, 3), state, torch.ones(2, 4, dtype=torch.bool))
     assert [tensor.is_contiguous() for tensor in seen] == [True] * len(layer.sizes)
+
+
+def test_columns_of_zeros_behind_the_padding_which_a_gpu_gets_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x, mask = build_layer("lstm", "after", 3, 6, None), torch.randn(2, 4, 3), mask_of(4, 2)
+    state = (torch.randn(2, 6), torch.randn(2, 6))
+    expected = layer(x, state, mask)
+    closed = layer._closed_gates()
+    assert closed.shape == (24, 1)
+    monkeypatch.setattr(layer, "_closed_gates", lambda: F.pad(closed, (0, 4)))
+    close(layer(x, state, mask), expected)

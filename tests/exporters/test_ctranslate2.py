@@ -59,7 +59,9 @@ decoder:
 )
 def test_ctranslate2_translates_the_same(model: str, tmp_path: Path) -> None:
     run = open_run(made(tmp_path / "run", model))
-    translator = ctranslate2.Translator(str(export_ctranslate2(run, tmp_path / "exported")), intra_threads=1)
+    exported = export_ctranslate2(Run.from_model(run.recipe, run.tokenizers, run.model), tmp_path / "exported")
+    assert (exported / "tokenizer.json").read_bytes() == run.run_dir.tokenizer.read_bytes()
+    translator = ctranslate2.Translator(str(exported), intra_threads=1)
     names = {side: run.tokenizers.vocabulary(side) for side in ("source", TARGET)}
     requested = [[names["source"][index] for index in row] for row in run.tokenizers.encode("source", LINES)]
     result = translator.translate_batch(requested, beam_size=1, max_decoding_length=12, min_decoding_length=0)

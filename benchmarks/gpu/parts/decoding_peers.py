@@ -6,7 +6,6 @@ Marian has random weights of its own, of the same sizes. Every answer has as man
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -17,7 +16,6 @@ from benchmarks.gpu.searches import BEAM, Decode, Task, compare, ours, task_name
 from composer.exporters.ctranslate2 import export_ctranslate2
 from composer.inference.run import Run
 from composer.model.encoder_decoder import EOS
-from composer.run_dir import RunDir
 
 
 def cases(settings: Settings) -> list[str]:
@@ -49,7 +47,7 @@ def ctranslate2(task: Task, run: Run) -> Decode:
     device = "cuda" if task.settings.is_cuda else "cpu"
     types = {torch.float32: "float32", torch.bfloat16: "float16" if task.settings.is_cuda else "float32"}
     with tempfile.TemporaryDirectory() as parent:
-        folder = export_model(run, Path(parent))
+        folder = export_ctranslate2(run, Path(parent) / "exported")
         translator = Translator(str(folder), device=device, compute_type=types[task.dtype])
     words = run.tokenizers.vocabulary("source")
     beams = 1 if task.search == "greedy" else BEAM
@@ -59,11 +57,3 @@ def ctranslate2(task: Task, run: Run) -> Decode:
         return translator.translate_batch([[words[id] for id in line] for line in lines], **length)
 
     return decode
-
-
-def export_model(run: Run, parent: Path) -> Path:
-    """Export a run that has no folder: the exporter copies the tokenizer from it."""
-    folder = parent / "run"
-    folder.mkdir()
-    run.tokenizers.save(folder / "tokenizer.json")
-    return export_ctranslate2(replace(run, run_dir=RunDir(folder)), parent / "exported")
