@@ -225,7 +225,8 @@ class Site:
 
     def _known_memory(self, name: str, setting: str) -> str:
         if name not in self.memories:
-            add = "give the model an encoder that comes before, and write its name"
+            encoder = "an encoder" if self.causal else "an encoder that does not read this one"
+            add = f"give the model {encoder}, and write its name"
             raise self.names.unknown_name(name, setting, self.memories, "no memory", add)
         return name
 

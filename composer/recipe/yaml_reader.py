@@ -330,8 +330,9 @@ class _Builder:
             if isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
                 hint = f'write `{similar_name(node.text)}`, or "{node.text}" where a name may begin with a digit'
                 if digits := re.search(r"\d+(?=,$)", mark.text[: mark.column - 1]):
-                    number = f"`{digits[0]}.{node.text}`, or `{digits[0]}{node.text}` if it parts thousands"
-                    hint = f"a comma parts the items of a mapping: write {number}"
+                    hint = f"a comma parts the items of a mapping: write `{digits[0]}.{node.text}`"
+                    if re.fullmatch(r"[1-9]\d*,\d{3}", f"{digits[0]},{node.text}"):
+                        hint += f", or `{digits[0]}{node.text}` if it parts thousands"
             self._fault(mark, "type", f"a key is text, and this is {text}", hint)
         elif node.value in siblings:
             line = siblings[node.value].place.line

@@ -532,6 +532,12 @@ ANSWERS_REFUSED = [
     ),
     ("[nram]", "[{linear: 2}, nram]", "6:26:width", "the machine counts from 0 to 1, and needs 3 integers or more"),
     ("below: 6", "below: 2", "2:70:bound", "`below` takes a whole number, 3 or more; `2` is too small"),
+    (
+        "length: 6}",
+        "length: 6}\ndecoding: {beam: {max_length: 6}}",
+        "9:31:length",
+        "answers have 6 tokens and their end, and decoding cuts them after 6",
+    ),
 ]
 
 

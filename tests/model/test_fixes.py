@@ -49,7 +49,12 @@ HEAD = "recipe: 1\ndata: {generate: copy}\n"
         (
             "decoder: [rnn, {cross_attention: {from: top}}]",
             "no memory is called `top`",
-            "give the model an encoder that comes before, and write its name",
+            "give the model an encoder, and write its name",
+        ),
+        (
+            "encoders: {a: [{cross_attention: {from: b}}], b: [{cross_attention: {from: a}}]}, decoder: [rnn]",
+            "no memory is called `b`",
+            "give the model an encoder that does not read this one, and write its name",
         ),
         ("decoder: [{use: top}]", "no stack is called `top`", "define it: `model: {stacks: {top: [...]}}`"),
         (
