@@ -22,7 +22,7 @@ from typing import Any
 
 from composer.atomic_io import sha256_of_file
 from composer.data.columns import chunks_of
-from composer.data.corpora import Documents
+from composer.data.documents import Documents
 from composer.data.line_hashes import sha256_of_files, sha256_of_hashes
 from composer.data.pairs import Pairs, source_names
 from composer.data.sources import DataSource, is_endless

@@ -14,7 +14,7 @@ import numpy as np
 
 from composer.data.cache_entries import CORPORA, FEATURES, Append, cached_entry, code_hashes, make_folder
 from composer.data.columns import FileNames, chunks_of, locate, place_of, row_type
-from composer.data.corpora import Documents, Piece, count
+from composer.data.documents import Documents, Piece, count
 from composer.data.feature_files import encode_features
 from composer.data.features import Features
 from composer.data.ids import Encoded, Ids

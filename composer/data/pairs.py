@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from composer.data.columns import RowSubset, SampledLines
-from composer.data.corpora import Documents
+from composer.data.documents import Documents
 from composer.errors import KeyPath
 from composer.model.features import feature_settings
 from composer.recipe.schema_reader import DATA_SOURCES, REFERENCE, SPLITS

@@ -32,7 +32,7 @@ def open_parallel(recipe: Recipe, split: str, folders: Sequence[Path], opened: d
 
     opened: takes the training files with what is held out, so that every split reads them from there.
     """
-    sizes = held_out_sizes(pair_files(recipe))
+    sizes = text_files.held_out_sizes(pair_files(recipe))
     if not sizes or split not in ("train", *sizes):
         return _open_split(recipe, split, folders)
     if UNDIVIDED not in opened:
@@ -86,7 +86,7 @@ def _require_file(name: str, folders: Sequence[Path]) -> Path:
 
 def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pairs]) -> list[Fault]:
     """Return all faults of the files, and of more pairs held out than there are. opened: see `open_parallel`."""
-    sizes, taken = held_out_sizes(pair_files(recipe)), text_files.named_files(recipe.dataset, folders)
+    sizes, taken = text_files.held_out_sizes(pair_files(recipe)), text_files.named_files(recipe.dataset, folders)
     splits = [split for split in available_splits(recipe) if split not in sizes]
     faults, lacking, readable = list[Fault](), list[tuple[KeyPath, str, Problem]](), 0
     for key, settings in (place for split in splits for place in split_places(recipe, split)):
@@ -107,14 +107,8 @@ def check_parallel(recipe: Recipe, folders: Sequence[Path], opened: dict[str, Pa
     if faults or not sizes:
         return faults
     opened[UNDIVIDED] = _open_split(recipe, "train", folders)
-    count, held_out = len(opened[UNDIVIDED]), sum(sizes.values())
-    if held_out < count:
-        return []
-    split = max(sizes, key=lambda name: sizes[name])
-    taking = f"{' and '.join(sizes)} {'take' if len(sizes) > 1 else 'takes'}"
-    message = f"{taking} {held_out:,} pairs, and the training files have {count:,}"
-    example = f"write, for example, `{split}: {max(1, count // 20)}`"
-    return [recipe.fault("empty", split_path(recipe, split), message, example)]
+    section = "table" if recipe.dataset.get("table") else "parallel"
+    return text_files.held_out_faults(recipe, section, len(opened[UNDIVIDED]), "pairs")
 
 
 def _content_faults(
@@ -177,11 +171,6 @@ def pair_files(recipe: Recipe) -> Mapping[str, Any]:
         return {"file": value, **columns} if isinstance(value, str) else value
 
     return {key: split(value) for key, value in files.items()}
-
-
-def held_out_sizes(parallel: Mapping[str, object]) -> dict[str, int]:
-    """Return how many pairs of the training files each of val and test takes, where it has no files of its own."""
-    return {split: size for split in ("val", "test") if isinstance(size := parallel.get(split), int)}
 
 
 def split_places(recipe: Recipe, split: str) -> list[tuple[KeyPath, Mapping[str, Any]]]:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from composer.data import stories, tables
-from composer.data.corpora import HubDocuments, check_corpora, open_corpus
+from composer.data.corpora import check_corpora, open_corpus
+from composer.data.documents import HubDocuments
 from composer.data.line_hashes import count_shared, row_hashes
 from composer.data.pairs import TARGET, Pairs, available_splits, side_names, source_names, split_path
 from composer.data.parallel_files import check_parallel, open_parallel

@@ -130,6 +130,23 @@ def named_files(settings: Any, folders: Sequence[Path]) -> set[Path]:
     return {path for part in parts for path in named_files(part, folders)}
 
 
+def held_out_sizes(section: Mapping[str, object]) -> dict[str, int]:
+    """Return how many pairs or documents of the training files each of val and test takes, where it has no files."""
+    return {split: size for split in ("val", "test") if isinstance(size := section.get(split), int)}
+
+
+def held_out_faults(recipe: Recipe, section: str, count: int, noun: str) -> list[Fault]:
+    """Return the fault of training files that have no more pairs, or documents, than are held out of them."""
+    sizes = held_out_sizes(recipe.dataset[section])
+    if sum(sizes.values()) < count:
+        return []
+    split = max(sizes, key=lambda name: sizes[name])
+    taking = f"{' and '.join(sizes)} {'take' if len(sizes) > 1 else 'takes'}"
+    message = f"{taking} {sum(sizes.values()):,} {noun}, and the training files have {count:,}"
+    fix = f"write, for example, `{split}: {max(1, count // 20)}`" if count > len(sizes) else f"name files in `{split}`"
+    return [recipe.fault("empty", ("data", section, split), message, fix)]
+
+
 def suffix_of(path: Path) -> tuple[str, str]:
     """Return the suffix of a file, that of what is packed in it, and `gzip`, `zstd` or ""."""
     packed = PACKED.get(path.suffix.lower(), "")

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from composer.data import corpora, tokenizer, tokenizer_files, tokenizer_kinds
+from composer.data import documents, tokenizer, tokenizer_files, tokenizer_kinds
 from composer.data.cache_entries import CORPORA, Append, cached_entry, code_hashes, versions_of
 from composer.data.columns import Column, FileNames, RowSubset, chunks_of
-from composer.data.corpora import Documents, FileFacts, Piece
+from composer.data.documents import Documents, FileFacts, Piece
 from composer.data.ids import Encoded, Ids, TextCounts, smallest_type
 from composer.data.line_hashes import CACHED_LINES, sha256_of_hashes
 from composer.data.pairs import TARGET
@@ -96,7 +96,7 @@ def cached_ids(
 
     sha256: of the text in these pieces, which has so many characters, about.
     """
-    code = code_hashes(tokenizer, tokenizer_kinds, tokenizer_files, corpora, sys.modules[__name__])
+    code = code_hashes(tokenizer, tokenizer_kinds, tokenizer_files, documents, sys.modules[__name__])
     parts = [versions_of("tokenizers", "sentencepiece"), code, tokenizers.sha256, tokenizers.sides[side], sha256]
 
     def make(append: Append) -> dict[str, Any]:

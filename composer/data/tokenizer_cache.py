@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from composer.data import stories, tokenizer, tokenizer_kinds
 from composer.data.cache_entries import cached_facts, code_hashes, versions_of
-from composer.data.corpora import Documents
+from composer.data.documents import Documents
 from composer.data.encoding import train_source_tokenizers
 from composer.data.line_hashes import sha256_of_hashes
 from composer.data.sources import DataSource

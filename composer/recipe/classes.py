@@ -1392,15 +1392,16 @@ class TextData(RecipeObject):
     """Text without a source, for language models: files looked up under `--data`, then beside the recipe.
 
     train: Training text.
-    val: Text for validation scores and the choice of the checkpoint.
-    test: Text for `evaluate`.
+    val: Text for validation scores and the choice of the checkpoint. An integer holds out that many documents of
+        the training text: its last ones, before those of `test`.
+    test: Text for `evaluate`; an integer as for `val`: the very last ones.
     unit: line | paragraph | file: what a document is; its end is a token. Blank lines stand between paragraphs.
         Every line of JSON lines and every row of Parquet is a document, whatever stands here; default 'line'.
     column: The key of JSON lines, or the column of Parquet, with the text; `a.b` is b inside of a; default 'text'.
     """
     train: str | Sequence[str | WeightedFile | Mapping[str, Any] | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | Var
-    val: str | Sequence[str | WeightedFile | Mapping[str, Any] | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | Var | Unset | None = UNSET
-    test: str | Sequence[str | WeightedFile | Mapping[str, Any] | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | Var | Unset | None = UNSET
+    val: str | Sequence[str | WeightedFile | Mapping[str, Any] | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | int | Var | Unset | None = UNSET
+    test: str | Sequence[str | WeightedFile | Mapping[str, Any] | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | int | Var | Unset | None = UNSET
     unit: Literal["line", "paragraph", "file"] | Var | Unset = UNSET
     column: str | Var | Unset = UNSET
 

@@ -265,16 +265,17 @@ class Corpus:
 
     Settings:
         train: Training text.
-        val: Text for validation scores and the choice of the checkpoint.
-        test: Text for `evaluate`.
+        val: Text for validation scores and the choice of the checkpoint. An integer holds out that many documents of
+            the training text: its last ones, before those of `test`.
+        test: Text for `evaluate`; an integer as for `val`: the very last ones.
         unit: line | paragraph | file: what a document is; its end is a token. Blank lines stand between paragraphs.
             Every line of JSON lines and every row of Parquet is a document, whatever stands here.
         column: The key of JSON lines, or the column of Parquet, with the text; `a.b` is b inside of a.
     """
 
     train: Files
-    val: Files | None = None
-    test: Files | None = None
+    val: Files | Count | None = None
+    test: Files | Count | None = None
     unit: Literal["line", "paragraph", "file"] = "line"
     column: Text = "text"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
-from composer.data.corpora import Documents
+from composer.data.documents import Documents
 from composer.data.encoding import Data, answerable_rows, cache_faults, encode_data, split_faults
 from composer.data.epochs import encode_trainable
 from composer.data.ids import Encoded

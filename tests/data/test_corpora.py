@@ -12,12 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from composer.data import corpora, tables
-from composer.data.corpora import CorpusFile, Documents, check_corpora, open_corpus
-from composer.data.encoding import train_tokenizers
+from composer.data import documents, tables
+from composer.data.corpora import check_corpora, open_corpus
+from composer.data.documents import CorpusFile, Documents
+from composer.data.encoding import load_data, train_tokenizers
 from composer.data.pairs import TARGET
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError
+from composer.model.encoder_decoder import UNK
 from tests.data.conftest import Make
 
 LM = {"decoder": ["rnn"]}
@@ -65,9 +67,9 @@ def test_rows_of_json_lines_and_parquet_are_documents(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["word", "char", "byte", {"word": {"split": "spaces"}}, {"bpe": {"size": 300}}])
 def test_a_long_document_is_tokenised_in_pieces_as_in_one(monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
-    monkeypatch.setattr(corpora, "PIECE", 40)
+    monkeypatch.setattr(documents, "PIECE", 40)
     text = " ".join(f"word{n % 7}, and\n  more {n}" for n in range(40))
-    pieces = list(corpora.cut(text))
+    pieces = list(documents.cut(text))
     assert len(pieces) > 5
     assert "".join(piece.text for piece in pieces) == text
     assert [piece.ends for piece in pieces] == [False] * (len(pieces) - 1) + [True]
@@ -76,15 +78,15 @@ def test_a_long_document_is_tokenised_in_pieces_as_in_one(monkeypatch: pytest.Mo
 
 
 def test_a_document_is_cut_alike_whether_it_comes_in_one_or_in_blocks(tmp_path: Path) -> None:
-    text = "x" * 5 * corpora.PIECE + " and\nmore" * corpora.PIECE
+    text = "x" * 5 * documents.PIECE + " and\nmore" * documents.PIECE
     (tmp_path / "a.txt").write_text(text)
-    pieces = list(corpora.cut(text))
-    assert pieces == list(corpora.read_pieces(tmp_path / "a.txt", "file", "text"))
+    pieces = list(documents.cut(text))
+    assert pieces == list(documents.read_pieces(tmp_path / "a.txt", "file", "text"))
     # or a text of a gigabyte would be copied for each of its pieces
-    assert max(len(piece.text) for piece in pieces) < 2 * corpora.PIECE
+    assert max(len(piece.text) for piece in pieces) < 2 * documents.PIECE
 
 
-def check_pieces(tokenizers: Tokenizers, pieces: list[corpora.Piece], text: str) -> None:
+def check_pieces(tokenizers: Tokenizers, pieces: list[documents.Piece], text: str) -> None:
     """Check that pieces of a text have the tokens of the text."""
     later = [tokenizers.kind.continuation(piece.text) for piece in pieces[1:]]
     rows = tokenizers.encode(TARGET, [pieces[0].text, *later])
@@ -93,23 +95,23 @@ def check_pieces(tokenizers: Tokenizers, pieces: list[corpora.Piece], text: str)
 
 def test_what_is_known_of_a_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("one two\nthrée\n", encoding="utf-8")
-    facts = corpora.inspect(tmp_path / "a.txt", "line", "text")
+    facts = documents.inspect(tmp_path / "a.txt", "line", "text")
     assert (facts.documents, facts.words, facts.characters, facts.bytes) == (2, 3, 12, 13)
-    monkeypatch.setattr(corpora, "read_pieces", lambda *given: pytest.fail("this file is known"))
-    assert corpora.inspect(tmp_path / "a.txt", "line", "text") == facts
+    monkeypatch.setattr(documents, "read_pieces", lambda *given: pytest.fail("this file is known"))
+    assert documents.inspect(tmp_path / "a.txt", "line", "text") == facts
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, real = tmp_path / "a.txt", corpora.read_pieces
+    path, real = tmp_path / "a.txt", documents.read_pieces
     path.write_text("one\n")
 
     def growing(*given: Any) -> Any:
         path.write_text("one\ntwo\n")
         return real(*given)
 
-    monkeypatch.setattr(corpora, "read_pieces", growing)
+    monkeypatch.setattr(documents, "read_pieces", growing)
     with pytest.raises(DataError, match="changed while it was read"):
-        corpora.inspect(path, "line", "text")
+        documents.inspect(path, "line", "text")
 
 
 def test_files_of_a_part_are_a_name_a_list_a_pattern_or_names_with_weights(make: Make, tmp_path: Path) -> None:
@@ -125,6 +127,41 @@ def test_files_of_a_part_are_a_name_a_list_a_pattern_or_names_with_weights(make:
     assert files(["b.txt", "c.md"]) == [("b.txt", 1.0), ("c.md", 1.0)]
     assert files({"one": "a.txt", "two": {"file": "*.md", "weight": 2}}) == [("a.txt", 1.0), ("c.md", 2.0)]
     assert files(["a.txt", {"file": "*.md", "weight": 2}]) == [("a.txt", 1.0), ("c.md", 2.0)]
+
+
+def test_a_number_holds_out_the_last_documents_of_the_training_text(make: Make, tmp_path: Path) -> None:
+    for name, words in (("a.txt", "one two three"), ("b.txt", "four five six")):
+        (tmp_path / name).write_text(words.replace(" ", "\n"))
+    train = ["a.txt", {"file": "b.txt", "weight": 2}]
+    recipe = make({"text": {"train": train, "val": 2, "test": 1}, "tokenizer": "word"}, LM)
+    data = load_data(recipe, [tmp_path])
+    texts = {split: list(pairs.sides[TARGET]) for split, pairs in data.pairs.items()}
+    assert texts == {"train": ["one", "two", "three"], "val": ["four", "five"], "test": ["six"]}
+    assert {split: encoded.counts and encoded.counts.words for split, encoded in data.splits.items()} == {
+        "train": 6,
+        "val": 4,
+        "test": 2,
+    }
+    assert len({encoded.sha256 for encoded in data.splits.values()}) == 3
+    assert data.tokenizers.encode(TARGET, ["six"]) == [[UNK]], "what is held out is not trained on"
+    longer = open_corpus(make({"text": {"train": train, "test": 2}}, LM), "train", [tmp_path])
+    assert (list(longer), longer.weights()) == (["one", "two", "three", "four"], pytest.approx([1, 1, 1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message", "hint"),
+    [
+        ({"val": 2, "test": 1}, "val and test take 3 documents, and the training files have 3", "write, for example"),
+        ({"val": 2, "unit": "file"}, "val takes 2 documents, and the training files have 1", "name files in `val`"),
+    ],
+)
+def test_holding_out_all_documents_is_refused(
+    make: Make, tmp_path: Path, settings: dict[str, Any], message: str, hint: str
+) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\nthree\n")
+    (fault,) = check_corpora(make({"text": {"train": "a.txt", **settings}}, LM), [tmp_path])
+    assert (fault.code, fault.path, fault.message) == ("empty", "data.text.val", message)
+    assert hint in fault.hint
 
 
 FAULTS = {

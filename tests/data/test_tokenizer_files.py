@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from composer.data import corpora
+from composer.data import documents
 from composer.data.encoding import load_data
 from composer.data.pairs import TARGET
 from composer.data.sources import DataSource
@@ -134,8 +134,8 @@ def test_no_text_is_read_as_a_special_token(opened: dict[str, Tokenizers], text:
 def test_a_long_document_has_the_same_tokens_in_pieces(
     name: str, opened: dict[str, Tokenizers], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(corpora, "PIECE", 40)
-    check_pieces(opened[name], list(corpora.cut(" ".join(LINES))), " ".join(LINES))
+    monkeypatch.setattr(documents, "PIECE", 40)
+    check_pieces(opened[name], list(documents.cut(" ".join(LINES))), " ".join(LINES))
 
 
 def test_special_tokens_of_the_file_have_no_ids(folder: Path, opened: dict[str, Tokenizers]) -> None:

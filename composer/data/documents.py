@@ -1,0 +1,301 @@
+"""Documents of files of text, plain or packed, JSON lines or Parquet, read one after another.
+
+Nothing is held in memory but a piece of a document. A file is inspected once: what is known of it is remembered in the
+user's cache, by its path, size and times.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from composer.atomic_io import parse_json
+from composer.data import tables, text_files
+from composer.data.cache_entries import cached_facts
+from composer.data.columns import Column, changed
+from composer.data.text_files import Problem, file_stamp, open_text, suffix_of
+from composer.errors import DataError, Fault, KeyPath, one_line_error
+
+PIECE = 1 << 16
+"""Characters of a document that are read at once, about; a longer document is cut where a word begins."""
+FORMAT = 2
+"""Of what is remembered of a file: another one where more is, or it is counted in another way."""
+ROWS = 256
+"""Rows of a data set of the hub that are read at once."""
+WORD_START = re.compile(r"(?<=\S) (?=\S)")
+PARQUET, JSON = ".parquet", (".jsonl", ".json")
+
+
+class Piece(NamedTuple):
+    """Part of a document; `ends` is True of its last one."""
+
+    text: str
+    ends: bool
+
+
+@dataclass(frozen=True)
+class FileFacts:
+    """What is known of an inspected file: the SHA-256 of its bytes, that of its documents' texts, and what these have
+    together; of a data set of the hub both are of its texts.
+
+    Words stand between spaces; neither they nor characters and UTF-8 bytes count what ends a document.
+    """
+
+    sha256: str
+    texts_sha256: str
+    documents: int
+    words: int
+    characters: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class CorpusFile:
+    """A file of a corpus: where the recipe names it, and how often an epoch has its documents."""
+
+    path: Path
+    key: KeyPath
+    weight: float = 1.0
+
+
+class Documents(Column):
+    """The documents of files, in their order, read from the start whenever they are asked for."""
+
+    def __init__(self, files: Sequence[CorpusFile], unit: str, column: str) -> None:
+        self.files, self.unit, self.column = tuple(files), unit, column
+        self.stamps = [file_stamp(file.path) for file in self.files]
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the pieces of all documents. Raises DataError if a file has changed since it was opened."""
+        for file, stamp in zip(self.files, self.stamps, strict=True):
+            yield from read_pieces(file.path, self.unit, self.column)
+            if file_stamp(file.path) != stamp:
+                raise changed(file.path)
+
+    @cached_property
+    def facts(self) -> list[FileFacts]:
+        """What is known of each file. Raises DataError."""
+        return [inspect(file.path, self.unit, self.column) for file in self.files]
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the bytes of all files, and of how documents are read from them."""
+        kinds = [suffix_of(file.path) for file in self.files]
+        parts = [facts.sha256 for facts in self.facts], kinds, self.unit, self.column
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def weights(self) -> np.ndarray | None:
+        """Return how often an epoch has each document, (documents,) float32; None where that is once."""
+        if all(file.weight == 1 for file in self.files):
+            return None
+        counts = [facts.documents for facts in self.facts]
+        return np.repeat(np.array([file.weight for file in self.files], np.float32), counts)
+
+    def __len__(self) -> int:
+        return sum(facts.documents for facts in self.facts)
+
+    def __iter__(self) -> Iterator[str]:
+        parts: list[str] = []
+        for text, ends in self.pieces():
+            parts.append(text)
+            if ends:
+                yield "".join(parts)
+                parts = []
+
+    def read(self, rows: Sequence[int]) -> list[str]:
+        """Return the documents with these numbers; all up to the last of them are read."""
+        wanted = set(rows)
+        first = islice(self, max(wanted, default=-1) + 1)
+        texts = {number: text for number, text in enumerate(first) if number in wanted}
+        return [texts[row] for row in rows]
+
+    def head(self, characters: int) -> list[str]:
+        """Return the first documents, of so many characters together, about; the first one may be cut."""
+        texts, parts = [], []
+        for text, ends in self.pieces():
+            parts.append(text)
+            characters -= len(text) + 1
+            if ends or characters <= 0:
+                texts.append("".join(parts))
+                parts = []
+            if characters <= 0:
+                break
+        return texts
+
+
+class HubDocuments(Documents):
+    """The texts of a column of a data set of the hub, which `datasets` keeps on this machine."""
+
+    def __init__(self, dataset: Any, column: str, origin: str) -> None:
+        super().__init__((), "row", column)
+        self.texts = tables.DatasetColumn(dataset, column, origin, as_line=lambda text: text or "")
+
+    def pieces(self) -> Iterator[Piece]:
+        for at in range(0, len(self.texts), ROWS):
+            for text in self.texts[at : at + ROWS]:
+                yield from cut(text)
+
+    @cached_property
+    def facts(self) -> list[FileFacts]:
+        key = [self.texts.dataset._fingerprint, self.column]  # another one where the files of the data set change
+        return [FileFacts(**cached_facts("texts", [FORMAT, *key], lambda: asdict(count(self.pieces()))))]
+
+
+class DocumentRange(Documents):
+    """The documents of a text from number `first` on, up to number `last`, which is not one of them."""
+
+    def __init__(self, text: Documents, first: int, last: int) -> None:
+        super().__init__(text.files, text.unit, text.column)
+        self.text, self.first, self.last = text, first, last
+
+    def pieces(self) -> Iterator[Piece]:
+        number = 0
+        for piece in self.text.pieces():
+            if self.first <= number < self.last:
+                yield piece
+            number += piece.ends
+
+    @cached_property
+    def facts(self) -> list[FileFacts]:
+        key = [FORMAT, self.text.sha256, self.first, self.last]
+        return [FileFacts(**cached_facts("texts", key, lambda: asdict(count(self.pieces()))))]
+
+    def weights(self) -> np.ndarray | None:
+        weights = self.text.weights()
+        return None if weights is None else weights[self.first : self.last]
+
+
+def read_pieces(path: Path, unit: str, column: str) -> Iterator[Piece]:
+    """Yield the pieces of a file's documents. Raises DataError where it cannot be read, with the line."""
+    suffix, packed = suffix_of(path)
+    number = 0
+    try:
+        if suffix == PARQUET:
+            for text in tables.parquet_texts(path, column):
+                number += 1
+                yield from cut(text)
+            return
+        with open_text(path) as file:
+            if suffix in JSON:
+                for number, line in enumerate(file, start=1):
+                    yield from cut(_json_text(path, number, line, column))
+            elif unit == "line":
+                for number, line in enumerate(file, start=1):  # noqa: B007 (the fault names it)
+                    yield from cut(line.removesuffix("\n").removesuffix("\r"))
+            elif unit == "file":
+                yield from _join(iter(lambda: file.read(PIECE), ""))
+            else:
+                yield from _paragraphs(file)
+    except (OSError, ValueError, EOFError, zlib.error) as error:
+        raise DataError([_reading_fault(path, packed, number, error)]) from error
+
+
+def _json_text(path: Path, number: int, line: str, column: str) -> str:
+    """Return the text of an object of JSON lines; a null is an empty document. Raises DataError."""
+    with suppress(ValueError, KeyError, TypeError):
+        text = tables.get_nested(parse_json(line), column)
+        if isinstance(text, str | None) and not tables.SURROGATE.search(text or ""):
+            return text or ""
+    problem, *_ = tables.check_object(number, line, {"": column})
+    raise DataError([problem._replace(message=f"`{path}`: {problem.message}").in_file(path)])
+
+
+def cut(text: str) -> Iterator[Piece]:
+    """Yield the pieces of a document."""
+    if len(text) <= PIECE:
+        return iter((Piece(text, True),))
+    # in blocks: each piece is taken off what is left, which would copy a text of a gigabyte thousands of times
+    return _join(text[at : at + PIECE] for at in range(0, len(text), PIECE))
+
+
+def _join(blocks: Iterable[str]) -> Iterator[Piece]:
+    """Yield the pieces of a document that comes in blocks; each but the first begins with the space before a word."""
+    rest = ""
+    for block in blocks:
+        rest += block
+        while len(rest) > PIECE:
+            start = WORD_START.search(rest, PIECE)
+            if start is None and len(rest) < 2 * PIECE:
+                break
+            at = start.start() if start else PIECE
+            yield Piece(rest[:at], False)
+            rest = rest[at:]
+    yield Piece(rest, True)
+
+
+def _paragraphs(file: Iterable[str]) -> Iterator[Piece]:
+    """Yield the paragraphs of a file: lines between blank ones."""
+    lines: list[str] = []
+    for line in file:
+        if line.strip():
+            lines.append(line)
+        elif lines:
+            yield from cut("".join(lines).removesuffix("\n"))
+            lines = []
+    if lines:
+        yield from cut("".join(lines).removesuffix("\n"))
+
+
+def _reading_fault(path: Path, packed: str, number: int, error: Exception) -> Fault:
+    """Return the fault of a file that could not be read up to the document after the `number`th."""
+    where = f" after line {number:,}" if number else ""
+    if isinstance(error, UnicodeDecodeError):
+        is_plain = not packed and suffix_of(path)[0] != ".parquet"
+        problem = text_files.check_utf8(path) if is_plain else None
+        problem = problem or Problem("encoding", f"`{path}` is not UTF-8{where}", "write it again, as UTF-8")
+    elif packed and isinstance(error, text_files.UNPACKING_ERRORS):
+        message = f"`{path}` is damaged{where}: it cannot be unpacked to its end"
+        problem = Problem("file", message, "get the file again")
+    elif isinstance(error, OSError) and error.errno:
+        fix = "make it readable, and do not change it while it is read"
+        problem = Problem("file", f"`{path}` cannot be read: {error.strerror}", fix)
+    else:
+        message = f"`{path}` cannot be read: {one_line_error(error)}"
+        problem = Problem("file", message, "repair it, or get the file again")
+    return problem.in_file(path)
+
+
+# ------------------------------------------------------------------------------------------- what is known of a file
+
+
+def inspect(path: Path, unit: str, column: str) -> FileFacts:
+    """Return what is known of a file. It is read where that is not remembered. Raises DataError with its first fault.
+
+    A file counts as unchanged while its inode, size and times are the same, as it does for git.
+    """
+    stamp = file_stamp(path)
+
+    def read() -> dict[str, Any]:
+        facts = asdict(count(read_pieces(path, unit, column)))
+        with path.open("rb") as file:
+            facts["sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
+        if file_stamp(path) != stamp:
+            message, fix = f"`{path}` has been changed while it was read", "wait until it is complete"
+            raise DataError([Problem("changed", message, fix).in_file(path)])
+        return facts
+
+    return FileFacts(**cached_facts("texts", [FORMAT, str(path.resolve()), *stamp, unit, column], read))
+
+
+def count(pieces: Iterable[Piece]) -> FileFacts:
+    """Return what is known of documents, with the SHA-256 of their texts."""
+    documents = words = characters = size = 0
+    digest = hashlib.sha256()
+    for text, ends in pieces:
+        data = text.encode("utf-8", "surrogatepass")
+        digest.update(data + b"\xff" * ends)
+        documents, words = documents + ends, words + len(text.split())
+        characters, size = characters + len(text), size + len(data)
+    sha256 = digest.hexdigest()
+    return FileFacts(sha256, sha256, documents, words, characters, size)
