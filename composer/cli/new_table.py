@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from composer.cli import new_recipe
+from composer.cli import new_recipe, new_text
 from composer.cli.new_recipe import MAX_SYMBOLS, MIN_PAIRS_TO_SPLIT, PRESETS, Preset, Side, written_recipe
 from composer.data.audio import sound_length
 from composer.data.columns import FileNames, RowSubset
@@ -81,14 +81,16 @@ class TableFacts(NamedTuple):
 
 
 def new(
-    source: str | Path, target: str | Path, output: str | Path | None = None, table: str | Path | None = None
+    source: str | Path | None, target: str | Path, output: str | Path | None = None, table: str | Path | None = None
 ) -> Path:
     """Write a recipe for two line-aligned texts, or for two columns of a table, and return its path.
 
-    output: by default a name made from those of the files. Raises DataError if the texts or the table cannot be used,
-    RunError if the file exists already.
+    source: None for a language model of the text `target`. output: by default a name made from those of the files.
+    Raises DataError if the texts or the table cannot be used, RunError if the file exists already.
     """
     path = None if output is None else Path(output)
+    if source is None:
+        return new_text.write_text_recipe(new_text.inspect_text(Path(target)), path)
     if table is not None:
         return write_table_recipe(inspect_table(Path(table), str(source), str(target)), path)
     return new_recipe.write_corpus_recipe(new_recipe.inspect(Path(source), Path(target)), path)

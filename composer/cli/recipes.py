@@ -29,9 +29,13 @@ command = partial(options.with_examples, commands)
     "seqcomposer new --source train.en --target train.de",
     "seqcomposer new --source a.txt --target b.txt --output ab.yaml",
     "seqcomposer new --table train.tsv --source picture --target caption",
+    "seqcomposer new --target corpus.txt      # a language model",
 )
 def new(
-    source: Annotated[str, option("--source F", "Source text, one sentence per line; of a table, a column.")],
+    *,
+    source: Annotated[
+        str | None, option("--source F", "Source text, one sentence per line; of a table, a column.")
+    ] = None,
     target: Annotated[str, option("--target F", "Target text, line by line; of a table, a column.")],
     table: Annotated[Path | None, option("--table F", "A table that names images, sounds or vectors.")] = None,
     output: Annotated[Path | None, option("--output F", "The file to write.  [default: named after the texts]")] = None,
@@ -44,9 +48,19 @@ def new(
 
     Of a table (TSV, CSV, JSON lines, Parquet, or a data folder of Kaldi) `--source` is the column that names images,
     sounds or vectors, and `--target` the one with their text.
+
+    Without `--source` the recipe is of a language model, and the target any text: packed or not, JSON lines or Parquet.
     """
     from composer.cli import new_recipe
 
+    if table and source is None:
+        raise typer.BadParameter("name the column of the images, sounds or vectors with `--source`")
+    if source is None:
+        from composer.cli import new_text
+
+        text = new_text.inspect_text(Path(target))
+        options.echo("\n".join(new_text.text_steps(text, new_text.write_text_recipe(text, output))))
+        return
     if table:
         from composer.cli import new_table  # late: it imports torch
 

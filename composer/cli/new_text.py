@@ -1,0 +1,106 @@
+"""The recipe that `seqcomposer new` writes for a text without a source: a language model."""
+
+from __future__ import annotations
+
+import shlex
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from composer.cli import new_recipe
+from composer.cli.new_recipe import MANY_CHARACTERS, MAX_SYMBOLS, MIN_PAIRS_TO_SPLIT, PRESETS, Preset, Side
+from composer.data.corpora import open_documents
+from composer.data.documents import FileFacts
+from composer.data.text_files import suffix_of
+from composer.errors import DataError, Fault
+
+HEAD = 1 << 22
+"""Characters at the beginning of a text that are looked at closely."""
+WINDOW, WIDE_WINDOW, WIDE = 64, 256, 512
+"""Tokens of a window, those of a wide model's, and how wide that is."""
+TEMPLATE = new_recipe.RecipeTemplate(Path(__file__).with_name("new_text.template.yaml").read_text(encoding="utf-8"))
+
+
+class TextFacts(NamedTuple):
+    """A file of text: whether its documents are lines or paragraphs, how many, and what lines look like."""
+
+    path: Path
+    unit: str
+    facts: FileFacts
+    lines: Side
+
+    @property
+    def held_out(self) -> int:
+        """How many documents each of val and test gets."""
+        count = self.facts.documents
+        return new_recipe.held_out_of(count) if count >= MIN_PAIRS_TO_SPLIT else 0
+
+    @property
+    def preset(self) -> Preset:
+        """The preset for so much text."""
+        return next(preset for preset in PRESETS if self.facts.characters / MANY_CHARACTERS <= preset.pairs)
+
+
+def inspect_text(path: Path) -> TextFacts:
+    """Return what a text looks like: a file, packed or not; of JSON lines and Parquet the column `text`.
+
+    Raises DataError.
+    """
+    lines, paragraphs = (open_documents([path], unit, "text") for unit in ("line", "paragraph"))
+    if not lines.facts[0].words:
+        raise DataError([Fault(str(path), 1, 1, "empty", "", "there is no text in it", "name a file with text")])
+    # what has blank lines between several others is written in paragraphs
+    is_prose = len(lines) > 2 * len(paragraphs) and len(paragraphs) >= MIN_PAIRS_TO_SPLIT
+    unit, (facts,) = ("paragraph", paragraphs.facts) if is_prose else ("line", lines.facts)
+    return TextFacts(path, unit, facts, new_recipe.describe_side(lines.head(HEAD)))
+
+
+def write_text_recipe(text: TextFacts, output: Path | None) -> Path:
+    """Write a recipe of a language model and return its path. Raise RunError if the file exists already."""
+    _, packed = suffix_of(text.path)
+    stem = Path(text.path.stem).stem if packed else text.path.stem
+    return new_recipe.write_recipe(f"{new_recipe.clean_name(stem)}.yaml", output, partial(fill_text_template, text))
+
+
+def text_steps(text: TextFacts, recipe: Path) -> list[str]:
+    """Return what to tell the user about a recipe for a text: the split, what was seen, the next command."""
+    tokenizer, reason = choose_text_tokenizer(text)
+    seen = [f"target: {text.lines}", f"tokenizer {tokenizer.partition(':')[0]}: {reason}"]
+    return new_recipe.written_recipe(recipe, text.facts.documents, f"{text.unit}s", text.held_out, text.preset, seen)
+
+
+def choose_text_tokenizer(text: TextFacts) -> tuple[str, str]:
+    """Return what a recipe says of its tokenizer, and why."""
+    lines, size = text.lines, text.preset.vocabulary
+    if lines.is_word:
+        return "char", "a line is one word"
+    if not lines.is_spaced and 3 * lines.alphabet > size:
+        return "char", "too many different characters for so little text to learn words of them"
+    if lines.is_spaced and lines.vocabulary <= min(MAX_SYMBOLS, text.facts.documents // 20):
+        return "word: {split: spaces}", f"few different symbols between spaces, {lines.vocabulary}"
+    return f"bpe: {{size: {size}}}", "pieces of words"
+
+
+def fill_text_template(text: TextFacts, output: Path) -> str:
+    """Return the recipe's text. No path in it begins at the root of this machine."""
+    preset = text.preset
+    tokenizer, reason = choose_text_tokenizer(text)
+    window = WIDE_WINDOW if preset.width >= WIDE else WINDOW
+    return TEMPLATE.substitute(
+        preset._asdict(),
+        head=new_recipe.schema_line(output),
+        documents=f"{text.facts.documents:,}",
+        unit=text.unit,
+        lines=text.lines,
+        file=shlex.quote(output.name),
+        name=new_recipe.quoted(new_recipe.clean_name(output.stem)),
+        train=new_recipe.quoted(new_recipe.relative_to(text.path, output)),
+        hold_out="" if text.held_out else "# ",
+        held_out=text.held_out or 1,
+        tokenizer=f"{{{tokenizer}}}" if ":" in tokenizer else tokenizer,
+        why_tokenizer=reason,
+        hidden=-(-preset.width // 3) * 8,
+        learning_rate="1e-3" if preset.width < WIDE else "6e-4",
+        # a line that is one word tells nothing of the next one
+        window="" if text.lines.is_word else f"  window: {window}                   # tokens of a row\n",
+    )
