@@ -6,10 +6,13 @@ import ast
 import importlib
 import json
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,7 @@ class Journal:
     """The last outcome of each case, on disk. `machine` is where it ran: it must be the same for all."""
 
     def __init__(self, file: Path) -> None:
-        self.file = file
+        self.file, self.lock = file, threading.Lock()
         lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
         self.rows: dict[Key, dict[str, Any]] = {(row["part"], row["case"]): row for row in map(json.loads, lines)}
         self.machine = next((row["machine"] for row in self.rows.values() if row["machine"]), "")
@@ -36,7 +39,7 @@ class Journal:
     def add(self, part: str, case: str, outcome: Outcome, seconds: float) -> None:
         row = {"part": part, "case": case, "machine": self.machine, "seconds": round(seconds, 1), **outcome._asdict()}
         self.rows[part, case] = row
-        with self.file.open("a", encoding="utf-8") as lines:
+        with self.lock, self.file.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(row, ensure_ascii=False) + "\n")
         print(f"{part} {case}: {outcome.word}, {seconds:.1f} s  {first_line(outcome.text)}", flush=True)
         for one in outcome.rows:
@@ -56,21 +59,35 @@ def run_part(
 ) -> None:
     """Run what the journal does not have of a part, in processes of its own, for so many seconds at most."""
     until = time.monotonic() + seconds
-    first = Worker(serve, part, settings, hang_seconds=seconds, memory=None)
-    cases, journal.machine = known_cases(first, journal, part)
-    rest = iter([case for case in cases if not journal.is_done(part, case)])  # each process takes the next one
-    workers = [first, *(Worker(serve, part, settings, memory=None) for _ in range(processes - 1))]
-    with ThreadPoolExecutor(processes) as pool:
-        for done in [pool.submit(run_cases, worker, part, rest, journal, until) for worker in workers]:
-            done.result()
-
-
-def run_cases(worker: Worker, part: str, cases: Iterator[str], journal: Journal, until: float) -> None:
+    workers = [Worker(serve, part, settings, hang_seconds=seconds, memory=None)]
     try:
-        for case in cases:
-            run_case(worker, part, case, journal, until)
+        cases, journal.machine = known_cases(workers[0], journal, part)
+        left = [case for case in cases if not journal.is_done(part, case)]
+        workers += [Worker(serve, part, settings, memory=None) for _ in range(min(processes, len(left)) - 1)]
+        share_cases(workers, part, left, journal, until)
     finally:
-        worker.end()
+        for worker in workers:
+            worker.end()
+
+
+def share_cases(workers: Sequence[Worker], part: str, cases: Sequence[str], journal: Journal, until: float) -> None:
+    """Run cases side by side: each process takes the next one when it has done its last."""
+    waiting = deque(cases)
+
+    def take(worker: Worker) -> None:
+        with suppress(IndexError):
+            while True:
+                run_case(worker, part, waiting.popleft(), journal, until)
+
+    with ThreadPoolExecutor(len(workers)) as pool:
+        try:
+            for done in [pool.submit(take, worker) for worker in workers]:
+                done.result()
+        except BaseException:  # Ctrl-C: what runs is ended, and nothing new begins
+            waiting.clear()
+            for worker in workers:
+                worker.process.kill()
+            raise
 
 
 def known_cases(worker: Worker, journal: Journal, part: str) -> tuple[Sequence[str], str]:

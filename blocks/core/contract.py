@@ -225,8 +225,7 @@ class Site:
 
     def _known_memory(self, name: str, setting: str) -> str:
         if name not in self.memories:
-            encoder = "an encoder" if self.causal else "an encoder that does not read this one"
-            add = f"give the model {encoder}, and write its name"
+            add = "write the name of an encoder that comes before; of two that read each other none does"
             raise self.names.unknown_name(name, setting, self.memories, "no memory", add)
         return name
 

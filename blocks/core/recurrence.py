@@ -176,7 +176,7 @@ class TanhLayer(FusedLayer):
             return after[:, None], (masked_update(mask[:, 0], after, h),)
         grad = torch.is_grad_enabled()
         operands = x, as_layers(h), *self.weights()
-        x, before, *weights = cast_as_autocast(*operands) if x.is_cuda else operands
+        x, before, *weights = cast_as_autocast(*operands) if x.is_cuda else operands  # a CPU has this kernel
         with without_autocast_on_gpu(x):
             y, _ = self.many(x, before, flatten_weights(weights), True, 1, 0.0, grad, False, True)
         return y, (last_real(y, mask, h),)

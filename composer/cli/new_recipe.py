@@ -179,9 +179,13 @@ def _notes(corpus: Corpus, recipe: Path) -> list[str]:
         notes.append(f"{corpus.empty:,} pairs have an empty side; they are left out of training")
     if corpus.pairs < MIN_PAIRS_TO_TRANSLATE and "bpe" in choose_tokenizer(corpus)["tokenizer"]:
         notes.append("so few pairs are enough to try everything; usable translations need tens of thousands")
-    if any(relative_to(path, recipe).startswith("..") for path in (corpus.source, corpus.target)):
-        notes.append("the texts are not in the folder of the recipe; put them there before you share it")
-    return notes
+    return [*notes, *elsewhere_notes([corpus.source, corpus.target], recipe)]
+
+
+def elsewhere_notes(texts: Sequence[Path], recipe: Path) -> list[str]:
+    """Return a note where texts are not in the folder of their recipe."""
+    is_elsewhere = any(relative_to(path, recipe).startswith("..") for path in texts)
+    return ["the text is not in the folder of the recipe; put it there before you share it"] if is_elsewhere else []
 
 
 def held_out_of(pairs: int) -> int:

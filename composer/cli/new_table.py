@@ -23,7 +23,7 @@ from composer.data.kaldi import check_folder, is_kaldi_folder
 from composer.data.media_files import MediaError, open_file, split_part
 from composer.data.parallel_files import check_columns, open_table
 from composer.data.text_files import Problem
-from composer.errors import DataError, Fault
+from composer.errors import DataError, Fault, RunError
 from composer.recipe.schema_reader import flow_text
 
 SUFFIXES = {
@@ -89,10 +89,12 @@ def new(
     Raises DataError if the texts or the table cannot be used, RunError if the file exists already.
     """
     path = None if output is None else Path(output)
+    if table is not None:
+        if source is None:
+            raise RunError.of("a table needs a source", "name the column of the images, sounds or vectors", str(table))
+        return write_table_recipe(inspect_table(Path(table), str(source), str(target)), path)
     if source is None:
         return new_text.write_text_recipe(new_text.inspect_text(Path(target)), path)
-    if table is not None:
-        return write_table_recipe(inspect_table(Path(table), str(source), str(target)), path)
     return new_recipe.write_corpus_recipe(new_recipe.inspect(Path(source), Path(target)), path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from typing import NamedTuple
 from composer.cli import new_recipe
 from composer.cli.new_recipe import MANY_CHARACTERS, MAX_SYMBOLS, MIN_PAIRS_TO_SPLIT, PRESETS, Preset, Side
 from composer.data.corpora import open_documents
-from composer.data.documents import FileFacts
+from composer.data.documents import FileFacts, is_plain
 from composer.data.text_files import suffix_of
 from composer.errors import DataError, Fault
 
@@ -18,6 +19,8 @@ HEAD = 1 << 22
 """Characters at the beginning of a text that are looked at closely."""
 WINDOW, WIDE_WINDOW, WIDE = 64, 256, 512
 """Tokens of a window, those of a wide model's, and how wide that is."""
+BLANK = 0.01
+"""The share of blank lines above which they part paragraphs."""
 TEMPLATE = new_recipe.RecipeTemplate(Path(__file__).with_name("new_text.template.yaml").read_text(encoding="utf-8"))
 
 
@@ -28,6 +31,11 @@ class TextFacts(NamedTuple):
     unit: str
     facts: FileFacts
     lines: Side
+
+    @property
+    def is_of_words(self) -> bool:
+        """Whether a document is one word."""
+        return self.lines.is_word and self.unit == "line"
 
     @property
     def held_out(self) -> int:
@@ -46,13 +54,19 @@ def inspect_text(path: Path) -> TextFacts:
 
     Raises DataError.
     """
-    lines, paragraphs = (open_documents([path], unit, "text") for unit in ("line", "paragraph"))
-    if not lines.facts[0].words:
+    lines = open_documents([path], "line", "text")
+    try:
+        (facts,) = lines.facts
+    except DataError as error:
+        hint = "call it `text`, or write a recipe with `data: {text: {train: F, column: NAME}}`"
+        raise DataError([replace(it, hint=hint) if it.code == "column" else it for it in error.faults]) from error
+    if not facts.words:
         raise DataError([Fault(str(path), 1, 1, "empty", "", "there is no text in it", "name a file with text")])
-    # what has blank lines between several others is written in paragraphs
-    is_prose = len(lines) > 2 * len(paragraphs) and len(paragraphs) >= MIN_PAIRS_TO_SPLIT
-    unit, (facts,) = ("paragraph", paragraphs.facts) if is_prose else ("line", lines.facts)
-    return TextFacts(path, unit, facts, new_recipe.describe_side(lines.head(HEAD)))
+    head = lines.head(HEAD)
+    blank = sum(not line.strip() for line in head)
+    unit = "paragraph" if blank > BLANK * len(head) and is_plain(path) else "line"
+    (facts,) = open_documents([path], unit, "text").facts
+    return TextFacts(path, unit, facts, new_recipe.describe_side(head))
 
 
 def write_text_recipe(text: TextFacts, output: Path | None) -> Path:
@@ -66,13 +80,14 @@ def text_steps(text: TextFacts, recipe: Path) -> list[str]:
     """Return what to tell the user about a recipe for a text: the split, what was seen, the next command."""
     tokenizer, reason = choose_text_tokenizer(text)
     seen = [f"target: {text.lines}", f"tokenizer {tokenizer.partition(':')[0]}: {reason}"]
-    return new_recipe.written_recipe(recipe, text.facts.documents, f"{text.unit}s", text.held_out, text.preset, seen)
+    notes, what = new_recipe.elsewhere_notes([text.path], recipe), f"{text.unit}s"
+    return new_recipe.written_recipe(recipe, text.facts.documents, what, text.held_out, text.preset, seen, notes)
 
 
 def choose_text_tokenizer(text: TextFacts) -> tuple[str, str]:
     """Return what a recipe says of its tokenizer, and why."""
     lines, size = text.lines, text.preset.vocabulary
-    if lines.is_word:
+    if text.is_of_words:
         return "char", "a line is one word"
     if not lines.is_spaced and 3 * lines.alphabet > size:
         return "char", "too many different characters for so little text to learn words of them"
@@ -102,5 +117,5 @@ def fill_text_template(text: TextFacts, output: Path) -> str:
         hidden=-(-preset.width // 3) * 8,
         learning_rate="1e-3" if preset.width < WIDE else "6e-4",
         # a line that is one word tells nothing of the next one
-        window="" if text.lines.is_word else f"  window: {window}                   # tokens of a row\n",
+        window="" if text.is_of_words else f"  window: {window}                   # tokens of a row\n",
     )

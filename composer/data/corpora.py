@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from composer.data import tables, text_files
-from composer.data.documents import JSON, PARQUET, CorpusFile, DocumentRange, Documents, inspect
+from composer.data.documents import PARQUET, CorpusFile, DocumentRange, Documents, inspect, is_plain
 from composer.data.text_files import Problem, missing_file, suffix_of
 from composer.errors import DataError, Fault, KeyPath
 from composer.recipe.schema_reader import SPLITS
@@ -22,17 +22,21 @@ def open_corpus(recipe: Recipe, split: str, folders: Sequence[Path]) -> Document
 
     Raises DataError if a file is not there.
     """
-    text = recipe.dataset["text"]
-    held_out = text_files.held_out_sizes(text)
-    files, faults = find_files(recipe, "train" if split in held_out else split, folders)
-    if faults:
-        raise DataError(faults)
-    documents = Documents(files, text["unit"], text["column"])
+    held_out = text_files.held_out_sizes(recipe.dataset["text"])
+    documents = open_files(recipe, "train" if split in held_out else split, folders)
     if not held_out or split not in ("train", *held_out):
         return documents
     sizes = {"train": len(documents) - sum(held_out.values()), **held_out}
     ends = dict(zip(sizes, accumulate(sizes.values()), strict=True))
     return DocumentRange(documents, ends[split] - sizes[split], ends[split])
+
+
+def open_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> Documents:
+    """Return all documents of the files that the recipe's text names for a split. Raises as `open_corpus`."""
+    files, faults = find_files(recipe, split, folders)
+    if faults:
+        raise DataError(faults)
+    return Documents(files, recipe.dataset["text"]["unit"], recipe.dataset["text"]["column"])
 
 
 def open_documents(paths: Sequence[Path], unit: str, column: str) -> Documents:
@@ -52,7 +56,7 @@ def check_corpora(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
         files, faults = [*files, *own], [*faults, *missing]
     lacking = _lacking_column(files, text["column"])
     of_column = [(file.key, str(path), problem) for path, (file, problem) in lacking.items()]
-    with_columns = {file.path for file in files if suffix_of(file.path)[0] in (*JSON, PARQUET)}
+    with_columns = {file.path for file in files if not is_plain(file.path)}
     faults += text_files.name_faults(recipe, ("data", "text", "column"), of_column, len(with_columns))
     for file in files:
         if file.path in lacking:
@@ -66,14 +70,14 @@ def check_corpora(recipe: Recipe, folders: Sequence[Path]) -> list[Fault]:
             message = f"`{file.path}` has no words"
             faults.append(recipe.fault("empty", file.key, message, "give it a document with text"))
         documents += facts.documents if file.key[2] == "train" else 0
-    return faults or (text_files.held_out_faults(recipe, "text", documents, "documents") if held_out else [])
+    return faults or text_files.held_out_faults(recipe, "text", documents, "documents")
 
 
 def _lacking_column(files: Iterable[CorpusFile], column: str) -> dict[Path, tuple[CorpusFile, Problem]]:
     """Return the files with columns that have none of this name, by path, each with its problem."""
     lacking: dict[Path, tuple[CorpusFile, Problem]] = {}
     for file in files:
-        if file.path not in lacking and suffix_of(file.path)[0] in (*JSON, PARQUET):
+        if file.path not in lacking and not is_plain(file.path):
             for problem in tables.check_first_names(file.path, {"column": column}):
                 lacking[file.path] = file, problem
     return lacking

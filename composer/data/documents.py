@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -78,10 +78,15 @@ class Documents(Column):
 
     def pieces(self) -> Iterator[Piece]:
         """Yield the pieces of all documents. Raises DataError if a file has changed since it was opened."""
-        for file, stamp in zip(self.files, self.stamps, strict=True):
-            yield from read_pieces(file.path, self.unit, self.column)
-            if file_stamp(file.path) != stamp:
-                raise changed(file.path)
+        for number in range(len(self.files)):
+            yield from self.pieces_of(number)
+
+    def pieces_of(self, number: int) -> Iterator[Piece]:
+        """Yield the pieces of one file's documents. Raises as `pieces`."""
+        path = self.files[number].path
+        yield from read_pieces(path, self.unit, self.column)
+        if file_stamp(path) != self.stamps[number]:
+            raise changed(path)
 
     @cached_property
     def facts(self) -> list[FileFacts]:
@@ -90,7 +95,7 @@ class Documents(Column):
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the bytes of all files, and of how documents are read from them."""
+        """SHA-256 of the bytes of all files, or of the texts of a part, and of how documents are read from them."""
         kinds = [suffix_of(file.path) for file in self.files]
         parts = [facts.sha256 for facts in self.facts], kinds, self.unit, self.column
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
@@ -148,28 +153,35 @@ class HubDocuments(Documents):
 
     @cached_property
     def facts(self) -> list[FileFacts]:
-        key = [self.texts.dataset._fingerprint, self.column]  # another one where the files of the data set change
-        return [FileFacts(**cached_facts("texts", [FORMAT, *key], lambda: asdict(count(self.pieces()))))]
+        # the fingerprint is another one where the files of the data set change
+        return [remembered_count([self.texts.dataset._fingerprint, self.column], self.pieces)]
 
 
 class DocumentRange(Documents):
-    """The documents of a text from number `first` on, up to number `last`, which is not one of them."""
+    """The documents [first, last) of a text."""
 
     def __init__(self, text: Documents, first: int, last: int) -> None:
         super().__init__(text.files, text.unit, text.column)
         self.text, self.first, self.last = text, first, last
 
     def pieces(self) -> Iterator[Piece]:
-        number = 0
-        for piece in self.text.pieces():
-            if self.first <= number < self.last:
-                yield piece
-            number += piece.ends
+        before = 0
+        for at, facts in enumerate(self.text.facts):
+            number, before = before, before + facts.documents
+            if before <= self.first or number >= self.last:
+                continue
+            for piece in self.text.pieces_of(at):
+                if self.first <= number < self.last:
+                    yield piece
+                number += piece.ends
 
     @cached_property
     def facts(self) -> list[FileFacts]:
-        key = [FORMAT, self.text.sha256, self.first, self.last]
-        return [FileFacts(**cached_facts("texts", key, lambda: asdict(count(self.pieces()))))]
+        return [remembered_count([self.text.sha256, self.first, self.last], self.pieces)]
+
+    def head(self, characters: int) -> list[str]:
+        key = [FORMAT, self.text.sha256, self.first, self.last, characters]  # the end of a long file is far to seek
+        return list(cached_facts("texts", key, lambda: super(DocumentRange, self).head(characters)))
 
     def weights(self) -> np.ndarray | None:
         weights = self.text.weights()
@@ -199,6 +211,11 @@ def read_pieces(path: Path, unit: str, column: str) -> Iterator[Piece]:
                 yield from _paragraphs(file)
     except (OSError, ValueError, EOFError, zlib.error) as error:
         raise DataError([_reading_fault(path, packed, number, error)]) from error
+
+
+def is_plain(path: Path) -> bool:
+    """Return whether a file is plain text, packed or not, and has no columns."""
+    return suffix_of(path)[0] not in (*JSON, PARQUET)
 
 
 def _json_text(path: Path, number: int, line: str, column: str) -> str:
@@ -286,6 +303,11 @@ def inspect(path: Path, unit: str, column: str) -> FileFacts:
         return facts
 
     return FileFacts(**cached_facts("texts", [FORMAT, str(path.resolve()), *stamp, unit, column], read))
+
+
+def remembered_count(key: Sequence[Any], pieces: Callable[[], Iterable[Piece]]) -> FileFacts:
+    """Return what is known of documents, which are read where nothing is remembered by this key."""
+    return FileFacts(**cached_facts("texts", [FORMAT, *key], lambda: asdict(count(pieces()))))
 
 
 def count(pieces: Iterable[Piece]) -> FileFacts:

@@ -174,8 +174,10 @@ def train_source_tokenizers(source: DataSource) -> Tokenizers:
         pieces = (piece.text for piece in documents.pieces())
         return train_tokenizers(recipe.dataset, {TARGET: pieces}, recipe.tokenizer)
     if not any(all(map(str.strip, row)) for row in zip(*pairs.sides.values(), strict=True)):
-        message = f"none of the {len(pairs):,} training pairs has text on every side"
-        raise DataError([recipe.fault("empty", split_path(recipe, "train"), message, NEEDS_TEXT)])
+        row, text = ("documents", "text") if recipe.reads_text else ("pairs", "text on every side")
+        message = f"none of the {len(pairs):,} training {row} has {text}"
+        fix = "give a document text" if recipe.reads_text else NEEDS_TEXT
+        raise DataError([recipe.fault("empty", split_path(recipe, "train"), message, fix)])
     lines = {side: tokenizer_lines(recipe, side, pairs.sides[side]) for side in text_names(recipe)}
     return train_tokenizers(recipe.dataset, lines, recipe.tokenizer)
 

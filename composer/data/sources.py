@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from composer.data import stories, tables
-from composer.data.corpora import check_corpora, open_corpus
+from composer.data.corpora import check_corpora, open_corpus, open_files
 from composer.data.documents import HubDocuments
 from composer.data.line_hashes import count_shared, row_hashes
 from composer.data.pairs import TARGET, Pairs, available_splits, side_names, source_names, split_path
 from composer.data.parallel_files import check_parallel, open_parallel
-from composer.data.text_files import Problem
+from composer.data.text_files import Problem, held_out_sizes
 from composer.errors import DataError, Fault, os_error_hint
 from composer.recipe.schema_reader import SPLITS
 
@@ -99,7 +99,9 @@ class DataSource:
 
         Raises DataError if the test is the training part.
         """
-        corpora = {split: open_corpus(self.recipe, split, self.folders) for split in available_splits(self.recipe)}
+        held_out = held_out_sizes(self.recipe.dataset["text"])
+        splits = [split for split in available_splits(self.recipe) if split not in held_out]
+        corpora = {split: open_files(self.recipe, split, self.folders) for split in splits}
         contents = {split: [facts.texts_sha256 for facts in corpus.facts] for split, corpus in corpora.items()}
         trained = {*contents.pop("train")}
         for split, hashes in contents.items():
@@ -127,7 +129,7 @@ def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path], opened: dict
             pairs = _from_hub(recipe, split, folders)
         elif data.get("text"):
             documents = open_corpus(recipe, split, folders)
-            pairs = Pairs({TARGET: documents}, weights=documents.weights())
+            pairs = Pairs({TARGET: documents}, weights=documents.weights() if split == "train" else None)
         elif data.get("babi"):
             pairs = Pairs(*stories.open_babi(recipe, split, folders))
         else:

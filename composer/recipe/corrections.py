@@ -116,8 +116,9 @@ def place_hint(path: KeyPath, value: Any, keyword: str, schema: Schema) -> str:
     if path[0] == "data" and path[-1] in SPLITS and accepts_type(schema, "integer") and _is_share(value):
         return "write how many are held out, such as `500`, not their share"
     is_part = path[:2] == ("data", "text") and path[2:3] in [(split,) for split in SPLITS]
-    is_number = isinstance(value, int) and not accepts_type(schema, "number")
-    return "name a file: nothing of a text is held out" if is_part and is_number else ""
+    if not is_part or not isinstance(value, (int, float)) or accepts_type(schema, "number"):
+        return ""
+    return "write how many documents are held out, or name a file" if accepts_type(schema, "integer") else "name a file"
 
 
 def _is_share(value: Any) -> bool:

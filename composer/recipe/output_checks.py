@@ -72,11 +72,11 @@ def _answers(recipe: Recipe) -> Iterator[Fault]:
         message = "a window of a text goes on where the one before ended: no answer of a fixed length is in it"
         yield recipe.fault("conflict", LENGTH, message, "remove `length`, or `window`")
     ((decoder, settings),) = recipe.decoding.items()
-    if length and settings["max_length"] <= length:
-        message = (
-            f"answers have {length:,} tokens and their end, and decoding cuts them after {settings['max_length']:,}"
-        )
-        yield recipe.fault("length", ("decoding", decoder, "max_length"), message, f"write `max_length: {length + 1}`")
+    limit = settings["max_length"]
+    if length and limit <= length:
+        message = f"answers have {length:,} tokens and their end, and decoding cuts them after {limit:,}"
+        fix = f"write `decoding: {{{decoder}: {{max_length: {length + 1}}}}}`, or more"
+        yield recipe.fault("length", LENGTH, message, fix)
     impossible = ([LENGTH] if length else []) + ([KIND] if kind in ("sigmoid", "identity") else [])
     for path in impossible if recipe.training["label_smoothing"] else ():
         message = "label smoothing gives every token some probability, and here some tokens are impossible"

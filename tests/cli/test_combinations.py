@@ -535,7 +535,7 @@ ANSWERS_REFUSED = [
     (
         "length: 6}",
         "length: 6}\ndecoding: {beam: {max_length: 6}}",
-        "9:31:length",
+        "8:36:length",
         "answers have 6 tokens and their end, and decoding cuts them after 6",
     ),
 ]

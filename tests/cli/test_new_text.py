@@ -11,7 +11,7 @@ import pytest
 import composer
 from composer.cli import main
 from composer.cli.new_text import inspect_text, text_steps
-from composer.errors import DataError
+from composer.errors import DataError, RunError
 from composer.recipe.recipe import Recipe, load
 from composer.training.preflight import check_recipe
 
@@ -46,6 +46,23 @@ def test_lines_between_blank_ones_are_paragraphs(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n\n".join("\n".join(lines[at : at + 3]) for at in range(0, 300, 3)))
     recipe = written(tmp_path / "a.txt")
     assert (recipe.dataset["text"]["unit"], recipe.dataset["text"]["val"]) == ("paragraph", 10)
+
+
+def test_paragraphs_of_a_line_and_words_in_columns_are_paragraphs(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n\n".join(sentences(300).splitlines()))
+    recipe = written(tmp_path / "a.txt")
+    assert (recipe.dataset["text"]["unit"], recipe.dataset["text"]["val"]) == ("paragraph", 30)
+    (tmp_path / "b.txt").write_text(sentences(200).replace("\n", "\n\n").replace(" ", "\n"))
+    recipe = load(composer.new(None, tmp_path / "b.txt", tmp_path / "b.yaml"))
+    check_recipe(recipe)
+    assert ((*recipe.dataset["tokenizer"],), recipe.training["window"]) == (("bpe",), 64)
+
+
+def test_the_column_of_json_lines_is_called_text(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"body": "one"}\n')
+    with pytest.raises(DataError) as raised:
+        composer.new(None, tmp_path / "a.jsonl")
+    assert raised.value.faults[0].hint.startswith("call it `text`, or")
 
 
 TEXTS: dict[str, tuple[str, str, int | None]] = {
@@ -87,3 +104,5 @@ def test_a_table_needs_the_column_of_its_files(tmp_path: Path, capsys: pytest.Ca
     with pytest.raises(SystemExit):
         main.main(["new", "--table", str(tmp_path / "a.tsv"), "--target", "text"])
     assert "`--source`" in capsys.readouterr().err
+    with pytest.raises(RunError, match="a table needs a source"):
+        composer.new(None, "text", table=tmp_path / "a.tsv")

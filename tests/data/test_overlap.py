@@ -69,6 +69,8 @@ def test_files_of_a_text_that_are_trained_on_are_a_warning(make: Make, tmp_path:
     ((path, message, _), (other, _, _)) = sorted(overlaps(make({"text": text}, {"decoder": ["rnn"]})), reverse=True)
     assert (path, other) == ("data.text.val", "data.text.test")
     assert message == f"`{tmp_path / 'c.txt'}` of val is trained on, too, which flatters the scores"
+    text |= {"train": ["a.txt", "a.txt", "b.txt"], "test": 1}
+    assert [path for path, *_ in overlaps(make({"text": text}, {"decoder": ["rnn"]}))] == ["data.text.val"]
     with pytest.raises(DataError, match="this is the training text"):
         check_recipe(make({"text": {"train": "b.txt", "test": "c.txt"}}, {"decoder": ["rnn"]}))
 

@@ -49,12 +49,12 @@ HEAD = "recipe: 1\ndata: {generate: copy}\n"
         (
             "decoder: [rnn, {cross_attention: {from: top}}]",
             "no memory is called `top`",
-            "give the model an encoder, and write its name",
+            "write the name of an encoder that comes before; of two that read each other none does",
         ),
         (
             "encoders: {a: [{cross_attention: {from: b}}], b: [{cross_attention: {from: a}}]}, decoder: [rnn]",
             "no memory is called `b`",
-            "give the model an encoder that does not read this one, and write its name",
+            "write the name of an encoder that comes before; of two that read each other none does",
         ),
         ("decoder: [{use: top}]", "no stack is called `top`", "define it: `model: {stacks: {top: [...]}}`"),
         (

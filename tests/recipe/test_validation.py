@@ -422,10 +422,10 @@ def test_a_file_of_a_newer_version_is_not_laid_under_another(tmp_path: Path) -> 
             "write `train: [{file: ..., weight: ...}]`",
         ),
         (
-            "text: {train: a.txt, val: 1000}",
-            "2:34:type",
-            "`1000` is a number",
-            "name a file: nothing of a text is held",
+            "text: {train: a.txt, val: 0}",
+            "2:34:bound",
+            "`0` is too small",
+            "write how many documents are held out, or name a file",
         ),
         (
             "parallel: {train: {target: a}, val: 0.1}",
@@ -434,7 +434,7 @@ def test_a_file_of_a_newer_version_is_not_laid_under_another(tmp_path: Path) -> 
             "write how many are held out, such as `500`, not their share",
         ),
         ("parallel: {train: {target: a}, test: 10%}", "2:45:type", "`10%` is text", "not their share"),
-        ("text: {train: {a: a.txt, b: 0}}", "2:36:type", "`0` is a number", "name a file: nothing of a text is held"),
+        ("text: {train: {a: a.txt, b: 0}}", "2:36:type", "`0` is a number", "name a file"),
         (
             "text: {train: {a: a.txt, b: {file: b.txt, weight: 0}}}",
             "2:58:bound",
