@@ -58,8 +58,9 @@ def inspect_text(path: Path) -> TextFacts:
     try:
         (facts,) = lines.facts
     except DataError as error:
-        hint = "call it `text`, or write a recipe with `data: {text: {train: F, column: NAME}}`"
-        raise DataError([replace(it, hint=hint) if it.code == "column" else it for it in error.faults]) from error
+        hint = f"call it `text`, or write a recipe with `data: {{text: {{train: {path.name}, column: ...}}}}`: "
+        faults = [replace(it, hint=hint + it.hint) if it.code == "column" else it for it in error.faults]
+        raise DataError(faults) from error
     if not facts.words:
         raise DataError([Fault(str(path), 1, 1, "empty", "", "there is no text in it", "name a file with text")])
     head = lines.head(HEAD)

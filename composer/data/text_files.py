@@ -140,10 +140,11 @@ def held_out_faults(recipe: Recipe, section: str, count: int, noun: str) -> list
     sizes = held_out_sizes(recipe.dataset[section])
     if sum(sizes.values()) < count:
         return []
-    split = max(sizes, key=lambda name: sizes[name])
+    split, few = max(sizes, key=lambda name: sizes[name]), max(1, count // 20)
     taking = f"{' and '.join(sizes)} {'take' if len(sizes) > 1 else 'takes'}"
     message = f"{taking} {sum(sizes.values()):,} {noun}, and the training files have {count:,}"
-    fix = f"write, for example, `{split}: {max(1, count // 20)}`" if count > len(sizes) else f"name files in `{split}`"
+    examples = ", ".join(f"{name}: {few}" for name in sizes)
+    fix = f"write, for example, `{examples}`" if count > len(sizes) else f"name files in `{split}`"
     return [recipe.fault("empty", ("data", section, split), message, fix)]
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from composer.data.pairs import source_names
-from composer.data.text_files import count_lines
+from composer.data.text_files import MAGIC, count_lines
 from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reason
 from composer.formatting import show_progress, strip_control_characters
 from composer.inference.draft_runs import open_draft
@@ -132,8 +132,11 @@ def decode_utf8(chunk: Sequence[bytes], name: str, before: int) -> tuple[list[st
         except UnicodeDecodeError as error:
             at, column = error.start, len(error.object[: error.start].decode("utf-8", "replace")) + 1
             place = f"line {number}, byte {at + 1} of the line: 0x{error.object[at]:02x}"
-            hint = "convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1"
-            return texts, Fault(name, number, column, "encoding", "", f"this is not UTF-8 at {place}", hint)
+            latin = ("", "convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1")
+            known = (text for magic, text in MAGIC.items() if number == 1 and raw.startswith(magic))
+            kind, hint = next(known, latin)
+            message = f"this is not UTF-8 at {place}{kind and f'; {kind}'}"
+            return texts, Fault(name, number, column, "encoding", "", message, hint)
     return texts, None
 
 

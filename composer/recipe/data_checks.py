@@ -145,14 +145,15 @@ def _text(recipe: Recipe) -> Iterator[Fault]:
     if window and stride and stride > window:
         message = f"of a window of {window:,} tokens no more than those are measured"
         yield recipe.fault("value", ("evaluation", "stride"), message, f"write `stride: {window}` or less")
-    if not training["carry"] or not recipe.reads_text:
+    if not recipe.reads_text:
         return
-    if not window:
-        hint = "add `window:`, the tokens of a window, 35 or so"
-        yield recipe.fault("missing", ("training", "carry"), "a state is carried from window to window", hint)
-    elif window > tokens:
+    if training["carry"] and not window:
+        message, hint = "a state is carried from window to window, and there is no `window`", "add `window: 35`, or so"
+        yield recipe.fault("missing", ("training", "carry"), message, hint)
+    elif window and window > tokens:
         message = f"a batch of {tokens:,} tokens has no window of {window:,}"
-        hint = f"write `tokens_per_batch: {20 * window}`, for 20 streams of text"
+        rows = "streams of text" if training["carry"] else "windows"
+        hint = f"write `tokens_per_batch: {20 * window}`, for 20 {rows}"
         yield recipe.fault("value", ("training", "window"), message, hint)
 
 

@@ -104,7 +104,8 @@ def train(
     if record.get("status") == "finished" and (finish or is_spent(recipe, record)):
         read_verified(run_dir)
         key = next(key for key in BUDGET_KEYS if recipe.training[key] is not None)
-        more = f"; a larger budget continues it, such as `--resume training.{key}={2 * recipe.training[key]:.10g}`"
+        most = max(recipe.training[key], *(budget.get(key) or 0 for budget in record.get("budgets", [])))
+        more = f"; a larger budget continues it, such as `--resume training.{key}={2 * most:.10g}`"
         is_stopped = recipe.training["early_stopping"] and not record.get("finished_early")
         display.say(f"{run_dir.path} has already finished; there is nothing to do{'' if is_stopped else more}")
         return TrainingResult(run_dir.path, record)

@@ -62,7 +62,9 @@ def test_the_column_of_json_lines_is_called_text(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"body": "one"}\n')
     with pytest.raises(DataError) as raised:
         composer.new(None, tmp_path / "a.jsonl")
-    assert raised.value.faults[0].hint.startswith("call it `text`, or")
+    hint = raised.value.faults[0].hint
+    assert hint.startswith("call it `text`, or")
+    assert "`body`" in hint
 
 
 TEXTS: dict[str, tuple[str, str, int | None]] = {

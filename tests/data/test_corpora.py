@@ -152,7 +152,7 @@ def test_a_number_holds_out_the_last_documents_of_the_training_text(make: Make, 
 @pytest.mark.parametrize(
     ("settings", "message", "hint"),
     [
-        ({"val": 2, "test": 1}, "val and test take 3 documents, and the training files have 3", "write, for example"),
+        ({"val": 2, "test": 1}, "val and test take 3 documents, and the training files have 3", "`val: 1, test: 1`"),
         ({"val": 2, "unit": "file"}, "val takes 2 documents, and the training files have 1", "name files in `val`"),
     ],
 )

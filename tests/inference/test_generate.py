@@ -248,6 +248,12 @@ def test_the_command_prints_texts_or_objects(language: Path, capsys: pytest.Capt
     assert command(capsys, language, "decoding={beam: {size: 2}}") == run.generate(beam=2, max_length=512)[0] + "\n"
 
 
+def test_a_prompt_that_the_tokenizer_does_not_know_is_told(language: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main.main(["generate", str(language), "--prompt", "eins", "--prompt", "eins 食", "--max-length", "1"])
+    assert capsys.readouterr().err == "note: the tokenizer of this run does not know all of the prompt `eins 食`\n"
+
+
 def test_on_a_terminal_words_are_shown_as_they_come(
     language: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

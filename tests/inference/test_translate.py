@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import subprocess
@@ -17,7 +18,7 @@ from composer.data.encoding import MAX_TOKENS
 from composer.errors import DataError, RunError, RunFailed
 from composer.inference.lines import cut_line
 from composer.inference.run import open_run, translate_lines
-from composer.inference.translate import BATCH_LINES, read_chunks, translate
+from composer.inference.translate import BATCH_LINES, decode_utf8, read_chunks, translate
 
 TEXT = "eins zwei\n\ndrei vier fünf\nsechs\n"
 
@@ -76,6 +77,12 @@ def test_one_line_out_per_line_in_until_invalid_utf8(
         "<stdin>:5:6: error[encoding]: this is not UTF-8 at line 5, byte 6 of the line: 0xff\n"
         "   fix: convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1\n1 error\n"
     )
+
+
+def test_a_packed_text_is_told_to_be_unpacked() -> None:
+    _, fault = decode_utf8(gzip.compress(b"one").split(b"\n"), "one.gz", 0)
+    assert fault
+    assert (fault.message.rpartition("; ")[2], fault.hint) == ("it looks like gzip", "unpack it with `gunzip`")
 
 
 def test_n_best_lists_hypotheses_with_their_scores(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,6 +142,8 @@ def test_a_finished_run_is_finished_without_its_override(tiny: Tiny, finished: P
     lines = printed()
     assert "has already finished" in lines
     assert "a larger budget continues it, such as `--resume training.max_steps=12`" in lines
+    train(tiny("training.max_steps=4"), finished, resume=True)
+    assert "such as `--resume training.max_steps=12`" in printed()
     assert RunDir(finished).read() == record
 
 

@@ -233,6 +233,7 @@ FAULTS = [
     ({"model.encoder": ["rnn"]}, "encoders", "model.encoder", "no source"),
     ({"training.window": None}, "missing", "training.carry", "from window to window"),
     ({"training.window": 50}, "value", "training.window", "no window of 50"),
+    ({"training": {"window": 50, "tokens_per_batch": 30}}, "value", "training.window", "no window of 50"),
     ({"model.decoder": ["self_attention"]}, "conflict", "model.decoder[0]", "grows with the text"),
     (
         {"model.decoder": [{"residual": ["norm", "self_attention"]}]},
