@@ -35,7 +35,7 @@ from composer.recipe.metrics import (
     text_metrics,
 )
 from composer.recipe.recipe import Recipe
-from composer.recipe.schema_reader import REFERENCE, SPLITS
+from composer.recipe.schema_reader import REFERENCE, SPLITS, quote_all
 
 Say = Callable[[str], object]
 Key = TypeVar("Key", int, tuple[int, str])
@@ -217,8 +217,8 @@ def recipe_metrics(recipe: Recipe, references: Sequence[str], of: str = "") -> T
 
 def missing_split(recipe: Recipe, split: str) -> RunError:
     """Return the error for a split that a run's data does not have."""
-    names = ", ".join(f"`{name}`" for name in available_splits(recipe))
-    hint = f"choose one of {names} with `--split`" if split not in SPLITS else f"the recipe's data has only {names}"
+    names = available_splits(recipe)
+    hint = f"write `--split {names[0]}`" if len(names) == 1 else f"choose one of {quote_all(names)} with `--split`"
     return RunError.of(f"this run has no data called `{split}`", hint, str(recipe.file))
 
 

@@ -443,8 +443,9 @@ def test_a_loop_of_ones_own_trains_a_model_that_translates() -> None:
     assert model.training
     assert run.evaluate("val")["val/loss"] > 0.0
     assert len(list(composer.data_loader(recipe, "val", tokenizers=loader.tokenizers))) > 0
-    with pytest.raises(RunError, match="this run has no data called `dev`"):
+    with pytest.raises(RunError, match="this run has no data called `dev`") as refused:
         composer.data_loader(recipe, "dev")
+    assert refused.value.faults[0].hint == "choose one of `train`, `val`, `test` with `--split`"
     with pytest.raises(RunError, match="not a run folder"):
         run.report()
 

@@ -98,7 +98,9 @@ def find_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> tuple[lis
         problem = None if paths else missing_file(name, folders, taken=taken)
         problem = problem or next(filter(None, map(_kind_problem, paths)), None)
         if problem:
-            faults.append(recipe.fault(problem.code, place, problem.message, problem.hint))
+            is_count = not paths and split != "train" and name.strip("%").isdecimal()
+            hint = "write as a number how many documents are held out, such as `500`" if is_count else problem.hint
+            faults.append(recipe.fault(problem.code, place, problem.message, hint))
         else:
             files += [CorpusFile(path, place, weight) for path in paths]
     if not files and not faults:

@@ -192,6 +192,14 @@ def test_a_file_that_is_none_is_one_error_where_the_recipe_names_it(make: Make, 
     assert faults[0].line
 
 
+@pytest.mark.parametrize("val", ["50", "10%"])
+def test_a_number_in_quotes_and_a_share_are_to_be_numbers(make: Make, tmp_path: Path, val: str) -> None:
+    (tmp_path / "a.txt").write_text("one two\n")
+    (fault,) = check_corpora(make({"text": {"train": "a.txt", "val": val}}, LM), [tmp_path])
+    assert (fault.code, fault.path) == ("file", "data.text.val")
+    assert "such as `500`" in fault.hint
+
+
 @pytest.mark.parametrize("test", ["test.txt", "t*t.txt", ["test.txt"], {"a": {"file": "test.txt"}}])
 def test_a_file_that_is_named_elsewhere_is_not_proposed(make: Make, tmp_path: Path, test: Any) -> None:
     (tmp_path / "test.txt").write_text("some text\n")
