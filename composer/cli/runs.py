@@ -107,10 +107,9 @@ def generate(
     that it may draw: the same greedy text, or one drawn by the same probabilities. stderr says how many were accepted.
     """
     with options.show_loading():
-        from composer.inference.generate import encode_prompts
         from composer.inference.generate import generate as generate_texts
+        from composer.inference.generate import unknown_prompts
         from composer.inference.run import open_run
-        from composer.model.encoder_decoder import UNK
     drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "seed": seed}
     more = {"repetition_penalty": repetition_penalty, "beam": beam, "max_length": max_length}
     beginnings, shown, drafts = prompts or [], list[int](), list[object]()
@@ -125,21 +124,17 @@ def generate(
     settings: dict[str, Any] = {**drawing, **more, "scores": True, "on_text": show if is_watched else None}
     settings |= {"draft": draft, "on_draft": drafts.append}
     opened = open_run(run, overrides or (), checkpoint)
-    for prompt, ids in zip(beginnings, encode_prompts(opened, beginnings or None), strict=False):
-        if UNK in ids:
-            options.echo(f"note: the tokenizer of this run does not know all of the prompt `{prompt}`", err=True)
+    for prompt in unknown_prompts(opened, beginnings):
+        options.echo(f"note: the tokenizer of this run does not know all of the prompt `{prompt}`", err=True)
     results = generate_texts(opened, prompts or None, samples=samples, **settings)
     texts = [text for row in results for text in row] if samples > 1 else results
     if is_watched:
         options.echo("")
     elif as_json:
         for at, text in enumerate(texts):
-            row = {
-                "prompt": beginnings[at // samples] if beginnings else "",
-                "text": text.text,
-                "log_probability": text.score,
-            }
-            typer.echo(to_json({**row, "ended": text.ended}, indent=None))
+            row = {"prompt": beginnings[at // samples] if beginnings else "", "text": text.text}
+            row |= {"log_probability": text.score, "ended": text.ended}
+            typer.echo(to_json(row, indent=None))
     else:
         typer.echo(f"\n{BETWEEN_TEXTS}\n".join(text.text for text in texts))
     for made in drafts:

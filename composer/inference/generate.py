@@ -127,6 +127,11 @@ def encode_prompts(run: Run, prompts: Sequence[str] | None) -> list[list[int]]:
     return rows
 
 
+def unknown_prompts(run: Run, prompts: Sequence[str]) -> list[str]:
+    """Return the prompts of which the run's tokenizer does not know all. Raises RunError."""
+    return [prompt for prompt, ids in zip(prompts, encode_prompts(run, prompts), strict=True) if UNK in ids]
+
+
 def write_texts(
     run: Run,
     begun: Sequence[list[int]],

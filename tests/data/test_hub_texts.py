@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from composer import evaluate, train
 from composer.data import tables
-from composer.data.corpora import HubDocuments
+from composer.data.documents import HubDocuments
 from composer.data.encoding import load_data
 from composer.data.pairs import TARGET
 from composer.data.sources import DataSource

@@ -13,7 +13,7 @@ import pytest
 
 from composer.data import cache_entries
 from composer.data.cache_entries import write_entry
-from composer.data.corpora import CorpusFile, Documents
+from composer.data.documents import CorpusFile, Documents
 from composer.data.encoding import train_tokenizers
 from composer.data.pairs import TARGET
 from composer.data.token_cache import encode_documents
