@@ -12,7 +12,6 @@ import traceback
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,19 +71,18 @@ def run_part(
 
 def share_cases(workers: Sequence[Worker], part: str, cases: Sequence[str], journal: Journal, until: float) -> None:
     """Run cases side by side: each process takes the next one when it has done its last."""
-    waiting = deque(cases)
+    waiting = iter(cases)
 
     def take(worker: Worker) -> None:
-        with suppress(IndexError):
-            while True:
-                run_case(worker, part, waiting.popleft(), journal, until)
+        for case in waiting:
+            run_case(worker, part, case, journal, until)
 
     with ThreadPoolExecutor(len(workers)) as pool:
         try:
             for done in [pool.submit(take, worker) for worker in workers]:
                 done.result()
         except BaseException:  # Ctrl-C: what runs is ended, and nothing new begins
-            waiting.clear()
+            deque(waiting, maxlen=0)
             for worker in workers:
                 worker.process.kill()
             raise

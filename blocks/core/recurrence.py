@@ -276,7 +276,8 @@ def cast_as_autocast(*operands: Tensor) -> tuple[Tensor, ...]:
 
 def without_autocast_on_gpu(x: Tensor) -> AbstractContextManager[object]:
     """Return a context in which autocast leaves the operands of a fused kernel as they are."""
-    return torch.autocast("cuda", enabled=False) if x.is_cuda else nullcontext()
+    is_wrong = x.is_cuda and torch.is_autocast_enabled("cuda")
+    return torch.autocast("cuda", enabled=False) if is_wrong else nullcontext()
 
 
 def suppress_onednn_warning(projected: bool) -> AbstractContextManager[object]:

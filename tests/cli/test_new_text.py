@@ -18,7 +18,7 @@ from composer.training.preflight import check_recipe
 SENTENCE = "the lantern swings above a quiet street while somebody counts its slow turns"
 
 
-def written(path: Path) -> Recipe:
+def load_new(path: Path) -> Recipe:
     recipe = load(composer.new(None, path, path.with_name("mine.yaml")))
     check_recipe(recipe)
     return recipe
@@ -34,7 +34,7 @@ def sentences(count: int) -> str:
 def test_sentences_are_pieces_in_windows_and_the_last_ones_are_held_out(tmp_path: Path) -> None:
     path = tmp_path / "corpus.txt.gz"
     path.write_bytes(gzip.compress(sentences(300).encode()))
-    recipe = written(path)
+    recipe = load_new(path)
     assert (*recipe.dataset["tokenizer"],) == ("bpe",)
     assert (recipe.training["window"], recipe.dataset["text"]["val"], recipe.dataset["text"]["test"]) == (64, 30, 30)
     output = "\n".join(text_steps(inspect_text(path), tmp_path / "mine.yaml"))
@@ -44,13 +44,13 @@ def test_sentences_are_pieces_in_windows_and_the_last_ones_are_held_out(tmp_path
 def test_lines_between_blank_ones_are_paragraphs(tmp_path: Path) -> None:
     lines = sentences(300).splitlines()
     (tmp_path / "a.txt").write_text("\n\n".join("\n".join(lines[at : at + 3]) for at in range(0, 300, 3)))
-    recipe = written(tmp_path / "a.txt")
+    recipe = load_new(tmp_path / "a.txt")
     assert (recipe.dataset["text"]["unit"], recipe.dataset["text"]["val"]) == ("paragraph", 10)
 
 
 def test_paragraphs_of_a_line_and_words_in_columns_are_paragraphs(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n\n".join(sentences(300).splitlines()))
-    recipe = written(tmp_path / "a.txt")
+    recipe = load_new(tmp_path / "a.txt")
     assert (recipe.dataset["text"]["unit"], recipe.dataset["text"]["val"]) == ("paragraph", 30)
     (tmp_path / "b.txt").write_text(sentences(200).replace("\n", "\n\n").replace(" ", "\n"))
     recipe = load(composer.new(None, tmp_path / "b.txt", tmp_path / "b.yaml"))
@@ -78,7 +78,7 @@ TEXTS: dict[str, tuple[str, str, int | None]] = {
 def test_the_tokenizer_suits_the_text(name: str, tmp_path: Path) -> None:
     text, tokenizer, window = TEXTS[name]
     (tmp_path / "a.txt").write_text(text)
-    recipe = written(tmp_path / "a.txt")
+    recipe = load_new(tmp_path / "a.txt")
     assert ((*recipe.dataset["tokenizer"],), recipe.training["window"]) == ((tokenizer,), window)
 
 
