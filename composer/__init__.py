@@ -26,7 +26,7 @@ _HOMES = {
         *("blocks", "build", "check", "data_loader", "diff", "draw", "export", "fingerprints", "leaderboard", "plan"),
         *("schema", "sweep", "sweep_points", "train", "translate"),
     ),
-    "composer.cli.new_table": ("new",),
+    "composer.cli.new": ("new",),
     "composer.errors": ("ComposerError", "DataError", "Fault", "RecipeError", "RunError"),
     "composer.evaluation": ("evaluate",),
     "composer.hub.pack": ("pack",),

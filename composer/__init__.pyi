@@ -15,7 +15,7 @@ from composer.api import sweep as sweep
 from composer.api import sweep_points as sweep_points
 from composer.api import train as train
 from composer.api import translate as translate
-from composer.cli.new_table import new as new
+from composer.cli.new import new as new
 from composer.errors import ComposerError as ComposerError
 from composer.errors import DataError as DataError
 from composer.errors import Fault as Fault

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from composer.cli import new_recipe, new_text
+from composer.cli import new_recipe
 from composer.cli.new_recipe import MAX_SYMBOLS, MIN_PAIRS_TO_SPLIT, PRESETS, Preset, Side, written_recipe
 from composer.data.audio import sound_length
 from composer.data.columns import FileNames, RowSubset
@@ -23,7 +23,7 @@ from composer.data.kaldi import check_folder, is_kaldi_folder
 from composer.data.media_files import MediaError, open_file, split_part
 from composer.data.parallel_files import check_columns, open_table
 from composer.data.text_files import Problem
-from composer.errors import DataError, Fault, RunError
+from composer.errors import DataError, Fault
 from composer.recipe.schema_reader import flow_text
 
 SUFFIXES = {
@@ -78,24 +78,6 @@ class TableFacts(NamedTuple):
             return f"{second[0]:.0f} vectors of {first[0]:.0f} numbers, up to {second[1]:.0f}"
         rates = ", ".join(f"{rate:,.0f} Hz" for rate, _ in Counter(rate for rate, *_ in self.looks).most_common())
         return f"sounds of {second[0]:.1f} seconds, up to {second[1]:.1f}; {rates}"
-
-
-def new(
-    source: str | Path | None, target: str | Path, output: str | Path | None = None, table: str | Path | None = None
-) -> Path:
-    """Write a recipe for two line-aligned texts, or for two columns of a table, and return its path.
-
-    source: None for a language model of the text `target`. output: by default a name made from those of the files.
-    Raises DataError if the texts or the table cannot be used, RunError if the file exists already.
-    """
-    path = None if output is None else Path(output)
-    if table is not None:
-        if source is None:
-            raise RunError.of("a table needs a source", "name the column of the images, sounds or vectors", str(table))
-        return write_table_recipe(inspect_table(Path(table), str(source), str(target)), path)
-    if source is None:
-        return new_text.write_text_recipe(new_text.inspect_text(Path(target)), path)
-    return new_recipe.write_corpus_recipe(new_recipe.inspect(Path(source), Path(target)), path)
 
 
 def write_table_recipe(facts: TableFacts, output: Path | None) -> Path:

@@ -51,25 +51,9 @@ def new(
 
     Without `--source` the recipe is of a language model, and the target any text: packed or not, JSON lines or Parquet.
     """
-    from composer.cli import new_recipe
+    from composer.cli.new import write_new
 
-    if table and source is None:
-        raise typer.BadParameter("name the column of the images, sounds or vectors with `--source`")
-    if source is None:
-        from composer.cli import new_text
-
-        text = new_text.inspect_text(Path(target))
-        options.echo("\n".join(new_text.text_steps(text, new_text.write_text_recipe(text, output))))
-        return
-    if table:
-        from composer.cli import new_table  # late: it imports torch
-
-        facts = new_table.inspect_table(table, source, target)
-        path = new_table.write_table_recipe(facts, output)
-        options.echo("\n".join(new_table.table_steps(facts, path)))
-        return
-    corpus = new_recipe.inspect(Path(source), Path(target))
-    options.echo("\n".join(new_recipe.next_steps(corpus, new_recipe.write_corpus_recipe(corpus, output))))
+    options.echo("\n".join(write_new(source, target, output, table)[1]))
 
 
 @command(

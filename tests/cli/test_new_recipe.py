@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import composer
+from composer.cli.new import new
 from composer.cli.new_recipe import MIN_PAIRS_TO_SPLIT, held_out_of, inspect, next_steps
-from composer.cli.new_table import new
 from composer.data.columns import split_rows
 from composer.errors import DataError, RunError
 from composer.recipe.metrics import TOKENIZER_PACKAGES

@@ -105,6 +105,6 @@ def test_a_few_lines_are_all_trained_on(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_table_needs_the_column_of_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main.main(["new", "--table", str(tmp_path / "a.tsv"), "--target", "text"])
-    assert "`--source`" in capsys.readouterr().err
+    assert "`--source COLUMN`" in capsys.readouterr().err
     with pytest.raises(RunError, match="a table needs a source"):
         composer.new(None, "text", table=tmp_path / "a.tsv")

@@ -9,7 +9,7 @@ import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
 
-from composer.cli.new_table import new as write_recipe
+from composer.cli.new import new as write_recipe
 from composer.data.columns import locate
 from composer.data.encoding import load_data
 from composer.data.sources import check_files, open_pairs

@@ -1,0 +1,43 @@
+"""`new`: which recipe suits what a user names, two texts, two columns of a table, or a text alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from composer.cli import new_recipe
+from composer.errors import RunError
+
+
+def new(
+    source: str | Path | None, target: str | Path, output: str | Path | None = None, table: str | Path | None = None
+) -> Path:
+    """Write a recipe for two line-aligned texts, or for two columns of a table, and return its path.
+
+    source: None for a language model of the text `target`. output: by default a name made from those of the files.
+    Raises DataError if the texts or the table cannot be used, RunError if the file exists already.
+    """
+    return write_new(source, target, output, table)[0]
+
+
+def write_new(
+    source: str | Path | None, target: str | Path, output: str | Path | None = None, table: str | Path | None = None
+) -> tuple[Path, list[str]]:
+    """Write a recipe as `new`; return its path, and what to tell the user."""
+    path = None if output is None else Path(output)
+    if table is not None and source is None:
+        raise RunError.of("a table needs a source", "name the column of its files: `--source COLUMN`", str(table))
+    if table is not None:
+        from composer.cli import new_table  # late: it imports torch
+
+        facts = new_table.inspect_table(Path(table), str(source), str(target))
+        path = new_table.write_table_recipe(facts, path)
+        return path, new_table.table_steps(facts, path)
+    if source is None:
+        from composer.cli import new_text
+
+        text = new_text.inspect_text(Path(target))
+        path = new_text.write_text_recipe(text, path)
+        return path, new_text.text_steps(text, path)
+    corpus = new_recipe.inspect(Path(source), Path(target))
+    path = new_recipe.write_corpus_recipe(corpus, path)
+    return path, new_recipe.next_steps(corpus, path)
