@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from blocks.core.contract import BlockError, Bounds, Count, Few
+from blocks.core.contract import BlockError, Bounds, Count, Few, Positive
 from composer.model.bits import LinearEmbedding
 from composer.model.encoder_decoder import Embedding, EncoderDecoder, OneHot, TokenEmbedding
 
@@ -78,8 +78,11 @@ class CharacterCnn(CharacterTable):
     """Convolution over the characters of a token, and highway layers (Kim et al. 2016, sections 2.2 and 2.3).
 
     With c the vectors of its characters: y_k = max_t tanh(W_k c_(t .. t + k) + b_k) for each kernel, over the places
-    inside the word; a word that is shorter than a kernel has one, with zeros after it. Then, for each layer,
-    y' = g relu(W y + b) + (1 - g) y with g = sigmoid(W_g y + b_g), and b_g is -2 at first.
+    inside the word; a word that is shorter than a kernel has one, with zeros after it. With `padding`, over the places
+    after it too, where there are zeros alone. Then, for each layer, y' = g relu(W y + b) + (1 - g) y with
+    g = sigmoid(W_g y + b_g), and b_g is -2 at first.
+
+    bound: of each number at first, of b_g from -2; None leaves it to the layers.
     """
 
     spans: Tensor
@@ -92,6 +95,8 @@ class CharacterCnn(CharacterTable):
         features: Sequence[int],
         highway: int,
         max_length: int,
+        padding: bool = False,
+        bound: float | None = None,
     ) -> None:
         if len(kernels) != len(features) or not kernels:
             message = f"there are {len(kernels)} kernels, and features of {len(features)}"
@@ -106,15 +111,21 @@ class CharacterCnn(CharacterTable):
         shapes = zip(features, kernels, strict=True)
         self.weights = nn.ParameterList([torch.empty(feature, kernel, width) for feature, kernel in shapes])
         self.bias = nn.Parameter(torch.zeros(self.out_features))
-        spans = [kernel for kernel, feature in zip(kernels, features, strict=True) for _ in range(feature)]
-        self.register_buffer("spans", torch.tensor(spans), persistent=False)  # characters that each feature reads
+        self.padding = padding
+        inside = [1 for _ in kernels] if padding else kernels
+        spans = [span for span, feature in zip(inside, features, strict=True) for _ in range(feature)]
+        self.register_buffer("spans", torch.tensor(spans), persistent=False)  # of each feature, inside the word
         for weight in self.weights:
-            bound = weight[0].numel() ** -0.5
-            nn.init.uniform_(weight, -bound, bound)
+            by_inputs = weight[0].numel() ** -0.5
+            nn.init.uniform_(weight, -by_inputs, by_inputs)
         layers = [nn.Linear(self.out_features, 2 * self.out_features) for _ in range(highway)]
-        for layer in layers:
-            nn.init.constant_(layer.bias[self.out_features :], -2.0)
         self.highway = nn.ModuleList(layers)
+        if bound is not None:
+            for parameter in self.parameters():
+                nn.init.uniform_(parameter, -bound, bound)
+        for layer in layers:
+            gate = layer.bias.detach()[self.out_features :]
+            gate.fill_(-2.0) if bound is None else gate.sub_(2.0)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return the vector of each token, (...,) -> (..., features). On a CPU, that of each word is computed once."""
@@ -143,7 +154,8 @@ class CharacterCnn(CharacterTable):
         ends = real.sum(1)[:, None] - self.spans  # (N, features): the last window
         outside = places[:, None] > ends.clamp(min=0)[:, None]  # (N, L, features)
         # the largest sum has the largest tanh
-        y = torch.tanh(y.masked_fill(outside, -torch.inf).amax(1) + self.bias)  # (N, features)
+        y = y.masked_fill(outside, -torch.inf).amax(1)  # (N, features)
+        y = torch.tanh((y.clamp(min=0) if self.padding else y) + self.bias)  # the sum of a window of zeros is 0
         for layer in self.highway:
             made, gate = layer(y).chunk(2, -1)
             y = y + torch.sigmoid(gate) * (F.relu(made) - y)
@@ -162,6 +174,8 @@ class CharacterEmbedding(TokenEmbedding):
         features: How many features each kernel has.
         highway: How many highway layers, 0 or more.
         max_length: How many bytes of a token count, the two marks included.
+        padding: Whether windows run on over zeros after the token, as in the authors' program.
+        bound: How large any number is at first, drawn evenly; by default each layer draws its own.
 
     Raises BlockError where there are not as many kernels as features, or a kernel is longer than a word.
     """
@@ -175,9 +189,11 @@ class CharacterEmbedding(TokenEmbedding):
         features: Sequence[Count] = (25, 50, 75, 100, 125, 150),
         highway: NumLayers = 1,
         max_length: MaxLength = 50,
+        padding: bool = False,
+        bound: Positive | None = None,
     ) -> None:
         super().__init__()
-        self.map = CharacterCnn(vocabulary, width, kernels, features, highway, max_length)
+        self.map = CharacterCnn(vocabulary, width, kernels, features, highway, max_length, padding, bound)
         self.num_embeddings, self.embedding_dim = vocabulary, self.map.out_features
 
     def forward(self, ids: Tensor) -> Tensor:

@@ -2143,12 +2143,16 @@ class CharactersEmbedding(Embedding, word="characters"):
     features: How many features each kernel has; default [25, 50, 75, 100, 125, 150].
     highway: How many highway layers, 0 or more; default 1.
     max_length: How many bytes of a token count, the two marks included; default 50.
+    padding: Whether windows run on over zeros after the token, as in the authors' program; default False.
+    bound: How large any number is at first, drawn evenly; by default each layer draws its own.
     """
     width: int | Var | Unset = field(default=UNSET, kw_only=False)
     kernels: Sequence[int | Var] | Var | Unset = UNSET
     features: Sequence[int | Var] | Var | Unset = UNSET
     highway: int | Var | Unset = UNSET
     max_length: int | Var | Unset = UNSET
+    padding: bool | Var | Unset = UNSET
+    bound: float | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

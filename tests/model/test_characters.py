@@ -29,9 +29,9 @@ model: {{width: 8, embedding: {{characters: {SMALL}}}, decoder: [rnn]}}
 """
 
 
-def small(highway: int = 2, max_length: int = 9) -> CharacterCnn:
+def small(highway: int = 2, max_length: int = 9, padding: bool = False) -> CharacterCnn:
     torch.manual_seed(1)
-    cnn = CharacterCnn(len(TEXTS), 4, [1, 2, 5], [3, 4, 2], highway, max_length).double()
+    cnn = CharacterCnn(len(TEXTS), 4, [1, 2, 5], [3, 4, 2], highway, max_length, padding).double()
     cnn.write(TEXTS)
     return cnn
 
@@ -42,7 +42,7 @@ def loop(cnn: CharacterCnn, text: str) -> Tensor:
     c, begin, parts = cnn.embedding.weight[characters], 0, []
     for weight in cnn.weights:
         count, kernel = weight.shape[:2]
-        padded = torch.cat((c, c.new_zeros(max(0, kernel - len(c)), 4)))
+        padded = torch.cat((c, c.new_zeros(kernel if cnn.padding else max(0, kernel - len(c)), 4)))
         bias, begin = cnn.bias[begin : begin + count], begin + count
         places = range(len(padded) - kernel + 1)
         sums = [(weight * padded[t : t + kernel]).sum((1, 2)) for t in places]
@@ -54,8 +54,9 @@ def loop(cnn: CharacterCnn, text: str) -> Tensor:
     return y
 
 
-def test_a_word_is_what_the_equations_say_and_so_are_the_gradients() -> None:
-    cnn, ids = small(), torch.tensor([[4, 1, 4], [3, 5, 2]])
+@pytest.mark.parametrize("padding", [False, True])
+def test_a_word_is_what_the_equations_say_and_so_are_the_gradients(padding: bool) -> None:
+    cnn, ids = small(padding=padding), torch.tensor([[4, 1, 4], [3, 5, 2]])
     expected = torch.stack([loop(cnn, TEXTS[index]) for index in ids.flatten()]).view(2, 3, -1)
     weight = torch.randn_like(expected)
     once, at_each = cnn(ids), cnn.vectors(cnn.characters[ids.flatten()]).view_as(expected)
@@ -66,8 +67,9 @@ def test_a_word_is_what_the_equations_say_and_so_are_the_gradients() -> None:
         torch.testing.assert_close(grads, others)
 
 
-def test_a_word_does_not_depend_on_the_room_for_longer_ones() -> None:
-    cnn, wider, ids = small(), small(max_length=40), torch.arange(1, 4)
+@pytest.mark.parametrize("padding", [False, True])
+def test_a_word_does_not_depend_on_the_room_for_longer_ones(padding: bool) -> None:
+    cnn, wider, ids = small(padding=padding), small(max_length=40, padding=padding), torch.arange(1, 4)
     wider.load_state_dict({**cnn.state_dict(), "characters": wider.characters})
     torch.testing.assert_close(wider(ids), cnn(ids))
     assert not torch.allclose(wider(torch.tensor([4])), cnn(torch.tensor([4])))  # of which two bytes are cut off
@@ -80,6 +82,12 @@ def test_the_table_has_bytes_between_marks() -> None:
     assert small().highway[0].bias[9:].tolist() == [-2.0] * 9
 
 
+def test_all_numbers_are_within_a_bound_at_first() -> None:
+    cnn = CharacterEmbedding(10_000, bound=0.01).map
+    cnn.highway[0].bias.detach()[cnn.out_features :] += 2  # where the gates begin
+    assert all(0.009 < parameter.abs().max() <= 0.01 for parameter in cnn.parameters())
+
+
 def test_kims_small_model_has_his_sizes() -> None:
     embedding = CharacterEmbedding(10_000)
     assert embedding.embedding_dim == 525
@@ -87,7 +95,8 @@ def test_kims_small_model_has_his_sizes() -> None:
     (row,) = (row for row in recipe.plan().rows if row.block == "embedding")
     kernels = sum(25 * k * (15 * k) for k in range(1, 7)) + 525
     assert (row.width, row.parameters) == (525, 256 * 15 + kernels + 2 * (525 * 525 + 525))
-    assert list(recipe.model["embedding"]["characters"]) == ["width", "kernels", "features", "highway", "max_length"]
+    names = "width", "kernels", "features", "highway", "max_length", "padding", "bound"
+    assert tuple(recipe.model["embedding"]["characters"]) == names
 
 
 def test_the_model_keeps_the_laws() -> None:
