@@ -36,7 +36,8 @@ def format_bound(text: str, at_most: bool) -> str:
 
 def count_noun(count: int | str, noun: str) -> str:
     """Return a count with its noun, which is regular: 1 trial, 2 trials."""
-    return f"{count} {noun}{'' if str(count) == '1' else 's'}"
+    number = count if isinstance(count, str) else f"{count:,}"
+    return f"{number} {noun}{'' if number == '1' else 's'}"
 
 
 def count_each(words: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ import typer
 from composer.cli import options
 from composer.cli.options import argument, complete_any, complete_run, option
 from composer.errors import RunError
-from composer.formatting import to_json
+from composer.formatting import count_noun, to_json
 from composer.hub.remotes import DEFAULT_MAX_GIB
 from composer.recipe.metrics import METRICS_BY_LENGTH
 from composer.recipe.score_meanings import score_entry
@@ -180,7 +180,7 @@ def score(
         print_minimal_pairs(result, as_json)
         return
     for row in score_files(run, files or (), sources or (), target, checkpoint):
-        text = row["text"] if "text" in row else f"all {row['lines']:,} lines"
+        text = row["text"] if "text" in row else f"all {count_noun(row['lines'], 'line')}"
         figures = f"{row['log_probability']:.4f}\t{row['tokens']}\t{row['perplexity']:.4f}\t{text}"
         options.echo(to_json(row, indent=None) if as_json else figures)
 
@@ -397,4 +397,4 @@ def print_evaluation(scores: Mapping[str, Any]) -> None:
             console.print(f"{name}: {value}")
         elif isinstance(value, dict):
             digests = ", ".join(f"{side} {digest[:12]}" for side, digest in value["sha256"].items())
-            console.print(f"{name}: {value['lines']:,} lines, SHA-256 {digests}")
+            console.print(f"{name}: {count_noun(value['lines'], 'line')}, SHA-256 {digests}")

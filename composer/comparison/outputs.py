@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from composer.errors import RunError
+from composer.formatting import count_noun
 from composer.recipe.metrics import paired_bootstrap
 
 if TYPE_CHECKING:
@@ -131,9 +132,10 @@ def sign_test(one: int, other: int) -> float:
 def comparison_text(comparison: Comparison) -> str:
     """Return a comparison in words."""
     one, other = comparison.one, comparison.other
-    lines = [f"BLEU on test, {comparison.lines:,} lines, {comparison.same_lines:,} of them decoded identically"]
+    count = count_noun(comparison.lines, "line")
+    lines = [f"BLEU on test, {count}, {comparison.same_lines:,} of them decoded identically"]
     lines += [f"{run.bleu:6.2f} ± {run.interval:.2f}  {run.right:,} right  {run.run}" for run in (one, other)]
-    few = f" Of {comparison.lines:,} lines a bootstrap is not reliable." if comparison.lines < FEW_LINES else ""
+    few = f" Of {count} a bootstrap is not reliable." if comparison.lines < FEW_LINES else ""
     short = " BLEU needs lines of four words." if one.bleu == other.bleu == 0.0 else ""
     p_value = f"p = {comparison.p_value:.3f} (paired bootstrap, {RESAMPLES:,} samples)"
     lines.append(f"{other.bleu - one.bleu:+6.2f}: {p_value}.{few}{short}")

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from composer.data.documents import JSON, PARQUET
 from composer.data.encoding import MAX_TOKENS
 from composer.data.pairs import TARGET, file_options, source_names
 from composer.errors import DataError, Fault, RunError
@@ -57,6 +58,8 @@ def score_files(
             raise RunError.of("this model has no source", f"write `seqcomposer score {path} lines.txt`", str(path))
         message = f"texts in files of their own are a `--source` for each encoder, {', '.join(sides)}, and a `--target`"
         raise RunError.of(message, f"write, for example, `{file_options(opened.recipe)}`, and no other file", str(path))
+    for file in (*files, *sources, *filter(None, [target])):
+        refuse_columns(file)
     groups: list[list[Path | None]] = [[*sources, target]] if target else [[file] for file in files] or [[None]]
     longest = max(MAX_TOKENS, opened.recipe.dataset.get("max_length") or 0)
     lines, tokens, total = 0, 0, 0.0
@@ -68,6 +71,14 @@ def score_files(
                 write_note(f"{place}: only the first {longest:,} tokens of `{text[:30]}...` are scored")
             yield {**summarise(result.total, len(result.tokens)), "text": text}
     yield {**summarise(total, tokens), "lines": lines}
+
+
+def refuse_columns(file: Path) -> None:
+    """Raise RunError for a file whose name says that its texts are in columns, and no lines."""
+    if file.suffix in (PARQUET, *JSON):
+        kind = "Parquet" if file.suffix == PARQUET else "JSON"
+        fix = "write its texts into a file of plain lines; minimal pairs are read with `--minimal-pairs`"
+        raise RunError.of(f"this file is {kind}, and lines of text are scored", fix, str(file))
 
 
 def summarise(total: float, tokens: int) -> dict[str, float]:

@@ -213,7 +213,7 @@ def count_frames(film: Film) -> str:
     """Return how many frames are shown."""
     if len(film.frames) < film.total:
         return f"{len(film.frames)} of {film.total:,} frames, evenly spaced"
-    return count_noun(f"{film.total:,}", "frame")
+    return count_noun(film.total, "frame")
 
 
 def describe_film(film: Film) -> str:

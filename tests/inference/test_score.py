@@ -118,6 +118,9 @@ def test_faults_have_their_place(gru: Path, language: Path, tmp_path: Path, scor
         assert "there is no line to score" in score(language, *arguments, status=2)
     (tmp_path / "latin").write_bytes(b"eins\nf\xfcnf\n")
     assert f"{tmp_path / 'latin'}:2:2: error[encoding]" in score(language, tmp_path / "latin", status=2)
+    refused = score(language, "texts.jsonl", status=2)
+    assert "texts.jsonl: error[run]: this file is JSON, and lines of text are scored" in refused
+    assert "this file is Parquet" in score(gru, "--source", "a.parquet", "--target", "b.parquet", status=2)
 
 
 # ------------------------------------------------------------------------------------------- minimal pairs
