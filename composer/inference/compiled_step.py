@@ -16,8 +16,8 @@ import platform
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -253,6 +253,7 @@ def load_or_compile(module: StepModule) -> Code:
     if not path.exists():
         sys.stderr.write("compiling the decoding step; it is cached for the next time\n")
         compile_to(path, module)
+    os.environ.setdefault("AOTI_RUNTIME_CHECK_INPUTS", "1")  # read at the first call: else wrong inputs are noise
     package = torch._inductor.aoti_load_package(str(path))
     tensors = {name: attrgetter(name)(module) for name in package.get_constant_fqns()}
     package.load_constants(tensors, check_full_update=True, user_managed=True)
@@ -265,7 +266,7 @@ def compile_to(path: Path, module: StepModule) -> None:
     settings = INDUCTOR | {"aot_inductor.metadata": {"above_one": json.dumps(program.above_one)}}
     path.parent.mkdir(parents=True, exist_ok=True)
     quiet = warnings.catch_warnings(action="ignore")  # PyTorch's compiler warns of its own code
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder, oblivious_of_ones(), checked_inputs(), quiet:
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder, oblivious_of_ones(), quiet:
         file = str(Path(folder, "step.pt2"))
         try:
             torch._inductor.aoti_compile_and_package(program.graph, package_path=file, inductor_configs=settings)
@@ -273,20 +274,6 @@ def compile_to(path: Path, module: StepModule) -> None:
             message = f"the decoding step was not compiled: {one_line_error(error)}"
             raise RunError.of(message, "remove `compile`; it needs a C++ compiler, such as g++") from error
         os.replace(file, path)
-
-
-@contextmanager
-def checked_inputs() -> Iterator[None]:
-    """Let the compiled code check types, sizes and strides of its inputs; else it reads wrong ones as noise."""
-    name = "AOTI_RUNTIME_CHECK_INPUTS"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        os.environ.pop(name)
-        if before is not None:
-            os.environ[name] = before
 
 
 class StructurePickler(pickle.Pickler):
