@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from pathlib import Path
 
 from composer.cli import new_recipe
+from composer.data.text_files import suffix_of
 from composer.errors import RunError
 
 
@@ -30,14 +33,18 @@ def write_new(
         from composer.cli import new_table  # late: it imports torch
 
         facts = new_table.inspect_table(Path(table), str(source), str(target))
-        path = new_table.write_table_recipe(facts, path)
+        name = new_recipe.clean_name(Path(os.path.abspath(facts.table)).stem)  # the folder `.` has none itself
+        path = new_recipe.write_recipe(f"{name}.yaml", path, partial(new_table.fill_table_template, facts))
         return path, new_table.table_steps(facts, path)
     if source is None:
         from composer.cli import new_text
 
         text = new_text.inspect_text(Path(target))
-        path = new_text.write_text_recipe(text, path)
+        _, packed = suffix_of(text.path)
+        name = new_recipe.clean_name(Path(text.path.stem).stem if packed else text.path.stem)
+        path = new_recipe.write_recipe(f"{name}.yaml", path, partial(new_text.fill_text_template, text))
         return path, new_text.text_steps(text, path)
     corpus = new_recipe.inspect(Path(source), Path(target))
-    path = new_recipe.write_corpus_recipe(corpus, path)
+    name = new_recipe.recipe_name(corpus.source, corpus.target)
+    path = new_recipe.write_recipe(f"{name}.yaml", path, partial(new_recipe.fill_template, corpus))
     return path, new_recipe.next_steps(corpus, path)

@@ -8,7 +8,6 @@ import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -128,12 +127,6 @@ class Corpus(NamedTuple):
         """The preset for so much text."""
         share = min(1.0, sum(side.characters for side in self.sides) / MANY_CHARACTERS)
         return next(preset for preset in PRESETS if self.pairs * share <= preset.pairs)
-
-
-def write_corpus_recipe(corpus: Corpus, output: Path | None) -> Path:
-    """Write a recipe for a corpus and return its path. Raise RunError if the file exists already."""
-    name = f"{recipe_name(corpus.source, corpus.target)}.yaml"
-    return write_recipe(name, output, partial(fill_template, corpus))
 
 
 def write_recipe(name: str, output: Path | None, fill: Callable[[Path], str]) -> Path:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,12 +76,6 @@ class TableFacts(NamedTuple):
             return f"{second[0]:.0f} vectors of {first[0]:.0f} numbers, up to {second[1]:.0f}"
         rates = ", ".join(f"{rate:,.0f} Hz" for rate, _ in Counter(rate for rate, *_ in self.looks).most_common())
         return f"sounds of {second[0]:.1f} seconds, up to {second[1]:.1f}; {rates}"
-
-
-def write_table_recipe(facts: TableFacts, output: Path | None) -> Path:
-    """Write a recipe for a table and return its path. Raise RunError if the file exists already."""
-    name = new_recipe.clean_name(Path(os.path.abspath(facts.table)).stem)  # the folder `.` has none itself
-    return new_recipe.write_recipe(f"{name}.yaml", output, partial(fill_table_template, facts))
 
 
 def inspect_table(table: Path, source: str, target: str) -> TableFacts:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +11,6 @@ from composer.cli import new_recipe
 from composer.cli.new_recipe import MANY_CHARACTERS, MAX_SYMBOLS, MIN_PAIRS_TO_SPLIT, PRESETS, Preset, Side
 from composer.data.corpora import open_documents
 from composer.data.documents import FileFacts, is_plain
-from composer.data.text_files import suffix_of
 from composer.errors import DataError, Fault
 
 HEAD = 1 << 22
@@ -68,13 +66,6 @@ def inspect_text(path: Path) -> TextFacts:
     unit = "paragraph" if blank > BLANK * len(head) and is_plain(path) else "line"
     (facts,) = open_documents([path], unit, "text").facts
     return TextFacts(path, unit, facts, new_recipe.describe_side(head))
-
-
-def write_text_recipe(text: TextFacts, output: Path | None) -> Path:
-    """Write a recipe of a language model and return its path. Raise RunError if the file exists already."""
-    _, packed = suffix_of(text.path)
-    stem = Path(text.path.stem).stem if packed else text.path.stem
-    return new_recipe.write_recipe(f"{new_recipe.clean_name(stem)}.yaml", output, partial(fill_text_template, text))
 
 
 def text_steps(text: TextFacts, recipe: Path) -> list[str]:
