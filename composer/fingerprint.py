@@ -58,27 +58,14 @@ def fingerprints(recipe_or_run: Recipe | str | Path, data: str | Path | None = N
     return fingerprint_data(recipe_or_run, recipe_or_run.folders(data)) | {"recipe": recipe_or_run.fingerprints["run"]}
 
 
-def fingerprint_data(recipe: Recipe, folders: Sequence[Path], weights: InitialWeights | None = None) -> dict[str, str]:
+def fingerprint_data(recipe: Recipe, folders: Sequence[Path]) -> dict[str, str]:
     """Return the fingerprints `model`, `data` and `run` of a recipe, with data files from these folders.
 
     Raises DataError with every fault of the files.
     """
     recipe = replace(recipe, data_dir=folders[0])
-    return fingerprint_pairs(recipe, DataSource(recipe, folders).all_pairs(), weights)
-
-
-def fingerprint_pairs(
-    recipe: Recipe,
-    pairs: Mapping[str, Pairs],
-    weights: InitialWeights | None = None,
-    processes: int = 1,
-    budgets: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, str]:
-    """Return the fingerprints `model`, `data` and `run` of a recipe and the pairs of its splits.
-
-    processes, budgets: those of the training, where their number changes its result, or a budget was changed.
-    """
-    return canonical_form.fingerprints(recipe.canonical, data_sha256(recipe, pairs), weights, processes, budgets)
+    pairs = DataSource(recipe, folders).all_pairs()
+    return canonical_form.fingerprints(recipe.canonical, data_sha256(recipe, pairs))
 
 
 def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:

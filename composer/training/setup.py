@@ -27,11 +27,12 @@ from composer.data.sampler import ResumableBatchSampler
 from composer.data.sources import DataSource, is_endless
 from composer.data.tokenizer_cache import cached_tokenizers
 from composer.errors import RecipeError, RunError, one_line_error
-from composer.fingerprint import check_checkpoint, fingerprint_pairs, initial_weights
+from composer.fingerprint import check_checkpoint, data_sha256, initial_weights
 from composer.inference.run import open_run
 from composer.model.machine import runs_on_cpu
 from composer.model.parameter_paths import count_frozen
 from composer.model.weights import count_parameters
+from composer.recipe import canonical_form
 from composer.recipe.metrics import TextMetrics
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import CPU_REFUSES_16
@@ -240,7 +241,8 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
     processes = training.trainer.world_size
     counted = processes if processes > 1 and draws_random_numbers(recipe) else 1
     is_plain = len(budgets) == 1 and "until_step" not in budgets[0]
-    fingerprints = fingerprint_pairs(recipe, data.pairs, weights, counted, () if is_plain else budgets)
+    lines = data_sha256(recipe, data.pairs)
+    fingerprints = canonical_form.fingerprints(recipe.canonical, lines, weights, counted, () if is_plain else budgets)
     fingerprints["recipe"] = recipe.fingerprints["run"]
     if is_resumed:
         return {**record, "budgets": budgets, "fingerprints": fingerprints, "reproduces": None}
