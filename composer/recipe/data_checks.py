@@ -38,14 +38,8 @@ UNPACKED = {
 
 def data_faults(recipe: Recipe) -> Iterator[Fault]:
     """Yield the faults of `data` beside the other sections."""
-    yield from _names(recipe)
-    yield from _stories(recipe)
-    yield from _table(recipe)
-    yield from _file_names(recipe)
-    yield from _text(recipe)
-    yield from _packing(recipe)
-    yield from _filters(recipe)
-    yield from _weights(recipe)
+    for check in (_names, _stories, _table, _file_names, _text, _packing, _filters, _weights):
+        yield from check(recipe)
 
 
 def _names(recipe: Recipe) -> Iterator[Fault]:

@@ -24,11 +24,8 @@ CURRICULUM, SMOOTHING = ("training", "curriculum"), ("training", "label_smoothin
 
 def output_faults(recipe: Recipe) -> Iterator[Fault]:
     """Yield the faults of embeddings and output head."""
-    yield from _tied_embeddings(recipe)
-    yield from _bit_vectors(recipe)
-    yield from _answers(recipe)
-    yield from _own_costs(recipe)
-    yield from _ctc(recipe)
+    for check in (_tied_embeddings, _bit_vectors, _answers, _own_costs, _ctc):
+        yield from check(recipe)
 
 
 def _tied_embeddings(recipe: Recipe) -> Iterator[Fault]:

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
 def training_faults(recipe: Recipe) -> Iterator[Fault]:
     """Yield the faults of `training` and `trainer`."""
-    yield from _curriculum(recipe)
-    yield from _averages(recipe)
-    yield from _early_stopping(recipe)
-    yield from _machine(recipe)
+    for check in (_curriculum, _averages, _early_stopping, _machine):
+        yield from check(recipe)
 
 
 def _curriculum(recipe: Recipe) -> Iterator[Fault]:
