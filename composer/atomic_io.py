@@ -200,13 +200,13 @@ def _renamed_at_the_end(target: Path, create: Callable[[Path], None]) -> Iterato
 
 
 @contextmanager
-def os_errors_as_run_errors(origin: str | Path) -> Iterator[None]:
-    """Turn an OSError into a RunError about its file, or about `origin`."""
+def os_errors_as_run_errors(origin: str | Path, message: str = "the system says", fix: str = "") -> Iterator[None]:
+    """Turn an OSError into a RunError about its file, or about `origin`. fix: by default that of `os_error_hint`."""
     try:
         yield
     except OSError as error:
-        message = f"the system says: {os_error_reason(error)}"
-        raise RunError.of(message, os_error_hint(error), str(error.filename or origin)) from None
+        message = f"{message}: {os_error_reason(error)}"
+        raise RunError.of(message, fix or os_error_hint(error), str(error.filename or origin)) from None
 
 
 def lock(file: IO[str]) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from composer.atomic_io import sha256_of_file
+from composer.atomic_io import os_errors_as_run_errors, sha256_of_file
 from composer.data.columns import chunks_of
 from composer.data.documents import Documents
 from composer.data.line_hashes import sha256_of_files, sha256_of_hashes
@@ -120,11 +120,8 @@ def sha256_of_lines(lines: Sequence[str]) -> str:
 
 def initial_weights(run: RunDir) -> InitialWeights:
     """Return the SHA-256 of a run's weights and tokenizer, to start another from. Raises RunError if it has none."""
-    try:
+    with os_errors_as_run_errors(run.path, "cannot start from this run", "name a run that has finished"):
         return {"weights": sha256_of_file(run.weights), "tokenizer": sha256_of_file(run.tokenizer)}
-    except OSError as error:
-        message = f"cannot start from this run: {os_error_reason(error)}"
-        raise RunError.of(message, "name a run that has finished", str(error.filename or run.path)) from None
 
 
 UNVERIFIED = "SEQCOMPOSER_UNVERIFIED"

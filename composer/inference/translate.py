@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from composer.atomic_io import os_errors_as_run_errors
 from composer.data.pairs import source_names
 from composer.data.text_files import MAGIC, count_lines
 from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reason
@@ -192,7 +193,5 @@ def open_output(path: str | Path, *inputs: str | Path | None) -> BinaryIO:
     for path_read in inputs:
         if path_read and Path(path).exists() and Path(path).samefile(path_read):
             raise RunError.of("this file is being read", "write to another one with `--output F`", str(path))
-    try:
-        return Path(path).open("wb", buffering=0)
-    except OSError as error:
-        raise RunError.of(f"this file cannot be written: {os_error_reason(error)}", "name another", str(path)) from None
+    with os_errors_as_run_errors(path, "this file cannot be written", "name another"):
+        return open(path, "wb", buffering=0)  # the caller closes it

@@ -20,8 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from composer.atomic_io import atomic_write
-from composer.errors import Fault, KeyPath, RecipeError, RunError, did_you_mean, format_path, os_error_reason
+from composer.atomic_io import atomic_write, os_errors_as_run_errors
+from composer.errors import Fault, KeyPath, RecipeError, RunError, did_you_mean, format_path
 from composer.recipe import schema_generator
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.schema_reader import RECIPE_NAME, VARIABLE_TEXT
@@ -135,11 +135,8 @@ class RecipeObjectRoot(RecipeObject):
         file, text = Path(path), self.yaml()
         if file.exists() and not overwrite:
             raise RunError.of("this file exists already", "choose another name, or pass `overwrite=True`", str(file))
-        try:
+        with os_errors_as_run_errors(file, "this file cannot be written", "name another"):
             atomic_write(file, text.encode())
-        except OSError as error:
-            message = f"this file cannot be written: {os_error_reason(error)}"
-            raise RunError.of(message, "name another", str(file)) from None
         return file
 
 
