@@ -104,8 +104,7 @@ class ActiveMemory(Block):
         context = context._replace(named_outputs={TAPE: Output(p, context.mask)})
         start = self.stack.start(d[:, :1], context)
         step = partial(checkpointed, self.stack) if self.recompute else self.stack
-        new: Tensor = step(d, start, context)[0]
-        return new
+        return step(d, start, context)[0]
 
     @staticmethod
     def _row(d: Tensor, where: Tensor, mask: Tensor) -> Tensor:

@@ -119,5 +119,4 @@ class DifferentialAttention(Block):
 
     def _merge(self, attended: Tensor) -> Tensor:
         """(B, H, T, 2d) -> (B, T, D)"""
-        y: Tensor = self.merge(join_heads(self.norm(attended)) * (1.0 - self.lambda_init))
-        return y
+        return self.merge(join_heads(self.norm(attended)) * (1.0 - self.lambda_init))

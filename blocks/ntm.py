@@ -91,8 +91,7 @@ class Ntm(Block):
         self.initial = SlotMemoryInitializer(site, initial_state, memory, (slots, slot_width), heads, self.state_kind)
 
     def start(self, x: Tensor, context: Context) -> State:
-        state: State = self.initial(x.to(self.asks.weight.dtype), context)
-        return state
+        return self.initial(x.to(self.asks.weight.dtype), context)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         memory, places, read = state

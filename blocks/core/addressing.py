@@ -123,5 +123,4 @@ def circular_windows(circle: Tensor, shift: Tensor) -> Iterator[Tensor]:
 
 def softmax_backward(grad: Tensor, y: Tensor) -> Tensor:
     """Return the gradient of z, where y is its softmax along the last axis."""
-    back: Tensor = torch.ops.aten._softmax_backward_data(grad, y, -1, y.dtype)
-    return back
+    return torch.ops.aten._softmax_backward_data(grad, y, -1, y.dtype)

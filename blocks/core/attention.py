@@ -153,8 +153,7 @@ def attention_weights(
     if causal:
         mask = causal_mask(query)
     if softmax is not None:
-        weights: Tensor = softmax(scores, mask)
-        return weights
+        return softmax(scores, mask)
     return (scores if mask is None else add_mask(scores, mask)).softmax(-1)
 
 

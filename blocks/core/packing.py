@@ -122,8 +122,7 @@ def _find(context: Context) -> Documents:
     if context.documents is not None:
         return context.documents
     assert context.starts is not None  # or nothing is packed
-    documents: Documents = context.once(find_documents, context.starts)
-    return documents
+    return context.once(find_documents, context.starts)
 
 
 def _find_buckets(documents: Documents, x: Tensor, context: Context, count: int) -> Buckets:
@@ -132,8 +131,7 @@ def _find_buckets(documents: Documents, x: Tensor, context: Context, count: int)
     One where compiled, since how many there are depends on values, and for records, which are of all documents at once.
     """
     is_one = not x.is_cpu or torch.compiler.is_compiling() or context.records is not None
-    buckets: Buckets = context.once(bucket_by_length, documents, 1 if is_one else count)
-    return buckets
+    return context.once(bucket_by_length, documents, 1 if is_one else count)
 
 
 def _start_each(

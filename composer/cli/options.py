@@ -67,8 +67,7 @@ def _settings(rules: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
     if table := known.get("x-choice"):
         words = (key for key in rules["$defs"] if key.startswith(f"{table}."))
         return {key.removeprefix(f"{table}."): rules["$defs"][key] for key in words}
-    settings: dict[str, Any] = known.get("properties", {})
-    return settings
+    return known.get("properties", {})
 
 
 def complete_recipe(incomplete: str) -> Completions:

@@ -112,8 +112,7 @@ class Interface(NamedTuple):
     def inputs(self, ids: Tensor, state: State, memories: Memories) -> Inputs:
         """Return what the compiled code takes, with the strides that it expects."""
         arguments = (ids, pytree.tree_leaves(state), [tuple(memories[name]) for name in self.read])
-        inputs: Inputs = pytree.tree_map(with_usual_strides, arguments)
-        return inputs
+        return pytree.tree_map(with_usual_strides, arguments)
 
 
 def with_usual_strides(tensor: Tensor) -> Tensor:
@@ -228,8 +227,7 @@ def example_step(model: EncoderDecoder, rows: int, tokens: int, positions: int) 
 
 def oblivious_of_ones(oblivious: bool = True) -> AbstractContextManager[Any]:
     """Let a graph serve sizes of 1 as any other, as PyTorch's export to ONNX does."""
-    patch: AbstractContextManager[Any] = torch.fx.experimental._config.patch(backed_size_oblivious=oblivious)  # type: ignore[attr-defined]
-    return patch
+    return torch.fx.experimental._config.patch(backed_size_oblivious=oblivious)  # type: ignore[attr-defined]
 
 
 # ------------------------------------------------------------------------------------------- compilation

@@ -151,8 +151,7 @@ class Run:
         """Return the logits of every next token of `batch(lines, targets)`, teacher-forced. -> (B, T, V)"""
         batch = self.batch(lines, targets)
         with evaluation_mode([self.model], for_training=True):
-            logits: Tensor = self.model(batch["sources"], batch["target_in"])
-        return logits
+            return self.model(batch["sources"], batch["target_in"])
 
     def encode(self, lines: Sequence[str | Path]) -> dict[str, Output]:
         """Return what the decoder can read of lines, by name: `encoder` has `states` (B, S, D) and `mask` (B, S)."""

@@ -171,8 +171,7 @@ def write_all(output: BinaryIO, text: str) -> None:
 def unbuffered_stdout() -> BinaryIO:
     """Return stdout without its buffer: what a full disk did not take must not come back at the end."""
     sys.stdout.flush()
-    raw: BinaryIO = getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
-    return raw
+    return getattr(sys.stdout.buffer, "raw", sys.stdout.buffer)
 
 
 def open_input(path: str | Path | None, files: ExitStack) -> BinaryIO:

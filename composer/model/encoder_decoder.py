@@ -352,8 +352,7 @@ def training_logits(model: EncoderDecoder, penalties: Penalties) -> Tensor:
     has_stories = any(encoder.reads_story for encoder in model.readers().values())
     facts = torch.zeros(1, FEW if has_stories else 0, dtype=torch.long, device=model.device)
     inputs = StepInputs(None, penalties, torch.zeros((), device=model.device), facts)
-    logits: Tensor = model(example_sources(model, FEW), example_ids(model, FEW), inputs)
-    return logits
+    return model(example_sources(model, FEW), example_ids(model, FEW), inputs)
 
 
 def has_state(model: EncoderDecoder) -> bool:

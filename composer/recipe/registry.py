@@ -40,8 +40,7 @@ class Choice(NamedTuple):
 
     def constructors(self) -> Mapping[str, Callable[..., Any]]:
         """Import the table of names and constructors. Imports torch."""
-        constructors: Mapping[str, Callable[..., Any]] = pkgutil.resolve_name(self.entries)
-        return constructors
+        return pkgutil.resolve_name(self.entries)
 
 
 _EMBEDDINGS = "composer.model.characters:EMBEDDINGS"

@@ -334,8 +334,7 @@ def rendezvous_store() -> Store:
     A new one, since another thread may wait in a call of the first. torch has no public way to it.
     """
     store: Any = distributed_c10d._get_default_store()
-    connection: Store = store.clone()
-    return connection
+    return store.clone()
 
 
 def destroy_process_group() -> None:

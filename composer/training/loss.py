@@ -26,8 +26,7 @@ def sum_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Te
 
     logits: (B, T, V), target: ids (B, T) -> scalar of 32 bits or more.
     """
-    loss: Tensor = CrossEntropy.apply(logits.flatten(0, 1), target.flatten(), label_smoothing)
-    return loss
+    return CrossEntropy.apply(logits.flatten(0, 1), target.flatten(), label_smoothing)
 
 
 class CrossEntropy(torch.autograd.Function):

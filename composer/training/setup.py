@@ -376,8 +376,7 @@ def num_devices(devices: Any) -> int:
 def num_processes(machine: Mapping[str, Any]) -> int:
     """Return how many processes train together on the resolved machines, one for each device."""
     all_devices = max(1, torch.cuda.device_count())  # one of a Mac, and of a machine that plans for others' GPUs
-    total: int = machine["num_nodes"] * (num_devices(machine["devices"]) or all_devices)
-    return total
+    return machine["num_nodes"] * (num_devices(machine["devices"]) or all_devices)
 
 
 def make_strategy(machine: Mapping[str, Any], timeout: timedelta) -> Strategy | str:
