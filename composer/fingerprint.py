@@ -239,15 +239,11 @@ def run_fingerprints(run: RunDir) -> dict[str, str]:
     return {**recorded, "weights": record["weights_sha256"]}
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of PACKAGES."""
-    known = {package: version for package in PACKAGES.split() if (version := installed_version(package))}
-    return {"python": platform.python_version(), **known}
-
-
 @cache
-def installed_version(package: str) -> str:
-    """Return the version of a package, which stays as it is while a process runs; "" if it is not installed."""
-    with suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version(package)
-    return ""
+def versions() -> Mapping[str, str]:
+    """Return the versions of Python and of those PACKAGES that are installed: of what this process has imported."""
+    known = {"python": platform.python_version()}
+    for package in PACKAGES.split():
+        with suppress(importlib.metadata.PackageNotFoundError):
+            known[package] = importlib.metadata.version(package)
+    return known
