@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, NamedTuple, cast
@@ -187,5 +187,7 @@ def oom_as_run_failed(ids: Mapping[str, Sequence[SourceIds]]) -> Iterator[None]:
 
 
 def write_note(text: str) -> None:
-    """Write a line to stderr."""
-    sys.stderr.write(f"{strip_control_characters(text)}\n")
+    """Write a line to stderr, for the person at the terminal; without effect where nobody reads it any more."""
+    with suppress(OSError):
+        sys.stderr.write(f"{strip_control_characters(text)}\n")
+        sys.stderr.flush()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -19,6 +19,7 @@ from composer.data.text_files import MAGIC, count_lines
 from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reason
 from composer.formatting import show_progress, strip_control_characters
 from composer.inference.draft_runs import open_draft
+from composer.inference.lines import write_note
 from composer.inference.run import decoding_settings, open_run, translate_lines
 from composer.model.features import feature_settings
 
@@ -63,7 +64,7 @@ def translate(
         progress = show_progress("translating", total) if shows_progress else nullcontext(lambda count: None)
         advance = files.enter_context(progress)
         if not source and sys.stdin.isatty():
-            print_status("type a line and Enter to translate it; Ctrl-D ends\n")
+            write_note("type a line and Enter to translate it; Ctrl-D ends")
         names_files = any(feature_settings(models[0].recipe.dataset, side) for side in source_names(models[0].recipe))
         size = WATCHED_LINES if shows_progress or names_files else BATCH_LINES
         for texts, *forced in read_columns(streams, names, size):
@@ -76,9 +77,9 @@ def translate(
             count += len(texts)
             advance(len(texts))
     if proposing:
-        print_status(f"{proposing}\n")
+        write_note(str(proposing))
     if shows_progress and output:
-        print_status(f"wrote {strip_control_characters(str(output))}\n")
+        write_note(f"wrote {output}")
 
 
 def read_columns(streams: Sequence[BinaryIO], names: Sequence[str], size: int) -> Iterator[list[list[str]]]:
@@ -139,13 +140,6 @@ def decode_utf8(chunk: Sequence[bytes], name: str, before: int) -> tuple[list[st
             message = f"this is not UTF-8 at {place}{kind and f'; {kind}'}"
             return texts, Fault(name, number, column, "encoding", "", message, hint)
     return texts, None
-
-
-def print_status(text: str) -> None:
-    """Print to stderr, for the person at the terminal."""
-    with suppress(OSError):
-        sys.stderr.write(text)
-        sys.stderr.flush()
 
 
 def line_count_error(name: str, message: str, line: int) -> DataError:
