@@ -9,7 +9,7 @@ import re
 import traceback
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
@@ -311,15 +311,12 @@ def foreign_letter(word: str) -> str:
     return f"; it has the character {character_name(letter)}" if letter else ""
 
 
-def did_you_mean(word: str, words: Iterable[str], format_word: Callable[[str], object] = str) -> str:
-    """Return `; did you mean ...?` for the end of a message, with a letter that only looks like one of ASCII; or "".
-
-    format_word: Returns a word as it is to stand there.
-    """
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """Return `; did you mean ...?` for the end of a message, with a letter that only looks like one of ASCII; or ""."""
     words = list(words)
     close = closest_match(word, words)
     letter = foreign_letter(word) if all(map(str.isascii, words)) else ""
-    return letter + (f"; did you mean `{format_word(close)}`?" if close else "")
+    return letter + (f"; did you mean `{close}`?" if close else "")
 
 
 def suggest_file(
