@@ -219,9 +219,6 @@ def describe_differences(differences: Iterable[tuple[str, Any, Any]]) -> str:
     return first_few([f"`{path}` was {text(old)} and is {text(new)}" for path, old, new in differences])
 
 
-OTHER_RECIPE = "this recipe is not the one that the run was started with, or this version reads it differently"
-
-
 def run_fingerprints(run: RunDir) -> dict[str, str]:
     """Return the fingerprints in a run.json, and that of the weights. Raises RunError if a file has changed."""
     record = read_verified(run)
@@ -231,7 +228,8 @@ def run_fingerprints(run: RunDir) -> dict[str, str]:
         raise RunError.of("its run.json has no `fingerprints` as a training writes it", fix, str(run.path))
     if recorded["recipe"] != load(run.recipe).fingerprints["run"]:
         version = (record.get("versions") or {}).get("seqcomposer")
-        raise RunError.of(OTHER_RECIPE, f"put it back as it was, or use seqcomposer {version}", str(run.recipe))
+        message = "this recipe is not the one that the run was started with, or this version reads it differently"
+        raise RunError.of(message, f"put it back as it was, or use seqcomposer {version}", str(run.recipe))
     if record.get("weights_sha256") is None:
         return dict(recorded)
     if not run.weights.is_file():

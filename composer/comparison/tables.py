@@ -38,8 +38,7 @@ class Side:
     @property
     def scores(self) -> dict[str, float]:
         """The scores of a run that has finished."""
-        scores = self.record.get("scores")
-        return {} if not isinstance(scores, dict) else {key: x for key, x in scores.items() if isinstance(x, float)}
+        return {key: x for key, x in self.record.get("scores", {}).items() if isinstance(x, float)}
 
 
 KEYS = ("model", "data", "run")
@@ -156,9 +155,6 @@ def model_costs(recipe: Recipe, vocabularies: Mapping[str, int]) -> Costs:
     return Costs(count_parameters(model), flops, state, parts, bounds, at_most)
 
 
-Scores = Mapping[str, float]
-
-
 def run_tests(one: Side, other: Side, data: Path | None, log: Callable[[str], None]) -> Comparison | str:
     """Compare what both runs decode for the same test lines, by paired tests; or return why they are not compared.
 
@@ -224,7 +220,7 @@ def table(title: str, rows: Sequence[tuple[str, str, str, str]], heads: Sequence
     return align_columns(lines, (True, False, False, True))
 
 
-def scores_table(one: Scores, other: Scores, tested: Comparison | str) -> Iterator[str]:
+def scores_table(one: Mapping[str, float], other: Mapping[str, float], tested: Comparison | str) -> Iterator[str]:
     """Yield the lines of a table of the scores that both have, then the tests' results, then an empty line."""
     rows = []
     for name, before in one.items():

@@ -31,8 +31,6 @@ from composer.recipe.own_blocks import refuse_own_blocks
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import GROUP, plug_ins
 
-KEYS = ("model", "data", "run")
-"""The fingerprints that are written into README.md."""
 ROOTS = ("composer.exporters.standalone", "composer.data.tokenizer", "composer.inference.compiled_step")
 """Where the search for needed modules begins, beside the model's blocks: the command line, and what it imports late."""
 OURS = frozenset({"composer", "blocks"})
@@ -125,7 +123,7 @@ def readme(recipe: Recipe, fingerprints: Mapping[str, str], folder: str, words: 
         features="".join(describe_sources(recipe)),
         recipe=RECIPE,
         weights=WEIGHTS,
-        fingerprints="\n".join(f"    {key:<6}{fingerprints[key]}" for key in KEYS),
+        fingerprints="\n".join(f"    {key:<6}{fingerprints[key]}" for key in ("model", "data", "run")),
     )
 
 
@@ -187,21 +185,19 @@ def needed_modules(roots: Sequence[str], packages: frozenset[str]) -> dict[str, 
 @cache
 def imported_modules(file: Path) -> tuple[str, ...]:
     """Return the modules that a file imports at once: not inside functions, and not for its types alone."""
-    return tuple(_imported_modules(ast.parse(file.read_bytes())))
-
-
-def _imported_modules(tree: ast.Module) -> Iterator[str]:
-    todo: list[ast.stmt] = [*tree.body]
+    modules: list[str] = []
+    todo: list[ast.stmt] = [*ast.parse(file.read_bytes()).body]
     for node in todo:
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            modules.append(node.module)
             if node.module.partition(".")[0] not in ALLOWED:
                 names = (f"{node.module}.{alias.name}" for alias in node.names)
-                yield from (name for name in names if _find_spec(name) is not None)
+                modules += [name for name in names if _find_spec(name) is not None]
         elif isinstance(node, ast.If | ast.Try) and "TYPE_CHECKING" not in ast.unparse(getattr(node, "test", node)):
             todo += node.body
+    return tuple(modules)
 
 
 def _find_spec(module: str) -> ModuleSpec | None:
