@@ -257,13 +257,12 @@ def _open_run(run: AnyRun | Seq2SeqModule, overrides: Sequence[str], checkpoint:
     """Open a run if it is a folder; make one of a module. Raises RunError, RecipeError, and TypeError for all else."""
     from composer.inference.run import Run, open_run
 
-    if not isinstance(run, (str, Path, Run)):
-        from composer.training.module import Seq2SeqModule
-
-        if isinstance(run, Seq2SeqModule):
-            run = Run.from_model(run.recipe, run.tokenizers, run.full_model())
     if isinstance(run, (str, Path, Run)):
         return open_run(run, overrides, checkpoint)
+    from composer.training.module import Seq2SeqModule
+
+    if isinstance(run, Seq2SeqModule):
+        return open_run(Run.from_model(run.recipe, run.tokenizers, run.full_model()), overrides, checkpoint)
     raise TypeError(f"this takes a run's folder, a run that was opened, a Seq2SeqModule, or several; not {run!r:.80}")
 
 
