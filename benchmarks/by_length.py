@@ -43,12 +43,12 @@ class Bucket(NamedTuple):
 def translate_test_set(run: Path, data: Path | None, overrides: Sequence[str] = ()) -> Translated:
     """Translate a run's test set."""
     from composer.data.encoding import load_data
-    from composer.data.pairs import TARGET, source_names
+    from composer.data.pairs import TARGET
     from composer.inference.run import open_run
 
     opened = open_run(run, overrides)
     pairs = load_data(opened.recipe, opened.folders(data), opened.tokenizers, ["test"]).pairs["test"]
-    lines = list(pairs.sides[source_names(opened.recipe)[0]])
+    lines = list(pairs.sides[opened.recipe.sources[0]])
     return Translated(run.name, lines, opened.translate(lines), list(pairs.sides[TARGET]))
 
 

@@ -90,7 +90,6 @@ def run_step(step: Callable[[Path], None], file: Path) -> tuple[str, str, str]:
 
 def traits(file: Path) -> tuple[str, ...]:
     """Return what a recipe is made of."""
-    from composer.data.pairs import source_names
     from composer.recipe.recipe import load
     from composer.recipe.schema_reader import DATA_SOURCES
 
@@ -99,7 +98,7 @@ def traits(file: Path) -> tuple[str, ...]:
     task = next(iter(data["generate"])) if data.get("generate") else ""
     output, embedding = recipe.model["output"]["kind"], recipe.model["embedding"]
     words = {
-        "model": "with encoders" if source_names(recipe) else "without",
+        "model": "with encoders" if recipe.sources else "without",
         "data": next(key for key in DATA_SOURCES if data.get(key)),
         "windows": "" if not recipe.window else "carried" if recipe.carries_state else "alone",
         "task": task,
@@ -236,10 +235,9 @@ def first_rows(file: Path) -> list[dict[str, str]]:
 
 
 def has_encoder(file: Path) -> bool:
-    from composer.data.pairs import source_names
     from composer.recipe.recipe import load
 
-    return bool(source_names(load(file)))
+    return bool(load(file).sources)
 
 
 def json_lines(text: str) -> list[str]:
@@ -249,10 +247,10 @@ def json_lines(text: str) -> list[str]:
 
 def source_lines(file: Path) -> list[str]:
     """Return the first lines of the data as `translate` reads them."""
-    from composer.data.pairs import TARGET, source_names
+    from composer.data.pairs import TARGET
     from composer.recipe.recipe import load
 
-    names, rows = source_names(load(file)) or [TARGET], first_rows(file)
+    names, rows = load(file).sources or [TARGET], first_rows(file)
     return ["\t".join(" ".join(row[name].splitlines()) for name in names) for row in rows]
 
 

@@ -17,7 +17,7 @@ from composer.data.columns import open_texts
 from composer.data.corpora import open_documents
 from composer.data.encoding import encode_pairs, load_data, split_faults, story_faults
 from composer.data.ids import Encoded
-from composer.data.pairs import TARGET, Pairs, available_splits, file_options, source_names
+from composer.data.pairs import TARGET, Pairs, available_splits, file_options
 from composer.errors import DataError, Fault, RecipeError, RunError, one_line_error
 from composer.fingerprint import sha256_of_columns
 from composer.inference.perplexity import teacher_forced
@@ -87,7 +87,7 @@ def evaluate(
         raise RunError.of("`--name` is for files", "add `--source F --target F`, or choose a split with `--split`")
     if (sources or targets) and (data is not None or split is not None):
         raise RunError.of("`--split` and `--data` are for the recipe's own data", "leave them out beside files")
-    if hypotheses is not None and not source_names(run.recipe):
+    if hypotheses is not None and not run.recipe.sources:
         raise RunError.of("a model without encoders decodes nothing to write", "leave out `--hypotheses`")
     if hypotheses is not None:
         check_output(Path(hypotheses), "--hypotheses")
@@ -116,7 +116,7 @@ def evaluate_pairs(
     """Return all scores of a run on pairs and their ids, by names that begin with `name`; see `evaluate`."""
     scores, bits = teacher_forced(run.recipe, run.model, encoded)
     decoded: dict[str, Any] = {}
-    if encoders := source_names(run.recipe):
+    if encoders := run.recipe.sources:
         # in memory: scores by length read single lines, and a packed file is unpacked for each
         references = [list(lines) for lines in (pairs.sides[TARGET], *pairs.references)]
         texts = [list(pairs.sides[side]) for side in encoders]
@@ -131,7 +131,7 @@ def _encode_files(
     run: Run, name: str, sources: Sequence[str | Path], targets: Sequence[str | Path]
 ) -> tuple[Pairs, Encoded]:
     """Return the lines of text files, further references as sides `target-2` and so on, and their ids."""
-    encoders = source_names(run.recipe)
+    encoders = run.recipe.sources
     is_split = name in {*SPLITS, *available_splits(run.recipe)}
     if len(sources) != len(encoders) or not targets or is_split:
         needed = f"files need a `--source` for each encoder, {', '.join(encoders)}, and a `--target`"
@@ -263,7 +263,7 @@ def scores_by_length(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the tables of scores by source length that suit a recipe's data, by their names in an evaluation."""
     # a question's length says nothing of its story, nor a file's name of what is in it
-    if recipe.dataset.get("babi") or feature_settings(recipe.dataset, source_names(recipe)[0]):
+    if recipe.dataset.get("babi") or feature_settings(recipe.dataset, recipe.sources[0]):
         return {}
     tables = {}
     if recipe.dataset.get("generate"):

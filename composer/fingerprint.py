@@ -24,7 +24,7 @@ from composer.atomic_io import os_errors_as_run_errors, sha256_of_file
 from composer.data.columns import chunks_of
 from composer.data.documents import Documents
 from composer.data.line_hashes import sha256_of_files, sha256_of_hashes
-from composer.data.pairs import Pairs, source_names
+from composer.data.pairs import Pairs
 from composer.data.sources import DataSource, is_endless
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError, first_few, os_error_reason
@@ -74,7 +74,7 @@ def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
     Raises DataError if a file of an image, a sound or vectors cannot be read.
     """
     data = recipe.dataset
-    features = {side: column for side in source_names(recipe) if (column := feature_settings(data, side))}
+    features = {side: column for side in recipe.sources if (column := feature_settings(data, side))}
     settings = {
         **{key: data[key] for key in ("max_length", "lowercase")},
         "tokenizer": recipe.tokenizer.identity() or data["tokenizer"],

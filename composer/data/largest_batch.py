@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from composer.data.ids import Encoded
-from composer.data.pairs import TARGET, source_names
+from composer.data.pairs import TARGET
 from composer.data.sampler import pair_lengths, plan_buckets
 from composer.data.stories import story_shape
 from composer.model.features import feature_settings
@@ -52,7 +52,7 @@ def largest_batch(recipe: Recipe, train: Encoded | None = None, share: float = 1
     elif train is not None and len(train):
         size = largest_of_pairs(train, budget, share)
     else:
-        lengths = {side: _longest(recipe, side) for side in (TARGET, *source_names(recipe))}
+        lengths = {side: _longest(recipe, side) for side in (TARGET, *recipe.sources)}
         target = lengths.pop(TARGET)
         size = BatchSize(max(1, budget // target), target, lengths)
     return size._replace(rows=math.ceil(size.rows / training["accumulate"] / _devices(recipe)))

@@ -77,7 +77,7 @@ def side_names(recipe: Recipe) -> list[str]:
 
     So tokenizers, batches and fingerprints are the same whatever the order of the recipe's keys.
     """
-    return [*sorted(source_names(recipe)), TARGET]
+    return [*sorted(recipe.sources), TARGET]
 
 
 def text_names(recipe: Recipe) -> list[str]:
@@ -85,16 +85,9 @@ def text_names(recipe: Recipe) -> list[str]:
     return [side for side in side_names(recipe) if feature_settings(recipe.dataset, side) is None]
 
 
-def source_names(recipe: Recipe) -> list[str]:
-    """Return what the encoders read; see `Recipe.sources`."""
-    return recipe.sources
-
-
 def file_options(recipe: Recipe) -> str:
     """Return options that name a file for each encoder, in the recipe's order, and one of targets, as an example."""
-    return " ".join(
-        f"--{'target' if side == TARGET else 'source'} news.{side}" for side in (*source_names(recipe), TARGET)
-    )
+    return " ".join(f"--{'target' if side == TARGET else 'source'} news.{side}" for side in (*recipe.sources, TARGET))
 
 
 def available_splits(recipe: Recipe) -> list[str]:

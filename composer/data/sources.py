@@ -15,7 +15,7 @@ from composer.data import stories, tables
 from composer.data.corpora import check_corpora, open_corpus, open_files
 from composer.data.documents import HubDocuments
 from composer.data.line_hashes import count_shared, row_hashes
-from composer.data.pairs import TARGET, Pairs, available_splits, side_names, source_names, split_path
+from composer.data.pairs import TARGET, Pairs, available_splits, side_names, split_path
 from composer.data.parallel_files import check_parallel, open_parallel
 from composer.data.text_files import Problem, held_out_sizes
 from composer.errors import DataError, Fault, os_error_hint
@@ -82,7 +82,7 @@ class DataSource:
                 message = "these are the training pairs, so the scores would say nothing"
                 raise DataError([recipe.fault("overlap", path, message, "name others, or hold some out: `test: 100`")])
             target = row_hashes(part.sides[TARGET])
-            if any(np.array_equal(row_hashes(part.sides[side]), target) for side in source_names(recipe)):
+            if any(np.array_equal(row_hashes(part.sides[side]), target) for side in recipe.sources):
                 message = f"source and target of {split} are the same lines, so all there is to learn is to copy"
                 yield recipe.fault("overlap", path, message, "name two files, or two columns").as_warning()
             shared = 0 if split == "train" or parallel.get("decontaminate") else count_shared(rows, trained)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from composer.data.pairs import TARGET, source_names
+from composer.data.pairs import TARGET
 from composer.errors import RunError
 from composer.inference.decode import Decoding
 from composer.inference.decoders.speculative import check_draft
@@ -30,7 +30,7 @@ def open_draft(draft: str | Path | Run, runs: Sequence[Run], decoding: Decoding)
     run = runs[0]
     if draft == NGRAM:
         sides = run.tokenizers.sides
-        shared = (side for side in source_names(run.recipe) if sides.get(side) == sides[TARGET])
+        shared = (side for side in run.recipe.sources if sides.get(side) == sides[TARGET])
         return Draft(source="" if run.recipe.dataset.get("babi") else next(shared, ""))
     if not isinstance(draft, Run) and not RunDir(Path(draft)).recipe.exists():
         fix = "write the folder of a smaller run with the same tokenizer, or `ngram`"
@@ -46,8 +46,8 @@ def mismatch(draft: Run, run: Run) -> str:
     """Return why a run cannot propose tokens to another one; "" if it can."""
     if draft.tokenizers.vocabulary(TARGET) != run.tokenizers.vocabulary(TARGET):
         return "the draft writes other tokens: its target vocabulary is not that of the run that it drafts for"
-    read = source_names(run.recipe)
-    for side in source_names(draft.recipe):
+    read = run.recipe.sources
+    for side in draft.recipe.sources:
         if side not in read:
             return f"the draft reads a `{side}`, and the run that it drafts for has no such encoder"
         if source_form(draft.recipe, side) != source_form(run.recipe, side):

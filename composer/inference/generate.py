@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from composer.data.encoding import MAX_TOKENS
-from composer.data.pairs import TARGET, source_names
+from composer.data.pairs import TARGET
 from composer.data.tokenizer import UNFINISHED, Tokenizers
 from composer.errors import Fault, RecipeError, RunError
 from composer.inference.decode import Decoding, decode_all
@@ -110,7 +110,7 @@ def generation_settings(
 
 def encode_prompts(run: Run, prompts: Sequence[str] | None) -> list[list[int]]:
     """Return the ids of each prompt; of None, one that is empty. Raises RunError."""
-    if source_names(run.recipe):
+    if run.recipe.sources:
         fix = f"use `seqcomposer translate {run.run_dir.path}`"
         raise RunError.of("this model has an encoder: it answers a source", fix, str(run.run_dir.path))
     if prompts is None:

@@ -20,7 +20,7 @@ from composer.data.columns import NumberedLines
 from composer.data.encoding import MAX_TOKENS, encode_pairs, story_faults
 from composer.data.feature_files import READ_BY, encode_features
 from composer.data.ids import Encoded
-from composer.data.pairs import TARGET, Pairs, source_names
+from composer.data.pairs import TARGET, Pairs
 from composer.data.sampler import BatchSlice, EvalBatchSampler
 from composer.data.stories import encode_side, story_shape
 from composer.data.tokenizer import Tokenizers
@@ -99,7 +99,7 @@ def check_texts(
         raise TypeError("lines are a list of texts: write `[line]`")
     if others is not None and len(lines) != len(others):
         raise RunError.of(f"there are {len(others)} {what} for {len(lines)} lines", 'give every line one; it may be ""')
-    sides = source_names(recipe)
+    sides = recipe.sources
     reads_files = len(sides) == 1 and feature_settings(recipe.dataset, sides[0]) is not None
     texts: list[Any] = [str(line) if reads_files and isinstance(line, Path) else line for line in lines]
     for text in (*texts, *(others or ())):
@@ -114,7 +114,7 @@ def encode_targets(
     recipe: Recipe, tokenizers: Tokenizers, lines: Sequence[str | Path], targets: Sequence[str] | None
 ) -> Encoded:
     """Return the ids of lines and their targets. Raises RunError and DataError."""
-    sides = source_names(recipe)
+    sides = recipe.sources
     if not sides and targets is not None:
         raise RunError.of("a model without encoders reads no sources", "give it the targets alone, as `lines`")
     read, targets = check_texts(recipe, lines, (targets or ()) if sides else None, "targets")
@@ -142,7 +142,7 @@ def encode_lines(
 
     `origin` is the file that faults name: a line with another number of texts, or a story that is not one.
     """
-    sides = source_names(recipe)
+    sides = recipe.sources
     rows = [split_columns(line, sides, number, origin) for number, line in lines.items()]
     texts = {side: [row[column] for row in rows] for column, side in enumerate(sides)}
     numbered = {side: NumberedLines(column, [*lines]) for side, column in texts.items()}

@@ -16,7 +16,7 @@ from torch import Tensor
 from blocks.core.contract import Output
 from composer.data.collate import Batch, BatchDataset
 from composer.data.encoding import MAX_TOKENS
-from composer.data.pairs import TARGET, source_names, text_names
+from composer.data.pairs import TARGET, text_names
 from composer.data.sampler import BatchSlice
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RecipeError, RunError
@@ -346,7 +346,7 @@ def translate_lines(
     empty. Raises RunError, DataError.
     """
     check_compatible(runs)
-    if prefixes is not None and not source_names(runs[0].recipe):
+    if prefixes is not None and not runs[0].recipe.sources:
         raise RunError.of("a model without encoders continues its lines", "begin the lines with the prefixes")
     tokenizers, full = runs[0].tokenizers, [at for at, line in enumerate(lines) if line.strip()]
     _, ids = encode_lines(runs[0].recipe, tokenizers, {first + at + 1: lines[at] for at in full}, origin)
@@ -378,8 +378,8 @@ def check_compatible(runs: Sequence[Run]) -> None:
     one, *others = runs
     path = one.run_dir.path
     for other in others:
-        read, needed = (", ".join(sorted(source_names(run.recipe))) or "nothing" for run in (other, one))
-        sides = source_names(one.recipe) if read == needed else []
+        read, needed = (", ".join(sorted(run.recipe.sources)) or "nothing" for run in (other, one))
+        sides = one.recipe.sources if read == needed else []
         changed = [side for side in sides if source_form(one.recipe, side) != source_form(other.recipe, side)]
         if read != needed:
             problem = f"this run reads {read}, and {path} {needed}: the runs of an ensemble read the same"

@@ -12,7 +12,7 @@ from typing import Any
 
 from composer.data.documents import JSON, PARQUET
 from composer.data.encoding import MAX_TOKENS
-from composer.data.pairs import TARGET, file_options, source_names
+from composer.data.pairs import TARGET, file_options
 from composer.errors import DataError, Fault, RunError
 from composer.inference.lines import Score, split_columns, write_note
 from composer.inference.run import Run, open_run
@@ -51,7 +51,7 @@ def score_files(
     file of its own. Raises RunError and DataError; what is before a line at fault has been scored.
     """
     opened = open_run(run, checkpoint=checkpoint)
-    sides = source_names(opened.recipe)
+    sides = opened.recipe.sources
     if (target or sources) and (files or target is None or len(sources) != len(sides)):
         path = opened.run_dir.path
         if not sides:
@@ -111,7 +111,7 @@ def minimal_pairs(run: Run, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]
     A row has `sentence_good` and `sentence_bad`, as of BLiMP, and perhaps its `field`, `linguistics_term` and `UID`.
     Two that are equally probable, such as those that differ in unknown words alone, count as wrong. Raises RunError.
     """
-    if source_names(run.recipe):
+    if run.recipe.sources:
         raise RunError.of("minimal pairs are for language models, and this model has an encoder", "score translations")
     texts = list(dict.fromkeys(row[key] for row in rows for key in (GOOD, BAD)))
     ids = [tuple(row) for row in run.tokenizers.encode(TARGET, texts)]

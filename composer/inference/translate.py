@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from composer.atomic_io import os_errors_as_run_errors
-from composer.data.pairs import source_names
 from composer.data.text_files import MAGIC, count_lines
 from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reason
 from composer.formatting import show_progress, strip_control_characters
@@ -65,7 +64,7 @@ def translate(
         advance = files.enter_context(progress)
         if not source and sys.stdin.isatty():
             write_note("type a line and Enter to translate it; Ctrl-D ends")
-        names_files = any(feature_settings(models[0].recipe.dataset, side) for side in source_names(models[0].recipe))
+        names_files = any(feature_settings(models[0].recipe.dataset, side) for side in models[0].recipe.sources)
         size = WATCHED_LINES if shows_progress or names_files else BATCH_LINES
         for texts, *forced in read_columns(streams, names, size):
             begun = forced[0] if forced else None

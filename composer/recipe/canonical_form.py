@@ -3,7 +3,7 @@
 All defaults are the schema's. What is written at a block comes first, then `model.BLOCK`, then `model.dropout`, then
 the constructor's default. Mappings of names that the user chose (branches, encoders, stacks) are in alphabetical order,
 but for an encoder that reads another and comes after it: a recipe means the same whatever the order of its keys. Only
-a line with the texts of several encoders has them in the order that is written (`data.pairs.source_names`).
+a line with the texts of several encoders has them in the order that is written (`Recipe.sources`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from composer.data.columns import locate
 from composer.data.encoding import Data
 from composer.data.features import Features, Remark
 from composer.data.ids import Ids
-from composer.data.pairs import TARGET, source_names, text_names
+from composer.data.pairs import TARGET, text_names
 from composer.data.token_cache import whole_column
 from composer.errors import MAX_LISTED, Fault
 from composer.model.planner import Plan
@@ -55,7 +55,7 @@ def script_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:
     metrics, word = recipe.evaluation["metrics"], recipe.evaluation["bleu_tokenizer"]
     measured = [line for split, encoded in data.splits.items() if split != "train" for line in encoded.lines]
     suggested = suggest_bleu_tokenizer(measured)
-    if word == "13a" != suggested and source_names(recipe) and "bleu" in (metrics or ["bleu"]):
+    if word == "13a" != suggested and recipe.sources and "bleu" in (metrics or ["bleu"]):
         message = "the references have no spaces between words, so `13a` finds no 4-grams for BLEU in them"
         hint = f"write `evaluation: {{bleu_tokenizer: {suggested}}}`"
         yield recipe.fault("script", ("evaluation", "bleu_tokenizer"), message, hint).as_warning()

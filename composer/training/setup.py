@@ -22,7 +22,6 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from composer.atomic_io import atomic_write
-from composer.data.pairs import source_names
 from composer.data.sampler import ResumableBatchSampler
 from composer.data.sources import DataSource, is_endless
 from composer.data.tokenizer_cache import cached_tokenizers
@@ -200,7 +199,7 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
         for difference in reproduces["differs"]:
             say(f"differs from it: {difference}")
     sizes = ", ".join(f"{side} {size:,}" for side, size in record["vocabularies"].items())
-    noun = "pairs" if source_names(recipe) else "texts"
+    noun = "pairs" if recipe.sources else "texts"
     pairs = f"{len(data.train):,} training {noun}{', new ones in every epoch' if is_endless(recipe) else ''}"
     frozen = f", {count:,} of them frozen" if (count := count_frozen(recipe, training.module.model)) else ""
     say(f"{record['parameters']:,} parameters{frozen}; {pairs}; vocabulary: {sizes}")

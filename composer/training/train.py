@@ -15,7 +15,7 @@ from pytorch_lightning import Callback
 from pytorch_lightning.loggers import Logger
 
 from composer.atomic_io import sha256_of_file
-from composer.data.pairs import TARGET, available_splits, source_names
+from composer.data.pairs import TARGET, available_splits
 from composer.data.sources import DataSource, is_endless
 from composer.errors import RecipeError, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
 from composer.evaluation import evaluate_pairs, training_hints
@@ -307,7 +307,7 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
 def splits_to_evaluate(training: TrainingSetup, known: Mapping[str, float]) -> list[str]:
     """Return the splits whose scores are not known yet; a training that decodes a sample knows only losses of `val`."""
     data, decoder = training.data.data, training.loop.decoder
-    is_known = known and (decoder is None or decoder.part == "val" or not source_names(training.recipe))
+    is_known = known and (decoder is None or decoder.part == "val" or not training.recipe.sources)
     return [split for split in data.splits if split != "train" and not (split == "val" and is_known)]
 
 
@@ -353,11 +353,11 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
         if split != "train" and own:
             say(f"{split}: {format_scores(own)}")
     # a language model continues a text, it does not translate one
-    pairs = first_pairs(training) if source_names(training.recipe) else []
+    pairs = first_pairs(training) if training.recipe.sources else []
     outputs = run.translate([line for line, _ in pairs]) if pairs else []
     training.display.show([Sample(*pair, output) for pair, output in zip(pairs, outputs, strict=True)])
     if not training.recipe.dataset.get("generate"):
-        sizes = record["data"]["pairs"] if source_names(training.recipe) else {}  # one text can be long
+        sizes = record["data"]["pairs"] if training.recipe.sources else {}  # one text can be long
         rows, section = read_metrics(training.run_dir.metrics), training.recipe.training
         for hint in training_hints(rows, sizes, record["epochs"], section):
             say(f"note: {hint}")
@@ -370,7 +370,7 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
     if any(word in OWN for word in record["plug_ins"]):  # a command is a process without these blocks
         say(f"    composer.open_run({str(training.run_dir.path)!r})     # .translate(lines), .evaluate(), .report()")
         return
-    if source_names(training.recipe):
+    if training.recipe.sources:
         say(f"    seqcomposer translate {folder}     # a line in, a line out; --input F --output F for files")
     else:
         say(f"    seqcomposer generate {folder}      # text as it comes; --prompt TEXT, --temperature T, --samples N")
@@ -391,5 +391,5 @@ def first_pairs(training: TrainingSetup) -> list[tuple[str, str]]:
     if not part:
         return []
     target = part.sides[TARGET]
-    read = [part.sides[name] for name in source_names(training.recipe) or [TARGET]]
+    read = [part.sides[name] for name in training.recipe.sources or [TARGET]]
     return [("\t".join(side[row] for side in read), target[row]) for row in range(min(SHOWN_SAMPLES, len(target)))]

@@ -10,7 +10,7 @@ import numpy as np
 
 from composer.data.encoding import Data, nonempty
 from composer.data.ids import Encoded
-from composer.data.pairs import TARGET, Pairs, source_names
+from composer.data.pairs import TARGET, Pairs
 from composer.data.tokenizer import Tokenizers
 from composer.evaluation import recipe_metrics
 from composer.inference.decode import Decoding, decode_all, length_queries, num_positions
@@ -79,7 +79,7 @@ def training_metrics(recipe: Recipe, splits: Mapping[str, Encoded]) -> TextMetri
     They suit the references of val, or else of the first split that is measured; None where nothing is decoded.
     """
     split = next((name for name in ("val", *splits) if name in splits and name != "train"), "")
-    is_decoding = split and source_names(recipe)
+    is_decoding = split and recipe.sources
     return recipe_metrics(recipe, splits[split].lines, f" of {split}") if is_decoding else None
 
 
@@ -97,5 +97,5 @@ def validation_decoder(recipe: Recipe, data: Data, metrics: TextMetrics | None) 
         val, pairs = val.keep(rows), pairs.keep(np.flatnonzero(rows))
     # in memory, for all validations: a packed file would be unpacked at each
     pairs = Pairs({name: list(column[:lines]) for name, column in pairs.columns.items()})
-    parts = source_names(recipe), val, pairs, data.tokenizers, "val" if is_full else SAMPLE
+    parts = recipe.sources, val, pairs, data.tokenizers, "val" if is_full else SAMPLE
     return ValidationDecoder(*parts, lines, decoding, metrics)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from composer import evaluation
-from composer.data.pairs import TARGET, Pairs, available_splits, source_names
+from composer.data.pairs import TARGET, Pairs, available_splits
 from composer.data.sources import DataSource, generate_pairs
 from composer.errors import DataError, RecipeError, RunError, one_line_error
 from composer.fingerprint import read_verified
@@ -153,7 +153,7 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
         return [], [], []
     is_measured = source.weights == FINAL and data is None
     known = source.record.get("by_length", {}).get(source.split) if is_measured else None
-    sides = source_names(run.recipe)
+    sides = run.recipe.sources
     recorded = source.run_dir.hypotheses(source.split)
     outputs = evaluation.read_hypotheses(recorded, pairs.sides[TARGET]) if sides and is_measured else []
     # the length of a question says nothing about its story
@@ -208,11 +208,11 @@ def choose_sentences(run: Run, samples: Sequence[Sample]) -> list[str]:
 
     Without encoders these are whole lines. A task whose test is longer than its training has short ones in `val`.
     """
-    lines = [sample.source if source_names(run.recipe) else sample.reference for sample in samples[:NUM_EXAMPLES]]
+    lines = [sample.source if run.recipe.sources else sample.reference for sample in samples[:NUM_EXAMPLES]]
     lines = [line for line in lines if line.strip()]
     if lines and not any(map(is_short, lines)) and run.recipe.dataset.get("generate"):
         pairs = generate_pairs(run.recipe, "val")
-        texts = [pairs.sides[side][:NUM_EXAMPLES] for side in source_names(run.recipe) or [TARGET]]
+        texts = [pairs.sides[side][:NUM_EXAMPLES] for side in run.recipe.sources or [TARGET]]
         lines = ["\t".join(row) for row in zip(*texts, strict=True)] + lines
     return (list(filter(is_short, lines)) or lines)[:NUM_DRAWN]
 
@@ -226,7 +226,7 @@ def page(source: Source, translated: Translated, shown: Sequence[Alignment]) -> 
     """Return the page."""
     recipe, record = source.recipe, source.record
     samples, worst, by_length = translated
-    sides = source_names(recipe)
+    sides = recipe.sources
     sentences = [(alignment, pictures(alignment, number)) for number, alignment in enumerate(shown)]
     has_films, has_memories = any(one.films for one in shown), any(one.memories for one in shown)
     has_maps = any(one.attentions for one in shown) or not (has_films or has_memories)
@@ -274,7 +274,7 @@ def hints(source: Source) -> list[str]:
     record = source.record
     if record.get("status") != "finished" or source.recipe.dataset.get("generate"):
         return []
-    sizes = record.get("data", {}).get("pairs", {}) if source_names(source.recipe) else {}
+    sizes = record.get("data", {}).get("pairs", {}) if source.recipe.sources else {}
     return evaluation.training_hints(source.rows, sizes, record.get("epochs", 0), source.recipe.training)
 
 

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -74,11 +75,10 @@ def test_a_pipe_gets_every_byte_of_a_translation(
     monkeypatch.setattr(filter_, "unbuffered_stdout", lambda: output)
     monkeypatch.setattr(filter_, "decoding_settings", lambda recipe, beam: {})
     monkeypatch.setattr(filter_, "translate_lines", lambda *_, **__: [[Translation(HOSTILE, 0.0)]])
-    monkeypatch.setattr(filter_, "source_names", lambda recipe: [])
     (tmp_path / "in").write_text("x\n")
 
     class Opened:
-        recipe = None
+        recipe = SimpleNamespace(sources=[])
 
     monkeypatch.setattr(filter_, "open_run", lambda *_: Opened)
     filter_.translate(["run"], source=tmp_path / "in")
