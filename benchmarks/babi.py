@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -145,8 +146,8 @@ def summary_lines(errors: Sequence[float], paper: str) -> list[str]:
     """Return the mean error and the number of failed tasks, measured and published."""
     if not errors:
         return []
-    over = f"{count_failed(errors)} failed (above {FAILED:g} %)"
-    measured = f"- measured: mean error {mean(errors):.1f} % of {len(errors)} tasks, {over}"
+    over = f"{sum(error > FAILED for error in errors)} failed (above {FAILED:g} %)"
+    measured = f"- measured: mean error {statistics.fmean(errors):.1f} % of {len(errors)} tasks, {over}"
     published = f"- published ({paper}): mean error {PUBLISHED[paper]} % of {len(TASKS)} tasks"
     return [measured, *([published] if PUBLISHED[paper] else [])]
 
@@ -155,14 +156,6 @@ def published_name(recipe: str) -> str:
     """Return the published result for a recipe's name: `babi-linear-start` is `linear_start`."""
     name = recipe.removeprefix("babi-").replace("-", "_")
     return name if name in PUBLISHED else "end_to_end"
-
-
-def mean(errors: Sequence[float]) -> float:
-    return sum(errors) / len(errors)
-
-
-def count_failed(errors: Iterable[float]) -> int:
-    return sum(error > FAILED for error in errors)
 
 
 def main() -> None:
@@ -175,8 +168,8 @@ def main() -> None:
     options = parser.parse_args()
     try:
         runs = find_runs(options.folders, options.data)
-    except ComposerError as error_percent:
-        raise SystemExit(str(error_percent)) from error_percent
+    except ComposerError as error:
+        raise SystemExit(str(error)) from error
     if not runs:
         raise SystemExit("there is no bAbI run in these folders")
     for recipe in dict.fromkeys(run.recipe for run in runs):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from bare import Attention, SeparateAttention, Transformer
+from bare import Attention, Transformer
 from torch import Tensor, nn
 
 from composer.model.builder import build
@@ -166,8 +166,3 @@ def marian(size: Size, dropout: float = 0.1) -> Any:
 def plain_transformer(size: Size, attention: type[Attention] = Attention, dropout: float = 0.1) -> Transformer:
     """Return the plain PyTorch Transformer at a size."""
     return Transformer(size.vocabulary, size.width, size.heads, size.hidden, size.layers, dropout, attention)
-
-
-def fairseq_like(size: Size) -> Transformer:
-    """Return the plain Transformer with attention in separate operations, as fairseq 0.12 has it in training."""
-    return plain_transformer(size, SeparateAttention)

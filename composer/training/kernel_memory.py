@@ -61,7 +61,8 @@ FAKES = {
 
 def scratch_bytes(function: Any, args: Any, output: Tensor) -> int:
     """Return the bytes that an operation puts aside until it is done. output: the first of its results"""
-    size = sum(copy_bytes(one) for one in args if isinstance(one, Tensor)) if function in COPYING else 0
+    copied = [one for one in args if isinstance(one, Tensor) and not one.is_contiguous()] if function in COPYING else []
+    size = sum(one.numel() * one.element_size() for one in copied)
     if function is CTC_BACKWARD:
         return size + output.untyped_storage().nbytes()  # its kernel makes a second one
     if function not in (LSTM, LSTM_BACKWARD):
@@ -89,11 +90,6 @@ def lstm_workspace(x: Tensor, y: Tensor) -> int:
     return sum(whole_pages(one * y.element_size()) for one in forward) + sum(
         whole_pages(one * exact) for one in gradients
     )
-
-
-def copy_bytes(x: Tensor) -> int:
-    """Return the bytes of a contiguous copy, 0 where a tensor is contiguous."""
-    return 0 if x.is_contiguous() else x.numel() * x.element_size()
 
 
 def aligned_width(x: Tensor, width: int) -> int:

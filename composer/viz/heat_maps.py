@@ -225,17 +225,13 @@ def describe_film(film: Film) -> str:
     return " ".join(parts)
 
 
-def finite(images: np.ndarray) -> np.ndarray:
-    """Return numbers with 0 for NaN and infinity."""
-    return np.nan_to_num(images.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-
-
 def vector_colors(images: np.ndarray) -> np.ndarray:
     """Return a colour for every vector: equal ones for equal vectors. (F, N, W, D) -> (F, W, N, 3), RGB levels
 
     Its first three principal components, each by its own spread.
     """
-    cells = finite(images).reshape(-1, images.shape[-1])  # (C, D)
+    cells = np.nan_to_num(images.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    cells = cells.reshape(-1, images.shape[-1])  # (C, D)
     least = float(np.abs(cells).max()) * 1e-4  # smaller differences are rounding, and have no colour
     cells = cells - cells.mean(0)
     axes = np.linalg.eigh(cells.T @ cells)[1][:, :-4:-1]  # (D, 3), or fewer where D is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from unittest import mock
 
@@ -32,15 +32,12 @@ def run(recipe: str, settings: Settings) -> Outcome:
     notes: list[str] = []
     torch.compiler.reset()
     start = time.monotonic()
-    with quick_backend() if settings.small else nullcontext():
+    # a small run traces the model, and generates no code, which would take a minute
+    quick = mock.patch("torch.compile", partial(torch.compile, backend="aot_eager"))
+    with quick if settings.small else nullcontext():
         module.compile_model(notes.append)
         actual = numbers(module, batch, settings.device)
     errors = {name: relative_error(actual[name], expected[name]) for name in expected}
     text = ", ".join(f"{name} {error:.2g}" for name, error in errors.items())
     word = OK if max(errors.values()) <= TOLERANCE and not notes else FAILED
     return Outcome(word, f"{text}; {time.monotonic() - start:.0f} s to compile and run; {' '.join(notes)}".rstrip("; "))
-
-
-def quick_backend() -> AbstractContextManager[object]:
-    """Return a context in which `torch.compile` traces, and generates no code, which would take a minute."""
-    return mock.patch("torch.compile", partial(torch.compile, backend="aot_eager"))

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from functools import partial
 
+from bare import SeparateAttention
+
 from benchmarks.gpu import Outcome, Settings
 from benchmarks.gpu.loops import Loop, Side, compare, ours, ours_compiled, plain, size_of, transformer_flops
-from benchmarks.gpu.models import Logits, Size, fairseq_like, marian
-
-
-def marian_logits(size: Size) -> Logits:
-    return Logits(marian(size))
-
+from benchmarks.gpu.models import Logits, marian, plain_transformer
 
 PEERS: dict[str, Side] = {
-    "Marian of Hugging Face": partial(plain, build=marian_logits),
-    "separate attention": partial(plain, build=fairseq_like),
+    "Marian of Hugging Face": partial(plain, build=lambda size: Logits(marian(size))),
+    "separate attention": partial(plain, build=partial(plain_transformer, attention=SeparateAttention)),
 }
 SIDES: dict[str, Side] = {"ours": ours, **PEERS}
 FULL_SIDES: dict[str, Side] = {**SIDES, "ours compiled": ours_compiled}
