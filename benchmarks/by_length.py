@@ -115,7 +115,7 @@ def draw(rows: Rows, path: Path) -> None:
     from plotly.graph_objects import Figure
 
     figure = Figure()
-    buckets = [f"{score_bucket.words}<br>{score_bucket.lines} lines" for score_bucket in rows[0][1]]
+    buckets = [f"{bucket.words}<br>{bucket.lines} lines" for bucket in rows[0][1]]
     for shift, (name, results) in enumerate(rows):
         x = np.arange(len(results)) + 0.06 * (shift - (len(rows) - 1) / 2)
         scores = [result.bleu for result in results]

@@ -76,8 +76,8 @@ def prepare(data: Path, to: Path) -> None:
         counts: Counter[str] = Counter()
         for split, name in SPLITS.items():
             rows = [tokens_of(line) for line in read_lines(data / "multi30k" / f"{name}.{language}")]
-            counts.update(token for format_row in rows for token in format_row if split == "train")
-            text = "".join(" ".join(format_row).strip() + "\n" for format_row in map(drop_blank_tokens, rows))
+            counts.update(token for row in rows for token in row if split == "train")
+            text = "".join(" ".join(row).strip() + "\n" for row in map(drop_blank_tokens, rows))
             (folder / f"{split}.{language}").write_text(text, encoding="utf-8", newline="\n")
         size = sum(count >= 2 for count in counts.values()) + 4
         print(f"{language}: {size:,} ids, {published:,} published")
