@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
@@ -71,13 +70,13 @@ class JsonLinesWriter:
         if after is not None and path.exists():
             earlier = [row for row in read_metrics(path) if row["step"] <= after]
             rows = [row for row in earlier if "epoch" in row or row["step"] < after or is_extended]
-            atomic_write(path, "".join(map(json_line, rows)).encode())
+            atomic_write(path, "".join(f"{formatting.to_json(row, None)}\n" for row in rows).encode())
         # without a buffer: what a full disk did not take must not come back when the file is closed
         self.file = path.open("ab", buffering=0)
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Append one row, which has a `step`. Raises OSError if the disk is full."""
-        left = json_line(row).encode()
+        left = f"{formatting.to_json(row, None)}\n".encode()
         while left:
             left = left[self.file.write(left) :]
 
@@ -93,11 +92,6 @@ def read_budget_trace(path: Path) -> dict[int, float]:
         if isinstance(shares, list) and all(isinstance(share, float) and 0.0 <= share <= 1.0 for share in shares):
             trace.update(enumerate(shares, start=row["step"] + 1 - len(shares)))
     return trace
-
-
-def json_line(row: Mapping[str, Any]) -> str:
-    """Return a row as a line of JSON, with NaN and infinities, which JSON lacks, as null."""
-    return json.dumps(formatting.null_where_not_finite(row), ensure_ascii=False) + "\n"
 
 
 PLAIN_SECONDS = 15.0

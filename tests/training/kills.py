@@ -26,11 +26,12 @@ from typing import Any
 import torch
 
 from composer.errors import ComposerError
+from composer.formatting import to_json
 from composer.recipe.recipe import load
 from composer.training import checkpointing, validation_decoder
 from composer.training import train as finalize
 from composer.training.callback import TrainingLoopCallback
-from composer.training.loggers import JsonLinesWriter, json_line
+from composer.training.loggers import JsonLinesWriter
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.training.launcher_stubs import group
@@ -125,7 +126,7 @@ def partial_write(real: Callable[..., int], passed: Callable[[], bool]) -> Calla
 def partial_row(real: Callable[..., None], passed: Callable[[], bool]) -> Callable[..., None]:
     def write(self: JsonLinesWriter, row: Any) -> None:
         if passed():
-            line = json_line(row).encode()
+            line = f"{to_json(row, None)}\n".encode()
             self.file.write(line[: len(line) // 2])
             die()
         real(self, row)
