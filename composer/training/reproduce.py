@@ -198,19 +198,14 @@ def environment_record(recipe: Recipe, trainer: Trainer) -> dict[str, Any]:
     """Return what run.json records of the code and the hardware of a training."""
     return {
         "versions": versions(),
-        "source": imported_source(),
+        "source": source_sha256(),
         "plug_ins": plug_in_versions(recipe),
         "machine": hardware(trainer),
         "git": git_state(recipe.file.parent),
     }
 
 
-@cache
-def imported_source() -> str:
-    """Return the SHA-256 of the code as this process has it: what is imported does not follow its files."""
-    return source_sha256()
-
-
+@cache  # what is imported does not follow its files
 def source_sha256() -> str:
     """Return the SHA-256 of this project's own code, since a checkout changes without its version."""
     digest = hashlib.sha256()
