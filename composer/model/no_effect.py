@@ -20,7 +20,7 @@ from composer.errors import Fault, RecipeError
 from composer.model.builder import encoder_stacks
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.recording_builder import RecordingBuilder
-from composer.model.weights import block_matrices
+from composer.model.weights import matrices_with_layouts
 from composer.recipe.metrics import decodes_all
 
 
@@ -125,7 +125,7 @@ def facts(builder: RecordingBuilder, model: EncoderDecoder) -> dict[str, Any]:
         "reads_source": bool(model.readers()),
         "reads_tokens": model.embedding is not None,
         "embeds": not all(embedding is None or embedding.reads_features for embedding in embeddings),
-        "has_matrices": any(True for _ in block_matrices(model)),
+        "has_matrices": any(True for _ in matrices_with_layouts(model)),
         "sure_length": 0 < length <= SURE_LENGTH and not model.max_target_ratio,
     }
     if stopping := sections["training"]["early_stopping"]:

@@ -188,13 +188,11 @@ def as_matrices(parameter: Tensor, layout: str) -> list[Tensor]:
     return [part.t() if layout.endswith("in out") else part for part in parts]
 
 
-def block_matrices(model: EncoderDecoder) -> Iterator[Parameter]:
-    """Yield the matrices and convolution kernels of all blocks, each once; no embedding and no output head."""
-    return (parameter for parameter, _ in matrices_with_layouts(model))
-
-
 def matrices_with_layouts(model: EncoderDecoder) -> Iterator[tuple[Parameter, str]]:
-    """Yield what `block_matrices` does, with the layout of each."""
+    """Yield the matrices and convolution kernels of all blocks with their layouts, each once.
+
+    There is no embedding and no output head among them.
+    """
     stacks = nn.ModuleList([*(encoder.stack for encoder in model.readers().values()), model.decoder])
     seen: set[int] = set()
     for module in stacks.modules():

@@ -13,7 +13,7 @@ from torch import nn
 
 from composer.errors import RecipeError
 from composer.model.encoder_decoder import BOS, EOS, PAD
-from composer.model.weights import INITIALIZATIONS, block_matrices, initialize
+from composer.model.weights import INITIALIZATIONS, initialize, matrices_with_layouts
 from composer.recipe.recipe import load_text
 from composer.run_dir import checkpoint_weights, list_checkpoints
 from composer.training.callback import TrainingLoopCallback
@@ -222,7 +222,7 @@ def test_only_matrices_of_blocks_are_initialized(tiny: Tiny) -> None:
     before = {name: value.clone() for name, value in model.named_parameters()}
     initialize(model, {"uniform_scaling": {"gain": 3.0}})
     changed = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
-    known = {id(item) for item in block_matrices(model)}
+    known = {id(item) for item, _ in matrices_with_layouts(model)}
     assert changed == {name for name, value in model.named_parameters() if id(value) in known}
     endings = {name.rpartition(".")[2] for name in changed}
     assert endings == {"weight", "arriving", "recurrent"}
@@ -235,7 +235,7 @@ def test_only_matrices_of_blocks_are_initialized(tiny: Tiny) -> None:
 
 def test_a_shared_matrix_is_initialized_once(tiny: Tiny) -> None:
     recipe = tiny("model.encoder=[{repeat: {times: 3, share: true, stack: [{rnn: {cell: gru}}]}}]")
-    result = [id(item) for item in block_matrices(recipe.build())]
+    result = [id(item) for item, _ in matrices_with_layouts(recipe.build())]
     assert len(result) == len(set(result)) > 0
 
 
