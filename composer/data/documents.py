@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from composer.atomic_io import parse_json
+from composer.atomic_io import parse_json, sha256_of_file
 from composer.data import tables, text_files
 from composer.data.cache_entries import cached_facts
 from composer.data.columns import Column, changed
@@ -295,8 +295,7 @@ def inspect(path: Path, unit: str, column: str) -> FileFacts:
 
     def read() -> dict[str, Any]:
         facts = asdict(count(read_pieces(path, unit, column)))
-        with path.open("rb") as file:
-            facts["sha256"] = hashlib.file_digest(file, "sha256").hexdigest()
+        facts["sha256"] = sha256_of_file(path)
         if file_stamp(path) != stamp:
             message, fix = f"`{path}` has been changed while it was read", "wait until it is complete"
             raise DataError([Problem("changed", message, fix).in_file(path)])

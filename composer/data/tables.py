@@ -7,7 +7,6 @@ Nothing here imports torch, and the checks do not import `datasets`: they answer
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import re
 import sys
@@ -17,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
-from composer.atomic_io import parse_json
+from composer.atomic_io import parse_json, sha256_of_file
 from composer.data.columns import Column, FileColumn, one_line, open_column
 from composer.data.text_files import PACKED, UNPACKING_ERRORS, Problem, open_text, suffix_of
 from composer.errors import DataError, Fault, closest_match, did_you_mean, one_line_error
@@ -97,9 +96,7 @@ def open_columns(path: Path, names: Mapping[str, str]) -> dict[str, Column]:
         texts = datasets.Features({name: datasets.Value("string") for name in dict.fromkeys(names.values())})
         settings = {"features": texts, "na_filter": False, "keep_default_na": False, "encoding": "utf-8-sig"}
     # a cache folder per content: `datasets` knows a file by its name and time, which can stay the same
-    with path.open("rb") as file:
-        content = hashlib.file_digest(file, "sha256").hexdigest()
-    cache = Path(datasets.config.HF_DATASETS_CACHE) / "seqcomposer" / content[:32]
+    cache = Path(datasets.config.HF_DATASETS_CACHE) / "seqcomposer" / sha256_of_file(path)[:32]
     dataset = datasets.load_dataset(kind, data_files=[str(path)], split="train", cache_dir=str(cache), **settings)
     skip = int(kind == "csv")
     return {side: DatasetColumn(dataset, name, str(path), path=path, skip=skip) for side, name in names.items()}
