@@ -91,11 +91,13 @@ class EpochSampler(Sampler[BatchSlice]):
     """Yield one device's slices of the batches of an epoch: a pure function of (seed, epoch, skip).
 
     Its length is that of the whole present epoch. Lightning calls `set_epoch`; a resumed run calls `set_position`
-    first. `skip` counts this device's slices, `accumulate` of them to an update.
+    first. `skip` counts this device's slices, `accumulate` of them to an update. The device is `rank` of `world`, the
+    only one unless they are set.
     """
 
-    def __init__(self, corpus: Corpus, *, seed: int, accumulate: int = 1, rank: int = 0, world: int = 1) -> None:
-        self.corpus, self.seed, self.accumulate, self.rank, self.world = corpus, seed, accumulate, rank, world
+    def __init__(self, corpus: Corpus, *, seed: int, accumulate: int = 1) -> None:
+        self.corpus, self.seed, self.accumulate = corpus, seed, accumulate
+        self.rank, self.world = 0, 1
         self.epoch, self.skip = 0, 0
 
     @property
@@ -136,11 +138,9 @@ class TrainBatchSampler(EpochSampler):
         tokens_per_batch: int,
         seed: int,
         accumulate: int = 1,
-        rank: int = 0,
-        world: int = 1,
         choose: SelectRows | None = None,
     ) -> None:
-        super().__init__(corpus, seed=seed, accumulate=accumulate, rank=rank, world=world)
+        super().__init__(corpus, seed=seed, accumulate=accumulate)
         self.choose, self.tokens_per_batch = choose, tokens_per_batch
         self.last_plan: EpochPlan | None = None
         self.plan = lru_cache(CACHED_EPOCHS)(self._plan)

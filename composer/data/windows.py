@@ -140,10 +140,8 @@ class StreamSampler(EpochSampler):
     many sets of them. rows: of `cut_streams`.
     """
 
-    def __init__(
-        self, rows: Encoded, streams: int, *, seed: int, accumulate: int = 1, rank: int = 0, world: int = 1
-    ) -> None:
-        super().__init__(rows, seed=seed, accumulate=accumulate, rank=rank, world=world)
+    def __init__(self, rows: Encoded, streams: int, *, seed: int, accumulate: int = 1) -> None:
+        super().__init__(rows, seed=seed, accumulate=accumulate)
         self.rows, self.streams = rows, streams
 
     def slices_in(self, epoch: int) -> int:

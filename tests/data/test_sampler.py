@@ -30,8 +30,10 @@ def some(count: int, seed: int = 0, longest: int = 30, sides: tuple[str, ...] = 
     return Encoded({side: ids() for side in sides}, ids(), [str(row) for row in range(count)], np.arange(count))
 
 
-def order(encoded: Encoded, **changes) -> TrainBatchSampler:
-    return TrainBatchSampler(encoded, **{"tokens_per_batch": 90, "seed": 1, **changes})
+def order(encoded: Encoded, rank: int = 0, world: int = 1, **changes) -> TrainBatchSampler:
+    sampler = TrainBatchSampler(encoded, **{"tokens_per_batch": 90, "seed": 1, **changes})
+    sampler.rank, sampler.world = rank, world
+    return sampler
 
 
 def rows(shares) -> list[list[int]]:

@@ -66,7 +66,8 @@ def test_a_device_has_the_same_streams_in_every_batch(world: int, accumulate: in
     alone = [batch["target_out"] for batch in BatchLoader(rows, StreamSampler(rows, 7, seed=1))]
     parts: dict[int, list[torch.Tensor]] = {}
     for rank in range(world):
-        sampler = StreamSampler(rows, 7, seed=1, accumulate=accumulate, rank=rank, world=world)
+        sampler = StreamSampler(rows, 7, seed=1, accumulate=accumulate)
+        sampler.rank, sampler.world = rank, world
         assert len(sampler) == len(alone) * accumulate
         for batch in BatchLoader(sampler.corpus, sampler):
             part = batch["turn"] * world + rank
