@@ -169,7 +169,7 @@ def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None
     needed = {"state_dict", "optimizer_states", "callbacks", "loops"}
     if not isinstance(texts, dict) or not {"recipe", "tokenizer"} <= texts.keys() or not content.keys() >= needed:
         raise invalid_checkpoint(path, "it is not what `seqcomposer train` writes")
-    if (texts["recipe"], texts["tokenizer"]) == (recipe.dump(), tokenizers.text()):
+    if (texts["recipe"], texts["tokenizer"]) == (recipe.dump(), tokenizers.text):
         return
     other, other_tokenizers = load_text(str(texts["recipe"])), Tokenizers.from_text(str(texts["tokenizer"]))
     remove = "remove this file: the run resumes from the checkpoint before it"

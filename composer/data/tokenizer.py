@@ -84,21 +84,18 @@ class Tokenizers:
     @property
     def sha256(self) -> str:
         """SHA-256 of its text, which holds everything that decides about an id."""
-        return hashlib.sha256(self.text().encode()).hexdigest()
-
-    def text(self) -> str:
-        """Return the content of tokenizer.json, which `from_text` reads."""
-        return self._text
+        return hashlib.sha256(self.text.encode()).hexdigest()
 
     @cached_property
-    def _text(self) -> str:
+    def text(self) -> str:
+        """The content of tokenizer.json, which `from_text` reads."""
         parts = [json.loads(part.to_str()) for part in self.parts]
         head = {"format": FORMAT, "settings": self.settings, "lowercase": self.lowercase, "sides": self.sides}
         return json.dumps({**head, "parts": parts}, ensure_ascii=False, sort_keys=True, indent=1) + "\n"
 
     def save(self, path: Path) -> None:
         """Write tokenizer.json atomically: a concurrent reader sees the old file or the new one."""
-        atomic_write(path, self.text().encode())
+        atomic_write(path, self.text.encode())
 
     @classmethod
     def load(cls, path: Path) -> Tokenizers:
@@ -110,7 +107,7 @@ class Tokenizers:
 
     @classmethod
     def from_text(cls, text: str, origin: Path | str = "") -> Tokenizers:
-        """Return the tokenizers of a text that `text` wrote; `origin` names its file in errors. Raises RunError."""
+        """Return the tokenizers of a `text`; `origin` names its file in errors. Raises RunError."""
         try:
             data = json.loads(text)
             if data["format"] != FORMAT:

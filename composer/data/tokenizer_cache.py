@@ -31,5 +31,5 @@ def cached_tokenizers(source: DataSource) -> Tokenizers:
     texts = {side: it.sha256 if isinstance(it, Documents) else sha256_of_hashes(it) for side, it in sides}
     parts = [versions_of("tokenizers"), code_hashes(stories, tokenizer, tokenizer_kinds), settings, texts]
     with suppress(RunError):  # of an entry that was changed
-        return Tokenizers.from_text(cached_facts("tokenizers", parts, lambda: train_source_tokenizers(source).text()))
+        return Tokenizers.from_text(cached_facts("tokenizers", parts, lambda: train_source_tokenizers(source).text))
     return train_source_tokenizers(source)

@@ -123,7 +123,7 @@ def setup(
     if start_from is None:
         module = Seq2SeqModule.from_recipe(recipe, data.tokenizers)
     else:
-        module = Seq2SeqModule(recipe.dump(), data.tokenizers.text(), (recipe, data.tokenizers))
+        module = Seq2SeqModule(recipe.dump(), data.tokenizers.text, (recipe, data.tokenizers))
         if checkpoint is None:
             with torch.random.fork_rng(devices=[]):  # its random weights must not move the stream of the training
                 other = open_run(start_from)

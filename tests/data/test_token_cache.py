@@ -136,7 +136,7 @@ def test_two_processes_that_make_an_entry_at_once_both_have_it(
 ) -> None:
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
-    processes = [context.Process(target=make_entry, args=(documents, tokenizers.text(), queue)) for _ in range(2)]
+    processes = [context.Process(target=make_entry, args=(documents, tokenizers.text, queue)) for _ in range(2)]
     for process in processes:
         process.start()
     one, two = queue.get(timeout=120), queue.get(timeout=120)

@@ -105,7 +105,7 @@ def test_joint_sides_share_one_vocabulary():
 def test_the_text_is_written_once():
     """Several parts of a training ask for it, and that of a large vocabulary takes a tenth of a second."""
     tokenizers = trained({"bpe": {"size": 300}})
-    assert tokenizers.text() is tokenizers.text()
+    assert tokenizers.text is tokenizers.text
 
 
 def test_bpe_and_word_and_char_are_the_same_twice():
@@ -124,11 +124,11 @@ def test_one_thread_merges_the_pairs_of_a_short_text(few, merging, monkeypatch):
         part.train_from_iterator(lines, trainer)
 
     kind = {"bpe": {"size": 300, "joint": False}}
-    expected = trained(kind).text()
+    expected = trained(kind).text
     monkeypatch.setattr(tokenizer_kinds, "FEW_CHARACTERS", few)
     monkeypatch.setattr(TokenizerKind, "train_part", train_part)
     monkeypatch.setenv(THREADS, "true")
-    assert trained(kind).text() == expected
+    assert trained(kind).text == expected
     assert seen == [merging, merging]
     assert os.environ[THREADS] == "true"
 
@@ -237,7 +237,7 @@ CORRUPTIONS: dict[str, tuple[str, str, object]] = {
 
 
 def test_bytes_with_other_ids_are_refused() -> None:
-    content = json.loads(trained({"byte": {}}).text())
+    content = json.loads(trained({"byte": {}}).text)
     vocabulary = content["parts"][0]["model"]["vocab"]
     vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
     with pytest.raises(RunError, match="the ids of the bytes are others"):
@@ -247,7 +247,7 @@ def test_bytes_with_other_ids_are_refused() -> None:
 @pytest.mark.parametrize("case", CORRUPTIONS)
 def test_a_tokenizer_that_no_training_writes_is_refused(case: str) -> None:
     where, key, value = CORRUPTIONS[case]
-    content = json.loads(trained({"bpe": {"size": 400}}).text())
+    content = json.loads(trained({"bpe": {"size": 400}}).text)
     (part,) = content["parts"]
     {"": part, "model": part["model"], "vocab": part["model"]["vocab"]}[where][key] = value
     with pytest.raises(RunError, match="the tokenizer cannot be read"):

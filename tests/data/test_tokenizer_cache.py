@@ -26,7 +26,7 @@ def trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
     def train(source: DataSource) -> Any:
         tokenizers = train_source_tokenizers(source)
-        texts.append(tokenizers.text())
+        texts.append(tokenizers.text)
         return tokenizers
 
     monkeypatch.setattr(tokenizer_cache, "train_source_tokenizers", train)
@@ -43,13 +43,13 @@ def entries(tmp_path: Path) -> list[Path]:
 
 def test_the_same_text_and_settings_train_once(make: Make, trained: list[str]) -> None:
     first, again = cached_tokenizers(source(make)), cached_tokenizers(source(make))
-    assert first.text() == again.text() == trained[0]
+    assert first.text == again.text == trained[0]
     assert again.decode("target", again.encode("target", ["1 2 3"])) == ["1 2 3"]
     others = ({"bpe": {"size": 301}}, {"bpe": {"joint": False}})
     changed = [source(make, other) for other in others] + [source(make, lowercase=True)]
     changed += [source(make, generate={"reverse": TASK["reverse"] | {"seed": 2}})]
     for number, other in enumerate(changed, start=2):
-        assert cached_tokenizers(other).text() == train_source_tokenizers(other).text()
+        assert cached_tokenizers(other).text == train_source_tokenizers(other).text
         assert len(trained) == number
 
 
@@ -82,7 +82,7 @@ def test_an_entry_that_is_damaged_is_trained_anew_and_replaced(make: Make, train
     content = entry.read_bytes()
     for spoiled in (content[:-9], b"", b"\xff", b"{}"):
         entry.write_bytes(spoiled)
-        assert cached_tokenizers(source(make)).text() == trained[0]
+        assert cached_tokenizers(source(make)).text == trained[0]
         assert entry.read_bytes() == content
     assert len(trained) == 5
 
@@ -94,7 +94,7 @@ def test_an_entry_that_no_training_writes_is_trained_anew(make: Make, trained: l
     spoiled = content.replace('\\"add_prefix_space\\": false', '\\"add_prefix_space\\": true')
     assert spoiled != content
     entry.write_text(spoiled, encoding="utf-8")
-    assert cached_tokenizers(source(make)).text() == trained[0]
+    assert cached_tokenizers(source(make)).text == trained[0]
     assert len(trained) == 2
 
 

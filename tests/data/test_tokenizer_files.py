@@ -168,7 +168,7 @@ def test_a_run_needs_no_file(
     (tmp_path / name).unlink()
     stored = load(tmp_path / "run" / "recipe.yaml", data_dir=tmp_path)
     loaded = Tokenizers.load(tmp_path / "run" / "tokenizer.json")
-    assert loaded.text() == data.tokenizers.text()
+    assert loaded.text == data.tokenizers.text
     assert loaded.encode(TARGET, LINES) == data.tokenizers.encode(TARGET, LINES)
     assert loaded.decode(TARGET, loaded.encode(TARGET, LINES)) == data.tokenizers.decode(
         TARGET, data.tokenizers.encode(TARGET, LINES)
@@ -252,7 +252,7 @@ def test_without_sentencepiece_the_fault_says_what_to_install(
     (fault,) = DataSource(make({"text": {"train": "a.txt"}, "tokenizer": {"file": "x.model"}}, LM), [tmp_path]).faults
     assert (fault.code, fault.hint) == ("package", 'run `pip install "seqcomposer[sentencepiece]"`')
     with pytest.raises(RunError, match=r"seqcomposer\[sentencepiece\]"):
-        Tokenizers.from_text(opened["bpe.model"].text())
+        Tokenizers.from_text(opened["bpe.model"].text)
 
 
 def spoiled(part: dict[str, Any], spoil: str) -> None:
@@ -295,7 +295,7 @@ def spoiled(part: dict[str, Any], spoil: str) -> None:
     ],
 )
 def test_a_run_whose_copy_was_changed_is_refused(case: str, opened: dict[str, Tokenizers]) -> None:
-    content = json.loads(opened["gpt2.json"].text())
+    content = json.loads(opened["gpt2.json"].text)
     spoiled(content["parts"][0], case)
     with pytest.raises(RunError, match="the tokenizer cannot be read"):
         Tokenizers.from_text(json.dumps(content))

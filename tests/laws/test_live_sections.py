@@ -301,7 +301,7 @@ def data_of(recipe: Recipe, folder: Path) -> Any:
     hashes = {name: split.sha256 for name, split in data.splits.items()}
     first = training_corpus(recipe, data.splits["train"], data.tokenizers, lambda rows: rows.lengths() > 0).of_epoch(0)
     features = [own.outputs(np.arange(3)) for own in first.sources.values() if isinstance(own, Features)]
-    return [data.tokenizers.text(), hashes, weights, [np.nan_to_num(own, nan=-1.0).tolist() for own in features]]
+    return [data.tokenizers.text, hashes, weights, [np.nan_to_num(own, nan=-1.0).tolist() for own in features]]
 
 
 def model_of(recipe: Recipe, folder: Path) -> Any:
