@@ -24,7 +24,13 @@ from composer.model.machine import available_memory
 from composer.model.planner import Plan, plan
 from composer.recipe.recipe import Recipe
 from composer.training.machine_checks import compile_faults, int8_faults, speed_warnings
-from composer.training.memory_estimate import MemoryEstimate, checkpoint_bytes, estimate_memory, weight_bytes
+from composer.training.memory_estimate import (
+    MemoryEstimate,
+    checkpoint_bytes,
+    estimate_memory,
+    training_device,
+    weight_bytes,
+)
 from composer.training.sample_warnings import empty_warnings, frame_warnings, media_warnings, script_warnings
 
 if TYPE_CHECKING:
@@ -246,7 +252,7 @@ def quota_fault(recipe: Recipe, parameters: int, frozen: int) -> Fault | None:
 def memory_fault(recipe: Recipe, parameters: int, frozen: int) -> Fault | None:
     """Return the fault of so many parameters, if they and what training computes of each do not fit into memory."""
     needed = weight_bytes(recipe, parameters, frozen)
-    on_gpu = torch.cuda.is_available() and recipe.trainer["accelerator"] in ("auto", "gpu")
+    on_gpu = training_device(recipe) == "cuda"
     memory = torch.cuda.get_device_properties(0).total_memory if on_gpu else available_memory()
     if needed <= memory or recipe.trainer["strategy"] == "fsdp" or recipe.trainer["accelerator"] in ("mps", "tpu"):
         return None
