@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from memory import seconds
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -112,18 +112,6 @@ def training_step(block: Repeat, size: Size, length: int, device: str) -> Call:
         return torch.autograd.grad(y.sum(), list(block.parameters()))
 
     return step
-
-
-def seconds(call: Call, device: str) -> float:
-    """Return the duration of a call: CPU time on a CPU, else wall time."""
-    if device != "cpu":
-        torch.cuda.synchronize()
-    clock = time.process_time if device == "cpu" else time.perf_counter
-    start = clock()
-    call()
-    if device != "cpu":
-        torch.cuda.synchronize()
-    return clock() - start
 
 
 def warm_up_allocator() -> None:
