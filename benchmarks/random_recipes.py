@@ -19,7 +19,7 @@ from tests.laws.random_stories import continued, stories
 
 MAX_STEPS = 3
 TRAINING: Mapping[str, Sequence[Any]] = {
-    "tokens_per_batch": (24, 60, 4096),
+    "tokens_per_batch": (24, 60, 4096, 1),
     "label_smoothing": (0.1,),
     "clip_norm": (0.5,),
     "accumulate": (2,),
@@ -72,7 +72,7 @@ def whole_recipes(draw: Draw) -> Case:
         data = draw(generated(bool(sides), files))
     else:
         data = draw(parallel(sides, files))
-    data |= draw(optional({"max_length": (4, 12, 60), "lowercase": (True,)}, 5))
+    data |= draw(optional({"max_length": (4, 12, 60, 1), "lowercase": (True,)}, 5))
     model |= draw(optional({"embedding_dropout": (0.2,)}, 6))
     adapt_to_data(draw, model, data)
     recipe = {"recipe": 1, "data": data, "model": model, "training": draw(training()), "logging": {"wandb": False}}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.accepted import LINES
+from benchmarks.random_data import ODD_LINES
 from composer.api import check
 from composer.data import tables
 from composer.data.encoding import encode_data
@@ -121,7 +121,7 @@ def test_the_fix_for_an_unknown_token_suits_all_of_them(
 
 @pytest.mark.parametrize("side", ["source", "target"])
 def test_lines_that_are_all_blank(make: Make, texts: Callable[..., dict[str, str]], side: str) -> None:
-    train = {**texts(source=["a", "b"]), **texts(target=["a", "b"]), **texts(**{side: LINES["blank"][:2]})}
+    train = {**texts(source=["a", "b"]), **texts(target=["a", "b"]), **texts(**{side: ODD_LINES["blank"][:2]})}
     (fault,) = check(make({"parallel": {"train": train}}, MODEL))
     assert (fault.path, fault.code) == ("data.parallel.train", "empty")
     assert "none of the 2 training pairs has text on every side" in fault.message
