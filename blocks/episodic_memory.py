@@ -151,7 +151,7 @@ class EpisodicMemory(Block):
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         m, scores, real = state
         if self.supervision and context.facts is not None:
-            facts = [labelled_fact(context.facts, hop) for hop in range(self.hops)]  # (B,) each
+            facts = [labelled_fact(context.facts, hop, real) for hop in range(self.hops)]  # (B,) each
             costs = [self._cost(of_hop, real, fact) for of_hop, fact in zip(scores[:, 0].unbind(1), facts, strict=True)]
             context.penalty("gates", self.supervision * torch.stack(costs).sum(0))
         if context.records is not None:
@@ -166,8 +166,7 @@ class EpisodicMemory(Block):
             costs = F.binary_cross_entropy_with_logits(scores, is_fact, reduction="none") * real
         else:
             costs = -scores.masked_fill(~real, torch.finfo(scores.dtype).min).log_softmax(-1) * is_fact
-        is_told = (fact >= 0) & (real & (is_fact > 0)).any(1)  # (B,)
-        return torch.where(is_told, costs.sum(1), 0.0)
+        return torch.where(fact >= 0, costs.sum(1), 0.0)
 
 
 class GRUCell(nn.Module):

@@ -95,7 +95,7 @@ class SupportingFacts(Block):
         at, penalty, facts_read = real.sum(1), made.new_zeros(real.shape[0]), []
         for hop in range(self.hops):
             better = self._preferred(asks, made[:, :, 0], at)  # (B, N, N)
-            fact = labelled_fact(facts, hop) if facts is not None else tournament_winner(better, real)  # (B,)
+            fact = labelled_fact(facts, hop, real) if facts is not None else tournament_winner(better, real)  # (B,)
             read = (fact >= 0) & real.any(1)  # (B,)
             fact = fact.clamp(min=0)
             penalty = penalty + torch.where(read, margin_violation(better, fact, real, self.margin), 0.0)

@@ -106,9 +106,14 @@ def last_word_weight(width: int, longest: int, like: Tensor) -> Tensor:
     return (1 + slope * 2 * (longest - 1) / longest).to(like.dtype)
 
 
-def labelled_fact(facts: Tensor, hop: int) -> Tensor:
-    """Return the fact that the data give for a hop, -1 where there is none. (B, F) -> (B,)"""
-    return facts[:, hop] if hop < facts.shape[1] else facts.new_full((facts.shape[0],), -1)
+def labelled_fact(facts: Tensor, hop: int, real: Tensor) -> Tensor:
+    """Return the sentence that the data give for a hop, -1 where the memory has none. (B, F), real: (B, N) -> (B,)
+
+    Facts are counted in the story, and a memory may have fewer positions than it has sentences.
+    """
+    fact = facts[:, hop] if hop < facts.shape[1] else facts.new_full((facts.shape[0],), -1)
+    place = torch.arange(real.shape[1], device=real.device)
+    return fact.where((real & (place == fact[:, None])).any(1), -1)
 
 
 def sentence_ages(real: Tensor) -> Tensor:

@@ -111,6 +111,13 @@ def test_words_become_sentences_and_a_question() -> None:
         close(y[row], m.expand(2, -1))
 
 
+def test_facts_that_are_not_in_the_memory_cost_nothing() -> None:
+    penalties: Penalties = {}
+    run_block(build_block(supervision=0.5), facts=torch.tensor([[-1], [99]]), penalties=penalties)
+    (penalty,) = reduce_penalties(penalties).values()
+    assert penalty.item() == 0.0
+
+
 def test_without_supervision_facts_cost_nothing() -> None:
     penalties: Penalties = {}
     run_block(build_block(supervision=0.0), facts=torch.tensor([[1], [2]]), penalties=penalties)

@@ -105,10 +105,11 @@ def test_labelled_facts_are_read_and_penalised() -> None:
     assert block.older.grad.abs().max() > 0
 
 
-def test_unlabelled_facts_are_not_read() -> None:
+@pytest.mark.parametrize("fact", [-1, 99])
+def test_facts_that_are_not_told_or_not_in_the_memory_are_not_read(fact: int) -> None:
     penalties: Penalties = {}
     block = build_block(hops=2)
-    y = run_block(block, facts=torch.tensor([[-1], [1]]), penalties=penalties)
+    y = run_block(block, facts=torch.tensor([[fact], [1]]), penalties=penalties)
     first, second = Row(block, 0), Row(block, 1)
     close(reduce_penalties(penalties)["facts", "mean"], second.penalty(1) / 2)
     second.read(1)
