@@ -85,7 +85,12 @@ class CompiledStep:
         inputs = self.interface.inputs(ids, state, memories)
         if not self.code.accepts(inputs):
             return model.step(ids, state, memories)
-        logits, made = self.code.package(*inputs)
+        try:
+            logits, made = self.code.package(*inputs)
+        except RuntimeError as error:
+            if "unmatched" not in str(error):  # of the checks of the code's inputs
+                raise
+            raise uncompilable("the compiler made code for one number of rows alone") from error
         leaves, layout = pytree.tree_flatten(state)
         for place, leaf in zip(self.interface.changed, made, strict=True):
             leaves[place] = leaf
