@@ -90,7 +90,7 @@ class CompiledStep:
         except RuntimeError as error:
             if "unmatched" not in str(error):  # of the checks of the code's inputs
                 raise
-            raise uncompilable("the compiler made code for one number of rows alone") from error
+            raise uncompilable("the compiler made code for inputs of one size alone") from error
         leaves, layout = pytree.tree_flatten(state)
         for place, leaf in zip(self.interface.changed, made, strict=True):
             leaves[place] = leaf

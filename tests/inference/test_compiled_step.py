@@ -129,6 +129,33 @@ def test_code_that_is_not_for_one_row_does_not_get_one() -> None:
     assert {size: code.accepts((torch.ones(size[0], 1), [torch.ones(1, size[1])], [])) for size in sizes} == sizes
 
 
+@pytest.mark.parametrize(
+    ("fault", "error", "message"),
+    [
+        (
+            "input_handles[0]: unmatched dim value at 0, expected: 3, but got: 6",
+            RunError,
+            "for inputs of one size alone",
+        ),
+        ("not enough memory", RuntimeError, "not enough memory"),
+    ],
+)
+def test_code_that_refuses_its_inputs_ends_in_a_clear_error(
+    fault: str, error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*inputs: object) -> None:
+        raise RuntimeError(fault)
+
+    monkeypatch.setattr(compiled_step, "load_or_compile", lambda module: Code(refuse, []))
+    monkeypatch.setattr(Code, "accepts", lambda self, inputs: True)
+    model = model_of(RECIPE)
+    inputs = example_step(model, *SIZES[0])
+    step = compiled_step.compiled_step(model)
+    step(*inputs)  # the first one is not compiled
+    with pytest.raises(error, match=message):
+        step(*inputs)
+
+
 def test_the_fingerprint_is_that_of_the_structure() -> None:
     one = fingerprint(module_of(model_of(RECIPE)))
     assert one == fingerprint(module_of(model_of(RECIPE, seed=2)))
