@@ -53,6 +53,8 @@ class LinearRecurrence(torch.autograd.Function):
 
 def scan(a: Tensor, b: Tensor, before: Tensor) -> Tensor:
     """Run y_t = a_t y_(t-1) + b_t, as `linear_recurrence` does, without gradients."""
+    if b.shape[1] == 1:
+        return torch.addcmul(b, a, before[:, None])
     y = torch.empty_like(b)
     _scan(y, a, b, before, 1)
     return y

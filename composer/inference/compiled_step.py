@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch._inductor.cpp_builder import get_cpp_compiler
 from torch._inductor.exc import InvalidCxxCompiler
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import is_concrete_int
 from torch.utils import _pytree as pytree
 
 from blocks.core.contract import Block, Output, State
@@ -49,6 +50,7 @@ SIZES = (3, 14, 6), (5, 9, 7), (7, 12, 10)
 """Rows, source tokens and positions so far of examples, which show what dimensions vary and which vary together."""
 LARGEST = 1 << 30
 ON_GPU = "the decoding step is compiled for CPUs alone"  # on an H200 the compiled code ended the process
+ONE_SIZE = "the compiler makes code for inputs of one size alone"
 INDUCTOR = {"aot_inductor.package_constants_in_so": False, "aot_inductor.check_lowerbound": False}
 """The model's own weights are used, and the sizes are not what they are in the examples."""
 
@@ -82,7 +84,9 @@ class CompiledStep:
             self.interface, logits, after = Interface.observe(model, ids, state, memories)
             self.code = load_or_compile(StepModule(model, self.interface, state))
             return logits, after
-        inputs = self.interface.inputs(ids, state, memories)
+        inputs, rows = self.interface.inputs(ids, state, memories), len(ids)
+        if rows == 1 and not self.code.accepts(inputs):  # a second row costs less than a step that is not compiled
+            inputs = pytree.tree_map(lambda tensor: torch.cat((tensor, tensor)), inputs)
         if not self.code.accepts(inputs):
             return model.step(ids, state, memories)
         try:
@@ -90,11 +94,11 @@ class CompiledStep:
         except RuntimeError as error:
             if "unmatched" not in str(error):  # of the checks of the code's inputs
                 raise
-            raise uncompilable("the compiler made code for inputs of one size alone") from error
+            raise uncompilable(ONE_SIZE) from error
         leaves, layout = pytree.tree_flatten(state)
         for place, leaf in zip(self.interface.changed, made, strict=True):
-            leaves[place] = leaf
-        return logits, pytree.tree_unflatten(leaves, layout)
+            leaves[place] = leaf[:rows]
+        return logits[:rows], pytree.tree_unflatten(leaves, layout)
 
 
 class Interface(NamedTuple):
@@ -136,6 +140,8 @@ class StepModule(nn.Module):
         self.layout = pytree.tree_structure(state)
 
     def forward(self, ids: Tensor, leaves: list[Tensor], memories: list[State]) -> tuple[Tensor, list[Tensor]]:
+        for tensor in pytree.tree_leaves((leaves, memories)):
+            torch._check(tensor.shape[0] == ids.shape[0])  # else the export asks whether a row is repeated for others
         named = {name: Output(*memory) for name, memory in zip(self.interface.read, memories, strict=True)}
         logits, after = self.model.step(ids, pytree.tree_unflatten(leaves, self.layout), named)
         made = pytree.tree_leaves(after)
@@ -182,14 +188,24 @@ def export_step(module: StepModule) -> Program:
     for smallest in (1, 2):
         layout = pytree.tree_structure(examples[0])
         dynamic = pytree.tree_unflatten(dynamic_shapes(sizes, smallest), layout)
-        with oblivious_of_ones(smallest == 1), torch.no_grad(), warnings.catch_warnings(action="ignore"):
+        with oblivious_of_ones(), torch.no_grad(), warnings.catch_warnings(action="ignore"):
             try:
                 graph = torch.export.export(module, examples[0], dynamic_shapes=dynamic)
+                exported = varying_sizes(graph)
+                # what is compiled writes nothing in place, and a write may fix a size there
+                if varying_sizes(graph.run_decompositions({})) == exported:
+                    return Program(graph, [[] for _ in varying] if smallest == 1 else varying)
+                problem = ValueError(ONE_SIZE)
             except Exception as error:  # whatever the tracer meets
                 problem = error
-            else:
-                return Program(graph, [[] for _ in varying] if smallest == 1 else varying)
     raise uncompilable(one_line_error(problem)) from problem
+
+
+def varying_sizes(graph: torch.export.ExportedProgram) -> list[list[bool]]:
+    """Return of each dimension of each input whether it varies."""
+    inputs = {*graph.graph_signature.user_inputs}
+    shapes = [node.meta["val"].shape for node in graph.graph.nodes if node.name in inputs]
+    return [[not is_concrete_int(size) for size in shape] for shape in shapes]
 
 
 def uncompilable(reason: str) -> RunError:
@@ -230,9 +246,9 @@ def example_step(model: EncoderDecoder, rows: int, tokens: int, positions: int) 
     return torch.full_like(answer[:, :1], BOS), state, memories
 
 
-def oblivious_of_ones(oblivious: bool = True) -> AbstractContextManager[Any]:
+def oblivious_of_ones() -> AbstractContextManager[Any]:
     """Let a graph serve sizes of 1 as any other, as PyTorch's export to ONNX does."""
-    return torch.fx.experimental._config.patch(backed_size_oblivious=oblivious)  # type: ignore[attr-defined]
+    return torch.fx.experimental._config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
 
 
 # ------------------------------------------------------------------------------------------- compilation

@@ -52,6 +52,34 @@ model:
   decoder:
     - cross_attention
 """
+DECODER = """
+recipe: 1
+data: {parallel: {train: {target: a.txt}}}
+model:
+  width: 12
+  decoder:
+    - BLOCK
+"""
+WITHOUT_A_SOURCE = (
+    "delta_net: {heads: 2}",
+    "gated_delta_net: {heads: 2}",
+    "gated_linear_attention: {heads: 2}",
+    "latent_attention: {heads: 2}",
+    "linear_attention: {heads: 2}",
+    "long_conv",
+    "mamba",
+    "mamba2: {head_width: 6}",
+    "mlstm: {heads: 2}",
+    "ntm: {slots: 5}",
+    "recurrent: {stack: [rnn]}",
+    "retention: {heads: 2}",
+    "rg_lru: {heads: 2}",
+    "rnn: {cell: min_gru}",
+    "rwkv7: {heads: 2}",
+    "self_attention: {heads: 3, window: 3}",
+    "self_attention: {heads: 2, kv_heads: 1, positions: rotary}",
+    "slstm",
+)
 SOURCES = [[5, 7, 6], [9, 4, 4, 8, 6], [5], [6, 6, 7, 5, 4, 9, 8]]
 
 
@@ -127,6 +155,43 @@ def test_code_that_is_not_for_one_row_does_not_get_one() -> None:
     code = Code(torch.add, [[0], [1]])
     sizes = {(2, 2): True, (1, 2): False, (2, 1): False}
     assert {size: code.accepts((torch.ones(size[0], 1), [torch.ones(1, size[1])], [])) for size in sizes} == sizes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", WITHOUT_A_SOURCE)
+def test_a_step_of_each_mixer_is_exported_for_any_sizes(block: str) -> None:
+    recipe = load_text(DECODER.replace("BLOCK", block))
+    assert compilation_problem(lambda: build(recipe, {"target": 20})) == ""
+
+
+def test_a_write_in_place_that_fixes_a_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scan(a: torch.Tensor, b: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+        y = torch.empty_like(b)
+        y.unbind(1)[0].copy_(torch.addcmul(b[:, 0], a[:, 0], before))
+        return y
+
+    monkeypatch.setattr("blocks.core.selective_scan.scan", scan)
+    problem = compilation_problem(lambda: build(load_text(DECODER.replace("BLOCK", "mamba")), {"target": 20}))
+    assert problem.endswith("the compiler makes code for inputs of one size alone")
+
+
+def test_one_row_is_two_for_code_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build(load_text(DECODER.replace("BLOCK", "mamba")), {"target": 20}).eval()
+    ids, state, memories = example_step(model, 1, 1, 3)
+    rows = []
+
+    def package(ids: torch.Tensor, leaves: list[torch.Tensor], memories: list[Any]) -> Any:
+        rows.append({len(tensor) for tensor in (ids, *leaves)})
+        return module(ids, leaves, memories)
+
+    module = StepModule(model, Interface.observe(model, ids, state, memories)[0], state)
+    monkeypatch.setattr(compiled_step, "load_or_compile", lambda module: Code(package, [[0] for _ in range(3)]))
+    step = compiled_step.compiled_step(model)
+    with torch.no_grad():
+        step(ids, state, memories)  # the first one is not compiled
+        compiled, expected = step(ids, state, memories), model.step(ids, state, memories)
+    assert rows == [{2}]
+    torch.testing.assert_close(compiled, expected)
 
 
 @pytest.mark.parametrize(
