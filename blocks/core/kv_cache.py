@@ -29,8 +29,8 @@ def append(before: Tensor, new: Tensor, dim: int) -> Tensor:
 
     Room is written to once, so that whoever keeps `before` may go on from it again: then it is copied.
     """
-    is_for_others = torch.is_grad_enabled() or torch.compiler.is_compiling()  # who compiles would fix the size compared
-    if is_for_others or before.numel() < SMALL or before.dtype is not new.dtype:
+    must_copy = torch.is_grad_enabled() or torch.compiler.is_compiling()  # first: comparing a size would fix it there
+    if must_copy or before.numel() < SMALL or before.dtype is not new.dtype:
         return torch.cat((before, new), dim)
     length, total = before.shape[dim], before.shape[dim] + new.shape[dim]
     cache = getattr(before, "cache", None)

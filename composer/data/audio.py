@@ -84,7 +84,7 @@ def sound_length(file: IO[bytes], part: tuple[float, float | None] | None) -> tu
 
     try:
         sound = soundfile.info(file)
-    except Exception as error:
+    except Exception as error:  # libsndfile's errors, as above
         message = f"this is no sound that can be read: {getattr(error, 'error_string', error)}"
         raise MediaError("audio", message, "save it again, as WAV or FLAC, or remove the line") from error
     first, last = find_part(sound.duration, part)

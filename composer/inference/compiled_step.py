@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -84,10 +84,8 @@ class CompiledStep:
             self.interface, logits, after = Interface.observe(model, ids, state, memories)
             self.code = load_or_compile(StepModule(model, self.interface, state))
             return logits, after
-        inputs, rows = self.interface.inputs(ids, state, memories), len(ids)
-        if rows == 1 and not self.code.accepts(inputs):  # a second row costs less than a step that is not compiled
-            inputs = pytree.tree_map(lambda tensor: torch.cat((tensor, tensor)), inputs)
-        if not self.code.accepts(inputs):
+        inputs = self.code.fit(self.interface.inputs(ids, state, memories))
+        if inputs is None:
             return model.step(ids, state, memories)
         try:
             logits, made = self.code.package(*inputs)
@@ -95,10 +93,12 @@ class CompiledStep:
             if "unmatched" not in str(error):  # of the checks of the code's inputs
                 raise
             raise uncompilable(ONE_SIZE) from error
+        if len(logits) > len(ids):
+            logits, made = logits[:1], [leaf[:1] for leaf in made]
         leaves, layout = pytree.tree_flatten(state)
         for place, leaf in zip(self.interface.changed, made, strict=True):
-            leaves[place] = leaf[:rows]
-        return logits[:rows], pytree.tree_unflatten(leaves, layout)
+            leaves[place] = leaf
+        return logits, pytree.tree_unflatten(leaves, layout)
 
 
 class Interface(NamedTuple):
@@ -140,8 +140,6 @@ class StepModule(nn.Module):
         self.layout = pytree.tree_structure(state)
 
     def forward(self, ids: Tensor, leaves: list[Tensor], memories: list[State]) -> tuple[Tensor, list[Tensor]]:
-        for tensor in pytree.tree_leaves((leaves, memories)):
-            torch._check(tensor.shape[0] == ids.shape[0])  # else the export asks whether a row is repeated for others
         named = {name: Output(*memory) for name, memory in zip(self.interface.read, memories, strict=True)}
         logits, after = self.model.step(ids, pytree.tree_unflatten(leaves, self.layout), named)
         made = pytree.tree_leaves(after)
@@ -260,10 +258,13 @@ class Code(NamedTuple):
     package: Callable[..., tuple[Tensor, list[Tensor]]]
     above_one: Dims
 
-    def accepts(self, inputs: Inputs) -> bool:
-        """Return whether the code is for inputs of these sizes."""
+    def fit(self, inputs: Inputs) -> Inputs | None:
+        """Return the inputs in sizes that the code is for, a single row twice if need be; None if there are none."""
         tensors = zip(pytree.tree_leaves(inputs), self.above_one, strict=True)
-        return not any(tensor.shape[dim] == 1 for tensor, dims in tensors for dim in dims)
+        too_small = {dim for tensor, dims in tensors for dim in dims if tensor.shape[dim] == 1}
+        if too_small == {0}:  # a second row costs less than a step that is not compiled
+            return cast("Inputs", pytree.tree_map(lambda tensor: torch.cat((tensor, tensor)), inputs))
+        return None if too_small else inputs
 
 
 def load_or_compile(module: StepModule) -> Code:

@@ -78,6 +78,8 @@ WITHOUT_A_SOURCE = (
     "rwkv7: {heads: 2}",
     "self_attention: {heads: 3, window: 3}",
     "self_attention: {heads: 2, kv_heads: 1, positions: rotary}",
+    "self_attention: {heads: 4, kv_heads: 2, soft_cap: 3.0}",
+    "self_attention: {heads: 4, kv_heads: 2, sinks: true}",
     "slstm",
 )
 SOURCES = [[5, 7, 6], [9, 4, 4, 8, 6], [5], [6, 6, 7, 5, 4, 9, 8]]
@@ -151,10 +153,13 @@ def test_a_step_is_exported_for_sources_of_any_lengths() -> None:
         assert torch.allclose(export_step(module).graph.module()(*inputs)[0], module(*inputs)[0], atol=1e-5)
 
 
-def test_code_that_is_not_for_one_row_does_not_get_one() -> None:
-    code = Code(torch.add, [[0], [1]])
-    sizes = {(2, 2): True, (1, 2): False, (2, 1): False}
-    assert {size: code.accepts((torch.ones(size[0], 1), [torch.ones(1, size[1])], [])) for size in sizes} == sizes
+def test_code_for_several_rows_gets_a_single_one_twice() -> None:
+    code = Code(torch.add, [[0], [0, 1]])
+    sizes = {(2, 3): (2, 3), (1, 3): (2, 3), (2, 1): None, (1, 1): None}
+    fitting = {
+        (rows, length): code.fit((torch.ones(rows, 1), [torch.ones(rows, length)], [])) for rows, length in sizes
+    }
+    assert {size: fit and tuple(fit[1][0].shape) for size, fit in fitting.items()} == sizes
 
 
 @pytest.mark.slow
@@ -175,23 +180,16 @@ def test_a_write_in_place_that_fixes_a_size_is_refused(monkeypatch: pytest.Monke
     assert problem.endswith("the compiler makes code for inputs of one size alone")
 
 
-def test_one_row_is_two_for_code_of_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = build(load_text(DECODER.replace("BLOCK", "mamba")), {"target": 20}).eval()
-    ids, state, memories = example_step(model, 1, 1, 3)
-    rows = []
-
-    def package(ids: torch.Tensor, leaves: list[torch.Tensor], memories: list[Any]) -> Any:
-        rows.append({len(tensor) for tensor in (ids, *leaves)})
-        return module(ids, leaves, memories)
-
-    module = StepModule(model, Interface.observe(model, ids, state, memories)[0], state)
-    monkeypatch.setattr(compiled_step, "load_or_compile", lambda module: Code(package, [[0] for _ in range(3)]))
-    step = compiled_step.compiled_step(model)
+@pytest.mark.slow
+@pytest.mark.parametrize("block", ["mamba", "self_attention: {heads: 4, kv_heads: 2, soft_cap: 3.0, window: 5}"])
+def test_a_compiled_step_is_the_models_at_any_sizes(block: str) -> None:
+    model = build(load_text(DECODER.replace("BLOCK", block)), {"target": 20}).eval()
+    step = compiled_step.CompiledStep([])
     with torch.no_grad():
-        step(ids, state, memories)  # the first one is not compiled
-        compiled, expected = step(ids, state, memories), model.step(ids, state, memories)
-    assert rows == [{2}]
-    torch.testing.assert_close(compiled, expected)
+        step(model, *example_step(model, *SIZES[0]))  # the first one is not compiled
+        for rows, positions in ((5, 7), (1, 3), (1, 40), (2, 1), (1, 1)):
+            inputs = example_step(model, rows, 1, positions)
+            torch.testing.assert_close(step(model, *inputs), model.step(*inputs))
 
 
 @pytest.mark.parametrize(
@@ -212,7 +210,7 @@ def test_code_that_refuses_its_inputs_ends_in_a_clear_error(
         raise RuntimeError(fault)
 
     monkeypatch.setattr(compiled_step, "load_or_compile", lambda module: Code(refuse, []))
-    monkeypatch.setattr(Code, "accepts", lambda self, inputs: True)
+    monkeypatch.setattr(Code, "fit", lambda self, inputs: inputs)
     model = model_of(RECIPE)
     inputs = example_step(model, *SIZES[0])
     step = compiled_step.compiled_step(model)
