@@ -26,7 +26,10 @@ class Mlstm(Mixer):
     f_t = sigmoid(w_f x_t + b_f) or exp, o_t = sigmoid(W_o x_t + b_o), q = W_q x + b_q, k = (W_k x + b_k) / sqrt(state),
     v = W_v x + b_v.
     The state is C and n times e^(-ceil(m)), with m_t = max(log f_t + m_(t-1), log i_t), so that nothing overflows.
-    The norm of each head and the skip of figure 10 are not here: `norm` and `residual` stand around it.
+    At first f is between 0.95 and 0.998 from head to head, as of the authors' code, which has the sigmoid.
+    It is the cell alone. The authors' layer reads its gates from q, k and v, normalises each head before W, and
+    adds a skip with a SiLU gate (figure 10): `norm` and `residual` around this block stand behind W, and are not
+    the same, so weights published for xLSTM do not fit here.
     In an encoder the same runs over each row from its end, with its own i, f and o, and both h are added before W: a
     position's own k v^T is counted in both directions.
 
@@ -87,7 +90,8 @@ class Mlstm(Mixer):
         nn.init.zeros_(self.input_forget.weight)
         for i, f in self.input_forget.bias.detach().view(self.directions, 2, -1):
             nn.init.normal_(i, std=0.1)
-            f.copy_(torch.linspace(3.0, 6.0, len(f)))
+            biases = torch.linspace(3.0, 6.0, len(f))
+            f.copy_(F.logsigmoid(biases) if self.forget_gate == "exp" else biases)
 
     def extra_state(self, memory: Tensor) -> tuple[Tensor, ...]:
         return (memory.new_zeros(memory.shape[:2]),)

@@ -38,6 +38,7 @@ LAWS: Mapping[str, Callable[[Case], None]] = {
         block_laws.causality,
         block_laws.chunks,
         block_laws.ragged_chunks,
+        block_laws.reach,
         block_laws.last_state,
         block_laws.padding,
         block_laws.independent_rows,
@@ -55,7 +56,7 @@ LAWS: Mapping[str, Callable[[Case], None]] = {
 }
 """Every law by its name, but `settings`, which looks at all variants together."""
 
-CAUSAL = frozenset({"causality", "chunks", "ragged_chunks", "kept_states", "rollback", "unchanged_leaves"})
+CAUSAL = frozenset({"causality", "chunks", "ragged_chunks", "kept_states", "rollback", "reach", "unchanged_leaves"})
 """Laws of causal sites; an encoder's block sees everything, once."""
 
 PLACES: tuple[Place, ...] = ("decoder", "encoder")

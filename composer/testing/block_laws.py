@@ -27,6 +27,7 @@ from composer.testing.harness import (
     max_difference,
     mix,
     positions,
+    random_batch,
     rows,
     run,
     single_row,
@@ -37,6 +38,10 @@ Result = TypeVar("Result")
 LONGEST = 9
 """Positions of a batch in which every row has padding."""
 CUTS = ((1,) * 7, (3, 4), (2, 1, 4), (6, 1))
+REACH = 64
+"""Positions of a row, of which a fresh block must feel those that it reads."""
+FAINTEST = 3.0**-REACH
+"""The least share of the strongest gradient that counts as felt: of a block that keeps a third from step to step."""
 RAGGED = ((3, 0, 1, 1, 0), (0, 2, 1, 0, 0), (1, 1, 3, 0, 0), (3, 0, 0, 0, 0))
 """How many real positions each row has in each chunk; they add up to LENGTHS."""
 
@@ -89,6 +94,37 @@ def ragged_chunks(case: Case) -> None:
             detail = f"row {row} of {LENGTHS[row]} positions, cut raggedly"
             expect_equal(case, "ragged_chunks", y, single.real[0], detail)
     expect_continues(case, "ragged_chunks", state)
+
+
+def reach(case: Case) -> None:
+    """Check that a fresh block feels all that it reads: no position so little that a step forgets nearly everything.
+
+    A position that it does not read at all, beyond a window, between the taps of a convolution, is none of this.
+    """
+    felt = felt_positions(case)
+    if felt is None:
+        return
+    read = felt[felt > 0.0]
+    if len(read) and read.min() < FAINTEST * read.max():
+        faintest, strongest = (int((felt == part).nonzero()[0]) for part in (read.min(), read.max()))
+        share = float(read.min() / read.max())
+        detail = f"fresh, the last of {REACH} positions feels position {faintest} {share:.2g} times as much"
+        case.broken("reach", f"{detail} as position {strongest}")
+
+
+def felt_positions(case: Case) -> Tensor | None:
+    """Return how much the last of `REACH` outputs of a fresh block depends on each position: (T,); None for grids, and
+    where the length changes."""
+    block, batch = case.build(noise=0.0).double(), random_batch(case, (REACH,))
+    x = batch.x.requires_grad_()
+    y = run(block, batch).y
+    if x.ndim > 3 or y.ndim > 3 or y.shape[1] != REACH:
+        return None
+    if not y.requires_grad:
+        return x.new_zeros(REACH)
+    weight = torch.randn(y.shape[-1], generator=torch.Generator().manual_seed(3), dtype=y.dtype)
+    (gradient,) = torch.autograd.grad((y[0, -1] * weight).sum(), x, materialize_grads=True, allow_unused=True)
+    return gradient[0].norm(dim=-1)
 
 
 def last_state(case: Case) -> None:

@@ -57,6 +57,7 @@ LOOK_FOR = {
     "ragged_chunks": "a counter or cache that advances at masked positions, or is one for all rows instead of one each",
     "last_state": "the state after the last column of the batch; take it after each row's last real position",
     "padding": "a softmax, mean, norm or convolution that reads masked positions, or a division by 0 real ones",
+    "reach": "initial weights by which each step multiplies what it keeps by far more than 1, or by nearly 0",
     "independent_rows": "a mean or norm over the batch (dimension 0), or a reshape that mixes rows",
     "unchanged_leaves": "a `clone`, `cat` or arithmetic on a leaf that this step only reads; return the same tensor",
     "lifting": "a `prev` name that is read from the context and was not resolved through `site`, or a rate of progress",

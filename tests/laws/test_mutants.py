@@ -17,6 +17,7 @@ from blocks.cross_attention import CrossAttention
 from blocks.discrete_stacks import DiscreteStacks
 from blocks.flatten import Flatten
 from blocks.memory_network import MemoryNetwork
+from blocks.mlstm import Mlstm
 from blocks.nram import Nram
 from blocks.ntm import Ntm
 from blocks.positions import Positions
@@ -215,6 +216,16 @@ class RunsOnPadding(Nram):
         return super().forward(x, state, context._replace(mask=torch.ones_like(context.mask)))
 
 
+class ForgetsAllButTheFirst(Mlstm):
+    """The first numbers of a sigmoid's argument, under an exponential: each step multiplies what is kept by 20."""
+
+    def _init_gates(self) -> None:
+        super()._init_gates()
+        with torch.no_grad():
+            biases = self.input_forget.bias.view(self.directions, 2, -1)
+            biases[:, 1] = torch.linspace(3.0, 6.0, self.heads)
+
+
 TANH = [{"linear": {"activation": "tanh"}}]
 INSIDE = [{"rnn": {"cell": "tanh"}}]
 FEEDBACK = [{"concat": {"of": ["prev.top"]}}, {"rnn": {"as": "top"}}, {"linear": {}}]
@@ -250,6 +261,7 @@ MUTANTS: list[tuple[type[Block], dict[str, Any], str]] = [
     (ReadsMaskedSentences, {"from": "encoder.grid"}, "padding"),
     (FindsMaskedSentences, {"from": "encoder.grid", "query": "encoder"}, "padding"),
     (RunsOnPadding, {"steps": 2}, "padding"),
+    (ForgetsAllButTheFirst, {"heads": 2, "forget_gate": "exp"}, "reach"),
 ]
 
 
