@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from blocks.core.attention import (
@@ -66,8 +65,8 @@ class SelfAttention(Block):
 
     With `soft_cap` or `sinks` no fused kernel computes it: all scores of a batch are in memory.
 
-    Shapes: (B, T, D) -> (B, T, D). State: keys and values (B, 2, G, N, D/H), G of `kv_heads`, their mask (B, N); with
-    rotary positions, how many there were (B,).
+    Shapes: (B, T, D) -> (B, T, D). State: keys and values, (B, G, N, D/H) each, G of `kv_heads`, their mask (B, N);
+    with rotary positions, how many there were (B,).
     Raises BlockError where a grid arrives, where heads do not divide D or `kv_heads` the heads, for rotary positions of
     heads that are not of even width, for `qk_norm` of heads of one feature, and for settings that change nothing:
     `max_distance` of other positions than `relative` ones, and in a window of 1 what chooses among positions.
@@ -131,8 +130,9 @@ class SelfAttention(Block):
         if not self.causal:
             return ()
         num_kept = 0 if self.window is None else self.window - 1
-        pairs = x.new_zeros(x.shape[0], 2, self.kv_heads, num_kept, self.head_width)
-        state = pairs, context.once(no_slots, context.mask, num_kept)
+        # two tensors: products of one in which both stand would copy it at every step
+        none = x.new_zeros(x.shape[0], self.kv_heads, num_kept, self.head_width)
+        state = none, none, context.once(no_slots, context.mask, num_kept)
         return (*state, context.once(no_positions, context.mask)) if self.rotary else state
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
@@ -146,13 +146,12 @@ class SelfAttention(Block):
     def _mix(self, projected: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         """Return what all heads read, (B, T, D), and the state after it."""
         projected = projected.unflatten(-1, (-1, self.head_width)).transpose(1, 2)  # (B, H + 2 G, T, d)
-        query, pairs = projected[:, : self.heads], projected[:, self.heads :].unflatten(1, (2, self.kv_heads))
-        counted = state[2:]
+        query, keys, values = projected.split((self.heads, self.kv_heads, self.kv_heads), 1)
+        counted = state[3:]
         if self.rotary or self.norms is not None:
-            query, keys = self._turn(query, pairs[:, 0], counted[0] if counted else None, context)
-            pairs = torch.stack((keys, pairs[:, 1]), 1)  # (B, 2, G, T, d)
+            query, keys = self._turn(query, keys, counted[0] if counted else None, context)
             counted = (context.once(count_positions, counted[0], context.mask),) if counted else ()
-        attended, after = self._read(query, pairs, state[:2], context)
+        attended, after = self._read(query, keys, values, state[:3], context)
         return join_heads(attended), (*after, *counted)
 
     def _turn(self, query: Tensor, keys: Tensor, before: Tensor | None, context: Context) -> tuple[Tensor, Tensor]:
@@ -164,26 +163,29 @@ class SelfAttention(Block):
             query, keys = apply_rotary(query, *angles), apply_rotary(keys, *angles)
         return query, keys
 
-    def _read(self, query: Tensor, pairs: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        """Return what the queries read (B, H, T, d), and the state after them. pairs: (B, 2, G, T, d)"""
+    def _read(
+        self, query: Tensor, keys: Tensor, values: Tensor, state: State, context: Context
+    ) -> tuple[Tensor, State]:
+        """Return what the queries read (B, H, T, d), and the state after them. keys, values: (B, G, T, d)"""
         if not self.causal:
-            return self._attend(query, pairs, context.mask, context), ()
-        if state[1].shape[1] == 0 and self.window is None and self.relative is None:
-            keys, values, dropout = *pairs.unbind(1), self.dropout if self.training else 0.0
+            return self._attend(query, keys, values, context.mask, context), ()
+        keys_before, values_before, seen_before = state
+        if seen_before.shape[1] == 0 and self.window is None and self.relative is None:
+            dropout = self.dropout if self.training else 0.0
             attended = attention(query, keys, values, None, context, causal=True, dropout=dropout, softmax=self.softmax)
-            return attended, (pairs, context.mask)
-        pairs = append(state[0], pairs, 3)  # (B, 2, G, N, d)
-        seen = context.once(append, state[1], context.mask, 1)  # (B, N)
-        attended = self._attend(query, pairs, seen, context)
+            return attended, (keys, values, context.mask)
+        keys, values = append(keys_before, keys, 2), append(values_before, values, 2)  # (B, G, N, d)
+        seen = context.once(append, seen_before, context.mask, 1)  # (B, N)
+        attended = self._attend(query, keys, values, seen, context)
         if self.window is None:
-            return attended, (pairs, seen)
-        last = last_positions(pairs.transpose(1, 3), context.mask.sum(1), self.window - 1).transpose(1, 3)
-        return attended, (last, context.once(last_slots, seen, context.mask, self.window - 1))
+            return attended, (keys, values, seen)
+        lengths, count = context.mask.sum(1), self.window - 1
+        keys, values = (last_positions(x.transpose(1, 2), lengths, count).transpose(1, 2) for x in (keys, values))
+        return attended, (keys, values, context.once(last_slots, seen, context.mask, count))
 
-    def _attend(self, query: Tensor, pairs: Tensor, seen: Tensor, context: Context) -> Tensor:
+    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, context: Context) -> Tensor:
         """Return what the queries, the last of the slots, read of those of `seen` (B, N) that they may see."""
-        (keys, values), length = pairs.unbind(1), query.shape[2]
-        dropout = self.dropout if self.training else 0.0
+        length, dropout = query.shape[2], self.dropout if self.training else 0.0
         mask = context.once(visible_slots, seen, length, self.window, self.causal)  # (B, 1, T or 1, N)
         if self.relative is None:
             return attention(query, keys, values, mask, context, dropout=dropout, softmax=self.softmax)

@@ -16,8 +16,10 @@ from composer.model.encoder_decoder import EncoderDecoder, OutputHead
 
 Precision = Literal["float32", "bfloat16", "int8"]
 """What a decoder computes with."""
-FEW_ROWS, LARGE = 16, 1 << 19
-"""A map of fewer rows and of fewer weights is as fast in float32; one of more weights is fastest in int8."""
+FEW_ROWS = 16
+"""Fewer rows than these wait for the weights to be read, more of them for the products."""
+MEDIUM, LARGE = 1 << 17, 1 << 19
+"""Weights from which a map is faster in int8: of few rows, and of any number."""
 
 _converted: WeakKeyDictionary[EncoderDecoder, dict[str, tuple[tuple[tuple[int, int], ...], EncoderDecoder]]] = (
     WeakKeyDictionary()
@@ -26,22 +28,6 @@ _converted: WeakKeyDictionary[EncoderDecoder, dict[str, tuple[tuple[tuple[int, i
 
 WEIGHT_LEVELS = 127 if torch.cpu._is_vnni_supported() else 64
 """Largest weight. A CPU without VNNI adds two products in 16 bits, which twice 255 times 64 does not exceed."""
-
-
-class SmallLinear(nn.Linear, OutputHead):
-    """Linear map that computes with many rows in bfloat16, and with few in float32."""
-
-    def __init__(self, linear: nn.Linear) -> None:
-        nn.Module.__init__(self)
-        self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.weight, self.bias = linear.weight, linear.bias
-        self.low_weight = linear.weight.detach().bfloat16()
-        self.low_bias = None if linear.bias is None else linear.bias.detach().bfloat16()
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.numel() < FEW_ROWS * self.in_features:
-            return F.linear(x, self.weight, self.bias)
-        return F.linear(x.bfloat16(), self.low_weight, self.low_bias).to(x.dtype)
 
 
 class Int8Linear(nn.Linear, OutputHead):
@@ -69,6 +55,29 @@ class Int8Linear(nn.Linear, OutputHead):
             quantised, *of_x, self.packed, *of_weight, None, *of_y, torch.float32, "none", [], ""
         )  # (B, T, O)
         return torch.addcmul(self.shift, y, scale)
+
+
+class SmallLinear(nn.Linear, OutputHead):
+    """Linear map that computes with many rows in bfloat16, and with few as `few` does, in float32 by default."""
+
+    def __init__(self, linear: nn.Linear, few: Int8Linear | None = None) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features, self.few = linear.in_features, linear.out_features, few
+        self.weight, self.bias = linear.weight, linear.bias
+        self.low_weight = linear.weight.detach().bfloat16()
+        self.low_bias = None if linear.bias is None else linear.bias.detach().bfloat16()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.numel() >= FEW_ROWS * self.in_features:
+            return F.linear(x.bfloat16(), self.low_weight, self.low_bias).to(x.dtype)
+        return F.linear(x, self.weight, self.bias) if self.few is None else self.few(x)
+
+
+def fastest(linear: nn.Linear) -> nn.Linear:
+    """Return the map that computes the same sooner, by the size of its weights."""
+    if (weights := linear.weight.numel()) >= LARGE:
+        return Int8Linear(linear)
+    return SmallLinear(linear, Int8Linear(linear) if weights >= MEDIUM else None)
 
 
 def in_precision(models: Sequence[EncoderDecoder], precision: Precision) -> Sequence[EncoderDecoder]:
@@ -101,5 +110,5 @@ def _quantised(model: EncoderDecoder) -> EncoderDecoder:
     for parent in list(quantised.modules()):
         for name, child in parent.named_children():
             if isinstance(child, nn.Linear) and type(child).forward is nn.Linear.forward:
-                setattr(parent, name, (Int8Linear if child.weight.numel() >= LARGE else SmallLinear)(child))
+                setattr(parent, name, fastest(child))
     return quantised

@@ -46,6 +46,7 @@ class Ctc(OutputHead):
     """
 
     trains_on_cost = True
+    has_impossible_tokens = True
 
     def __init__(self, memory: str, frames: Stream, vocabulary: int) -> None:
         super().__init__()
@@ -196,6 +197,10 @@ class JointModel(EncoderDecoder):
     ) -> None:
         super().__init__(encoders, embedding, decoder, output, width)
         self.ctc, self.weight, self.decoder_share = ctc, weight, 1.0 - weight
+
+    @property
+    def has_impossible_tokens(self) -> bool:
+        return True
 
     def with_ctc_weight(self, weight: float) -> EncoderDecoder:
         """Return the model of the same modules with another w; with 0 the decoder decides alone, with 1 CTC.

@@ -108,11 +108,13 @@ class OutputHead(nn.Module):
 
     `trains_on_cost`: it trains on its own `cost`, not on the cross-entropy of all logits, which `draws_samples` or not.
     `evaluates_on_cost`: given targets are measured by it too, without the logits of other tokens.
+    `has_impossible_tokens`: some logits are `NEVER`.
     """
 
     in_features: int
     out_features: int
     trains_on_cost = False
+    has_impossible_tokens = False
     draws_samples = False
     evaluates_on_cost = False
 
@@ -217,6 +219,11 @@ class EncoderDecoder(nn.Module):
     def vocabulary(self) -> int:
         """Number of target ids, the special ones included."""
         return self.output.out_features
+
+    @property
+    def has_impossible_tokens(self) -> bool:
+        """Whether a step may give tokens the logit `NEVER`, so that a search must leave them out."""
+        return self.length is not None or self.output.has_impossible_tokens
 
     @property
     def max_positions(self) -> int | None:

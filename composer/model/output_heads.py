@@ -43,6 +43,7 @@ class SigmoidOutput(OutputHead):
     """
 
     vectors: Tensor
+    has_impossible_tokens = True
 
     def __init__(self, width: int, bits: int) -> None:
         super().__init__()
@@ -78,6 +79,8 @@ def target_bits(logits: Tensor, target: Tensor) -> Tensor:
 
 class IdentityOutput(OutputHead):
     """The decoder's last output as it is: a logit for each token but the special ones, which are impossible."""
+
+    has_impossible_tokens = True
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from blocks.core.contract import State
-from composer.model.encoder_decoder import map_leaves
+from composer.model.encoder_decoder import map_leaves, state_leaves
 
 
 def join_streams(states: Sequence[Mapping[int, State]]) -> State | None:
@@ -35,3 +35,9 @@ def deal_streams(state: State, turns: int, rank: int, world: int, device: torch.
         turn: map_leaves(state, lambda leaf, part=turn * world + rank: leaf[part::parts].to(device))  # type: ignore[misc]
         for turn in range(turns)
     }
+
+
+def has_shapes_of(state: State, fresh: State) -> bool:
+    """Return whether a checkpoint's states are of the same blocks, in the same version, as a fresh one is."""
+    shapes = [[leaf.shape[1:] for leaf in state_leaves(of)] for of in (state, fresh)]
+    return shapes[0] == shapes[1]

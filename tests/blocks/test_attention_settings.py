@@ -127,7 +127,7 @@ def test_shared_heads_equal_copies_of_them(causal: str) -> None:
     )
     x, mask = torch.randn(2, 6, 8), mask_of(*LENGTHS)
     close(run(few, x, mask)[0][mask], run(many, x, mask)[0][mask])
-    sizes = [sum(leaf.numel() for leaf in run(block, x, mask)[1][:1]) for block in (few, many)]
+    sizes = [sum(leaf.numel() for leaf in run(block, x, mask)[1][:2]) for block in (few, many)]
     assert sizes == ([0, 0] if not causal else [2 * 2 * 2 * 6 * WIDTH, 2 * 2 * 4 * 6 * WIDTH])
 
 

@@ -13,7 +13,7 @@ from composer.inference.decode import decode_all
 from composer.inference.decoders import exclude_impossible
 from composer.inference.drafts import Draft
 from composer.model.builder import build
-from composer.model.encoder_decoder import NEVER
+from composer.model.encoder_decoder import EOS, NEVER, is_impossible
 from composer.recipe.recipe import load_text
 
 VOCABULARY, LENGTH = 5, 3
@@ -80,6 +80,24 @@ def test_a_forced_prefix_may_be_impossible() -> None:
         (one,) = decode_all([model], {"source": [[5]]}, decoding, [[3, 3, 3]])[0]
         assert one.ids == [3, 3, 3]
         assert math.isfinite(one.score)
+
+
+HEADS = {
+    "linear": DECODER,
+    "adaptive": DECODER + "output: {kind: {adaptive: [4]}}",
+    "sampled": DECODER + "output: {kind: {sampled: 2}}",
+    "length": DECODER + f"output: {{length: {LENGTH}}}",
+    "ctc": "output: {ctc: {weight: 1}}",
+    "ctc beside a decoder": DECODER + "output: {ctc: {weight: 0.5}}",
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_model_says_whether_it_makes_tokens_impossible(head: str) -> None:
+
+    model = model_of(MODEL + HEADS[head] + "}\n")
+    log_p = model.log_probs(model({"source": torch.tensor([[5, 6, 2]])}, torch.tensor([[1, 3, 3, 3, 3]])))
+    assert bool(is_impossible(log_p[..., EOS:]).any()) == model.has_impossible_tokens
 
 
 def test_where_all_is_impossible_nothing_is_excluded() -> None:

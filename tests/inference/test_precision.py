@@ -82,6 +82,18 @@ def test_int8_rows_do_not_depend_on_the_others_of_their_batch() -> None:
     assert torch.isfinite(linear(torch.zeros(1, 16))).all()
 
 
+def test_a_map_of_medium_size_is_in_int8_for_few_rows_and_in_bfloat16_for_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(precision, "MEDIUM", 16 * 24)
+    linear = nn.Linear(16, 24)
+    few, many = torch.randn(precision.FEW_ROWS - 1, 16), torch.randn(precision.FEW_ROWS, 16)
+    medium = precision.fastest(linear)
+    assert torch.equal(medium(few), Int8Linear(linear)(few))
+    assert torch.equal(medium(many), SmallLinear(linear)(many))
+    assert not torch.equal(medium(few), linear(few))
+
+
 def test_float32_is_the_model_itself(model: EncoderDecoder) -> None:
     assert in_precision([model], "float32")[0] is model
 

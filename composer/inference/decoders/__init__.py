@@ -111,6 +111,10 @@ class Search(NamedTuple):
         """Return what is added up of each token, from the logits of the only model, or of an ensemble's votes."""
         return self.models[0].log_probs(logits) if len(self.models) == 1 else logits
 
+    def possible(self, log_p: Tensor) -> Tensor:
+        """Set log p to -inf of what a model made impossible. Most make nothing so, and no step looks. (R, V - EOS)"""
+        return exclude_impossible(log_p) if any(model.has_impossible_tokens for model in self.models) else log_p
+
     def limits(self, max_length: int, max_ratio: float) -> Tensor:
         """Return the maximum tokens of each row's answer, eos counted, a forced prefix not. -> (B,)"""
         source = [0] * len(self.prefixes)
@@ -224,7 +228,7 @@ def token_log_probs(search: Search, logits: Tensor, position: DecoderState) -> T
     log_p = search.log_probs(logits)[:, EOS:]  # (R, V - EOS)
     if search.sizes is not None:
         log_p = search.sizes.allowed(log_p, position.sequences, position.length)
-    log_p = exclude_impossible(log_p)
+    log_p = search.possible(log_p)
     if search.no_repeat_ngram and position.history is not None:
         log_p = exclude_repeated_ngrams(log_p, position.history, search.no_repeat_ngram)
     return log_p

@@ -27,7 +27,6 @@ from composer.inference.decoders import (
     Hypothesis,
     Search,
     draw_from_cdf,
-    exclude_impossible,
     prefill,
     run_step,
 )
@@ -105,7 +104,7 @@ class ModelProposer:
         while position is not None and len(tokens) < min(count, room) and EOS not in tokens:
             logits, position = read_tokens(self.search, ids, position)
             self.positions.append(position)
-            log_p = exclude_impossible(self.search.log_probs(logits[-1:])[:, EOS:])  # (1, V - EOS)
+            log_p = self.search.possible(self.search.log_probs(logits[-1:])[:, EOS:])  # (1, V - EOS)
             history = history_of(self.search, [*answer, *tokens], 1)
             q.append(self.distribution(log_p, logits[-1:, EOS:], history))
             tokens.append(draw(q[-1], self.uniforms[DRAFTS, len(answer) + len(tokens)]))
@@ -142,7 +141,7 @@ def decode_speculatively(
         drafts, q = proposer.propose(answer, max(count, 0))
         logits, after = read_tokens(search, [*unread, *drafts], position)
         logits = logits[len(unread) - 1 :]  # (k + 1, V)
-        log_p = exclude_impossible(search.log_probs(logits)[:, EOS:])  # (k + 1, V - EOS)
+        log_p = search.possible(search.log_probs(logits)[:, EOS:])  # (k + 1, V - EOS)
         history = history_of(search, [*answer, *drafts], len(logits))
         accepted, token = judge(distribution(log_p, logits[:, EOS:], history), q, drafts, uniforms[:, len(answer) :])
         proposer.keep(answer, accepted)
