@@ -20,9 +20,6 @@ from composer.run_dir import RUNS
 RECIPES = "a recipe's file, a composer.Recipe, or objects of composer.recipe.classes"
 
 if TYPE_CHECKING:
-    from pytorch_lightning import Callback
-    from pytorch_lightning.loggers import Logger
-
     from composer.comparison.diff import Difference
     from composer.data.collate import BatchLoader
     from composer.data.tokenizer import Tokenizers
@@ -30,6 +27,7 @@ if TYPE_CHECKING:
     from composer.model.encoder_decoder import EncoderDecoder
     from composer.sweeps.leaderboard import Leaderboard
     from composer.sweeps.points import PointCost
+    from composer.training.lightning import Callback, Logger
     from composer.training.module import Seq2SeqModule
     from composer.training.preflight import TrainingPlan
     from composer.training.train import TrainingResult

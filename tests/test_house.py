@@ -74,6 +74,8 @@ DOORS = {
     "ray": {"sweeps.workers"},
     "submitit": {"sweeps.slurm"},
     "scipy": {"comparison.outputs", "sweeps.significance"},
+    "pytorch_lightning": {"training.lightning"},
+    "lightning_fabric": {"training.lightning"},
     "plotly": {"viz.page", "sweeps.leaderboard_html"},
     "jinja2": {"viz.page"},
     "huggingface_hub": {"hub.model_card", "hub.remotes"},

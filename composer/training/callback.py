@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pytorch_lightning import Callback, Trainer
 from torch import Tensor, nn
 from torch.linalg import vector_norm
 from torch.optim import Optimizer
@@ -23,7 +22,7 @@ from composer.inference.run import Sample
 from composer.model.encoder_decoder import map_leaves
 from composer.recipe.metrics import selection_metric
 from composer.recipe.recipe import Recipe
-from composer.training.carried_state import deal_streams, join_streams
+from composer.training.carried_state import deal_streams, has_shapes_of, join_streams
 from composer.training.checkpointing import (
     CheckpointManager,
     capture_rng_state,
@@ -33,6 +32,7 @@ from composer.training.checkpointing import (
 )
 from composer.training.datamodule import Curriculum
 from composer.training.distributed import Ranks, SignalHandler, TrainingEnded, TrainingInterrupted
+from composer.training.lightning import Callback, Trainer
 from composer.training.loggers import BUDGET_TRACE, MetricsLogger
 from composer.training.module import Seq2SeqModule
 from composer.training.optim import Budget, Clock, EarlyStopping, Progress
@@ -272,6 +272,10 @@ class TrainingLoopCallback(Callback):
         if state:
             self.restore_streams(trainer, state["random"], state["sums"])
             if state["carried"] is not None:
+                if not has_shapes_of(state["carried"], pl_module.model.start({}, 1)):
+                    message = "a block of this version carries another state than the checkpoint has"
+                    fix = "start a new training from its weights: `train RECIPE --run NEW --from RUN`"
+                    raise RunFailed.of(message, fix)
                 where = self.ranks.rank, self.ranks.world, trainer.strategy.root_device
                 pl_module.carried = deal_streams(state["carried"], trainer.accumulate_grad_batches, *where)
         elif self.ranks.rank:

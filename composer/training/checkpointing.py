@@ -14,9 +14,6 @@ from typing import IO, Any, BinaryIO, cast
 
 import numpy as np
 import torch
-from pytorch_lightning import Callback, Trainer
-from pytorch_lightning.plugins import CheckpointIO
-from pytorch_lightning.trainer.connectors import checkpoint_connector
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
@@ -32,6 +29,7 @@ from composer.run_dir import (
     list_checkpoints,
     read_checkpoint,
 )
+from composer.training.lightning import Callback, CheckpointIO, Trainer, checkpoint_connector
 from composer.training.optim import has_stalled
 from composer.training.sharding import full_state, local_part, own_part
 

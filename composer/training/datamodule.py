@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from pytorch_lightning import LightningDataModule
 from torch.utils.data import DataLoader, Sampler
 
 from composer.data.collate import Batch, BatchLoader
@@ -32,6 +31,7 @@ from composer.evaluation import missing_split
 from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.recipe.recipe import Recipe
+from composer.training.lightning import LightningDataModule
 from composer.training.module import Seq2SeqModule
 
 COMPOSER_ONLY = {

@@ -23,10 +23,6 @@ from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 import torch
-from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
-from lightning_fabric.plugins.environments.lightning import LightningEnvironment
-from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
-from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from torch import distributed
 from torch.distributed import distributed_c10d
 from torch.distributed.distributed_c10d import Store
@@ -35,6 +31,12 @@ from composer.errors import ComposerError, Fault, RunFailed
 from composer.formatting import strip_control_characters
 from composer.run_dir import RESUME
 from composer.training import EARLY_SIGNALS
+from composer.training.lightning import (
+    ClusterEnvironment,
+    LightningEnvironment,
+    SLURMEnvironment,
+    TorchElasticEnvironment,
+)
 
 T = TypeVar("T")
 Processes = Sequence[subprocess.Popen[Any]]

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-from pytorch_lightning import LightningModule
-from pytorch_lightning.strategies import Strategy
 from torch import Generator, Tensor
 from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 from torch.nn import Parameter
@@ -34,6 +32,7 @@ from composer.model.parameter_paths import learning_rate_factors
 from composer.model.weights import initialize
 from composer.recipe.metrics import token_scores
 from composer.recipe.recipe import Recipe, load_text
+from composer.training.lightning import LightningModule, Strategy
 from composer.training.loss import sum_costs
 from composer.training.optim import OPTIMIZERS, SCHEDULES, Progress
 from composer.training.sharding import full_state, is_sharded, local_part, shard

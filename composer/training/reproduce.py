@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pytorch_lightning import Trainer
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from composer.atomic_io import sha256_of_file
@@ -36,6 +35,7 @@ from composer.recipe.canonical_form import block_paths
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import OWN, plug_ins
 from composer.run_dir import RUNS, START_FROM, RunDir
+from composer.training.lightning import Trainer
 from composer.training.loggers import read_budget_trace
 
 HOME = Path(__file__).parents[2]

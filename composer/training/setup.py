@@ -15,11 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric.utilities.exceptions import MisconfigurationException
-from pytorch_lightning import Callback, Trainer, seed_everything
-from pytorch_lightning.callbacks import Checkpoint, ProgressBar
-from pytorch_lightning.loggers import Logger
-from pytorch_lightning.strategies import DDPStrategy, Strategy
 
 from composer.atomic_io import atomic_write
 from composer.data.sampler import ResumableBatchSampler
@@ -40,6 +35,17 @@ from composer.training.callback import SHARE_FOLDER, TrainingLoopCallback
 from composer.training.checkpointing import AtomicCheckpointIO, WeightAverage
 from composer.training.datamodule import Curriculum, RecipeDataModule
 from composer.training.distributed import cluster_environment, exit_with_launcher, external_launcher, launched_world
+from composer.training.lightning import (
+    Callback,
+    Checkpoint,
+    DDPStrategy,
+    Logger,
+    MisconfigurationException,
+    ProgressBar,
+    Strategy,
+    Trainer,
+    seed_everything,
+)
 from composer.training.loggers import JsonLinesWriter, MetricsLogger, ProgressDisplay, read_budget_trace
 from composer.training.module import Seq2SeqModule
 from composer.training.optim import Budget, replace_budget

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from pytorch_lightning.strategies import ModelParallelStrategy
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
@@ -21,6 +20,7 @@ from blocks.core.contract import Block
 from blocks.core.stack import Stack
 from blocks.repeat import Repeat
 from composer.model.encoder_decoder import EncoderDecoder
+from composer.training.lightning import ModelParallelStrategy
 
 
 def shard(model: EncoderDecoder, mesh: DeviceMesh) -> None:

@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytorch_lightning import Callback
-from pytorch_lightning.loggers import Logger
-
 from composer.atomic_io import sha256_of_file
 from composer.data.pairs import TARGET, available_splits
 from composer.data.sources import DataSource, is_endless
@@ -37,6 +34,7 @@ from composer.training.distributed import (
     is_main_process,
     training_processes,
 )
+from composer.training.lightning import Callback, Logger
 from composer.training.loggers import SHOWN_SAMPLES, MetricsLogger, ProgressDisplay
 from composer.training.machine_checks import speed_warnings
 from composer.training.optim import Budget

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from pytorch_lightning import Callback, LightningModule, Trainer, seed_everything
 from torch.profiler import ProfilerActivity, profile
 
 from composer.data.collate import BatchLoader
@@ -23,6 +22,7 @@ from composer.model.characters import Spelled
 from composer.recipe.recipe import Recipe, load_text
 from composer.training.checkpointing import WeightAverage
 from composer.training.datamodule import RecipeDataModule
+from composer.training.lightning import Callback, LightningModule, Trainer, seed_everything
 from composer.training.memory_estimate import training_device
 from composer.training.module import Seq2SeqModule
 from composer.training.optim import Progress

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -233,3 +236,16 @@ def test_a_resumed_run_validates_at_the_same_epochs(
     resumed = [row for row in read_metrics(tmp_path / "cut" / "metrics.jsonl") if "val/loss" in row]
     losses = [(row["step"], row["val/loss"]) for row in validations]
     assert [(row["step"], row["val/loss"]) for row in resumed] == losses
+
+
+IMPORT = """
+import sys, scipy
+import composer.training.train
+assert "pytorch_lightning" in sys.modules and "scipy.signal" not in sys.modules
+print(scipy.signal.windows.hamming(3).tolist())
+"""
+
+
+def test_a_training_does_not_import_scipys_signals_and_whoever_wants_them_has_them() -> None:
+    result = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True)
+    assert json.loads(result.stdout) == pytest.approx([0.08, 1.0, 0.08])
