@@ -20,7 +20,6 @@ from composer.data.images import image_notices, open_image
 from composer.data.kaldi import check_folder, is_kaldi_folder
 from composer.data.media_files import MediaError, open_file, split_part
 from composer.data.parallel_files import check_columns, open_table
-from composer.data.text_files import Problem
 from composer.errors import DataError, Fault
 from composer.recipe.schema_reader import flow_text
 
@@ -88,8 +87,6 @@ def inspect_table(table: Path, source: str, target: str) -> TableFacts:
     if faults:
         raise DataError(faults)
     columns = open_table(table, named)
-    if isinstance(columns, Problem):
-        raise DataError([columns.in_file(table)])
     rows = np.unique(np.linspace(0, len(columns["source"]) - 1, FILES).astype(int))
     if not (kind := kind_of(RowSubset(columns["source"], rows))):
         message = f"the column `{source}` names no images, sounds or vectors"

@@ -116,10 +116,12 @@ class TextColumn(FileColumn):
         lines: list[str] = []
         for span in filter(len, spans):
             first, *ends = self.starts[span.start + self.skip : span.stop + self.skip + 1].tolist()
-            block = self._bytes(first, ends[-1])
-            parts = (block[start - first : end - first] for start, end in pairwise([first, *ends]))
-            lines += (self.line(part.decode("utf-8")) for part in parts)
+            lines += self.split(self._bytes(first, ends[-1]), [end - first for end in ends])
         return lines
+
+    def split(self, block: bytes, ends: Sequence[int]) -> list[str]:
+        """Return the lines of the column in neighbouring rows of the file, each of which ends at one of `ends`."""
+        return [self.line(block[start:end].decode("utf-8")) for start, end in pairwise([0, *ends])]
 
     def _bytes(self, start: int, end: int) -> bytes:
         """Return the bytes from `start` to `end`. Raises DataError if the file has changed since it was opened."""

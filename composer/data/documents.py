@@ -21,8 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from composer.atomic_io import parse_json, sha256_of_file
-from composer.data import tables, text_files
+from composer.data import parquet_files, tables, text_files
 from composer.data.cache_entries import cached_facts
+from composer.data.column_names import get_nested
 from composer.data.columns import Column, changed
 from composer.data.text_files import Problem, file_stamp, open_text, suffix_of
 from composer.errors import DataError, Fault, KeyPath, one_line_error
@@ -194,7 +195,7 @@ def read_pieces(path: Path, unit: str, column: str) -> Iterator[Piece]:
     number = 0
     try:
         if suffix == PARQUET:
-            for text in tables.parquet_texts(path, column):
+            for text in parquet_files.parquet_texts(path, column):
                 number += 1
                 yield from cut(text)
             return
@@ -221,7 +222,7 @@ def is_plain(path: Path) -> bool:
 def _json_text(path: Path, number: int, line: str, column: str) -> str:
     """Return the text of an object of JSON lines; a null is an empty document. Raises DataError."""
     with suppress(ValueError, KeyError, TypeError):
-        text = tables.get_nested(parse_json(line), column)
+        text = get_nested(parse_json(line), column)
         if isinstance(text, str | None) and not tables.SURROGATE.search(text or ""):
             return text or ""
     problem, *_ = tables.check_object(number, line, {"": column})

@@ -16,6 +16,7 @@ from dataclasses import astuple, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import IO, Any
 
 import numpy as np
@@ -45,6 +46,8 @@ from composer.data.media_files import (
 from composer.errors import DataError, Fault, os_error_reason
 from composer.model.features import feature_shape
 
+PARSING = Lock()
+"""NumPy parses the head of a file by `ast`, which in Python 3.11 fails now and then where several threads do."""
 CHUNK_FILES = 256
 """Files that are read at once."""
 MAX_FILE_FAULTS = 5
@@ -208,9 +211,10 @@ def read_vectors(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
 
 def load_frames(file: IO[bytes]) -> np.ndarray:
     """Return the array of a file of NumPy, one frame or more by numbers. -> (T, F). Raises MediaError."""
-    save = "write it with `numpy.save`, frames by numbers"
+    save, data = "write it with `numpy.save`, frames by numbers", io.BytesIO(file.read())
     try:
-        array = np.load(io.BytesIO(file.read()), allow_pickle=False)
+        with PARSING:
+            array = np.load(data, allow_pickle=False)
     except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
         raise MediaError("vectors", f"this is no array of NumPy: {error}", save) from error
     if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiu":

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from composer.data import tables, text_files
+from composer.data.column_names import check_names
 from composer.data.columns import Concatenation, FileNames, open_column, split_rows
 from composer.data.feature_files import missing_files
 from composer.data.kaldi import COLUMNS, SOUNDS, check_folder, is_kaldi_folder, open_folder
 from composer.data.pairs import TARGET, Pairs, available_splits, side_names, split_path
 from composer.data.text_files import Problem, suffix_of
-from composer.errors import DataError, Fault, KeyPath
+from composer.errors import Fault, KeyPath
 from composer.model.features import feature_settings
 from composer.recipe.schema_reader import REFERENCE, SPLITS
 
@@ -57,24 +58,14 @@ def _open_files(recipe: Recipe, key: KeyPath, settings: Mapping[str, Any], folde
         return Pairs({side: open_column(_require_file(name, folders)) for side, name in names.items()})
     path = _require_file(settings["file"], folders)
     columns = open_table(path, names)
-    if isinstance(columns, Problem):
-        raise DataError([columns.at(recipe, key)])
     files = {side: column for side, column in columns.items() if feature_settings(recipe.dataset, side)}
     place = path if is_kaldi_folder(path) else path.parent
     return Pairs(columns | {side: FileNames(column, place) for side, column in files.items()})
 
 
-def open_table(path: Path, names: Mapping[str, str]) -> dict[str, Sequence[str]] | Problem:
-    """Open the columns `names`, by side, of a checked table or data folder, or return why that is not possible."""
-    if is_kaldi_folder(path):
-        return {**open_folder(path, names)}
-    try:
-        return {**tables.open_columns(path, names)}
-    except Exception as error:  # pandas, Arrow and `datasets` have no common class of errors
-        if tables.KINDS[suffix_of(path)[0]] in tables.READ_IN_PLACE:
-            raise
-        message = f"`{path}` cannot be read: {tables.root_cause(error)}"
-        return Problem("table", message, "repair it, or save it as TSV")
+def open_table(path: Path, names: Mapping[str, str]) -> dict[str, Sequence[str]]:
+    """Open the columns `names`, by side, of a checked table or data folder."""
+    return {**(open_folder(path, names) if is_kaldi_folder(path) else tables.open_columns(path, names))}
 
 
 def _require_file(name: str, folders: Sequence[Path]) -> Path:
@@ -136,7 +127,7 @@ def check_columns(
     taken: as of `check_texts`.
     """
     if folder := _kaldi_folder(name, folders):
-        return [*tables.check_names([*COLUMNS], columns, f"the folder `{folder}`")]
+        return [*check_names([*COLUMNS], columns, f"the folder `{folder}`")]
     path = text_files.find_file(name, folders)
     suffix, packed = suffix_of(Path(name))
     kind = tables.KINDS.get(suffix)
@@ -149,7 +140,7 @@ def check_columns(
         message = f"`{name}` ends in none of {', '.join(tables.KINDS)}, and is no folder with `wav.scp`"
         return [Problem("file", message, "give it the suffix of its format")]
     problem = text_files.check_readable(path)
-    if not problem and packed and kind not in tables.READ_IN_PLACE:
+    if not problem and packed and kind not in tables.MAY_BE_PACKED:
         problem = Problem("file", f"`{path}` is {kind}, packed", "unpack it")
     if not problem and kind != "parquet":
         problem = text_files.check_text(path)

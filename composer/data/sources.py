@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +18,7 @@ from composer.data.documents import HubDocuments
 from composer.data.line_hashes import count_shared, row_hashes
 from composer.data.pairs import TARGET, Pairs, available_splits, side_names, split_path
 from composer.data.parallel_files import check_parallel, open_parallel
+from composer.data.parquet_files import check_arrow_schema
 from composer.data.text_files import Problem, held_out_sizes
 from composer.errors import DataError, Fault, os_error_hint
 from composer.recipe.schema_reader import SPLITS
@@ -198,10 +200,13 @@ def _from_hub(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:
         dataset = datasets.load_dataset(place, hub.get("config"), split=hub[split])
     except Exception as error:  # the hub's client has no common class of errors: no network, no such id, no such split
         message = f"the data set `{hub['id']}` has no `{hub[split]}` that can be read: {tables.root_cause(error)}"
-        problem = Problem("hub", message, "check its name and the network", split if "split" in str(error) else "id")
+        fix = "check its name and the network"
+        if glob.has_magic(place):
+            fix = f"call the folder `{place}` otherwise: `datasets` takes `[`, `*` and `?` in its path for a pattern"
+        problem = Problem("hub", message, fix, split if "split" in str(error) else "id")
         raise DataError([problem.at(recipe, ("data", "hub"))]) from error
     columns = {side: hub[side] for side in side_names(recipe)}
-    problems = tables.check_arrow_schema(dataset.features.arrow_schema, columns)
+    problems = check_arrow_schema(dataset.features.arrow_schema, columns)
     if faults := [problem.at(recipe, ("data", "hub")) for problem in problems]:
         raise DataError(faults)
     if recipe.reads_text:

@@ -1,38 +1,33 @@
 """Files with columns, TSV, CSV, JSON lines and Parquet: reading a column, and the faults of such files.
 
-TSV and JSON lines are read in place; CSV, Parquet and the hub go through `datasets`, which keeps a memory-mapped copy.
-Nothing here imports torch, and the checks do not import `datasets`: they answer while a recipe is checked.
+All are read in place, so that a name means the file of that name and is no pattern. Only the hub goes through
+`datasets`. Nothing here imports torch, and the checks do not import `datasets`.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from composer.atomic_io import parse_json, sha256_of_file
+from composer.atomic_io import parse_json
+from composer.data.column_names import check_names, get_nested, unknown_name
 from composer.data.columns import Column, FileColumn, one_line, open_column
+from composer.data.csv_files import CsvColumn, CsvError, csv_header, csv_index
+from composer.data.parquet_files import ParquetColumn, check_parquet, check_parquet_schema, inner_text
 from composer.data.text_files import PACKED, UNPACKING_ERRORS, Problem, open_text, suffix_of
-from composer.errors import DataError, Fault, closest_match, did_you_mean, one_line_error
+from composer.errors import DataError, Fault, one_line_error
 from composer.formatting import count_noun
-from composer.recipe.yaml_reader import dump
 
 KINDS = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 """Kind of a file with columns, by its suffix."""
-READ_IN_PLACE = ("tsv", "json")
-"""Kinds whose lines are indexed and read from the file itself, and not through `datasets`."""
-SUFFIXES = (*KINDS, *(suffix + end for suffix, kind in KINDS.items() if kind in READ_IN_PLACE for end in PACKED))
+MAY_BE_PACKED = ("tsv", "json")
+SUFFIXES = (*KINDS, *(suffix + end for suffix, kind in KINDS.items() if kind in MAY_BE_PACKED for end in PACKED))
 """How the names of files with columns end, packed ones among them."""
-MAX_NAMES = 20
-"""Columns of a file that a fault lists."""
-SEPARATORS = {"csv": ("commas", "save it with commas, or as TSV"), "tsv": ("tabs", "save it with tabs, or as CSV")}
-"""What is between the fields of these kinds, and the fix of a file that has something else there."""
+SEPARATORS = {"csv": ",", "tsv": "\t"}
 NAMES_OF_SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas"}
 SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -40,37 +35,16 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 class DatasetColumn(Column):
     """Column of a `datasets.Dataset`, which is memory-mapped; `a.b` reaches into a structure. A null is an empty line.
 
-    `origin` is what the data set is called in a fault, and its `path` if it is a file, with the lines to `skip`;
-    `as_line` makes a line of a text of several.
+    `origin` is what the data set is called in a fault; `as_line` makes a line of a text of several.
     """
 
-    def __init__(
-        self,
-        dataset: Any,
-        name: str,
-        origin: str,
-        as_line: Callable[[str | None], str] = one_line,
-        path: Path | None = None,
-        skip: int = 0,
-    ) -> None:
+    def __init__(self, dataset: Any, name: str, origin: str, as_line: Callable[[str | None], str] = one_line) -> None:
         head = name if name in dataset.column_names else name.split(".")[0]
-        self.dataset, self.head, self.name, self.origin = dataset.select_columns([head]), head, name, origin
-        self.as_line, self.path, self.skip = as_line, path, skip
+        self.dataset, self.head, self.name = dataset.select_columns([head]), head, name
+        self.origin, self.as_line = origin, as_line
 
     def __len__(self) -> int:
         return len(self.dataset)
-
-    def line_of(self, row: int) -> int:
-        """Return the line of its file that a row begins in: fields of CSV may have line breaks."""
-        is_csv = self.path is not None and KINDS[suffix_of(self.path)[0]] == "csv"
-        return self.line_starts[row + self.skip] if is_csv else super().line_of(row)
-
-    @cached_property
-    def line_starts(self) -> list[int]:
-        """The line that each row of a file of CSV begins in, its header's first."""
-        assert self.path is not None
-        with open_text(self.path) as file:
-            return [line for line, _ in csv_rows(csv.reader(file))]
 
     def read(self, rows: Sequence[int]) -> list[str]:
         if not len(rows):
@@ -81,57 +55,21 @@ class DatasetColumn(Column):
             message = f"the column `{self.name}` is not UTF-8 in rows {rows[0] + 1:,} to {rows[-1] + 1:,}"
             fault = Fault(self.origin, 0, 0, "encoding", "", message, "write the file again, as UTF-8")
             raise DataError([fault]) from error
-        return [self.as_line(_inner_text({self.head: value}, self.name)) for value in values]
+        return [self.as_line(inner_text({self.head: value}, self.name)) for value in values]
 
 
 def open_columns(path: Path, names: Mapping[str, str]) -> dict[str, Column]:
-    """Open the columns `names`, by side, of a checked file. `datasets` raises errors without a common class."""
-    kind = KINDS[suffix_of(path)[0]]
-    if kind in READ_IN_PLACE:
-        return {side: _text_column(kind, path, name) for side, name in names.items()}
-    datasets = import_datasets()
-    settings: dict[str, Any] = {}
-    if kind == "csv":
-        # every field is a text as it stands: neither "NA" nor 007 nor an empty field means anything else
-        texts = datasets.Features({name: datasets.Value("string") for name in dict.fromkeys(names.values())})
-        settings = {"features": texts, "na_filter": False, "keep_default_na": False, "encoding": "utf-8-sig"}
-    # a cache folder per content: `datasets` knows a file by its name and time, which can stay the same
-    cache = Path(datasets.config.HF_DATASETS_CACHE) / "seqcomposer" / sha256_of_file(path)[:32]
-    dataset = datasets.load_dataset(kind, data_files=[str(path)], split="train", cache_dir=str(cache), **settings)
-    skip = int(kind == "csv")
-    return {side: DatasetColumn(dataset, name, str(path), path=path, skip=skip) for side, name in names.items()}
+    """Open the columns `names`, by side, of a checked file."""
+    return {side: _open_column(path, name) for side, name in names.items()}
 
 
-def parquet_texts(path: Path, column: str) -> Iterator[str]:
-    """Yield the texts of a column; a null is an empty one. Raises DataError if it is not there, or holds no text."""
-    import pyarrow.parquet as parquet
-
-    file = parquet.ParquetFile(path)
-    if problems := [*check_arrow_schema(file.schema_arrow, {"": column})]:
-        raise DataError(problem.in_file(path) for problem in problems)
-    for batch in file.iter_batches(batch_size=1024, columns=[column]):
-        is_inner = column not in batch.schema.names
-        texts = (_inner_text(row, column) for row in batch.to_pylist()) if is_inner else batch[column].to_pylist()
-        yield from (text or "" for text in texts)
-
-
-def _inner_text(row: Mapping[str, Any], name: str) -> str | None:
-    with suppress(KeyError):  # the schema has the name, so a structure on the way is null
-        return cast("str | None", get_nested(row, name))
-    return None
-
-
-def column_names(path: Path) -> list[str]:
-    """Return the columns of a checked file, of JSON lines those of the first line."""
+def _open_column(path: Path, name: str) -> Column:
     kind = KINDS[suffix_of(path)[0]]
     if kind == "parquet":
-        import pyarrow.parquet as parquet
-
-        return [name for name, _ in _arrow_fields(parquet.read_schema(path), "")]
-    with open_text(path) as file:
-        if kind == "json":
-            return [*_nested_names(json.loads(file.readline()))]
-        return next(csv.reader(file)) if kind == "csv" else file.readline().rstrip("\r\n").split("\t")
+        return ParquetColumn(path, name)
+    if kind == "csv":
+        return CsvColumn(path, name)
+    return _text_column(kind, path, name)
 
 
 def _text_column(kind: str, path: Path, name: str) -> FileColumn:
@@ -140,15 +78,6 @@ def _text_column(kind: str, path: Path, name: str) -> FileColumn:
     with open_text(path) as file:
         field = file.readline().rstrip("\r\n").split("\t").index(name)
     return open_column(path, 1, name, lambda line: line.split("\t")[field])
-
-
-def csv_rows(reader: Any) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows that a reader of CSV gives, each with the line that it begins in; a blank line is no row."""
-    end = 0
-    for fields in reader:
-        if fields:
-            yield end + 1, fields
-        end = reader.line_num
 
 
 def root_cause(error: BaseException) -> str:
@@ -166,38 +95,19 @@ def import_datasets() -> Any:
     return datasets
 
 
-def get_nested(row: Mapping[str, Any], name: str) -> Any:
-    """Return the value called `name`; `a.b` reaches into an inner mapping if no key is `a.b`. Raises KeyError."""
-    if name in row:
-        return row[name]
-    head, dot, rest = name.partition(".")
-    if not dot or not isinstance(row[head], Mapping):
-        raise KeyError(name)
-    return get_nested(row[head], rest)
-
-
 def check_table(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
     """Yield the problems of a UTF-8 (or Parquet) file from which `columns` are to be read, by the keys naming them."""
     kind = KINDS[suffix_of(path)[0]]
     if kind == "parquet":
-        yield from _check_parquet(path, columns)
-        return
-    with path.open(encoding="utf-8-sig", newline="") if kind == "csv" else open_text(path) as file:
-        if kind == "json":
+        yield from check_parquet(path, columns)
+    elif kind == "csv":
+        yield from _check_csv(path, columns)
+    elif kind == "tsv":
+        yield from _check_tsv(path, columns)
+    else:
+        with open_text(path) as file:
             problems = (list(check_object(number, line, columns)) for number, line in enumerate(file, start=1))
             yield from next(filter(None, problems), [])
-        elif kind == "tsv":
-            yield from _check_rows(
-                enumerate((line.rstrip("\r\n").split("\t") for line in file), start=1), columns, kind
-            )
-        else:
-            csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-            reader = csv.reader(file)
-            try:
-                yield from _check_rows(csv_rows(reader), columns, kind)
-            except csv.Error as error:
-                message, fix = f"the CSV cannot be read: {error}", "repair it, or save it as TSV"
-                yield Problem("table", message, fix, line=reader.line_num)
 
 
 def check_first_names(path: Path, columns: Mapping[str, str]) -> list[Problem]:
@@ -207,29 +117,59 @@ def check_first_names(path: Path, columns: Mapping[str, str]) -> list[Problem]:
     """
     with suppress(*UNPACKING_ERRORS, ValueError):
         if KINDS[suffix_of(path)[0]] == "parquet":
-            return [problem for problem in _check_parquet(path, columns) if problem.is_name]
+            return [problem for problem in check_parquet_schema(path, columns) if problem.is_name]
         with open_text(path) as file:
             return [problem for problem in check_object(1, file.readline(), columns) if problem.is_name]
     return []
 
 
-def _check_rows(rows: Iterator[tuple[int, Sequence[str]]], columns: Mapping[str, str], kind: str) -> Iterator[Problem]:
-    """Yield the problems of the rows of a TSV or CSV, the header first, each with its line."""
-    first, header = next(rows, (0, None))
-    if header is None:
+def _check_csv(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
+    try:
+        header, index = csv_header(path), csv_index(path)
+    except CsvError as error:
+        with open_text(path) as file:  # with semicolons, for example, quotes stand where commas let none stand
+            first, line = next((number, line) for number, line in enumerate(file, start=1) if line.strip())
+        yield _wrong_separator("csv", line, first) or Problem("table", error.message, error.fix, line=error.line)
+        return
+    yield from _check_rows("csv", header, columns, zip(index.lines.tolist(), index.fields.tolist(), strict=True))
+
+
+def _check_tsv(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
+    with open_text(path) as file:
+        header = file.readline().rstrip("\r\n").split("\t")
+    with open_text(path) as file:
+        lines = ((number, line.count("\t") + 1) for number, line in enumerate(file, start=1))
+        yield from _check_rows("tsv", header, columns, lines)
+
+
+def _wrong_separator(kind: str, header: str, line: int) -> Problem | None:
+    """Return the problem of a header that has other marks between its names than its kind does."""
+    words = [word for mark, word in NAMES_OF_SEPARATORS.items() if mark in header]
+    if not words or SEPARATORS[kind] in header:
+        return None
+    own, other = NAMES_OF_SEPARATORS[SEPARATORS[kind]], {"csv": "TSV", "tsv": "CSV"}[kind]
+    return Problem(
+        "table", f"the first row has {words[0]} and no {own}", f"save it with {own}, or as {other}", line=line
+    )
+
+
+def _check_rows(
+    kind: str, header: Sequence[str], columns: Mapping[str, str], rows: Iterable[tuple[int, int]]
+) -> Iterator[Problem]:
+    """Yield the problems of a TSV or CSV. rows: of each, the header first, its line and how many fields it has."""
+    counted = enumerate(rows, start=1)
+    _, (first, names) = next(counted, (0, (0, 0)))
+    if not names:
         yield Problem("empty", "the file has no rows", "name its columns in the first, and give it pairs")
         return
-    separators = [word for mark, word in NAMES_OF_SEPARATORS.items() if mark in header[0]]
-    if separators and len(header) == 1 and not {*columns.values()} <= {*header}:
-        own, fix = SEPARATORS[kind]
-        yield Problem("table", f"the first row has {separators[0]} and no {own}", fix, line=first)
+    if names == 1 and not {*columns.values()} <= {*header} and (problem := _wrong_separator(kind, header[0], first)):
+        yield problem
         return
     yield from check_names(header, columns, "the first row, which must name the columns,")
     number = 1
-    for number, (line, row) in enumerate(rows, start=2):
-        if len(row) != len(header):
-            fields = count_noun(len(row), "field")
-            message = f"row {number} has {fields}, and the first row names {len(header)}"
+    for number, (line, count) in counted:
+        if count != names:
+            message = f"row {number} has {count_noun(count, 'field')}, and the first row names {names}"
             yield Problem("table", message, "give every row one field per column", line=line)
             return
     if number == 1:
@@ -254,7 +194,7 @@ def check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator
         try:
             value = get_nested(row, name)
         except KeyError:
-            problem = _unknown_name(key, f"line {number} has no key", name, [*_text_names(row)])
+            problem = unknown_name(key, f"line {number} has no key", name, [*_text_names(row)])
             before = f"give this line a `{name}`: all lines before it have one"
             yield problem if number == 1 else problem._replace(hint=before, is_name=False, line=number)
             continue
@@ -264,45 +204,6 @@ def check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator
         elif value and SURROGATE.search(value):  # JSON can escape them, UTF-8 cannot hold them
             message = f"`{name}` in line {number} has half of a character, a surrogate without its other half"
             yield Problem("encoding", message, "write the whole character, or remove the `\\ud...`", key, line=number)
-
-
-def _check_parquet(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
-    import pyarrow as arrow
-    import pyarrow.parquet as parquet
-
-    try:
-        with parquet.ParquetFile(path) as file:
-            schema, rows = file.schema_arrow, file.metadata.num_rows
-    except (arrow.ArrowException, OSError) as error:
-        yield Problem("table", f"this is not a Parquet file: {error}", "give a Parquet file")
-        return
-    yield from check_arrow_schema(schema, columns)
-    if not rows:
-        yield Problem("empty", "the file has no rows", "give it at least one pair")
-
-
-def check_arrow_schema(schema: Any, columns: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield the problems of an Arrow schema from which these columns of text are to be read."""
-    from pyarrow import types
-
-    fields = list(_arrow_fields(schema, ""))
-    is_text = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
-    texts = [name for name, kind in fields if any(test(kind) for test in is_text)]
-    yield from check_names([name for name, _ in fields], columns, texts=texts)
-    kinds = dict(fields)
-    for key, name in columns.items():
-        if name in kinds and name not in texts:
-            message = f"the column `{name}` holds {kinds[name]}, not text"
-            yield Problem("column", message, _name_hint(name, texts), key, is_name=True)
-
-
-def _arrow_fields(fields: Iterable[Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    from pyarrow import types
-
-    for field in fields:
-        yield prefix + field.name, field.type
-        if types.is_struct(field.type):
-            yield from _arrow_fields(field.type, f"{prefix}{field.name}.")
 
 
 def _nested_names(row: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -317,32 +218,3 @@ def _text_names(row: Mapping[str, Any]) -> Iterator[str]:
         with suppress(KeyError):  # of a key that has a dot itself
             if isinstance(get_nested(row, name), str | None):
                 yield name
-
-
-def check_names(
-    names: Sequence[str], columns: Mapping[str, str], origin: str = "the file", texts: Sequence[str] | None = None
-) -> Iterator[Problem]:
-    """Yield the columns that are missing, and those whose name is ambiguous. texts: those of text; None is all."""
-    for key, name in columns.items():
-        if (count := names.count(name)) > 1:
-            yield Problem("column", f"the file has {count} columns called `{name}`", "give them different names", key)
-        elif not count:
-            yield _unknown_name(key, f"{origin} has no column", name, names if texts is None else texts)
-
-
-def _unknown_name(key: str, message: str, name: str, texts: Sequence[str]) -> Problem:
-    message = f"{message} `{name}`{did_you_mean(name, texts)}"
-    return Problem("column", message, _name_hint(name, texts), key, is_name=True)
-
-
-def _name_hint(name: str, texts: Sequence[str]) -> str:
-    """Return which of the columns of text to name in place of another, as a recipe has it."""
-    listed = ", ".join(f"`{_in_yaml(text)}`" for text in texts[:MAX_NAMES])
-    close = _in_yaml(closest_match(name, texts)) if closest_match(name, texts) else ""
-    rest = f"name one of {listed}" if listed else "name a file with a column of text"
-    return f"write `{close}`; there are {listed}" if close and len(texts) > 1 else f"write `{close}`" if close else rest
-
-
-def _in_yaml(name: str) -> str:
-    """Return a name as YAML that reads back as this text: in quotes where it begins with a blank, or is a number."""
-    return dump(name).removesuffix("...\n").rstrip()

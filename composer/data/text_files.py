@@ -162,7 +162,7 @@ def open_bytes(path: Path) -> Any:
     if packed:
         import pyarrow  # late: it takes long to import, and has the only decoder of zstd
 
-        raw: Any = pyarrow.input_stream(str(path), compression="zstd")
+        raw: Any = pyarrow.input_stream(path.open("rb"), compression="zstd")  # of a name it would expand `~`
         return io.BufferedReader(raw)
     return path.open("rb")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 
+import numpy as np
 import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
@@ -52,7 +53,6 @@ def parquet_file(path, **columns) -> None:
         ("t.csv", b"\n\n", "empty", "file", "no rows"),
         ("t.csv", BOM, "empty", "file", "is empty"),
         ("t.tsv", BOM, "empty", "file", "is empty"),
-        ("t.csv", b'en,de\na,"b\n', "table", "file", "EOF inside string"),
         ("t.csv", b"en,de,de\na,b,c\n", "column", "target", "2 columns called `de`"),
         ("t.tsv", b"en\tde\tde\na\tb\tc\n", "column", "target", "2 columns called `de`"),
         ("t.jsonl", b'{"en": "a \\ud83d\\ude00", "de": 1e999}\n', "column", "target", "not a text"),
@@ -85,7 +85,37 @@ def test_a_damaged_parquet_file_is_one_fault(make, tmp_path):
     one = column([0, 2], arrow.int32()).buffers()[1]
     latin = arrow.Array.from_buffers(arrow.string(), 1, [None, one, arrow.py_buffer(b"\xff\xfe")])
     parquet_file(tmp_path / "t.parquet", en=latin, de=column(["b"]))
-    assert fault_of(recipe)[0] == "encoding"
+    (fault,) = check_files(recipe, recipe.folders())
+    assert (fault.code, fault.file, fault.line) == ("encoding", str(tmp_path / "t.parquet"), 1)
+
+
+@pytest.mark.parametrize("kind", [arrow.string(), arrow.large_string()])
+def test_categories_of_texts_are_texts(kind, make, tmp_path):
+    """As pandas writes a column of the type `category`."""
+    texts = column(["one", None, "two", "one"], arrow.dictionary(arrow.int8(), kind))
+    numbers = column([1, 2, 2, 1]).dictionary_encode()
+    parquet_file(tmp_path / "t.parquet", en=texts, de=column([*"abcd"]), no=numbers)
+    recipe = make({"parallel": {"train": {"file": "t.parquet", **TABLE}}})
+    assert check_files(recipe, recipe.folders()) == []
+    sides = open_pairs(recipe, "train", recipe.folders()).sides
+    assert (sides["source"][:], sides["source"][3]) == (["one", "", "two", "one"], "one")
+    recipe = make({"parallel": {"train": {"file": "t.parquet", "source": "no", "target": "de"}}})
+    (fault,) = check_files(recipe, recipe.folders())
+    assert (fault.path, fault.hint) == ("data.parallel.train.source", "name one of `en`, `de`")
+
+
+def test_rows_of_parquet_are_read_from_their_row_groups(make, tmp_path):
+    texts = [f"text {row}" for row in range(100)]
+    table = arrow.table({"en": texts, "de": [text.upper() for text in texts]})
+    parquet.write_table(table, tmp_path / "t.parquet", row_group_size=7)
+    recipe = make({"parallel": {"train": {"file": "t.parquet", **TABLE}}})
+    pairs = open_pairs(recipe, "train", recipe.folders())
+    assert [*pairs.sides["source"]] == texts
+    few = pairs.keep(np.array([99, 0, 50, 7, 6]))
+    assert few.sides["target"][:] == ["TEXT 99", "TEXT 0", "TEXT 50", "TEXT 7", "TEXT 6"]
+    parquet.write_table(table.slice(0, 50), tmp_path / "t.parquet", row_group_size=7)
+    with pytest.raises(DataError, match=r"has been changed while it was in use"):
+        pairs.sides["source"][20:30]
 
 
 @pytest.mark.usefixtures("own_cache")

@@ -214,7 +214,7 @@ def test_faults_of_tables_are_reported_at_their_key(name, content, code, key, wo
     [
         ("t.tsv", b"en\tde\na\tb\nc\n", "table", 3, "row 3 has 1 field"),
         ("t.csv", b'en,de\n"a\nb,c"\n', "table", 2, "row 2 has 1 field"),
-        ("t.csv", b'en,de\n"a,b', "table", 2, "row 2 has 1 field"),
+        ("t.csv", b'en,de\n"a,b', "table", 2, "a quote opens here and is never closed"),
         ("t.csv", b'en,de\n\n"a\nb",c\nd\n', "table", 5, "row 3 has 1 field"),
         ("t.csv", b"en;de\na;b\n", "table", 1, "the first row has semicolons and no commas"),
         ("t.csv", b"\nen\tde\na\tb\n", "table", 2, "the first row has tabs and no commas"),

@@ -1,0 +1,53 @@
+"""Names of columns: finding one, `a.b` inside of a structure, too, and what is said of one that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from composer.data.text_files import Problem
+from composer.errors import closest_match, did_you_mean
+from composer.recipe.yaml_reader import dump
+
+MAX_NAMES = 20
+"""Columns of a file that a fault lists."""
+
+
+def get_nested(row: Mapping[str, Any], name: str) -> Any:
+    """Return the value called `name`; `a.b` reaches into an inner mapping if no key is `a.b`. Raises KeyError."""
+    if name in row:
+        return row[name]
+    head, dot, rest = name.partition(".")
+    if not dot or not isinstance(row[head], Mapping):
+        raise KeyError(name)
+    return get_nested(row[head], rest)
+
+
+def check_names(
+    names: Sequence[str], columns: Mapping[str, str], origin: str = "the file", texts: Sequence[str] | None = None
+) -> Iterator[Problem]:
+    """Yield the columns that are missing, and those whose name is ambiguous. texts: those of text; None is all."""
+    for key, name in columns.items():
+        if (count := names.count(name)) > 1:
+            yield Problem("column", f"the file has {count} columns called `{name}`", "give them different names", key)
+        elif not count:
+            yield unknown_name(key, f"{origin} has no column", name, names if texts is None else texts)
+
+
+def unknown_name(key: str, message: str, name: str, texts: Sequence[str]) -> Problem:
+    """Return the problem of a column that is not there, among columns of text that are."""
+    message = f"{message} `{name}`{did_you_mean(name, texts)}"
+    return Problem("column", message, name_hint(name, texts), key, is_name=True)
+
+
+def name_hint(name: str, texts: Sequence[str]) -> str:
+    """Return which of the columns of text to name in place of another, as a recipe has it."""
+    listed = ", ".join(f"`{_in_yaml(text)}`" for text in texts[:MAX_NAMES])
+    close = _in_yaml(closest_match(name, texts)) if closest_match(name, texts) else ""
+    rest = f"name one of {listed}" if listed else "name a file with a column of text"
+    return f"write `{close}`; there are {listed}" if close and len(texts) > 1 else f"write `{close}`" if close else rest
+
+
+def _in_yaml(name: str) -> str:
+    """Return a name as YAML that reads back as this text: in quotes where it begins with a blank, or is a number."""
+    return dump(name).removesuffix("...\n").rstrip()

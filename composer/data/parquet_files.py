@@ -1,0 +1,194 @@
+"""Parquet: columns of text, read a row group at a time, and the faults of such files. Imports Arrow where it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from composer.data.column_names import check_names, get_nested, name_hint
+from composer.data.columns import Column, changed, one_line
+from composer.data.text_files import Problem, file_stamp
+from composer.errors import DataError, Fault, one_line_error
+
+BATCH_ROWS = 1024
+"""Rows of a text that are read at once."""
+GET_AGAIN = "repair it, or get the file again"
+
+
+def open_parquet(path: Path) -> Any:
+    """Open a file of Parquet. Raises what Arrow does: its own errors, and OSError."""
+    import pyarrow.parquet as parquet
+
+    # the opened file: of a name Arrow would expand `~`, and take what has a colon for an address
+    return parquet.ParquetFile(path.open("rb"), page_checksum_verification=True)
+
+
+class ParquetColumn(Column):
+    """Column of a file; `a.b` reaches into a structure. A null is an empty line. The last row group stays in memory."""
+
+    path: Path
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path, self.name, self.stamp = path, name, file_stamp(path)
+        with open_parquet(path) as file:
+            sizes = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
+        self.ends = np.cumsum(sizes, dtype=np.int64)
+        self.held: tuple[int, Any] = (-1, None)
+
+    def __len__(self) -> int:
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def read(self, rows: Sequence[int]) -> list[str]:
+        numbers = np.asarray(rows, dtype=np.int64)
+        group_of, lines = np.searchsorted(self.ends, numbers, side="right"), [""] * len(numbers)
+        for group in np.unique(group_of).tolist():
+            places = np.flatnonzero(group_of == group)
+            table = self._row_group(group)
+            own = numbers[places] - int(self.ends[group]) + len(table)
+            try:
+                values = table.take(own).to_pylist()
+            except UnicodeDecodeError as error:
+                raise DataError([not_utf8(self.path, self.name, int(numbers[places[0]]))]) from error
+            for place, row in zip(places.tolist(), values, strict=True):
+                lines[place] = one_line(inner_text(row, self.name))
+        return lines
+
+    def _row_group(self, number: int) -> Any:
+        """Return a row group as a table of this column. Raises DataError if the file has changed, or is damaged."""
+        import pyarrow as arrow
+
+        if self.held[0] != number:
+            try:
+                with open_parquet(self.path) as file:
+                    self.held = number, file.read_row_group(number, columns=[self.name])
+            except (arrow.ArrowException, OSError) as error:
+                raise DataError([damaged(self.path, error).in_file(self.path)]) from error
+            if file_stamp(self.path) != self.stamp:
+                raise changed(self.path)
+        return self.held[1]
+
+
+def parquet_texts(path: Path, column: str) -> Iterator[str]:
+    """Yield the texts of a column; a null is an empty one. Raises DataError if it is not there, or holds no text."""
+    with open_parquet(path) as file:
+        if problems := [*check_arrow_schema(file.schema_arrow, {"": column})]:
+            raise DataError(problem.in_file(path) for problem in problems)
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=[column]):
+            is_inner = column not in batch.schema.names
+            texts = (inner_text(row, column) for row in batch.to_pylist()) if is_inner else batch[column].to_pylist()
+            yield from (text or "" for text in texts)
+
+
+def inner_text(row: Mapping[str, Any], name: str) -> str | None:
+    """Return the text called `name` of a row, whose schema has it; None where a structure on the way is null."""
+    with suppress(KeyError):
+        return cast("str | None", get_nested(row, name))
+    return None
+
+
+def parquet_names(path: Path) -> list[str]:
+    """Return the columns of a checked file, those inside of structures as `a.b`."""
+    with open_parquet(path) as file:
+        return [name for name, _ in arrow_fields(file.schema_arrow)]
+
+
+def check_parquet_schema(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield the problems of a file whose columns are to be read as text, from what stands at its end alone."""
+    import pyarrow as arrow
+
+    try:
+        with open_parquet(path) as file:
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+    except (arrow.ArrowException, OSError) as error:
+        yield Problem("table", f"this is not a Parquet file: {error}", "give a Parquet file")
+        return
+    yield from check_arrow_schema(schema, columns)
+    if not rows:
+        yield Problem("empty", "the file has no rows", "give it at least one pair")
+
+
+def check_parquet(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield the problems of a file whose columns are to be read as text; what is in them is read to the end."""
+    import pyarrow as arrow
+
+    problems = [*check_parquet_schema(path, columns)]
+    yield from problems
+    if problems:
+        return
+    first = 0
+    try:
+        with open_parquet(path) as file:
+            for batch in file.iter_batches(columns=[*dict.fromkeys(columns.values())]):
+                for name in columns.values():
+                    if problem := _check_utf8(batch, name, first):
+                        yield problem
+                        return
+                first += len(batch)
+    except (arrow.ArrowException, OSError) as error:
+        yield damaged(path, error)
+
+
+def _check_utf8(batch: Any, name: str, first: int) -> Problem | None:
+    """Return the problem of the first row of a batch, which begins at row `first`, whose text is not UTF-8."""
+    import pyarrow as arrow
+
+    try:
+        batch.validate(full=True)
+    except arrow.ArrowInvalid:
+        for row in range(len(batch)):
+            try:
+                batch.slice(row, 1).to_pylist()
+            except UnicodeDecodeError:
+                return not_utf8_problem(name, first + row)
+        raise
+    return None
+
+
+def not_utf8_problem(name: str, row: int) -> Problem:
+    """Return the problem of a text that Parquet takes for UTF-8."""
+    message = f"the column `{name}` is not UTF-8 in row {row + 1:,}"
+    return Problem("encoding", message, "write the file again, as UTF-8", line=row + 1)
+
+
+def not_utf8(path: Path, name: str, row: int) -> Fault:
+    """Return the fault of `not_utf8_problem`."""
+    return not_utf8_problem(name, row).in_file(path)
+
+
+def damaged(path: Path, error: Exception) -> Problem:
+    """Return the problem of a file that begins as it should."""
+    return Problem("table", f"`{path}` cannot be read: {one_line_error(error)}", GET_AGAIN)
+
+
+def check_arrow_schema(schema: Any, columns: Mapping[str, str]) -> Iterator[Problem]:
+    """Yield the problems of an Arrow schema from which these columns of text are to be read."""
+    fields = dict(arrow_fields(schema))
+    texts = [name for name, kind in fields.items() if is_text(kind)]
+    yield from check_names([name for name, _ in arrow_fields(schema)], columns, texts=texts)
+    for key, name in columns.items():
+        if name in fields and name not in texts:
+            message = f"the column `{name}` holds {fields[name]}, not text"
+            yield Problem("column", message, name_hint(name, texts), key, is_name=True)
+
+
+def is_text(kind: Any) -> bool:
+    """Return whether values of an Arrow type are read as texts: strings, categories of strings, and nothing at all."""
+    from pyarrow import types
+
+    if types.is_dictionary(kind):  # the categories of pandas
+        return is_text(kind.value_type)
+    return any(test(kind) for test in (types.is_string, types.is_large_string, types.is_string_view, types.is_null))
+
+
+def arrow_fields(fields: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield names and types of the fields of an Arrow schema, those inside of structures after them as `a.b`."""
+    from pyarrow import types
+
+    for field in fields:
+        yield prefix + field.name, field.type
+        if types.is_struct(field.type):
+            yield from arrow_fields(field.type, f"{prefix}{field.name}.")
