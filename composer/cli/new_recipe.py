@@ -22,6 +22,7 @@ from composer.data.line_hashes import line_hashes
 from composer.errors import DataError, Fault, RunError
 from composer.recipe import schema_generator
 from composer.recipe.metrics import TOKENIZER_PACKAGES, suggest_bleu_tokenizer
+from composer.recipe.text_lines import is_blank
 from composer.recipe.yaml_reader import parse_scalar
 
 MIN_PAIRS_TO_SPLIT = 50
@@ -204,7 +205,7 @@ def describe_side(column: Sequence[str]) -> Side:
     """Return what the lines of a text look like."""
     # not every n-th line: the parity of a line can say what it is like
     sampled = np.sort(np.random.default_rng(0).choice(len(column), min(SAMPLE, len(column)), replace=False))
-    lines = [line for line in RowSubset(column, sampled) if line.strip()] or [""]
+    lines = [line for line in RowSubset(column, sampled) if not is_blank(line)] or [""]
     words, characters = sorted(len(line.split()) for line in lines), sorted(map(len, lines))
     letters = Counter(letter for line in lines for letter in line.lower() if letter.isalpha())
     scripts = Counter[str]()

@@ -12,6 +12,7 @@ from composer.cli.new_recipe import MANY_CHARACTERS, MAX_SYMBOLS, MIN_PAIRS_TO_S
 from composer.data.corpora import open_documents
 from composer.data.documents import FileFacts, is_plain
 from composer.errors import DataError, Fault
+from composer.recipe.text_lines import is_blank
 
 HEAD = 1 << 22
 """Characters at the beginning of a text that are looked at closely."""
@@ -62,7 +63,7 @@ def inspect_text(path: Path) -> TextFacts:
     if not facts.words:
         raise DataError([Fault(str(path), 1, 1, "empty", "", "there is no text in it", "name a file with text")])
     head = lines.head(HEAD)
-    blank = sum(not line.strip() for line in head)
+    blank = sum(map(is_blank, head))
     unit = "paragraph" if blank > BLANK * len(head) and is_plain(path) else "line"
     (facts,) = open_documents([path], unit, "text").facts
     return TextFacts(path, unit, facts, new_recipe.describe_side(head))

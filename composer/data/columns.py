@@ -25,6 +25,7 @@ from composer.data.text_files import (
 )
 from composer.errors import DataError, Fault
 from composer.recipe.schema_reader import REFERENCE
+from composer.recipe.text_lines import one_line, without_break
 
 Item = TypeVar("Item")
 CHUNK_LINES = 10_000
@@ -75,8 +76,8 @@ class Column(Sequence[str]):
 class FileColumn(Column):
     """Lines of a UTF-8 file.
 
-    Only `\\n` ends a line, with or without `\\r` before it; the last line may have none. `skip` lines at the start are
-    left out; `pick` takes the field `name` out of a line. `identity` is what the lines depend on.
+    The last line may have no break. `skip` lines at the start are left out; `pick` takes the field `name` out of a
+    line. `identity` is what the lines depend on.
     """
 
     path: Path
@@ -90,7 +91,7 @@ class FileColumn(Column):
 
     def line(self, text: str) -> str:
         """Return a line of the column from one of the file."""
-        text = text.removesuffix("\n").removesuffix("\r")
+        text = without_break(text)
         return one_line(self.pick(text)) if self.pick else text
 
 
@@ -261,11 +262,6 @@ def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
     is_train = np.ones(count, dtype=bool)
     is_train[rows] = False
     return {"train": np.flatnonzero(is_train).astype(row_type(count)), "val": rows[~is_test], "test": rows[is_test]}
-
-
-def one_line(text: str | None) -> str:
-    """Return a text as one line, with spaces for line breaks; None is an empty line."""
-    return (text or "").replace("\r\n", " ").replace("\n", " ")
 
 
 def open_texts(files: Mapping[str, Path]) -> dict[str, FileColumn]:

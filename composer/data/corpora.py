@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,5 +126,8 @@ def _kind_problem(path: Path) -> Problem | None:
     if problem := text_files.check_readable(path):
         return problem
     suffix, packed = suffix_of(path)
-    is_packed = suffix == PARQUET and packed
-    return Problem("file", f"`{path}` is Parquet, packed", "unpack it") if is_packed else None
+    if suffix == PARQUET:
+        return Problem("file", f"`{path}` is Parquet, packed", "unpack it") if packed else None
+    with suppress(*text_files.UNPACKING_ERRORS):  # which is found where all of it is read
+        return text_files.check_breaks(path)
+    return None

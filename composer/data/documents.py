@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -16,7 +17,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
@@ -27,14 +28,17 @@ from composer.data.column_names import get_nested
 from composer.data.columns import Column, changed
 from composer.data.text_files import Problem, file_stamp, open_text, suffix_of
 from composer.errors import DataError, Fault, KeyPath, one_line_error
+from composer.recipe.text_lines import empty_if_blank, is_blank, unify_breaks, without_break
 
 PIECE = 1 << 16
-"""Characters of a document that are read at once, about; a longer document is cut where a word begins."""
-FORMAT = 2
+"""Characters of a document that are read at once, about; a longer document is cut into pieces, see `_find_cut`."""
+FORMAT = 3
 """Of what is remembered of a file: another one where more is, or it is counted in another way."""
 ROWS = 256
 """Rows of a data set of the hub that are read at once."""
 WORD_START = re.compile(r"(?<=\S) (?=\S)")
+SPACE_START = re.compile(r"(?<=\S)\s")
+MARK_START = re.compile(r"(?<=\w)[^\w\s]")
 PARQUET, JSON = ".parquet", (".jsonl", ".json")
 
 
@@ -205,9 +209,9 @@ def read_pieces(path: Path, unit: str, column: str) -> Iterator[Piece]:
                     yield from cut(_json_text(path, number, line, column))
             elif unit == "line":
                 for number, line in enumerate(file, start=1):  # noqa: B007 (the fault names it)
-                    yield from cut(line.removesuffix("\n").removesuffix("\r"))
+                    yield from cut(without_break(line))
             elif unit == "file":
-                yield from _join(iter(lambda: file.read(PIECE), ""))
+                yield from _join(_blocks(file))
             else:
                 yield from _paragraphs(file)
     except (OSError, ValueError, EOFError, zlib.error) as error:
@@ -230,39 +234,63 @@ def _json_text(path: Path, number: int, line: str, column: str) -> str:
 
 
 def cut(text: str) -> Iterator[Piece]:
-    """Yield the pieces of a document."""
+    """Yield the pieces of a document, with line feeds as its line breaks; a blank one is empty."""
+    text = empty_if_blank(unify_breaks(text))
     if len(text) <= PIECE:
         return iter((Piece(text, True),))
     # in blocks: each piece is taken off what is left, which would copy a text of a gigabyte thousands of times
     return _join(text[at : at + PIECE] for at in range(0, len(text), PIECE))
 
 
+def _blocks(file: TextIO) -> Iterator[str]:
+    """Yield the text of a file in blocks, with line feeds as line breaks, and without what ends its last line."""
+    end = ""
+    while block := file.read(PIECE):
+        block = end + block
+        text = without_break(block)
+        end = block[len(text) :]
+        yield unify_breaks(text)
+
+
 def _join(blocks: Iterable[str]) -> Iterator[Piece]:
-    """Yield the pieces of a document that comes in blocks; each but the first begins with the space before a word."""
-    rest = ""
+    """Yield the pieces of a document that comes in blocks; one that is short and blank is empty."""
+    rest, begun = "", False
     for block in blocks:
         rest += block
-        while len(rest) > PIECE:
-            start = WORD_START.search(rest, PIECE)
-            if start is None and len(rest) < 2 * PIECE:
-                break
-            at = start.start() if start else PIECE
+        while (at := _find_cut(rest)) is not None:
             yield Piece(rest[:at], False)
-            rest = rest[at:]
-    yield Piece(rest, True)
+            rest, begun = rest[at:], True
+    yield Piece(rest if begun else empty_if_blank(rest), True)
+
+
+def _find_cut(text: str) -> int | None:
+    """Return where to cut a text that may go on: None if it is short, or more of it may have a better place.
+
+    That is the first space before a word after PIECE characters; where there is none in as many more, another space;
+    else a mark after a letter, as between Chinese clauses; else anywhere.
+    """
+    if len(text) <= PIECE:
+        return None
+    place = WORD_START.search(text, PIECE, 2 * PIECE)
+    if place is None and len(text) < 2 * PIECE:
+        return None
+    place = place or SPACE_START.search(text, PIECE, 2 * PIECE)
+    marks = (mark for mark in MARK_START.finditer(text, PIECE, 2 * PIECE) if unicodedata.category(mark[0])[0] != "M")
+    place = place or next(marks, None)
+    return place.start() if place else PIECE
 
 
 def _paragraphs(file: Iterable[str]) -> Iterator[Piece]:
     """Yield the paragraphs of a file: lines between blank ones."""
     lines: list[str] = []
     for line in file:
-        if line.strip():
+        if not is_blank(line):
             lines.append(line)
         elif lines:
-            yield from cut("".join(lines).removesuffix("\n"))
+            yield from cut(without_break("".join(lines)))
             lines = []
     if lines:
-        yield from cut("".join(lines).removesuffix("\n"))
+        yield from cut(without_break("".join(lines)))
 
 
 def _reading_fault(path: Path, packed: str, number: int, error: Exception) -> Fault:
@@ -314,10 +342,12 @@ def count(pieces: Iterable[Piece]) -> FileFacts:
     """Return what is known of documents, with the SHA-256 of their texts."""
     documents = words = characters = size = 0
     digest = hashlib.sha256()
+    in_word = False  # whether the piece before was cut in a word, or before a mark
     for text, ends in pieces:
         data = text.encode("utf-8", "surrogatepass")
         digest.update(data + b"\xff" * ends)
-        documents, words = documents + ends, words + len(text.split())
+        documents, words = documents + ends, words + len(text.split()) - (in_word and not text[:1].isspace())
+        in_word = not ends and not text[-1:].isspace()
         characters, size = characters + len(text), size + len(data)
     sha256 = digest.hexdigest()
     return FileFacts(sha256, sha256, documents, words, characters, size)

@@ -28,6 +28,7 @@ from composer.data.tokenizer_kinds import TokenizerKind
 from composer.errors import DataError, Fault, RunError
 from composer.model.encoder_decoder import UNK
 from composer.model.features import feature_settings
+from composer.recipe.text_lines import is_blank
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
@@ -173,7 +174,7 @@ def train_source_tokenizers(source: DataSource) -> Tokenizers:
     if isinstance(documents := pairs.sides[TARGET], Documents):
         pieces = (piece.text for piece in documents.pieces())
         return train_tokenizers(recipe.dataset, {TARGET: pieces}, recipe.tokenizer)
-    if not any(all(map(str.strip, row)) for row in zip(*pairs.sides.values(), strict=True)):
+    if all(any(map(is_blank, row)) for row in zip(*pairs.sides.values(), strict=True)):
         row, text = ("documents", "text") if recipe.reads_text else ("pairs", "text on every side")
         message = f"none of the {len(pairs):,} training {row} has {text}"
         fix = "give a document text" if recipe.reads_text else NEEDS_TEXT
@@ -190,7 +191,9 @@ def train_tokenizers(
     `unigram` is not deterministic: with several processes one trains and the others load what it saved.
     """
     kind, lowercase = kind or tokenizer_kind(section["tokenizer"]), bool(section.get("lowercase"))
-    texts = {side: (training_text(line, lowercase) for line in lines if line.strip()) for side, lines in sides.items()}
+    texts = {
+        side: (training_text(line, lowercase) for line in lines if not is_blank(line)) for side, lines in sides.items()
+    }
     parts = kind.train(texts)
     indices = {side: 0 if len(parts) == 1 else at for at, side in enumerate(sides)}
     return Tokenizers(kind, dict(section["tokenizer"]), lowercase, indices, tuple(parts))

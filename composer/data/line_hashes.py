@@ -10,13 +10,14 @@ import numpy as np
 from composer.data.cache_entries import cached_array
 from composer.data.columns import Concatenation, FileColumn, FileNames, RowSubset, SampledLines, chunks_of
 from composer.data.media_files import hash_contents, hash_states
+from composer.recipe.text_lines import is_blank
 
 CACHED_LINES = 10_000
 """Lines of a file from which on the cache has what is made of them; fewer are made anew in a moment."""
 USUAL_SHARE = 0.01
 """Share of lines that are trained on, too, in any text: short sentences repeat."""
 DTYPE = np.dtype("<u8")
-FORMAT = 2
+FORMAT = 3
 """Of what is cached: another one where lines are read or hashed in another way."""
 BLANK = bytes(DTYPE.itemsize)
 
@@ -63,7 +64,7 @@ def hash_lines(lines: Sequence[str]) -> np.ndarray:
 
 def hash_chunk(lines: Sequence[str]) -> bytes:
     """Return the hashes of some lines, one after another."""
-    encoded = (line.encode("utf-8", "surrogatepass") if line.strip() else b"" for line in lines)
+    encoded = (line.encode("utf-8", "surrogatepass") if not is_blank(line) else b"" for line in lines)
     return b"".join(hashlib.blake2b(text, digest_size=DTYPE.itemsize).digest() if text else BLANK for text in encoded)
 
 

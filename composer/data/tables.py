@@ -15,12 +15,13 @@ from typing import Any
 
 from composer.atomic_io import parse_json
 from composer.data.column_names import check_names, get_nested, unknown_name
-from composer.data.columns import Column, FileColumn, one_line, open_column
+from composer.data.columns import Column, FileColumn, open_column
 from composer.data.csv_files import CsvColumn, CsvError, csv_header, csv_index
 from composer.data.parquet_files import ParquetColumn, check_parquet, check_parquet_schema, inner_text
 from composer.data.text_files import PACKED, UNPACKING_ERRORS, Problem, open_text, suffix_of
 from composer.errors import DataError, Fault, one_line_error
 from composer.formatting import count_noun
+from composer.recipe.text_lines import one_line, without_break
 
 KINDS = {".tsv": "tsv", ".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 """Kind of a file with columns, by its suffix."""
@@ -76,7 +77,7 @@ def _text_column(kind: str, path: Path, name: str) -> FileColumn:
     if kind == "json":
         return open_column(path, 0, name, lambda line: get_nested(json.loads(line), name))
     with open_text(path) as file:
-        field = file.readline().rstrip("\r\n").split("\t").index(name)
+        field = without_break(file.readline()).split("\t").index(name)
     return open_column(path, 1, name, lambda line: line.split("\t")[field])
 
 
@@ -136,7 +137,7 @@ def _check_csv(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
 
 def _check_tsv(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
     with open_text(path) as file:
-        header = file.readline().rstrip("\r\n").split("\t")
+        header = without_break(file.readline()).split("\t")
     with open_text(path) as file:
         lines = ((number, line.count("\t") + 1) for number, line in enumerate(file, start=1))
         yield from _check_rows("tsv", header, columns, lines)
@@ -180,7 +181,7 @@ def check_object(number: int, line: str, columns: Mapping[str, str]) -> Iterator
     """Yield the problems of a line of JSON from which these columns of text are to be read."""
     hint = "write one JSON object a line; `jq -c '.[]'` makes such lines of a list"
     try:
-        row = parse_json(line.rstrip("\r\n"))
+        row = parse_json(without_break(line))
     except ValueError as error:
         reason = one_line_error(error)
         if isinstance(error, json.JSONDecodeError):  # whose own line is always the first

@@ -228,7 +228,7 @@ def _line_starts(path: Path) -> np.ndarray:
 def check_text(path: Path) -> Problem | None:
     """Return why a readable file is no text in lines: it cannot be unpacked, or is not UTF-8, or has no line feeds."""
     try:
-        return check_utf8(path) or _check_breaks(path)
+        return check_utf8(path) or check_breaks(path)
     except UNPACKING_ERRORS as error:
         if not suffix_of(path)[1]:
             raise
@@ -255,8 +255,11 @@ def _locate_bad_byte(path: Path) -> Problem | None:
     return None
 
 
-def _check_breaks(path: Path) -> Problem | None:
-    """Return the problem of a file whose lines end with CR alone: all of it would be one line."""
+def check_breaks(path: Path) -> Problem | None:
+    """Return the problem of a file whose lines end with CR alone: all of it would be one line.
+
+    Raises one of UNPACKING_ERRORS where it cannot be unpacked.
+    """
     with open_bytes(path) as file:
         start = file.read(READ_BYTES)
     if b"\n" in start or start.count(b"\r") < 2:

@@ -25,6 +25,7 @@ from composer.data.pairs import TARGET
 from composer.data.tokenizer import Tokenizers
 from composer.formatting import show_progress
 from composer.model.encoder_decoder import EOS, UNK
+from composer.recipe.text_lines import empty_if_blank
 
 CHUNK = 1 << 21
 """Characters that are tokenised at once, about."""
@@ -82,11 +83,6 @@ def is_cached(lines: Sequence[str]) -> bool:
 def whole_column(lines: Sequence[str]) -> Sequence[str]:
     """Return the column of which lines are a subset, or the lines."""
     return whole_column(lines.column) if isinstance(lines, RowSubset) else lines
-
-
-def empty_if_blank(line: str) -> str:
-    """Return a line, and "" of one without text."""
-    return line if line.strip() else ""
 
 
 def cached_ids(
@@ -148,9 +144,7 @@ def _ahead(pieces: Iterator[Piece], side: str, tokenizers: Tokenizers) -> Iterat
         for chunk in _chunks(pieces):
             follows = [continues, *(not piece.ends for piece in chunk)]
             continues = follows.pop()
-            parts = zip(chunk, follows, strict=True)
-            texts = [tokenizers.kind.continuation(text) if later else text for (text, _), later in parts]
-            encoding = pool.submit(tokenizers.encode, side, texts)
+            encoding = pool.submit(tokenizers.encode_pieces, side, [piece.text for piece in chunk], follows)
             if waiting:
                 yield waiting[0], waiting[1].result()
             waiting = chunk, encoding

@@ -62,6 +62,13 @@ class Tokenizers:
         chunks = iter(lambda: list(itertools.islice(texts, CHUNK_LINES)), [])
         return [ids for chunk in chunks for ids in self.kind.encode(self._part(side), chunk)]
 
+    def encode_pieces(self, side: str, pieces: Sequence[str], follows: Sequence[bool]) -> list[list[int]]:
+        """Return the ids of pieces of texts, without bos and eos. follows: which go on where the one before was cut."""
+        later = [self._prepare(piece) for piece, goes_on in zip(pieces, follows, strict=True) if goes_on]
+        rest = iter(self.kind.encode_rest(self._part(side), later) if later else ())
+        first = iter(self.encode(side, [piece for piece, goes_on in zip(pieces, follows, strict=True) if not goes_on]))
+        return [next(rest if goes_on else first) for goes_on in follows]
+
     def decode(self, side: str, rows: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of each row of ids. pad, bos and eos are left out; unk shows as `⟨unk⟩`."""
         real = [[index for index in row if index >= UNK] for row in rows]

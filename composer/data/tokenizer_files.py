@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -26,6 +26,10 @@ from composer.model.encoder_decoder import NUM_SPECIAL, SPECIAL_TOKENS, UNK
 NO_CHARACTER = "\U0010ffff"
 """A code point that no text has: with it our special tokens are pieces of no text."""
 SPECIAL = [f"{NO_CHARACTER}{token}" for token in SPECIAL_TOKENS]
+NO_DUMMY_PREFIX = b"\x1a\x02\x18\x00"
+"""Behind a SentencePiece model, in protocol buffers: `normalizer_spec {add_dummy_prefix: false}`."""
+BEFORE, HEAD = "a", 20
+"""What stands before the head of a text that goes on, to see whether it comes back, and how long that is."""
 SUFFIXES = (".json", ".model")
 """How the names of such files end, as their libraries write them."""
 MAX_BYTES = 1 << 27
@@ -47,7 +51,7 @@ class File(TokenizerKind):
     joint = True
 
     def __init__(self, *, path: Annotated[str, Kind("text")]) -> None:
-        self.path, self.strips_space = path, False
+        self.path = path
 
     def identity(self) -> str:
         return str(self.part.to_str())
@@ -91,8 +95,6 @@ class File(TokenizerKind):
             raise ValueError("no training writes such settings")
         else:
             part = Tokenizer.from_str(json.dumps(content))
-        both, first, second = self.encode(part, ["a a", "a", " a"])
-        self.strips_space = both != first + second
         return cast(Tokenizer, part)
 
     def encode(self, part: Any, texts: Sequence[str]) -> list[list[int]]:
@@ -104,11 +106,39 @@ class File(TokenizerKind):
     def restore(self, text: str) -> str:
         return text.replace(NO_CHARACTER, "")
 
-    def continuation(self, text: str) -> str:
-        return text.removeprefix(" ") if self.strips_space else text
+    def encode_rest(self, part: Any, texts: Sequence[str]) -> list[list[int]]:
+        return [self._encode_rest(part, text) for text in texts]
+
+    def _encode_rest(self, part: Any, text: str) -> list[int]:
+        """Return the ids of a text that goes on: of the ways to encode it, the first in which its head comes back."""
+        before, joined = self.encode(part, [BEFORE, BEFORE + text[:HEAD]])
+        (expected,) = part.decode_batch([joined], skip_special_tokens=False)
+        bare = text.removeprefix(" ")  # many put a space before a text
+        for encoder, rest in ((part, bare), (part, text), (without_prefix(part), text)):
+            (head,) = self.encode(encoder, [rest[: HEAD + len(rest) - len(text)]])
+            if part.decode_batch([before + head], skip_special_tokens=False) == [expected]:
+                return self.encode(encoder, [rest])[0]
+        return self.encode(part, [bare])[0]
 
     def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str:
         return "name the tokenizer of a model of such text, or write `tokenizer: bpe`"
+
+
+@lru_cache(maxsize=4)
+def without_prefix(part: Any) -> Any:
+    """Return a tokenizer that puts no space before a text."""
+    if isinstance(part, SentencePiece):
+        return SentencePiece(base64.b64encode(base64.b64decode(part.model) + NO_DUMMY_PREFIX).decode())
+    return Tokenizer.from_str(json.dumps(json.loads(part.to_str(), object_hook=_unprefixed)))
+
+
+def _unprefixed(step: dict[str, Any]) -> dict[str, Any]:
+    if step.get("type") == "Prepend":
+        return {"type": "Sequence", "normalizers": []}
+    if not isinstance(step.get("type"), str):  # a vocabulary
+        return step
+    never = {"prepend_scheme": "never", "add_prefix_space": False}
+    return step | {key: value for key, value in never.items() if key in step}
 
 
 class SentencePiece:

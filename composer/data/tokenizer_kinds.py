@@ -6,6 +6,7 @@ No text is parsed for special tokens: `<pad>` in the input is only a text. To ad
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -119,9 +120,9 @@ class TokenizerKind:
         """Return the ids of some prepared texts."""
         return [encoding.ids for encoding in part.encode_batch_fast(texts, add_special_tokens=False)]
 
-    def continuation(self, text: str) -> str:
-        """Return what to encode of a text from the space before one of its words on, apart from what is before."""
-        return text
+    def encode_rest(self, part: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of prepared texts, each of which goes on where another one was cut; see `documents`."""
+        return self.encode(part, texts)
 
     def restore(self, text: str) -> str:
         """Return the line of a text that the library has decoded."""
@@ -165,6 +166,11 @@ class Word(TokenizerKind):
 
     def prepare(self, line: str) -> str:
         return split_marks(line) if self.has_joiners else mask_special(line)
+
+    def encode_rest(self, part: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+        if self.has_joiners:  # on the side of the piece before, too
+            texts = [f"{JOINER}{text}" if MARK.match(text) else text for text in texts]
+        return self.encode(part, texts)
 
     def restore(self, text: str) -> str:
         if not self.has_joiners:
@@ -232,8 +238,16 @@ class BytePieces(TokenizerKind):
         part.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
         return part
 
-    def continuation(self, text: str) -> str:
-        return text.removeprefix(" ")  # which `Prepend` puts back
+    def encode_rest(self, part: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+        return self.encode(without_normalizer(part), texts)
+
+
+@functools.lru_cache(maxsize=4)
+def without_normalizer(part: Tokenizer) -> Tokenizer:
+    """Return a tokenizer of the library that puts no space before a text."""
+    rest = Tokenizer.from_str(part.to_str())
+    rest.normalizer = None
+    return rest
 
 
 class Bpe(BytePieces):

@@ -22,6 +22,7 @@ from composer.model.builder import build
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.features import feature_settings
 from composer.model.weights import initialize
+from composer.recipe.text_lines import answer_line, is_blank, without_break
 
 if TYPE_CHECKING:
     from composer.data.tokenizer import Tokenizers
@@ -96,7 +97,7 @@ def translate(
         message = f"this folder reads text alone, and its model reads files: {', '.join(recipe.files)}"
         raise RunError.of(message, "give the model tensors, as README.md says, or use `seqcomposer translate`")
     sides = recipe.sources
-    rows = [row for row, line in enumerate(lines) if line.strip()]
+    rows = [row for row, line in enumerate(lines) if not is_blank(line)]
     columns = [lines[row].split("\t") if len(sides) > 1 else [lines[row]] for row in rows]
     if sides and any(len(texts) != len(sides) for texts in columns):
         raise RunError.of(f"the model reads {len(sides)} texts a line", f"put tabs between: {', '.join(sides)}")
@@ -111,7 +112,7 @@ def translate(
     best = [answer for answer, *_ in hypotheses]
     texts = tokenizers.decode_answers("target", [one.ids for one in best], [one.ended for one in best])
     for row, text in zip(rows, texts, strict=True):
-        outputs[row] = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
+        outputs[row] = answer_line(text)
     return outputs
 
 
@@ -123,7 +124,7 @@ def read_lines(stream: BinaryIO) -> Iterator[str]:
         except UnicodeDecodeError:
             fix = "convert it, with `iconv -f ISO-8859-1 -t UTF-8` if it is Latin-1"
             raise RunError.of(f"line {number} is not UTF-8", fix) from None
-        yield text.removesuffix("\n").removesuffix("\r")
+        yield without_break(text)
 
 
 def main(folder: Path) -> None:

@@ -45,6 +45,7 @@ from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import load_weights, set_weights
 from composer.recipe.metrics import best_validation, selection_metric
 from composer.recipe.recipe import Recipe, load
+from composer.recipe.text_lines import answer_line, is_blank
 from composer.recipe.yaml_reader import COMMAND_LINE
 from composer.run_dir import (
     RESUME,
@@ -348,7 +349,7 @@ def translate_lines(
     check_compatible(runs)
     if prefixes is not None and not runs[0].recipe.sources:
         raise RunError.of("a model without encoders continues its lines", "begin the lines with the prefixes")
-    tokenizers, full = runs[0].tokenizers, [at for at, line in enumerate(lines) if line.strip()]
+    tokenizers, full = runs[0].tokenizers, [at for at, line in enumerate(lines) if not is_blank(line)]
     _, ids = encode_lines(runs[0].recipe, tokenizers, {first + at + 1: lines[at] for at in full}, origin)
     begun = [(prefixes[at] if prefixes else "") if ids else lines[at] for at in full]
     places = [f"{origin}:{first + at + 1}" for at in full]
@@ -362,14 +363,12 @@ def translate_lines(
         to_texts = partial(tokenizers.decode, TARGET)
         results = decode_all(models, read, decoding, forced, n_best, numbers, to_texts, on_batch, draft=draft)
     # a tiny vocabulary may have fewer answers than n, and what is missing has no probability
-    answers = [[Translation("", float("-inf") if line.strip() else 0.0)] * n_best for line in lines]
+    answers = [[Translation("", 0.0 if is_blank(line) else float("-inf"))] * n_best for line in lines]
     for at, hypotheses in zip(full, results, strict=True):
         ended = [hypothesis.ended for hypothesis in hypotheses]
         decoded = tokenizers.decode_answers(TARGET, [hypothesis.ids for hypothesis in hypotheses], ended)
         for rank, (text, hypothesis) in enumerate(zip(decoded, hypotheses, strict=True)):
-            # a model that knows bytes can write a line break
-            line = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
-            answers[at][rank] = Translation(line, hypothesis.score, hypothesis.ended)
+            answers[at][rank] = Translation(answer_line(text), hypothesis.score, hypothesis.ended)
     return answers
 
 

@@ -20,6 +20,7 @@ from composer.errors import MAX_LISTED, Fault
 from composer.model.planner import Plan
 from composer.recipe.metrics import suggest_bleu_tokenizer
 from composer.recipe.recipe import Recipe
+from composer.recipe.text_lines import is_blank
 
 
 class Advice(NamedTuple):
@@ -89,7 +90,7 @@ def empty_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:
         for side in text_names(recipe):
             lines = pairs.sides[side]
             by_file = defaultdict[str, list[int]](list)
-            for path, line in (locate(lines, row) for row, text in enumerate(lines) if not text.strip()):
+            for path, line in (locate(lines, row) for row, text in enumerate(lines) if is_blank(text)):
                 by_file[str(path)].append(line)
             column = table[side] if isinstance(table[side], str) else table[side]["column"]
             total = f"{sum(map(len, by_file.values())):,} of {len(lines):,} cells of `{column}`"

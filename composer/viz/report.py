@@ -21,6 +21,7 @@ from composer.model.features import feature_settings
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.metrics import METRICS, SAMPLE, References
 from composer.recipe.recipe import Recipe, load
+from composer.recipe.text_lines import is_blank
 from composer.run_dir import (
     RunDir,
     checkpoint_step,
@@ -209,7 +210,7 @@ def choose_sentences(run: Run, samples: Sequence[Sample]) -> list[str]:
     Without encoders these are whole lines. A task whose test is longer than its training has short ones in `val`.
     """
     lines = [sample.source if run.recipe.sources else sample.reference for sample in samples[:NUM_EXAMPLES]]
-    lines = [line for line in lines if line.strip()]
+    lines = [line for line in lines if not is_blank(line)]
     if lines and not any(map(is_short, lines)) and run.recipe.dataset.get("generate"):
         pairs = generate_pairs(run.recipe, "val")
         texts = [pairs.sides[side][:NUM_EXAMPLES] for side in run.recipe.sources or [TARGET]]

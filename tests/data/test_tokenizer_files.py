@@ -138,6 +138,19 @@ def test_a_long_document_has_the_same_tokens_in_pieces(
     check_pieces(opened[name], list(documents.cut(" ".join(LINES))), " ".join(LINES))
 
 
+@pytest.mark.parametrize("text", ["dogcat" * 40, "dog\ncat\n" * 30])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_document_that_is_cut_within_words_has_the_same_text(
+    name: str, text: str, opened: dict[str, Tokenizers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "PIECE", 40)
+    pieces = [piece.text for piece in documents.cut(text)]
+    rows = opened[name].encode_pieces(TARGET, pieces, [at > 0 for at in range(len(pieces))])
+    together, whole = [index for row in rows for index in row], opened[name].encode(TARGET, [text])[0]
+    if UNK not in whole:  # a word that `bert.json` does not know is one token, and so is each of its parts
+        assert opened[name].decode(TARGET, [together]) == opened[name].decode(TARGET, [whole])
+
+
 def test_special_tokens_of_the_file_have_no_ids(folder: Path, opened: dict[str, Tokenizers]) -> None:
     for name, missing in zip(NAMES, (1, 4, 3, 3, 3), strict=True):
         own = folder / name
