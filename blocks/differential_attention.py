@@ -8,20 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.attention import (
-    apply_rotary,
     attention,
     attention_weights,
     check_heads,
-    check_rotary,
     join_heads,
     no_slots,
-    rotary_angles,
     split_heads,
     visible_slots,
 )
 from blocks.core.contract import Block, Context, Count, Rate, Site, State
 from blocks.core.functional import RmsNorm, count_positions, no_positions
 from blocks.core.kv_cache import append
+from blocks.core.rotary import apply_rotary, check_rotary, rotary_angles
 
 
 class DifferentialAttention(Block):

@@ -8,12 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.attention import (
-    apply_rotary,
     attention,
     check_heads,
     join_heads,
     no_slots,
-    rotary_angles,
     split_heads,
     visible_slots,
 )
@@ -21,6 +19,7 @@ from blocks.core.contract import Block, BlockError, Bounds, Context, Count, Rate
 from blocks.core.functional import RmsNorm, check_rms_width, count_positions, no_positions
 from blocks.core.kv_cache import append
 from blocks.core.mixer import build_projection
+from blocks.core.rotary import apply_rotary, rotary_angles
 
 Width = Annotated[int, Bounds(minimum=0, maximum=1_000_000)]
 """A width, or 0 for none."""

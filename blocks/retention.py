@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from blocks.core.attention import ROTARY_BASE, apply_rotary, join_heads, split_heads
+from blocks.core.attention import join_heads, split_heads
 from blocks.core.contract import BlockError, Chunk, Context, Count, InitialState, ShortKernel, Site, State
 from blocks.core.functional import count_positions, no_positions, state_dtype
 from blocks.core.mixer import (
@@ -21,6 +21,7 @@ from blocks.core.mixer import (
     width_of_heads,
 )
 from blocks.core.outer_product_state import scan_outer_products
+from blocks.core.rotary import ROTARY_BASE, apply_rotary
 
 
 class Retention(Mixer):

@@ -12,15 +12,12 @@ from blocks.core.attention import (
     Slots,
     Softmax,
     TransformerXlAttention,
-    apply_rotary,
     attention,
     check_groups,
     check_heads,
-    check_rotary,
     join_heads,
     last_slots,
     no_slots,
-    rotary_angles,
     slot_distances,
     visible_slots,
 )
@@ -28,32 +25,39 @@ from blocks.core.contract import Block, Context, Count, NoEffect, Positive, Rate
 from blocks.core.functional import RmsNorm, check_rms_width, count_positions, last_positions, no_positions
 from blocks.core.kv_cache import append
 from blocks.core.packing import run_documents
+from blocks.core.rotary import Rotary, apply_rotary, check_rotary, rotary_angles
 
 HEADS = 8
 Positions = Literal["none", "relative", "rotary", "transformer_xl", "alibi"]
+Biases = Literal["all", "none", "qkv"] | bool
+"""all | none | qkv; true is all, and false none."""
 
 
 class SelfAttention(Block):
     """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, section 3.2).
 
-    y = W_o concat_h softmax(q_h k_h^T / sqrt(D/H)) v_h, with q, k, v linear in x.
+    y = W_o concat_h softmax(q_h k_h^T / sqrt(d)) v_h, with q, k, v linear in x, and d = D/H but for `head_width`.
     relative: k_j + a_ij and v_j + b_ij in place of k_j and v_j, learned for each i - j (Shaw et al. 2018, equations 3
     and 4); rotary: q_i and k_j turned by angles that grow with i and j (Su et al. 2021, equation 34); transformer_xl:
     (q_i + u) k_j + (q_i + v) W_r R_(i-j) in place of q_i k_j, with the sinusoids R of a distance, and u and v learned
     for each head of each layer (Dai et al. 2019, section 3.3); alibi: -2^(-8h/H) |i - j| is added to the scores of
-    head h = 1, ..., H (Press et al. 2022, arXiv 2108.12409, section 3), in an encoder for the positions after it too.
+    head h = 1, ..., H (Press et al. 2022, arXiv 2108.12409, section 3), in an encoder for the positions after it too:
+    for any number of heads, as the paper has it, where the authors' code takes every other slope of twice as many heads
+    for those beyond a power of 2.
 
     Settings:
-        heads: How many heads; they divide the width that arrives.
+        heads: How many heads; without `head_width` they divide the width that arrives.
         dropout: Probability of dropping an attention weight, 0 <= dropout < 1.
         window: How far it sees: the position itself and the window - 1 before it (in an encoder, after it too).
             Without it, everything; with it, decoding keeps a state of fixed size.
         positions: What it knows of distances: none | relative | rotary | transformer_xl | alibi.
         max_distance: Of `relative` positions, from where on all distances are one, 1 or more; 16 by default.
-        bias: Whether q, k, v and y have biases.
+        bias: What has biases: all | none | qkv; true for q, k, v and y, as `all`, false for none.
         kv_heads: How many heads of keys and values there are, each for heads / kv_heads heads of queries; they divide
             `heads` (grouped-query attention: Ainslie et al. 2023, arXiv 2305.13245; 1: multi-query attention, Shazeer
             2019, arXiv 1911.02150). As many as `heads` by default.
+        head_width: The width d of a head; the width that arrives, divided by the heads, unless given.
+        rotary: How `rotary` positions turn q and k: {base, share, scaling}; all of a head by base 10,000 unless given.
         qk_norm: Whether q and k of each head are normalised, before they are turned: g q / sqrt(mean(q^2) + 1e-5), with
             a g of each feature that all heads share, one for q and one for k. So Dehghani et al. 2023 (arXiv
             2302.05442, section 2), with the root mean square in place of layer normalisation; Henry et al. 2020 (arXiv
@@ -65,11 +69,12 @@ class SelfAttention(Block):
 
     With `soft_cap` or `sinks` no fused kernel computes it: all scores of a batch are in memory.
 
-    Shapes: (B, T, D) -> (B, T, D). State: keys and values, (B, G, N, D/H) each, G of `kv_heads`, their mask (B, N);
+    Shapes: (B, T, D) -> (B, T, D). State: keys and values, (B, G, N, d) each, G of `kv_heads`, their mask (B, N);
     with rotary positions, how many there were (B,).
-    Raises BlockError where a grid arrives, where heads do not divide D or `kv_heads` the heads, for rotary positions of
-    heads that are not of even width, for `qk_norm` of heads of one feature, and for settings that change nothing:
-    `max_distance` of other positions than `relative` ones, and in a window of 1 what chooses among positions.
+    Raises BlockError where a grid arrives, where heads do not divide D or `kv_heads` the heads, for rotary positions
+    where what is turned is not of even width, for `qk_norm` of heads of one feature, and for settings that change
+    nothing: `max_distance` of other positions than `relative` ones, `rotary` of other than `rotary` ones, and in a
+    window of 1 what chooses among positions.
     """
 
     family = "attention"
@@ -84,8 +89,10 @@ class SelfAttention(Block):
         window: Count | None = None,
         positions: Positions = "none",
         max_distance: Count | None = None,
-        bias: bool = True,
+        bias: Biases = True,
         kv_heads: Count | None = None,
+        head_width: Count | None = None,
+        rotary: Rotary | None = None,
         qk_norm: bool = False,
         soft_cap: Positive | None = None,
         sinks: bool = False,
@@ -93,34 +100,41 @@ class SelfAttention(Block):
         super().__init__()
         stream = site.sequence("self_attention")
         width = stream.width
-        check_heads(heads, width)
+        if head_width is None:
+            check_heads(heads, width)
         check_groups(heads, kv_heads)
         _check_distance(positions, window, max_distance)
+        if rotary is not None and positions != "rotary":
+            message = "only `rotary` positions are turned"
+            raise NoEffect("rotary", message, fix="remove it, or write `positions: rotary`")
         if window == 1:
             _check_no_choice(positions, qk_norm, soft_cap, sinks)
-            default_heads = heads == HEADS or width % HEADS or kv_heads is not None
+            default_heads = heads == HEADS or width % HEADS or kv_heads is not None or head_width is not None
             if positions == "none" and not (default_heads or dropout or sinks):
                 message = "in a window of 1 all heads see the position itself, and nothing to choose from"
                 raise NoEffect("heads", message)
         self.heads, self.kv_heads = heads, kv_heads or heads
         self.dropout, self.window, self.causal = dropout, window, bool(site.causal)
-        self.head_width = width // heads
-        self.project = nn.Linear(width, (heads + 2 * self.kv_heads) * self.head_width, bias=bias)
-        self.merge = nn.Linear(width, width, bias=bias)
+        self.head_width = head_width or width // heads
+        inner, has_biases = heads * self.head_width, bias not in ("none", False)
+        self.project = nn.Linear(width, inner + 2 * self.kv_heads * self.head_width, bias=has_biases)
+        self.merge = nn.Linear(inner, width, bias=bias in ("all", True))
         self.out = stream
         nn.init.xavier_uniform_(self.project.weight, gain=0.5**0.5)
         nn.init.xavier_uniform_(self.merge.weight)
-        if bias:
-            nn.init.zeros_(self.project.bias)
-            nn.init.zeros_(self.merge.bias)
-        self.rotary = positions == "rotary"
-        if self.rotary:
-            check_rotary(self.head_width, heads, width)
+        for part in (self.project, self.merge):
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+        self.rotary = Rotary.parse(rotary) if positions == "rotary" else None
+        if self.rotary is not None:
+            self.turned_width = _turned_width(self.rotary, self.head_width, heads, width)
         if qk_norm:
             check_rms_width(self.head_width, "qk_norm", "remove `qk_norm`, or write fewer `heads`")
         self.norms = nn.ModuleList(RmsNorm(self.head_width) for _ in range(2)) if qk_norm else None
         self.softmax = Softmax(heads, soft_cap, sinks)
-        self.relative = _build_relative(positions, heads, width, window, max_distance, future=not self.causal)
+        self.relative = _build_relative(
+            positions, heads, width, self.head_width, window, max_distance, future=not self.causal
+        )
 
     def start(self, x: Tensor, context: Context) -> State:
         return self._start(x, context)
@@ -133,7 +147,7 @@ class SelfAttention(Block):
         # two tensors: products of one in which both stand would copy it at every step
         none = x.new_zeros(x.shape[0], self.kv_heads, num_kept, self.head_width)
         state = none, none, context.once(no_slots, context.mask, num_kept)
-        return (*state, context.once(no_positions, context.mask)) if self.rotary else state
+        return state if self.rotary is None else (*state, context.once(no_positions, context.mask))
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
         projected = self.project(x)  # (B, T, (H + 2 G) d)
@@ -144,11 +158,11 @@ class SelfAttention(Block):
         return self.merge(attended), after
 
     def _mix(self, projected: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        """Return what all heads read, (B, T, D), and the state after it."""
+        """Return what all heads read, (B, T, H d), and the state after it."""
         projected = projected.unflatten(-1, (-1, self.head_width)).transpose(1, 2)  # (B, H + 2 G, T, d)
         query, keys, values = projected.split((self.heads, self.kv_heads, self.kv_heads), 1)
         counted = state[3:]
-        if self.rotary or self.norms is not None:
+        if self.rotary is not None or self.norms is not None:
             query, keys = self._turn(query, keys, counted[0] if counted else None, context)
             counted = (context.once(count_positions, counted[0], context.mask),) if counted else ()
         attended, after = self._read(query, keys, values, state[:3], context)
@@ -158,8 +172,8 @@ class SelfAttention(Block):
         """Return queries (B, H, T, d) and keys (B, G, T, d), normalised and turned by the angles of their positions."""
         if self.norms is not None:
             query, keys = (norm(x) for norm, x in zip(self.norms, (query, keys), strict=True))
-        if self.rotary:
-            angles = context.once(rotary_angles, context.mask, before, self.head_width)
+        if self.rotary is not None:
+            angles = context.once(rotary_angles, context.mask, before, self.turned_width, self.rotary)
             query, keys = apply_rotary(query, *angles), apply_rotary(keys, *angles)
         return query, keys
 
@@ -194,18 +208,31 @@ class SelfAttention(Block):
 
 
 def _build_relative(
-    positions: str, heads: int, width: int, window: int | None, max_distance: int | None, future: bool
+    positions: str,
+    heads: int,
+    width: int,
+    head_width: int,
+    window: int | None,
+    max_distance: int | None,
+    future: bool,
 ) -> RelativeAttention | TransformerXlAttention | AlibiAttention | None:
     """Build the attention that knows distances, if any. future: Whether a position may be before another."""
     match positions:
         case "relative":
             furthest = max_distance or 16 if window is None else min(max_distance or 16, window - 1)
-            return RelativeAttention(width // heads, furthest, future)
+            return RelativeAttention(head_width, furthest, future)
         case "transformer_xl":
-            return TransformerXlAttention(width, heads, window, future)
+            return TransformerXlAttention(width, heads, head_width, window, future)
         case "alibi":
             return AlibiAttention(heads)
     return None
+
+
+def _turned_width(rotary: Rotary, head_width: int, heads: int, width: int) -> int:
+    """Return how many features of a head are turned. Raises BlockError where they are no pairs."""
+    if rotary.share == 1.0:
+        check_rotary(head_width, heads, width)
+    return rotary.turned_width(head_width)
 
 
 def _check_distance(positions: str, window: int | None, max_distance: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention (the only place that calls the fused kernel), what it sees, and positions."""
+"""Scaled dot-product attention (the only place that calls the fused kernel), what it sees, and distances."""
 
 from __future__ import annotations
 
@@ -36,16 +36,6 @@ def check_groups(heads: int, kv_heads: int | None) -> None:
         nearest = min(fits, key=lambda n: abs(n - kv_heads))
         message = f"{kv_heads} does not divide the {heads} heads"
         raise BlockError("kv_heads", message, fix=f"write `kv_heads: {nearest}`")
-
-
-def check_rotary(head_width: int, heads: int, width: int, parts: int = 1) -> None:
-    """Raise BlockError where a head, of several parts, has no pairs of features to turn."""
-    if head_width % 2:
-        fits = [n for n in range(1, width + 1) if width % (2 * parts * n) == 0]
-        other = "write `positions: relative`" if parts == 1 else "remove `positions`"
-        fix = f"write `heads: {min(fits, key=lambda n: abs(n - heads))}`" if fits else other
-        message = f"rotary positions turn pairs of features, and a head is {head_width} wide"
-        raise BlockError("positions", message, code="width", fix=fix)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -217,32 +207,6 @@ def slot_distances(seen: Tensor, length: int, has_window: bool) -> Tensor:
     return where[:, -length:, None] - where[:, None, :]
 
 
-ROTARY_BASE = 10_000.0
-
-
-def rotary_angles(mask: Tensor, before: Tensor | None, width: int) -> tuple[Tensor, Tensor]:
-    """Return cosine and sine of t / 10000^(2i/d), for the positions t of `mask` (B, T) after `before` (B,) others.
-
-    -> (B or 1, 1, T, width / 2) each, of float32
-    """
-    where = torch.arange(mask.shape[1], device=mask.device)[None]  # (1, T)
-    if before is not None:
-        where = before[:, None] + where  # (B, T)
-    half = width // 2
-    rates = torch.exp(torch.arange(half, device=mask.device) * (-math.log(ROTARY_BASE) / half))
-    angles = where[:, None, :, None] * rates  # (B or 1, 1, T, d/2)
-    return angles.cos(), angles.sin()
-
-
-def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate the features 2i and 2i + 1 by the angle t / 10000^(2i/d) (Su et al. 2021, equation 34).
-
-    x: (B, H, T, d), `rotary_angles` of its positions -> (B, H, T, d)
-    """
-    one, two = x.unflatten(-1, (-1, 2)).unbind(-1)  # (B, H, T, d/2)
-    return torch.stack((one * cos - two * sin, one * sin + two * cos), -1).flatten(-2).to(x.dtype)
-
-
 class Slots(NamedTuple):
     """Slots that queries read, and how far from each query they are."""
 
@@ -314,12 +278,12 @@ class TransformerXlAttention(nn.Module):
     of each head; `future` says whether a position may be before another.
     """
 
-    def __init__(self, width: int, heads: int, window: int | None, future: bool) -> None:
+    def __init__(self, width: int, heads: int, head_width: int, window: int | None, future: bool) -> None:
         super().__init__()
         self.width, self.window, self.future = width, window, future
-        self.project = nn.Linear(width, width, bias=False)
-        self.content = nn.Parameter(torch.zeros(heads, 1, width // heads))
-        self.position = nn.Parameter(torch.zeros(heads, 1, width // heads))
+        self.project = nn.Linear(width, heads * head_width, bias=False)
+        self.content = nn.Parameter(torch.zeros(heads, 1, head_width))
+        self.position = nn.Parameter(torch.zeros(heads, 1, head_width))
         nn.init.xavier_uniform_(self.project.weight)
 
     def forward(

@@ -39,8 +39,8 @@ ACTIVATIONS |= {"glu": "Sigmoid", "swiglu": "SWISH"}
 GATE_FIRST = {"glu": False, "swiglu": True}
 """Of gated activations, whether the gate is the first half of the projection."""
 DEFAULTS: dict[type[Block], dict[str, Any]] = {
-    SelfAttention: {"window": None, "positions": "none", "bias": True, "qk_norm": False, "sinks": False}
-    | dict.fromkeys(("kv_heads", "soft_cap")),
+    SelfAttention: {"window": None, "positions": "none", "bias": (True, "all"), "qk_norm": False, "sinks": False}
+    | dict.fromkeys(("kv_heads", "head_width", "soft_cap")),
     FeedForward: {"bias": True},
     CrossAttention: {"score": "scaled_dot", "local": "none", "merge": "concat", "sqrt_length": False, "gate": False}
     | dict.fromkeys(("query", "keys", "values")),
@@ -48,7 +48,7 @@ DEFAULTS: dict[type[Block], dict[str, Any]] = {
     Residual: {"scale": 1.0},
     Norm: {"kind": "layer"},
 }
-"""Settings of which CTranslate2 supports one value alone."""
+"""Settings of which CTranslate2 supports one value alone, or several that mean the same."""
 ONLY_ENCODER = (None, "encoder", ["encoder"])
 """Values of `from` that mean the only encoder."""
 LAYER_PARTS: dict[type[Block], str] = {SelfAttention: "self_attention", CrossAttention: "attention", FeedForward: "ffn"}
@@ -142,8 +142,9 @@ def unrolled_blocks(recipe: Recipe, stack: Stack) -> Iterator[Block]:
     """Yield the blocks in running order, with every `repeat` unrolled and no dropout. Raises UnsupportedModel."""
     for block in stack.inner():
         for setting, value in DEFAULTS.get(type(block), {}).items():
-            if recipe.settings_at(block.path)[setting] != value:
-                raise UnsupportedModel(f"`{setting}` of {_path(stack, block)} is not {value}")
+            supported = value if isinstance(value, tuple) else (value,)
+            if recipe.settings_at(block.path)[setting] not in supported:
+                raise UnsupportedModel(f"`{setting}` of {_path(stack, block)} is not {supported[0]}")
         if isinstance(block, Repeat):
             if block.times is None or len(block.stacks) not in (1, block.times):
                 reason = "repeats as often as the text is long, or has sets of parameters"

@@ -1240,16 +1240,18 @@ class SelectColumn(Block, word="select_column"):
 class SelfAttention(Block, word="self_attention"):
     """Multi-head scaled dot-product self-attention (Vaswani et al. 2017, section 3.2).
 
-    heads: How many heads; they divide the width that arrives; default 8.
+    heads: How many heads; without `head_width` they divide the width that arrives; default 8.
     dropout: Probability of dropping an attention weight, 0 <= dropout < 1; default 0.0.
     window: How far it sees: the position itself and the window - 1 before it (in an encoder, after it too). Without
         it, everything; with it, decoding keeps a state of fixed size.
     positions: What it knows of distances: none | relative | rotary | transformer_xl | alibi; default 'none'.
     max_distance: Of `relative` positions, from where on all distances are one, 1 or more; 16 by default.
-    bias: Whether q, k, v and y have biases; default True.
+    bias: What has biases: all | none | qkv; true for q, k, v and y, as `all`, false for none; default True.
     kv_heads: How many heads of keys and values there are, each for heads / kv_heads heads of queries; they divide
         `heads` (grouped-query attention: Ainslie et al. 2023, arXiv 2305.13245; 1: multi-query attention, Shazeer
         2019, arXiv 1911.02150). As many as `heads` by default.
+    head_width: The width d of a head; the width that arrives, divided by the heads, unless given.
+    rotary: How rotary positions turn queries and keys.
     qk_norm: Whether q and k of each head are normalised, before they are turned: g q / sqrt(mean(q^2) + 1e-5), with
         a g of each feature that all heads share, one for q and one for k. So Dehghani et al. 2023 (arXiv
         2302.05442, section 2), with the root mean square in place of layer normalisation; Henry et al. 2020 (arXiv
@@ -1265,8 +1267,10 @@ class SelfAttention(Block, word="self_attention"):
     window: int | Var | Unset | None = UNSET
     positions: Literal["none", "relative", "rotary", "transformer_xl", "alibi"] | Var | Unset = UNSET
     max_distance: int | Var | Unset | None = UNSET
-    bias: bool | Var | Unset = UNSET
+    bias: Literal["all", "none", "qkv"] | bool | Var | Unset = UNSET
     kv_heads: int | Var | Unset | None = UNSET
+    head_width: int | Var | Unset | None = UNSET
+    rotary: Mapping[str, Any] | Unset | None = UNSET
     qk_norm: bool | Var | Unset = UNSET
     soft_cap: float | Var | Unset | None = UNSET
     sinks: bool | Var | Unset = UNSET
@@ -2052,8 +2056,10 @@ class SelfAttentionDefaults(RecipeObject):
     window: int | Var | Unset | None = UNSET
     positions: Literal["none", "relative", "rotary", "transformer_xl", "alibi"] | Var | Unset | None = UNSET
     max_distance: int | Var | Unset | None = UNSET
-    bias: bool | Var | Unset | None = UNSET
+    bias: Literal["all", "none", "qkv"] | bool | Var | Unset | None = UNSET
     kv_heads: int | Var | Unset | None = UNSET
+    head_width: int | Var | Unset | None = UNSET
+    rotary: Mapping[str, Any] | Unset | None = UNSET
     qk_norm: bool | Var | Unset | None = UNSET
     soft_cap: float | Var | Unset | None = UNSET
     sinks: bool | Var | Unset | None = UNSET

@@ -38,11 +38,16 @@ def check_settings(block: type[Block], cases: Sequence[Case], exceptions: Set[st
     """
     if message := positional_message(block):
         cases[0].broken("settings", message)
-    settings = {setting: hint for setting, hint in settings_of(block) if setting not in exceptions}
+    # of a section inside a section its own settings are tried: it may be one of which one is wanted
+    settings = {
+        setting: hint
+        for setting, hint in settings_of(block)
+        if setting not in exceptions and not ("." in setting and sections_in(hint))
+    }
     for setting, hint in settings.items():
-        group = setting.partition(".")[0] if "." in setting else ""
+        group = setting.rpartition(".")[0]
         # a setting inside another one matters only where that one is given
-        check_setting(setting, hint, [case for case in cases if not group or case.settings.get(group)])
+        check_setting(setting, hint, [case for case in cases if not group or inner_value(case.settings, group)])
 
 
 def check_setting(setting: str, hint: Any, cases: Sequence[Case]) -> None:
@@ -75,24 +80,40 @@ def settings_of(constructor: type[Any], prefix: str = "") -> Iterator[tuple[str,
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             name, hint = prefix + parameter.name.rstrip("_"), hints[parameter.name]
             yield name, hint
-            for part in (hint, *typing.get_args(hint)):
-                if is_dataclass(part) and isinstance(part, type):
-                    yield from settings_of(part, f"{name}.")
+            for part in sections_in(hint):
+                yield from settings_of(part, f"{name}.")
+
+
+def sections_in(hint: Any) -> list[type[Any]]:
+    """Return the dataclasses of an annotation: mappings with settings of their own."""
+    return [part for part in (hint, *typing.get_args(hint)) if is_dataclass(part) and isinstance(part, type)]
 
 
 def setting_value(case: Case, setting: str) -> Any:
     """Return the value of a setting in a case: as given, or the default; of a nested one None where none is given."""
-    group, _, inner = setting.partition(".")
-    if inner:
-        return (case.settings.get(group) or {}).get(inner)
+    if "." in setting:
+        return inner_value(case.settings, setting)
     default = inspect.signature(case.kind).parameters[python_name(setting)].default
     return case.settings.get(setting, default)
 
 
+def inner_value(settings: Mapping[str, Any], setting: str) -> Any:
+    """Return what `outer.inner` is in settings, None where none is given."""
+    value: Any = settings
+    for key in setting.split("."):
+        value = (value or {}).get(key)
+    return value
+
+
 def changed(case: Case, setting: str, value: Any) -> Case:
     """Return the case with another value of a setting."""
-    group, _, inner = setting.partition(".")
-    return replace(case, settings={**case.settings, group: {**case.settings[group], inner: value} if inner else value})
+    return replace(case, settings=with_inner(case.settings, setting.split("."), value))
+
+
+def with_inner(settings: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
+    """Return settings with another value at a path of keys."""
+    first, *rest = keys
+    return {**settings, first: with_inner(settings[first], rest, value) if rest else value}
 
 
 def literal_values(hint: Any) -> list[Any]:

@@ -9,13 +9,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from blocks.core.attention import apply_rotary, rotary_angles
 from blocks.core.contract import BlockError
+from blocks.core.rotary import apply_rotary, rotary_angles
 from blocks.self_attention import SelfAttention
 from tests.blocks.single_block import close, in_pieces, keeps_chunks, mask_of, run, site_of
 
 pytestmark = pytest.mark.usefixtures("float64")
 
+LLAMA3 = {
+    "base": 100.0,
+    "share": 0.75,
+    "scaling": {"llama3": {"factor": 8.0, "original_length": 12, "low_factor": 0.5, "high_factor": 1.5}},
+}
+YARN = {"scaling": {"yarn": {"factor": 8.0, "original_length": 300, "fast": 8.0, "slow": 0.25, "truncate": False}}}
 VARIANTS = {
     "self_attention": (
         {"heads": 2, "dropout": 0.3},
@@ -34,6 +40,11 @@ VARIANTS = {
         {"heads": 2, "positions": "alibi"},
         {"heads": 4, "kv_heads": 2, "positions": "alibi", "window": 3, "sinks": True},
         {"heads": 1, "window": 1, "sinks": True},
+        {"heads": 2, "head_width": 4, "bias": "qkv", "kv_heads": 1, "positions": "transformer_xl"},
+        {"heads": 5, "head_width": 3, "positions": "relative", "bias": "none"},
+        {"heads": 2, "positions": "rotary", "rotary": {"scaling": {"linear": {"factor": 4.0}}}},
+        {"heads": 2, "head_width": 8, "positions": "rotary", "rotary": LLAMA3},
+        {"heads": 1, "positions": "rotary", "rotary": YARN, "window": 4},
     ),
 }
 """Settings with which the laws are checked, by block."""

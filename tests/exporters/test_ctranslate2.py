@@ -124,6 +124,8 @@ FORWARD = ", {residual: [feed_forward]}"
         (transformer(more=", window: 4"), "`window` of `model.encoder.1.repeat.stack.0.residual.stack.0."),
         (transformer(more=", positions: rotary"), "`positions` of"),
         (transformer(more=", bias: false"), "`bias` of"),
+        (transformer(more=", bias: qkv"), "`bias` of"),
+        (transformer(more=", head_width: 4"), "`head_width` of"),
         (transformer(scale=0.7), "`scale` of"),
         (transformer(last="norm: rms"), "`kind` of"),
         (transformer().replace(CROSS, f"{CROSS}, score: dot"), "`score` of"),

@@ -65,6 +65,8 @@ EXCEPTIONS = {
     ("cross_attention", "query"): "names the stream itself",
     ("self_attention", "max_distance"): "is the furthest in the window, as without it",
     ("self_attention", "kv_heads"): "are as many as the heads, as without them",
+    ("self_attention", "head_width"): "is what the width has for each head, as without it",
+    ("self_attention", "bias"): "is `all`, as without it",
     ("use", "copy"): "needs a second use, which the bench has not; the planner refuses it at the only one",
     ("scale", "gradient"): "is the factor, as without it",
     ("cgru", "reset_bias"): "is the bias, as without it",

@@ -32,6 +32,7 @@ def refused_settings(model: str) -> list[str]:
         ("self_attention: {window: 1, qk_norm: true}", "self_attention.qk_norm"),
         ("self_attention: {window: 1, soft_cap: 30}", "self_attention.soft_cap"),
         ("self_attention: {heads: 1, kv_heads: 1}", "self_attention.kv_heads"),
+        ("self_attention: {rotary: {base: 500}}", "self_attention.rotary"),
         (
             "mixture_of_experts: {experts: 2, top_k: 2, balance_rate: 0.1, stack: [linear]}",
             "mixture_of_experts.balance_rate",
