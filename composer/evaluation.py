@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from statistics import mean
 from typing import Any, TypeVar
 
 from composer.atomic_io import atomic_open, check_output, parse_json, read_text
+from composer.data.answer_limits import NO_FRAMES, AnswerLimits
 from composer.data.columns import open_texts
 from composer.data.corpora import open_documents
 from composer.data.encoding import encode_pairs, load_data, split_faults, story_faults
@@ -20,8 +22,10 @@ from composer.data.ids import Encoded
 from composer.data.pairs import TARGET, Pairs, available_splits, file_options
 from composer.errors import DataError, Fault, RecipeError, RunError, one_line_error
 from composer.fingerprint import sha256_of_columns
+from composer.inference.answers import SourceLines, Translation, answer_lines, encoded_lines, read_lines
+from composer.inference.lines import Line
 from composer.inference.perplexity import teacher_forced
-from composer.inference.run import IN_MEMORY, Run, Translation, decoding_settings, open_run, translate_lines
+from composer.inference.run import IN_MEMORY, Run, open_run
 from composer.model.features import feature_settings
 from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.recipe.metrics import (
@@ -30,7 +34,10 @@ from composer.recipe.metrics import (
     TextMetrics,
     Texts,
     choose_metrics,
+    compare,
+    is_exact,
     metric_name,
+    references_of,
     suggest_bleu_tokenizer,
     text_metrics,
 )
@@ -39,6 +46,8 @@ from composer.recipe.schema_reader import REFERENCE, SPLITS, quote_all
 
 Say = Callable[[str], object]
 Key = TypeVar("Key", int, tuple[int, str])
+REMARKS = ("without_reference", "impossible", "unwritable", "truncated")
+"""Sentences of an evaluation, each there only where it has something to say."""
 BUCKET_WIDTH, LAST_BUCKET = 10, 51
 """Words of the source by which a bucket is wide, and with which the last one begins, which is open."""
 
@@ -58,10 +67,12 @@ def evaluate(
     """Return all scores of a run on a split, by the names under which they are logged: `test/bleu` and so on.
 
     `test/measured` has the number of `lines`, and the `sha256` of those of each side, of files of what is in them.
+    `test/without_reference` is a sentence, and only there if lines have no reference: no metric is of them.
     `test/bleu_by_source_length` is a list of `{words, lines, bleu}`. Of generated data, `test/accuracy_by_length` is a
     list of `{words, lines, exact_match, positional_accuracy}`, and `bits` where answers are vectors of bits.
-    `test/truncated` is a sentence, and only there if outputs were cut at their maximum length; `test/left_out` says
-    why there is no BLEU. A model without encoders has no translations, so only loss, perplexity and token accuracy.
+    `test/impossible` is one if CTC has too few frames for answers, `test/truncated` if outputs were cut at their
+    maximum length; `test/left_out` says why there is no BLEU. A model without encoders has no translations, so only
+    loss, perplexity and token accuracy.
 
     Args:
         run: The path of a run's folder, or an open run, which takes no overrides and no checkpoint.
@@ -116,13 +127,16 @@ def evaluate_pairs(
     """Return all scores of a run on pairs and their ids, by names that begin with `name`; see `evaluate`."""
     scores, bits = teacher_forced(run.recipe, run.model, encoded)
     decoded: dict[str, Any] = {}
-    if encoders := run.recipe.sources:
+    if run.recipe.sources:
         # in memory: scores by length read single lines, and a packed file is unpacked for each
         references = [list(lines) for lines in (pairs.sides[TARGET], *pairs.references)]
-        texts = [list(pairs.sides[side]) for side in encoders]
-        decoded, outputs = _decoded_scores(run, texts, references, bits, say)
+        lines = source_texts(run.recipe, pairs)
+        decoded, outputs = _decoded_scores(run, lines, encoded, references, bits, say)
+        impossible = int((~AnswerLimits.of(run.model).have_frames(encoded)).sum())
+        if impossible:
+            decoded["impossible"] = f"{impossible:,} of {len(encoded):,} {NO_FRAMES}: no loss is of them"
         if hypotheses is not None:
-            write_hypotheses(Path(hypotheses), texts[0], outputs, references)
+            write_hypotheses(Path(hypotheses), [line[0] for line in lines], outputs, references)
     measured = {"lines": len(encoded), "sha256": sha256_of_columns(run.recipe, pairs)}
     return {f"{name}/{key}": value for key, value in (decoded | scores | {"measured": measured}).items()}
 
@@ -152,20 +166,32 @@ def _encode_files(
     return pairs, encoded
 
 
+def source_texts(recipe: Recipe, pairs: Pairs, count: int | None = None) -> list[Line]:
+    """Return what the encoders read of some pairs, the first `count` or all, in memory."""
+    return [*islice(zip(*(pairs.sides[side] for side in recipe.sources), strict=True), count)]
+
+
 def write_hypotheses(file: Path, sources: Sequence[str], outputs: Sequence[str], references: References) -> None:
-    """Write decoded lines as JSON lines with `src`, `mt` and `ref`, which COMET reads; `refs` has all of several."""
-    rows = zip(sources, outputs, zip(*references, strict=True), strict=True)
-    objects = ({"src": src, "mt": mt, "ref": refs[0]} | ({"refs": refs} if refs[1:] else {}) for src, mt, refs in rows)
+    """Write decoded lines as JSON lines with `src`, `mt` and `ref`, which COMET reads; `refs` has all of several.
+
+    A blank reference is none: a line without any has no `ref`.
+    """
     with atomic_open(file) as target:
-        target.writelines(f"{json.dumps(row, ensure_ascii=False)}\n".encode() for row in objects)
+        for src, mt, *of in zip(sources, outputs, *references, strict=True):
+            refs = references_of(of)
+            row = {"src": src, "mt": mt, **({"ref": refs[0]} if refs else {}), **({"refs": refs} if refs[1:] else {})}
+            target.write(f"{json.dumps(row, ensure_ascii=False)}\n".encode())
 
 
-def read_hypotheses(file: Path, references: Sequence[str]) -> list[str]:
+def read_hypotheses(file: Path, references: References) -> list[str]:
     """Return the decoded lines of a file of `write_hypotheses`; [] if there is none, or one of other references."""
     try:
         rows = [parse_json(line) for line in read_text(file).rstrip("\n").split("\n")]
-        return [str(row["mt"]) for row in rows] if [row["ref"] for row in rows] == list(references) else []
-    except (OSError, ValueError, KeyError, TypeError):  # an older run has none
+        # an older file has blank references too
+        known = [references_of([row.get("ref"), *row.get("refs", [])])[:1] for row in rows]
+        expected = [references_of(row)[:1] for row in zip(*references, strict=True)]
+        return [str(row["mt"]) for row in rows] if known == expected else []
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # an older run has none
         return []
 
 
@@ -223,34 +249,47 @@ def missing_split(recipe: Recipe, split: str) -> RunError:
 
 
 def _decoded_scores(
-    run: Run, texts: Sequence[Sequence[str]], references: References, bits: Sequence[float], say: Say | None = None
+    run: Run,
+    lines: Sequence[Line],
+    encoded: Encoded,
+    references: References,
+    bits: Sequence[float],
+    say: Say | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
-    """Decode as the recipe says and compare with the references; return scores and outputs. texts: encoders' lines."""
-    lines = ["\t".join(row) if len(row) > 1 else row[0] for row in zip(*texts, strict=True)]
-    outputs = decode_lines(run, lines, say)
+    """Decode as the recipe says and compare with the references; return scores and outputs."""
+    outputs = _decode(run, encoded_lines(lines, encoded), say)
     hypotheses = [output.text for output in outputs]
-    metrics = run_metrics(run, references[0])
-    scores: dict[str, Any] = {**metrics.scores(hypotheses, references), **metrics.signatures(len(references))}
-    scores |= scores_by_length(run.recipe, metrics, texts[0], hypotheses, references, bits)
+    compared = compare(hypotheses, references)
+    metrics = run_metrics(run, [references_of(row)[0] for row in zip(*compared.references, strict=True)])
+    scores: dict[str, Any] = metrics.scores(hypotheses, references)
+    scores |= metrics.signatures(compared.per_line) if compared.rows else {}
+    scores |= scores_by_length(run.recipe, metrics, [line[0] for line in lines], hypotheses, references, bits)
     if metrics.left_out:
         scores["left_out"] = metrics.left_out
+    if without := len(lines) - len(compared.rows):
+        scores["without_reference"] = f"{without:,} of {len(lines):,} lines have no reference: no metric is of them"
     if cut := sum(not output.ended for output in outputs):
         limits = f"`decoding.{next(iter(run.recipe.decoding))}.max_length` and `max_ratio`"
         scores["truncated"] = f"{cut:,} of {len(outputs):,} outputs were cut at {limits}"
     return scores, hypotheses
 
 
-def decode_lines(run: Run, lines: Sequence[str], say: Say | None = None) -> list[Translation]:
+def decode_lines(run: Run, lines: Sequence[Line], say: Say | None = None) -> list[Translation]:
     """Return the best translation of each line, as the recipe decodes; say now and then how many there are."""
+    return _decode(run, read_lines(run.recipe, run.tokenizers, lines), say)
+
+
+def _decode(run: Run, lines: SourceLines, say: Say | None) -> list[Translation]:
     shown = time.monotonic()
 
     def on_batch(share: float) -> None:
         nonlocal shown
         if say and share < 1 and time.monotonic() - shown >= DECODING_SECONDS:
             shown = time.monotonic()
-            say(f"decoded {share * len(lines):,.0f} of {len(lines):,} lines")
+            say(f"decoded {share * len(lines.rows):,.0f} of {len(lines.rows):,} lines")
 
-    return [best for best, *_ in translate_lines([run], lines, decoding_settings(run.recipe), on_batch=on_batch)]
+    answers = answer_lines([run.model], run.tokenizers, lines, run.recipe.decoding, on_batch=on_batch)
+    return [best for best, *_ in answers]
 
 
 def scores_by_length(
@@ -278,14 +317,16 @@ def bleu_by_length(
 ) -> list[dict[str, Any]]:
     """Return BLEU (0 to 100) by the length of the source, in buckets, shortest first: `{words: "1-10", lines, bleu}`.
 
-    Lengths are in `characters` where the script has no spaces between words.
+    Lengths are in `characters` where the script has no spaces between words. Lines without a reference are left out.
     """
     results = []
     is_spaced = suggest_bleu_tokenizer(sources) == "13a"
     unit = "words" if is_spaced else "characters"
     for (_, name), rows in group_rows(bucket(len(source.split() if is_spaced else source)) for source in sources):
-        of_rows = [[texts[row] for row in rows] for texts in (hypotheses, *references)]
-        results.append({unit: name, "lines": len(rows), "bleu": metrics.score("bleu", of_rows[0], of_rows[1:])})
+        columns = [[column[row] for row in rows] for column in references]
+        compared = compare([hypotheses[row] for row in rows], columns)
+        if compared.rows:
+            results.append({unit: name, "lines": len(compared.rows), "bleu": metrics.score("bleu", compared)})
     return results
 
 
@@ -306,18 +347,20 @@ def bucket(length: int) -> tuple[int, str]:
 
 
 def accuracy_by_length(
-    sources: Texts, hypotheses: Texts, references: Texts, bits: Sequence[float] = ()
+    sources: Texts, hypotheses: Texts, references: Sequence[str | None], bits: Sequence[float] = ()
 ) -> list[dict[str, Any]]:
     """Return accuracies by the words of the source, shortest first: `{words, lines, exact_match, positional_accuracy}`.
 
     exact_match is the share of outputs equal to the reference, positional_accuracy the share of reference words that
     the output has at the same position, both from 0 to 1. With bits (the cost of each reference in bits), their mean
-    is in `bits`.
+    is in `bits`. Lines without a reference are left out.
     """
     results = []
-    for length, rows in group_rows(len(source.split()) for source in sources):
-        pairs = [(hypotheses[row].split(), references[row].split()) for row in rows]
-        exact = sum(hypothesis == reference for hypothesis, reference in pairs)
+    of_rows = [(row, text) for row, text in enumerate(references) if references_of([text])]
+    for length, places in group_rows(len(sources[row].split()) for row, _ in of_rows):
+        rows = [of_rows[at][0] for at in places]
+        exact = sum(is_exact(hypotheses[row], [references[row]]) for row in rows)
+        pairs = [(hypotheses[row].split(), (references[row] or "").split()) for row in rows]
         right = sum(word == other for pair in pairs for word, other in zip(*pair, strict=False))
         words = sum(len(reference) for _, reference in pairs)
         result = {"words": length, "lines": len(rows), "exact_match": exact / len(rows)}

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from composer.errors import RunError
 from composer.formatting import count_noun
-from composer.recipe.metrics import paired_bootstrap
+from composer.recipe.metrics import References, compare, is_exact, paired_bootstrap
 
 if TYPE_CHECKING:
+    from composer.inference.lines import Line
     from composer.inference.run import Run
     from composer.recipe.recipe import Recipe
 
@@ -67,7 +68,8 @@ def compare_trials(
     Raises RunError if a run has not finished or has nothing to translate, or if their test lines or tokenizers of BLEU
     differ; RecipeError or DataError if a recipe or its data cannot be read.
     """
-    from composer.inference.run import open_run  # imports torch
+    from composer.evaluation import decode_lines  # imports torch
+    from composer.inference.run import open_run
 
     runs = [open_run(one), open_run(other)]
     for run in runs:
@@ -83,18 +85,21 @@ def compare_trials(
     if one_tokenizer != other_tokenizer:
         message = f"the two runs measure BLEU by different tokenizers (`{one_tokenizer}` and `{other_tokenizer}`)"
         raise RunError.of(message, "compare runs with the same `evaluation.bleu_tokenizer`", str(runs[1].run_dir.path))
-    outputs = [run.translate(lines) for run, lines in zip(runs, (sources, other_sources), strict=True)]
+    outputs = [
+        [answer.text for answer in decode_lines(run, lines)]
+        for run, lines in zip(runs, (sources, other_sources), strict=True)
+    ]
     return compare_outputs([str(one), str(other)], outputs, references, one_tokenizer)
 
 
-def read_test_part(run: Run, data: str | Path | None) -> tuple[list[str], list[list[str]]]:
-    """Return the test lines of a run, as `translate` takes them, and their references: one or more lists."""
+def read_test_part(run: Run, data: str | Path | None) -> tuple[list[Line], list[list[str]]]:
+    """Return what the encoders read of the test lines of a run, and their references: one or more lists."""
     from composer.data.pairs import TARGET
     from composer.data.sources import DataSource
+    from composer.evaluation import source_texts
 
     pairs = DataSource(run.recipe, run.folders(data)).pairs("test")
-    rows = zip(*(pairs.sides[name] for name in run.recipe.sources), strict=True)
-    return ["\t".join(row) for row in rows], [list(lines) for lines in (pairs.sides[TARGET], *pairs.references)]
+    return source_texts(run.recipe, pairs), [list(lines) for lines in (pairs.sides[TARGET], *pairs.references)]
 
 
 def _describe_lack(recipe: Recipe) -> str:
@@ -107,19 +112,26 @@ def _describe_lack(recipe: Recipe) -> str:
 
 
 def compare_outputs(
-    names: Sequence[str], outputs: Sequence[Sequence[str]], references: Sequence[Sequence[str]], bleu_tokenizer: str
+    names: Sequence[str], outputs: Sequence[Sequence[str]], references: References, bleu_tokenizer: str
 ) -> Comparison:
-    """Return the comparison of two runs' outputs for the same references, one or more for each line."""
-    scores, signature = paired_bootstrap(outputs, references, RESAMPLES, bleu_tokenizer)
-    accepted = [{line.strip() for line in lines} for lines in zip(*references, strict=True)]
-    right = [{index for index, text in enumerate(texts) if text.strip() in accepted[index]} for texts in outputs]
+    """Return the comparison of two runs' outputs for the same references, one or more for each line.
+
+    Lines without a reference are left out. Raises RunError if none has one.
+    """
+    compared = [compare(texts, references) for texts in outputs]
+    if not (rows := compared[0].rows):
+        raise RunError.of("no test line has a reference", "give the test lines references, or pass `--quick`")
+    texts, columns = [one.hypotheses for one in compared], compared[0].references
+    scores, signature = paired_bootstrap(texts, columns, RESAMPLES, bleu_tokenizer)
+    accepted = [*zip(*columns, strict=True)]
+    right = [{at for at, text in enumerate(one) if is_exact(text, accepted[at])} for one in texts]
     alone = [len(right[0] - right[1]), len(right[1] - right[0])]
     counts = [(name, score.score, score.ci) for name, score in zip(names, scores, strict=True)]
     one, other = (RunScores(*counts[index], len(right[index]), alone[index]) for index in (0, 1))
     # if no resampled difference differs from the real one, its count is of nothing and would say p = 1 / 1001
     p_value = 1.0 if one.bleu == other.bleu else scores[1].p_value
-    same = sum(a == b for a, b in zip(*outputs, strict=True))
-    return Comparison(one, other, len(accepted), same, p_value, sign_test(*alone), signature)
+    same = sum(a == b for a, b in zip(*texts, strict=True))
+    return Comparison(one, other, len(rows), same, p_value, sign_test(*alone), signature)
 
 
 def sign_test(one: int, other: int) -> float:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from composer.data.answer_limits import MORE_FRAMES, NO_FRAMES, AnswerLimits
 from composer.data.cache_entries import CORPORA, FEATURES, Append, cached_entry, code_hashes, make_folder
 from composer.data.columns import FileNames, chunks_of, locate, place_of, row_type
 from composer.data.documents import Documents, Piece, count
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 10_000
 """Tokens of a line that are measured or translated at most: a line of a million would take hours, or all the memory."""
-OF_REFERENCES = "exact match and error rates are of those with a reference"
+OF_REFERENCES = "no score is of those without a reference"
 NEEDS_TEXT = "give a pair text on every side"
 SHOWN_CHARACTERS = 200
 """Characters of a line or a document that an error shows."""
@@ -310,15 +311,37 @@ def _nothing_left(recipe: Recipe, encoded: Encoded) -> Fault:
     return recipe.fault("empty", ("data", "parallel"), message, "raise `max_ratio`, or remove the filters")
 
 
-def answerable_rows(recipe: Recipe, encoded: Encoded, max_ratios: Mapping[str, float]) -> np.ndarray:
-    """Return which pairs are answerable, see `Encoded.answerable`. Raises DataError if none is."""
-    rows = encoded.answerable(max_ratios)
-    if not rows.any():
-        ratio = max(max_ratios.values())
+def answerable_rows(recipe: Recipe, encoded: Encoded, limits: AnswerLimits, notes: list[str]) -> np.ndarray:
+    """Return which training pairs a model can learn to write; those left out are added to `notes`.
+
+    Raises DataError if none is left. -> (rows,) bool
+    """
+    room, frames = limits.have_room(encoded), limits.have_frames(encoded)
+    ratio = max(limits.ratios.values(), default=0)
+    reasons = (
+        (room, f"whose answer is longer than {ratio:g} times its source: decoding could never write it"),
+        (frames, f"whose {NO_FRAMES}"),
+    )
+    for rows, reason in reasons:
+        if not rows.all():
+            notes.append(f"left out {int((~rows).sum()):,} of {len(rows):,} training pairs {reason}")
+    if not room.any():
         message = f"no training pairs are left: every answer is longer than {ratio:g} times its source"
         hint = "raise `max_length_ratio` of the block `grid`, or swap source and target"
         raise DataError([recipe.fault("empty", ("data",), message, hint)])
-    return rows
+    if not (room & frames).any():
+        message = "no training pairs are left: every answer needs more frames than CTC has"
+        raise DataError([recipe.fault("empty", ("model", "output", "ctc"), message, MORE_FRAMES)])
+    return room & frames
+
+
+def measured_pairs(recipe: Recipe, split: str, encoded: Encoded, limits: AnswerLimits) -> Encoded:
+    """Return those pairs of a split that the loss is of, see `AnswerLimits.measurable`. Raises DataError if none is."""
+    rows = limits.measurable(encoded)
+    if rows.any() or not len(encoded):
+        return encoded if rows.all() else encoded.keep(rows)
+    message = f"CTC has too few frames to write any of the {len(encoded):,} answers of {split}"
+    raise DataError([recipe.fault("empty", ("model", "output", "ctc"), message, MORE_FRAMES)])
 
 
 def split_faults(recipe: Recipe, split: str, encoded: Encoded, pairs: Pairs) -> list[Fault]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from composer.data.features import Features, Ragged
 from composer.data.pairs import TARGET
-from composer.model.encoder_decoder import BOS, EOS, PAD, ROUNDING, UNK
+from composer.model.encoder_decoder import BOS, EOS, PAD, UNK
 
 HASHED_ROWS = 100_000
 """Rows whose ids are hashed at once."""
@@ -91,6 +91,12 @@ class Ids(Ragged):
     def count(self, token: int) -> int:
         """Return how often a token stands in all rows."""
         return sum(int((values == token).sum()) for values in self.flat())
+
+    def repeats(self) -> np.ndarray:
+        """Return how many ids of each row are the one before. -> (rows,)"""
+        before = np.concatenate([[0, 0], np.cumsum(self.values[1:] == self.values[:-1])])  # up to each id
+        last = np.maximum(self.ends, self.starts + 1)  # of an empty row nothing
+        return np.where(self.ends > self.starts, before[last] - before[self.starts + 1], 0)
 
     def num_tokens(self) -> int:
         """Return how many ids all rows have; of stories, without their padding."""
@@ -185,15 +191,6 @@ class Encoded:
         """Return the tokens of every pair without eos, (rows,): of the side `by`, else its longest source or target."""
         sides = [by] if by else [*self.sources] or [TARGET]
         return np.asarray(np.max([self.sides[side].lengths() for side in sides], axis=0))
-
-    def answerable(self, max_ratios: Mapping[str, float]) -> np.ndarray:
-        """Return which pairs have a target short enough for the model's grid; all without one. -> (rows,) bool
-
-        max_ratios: how many times as long as the source an answer may be, by the encoders' keys; 0 where it may be any.
-        """
-        ratios = {key: ratio for key, ratio in max_ratios.items() if ratio}
-        limits = [np.ceil(ratio * (self.sources[key].lengths() + 1) - ROUNDING) for key, ratio in ratios.items()]
-        return self.target.lengths() + 1 <= np.max(limits, axis=0) if limits else np.ones(len(self), dtype=bool)
 
     @property
     def sha256(self) -> str:

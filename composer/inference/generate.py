@@ -12,12 +12,13 @@ from composer.data.encoding import MAX_TOKENS
 from composer.data.pairs import TARGET
 from composer.data.tokenizer import UNFINISHED, Tokenizers
 from composer.errors import Fault, RecipeError, RunError
+from composer.inference.answers import Translation
 from composer.inference.decode import Decoding, decode_all
 from composer.inference.decoders.sampling import sample
 from composer.inference.draft_runs import open_draft
 from composer.inference.drafts import Draft
-from composer.inference.lines import check_texts, oom_as_run_failed
-from composer.inference.run import Run, Translation, decoding_settings, open_run
+from composer.inference.lines import check_lines, oom_as_run_failed
+from composer.inference.run import Run, decoding_settings, open_run
 from composer.model.encoder_decoder import UNK
 from composer.recipe.recipe import Recipe, load_text
 
@@ -115,7 +116,7 @@ def encode_prompts(run: Run, prompts: Sequence[str] | None) -> list[list[int]]:
         raise RunError.of("this model has an encoder: it answers a source", fix, str(run.run_dir.path))
     if prompts is None:
         return [[]]
-    prompts, _ = check_texts(run.recipe, prompts)
+    prompts = [text for (text,) in check_lines(run.recipe, prompts)[0]]
     most = (run.model.max_positions or MAX_TOKENS) - 1
     rows = run.tokenizers.encode(TARGET, prompts)
     for prompt, ids in zip(prompts, rows, strict=True):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -31,7 +31,13 @@ from composer.model.encoder_decoder import EOS, PAD, SPECIAL_TOKENS, EncoderDeco
 from composer.model.features import feature_settings
 from composer.model.weights import is_out_of_memory
 from composer.recipe.recipe import Recipe
+from composer.recipe.text_lines import is_blank
 
+Line: TypeAlias = tuple[str, ...]
+"""What a model reads of a line: a text for each encoder, in the recipe's order; without encoders how a text begins."""
+GivenLine: TypeAlias = "str | Path | Sequence[str | Path]"
+"""A line as Python gives it: its text, or the path of a file; of several encoders a tuple of them, or their texts with
+tabs between, as on the command line."""
 LINES = "<lines>"
 """What lines are called in faults that no file has."""
 POSITIONS = 2048
@@ -88,63 +94,100 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
     return cast("Batch", {**batch, "sources": sources, **targets})
 
 
-def check_texts(
-    recipe: Recipe, lines: Sequence[str | Path], others: Sequence[str] | None = None, what: str = ""
-) -> tuple[list[str], list[str] | None]:
-    """Return lines and the others that each of them has as texts; a line may be a path where the model reads files.
+def check_lines(
+    recipe: Recipe,
+    lines: Sequence[GivenLine],
+    others: Sequence[str] | None = None,
+    what: str = "",
+    origin: str = LINES,
+) -> tuple[list[Line], list[str] | None]:
+    """Return the texts of each line, and the others that each of them has; a path stands for a file that is read.
 
-    Raises TypeError for a text in place of a list, and RunError where not every line has one of the others, or is text.
+    Raises TypeError for a text in place of a list, RunError where not every line has one of the others or is text, and
+    DataError, with `origin` as its file, for a line with another number of texts than there are encoders.
     """
     if isinstance(lines, str | Path) or isinstance(others, str):
         raise TypeError("lines are a list of texts: write `[line]`")
     if others is not None and len(lines) != len(others):
         raise RunError.of(f"there are {len(others)} {what} for {len(lines)} lines", 'give every line one; it may be ""')
-    sides = recipe.sources
-    reads_files = len(sides) == 1 and feature_settings(recipe.dataset, sides[0]) is not None
-    texts: list[Any] = [str(line) if reads_files and isinstance(line, Path) else line for line in lines]
-    for text in (*texts, *(others or ())):
+    checked = [line_texts(recipe, line, number, origin) for number, line in enumerate(lines, start=1)]
+    for text in others or ():
         if not isinstance(text, str):
-            fix = "write texts, or paths of files" if reads_files else "write texts"
-            fix = f"{fix}, with tabs between those of several encoders" if len(sides) > 1 else fix
-            raise RunError.of(f"a line is `{shorten(repr(text), 60, placeholder='...')}`, which is no text", fix)
-    return texts, None if others is None else [*others]
+            raise no_text(recipe, text)
+    return checked, None if others is None else [*others]
+
+
+def line_texts(recipe: Recipe, line: GivenLine, number: int, origin: str) -> Line:
+    """Return the texts of a line that Python gives. Raises as `check_lines`."""
+    sides = recipe.sources
+    if isinstance(line, str) and len(sides) > 1:
+        return split_source(line, sides, number, origin)
+    is_row = isinstance(line, tuple | list) if len(sides) > 1 else isinstance(line, tuple) and len(line) == 1
+    texts: list[Any] = [*line] if is_row and not isinstance(line, str | Path) else [line]
+    if len(sides) > 1 and len(texts) != len(sides):
+        raise text_count_error(len(texts), sides, number, origin, "give it a text for each, in this order")
+    columns = [feature_settings(recipe.dataset, side) for side in sides] or [None]
+    read = [
+        str(text) if column is not None and isinstance(text, Path) else text
+        for text, column in zip(texts, columns, strict=True)
+    ]
+    if not all(isinstance(text, str) for text in read):
+        raise no_text(recipe, line)
+    return tuple(read)
+
+
+def no_text(recipe: Recipe, value: object) -> RunError:
+    """Return the error of a value that is no text."""
+    sides = recipe.sources
+    reads_files = any(feature_settings(recipe.dataset, side) for side in sides)
+    fix = "write texts, or paths of files" if reads_files else "write texts"
+    fix = f"{fix}; of several encoders a tuple of them for each line" if len(sides) > 1 else fix
+    return RunError.of(f"a line is `{shorten(repr(value), 60, placeholder='...')}`, which is no text", fix)
 
 
 def encode_targets(
-    recipe: Recipe, tokenizers: Tokenizers, lines: Sequence[str | Path], targets: Sequence[str] | None
+    recipe: Recipe, tokenizers: Tokenizers, lines: Sequence[GivenLine], targets: Sequence[str] | None
 ) -> Encoded:
     """Return the ids of lines and their targets. Raises RunError and DataError."""
     sides = recipe.sources
     if not sides and targets is not None:
         raise RunError.of("a model without encoders reads no sources", "give it the targets alone, as `lines`")
-    read, targets = check_texts(recipe, lines, (targets or ()) if sides else None, "targets")
+    read, targets = check_lines(recipe, lines, (targets or ()) if sides else None, "targets")
     texts, _ = encode_lines(recipe, tokenizers, dict(enumerate(read, start=1)))
-    return encode_pairs(recipe, Pairs({**texts, TARGET: read if targets is None else targets}), tokenizers)
+    answers = [line[0] for line in read] if targets is None else targets
+    return encode_pairs(recipe, Pairs({**texts, TARGET: answers}), tokenizers)
 
 
-def split_columns(line: str, sides: Sequence[str], number: int, origin: str) -> list[str]:
-    """Return what each encoder reads of a line. Raises DataError."""
-    if len(sides) <= 1:
-        return [line][: len(sides)]
-    results = line.split("\t")
-    if len(results) != len(sides):
-        texts = "1 text" if len(results) == 1 else f"{len(results)} texts"
-        message = f"this line has {texts}, and the model reads {len(sides)}: {', '.join(sides)}"
-        fix = "put a tab between the texts, in this order"
-        raise DataError([Fault(origin, number, 1, "columns", "", message, fix, line[:200])])
-    return results
+def split_source(line: str, sides: Sequence[str], number: int, origin: str) -> Line:
+    """Return what the encoders read of a line of the command line; of a blank one nothing. Raises DataError."""
+    return split_line(line, sides, number, origin) if not is_blank(line) else ("",) * max(1, len(sides))
+
+
+def split_line(line: str, sides: Sequence[str], number: int, origin: str) -> Line:
+    """Return the texts of a line that has tabs between several. Raises DataError."""
+    texts = tuple(line.split("\t")) if len(sides) > 1 else (line,)
+    if len(texts) != max(1, len(sides)):
+        raise text_count_error(len(texts), sides, number, origin, "put a tab between the texts, in this order", line)
+    return texts
+
+
+def text_count_error(
+    count: int, sides: Sequence[str], number: int, origin: str, fix: str, excerpt: str = ""
+) -> DataError:
+    """Return the error of a line that has not a text for each encoder."""
+    texts = "1 text" if count == 1 else f"{count} texts"
+    message = f"this line has {texts}, and the model reads {len(sides)}: {', '.join(sides)}"
+    return DataError([Fault(origin, number, 1, "columns", "", message, fix, excerpt[:200])])
 
 
 def encode_lines(
-    recipe: Recipe, tokenizers: Tokenizers, lines: Mapping[int, str], origin: str = LINES
+    recipe: Recipe, tokenizers: Tokenizers, lines: Mapping[int, Line], origin: str = LINES
 ) -> tuple[dict[str, list[str]], dict[str, list[SourceIds]]]:
     """Return the texts and the ids of each side of lines, given by their numbers. Raises DataError.
 
-    `origin` is the file that faults name: a line with another number of texts, or a story that is not one.
+    `origin` is the file that faults name, of a story that is not one.
     """
-    sides = recipe.sources
-    rows = [split_columns(line, sides, number, origin) for number, line in lines.items()]
-    texts = {side: [row[column] for row in rows] for column, side in enumerate(sides)}
+    texts = {side: [line[column] for line in lines.values()] for column, side in enumerate(recipe.sources)}
     numbered = {side: NumberedLines(column, [*lines]) for side, column in texts.items()}
     if faults := [*story_faults(recipe, numbered, origin)]:
         raise DataError(faults)

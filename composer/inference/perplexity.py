@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from composer.data.answer_limits import AnswerLimits
 from composer.data.ids import Encoded, Ids
 from composer.data.windows import Windows, evaluation_order
 from composer.inference.decode import evaluation_mode
@@ -20,9 +21,14 @@ from composer.recipe.recipe import Recipe
 def teacher_forced(recipe: Recipe, model: EncoderDecoder, encoded: Encoded) -> tuple[dict[str, float], list[float]]:
     """Return the scores that need no decoding, and the bits of each answer if answers are vectors of bits, else [].
 
-    Of a text also those that do not depend on its tokenizer, and a 95 % interval of its perplexity over documents.
+    They are of the pairs with a target that the model can write, none of no pair; other answers have NaN bits. Of a
+    text also those that do not depend on its tokenizer, and a 95 % interval of its perplexity over documents.
     """
     sums = defaultdict[str, float](float)
+    known, total = AnswerLimits.of(model).measurable(encoded), len(encoded)
+    if not known.any():
+        return {}, []
+    encoded = encoded if known.all() else encoded.keep(known)
     rows, order = evaluation_order(recipe, encoded, POSITIONS)
     row_bits: dict[int, float] = {}
     losses = np.zeros(len(encoded))  # of the documents of a text
@@ -38,7 +44,10 @@ def teacher_forced(recipe: Recipe, model: EncoderDecoder, encoded: Encoded) -> t
             if "bits" in measures:
                 row_bits |= zip(batch["rows"].tolist(), measures["bits"].sum(1).tolist(), strict=True)
     sums["rows"] = len(rows)
-    bits = [row_bits[row] for row in sorted(row_bits)]
+    places = np.flatnonzero(known)
+    bits = [math.nan] * total if row_bits else []
+    for row, cost in row_bits.items():
+        bits[places[row]] = cost
     if (counts := encoded.counts) is None:
         return token_scores(sums), bits
     sums.update(counts.units())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,23 +15,22 @@ from torch import Tensor
 from blocks.core.contract import Output
 from composer.data.collate import Batch, BatchDataset
 from composer.data.encoding import MAX_TOKENS
-from composer.data.pairs import TARGET, text_names
+from composer.data.pairs import text_names
 from composer.data.sampler import BatchSlice
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RecipeError, RunError
 from composer.fingerprint import check_checkpoint, read_verified
-from composer.inference.decode import Decoding, decode_all, evaluation_mode
+from composer.inference.answers import Translation, answer_lines, read_lines
+from composer.inference.decode import Decoding, evaluation_mode
 from composer.inference.decoders.beam_search import MAX_BEAM
 from composer.inference.decoders.beam_search import beam as beam_search
 from composer.inference.drafts import Draft
 from composer.inference.lines import (
     LINES,
+    GivenLine,
     Score,
-    check_texts,
-    cut_line,
-    encode_lines,
+    check_lines,
     encode_targets,
-    oom_as_run_failed,
     score_targets,
     source_form,
     to_device,
@@ -45,7 +43,6 @@ from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import load_weights, set_weights
 from composer.recipe.metrics import best_validation, selection_metric
 from composer.recipe.recipe import Recipe, load
-from composer.recipe.text_lines import answer_line, is_blank
 from composer.recipe.yaml_reader import COMMAND_LINE
 from composer.run_dir import (
     RESUME,
@@ -66,16 +63,8 @@ IN_MEMORY = RunDir(Path("<in memory>"))
 """The folder of a run that has none."""
 
 
-class Translation(NamedTuple):
-    """A line of text, and the sum of the log-probabilities of its tokens. Not `ended`: cut at its maximum length."""
-
-    text: str
-    score: float
-    ended: bool = True
-
-
 class Sample(NamedTuple):
-    """A translation with its source and its reference."""
+    """A translation with its source and its reference, to be shown; the texts of several encoders with tabs between."""
 
     source: str
     reference: str
@@ -106,7 +95,7 @@ class Run:
 
     def translate(
         self,
-        lines: Sequence[str | Path],
+        lines: Sequence[GivenLine],
         beam: int | None = None,
         n_best: int = 1,
         scores: bool = False,
@@ -116,14 +105,16 @@ class Run:
     ) -> list[Any]:
         """Return the translation of each line, as the recipe decodes, or with a beam of this size: a list of texts.
 
-        With several encoders a line has their texts in the recipe's order, with tabs between; a file is a path. Without
-        any, a line is how a text begins, and the answer all of it. A blank line stays empty. With `n_best` above 1 each
-        line has a list, best first; with `scores` they are `Translation`s. `prefix`: how each translation begins.
-        `ensemble`: runs that vote. `draft`: a smaller run, or "ngram", for speed alone. Raises DataError, RunError.
+        With several encoders a line is a tuple of their texts in the recipe's order, or one text with tabs between, as
+        on the command line; in a tuple a tab is a character like others. A file is a path. Without encoders a line is
+        how a text begins, and the answer all of it. A blank line stays empty. With `n_best` above 1 each line has a
+        list of as many, best first, whose texts differ; where there are fewer, empty ones of score -inf follow. With
+        `scores` they are `Translation`s. `prefix`: how each translation begins. `ensemble`: runs that vote. `draft`: a
+        smaller run, or "ngram", for speed alone. Raises DataError, RunError.
         """
         from composer.inference.draft_runs import open_draft
 
-        texts, prefix = check_texts(self.recipe, lines, prefix, "prefixes")
+        texts, prefix = check_lines(self.recipe, lines, prefix, "prefixes")
         if n_best < 1:
             raise RunError.of(f"there are no {n_best} best translations", "write `n_best=1` or more")
         decoding = decoding_settings(self.recipe, beam)
@@ -139,7 +130,7 @@ class Run:
 
         return generate(self, prompts, samples=samples, **settings)
 
-    def batch(self, lines: Sequence[str | Path], targets: Sequence[str] | None = None) -> Batch:
+    def batch(self, lines: Sequence[GivenLine], targets: Sequence[str] | None = None) -> Batch:
         """Return the ids of pairs as one padded batch on the model's device, with bos and eos, as training has it.
 
         A model without encoders takes the targets alone, as `lines`. Raises RunError and DataError.
@@ -148,19 +139,19 @@ class Run:
         rows = BatchSlice(np.arange(len(encoded)), tokens=int(encoded.target.positions().sum()))
         return to_device(BatchDataset(encoded)[rows], self.model.device)
 
-    def logits(self, lines: Sequence[str | Path], targets: Sequence[str] | None = None) -> Tensor:
+    def logits(self, lines: Sequence[GivenLine], targets: Sequence[str] | None = None) -> Tensor:
         """Return the logits of every next token of `batch(lines, targets)`, teacher-forced. -> (B, T, V)"""
         batch = self.batch(lines, targets)
         with evaluation_mode([self.model], for_training=True):
             return self.model(batch["sources"], batch["target_in"])
 
-    def encode(self, lines: Sequence[str | Path]) -> dict[str, Output]:
+    def encode(self, lines: Sequence[GivenLine]) -> dict[str, Output]:
         """Return what the decoder can read of lines, by name: `encoder` has `states` (B, S, D) and `mask` (B, S)."""
         sources = self.batch(lines, [""] * len(lines))["sources"]
         with evaluation_mode([self.model], for_training=True):
             return self.model.encode(sources)
 
-    def score(self, lines: Sequence[str | Path], targets: Sequence[str] | None = None) -> list[Score]:
+    def score(self, lines: Sequence[GivenLine], targets: Sequence[str] | None = None) -> list[Score]:
         """Return the log-probabilities of given targets, token by token and summed; see `batch`."""
         encoded = encode_targets(self.recipe, self.tokenizers, lines, targets)
         return score_targets(self.model, encoded, self.tokenizers)
@@ -193,7 +184,7 @@ class Run:
         step = checkpoint_step(self.checkpoint) if self.checkpoint else None
         return report(self.run_dir.path, data=data, output=output, checkpoint=step)
 
-    def alignments(self, lines: Sequence[str | Path], targets: Sequence[str] | None = None) -> list[Alignment]:
+    def alignments(self, lines: Sequence[GivenLine], targets: Sequence[str] | None = None) -> list[Alignment]:
         """Return what attentions and memories read while each line is translated; notebooks show heat maps.
 
         targets: What to write in place of the model's own translations. Raises DataError and RunFailed.
@@ -203,7 +194,7 @@ class Run:
         return alignments(self, lines, targets=targets)
 
     def attention(
-        self, lines: Sequence[str | Path], targets: Sequence[str] | None = None
+        self, lines: Sequence[GivenLine], targets: Sequence[str] | None = None
     ) -> list[dict[str, np.ndarray]]:
         """Return the attention weights of each line by block, (H, T, S): what its heads read for each token."""
         from composer.viz.alignments import alignments
@@ -331,7 +322,7 @@ def decoding_settings(recipe: Recipe, beam: int | None = None) -> Decoding:
 
 def translate_lines(
     runs: Sequence[Run],
-    lines: Sequence[str],
+    lines: Sequence[GivenLine],
     decoding: Decoding,
     prefixes: Sequence[str] | None = None,
     n_best: int = 1,
@@ -340,36 +331,18 @@ def translate_lines(
     on_batch: Callable[[float], None] = lambda share: None,
     draft: Draft | None = None,
 ) -> list[list[Translation]]:
-    """Return the n best translations of each line by one run or an ensemble, best first.
+    """Return the n best translations of each line by one run or an ensemble, best first: see `answer_lines`.
 
     prefixes: the text with which each line's translations begin. first: how many lines came before, for sampling and
-    for faults, which name the file `origin`. on_batch, draft: see `decode_all`. Of a blank line all translations are
-    empty. Raises RunError, DataError.
+    for faults, which name the file `origin`. on_batch, draft: see `decode_all`. Raises RunError, DataError.
     """
     check_compatible(runs)
-    if prefixes is not None and not runs[0].recipe.sources:
+    one = runs[0]
+    if prefixes is not None and not one.recipe.sources:
         raise RunError.of("a model without encoders continues its lines", "begin the lines with the prefixes")
-    tokenizers, full = runs[0].tokenizers, [at for at, line in enumerate(lines) if not is_blank(line)]
-    _, ids = encode_lines(runs[0].recipe, tokenizers, {first + at + 1: lines[at] for at in full}, origin)
-    begun = [(prefixes[at] if prefixes else "") if ids else lines[at] for at in full]
-    places = [f"{origin}:{first + at + 1}" for at in full]
-    read = {side: [*map(cut_line, rows, places)] for side, rows in ids.items()}
-    what = "the prefix of this line" if ids else "this line"
-    forced = [
-        [*cut_line(row, place, what)] for row, place in zip(tokenizers.encode(TARGET, begun), places, strict=True)
-    ]
-    models, numbers = [run.model for run in runs], [first + at for at in full]
-    with oom_as_run_failed(read):
-        to_texts = partial(tokenizers.decode, TARGET)
-        results = decode_all(models, read, decoding, forced, n_best, numbers, to_texts, on_batch, draft=draft)
-    # a tiny vocabulary may have fewer answers than n, and what is missing has no probability
-    answers = [[Translation("", 0.0 if is_blank(line) else float("-inf"))] * n_best for line in lines]
-    for at, hypotheses in zip(full, results, strict=True):
-        ended = [hypothesis.ended for hypothesis in hypotheses]
-        decoded = tokenizers.decode_answers(TARGET, [hypothesis.ids for hypothesis in hypotheses], ended)
-        for rank, (text, hypothesis) in enumerate(zip(decoded, hypotheses, strict=True)):
-            answers[at][rank] = Translation(answer_line(text), hypothesis.score, hypothesis.ended)
-    return answers
+    texts, _ = check_lines(one.recipe, lines)
+    read = read_lines(one.recipe, one.tokenizers, texts, prefixes, first, origin)
+    return answer_lines([run.model for run in runs], one.tokenizers, read, decoding, n_best, on_batch, draft)
 
 
 def check_compatible(runs: Sequence[Run]) -> None:

@@ -14,7 +14,7 @@ from composer.data.documents import JSON, PARQUET
 from composer.data.encoding import MAX_TOKENS
 from composer.data.pairs import TARGET, file_options
 from composer.errors import DataError, Fault, RunError
-from composer.inference.lines import Score, split_columns, write_note
+from composer.inference.lines import Score, split_line, write_note
 from composer.inference.run import Run, open_run
 from composer.inference.translate import BATCH_LINES, STDIN, open_input, read_columns
 
@@ -64,7 +64,8 @@ def score_files(
     longest = max(MAX_TOKENS, opened.recipe.dataset.get("max_length") or 0)
     lines, tokens, total = 0, 0, 0.0
     for place, columns in (row for group in groups for row in read_rows(group, [*sides, TARGET])):
-        targets, own = columns[-1], ["\t".join(row) for row in zip(*columns[:-1], strict=True)]
+        *read, targets = columns
+        own = [*zip(*read, strict=True)]
         for text, result in zip(targets, opened.score(own, targets) if sides else opened.score(targets), strict=True):
             lines, tokens, total = lines + 1, tokens + len(result.tokens), total + result.total
             if len(result.tokens) > longest:
@@ -97,7 +98,7 @@ def read_rows(group: Sequence[Path | None], sides: Sequence[str]) -> Iterator[tu
         for columns in read_columns([open_input(file, files) for file in group], names, BATCH_LINES):
             if len(group) == 1:
                 lines = enumerate(columns[0], start=count + 1)
-                rows = [split_columns(line, sides, number, names[0]) for number, line in lines]
+                rows = [split_line(line, sides, number, names[0]) for number, line in lines]
                 columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in sides]
             yield names[0], columns
             count += len(columns[0])

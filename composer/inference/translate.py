@@ -18,7 +18,7 @@ from composer.data.text_files import MAGIC, count_lines
 from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reason
 from composer.formatting import show_progress, strip_control_characters
 from composer.inference.draft_runs import open_draft
-from composer.inference.lines import write_note
+from composer.inference.lines import split_source, write_note
 from composer.inference.run import decoding_settings, open_run, translate_lines
 from composer.model.features import feature_settings
 
@@ -51,7 +51,7 @@ def translate(
     fault has been translated.
     """
     models = [open_run(path, overrides if at == 0 else (), checkpoint) for at, path in enumerate(runs)]
-    decoding = decoding_settings(models[0].recipe, beam)
+    decoding, sides = decoding_settings(models[0].recipe, beam), models[0].recipe.sources
     proposing = None if draft is None else open_draft(draft, models, decoding)
     inputs = [source, prefix] if prefix else [source]
     names, count = [str(path or STDIN) for path in inputs], 0
@@ -64,11 +64,12 @@ def translate(
         advance = files.enter_context(progress)
         if not source and sys.stdin.isatty():
             write_note("type a line and Enter to translate it; Ctrl-D ends")
-        names_files = any(feature_settings(models[0].recipe.dataset, side) for side in models[0].recipe.sources)
+        names_files = any(feature_settings(models[0].recipe.dataset, side) for side in sides)
         size = WATCHED_LINES if shows_progress or names_files else BATCH_LINES
         for texts, *forced in read_columns(streams, names, size):
             begun = forced[0] if forced else None
-            results = translate_lines(models, texts, decoding, begun, n_best, count, names[0], draft=proposing)
+            lines = [split_source(text, sides, count + at, names[0]) for at, text in enumerate(texts, start=1)]
+            results = translate_lines(models, lines, decoding, begun, n_best, count, names[0], draft=proposing)
             best = [hypothesis for row in results for hypothesis in row]
             outputs = "".join(f"{score:.4f}\t{text}\n" if scores else f"{text}\n" for text, score, _ in best)
             # a file or a pipe gets every byte, a terminal nothing that it would obey

@@ -271,3 +271,12 @@ _derived: WeakKeyDictionary[JointModel, dict[float, tuple[Any, EncoderDecoder]]]
 def ctc_of(model: EncoderDecoder) -> Ctc | None:
     """Return the CTC of a model, alone or beside a decoder; None of others."""
     return model.ctc if isinstance(model, JointModel) else model.output if isinstance(model, CtcModel) else None
+
+
+def ctc_frames(model: EncoderDecoder) -> tuple[str, Stream] | None:
+    """Return the key of the encoder that leaves CTC's frames, and what is known of these; None without CTC."""
+    ctc = ctc_of(model)
+    if ctc is None:
+        return None
+    keys = {encoder.memory: key for key, encoder in model.readers().items()}
+    return keys[ctc.memory.partition(".")[0]], ctc.frames

@@ -19,7 +19,7 @@ from blocks.core.contract import Block, Path, Penalties, Stream, reduce_penaltie
 from composer.errors import Fault, RecipeError
 from composer.model.builder import Builder, encoder_stacks, vocabulary_bounds
 from composer.model.costs import TOKENS, BlockFailed, Costs, attribute_failures, measure_costs, wrap_blocks
-from composer.model.ctc import ctc_of
+from composer.model.ctc import ctc_frames, ctc_of
 from composer.model.encoder_decoder import (
     FEW,
     EncoderDecoder,
@@ -124,10 +124,8 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     max_target_ratios = {key: encoder.max_target_ratio for key, encoder in model.readers().items()}
     warnings = tuple(sorted({*recipe.warnings, *builder.warnings}))
     totals = (count_parameters(model), flops, costs.state_bytes[id(model.decoder)], TOKENS)
-    ctc, keys = ctc_of(model), {memory: key for key, memory, _, _ in encoder_stacks(recipe.model)}
-    frames = None if ctc is None else (keys[ctc.memory.partition(".")[0]], ctc.frames)
     frozen = count_frozen(recipe, model)
-    return Plan(rows, *totals, vocabularies, at_most, warnings, max_target_ratios, frozen, frames)
+    return Plan(rows, *totals, vocabularies, at_most, warnings, max_target_ratios, frozen, ctc_frames(model))
 
 
 def check_gradients(builder: Builder, model: EncoderDecoder) -> None:

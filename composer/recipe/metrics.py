@@ -11,18 +11,20 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from composer.formatting import significant
+from composer.recipe.text_lines import is_blank
 
 Sums = Mapping[str, float]
 """Sums over a split with teacher forcing: `loss` (nats) and `tokens` over target tokens, `right` of them where every
 token has a probability, and the number of answers, `rows`; where these are vectors of bits, also their cost in `bits`;
 of texts without a source also `words`, `characters` and `bytes`, each with one for the end of every document."""
 Texts = Sequence[str]
-References = Sequence[Texts]
-"""One or more references of each line: sequences of lines, each as long as the others."""
+References = Sequence[Sequence[str | None]]
+"""One or more references of each line: sequences of lines, each as long as the others. A blank one is none."""
 SAMPLE = "val_sample"
 """Prefix of the scores of those validation lines that are decoded in training, in place of `val`."""
 
@@ -36,7 +38,7 @@ class Metric:
     unit: Its unit, or its range.
     format: Writes a value for people to read.
     from_sums: Computes it from the sums of a teacher-forced pass.
-    from_texts: Computes it from decoded texts and their references.
+    from_texts: Computes it from decoded texts and their references, as `compare` returns them; one text or more.
     sacrebleu: Names a class of `sacrebleu.metrics`.
     by_tokenizer: Whether that class reads words by `evaluation.bleu_tokenizer`.
     needs: What it is defined on: any tokens, translations, vectors of bits, texts without a source, or logits of all.
@@ -75,19 +77,44 @@ def _loss(sums: Sums) -> float:
     return sums["loss"] / sums["tokens"]
 
 
-def lines_with_reference(hypotheses: Texts, references: References) -> list[tuple[str, list[str]]]:
-    """Return each output with those of its references that have text, without lines of which none has.
+class Compared(NamedTuple):
+    """The outputs that have a reference, with their references: what every metric of texts is computed from.
 
-    A blank line is no answer, and a blank output is no merit: where all references are blank, all lines are returned.
+    rows: The numbers of their lines.
+    references: Columns, the first of which has a text for each output; None where a line has fewer than others.
     """
-    lines = [(text, of) for text, *of in zip(hypotheses, *references, strict=True)]
-    full = [(text, [reference for reference in of if reference.strip()]) for text, of in lines]
-    return [line for line in full if line[1]] or lines
+
+    rows: list[int]
+    hypotheses: list[str]
+    references: list[list[str | None]]
+
+    @property
+    def per_line(self) -> int | None:
+        """How many references each output has; None where some have more than others."""
+        return None if any(None in column for column in self.references) else len(self.references)
+
+
+def references_of(row: Sequence[str | None]) -> list[str]:
+    """Return the references of one line: those of its texts that are not blank."""
+    return [text for text in row if text is not None and not is_blank(text)]
+
+
+def compare(hypotheses: Texts, references: References) -> Compared:
+    """Return the outputs whose lines have a reference, and these; a blank text is no reference."""
+    rows = [references_of(row) for row in zip(*references, strict=True)]
+    scored = [(at, text, of) for at, (text, of) in enumerate(zip(hypotheses, rows, strict=True)) if of]
+    columns = [list(column) for column in zip_longest(*(of for _, _, of in scored))]
+    return Compared([at for at, _, _ in scored], [text for _, text, _ in scored], columns)
+
+
+def is_exact(text: str, references: Sequence[str | None]) -> bool:
+    """Return whether an output equals a reference of its line; spaces around them do not count."""
+    return text.strip() in map(str.strip, references_of(references))
 
 
 def _exact_match(hypotheses: Texts, references: References) -> float:
-    lines = lines_with_reference(hypotheses, references)
-    return sum(text.strip() in map(str.strip, of) for text, of in lines) / len(lines)
+    rows = zip(*references, strict=True)
+    return sum(map(is_exact, hypotheses, rows)) / len(hypotheses)
 
 
 def _error_rate(name: str) -> Callable[[Texts, References], float]:
@@ -97,9 +124,11 @@ def _error_rate(name: str) -> Callable[[Texts, References], float]:
         import jiwer
 
         rate = getattr(jiwer, name)
-        lines = lines_with_reference(hypotheses, references)
-        closest = [min(of, key=lambda reference: rate(reference, text)) for text, of in lines]
-        return float(rate(closest, [text for text, _ in lines]))
+        closest = [
+            min(references_of(of), key=lambda reference: rate(reference, text))
+            for text, *of in zip(hypotheses, *references, strict=True)
+        ]
+        return float(rate(closest, list(hypotheses)))
 
     return compute
 
@@ -170,8 +199,8 @@ METRICS: dict[str, Metric] = {
         hub="chrf",
     ),
     "ter": _OfCorpus(
-        label="TER",
-        meaning="edits of words and shifts that make the reference, per 100 of its words; lower is better",
+        label="TER (caseless)",
+        meaning="edits of words and shifts that make the reference, case ignored, per 100 words; lower is better",
         unit="0 to 100, or more",
         sacrebleu="TER",
         lower_is_better=True,
@@ -312,22 +341,30 @@ class TextMetrics:
     left_out: str = ""
 
     def scores(self, hypotheses: Texts, references: References) -> dict[str, float]:
-        """Return every metric of these texts, compared line by line; cased and detokenised. Nothing of no texts."""
-        return {name: self.score(name, hypotheses, references) for name in self.names} if hypotheses else {}
+        """Return every metric of these texts, compared line by line and detokenised.
 
-    def score(self, name: str, hypotheses: Texts, references: References) -> float:
-        """Return one metric of these texts."""
-        metric = METRICS[name]
+        All are of the same lines, those that have a reference; of none there is no metric.
+        """
+        compared = compare(hypotheses, references)
+        return {name: self.score(name, compared) for name in self.names} if compared.rows else {}
+
+    def score(self, name: str, compared: Compared) -> float:
+        """Return one metric of outputs with their references, one or more."""
+        metric, (_, hypotheses, references) = METRICS[name], compared
         if metric.from_texts is not None:
             return metric.from_texts(hypotheses, references)
         return float(metric.scorer(self.bleu_tokenizer).corpus_score(hypotheses, references).score)
 
-    def signatures(self, references: int = 1) -> dict[str, str]:
-        """Return sacreBLEU's signatures by `NAME_signature`: the settings with which others compute the same score."""
+    def signatures(self, references: int | None = 1) -> dict[str, str]:
+        """Return sacreBLEU's signatures by `NAME_signature`: the settings with which others compute the same score.
+
+        references: How many a line has; None where lines have different numbers.
+        """
+        columns = [["a", "a"], ["a", None]] if references is None else [["a", "a"]] * references
         texts = {}
         for name in (name for name in self.names if METRICS[name].sacrebleu):
             scorer = METRICS[name].scorer(self.bleu_tokenizer)
-            scorer.corpus_score(["a"], [["a"]] * references)  # a signature knows their number only afterwards
+            scorer.corpus_score(["a", "a"], columns)  # a signature knows their number only afterwards
             texts[f"{name}_signature"] = str(scorer.get_signature())
         return texts
 
@@ -354,7 +391,7 @@ def choose_metrics(
     if metrics is not None:
         return TextMetrics(tuple(metrics), bleu_tokenizer)
     split = METRICS["bleu"].scorer(bleu_tokenizer).tokenizer
-    lines = [line for line in references[:MANY_LINES] if line.strip()]
+    lines = references_of(references[:MANY_LINES])
     words = median([len(split(line).split()) for line in lines] or [0])
     spaced = median([len(line.split()) for line in lines] or [0])
     error_rate = "character_error_rate" if by_characters or spaced < SHORT_WORDS else "word_error_rate"
@@ -383,7 +420,7 @@ def format_scores(row: Mapping[str, float]) -> str:
 
 
 def paired_bootstrap(
-    systems: Sequence[Texts], references: Sequence[Texts], resamples: int, bleu_tokenizer: str
+    systems: Sequence[Texts], references: References, resamples: int, bleu_tokenizer: str
 ) -> tuple[list[Any], str]:
     """Return sacreBLEU's paired bootstrap of two systems (Koehn 2004), and its signature with seed and resamples.
 

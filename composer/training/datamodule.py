@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Sampler
 
+from composer.data.answer_limits import AnswerLimits
 from composer.data.collate import Batch, BatchLoader
-from composer.data.encoding import answerable_rows, encode_data
+from composer.data.encoding import answerable_rows, encode_data, measured_pairs
 from composer.data.epochs import training_corpus
 from composer.data.ids import Encoded
 from composer.data.pairs import available_splits
@@ -65,6 +66,7 @@ class RecipeDataModule(LightningDataModule):
         self.tokenizers = self.data.tokenizers
         assert self.data.train is not None  # it encodes every split, and each recipe has this one
         self.train = self.data.train
+        self.val = self.data.val
         self.batches: EpochSampler | None = None
         self.resumable: ResumableBatchSampler | None = None
 
@@ -73,20 +75,17 @@ class RecipeDataModule(LightningDataModule):
 
         Raises DataError if no pair is left.
         """
-        max_ratios = {key: encoder.max_target_ratio for key, encoder in model.readers().items()}
-        answerable = answerable_rows(self.recipe, self.train, max_ratios)
-        if not answerable.all():
-            dropped = f"{int((~answerable).sum()):,} of {len(answerable):,} training pairs"
-            reason = f"whose answer is longer than {model.max_target_ratio:g} times its source"
-            self.data.notes.append(f"left out {dropped} {reason}: decoding could never write it")
-            self.train = self.train.keep(answerable)
+        limits = AnswerLimits.of(model)
+        self.val = None if self.data.val is None else measured_pairs(self.recipe, "val", self.data.val, limits)
+        answerable = answerable_rows(self.recipe, self.train, limits, self.data.notes)
+        self.train = self.train if answerable.all() else self.train.keep(answerable)
         training = self.recipe.training
         if self.recipe.carries_state:
             streams = training["tokens_per_batch"] // training["window"]
             rows = cut_streams(self.train, streams, training["window"])
             self.batches = StreamSampler(rows, streams, seed=training["seed"], accumulate=accumulate)
             return
-        corpus = training_corpus(self.recipe, self.train, self.tokenizers, lambda pairs: pairs.answerable(max_ratios))
+        corpus = training_corpus(self.recipe, self.train, self.tokenizers, limits.answerable)
         if self.recipe.window:
             corpus = shuffle_windows(self.train, training["window"], training["seed"])
         self.batches = TrainBatchSampler(
@@ -127,21 +126,22 @@ class RecipeDataModule(LightningDataModule):
         """Return the loader of a split for a loop of one's own, without a Trainer. Raises RunError if there is none."""
         if split not in available_splits(self.recipe):
             raise missing_split(self.recipe, split)
-        encoded, workers = self.data.splits[split], self.recipe.training["workers"]
-        if split != "train":
-            order = evaluation_order(self.recipe, encoded, self.recipe.training["tokens_per_batch"])
-            return BatchLoader(*order, workers, self.tokenizers)
         with torch.device("meta"):
-            self.plan_batches(build(self.recipe, self.tokenizers.sizes), accumulate=1)
+            model = build(self.recipe, self.tokenizers.sizes)
+        if split != "train":
+            encoded = measured_pairs(self.recipe, split, self.data.splits[split], AnswerLimits.of(model))
+            order = evaluation_order(self.recipe, encoded, self.recipe.training["tokens_per_batch"])
+            return BatchLoader(*order, self.recipe.training["workers"], self.tokenizers)
+        self.plan_batches(model, accumulate=1)
         assert self.batches is not None  # planned
         return self._train_loader(self.batches)
 
     def val_dataloader(self) -> DataLoader[Batch] | list[DataLoader[Batch]]:
         """Return the loader of this device's parts of the validation batches; an empty list without any."""
-        if not self.data.val or self.trainer is None:
+        if not self.val or self.trainer is None:
             return []
         where = self.trainer.global_rank, self.trainer.world_size
-        order = evaluation_order(self.recipe, self.data.val, self.recipe.training["tokens_per_batch"], *where)
+        order = evaluation_order(self.recipe, self.val, self.recipe.training["tokens_per_batch"], *where)
         loader = BatchLoader(*order)
         share = self.trainer.limit_val_batches
         if isinstance(share, float) and 0 < share * len(loader) < 1:

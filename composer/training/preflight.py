@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 
+from composer.data.answer_limits import AnswerLimits
 from composer.data.documents import Documents
 from composer.data.encoding import Data, answerable_rows, cache_faults, encode_data, split_faults
 from composer.data.epochs import encode_trainable
@@ -31,7 +32,7 @@ from composer.training.memory_estimate import (
     training_device,
     weight_bytes,
 )
-from composer.training.sample_warnings import empty_warnings, frame_warnings, media_warnings, script_warnings
+from composer.training.sample_warnings import answer_warnings, empty_warnings, media_warnings
 
 if TYPE_CHECKING:
     from composer.training.trial_run import TrialRun
@@ -84,7 +85,8 @@ def check_and_sample(recipe: Recipe, any_machine: bool, any_data: bool) -> tuple
     warnings = [*planned.warnings, *budget_warnings(recipe, EpochSize.of(recipe, sample))]
     warnings += [] if any_machine else speed_warnings(recipe)
     if sample:
-        warnings += [*script_warnings(recipe, sample.data), *frame_warnings(recipe, planned, sample.data)]
+        limits = AnswerLimits(planned.max_target_ratios, planned.ctc_frames)
+        warnings += [*answer_warnings(recipe, limits, sample.unfiltered or sample.data)]
         warnings += [*empty_warnings(recipe, sample.data), *media_warnings(recipe, sample.data)]
         warnings += [*source.overlap_warnings(sample.data.pairs, sample.is_all)]
     return replace(planned, warnings=tuple(warnings)), sample
@@ -101,9 +103,9 @@ def check_model_and_data(
     recipe, model = source.recipe, source.recipe.model
     depends_on_sizes = model["embedding"] == "one_hot" or model["output"]["kind"] != "linear"
     planned, faults = _attempt(lambda: plan(recipe))
-    max_ratios = planned.max_target_ratios if planned else {}
+    limits = AnswerLimits(planned.max_target_ratios, planned.ctc_frames) if planned else AnswerLimits()
     if sampled or (faults and depends_on_sizes):
-        sample, of_data = _attempt(lambda: dry_run(source, max_ratios, any_data))
+        sample, of_data = _attempt(lambda: dry_run(source, limits, any_data))
     else:
         sample, of_data = None, source.faults
     if sample and sample.is_all and depends_on_sizes:
@@ -278,6 +280,7 @@ class DryRun:
     later: Encoded | None = None  # pairs of a later epoch of an endless task
     share: float | None = None  # of the training text that is in the sample; None of pairs
     weight: float = 1.0  # of the training files, their mean
+    unfiltered: Data | None = None  # the data before pairs that the model could not write are left out
 
     def steps_per_epoch(self, tokens_per_batch: int) -> float:
         """Return the updates of an epoch; an estimate where the sample is not all."""
@@ -288,13 +291,13 @@ class DryRun:
         return self.weight * len(batches) * self.train_pairs / len(self.data.pairs["train"])
 
 
-def dry_run(source: DataSource, max_ratios: Mapping[str, float], any_data: bool = False) -> DryRun | None:
+def dry_run(source: DataSource, limits: AnswerLimits | None = None, any_data: bool = False) -> DryRun | None:
     """Encode a sample of the data; None for a data set to be downloaded, and with `any_data` where files are not here.
 
     Raises DataError with what training would refuse. A fault of a sample is none yet: where it has one, everything is
-    read. max_ratios: `max_target_ratios` of the model's plan.
+    read. limits: Of the model's plan.
     """
-    recipe = source.recipe
+    recipe, limits = source.recipe, limits or AnswerLimits()
     if any_data and any(fault.code == "file" for fault in source.faults):
         return None
     if source.faults:
@@ -304,19 +307,23 @@ def dry_run(source: DataSource, max_ratios: Mapping[str, float], any_data: bool 
     sample = source.sample(SAMPLED_PAIRS)
     is_all = all(len(pairs) < SAMPLED_PAIRS for pairs in sample.all_pairs().values())
     try:
-        data = _encode(sample, max_ratios)
+        unfiltered = encode_data(sample)
+        data = _answerable(recipe, unfiltered, limits)
     except DataError:
         if is_all:
             raise
-        data, is_all = _encode(source, max_ratios), True
+        unfiltered, is_all = encode_data(source), True
+        data = _answerable(recipe, unfiltered, limits)
     if task := task_settings(recipe):  # whose other pairs nobody needs to draw
-        return DryRun(data, is_all, task["train"], _later_pairs(source, data) if task["endless"] else None)
+        return DryRun(
+            data, is_all, task["train"], _later_pairs(source, data) if task["endless"] else None, unfiltered=unfiltered
+        )
     train, share = source.pairs("train"), None
     if isinstance(documents := train.sides[TARGET], Documents):
         read, total = sum(map(len, data.pairs["train"].sides[TARGET])), sum(it.characters for it in documents.facts)
         is_all, share = read == total, read / total
     weight = 1.0 if train.weights is None else float(train.weights.mean())
-    return DryRun(data, is_all, len(documents), share=share, weight=weight)
+    return DryRun(data, is_all, len(documents), share=share, weight=weight, unfiltered=unfiltered)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,10 +369,10 @@ def largest_batch_of(recipe: Recipe, sample: DryRun | None) -> BatchSize:
     return largest_batch(recipe, sample.data.train, share)
 
 
-def _encode(source: DataSource, max_ratios: Mapping[str, float]) -> Data:
-    data = encode_data(source)
+def _answerable(recipe: Recipe, data: Data, limits: AnswerLimits) -> Data:
+    """Return data with those training pairs that a model can learn to write. Raises DataError if none is left."""
     assert data.train is not None
-    train = data.train.keep(answerable_rows(source.recipe, data.train, max_ratios))
+    train = data.train.keep(answerable_rows(recipe, data.train, limits, data.notes))
     return replace(data, splits={**data.splits, "train": train})
 
 

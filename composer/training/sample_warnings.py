@@ -7,17 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
+from composer.data.answer_limits import MORE_FRAMES, NO_FRAMES, AnswerLimits
 from composer.data.audio import SILENT_DB
 from composer.data.columns import locate
 from composer.data.encoding import Data
 from composer.data.features import Features, Remark
-from composer.data.ids import Ids
 from composer.data.pairs import TARGET, text_names
 from composer.data.token_cache import whole_column
 from composer.errors import MAX_LISTED, Fault
-from composer.model.planner import Plan
 from composer.recipe.metrics import suggest_bleu_tokenizer
 from composer.recipe.recipe import Recipe
 from composer.recipe.text_lines import is_blank
@@ -38,10 +35,6 @@ ADVICE = {
     "rate": Advice(
         "have another rate than the column, and are resampled: {details}", "resample them before, or leave it at that"
     ),
-    "header": Advice(
-        "have a header that says less than there is, and are read to their end",
-        "listen to what follows, and save them again, as WAV or FLAC",
-    ),
     "blank": Advice("have one colour everywhere as they are read", "look at them, and remove their lines if need be"),
     "grey": Advice("have colours, and are read in grey", "write `channels: 3`, or `channels: 1` if grey is enough"),
     "transparent": Advice("have transparent pixels, which become white", "give them the background that they need"),
@@ -55,6 +48,12 @@ ADVICE = {
 """By the kinds of notices of images and sounds."""
 
 
+def answer_warnings(recipe: Recipe, limits: AnswerLimits, data: Data) -> Iterator[Fault]:
+    """Yield a warning of each thing for which answers are measured worse than they are, or not at all."""
+    yield from script_warnings(recipe, data)
+    yield from frame_warnings(recipe, limits, data)
+
+
 def script_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:
     """Yield a warning if the references have no spaces between words, and BLEU's tokenizer splits only at spaces."""
     metrics, word = recipe.evaluation["metrics"], recipe.evaluation["bleu_tokenizer"]
@@ -66,22 +65,14 @@ def script_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:
         yield recipe.fault("script", ("evaluation", "bleu_tokenizer"), message, hint).as_warning()
 
 
-def frame_warnings(recipe: Recipe, planned: Plan, data: Data) -> Iterator[Fault]:
-    """Yield a warning if answers of the training have more tokens than CTC has frames: they cost nothing, and teach it
-    nothing.
-    """
-    if planned.ctc_frames is None or data.train is None:
-        return
-    key, stream = planned.ctc_frames
-    source = data.train.sources[key]
-    positions = source.lengths() + isinstance(source, Ids)  # of eos
-    frames = np.array([stream.length(int(length)) for length in positions])
-    if too_long := int((data.train.target.lengths() > frames).sum()):
-        message = (
-            f"of {len(frames):,} answers {too_long:,} have more tokens than CTC has frames, and it cannot write them"
-        )
-        hint = "shorten the source less, or choose a tokenizer with longer tokens"
-        yield recipe.fault("length", ("model", "output", "ctc"), message, hint).as_warning()
+def frame_warnings(recipe: Recipe, limits: AnswerLimits, data: Data) -> Iterator[Fault]:
+    """Yield a warning if CTC has too few frames for answers: no loss is of them."""
+    counts = {split: int((~limits.have_frames(encoded)).sum()) for split, encoded in data.splits.items()}
+    if any(counts.values()):
+        total, impossible = sum(map(len, data.splits.values())), sum(counts.values())
+        of_splits = ", ".join(f"{count:,} of {split}" for split, count in counts.items() if count)
+        message = f"{impossible:,} of {total:,} {NO_FRAMES} ({of_splits}): it cannot write them, and no loss is of them"
+        yield recipe.fault("length", ("model", "output", "ctc"), message, MORE_FRAMES).as_warning()
 
 
 def empty_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:

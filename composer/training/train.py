@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from composer.atomic_io import sha256_of_file
+from composer.data.answer_limits import AnswerLimits
 from composer.data.pairs import TARGET, available_splits
 from composer.data.sources import DataSource, is_endless
 from composer.errors import RecipeError, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
-from composer.evaluation import evaluate_pairs, training_hints
+from composer.evaluation import REMARKS, evaluate_pairs, training_hints
 from composer.fingerprint import read_verified
 from composer.formatting import format_bytes
+from composer.inference.lines import Line
 from composer.inference.run import Run, Sample, device_for
 from composer.model.parameter_paths import count_frozen
 from composer.model.weights import count_parameters, is_out_of_memory, save_weights
@@ -49,7 +51,7 @@ from composer.training.preflight import (
 )
 from composer.training.reproduce import compare_outcome, default_folder, find_original_run
 from composer.training.resume import check_same_recipe, resolve_initial_run, resumed_recipe
-from composer.training.sample_warnings import empty_warnings, media_warnings
+from composer.training.sample_warnings import answer_warnings, empty_warnings, media_warnings
 from composer.training.setup import TrainingSetup, setup, silence_lightning, start_logging, wait_for_record
 from composer.training.wandb_logger import describe_mode, wandb_mode
 from composer.viz.alignments import alignment_page, alignments
@@ -149,6 +151,7 @@ def check_budget_and_memory(training: TrainingSetup) -> None:
         epoch = EpochSize(data.batches.slices_in(0) / recipe.training["accumulate"], not is_endless(recipe))
     of_data = (
         [
+            *answer_warnings(recipe, AnswerLimits.of(training.module.model), data.data),
             *empty_warnings(recipe, data.data),
             *media_warnings(recipe, data.data),
             *training.source.overlap_warnings(data.data.pairs),
@@ -271,8 +274,9 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
         say(f"evaluating on the {split} split")
         pairs, encoded = training.data.data.pairs[split], training.data.data.splits[split]
         measured |= evaluate_pairs(run, split, pairs, encoded, run_dir.hypotheses(split), say)
-        if f"{split}/truncated" in measured:
-            say(f"{split}: {measured[f'{split}/truncated']}")
+        for kind in REMARKS:
+            if remark := measured.get(f"{split}/{kind}"):
+                say(f"{split}: {remark}")
     new = {name: value for name, value in measured.items() if isinstance(value, float) and name not in known}
     if new:
         logger.write({"step": loop.progress.step, **new})
@@ -353,7 +357,8 @@ def print_summary(training: TrainingSetup, run: Run, record: Mapping[str, Any]) 
     # a language model continues a text, it does not translate one
     pairs = first_pairs(training) if training.recipe.sources else []
     outputs = run.translate([line for line, _ in pairs]) if pairs else []
-    training.display.show([Sample(*pair, output) for pair, output in zip(pairs, outputs, strict=True)])
+    shown = [Sample("\t".join(line), target, text) for (line, target), text in zip(pairs, outputs, strict=True)]
+    training.display.show(shown)
     if not training.recipe.dataset.get("generate"):
         sizes = record["data"]["pairs"] if training.recipe.sources else {}  # one text can be long
         rows, section = read_metrics(training.run_dir.metrics), training.recipe.training
@@ -382,12 +387,11 @@ def describe_weights(used: Mapping[str, Any], metric: str) -> str:
     return descriptions.get(used["how"], f"of step {steps}, the last")
 
 
-def first_pairs(training: TrainingSetup) -> list[tuple[str, str]]:
+def first_pairs(training: TrainingSetup) -> list[tuple[Line, str]]:
     """Return what the model reads and its target, of the first pairs of the test part, or else the validation part."""
     pairs = training.data.data.pairs
     part = pairs.get("test") or pairs.get("val")
     if not part:
         return []
-    target = part.sides[TARGET]
-    read = [part.sides[name] for name in training.recipe.sources or [TARGET]]
-    return [("\t".join(side[row] for side in read), target[row]) for row in range(min(SHOWN_SAMPLES, len(target)))]
+    read = [part.sides[name][:SHOWN_SAMPLES] for name in training.recipe.sources or [TARGET]]
+    return [*zip(zip(*read, strict=True), part.sides[TARGET][:SHOWN_SAMPLES], strict=True)]

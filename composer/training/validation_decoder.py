@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from composer.data.encoding import Data, nonempty
 from composer.data.ids import Encoded
-from composer.data.pairs import TARGET, Pairs
+from composer.data.pairs import TARGET
 from composer.data.tokenizer import Tokenizers
-from composer.evaluation import recipe_metrics
-from composer.inference.decode import Decoding, decode_all, length_queries, num_positions
+from composer.evaluation import recipe_metrics, source_texts
+from composer.inference.answers import SourceLines, answer_lines, encoded_lines
+from composer.inference.decode import Decoding, length_queries, num_positions
+from composer.inference.lines import Line
 from composer.inference.run import Sample
 from composer.inference.target_lengths import Lengths
 from composer.model.encoder_decoder import EncoderDecoder
-from composer.recipe.metrics import SAMPLE, TextMetrics
+from composer.recipe.metrics import SAMPLE, References, TextMetrics, references_of
 from composer.recipe.recipe import Recipe
 from composer.training.distributed import Ranks
 
@@ -29,17 +30,17 @@ MAX_QUERIES = 1000
 class ValidationDecoder:
     """Decoder of validation lines, which compares the outputs with their references.
 
-    sides: What the encoders read, in the recipe's order.
+    lines: What the encoders read of them, and `texts` the same as texts.
+    references: One or more of each line.
     part: `val` where all lines are decoded as the recipe does, so that scores are those of an evaluation; else the
-    scores are of the first `lines`, and called `val_sample/...`.
+    scores are of the first ones, and called `val_sample/...`.
     """
 
-    sides: Sequence[str]
-    encoded: Encoded
-    pairs: Pairs
+    texts: Sequence[Line]
+    lines: SourceLines
+    references: References
     tokenizers: Tokenizers
     part: str
-    lines: int | None
     decoding: Decoding
     metrics: TextMetrics
 
@@ -48,20 +49,21 @@ class ValidationDecoder:
 
         Every rank decodes its part of the sentences; all of them return the same. A collective call.
         """
-        first = range(len(self.encoded))[: self.lines]
-        sources = {side: [ids[row] for row in first] for side, ids in self.encoded.sources.items()}
-        count = self.count_lines(model, {side: [*map(num_positions, rows)] for side, rows in sources.items()})
+        lengths = {side: [*map(num_positions, rows)] for side, rows in self.lines.ids.items()}
+        count = self.count_lines(model, lengths)
         if not count:
             return {}, []
-        own = {side: rows[ranks.rank : count : ranks.world] for side, rows in sources.items()}
-        to_texts, decoded = partial(self.tokenizers.decode, TARGET), []
-        if any(own.values()):  # a rank may have no sentence
-            decoded = decode_all([model], own, self.decoding, to_texts=to_texts)
-        parts = ranks.gather(to_texts([best.ids for best, *_ in decoded]))
-        outputs = [parts[row % ranks.world][row // ranks.world] for row in range(count)]
-        references = [list(lines[:count]) for lines in (self.pairs.sides[TARGET], *self.pairs.references)]
-        texts = ["\t".join(row) for row in zip(*(self.pairs.sides[side][:count] for side in self.sides), strict=True)]
-        samples = [Sample(*row) for row in zip(texts, references[0], outputs, strict=True)]
+        own = self.lines.select(slice(ranks.rank, count, ranks.world))
+        answers = answer_lines([model], self.tokenizers, own, self.decoding) if own.rows else []
+        parts = ranks.gather([answers[row][0].text for row in own.rows])
+        size = len(self.texts) if count == len(self.lines.rows) else count  # a sample has text on every line
+        outputs = [""] * size
+        for at, row in enumerate(self.lines.rows[:count]):
+            outputs[row] = parts[at % ranks.world][at // ranks.world]
+        references = [column[:size] for column in self.references]
+        texts = ["\t".join(line) for line in self.texts[:size]]
+        shown = [(references_of(row) or [""])[0] for row in zip(*references, strict=True)]
+        samples = [Sample(*row) for row in zip(texts, shown, outputs, strict=True)]
         scores = self.metrics.scores(outputs, references)
         return {f"{self.part}/{name}": score for name, score in scores.items()}, samples
 
@@ -96,6 +98,7 @@ def validation_decoder(recipe: Recipe, data: Data, metrics: TextMetrics | None) 
     if not is_full and not (rows := nonempty(val)).all():  # the first lines might all be blank
         val, pairs = val.keep(rows), pairs.keep(np.flatnonzero(rows))
     # in memory, for all validations: a packed file would be unpacked at each
-    pairs = Pairs({name: list(column[:lines]) for name, column in pairs.columns.items()})
-    parts = recipe.sources, val, pairs, data.tokenizers, "val" if is_full else SAMPLE
-    return ValidationDecoder(*parts, lines, decoding, metrics)
+    texts = source_texts(recipe, pairs, lines)
+    references = [list(column[:lines]) for column in (pairs.sides[TARGET], *pairs.references)]
+    read = encoded_lines(texts, val)
+    return ValidationDecoder(texts, read, references, data.tokenizers, "val" if is_full else SAMPLE, decoding, metrics)

@@ -6,7 +6,6 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from blocks.core.contract import Record
 from composer.data.pairs import TARGET
 from composer.formatting import count_noun
 from composer.inference.decode import SourceIds, decode_all, evaluation_mode, source_tensor
-from composer.inference.lines import LINES, check_texts, encode_lines, encode_targets, oom_as_run_failed
+from composer.inference.lines import LINES, GivenLine, check_lines, encode_lines, encode_targets, oom_as_run_failed
 from composer.inference.run import Run
 from composer.model.encoder_decoder import BOS, SPECIAL_TOKENS, StepInputs
 from composer.model.features import feature_settings
@@ -60,18 +59,18 @@ class Alignment:
 
 def alignments(
     run: Run,
-    lines: Sequence[str | Path],
+    lines: Sequence[GivenLine],
     origin: str = LINES,
     targets: Sequence[str] | None = None,
     max_tokens: int = MAX_TOKENS,
 ) -> list[Alignment]:
     """Return the attention weights with which a run decodes each line, or the target that is given for it.
 
-    A model without encoders reads the line instead. A line for several encoders has their texts, in the recipe's order,
-    with tabs between. Raises DataError if it has another number of texts, where `origin` is the file that the error
-    names, and RunFailed if a device runs out of memory.
+    A model without encoders reads the line instead. A line for several encoders is as `Run.translate` takes it. Raises
+    DataError if it has another number of texts, where `origin` is the file that the error names, and RunFailed if a
+    device runs out of memory.
     """
-    read, _ = check_texts(run.recipe, lines)
+    read, _ = check_lines(run.recipe, lines, origin=origin)
     texts, ids = encode_lines(run.recipe, run.tokenizers, dict(enumerate(read, start=1)), origin)
     with oom_as_run_failed(ids):
         outputs: Sequence[Any]
@@ -80,7 +79,7 @@ def alignments(
             decoded = decode_all([run.model], ids, run.recipe.decoding, to_texts=to_texts)
             outputs = [best.ids for best, *_ in decoded]
         else:
-            target = encode_targets(run.recipe, run.tokenizers, lines, targets).target
+            target = encode_targets(run.recipe, run.tokenizers, read, targets).target
             outputs = [target[row] for row in range(len(target))]
         return [alignment(run, _row(texts, at), _row(ids, at), output, max_tokens) for at, output in enumerate(outputs)]
 

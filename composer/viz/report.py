@@ -16,12 +16,13 @@ from composer.data.sources import DataSource, generate_pairs
 from composer.errors import DataError, RecipeError, RunError, one_line_error
 from composer.fingerprint import read_verified
 from composer.formatting import format_number
-from composer.inference.run import Run, Sample, open_run
+from composer.inference.answers import has_text
+from composer.inference.lines import Line
+from composer.inference.run import Run, open_run
 from composer.model.features import feature_settings
 from composer.recipe.cache import SHORT_HASH
-from composer.recipe.metrics import METRICS, SAMPLE, References
+from composer.recipe.metrics import METRICS, SAMPLE, is_exact, references_of
 from composer.recipe.recipe import Recipe, load
-from composer.recipe.text_lines import is_blank
 from composer.run_dir import (
     RunDir,
     checkpoint_step,
@@ -51,8 +52,18 @@ MAX_WORDS = 25
 """Words beyond which a sentence is not chosen for a picture."""
 FINAL = "the final weights"
 Say = Callable[[str], None]
-ScoredSample = tuple[float, Sample]
-Translated = tuple[list[Sample], list[ScoredSample], Sequence[Mapping[str, Any]]]
+
+
+class Sentence(NamedTuple):
+    """What the encoders read of a line, or how a text begins; its references; and what the model wrote."""
+
+    texts: Line
+    references: Sequence[str | None]
+    translation: str
+
+
+ScoredSentence = tuple[float, Sentence]
+Translated = tuple[list[Sentence], list[ScoredSentence], Sequence[Mapping[str, Any]]]
 """Sentences with their translations, the worst of them, and the scores by source length."""
 ComparedTexts = list[tuple[str, str | Markup, bool]]
 """The texts of a sentence: label, text, or an image or a sound, and whether it equals the reference."""
@@ -156,33 +167,36 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
     known = source.record.get("by_length", {}).get(source.split) if is_measured else None
     sides = run.recipe.sources
     recorded = source.run_dir.hypotheses(source.split)
-    outputs = evaluation.read_hypotheses(recorded, pairs.sides[TARGET]) if sides and is_measured else []
+    recorded_outputs = sides and is_measured
+    outputs = evaluation.read_hypotheses(recorded, [pairs.sides[TARGET], *pairs.references]) if recorded_outputs else []
     # the length of a question says nothing about its story
     measure = bool(sides) and known is None and not run.recipe.dataset.get("babi")
     count = len(pairs) if measure or outputs else min(NUM_EXAMPLES, len(pairs))
     references = [list(lines[:count]) for lines in (pairs.sides[TARGET], *pairs.references)]
-    texts = [list(pairs.sides[side][:count]) for side in sides]
-    if sides:
-        lines = ["\t".join(row) for row in zip(*texts, strict=True)]
-    else:
-        lines = [" ".join(words[: (len(words) + 1) // 2]) for words in (line.split(" ") for line in references[0])]
+    lines = evaluation.source_texts(run.recipe, pairs, count) if sides else [first_half(line) for line in references[0]]
     outputs = outputs or [best.text for best in evaluation.decode_lines(run, lines, say)]
-    samples = list(map(Sample, lines, references[0], outputs))
-    worst = worst_samples(samples, references) if sides and count > NUM_EXAMPLES else []
+    samples = list(map(Sentence, lines, [*zip(*references, strict=True)], outputs))
+    worst = worst_samples(samples) if sides and count > NUM_EXAMPLES else []
     if not measure:
         return samples, worst, known or []
     metrics = evaluation.run_metrics(run, references[0])
     for name, score in metrics.scores(outputs, references).items():
         source.scores.setdefault(f"{source.split}/{name}", score)
-    tables = evaluation.scores_by_length(run.recipe, metrics, texts[0], outputs, references)
+    tables = evaluation.scores_by_length(run.recipe, metrics, [line[0] for line in lines], outputs, references)
     return samples, worst, next(iter(tables.values()), [])
 
 
-def worst_samples(samples: Sequence[Sample], references: References) -> list[ScoredSample]:
-    """Return the sentences of the lowest chrF with it, without those that equal a reference."""
+def first_half(text: str) -> Line:
+    """Return the first half of a text's words, as the beginning that a language model continues."""
+    words = text.split(" ")
+    return (" ".join(words[: (len(words) + 1) // 2]),)
+
+
+def worst_samples(samples: Sequence[Sentence]) -> list[ScoredSentence]:
+    """Return the sentences of the lowest chrF with it, without those that equal a reference, or have none."""
     scorer = METRICS["chrf"].scorer()
-    rows = [(sample, of) for sample, *of in zip(samples, *references, strict=True)]
-    wrong = [(sample, of) for sample, of in rows if sample.translation.strip() not in map(str.strip, of)]
+    rows = [(sample, references_of(sample.references)) for sample in samples]
+    wrong = [(sample, of) for sample, of in rows if of and not is_exact(sample.translation, of)]
     scored = [(scorer.sentence_score(sample.translation, of).score, sample) for sample, of in wrong]
     return sorted(scored, key=lambda row: row[0])[:NUM_EXAMPLES]
 
@@ -204,23 +218,28 @@ def open_split(source: Source, run: Run, split: str | None, data: Path | None) -
         return None
 
 
-def choose_sentences(run: Run, samples: Sequence[Sample]) -> list[str]:
+def choose_sentences(run: Run, samples: Sequence[Sentence]) -> list[Line]:
     """Return a few sentences for pictures: the first that are neither empty nor long.
 
     Without encoders these are whole lines. A task whose test is longer than its training has short ones in `val`.
     """
-    lines = [sample.source if run.recipe.sources else sample.reference for sample in samples[:NUM_EXAMPLES]]
-    lines = [line for line in lines if not is_blank(line)]
+    lines = [sample.texts if run.recipe.sources else reference_texts(sample) for sample in samples[:NUM_EXAMPLES]]
+    lines = [line for line in lines if has_text(line)]
     if lines and not any(map(is_short, lines)) and run.recipe.dataset.get("generate"):
         pairs = generate_pairs(run.recipe, "val")
         texts = [pairs.sides[side][:NUM_EXAMPLES] for side in run.recipe.sources or [TARGET]]
-        lines = ["\t".join(row) for row in zip(*texts, strict=True)] + lines
+        lines = [*zip(*texts, strict=True), *lines]
     return (list(filter(is_short, lines)) or lines)[:NUM_DRAWN]
 
 
-def is_short(line: str) -> bool:
+def reference_texts(sample: Sentence) -> Line:
+    """Return the first reference of a line, "" where it has none."""
+    return tuple(references_of(sample.references)[:1]) or ("",)
+
+
+def is_short(line: Line) -> bool:
     """Return whether a line's picture can be read at a glance."""
-    return 0 < len(line.split()) <= MAX_WORDS
+    return 0 < sum(len(text.split()) for text in line) <= MAX_WORDS
 
 
 def page(source: Source, translated: Translated, shown: Sequence[Alignment]) -> str:
@@ -325,16 +344,17 @@ def score_table(source: Source) -> dict[str, Any]:
     return {"splits": [SPLIT_TITLES.get(split, split) for split in columns], "rows": rows}
 
 
-def compare_sample(sample: Sample, columns: Mapping[str, Mapping[str, Any] | None]) -> ComparedTexts:
+def compare_sample(sample: Sentence, columns: Mapping[str, Mapping[str, Any] | None]) -> ComparedTexts:
     """Return the sources, the reference and the translation of a sentence.
 
     columns: The sources by name, with their settings where they are no texts.
     """
-    texts = sample.source.split("\t") if len(columns) > 1 else [sample.source]
-    names = [*columns] if len(columns) == len(texts) else ["source"] if columns else ["beginning"]
-    inputs = [(name, example(text, columns.get(name))) for name, text in zip(names, texts, strict=False)]
-    output, reference = sample.translation, sample.reference
-    is_right = output.strip() == reference.strip()
+    inputs = [
+        (name, example(text, columns.get(name)))
+        for name, text in zip([*columns] or ["beginning"], sample.texts, strict=True)
+    ]
+    output, (reference,) = sample.translation, reference_texts(sample)
+    is_right = is_exact(output, sample.references)
     outputs = [("reference", reference, False), ("translation" if columns else "continuation", output, is_right)]
     return [*((name, text, False) for name, text in inputs), *outputs]
 

@@ -17,6 +17,7 @@ from composer.recipe.metrics import (
     Metric,
     as_maximised,
     choose_metrics,
+    compare,
     format_scores,
     text_metrics,
     token_scores,
@@ -186,7 +187,23 @@ def test_lines_without_a_reference_are_no_matches_and_no_errors() -> None:
     blank = metrics.scores(["a b", "", "many words", "c"], [["a x", " ", "", "c"]])
     assert blank == full
     assert metrics.scores(["a b", "c", ""], [["a x", "c", "y"], ["", "", ""]])["exact_match"] == pytest.approx(1 / 3)
-    assert metrics.scores(["", "a"], [["", " "]])["exact_match"] == 0.5
+    assert metrics.scores(["", "a"], [["", " "]]) == {}
+
+
+@pytest.mark.parametrize("name", text_metrics())
+def test_a_blank_reference_is_none_in_every_metric(name: str) -> None:
+    metrics, outputs = choose_metrics([], [name], "13a"), ["a man sleeps in it", "two big dogs run on", "no"]
+    first, second = ["a man sleeps in the sun", "two dogs run on", ""], ["he sleeps in it now", "", ""]
+    one = metrics.scores(outputs[:2], [first[:2]])
+    assert metrics.scores(outputs, [first]) == one
+    assert metrics.scores(outputs, [first, [" ", "", "\u00a0"]]) == one
+    assert metrics.scores(outputs, [["", "", ""], first]) == one
+    both = metrics.scores(outputs, [first, second])
+    assert both == metrics.scores(outputs, [["", *first[1:]], [first[0], "", ""], second])
+    compared = compare(outputs, [first, second])
+    assert (compared.rows, compared.per_line) == ([0, 1], None)
+    assert compare(outputs, [first, ["", "", ""]]).per_line == 1
+    assert all("nrefs:var" in text for text in metrics.signatures(compared.per_line).values())
 
 
 def test_the_direction_is_that_of_the_table() -> None:

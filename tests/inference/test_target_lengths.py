@@ -154,8 +154,7 @@ def test_a_row_without_extra_room_has_one_query() -> None:
 def test_validation_decodes_fewer_sentences_where_rows_have_many_lengths() -> None:
     unused: Any = None
     sample, whole = (
-        ValidationDecoder([], unused, unused, unused, part, None, {"greedy": {}}, unused)
-        for part in ("val_sample", "val")
+        ValidationDecoder([], unused, unused, unused, part, {"greedy": {}}, unused) for part in ("val_sample", "val")
     )
     for ratio, many in ((1.0, 200), (2.0, MAX_QUERIES // 11)):
         assert sample.count_lines(sized("plain", ratio=ratio), {"source": [10] * 200}) == many

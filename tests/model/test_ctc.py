@@ -12,15 +12,19 @@ import pytest
 import torch
 
 from blocks.core.contract import Output, Penalties, Stream, reduce_penalties
-from composer.errors import RecipeError
+from composer.errors import ComposerError, RecipeError
+from composer.evaluation import evaluate
 from composer.inference.decode import decode_all
 from composer.model.builder import build
 from composer.model.ctc import Ctc, CtcModel, JointModel
 from composer.model.encoder_decoder import EOS, PAD, EncoderDecoder, StepInputs
 from composer.model.planner import plan
-from composer.recipe.recipe import load_text
+from composer.recipe.recipe import Recipe, load_text
+from composer.run_dir import read_metrics
 from composer.testing import check_model
 from composer.training.preflight import check_recipe
+from composer.training.train import train
+from tests.training.tiny_recipes import same_weights
 
 SIZE, FRAMES = 7, 5
 LABELS = range(EOS + 1, SIZE)
@@ -235,16 +239,58 @@ def test_mistakes_are_refused_at_their_line(mistake: str) -> None:
     assert (line, True) in reported, caught.value
 
 
-def test_answers_with_more_tokens_than_frames_are_counted(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("a b c d e f\n" * 5 + "a b\n" * 4)
-    data = "data: {parallel: {train: {source: a.txt, target: a.txt}, val: 1}}\n"
-    text = TEXT.replace("data: {generate: {copy: {train: 9, val: 3, test: 3, symbols: 3}}}\n", data)
-    text = text.replace("encoder: [", "encoder: [{pyramid: 3}, ") + "  output: {ctc: {weight: 1}}\n"
+POSSIBLE, IMPOSSIBLE_ANSWERS = ["0 1 2", "1 0 1", "0", "1 1", "2"], ["0 1 1", "0 0 0", "0 1 2 3"]
+"""Answers of three frames: each token takes one, and one that repeats the token before another."""
+FILES = """recipe: 1
+data: {tokenizer: {integers: {below: 4}}, parallel: {train: FILES, val: FILES}}
+model:
+  width: 8
+  encoder: [{rnn: {bidirectional: true}}]
+MODEL
+training: {max_steps: 3, validate_every: 1, tokens_per_batch: 30}
+decoding: {greedy: {max_length: 4}}
+logging: {wandb: false}
+"""
 
-    def warnings_of(text: str) -> list[str]:
-        warnings = check_recipe(load_text(text, tmp_path / "recipe.yaml")).warnings
-        return [warning.message for warning in warnings if warning.path == "model.output.ctc"]
 
-    (message,) = warnings_of(text)
-    assert "have more tokens than CTC has frames" in message
-    assert not warnings_of(text.replace("pyramid: 3", "linear: 8"))
+@pytest.mark.parametrize("weight", [0.5, 1])
+def test_answers_that_ctc_cannot_write_are_told_and_in_no_loss(
+    weight: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = (DECODER if weight < 1 else "") + f"  output: {{ctc: {{weight: {weight}}}}}"
+
+    def recipe_of(name: str, answers: list[str]) -> Recipe:
+        for side, lines in (("source", ["0 1"] * len(answers)), ("target", answers)):  # eos is the third frame
+            (tmp_path / f"{side}.{name}").write_text("\n".join(lines) + "\n")
+        text = FILES.replace("MODEL", model).replace("FILES", f"{{source: source.{name}, target: target.{name}}}")
+        return load_text(text, tmp_path / f"{name}.yaml")
+
+    some, few = recipe_of("some", (IMPOSSIBLE_ANSWERS + POSSIBLE) * 4), recipe_of("few", POSSIBLE * 4)
+    warnings = [warning for warning in check_recipe(some).warnings if warning.path == "model.output.ctc"]
+    assert [warning.code for warning in warnings] == ["length"]
+    assert "24 of 64 answers have more tokens than CTC has frames" in warnings[0].message
+    assert not [warning for warning in check_recipe(few).warnings if warning.path == "model.output.ctc"]
+    results = []
+    for recipe, is_told in ((some, True), (few, False)):
+        results.append(train(recipe, tmp_path / f"run-{recipe.name}").run_dir)
+        assert ("24 of 64 answers have more tokens than CTC has frames" in capsys.readouterr().out) == is_told
+    assert same_weights(*results)
+    losses = [[row["val/loss"] for row in read_metrics(run / "metrics.jsonl") if "val/loss" in row] for run in results]
+    assert losses[0] == losses[1]
+    scores, other = (evaluate(run, "val") for run in results)
+    assert scores["val/impossible"].startswith("12 of 32 answers have more tokens than CTC has frames")
+    assert "val/impossible" not in other
+    assert scores["val/loss"] == other["val/loss"] == pytest.approx(losses[0][-1])
+
+
+def test_where_ctc_can_write_no_answer_there_is_nothing_to_learn(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("0 1 2 3\n" * 9)
+    (tmp_path / "b.txt").write_text("1 1\n" * 9)
+    text = FILES.replace("MODEL", "  output: {ctc: {weight: 1}}").replace("val: FILES", "val: 2")
+    for files in ("{source: b.txt, target: a.txt}", "{source: a.txt, target: b.txt}"):
+        recipe = load_text(text.replace("FILES", files), tmp_path / "recipe.yaml")
+        if "source: a" in files:  # five frames
+            check_recipe(recipe)
+            continue
+        with pytest.raises(ComposerError, match="every answer needs more frames than CTC has"):
+            check_recipe(recipe)

@@ -107,7 +107,7 @@ def test_a_curriculum_over_an_endless_task_whose_first_pairs_are_of_one_length(t
     curriculum = ["training.curriculum={start: 1, by: source}", "training.validate_every=null", "model.output.tie=[]"]
     for seed in range(1, 30):
         recipe = tiny(task % seed, *curriculum)
-        sample = dry_run(DataSource(recipe, []), {})
+        sample = dry_run(DataSource(recipe, []))
         assert sample is not None
         assert sample.data.train is not None
         if len({*sample.data.train.lengths("source")}) == 1:
@@ -203,7 +203,7 @@ def test_what_a_gpu_does_not_decode_with(
 
 def test_a_model_that_the_memory_cannot_train(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its weights fit, and with gradients and Adam's two means of each they do not."""
-    sample = dry_run(DataSource(tiny(), []), {})
+    sample = dry_run(DataSource(tiny(), []))
     assert sample is not None
     parameters = plan(tiny(), sample.data.tokenizers.sizes).parameters
     monkeypatch.setattr(preflight, "available_memory", lambda: 8.0 * parameters)

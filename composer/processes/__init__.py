@@ -1,1 +1,0 @@
-"""The doors to other programs: git, and Python itself. What they start takes nothing from a folder that it runs in."""
