@@ -50,8 +50,8 @@ def check(
         data: The folder in which data files are looked up first.
         any_machine: Whether to leave out what only this machine cannot do: its devices and its memory.
 
-    Of each split's pairs a sample is encoded: the first 1,000 and 1,000 spread evenly over the rest. Printing a fault's
-    `render()` shows its line. Warnings are no faults: `plan(recipe).warnings`.
+    Of a split of more than 16 MB the beginning is read, and 1,000 lines spread over the rest; of others all. Printing a
+    fault's `render()` shows its line. Warnings are no faults: `plan(recipe).warnings`.
     """
     from composer.training.preflight import check_recipe  # imports torch, and faults of the text need none
 

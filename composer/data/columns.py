@@ -6,7 +6,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress, islice, pairwise
+from itertools import chain, compress, islice
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -122,7 +122,7 @@ class TextColumn(FileColumn):
 
     def split(self, block: bytes, ends: Sequence[int]) -> list[str]:
         """Return the lines of the column in neighbouring rows of the file, each of which ends at one of `ends`."""
-        return [self.line(block[start:end].decode("utf-8")) for start, end in pairwise([0, *ends])]
+        return [*map(self.line, block.decode("utf-8").removesuffix("\n").split("\n"))]
 
     def _bytes(self, start: int, end: int) -> bytes:
         """Return the bytes from `start` to `end`. Raises DataError if the file has changed since it was opened."""
@@ -299,8 +299,8 @@ class FileNames(Column):
 class SampledLines(list[str]):
     """Lines of a column, in memory, that know where they come from."""
 
-    def __init__(self, column: Sequence[str]) -> None:
-        super().__init__(column)
+    def __init__(self, column: Sequence[str], lines: Iterable[str]) -> None:
+        super().__init__(lines)
         self.column = column
 
 

@@ -93,6 +93,22 @@ def open_file(path: Path) -> IO[bytes]:
         raise MediaError("member", message, hint) from error
 
 
+def file_size(name: str) -> int:
+    """Return the bytes of a file, or of a member of an archive; 0 where it is not there, which is found elsewhere."""
+    archive, member = split_archive(Path(split_part(name)[0]))
+    with suppress(OSError, KeyError, *ARCHIVE_ERRORS):
+        if not member:
+            return archive.stat().st_size
+        match archive_members(archive):
+            case ZipMembers() as members:
+                return members.getinfo(member).file_size
+            case TarMembers() as members:
+                return members.entries[member].size
+            case members:
+                return len(members[member])
+    return 0
+
+
 def split_archive(path: Path) -> tuple[Path, str]:
     """Return an archive and the name of what is in it, for a path that goes through one; else the path, and ""."""
     for parent in path.parents:

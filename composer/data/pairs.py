@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from composer.data.columns import RowSubset, SampledLines
-from composer.data.documents import Documents
 from composer.errors import KeyPath
 from composer.model.features import feature_settings
 from composer.recipe.schema_reader import DATA_SOURCES, REFERENCE, SPLITS
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
 TARGET = "target"
-SAMPLED = 1 << 18
-"""Characters of a corpus that are read for a sample of it."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +56,14 @@ class Pairs:
         columns = {name: RowSubset(lines, rows) for name, lines in self.columns.items()}
         return Pairs(columns, facts, (), None if self.weights is None else self.weights[rows])
 
-    def sample(self, count: int) -> Pairs:
-        """Return at most `count` pairs, in memory: the first ones, and as many spread over the rest; of a corpus the
-        first documents."""
-        if isinstance(text := self.columns[TARGET], Documents):
-            return Pairs({TARGET: text.head(SAMPLED)})
-        first, pairs = count // 2, self
-        if len(self) > count:
-            rest = np.linspace(first, len(self) - 1, count - first, dtype=np.int64)
-            pairs = self.keep(np.concatenate([np.arange(first), rest]))
-        columns = {name: SampledLines(lines) for name, lines in pairs.columns.items()}
-        return Pairs(columns, pairs.facts, pairs.notes)
+    def sample(self, first: int, spread: int) -> Pairs:
+        """Return the first pairs, in memory, and some more that are spread over the rest."""
+        rest = np.linspace(first, len(self) - 1, min(spread, max(0, len(self) - first)), dtype=np.int64)
+        part = self if first >= len(self) else self.keep(np.concatenate([np.arange(first), rest]))
+        # the beginning is one read
+        lines = {name: [*column[:first], *RowSubset(column, rest)] for name, column in self.columns.items()}
+        columns = {name: SampledLines(column, lines[name]) for name, column in part.columns.items()}
+        return Pairs(columns, part.facts, part.notes)
 
 
 def side_names(recipe: Recipe) -> list[str]:

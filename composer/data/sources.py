@@ -48,19 +48,11 @@ class DataSource:
             self._opened[split] = open_pairs(self.recipe, split, self.folders, self._opened)
         return self._opened[split]
 
-    def sample(self, count: int) -> DataSource:
-        """Return the same data with at most `count` pairs of each split: its first ones, and as many from the rest.
-
-        Of a task's training pairs, the first; its val and test are small.
-        """
-        sample, task = DataSource(self.recipe, self.folders), task_settings(self.recipe)
-        if task:
-            few = generate_pairs(self.recipe, "train", train=min(task["train"], count))
-            sample._opened.update({"train": few, "val": self.pairs("val"), "test": self.pairs("test")})
-            return sample
-        for split in available_splits(self.recipe):
-            sample._opened[split] = self.pairs(split).sample(count)
-        return sample
+    def with_pairs(self, opened: Mapping[str, Pairs]) -> DataSource:
+        """Return the same data with these pairs in place of what the files have."""
+        source = DataSource(self.recipe, self.folders)
+        source._opened.update(opened)
+        return source
 
     def all_pairs(self) -> dict[str, Pairs]:
         """Return the pairs of every split that there is. Raises DataError."""

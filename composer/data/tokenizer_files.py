@@ -48,6 +48,7 @@ class File(TokenizerKind):
     """
 
     is_trained = False
+    is_slow = True
     joint = True
 
     def __init__(self, *, path: Annotated[str, Kind("text")]) -> None:

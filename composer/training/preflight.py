@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -12,13 +12,22 @@ import torch
 
 from composer.data.answer_limits import AnswerLimits
 from composer.data.documents import Documents
-from composer.data.encoding import Data, answerable_rows, cache_faults, encode_data, split_faults
+from composer.data.encoding import (
+    Data,
+    answerable_rows,
+    cache_faults,
+    encode_data,
+    split_faults,
+    train_source_tokenizers,
+)
 from composer.data.epochs import encode_trainable
 from composer.data.ids import Encoded
 from composer.data.largest_batch import BatchSize, largest_batch
 from composer.data.pairs import TARGET
 from composer.data.sampler import TrainBatchSampler
+from composer.data.samples import in_memory, read_sample
 from composer.data.sources import DataSource, find_hub_folder, generate_pairs, is_endless, task_settings
+from composer.data.tokenizer_cache import cached_tokenizers
 from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
 from composer.evaluation import tokenizer_faults
 from composer.model.machine import available_memory
@@ -76,7 +85,7 @@ def check_recipe(recipe: Recipe, any_machine: bool = False, any_data: bool = Fal
 
 
 def check_and_sample(recipe: Recipe, any_machine: bool, any_data: bool) -> tuple[Plan, DryRun | None]:
-    """Return what `check_recipe` does, and the sample of the data, None where they are not here."""
+    """Return what `check_recipe` does, and what was read of the data, None where they are not here."""
     source = DataSource(recipe, recipe.folders())
     planned, sample = check_model_and_data(source, any_data=any_data)
     faults = [] if any_machine else machine_faults(source, planned, sample)
@@ -100,19 +109,23 @@ def check_model_and_data(
     Not `sampled`, it inspects the files alone: for a training, which encodes all of them next. The size of a vocabulary
     counts where a sample tells it, and else its upper bound.
     """
-    recipe, model = source.recipe, source.recipe.model
-    depends_on_sizes = model["embedding"] == "one_hot" or model["output"]["kind"] != "linear"
+    recipe = source.recipe
     planned, faults = _attempt(lambda: plan(recipe))
     limits = AnswerLimits(planned.max_target_ratios, planned.ctc_frames) if planned else AnswerLimits()
-    if sampled or (faults and depends_on_sizes):
+    if sampled or (faults and depends_on_sizes(recipe)):
         sample, of_data = _attempt(lambda: dry_run(source, limits, any_data))
     else:
         sample, of_data = None, source.faults
-    if sample and sample.is_all and depends_on_sizes:
+    if sample and sample.is_all and depends_on_sizes(recipe):
         faults = _attempt(lambda: plan(recipe, sample.data.tokenizers.sizes))[1] or faults
     if faults or of_data or planned is None:
         raise ComposerError([*faults, *of_data])
     return planned, sample
+
+
+def depends_on_sizes(recipe: Recipe) -> bool:
+    """Return whether the sizes of vocabularies decide whether a model can be built."""
+    return recipe.model["embedding"] == "one_hot" or recipe.model["output"]["kind"] != "linear"
 
 
 def _attempt(run: Callable[[], T]) -> tuple[T | None, list[Fault]]:
@@ -263,24 +276,30 @@ def memory_fault(recipe: Recipe, parameters: int, frozen: int) -> Fault | None:
     return recipe.fault("memory", ("model", "width"), f"{message}{memory / 2**30:.3g} GiB of memory", hint)
 
 
-SAMPLED_PAIRS = 2_000
-"""Pairs of a split that are read at most, unless they have a fault."""
+LATER_PAIRS = 2_000
+"""Pairs of a later epoch that are drawn of an endless task."""
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """A sample of the data, encoded; `is_all` where that is all of them. `train_pairs`: how many there are in all.
+    """The data, encoded, or a part of them if not `is_all`. `train_pairs`: how many there are in all.
 
-    The vocabulary of a sample's tokenizer is a lower bound.
+    beginnings: as of `Sample`. The vocabulary of a part's tokenizer is a lower bound.
     """
 
     data: Data
     is_all: bool
+    beginnings: Mapping[str, int]
     train_pairs: int
     later: Encoded | None = None  # pairs of a later epoch of an endless task
     share: float | None = None  # of the training text that is in the sample; None of pairs
     weight: float = 1.0  # of the training files, their mean
     unfiltered: Data | None = None  # the data before pairs that the model could not write are left out
+
+    def describe_beginnings(self, noun: str) -> str:
+        """Return which lines were read, in words; "" where all were."""
+        parts = [f"{count:,} {noun}s of {split}" for split, count in self.beginnings.items()]
+        return f" of the first {' and '.join(parts)}" if parts else ""
 
     def steps_per_epoch(self, tokens_per_batch: int) -> float:
         """Return the updates of an epoch; an estimate where the sample is not all."""
@@ -292,9 +311,10 @@ class DryRun:
 
 
 def dry_run(source: DataSource, limits: AnswerLimits | None = None, any_data: bool = False) -> DryRun | None:
-    """Encode a sample of the data; None for a data set to be downloaded, and with `any_data` where files are not here.
+    """Encode the data as a training does, of large ones a part; None for a data set to be downloaded, and with
+    `any_data` where files are not here.
 
-    Raises DataError with what training would refuse. A fault of a sample is none yet: where it has one, everything is
+    Raises DataError with what training would refuse. A fault of a part is none yet: where it has one, everything is
     read. limits: Of the model's plan.
     """
     recipe, limits = source.recipe, limits or AnswerLimits()
@@ -304,26 +324,28 @@ def dry_run(source: DataSource, limits: AnswerLimits | None = None, any_data: bo
         raise DataError(source.faults)
     if recipe.dataset.get("hub") and not find_hub_folder(recipe, source.folders):
         return None
-    sample = source.sample(SAMPLED_PAIRS)
-    is_all = all(len(pairs) < SAMPLED_PAIRS for pairs in sample.all_pairs().values())
+    sample = read_sample(source, depends_on_sizes(recipe))
+    is_all, beginnings = sample.is_all, sample.beginnings
+    part, few = sample.source, sample.few
+    if is_all and cache_faults(source):  # which are faults of this machine alone
+        part = few = in_memory(source)
     try:
-        unfiltered = encode_data(sample)
+        unfiltered = _encode(part, few)
         data = _answerable(recipe, unfiltered, limits)
     except DataError:
         if is_all:
             raise
-        unfiltered, is_all = encode_data(source), True
+        unfiltered, is_all, beginnings = _encode(source, source), True, {}
         data = _answerable(recipe, unfiltered, limits)
     if task := task_settings(recipe):  # whose other pairs nobody needs to draw
-        return DryRun(
-            data, is_all, task["train"], _later_pairs(source, data) if task["endless"] else None, unfiltered=unfiltered
-        )
+        later = _later_pairs(source, data) if task["endless"] else None
+        return DryRun(data, is_all, beginnings, task["train"], later, unfiltered=unfiltered)
     train, share = source.pairs("train"), None
     if isinstance(documents := train.sides[TARGET], Documents):
-        read, total = sum(map(len, data.pairs["train"].sides[TARGET])), sum(it.characters for it in documents.facts)
-        is_all, share = read == total, read / total
+        read, total = data.pairs["train"].sides[TARGET], sum(file.characters for file in documents.facts)
+        share = 1.0 if read is documents else sum(map(len, read)) / total
     weight = 1.0 if train.weights is None else float(train.weights.mean())
-    return DryRun(data, is_all, len(documents), share=share, weight=weight, unfiltered=unfiltered)
+    return DryRun(data, is_all, beginnings, len(documents), share=share, weight=weight, unfiltered=unfiltered)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -369,6 +391,11 @@ def largest_batch_of(recipe: Recipe, sample: DryRun | None) -> BatchSize:
     return largest_batch(recipe, sample.data.train, share)
 
 
+def _encode(source: DataSource, few: DataSource) -> Data:
+    """Encode data with the tokenizers of a few of them, or, where those are the data, with those of a training."""
+    return encode_data(source, cached_tokenizers(source) if few is source else train_source_tokenizers(few))
+
+
 def _answerable(recipe: Recipe, data: Data, limits: AnswerLimits) -> Data:
     """Return data with those training pairs that a model can learn to write. Raises DataError if none is left."""
     assert data.train is not None
@@ -378,7 +405,7 @@ def _answerable(recipe: Recipe, data: Data, limits: AnswerLimits) -> Data:
 
 def _later_pairs(source: DataSource, data: Data) -> Encoded:
     """Return pairs that an endless task draws later. Raises DataError if they do not suit the tokenizer or output."""
-    pairs = generate_pairs(source.recipe, "train", epoch=1, train=SAMPLED_PAIRS)
+    pairs = generate_pairs(source.recipe, "train", epoch=1, train=LATER_PAIRS)
     encoded = encode_trainable(source.recipe, pairs, data.tokenizers)
     if faults := split_faults(source.recipe, "train", encoded, pairs):
         raise DataError(faults)

@@ -144,7 +144,7 @@ def test_a_number_holds_out_the_last_documents_of_the_training_text(make: Make, 
     }
     assert len({encoded.sha256 for encoded in data.splits.values()}) == 3
     assert data.tokenizers.encode(TARGET, ["six"]) == [[UNK]], "what is held out is not trained on"
-    assert [list(pairs.sample(9).sides[TARGET]) for pairs in data.pairs.values()] == [*texts.values()]
+    assert [pairs.sides[TARGET].head(9) for pairs in data.pairs.values()] == [*texts.values()]
     longer = open_corpus(make({"text": {"train": train, "test": 2}}, LM), "train", [tmp_path])
     assert (list(longer), longer.weights()) == (["one", "two", "three", "four"], pytest.approx([1, 1, 1, 2]))
 

@@ -7,16 +7,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks.random_data import ODD_LINES
 from composer.api import check
-from composer.data import tables
-from composer.data.encoding import encode_data
+from composer.data import samples, tables
+from composer.data.answer_limits import AnswerLimits
+from composer.data.encoding import Data, encode_data
 from composer.data.sources import DataSource
-from composer.errors import ComposerError
+from composer.data.tokenizer import Tokenizers
+from composer.errors import ComposerError, DataError
 from composer.training import preflight
-from composer.training.preflight import check_recipe
+from composer.training.preflight import check_and_sample, check_recipe
 from tests.data.conftest import Make
 
 MODEL = {"encoder": ["rnn"], "decoder": ["rnn", "cross_attention"]}
@@ -181,7 +184,7 @@ def test_pairs_that_the_grid_cannot_answer_make_no_steps(make: Make, texts: Call
     train = texts(source=["a"] * 20, target=["a b c d"] * 19 + ["a"])
     recipe = make({"parallel": {"train": train}}, {**MODEL, "encoder": ["rnn"]})
     source = DataSource(recipe, recipe.folders())
-    every, some = (preflight.dry_run(source, {"source": ratio}) for ratio in (0, 1))
+    every, some = (preflight.dry_run(source, AnswerLimits({"source": ratio})) for ratio in (0, 1))
     assert every is not None
     assert some is not None
     assert (every.steps_per_epoch(5), some.steps_per_epoch(5)) == (20, 1)
@@ -194,25 +197,86 @@ def test_a_vocabulary_that_is_smaller_than_its_bound(make: Make, texts: Callable
     assert "8 wide, and there are 2 tokens" in fault.message
 
 
-def test_of_a_large_corpus_a_sample_is_read_and_all_where_it_has_a_fault(
+def test_of_a_large_corpus_a_part_is_read_and_all_where_that_has_a_fault(
     make: Make, texts: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preflight, "SAMPLED_PAIRS", 10)
+    monkeypatch.setattr(samples, "READ_SIZE", 200)
+    monkeypatch.setattr(samples, "SPREAD_PAIRS", 2)
     long, short = ["a b c d"] * 99, ["a b c"]
     train = texts(source=long + short, target=long + short)
     encoded: list[int] = []
-    monkeypatch.setattr(
-        preflight, "encode_data", lambda source: encoded.append(len(source.pairs("train"))) or encode_data(source)
-    )
-    assert check_recipe(make({"parallel": {"train": train}, "max_length": 8}, MODEL)).parameters
-    assert encoded == [10]
+
+    def counted(source: DataSource, tokenizers: Tokenizers) -> Data:
+        encoded.append(len(source.pairs("train")))
+        return encode_data(source, tokenizers)
+
+    monkeypatch.setattr(preflight, "encode_data", counted)
+    _, sample = check_and_sample(make({"parallel": {"train": train}, "max_length": 8}, MODEL), True, False)
+    assert sample is not None
+    assert sample.describe_beginnings("line") == " of the first 14 lines of train"
+    assert encoded == [16]
     check_recipe(make({"parallel": {"train": train}, "max_length": 4}, MODEL))
-    assert encoded == [10, 10]  # the last line is one of the sample
-    train = texts(source=["a b c d"] * 7 + short + long, target=["a b c d"] * 7 + short + long)
-    check_recipe(make({"parallel": {"train": train}, "max_length": 4}, MODEL))
-    assert encoded == [10, 10, 10, 107]
-    with pytest.raises(ComposerError, match=r"none of the 107 training pairs"):
+    assert encoded == [16, 16]  # the last line is one of the part
+    train = texts(source=long[:20] + short + long, target=long[:20] + short + long)
+    _, sample = check_and_sample(make({"parallel": {"train": train}, "max_length": 4}, MODEL), True, False)
+    assert sample is not None
+    assert sample.describe_beginnings("line") == ""
+    assert encoded == [16, 16, 16, 120]
+    with pytest.raises(ComposerError, match=r"none of the 120 training pairs"):
         check_recipe(make({"parallel": {"train": train}, "max_length": 3}, MODEL))
+
+
+REFUSED = [
+    ({"tokenizer": {"bits": {"size": 2}}}, {}, "01 10", "xx yy"),
+    ({"tokenizer": {"integers": {"below": 10}}}, {}, "1 2", "12 x"),
+    ({}, {"length": 2}, "a b", "a b c d e f"),
+    ({"tokenizer": "bpe"}, {"length": 2}, "a a", "a a a a a a"),
+]
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+@pytest.mark.parametrize(("data", "output", "good", "bad"), REFUSED)
+def test_a_line_in_the_middle_is_refused_as_training_refuses_it(
+    make: Make,
+    texts: Callable[..., dict[str, str]],
+    split: str,
+    data: Mapping[str, Any],
+    output: Mapping[str, Any],
+    good: str,
+    bad: str,
+) -> None:
+    lines = [good] * 5_000
+    files = {name: texts(name, source=lines, target=lines) for name in ("train", "val", "test")}
+    lines[2_501] = bad
+    files[split] = texts(split, source=lines, target=lines)
+    recipe = make({"parallel": {**files, "val": {**files["val"]}}, **data}, {**MODEL, "output": {**output}})
+    with pytest.raises(DataError) as refused:
+        encode_data(DataSource(recipe, recipe.folders()))
+    faults = check(recipe)
+    assert faults == sorted(refused.value.faults)
+    assert any("2,502" in fault.message and fault.severity == "error" for fault in faults)
+
+
+@pytest.mark.parametrize("kind", [{"adaptive": [1000]}, {"sampled": 5000}])
+def test_a_vocabulary_of_many_lines_is_known(
+    make: Make, texts: Callable[..., dict[str, str]], kind: Mapping[str, Any]
+) -> None:
+    lines = ["a b", "c d"] * 2_500
+    recipe = make({"parallel": {"train": texts(source=lines, target=lines)}}, {**MODEL, "output": {"kind": kind}})
+    (fault,) = check(recipe)
+    assert fault.path.startswith("model.output.kind")
+    assert "the vocabulary has 8 tokens" in fault.message
+
+
+def test_all_vectors_of_a_table_are_read(make: Make, tmp_path: Path) -> None:
+    for name, width in (("good", 3), ("bad", 4)):
+        np.save(tmp_path / f"{name}.npy", np.ones((2, width), np.float32))
+    rows = [f"{'bad' if row == 2_500 else 'good'}.npy\tyes" for row in range(2_600)]
+    (tmp_path / "table.tsv").write_text("\n".join(["file\ttext", *rows]))
+    column = {"column": "file", "kind": "vectors", "width": 3}
+    recipe = make({"table": {"train": "table.tsv", "source": column, "target": "text"}}, MODEL)
+    (fault,) = check(recipe)
+    assert (Path(fault.file).name, fault.line, fault.code) == ("table.tsv", 2_502, "width")
 
 
 def test_plan_needs_no_files_and_reads_those_that_are_there(make: Make, texts: Callable[..., dict[str, str]]) -> None:

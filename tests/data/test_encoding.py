@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from composer.data import sources
+from composer.data import samples, sources
 from composer.data.columns import TextColumn
 from composer.data.encoding import MAX_TOKENS, OF_REFERENCES, load_data
 from composer.data.sources import DataSource
@@ -129,15 +129,17 @@ def test_pairs_that_the_check_of_a_task_generates_are_not_generated_again(make, 
         return generate(recipe, split, *args, **changes)
 
     monkeypatch.setattr(sources, "generate_pairs", count)
-    sampled = sources.DataSource(recipe, []).sample(5).all_pairs()
-    assert sorted(calls) == ["test", "train", "train", "val"]
+    monkeypatch.setattr(samples, "DRAWN_PAIRS", 5)
+    sampled = samples.read_sample(sources.DataSource(recipe, []), needs_sizes=False).source.all_pairs()
+    assert sorted(calls) == ["test", "train", "val"]
+    assert len(sampled["train"]) == 5
     assert sampled["val"] == generate(recipe, "val")
 
 
 def test_a_sample_of_files_is_read_once(make, texts, monkeypatch):
     lines = [str(number) for number in range(9)]
     recipe = make({"parallel": {"train": texts(source=lines, target=lines)}, "tokenizer": "char"})
-    sample, reads = sources.DataSource(recipe, recipe.folders()).sample(4).pairs("train"), []
+    sample, reads = sources.DataSource(recipe, recipe.folders()).pairs("train").sample(2, 2), []
     monkeypatch.setattr(TextColumn, "read", lambda column, rows: reads.append(rows))
     assert [*sample.sides["source"]] == [*sample.sides["target"]] == ["0", "1", "2", "8"]
     assert not reads

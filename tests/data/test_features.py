@@ -264,7 +264,8 @@ def test_what_was_noticed_is_kept_with_the_first_line_that_has_it(
     monkeypatch.setattr(feature_files, "read_file", None)
     assert encode_features(RowSubset(names, np.array([2, 0])), VECTORS, "a column").remarks == expected
     monkeypatch.setattr(feature_files, "read_file", noticing)
-    sample = SampledLines(RowSubset(names, np.array([2, 3])))
+    part = RowSubset(names, np.array([2, 3]))
+    sample = SampledLines(part, part)
     assert encode_features(sample, VECTORS, "a column").remarks == (replace(expected[0], count=1, line=5),)
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from composer.data.columns import FileNames, RowSubset, SampledLines
+from composer.data import samples
+from composer.data.columns import FileNames, SampledLines
 from composer.data.line_hashes import are_among, line_hashes, row_hashes
 from composer.errors import DataError
 from composer.recipe.recipe import Recipe, load
@@ -53,7 +54,7 @@ def test_check_and_train_count_test_pairs_that_are_trained_on(
 
 
 def test_of_a_sample_it_is_at_least_so_many(make: Make, texts: Texts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("composer.training.preflight.SAMPLED_PAIRS", 20)
+    monkeypatch.setattr(samples, "READ_SIZE", 1_000)
     files = {
         name: texts(name, source=numbered(*rows), target=upper(*rows))
         for name, rows in (("train", range(100)), ("val", range(200, 205)), ("test", range(8)))
@@ -88,7 +89,7 @@ def test_files_of_a_text_are_compared_by_their_documents_however_they_are_kept(m
 def test_a_sample_of_files_is_compared_by_what_is_in_them(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("the same")
     (tmp_path / "b").write_text("the same")
-    one, other = (SampledLines(RowSubset(FileNames([name], tmp_path), np.array([0]))) for name in "ab")
+    one, other = (SampledLines(FileNames([name], tmp_path), [str(tmp_path / name)]) for name in "ab")
     assert (line_hashes(one) == line_hashes(other)).all()
 
 

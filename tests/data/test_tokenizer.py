@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from composer.data import tokenizer_kinds
 from composer.data.encoding import train_tokenizers
 from composer.data.tokenizer import TOKENIZERS, Tokenizers
-from composer.data.tokenizer_kinds import THREADS, TokenizerKind
+from composer.data.tokenizer_kinds import MANY_TEXTS, THREADS, TokenizerKind
 from composer.errors import RunError
 from composer.model.encoder_decoder import UNK
 
@@ -252,3 +254,14 @@ def test_a_tokenizer_that_no_training_writes_is_refused(case: str) -> None:
     {"": part, "model": part["model"], "vocab": part["model"]["vocab"]}[where][key] = value
     with pytest.raises(RunError, match="the tokenizer cannot be read"):
         Tokenizers.from_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "kind", [{"word": {}}, {"word": {"split": "spaces"}}, {"char": {}}, {"bits": {"size": 2}}, {"integers": {}}]
+)
+@pytest.mark.parametrize("spaces", [" \t\xa0\u3000\x85\u2028", " \x1c\x1f"])
+def test_many_lines_have_the_ids_that_the_library_gives_each(kind: dict[str, dict[str, Any]], spaces: str) -> None:
+    draw, alphabet = random.Random(0), f"abc.,!⟨unk⟩é\u0301न\u093f😀\u200b01{spaces}"
+    lines = ["".join(draw.choices(alphabet, k=draw.randrange(12))) for _ in range(3 * MANY_TEXTS)]
+    tokenizers = train_tokenizers({"tokenizer": kind}, {"source": lines[:50], "target": lines[:50]})
+    assert tokenizers.encode("source", lines) == [tokenizers.encode("source", [line])[0] for line in lines]

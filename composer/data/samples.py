@@ -1,0 +1,117 @@
+"""What `check` reads of the data: all of a split that is small, of a larger one its beginning and a few of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from composer.data.columns import chunks_of
+from composer.data.documents import Documents
+from composer.data.line_hashes import name_files
+from composer.data.media_files import file_size
+from composer.data.pairs import TARGET, Pairs, available_splits, side_names, text_names
+from composer.data.sources import DataSource, generate_pairs, task_settings
+
+READ_SIZE, PIECES_SIZE = 16_000_000, 2_000_000
+"""Characters of a split that are read, all sides together, and bytes of its images, sounds and vectors; and where they
+become pieces of words, which takes long, and a training refuses none for its pieces."""
+SPREAD_PAIRS = 1_000
+"""Pairs behind the beginning of a split that are read, too."""
+DRAWN_PAIRS = 50_000
+"""Training pairs of a task that are drawn: a second's work."""
+FEW_PAIRS, FEW_CHARACTERS = 1_000, 1 << 18
+"""What a tokenizer of a part of the data is trained on: so many of the first pairs and of the rest, or so much text."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Data of a recipe, or a part of them, and the `few` training pairs of a part that train a tokenizer.
+
+    beginnings: Of the splits with more than READ_SIZE, how many pairs or documents of the beginning are there.
+    """
+
+    source: DataSource
+    few: DataSource
+    beginnings: Mapping[str, int]
+
+    @property
+    def is_all(self) -> bool:
+        """Whether every split is whole."""
+        return self.few is self.source
+
+
+def read_sample(source: DataSource, needs_sizes: bool) -> Sample:
+    """Return as much of the data as is read in a moment. Raises DataError with every fault of the data.
+
+    needs_sizes: Whether the model depends on the sizes of vocabularies.
+    """
+    recipe, task = source.recipe, task_settings(source.recipe)
+    has_files = text_names(recipe) != side_names(recipe)
+    refuses_lines = recipe.tokenizer.is_closed or recipe.model["output"]["length"] is not None
+    is_slow = recipe.tokenizer.is_slow and not (has_files or refuses_lines or needs_sizes)
+    opened, beginnings = dict[str, Pairs](), dict[str, int]()
+    for split in available_splits(recipe):
+        if split == "train" and task.get("train", 0) > DRAWN_PAIRS:
+            opened[split] = generate_pairs(recipe, split, train=DRAWN_PAIRS)
+            beginnings[split] = DRAWN_PAIRS
+            continue
+        pairs = source.pairs(split)
+        opened[split], first = read_part(pairs, PIECES_SIZE if is_slow else READ_SIZE)
+        if opened[split] is not pairs and not fits(pairs, READ_SIZE):
+            beginnings[split] = first
+    if not beginnings and all(part is source.pairs(split) for split, part in opened.items()):
+        return Sample(source, source, beginnings)
+    few = few_pairs(opened["train"])
+    return Sample(source.with_pairs(opened), source.with_pairs({"train": few}), beginnings)
+
+
+def read_part(pairs: Pairs, most: int) -> tuple[Pairs, int]:
+    """Return the pairs if they have at most so many characters or bytes, else a part; and how many begin it."""
+    if fits(pairs, most):
+        return pairs, len(pairs)
+    if isinstance(text := pairs.sides[TARGET], Documents):
+        documents = text.head(most)
+        return Pairs({TARGET: documents}), len(documents)
+    first = count_first(pairs, most)
+    return pairs.sample(first, SPREAD_PAIRS), first
+
+
+def fits(pairs: Pairs, most: int) -> bool:
+    """Return whether pairs have at most so many characters, or bytes of the files that they name."""
+    if isinstance(text := pairs.sides[TARGET], Documents):
+        return sum(file.characters for file in text.facts) <= most
+    return count_first(pairs, most) == len(pairs)
+
+
+def in_memory(source: DataSource) -> DataSource:
+    """Return the same data in memory, which no cache is asked for."""
+    opened = dict[str, Pairs]()
+    for split, pairs in source.all_pairs().items():
+        text = pairs.sides[TARGET]
+        is_text = isinstance(text, Documents)
+        opened[split] = Pairs({TARGET: [*text]}) if is_text else pairs.sample(len(pairs), 0)
+    return source.with_pairs(opened)
+
+
+def few_pairs(pairs: Pairs) -> Pairs:
+    """Return some pairs of those that are trained on; of a text its first documents."""
+    if isinstance(text := pairs.sides[TARGET], Documents):
+        return Pairs({TARGET: text.head(FEW_CHARACTERS)})
+    return pairs.sample(FEW_PAIRS, FEW_PAIRS)
+
+
+def count_first(pairs: Pairs, most: int) -> int:
+    """Return how many of the first pairs have at most so many characters, or bytes of the files that they name."""
+    measures: list[Callable[[str], int]] = [file_size if name_files(side) else len for side in pairs.sides.values()]
+    count = size = 0
+    for chunks in zip(*map(chunks_of, pairs.sides.values()), strict=True):
+        sizes = np.zeros(len(chunks[0]), np.int64)
+        for measure, lines in zip(measures, chunks, strict=True):
+            sizes += np.fromiter(map(measure, lines), np.int64, len(lines))
+        ends = size + np.cumsum(sizes)
+        if ends[-1] > most:
+            return count + int(np.searchsorted(ends, most, side="right"))
+        count, size = count + len(sizes), int(ends[-1])
+    return count
