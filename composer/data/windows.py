@@ -1,7 +1,8 @@
 """Windows of a text: rows of so many tokens, whatever its documents are; shuffled, or with state carried between them.
 
 The text is one stream of tokens, documents one after another, each with its end. A window reads the token before it,
-bos at the beginning of the text, and all its own but the last; it writes all its own.
+bos at the beginning of the text, and all its own but the last; it writes all its own. A model of windows reads bos as
+the end of a document, see `EncoderDecoder`: so each document of a text, and each that is asked for, stands after one.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from torch.utils.data import Sampler
 
 from composer.data.encoding import Data
 from composer.data.epochs import EpochCorpus
-from composer.data.ids import Encoded, Ids
+from composer.data.ids import Encoded, Ids, ragged_positions
 from composer.data.sampler import BatchSlice, EpochRows, EpochSampler, EvalBatchSampler
-from composer.model.encoder_decoder import BOS, PAD
+from composer.model.encoder_decoder import BOS, EOS, PAD
 
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
@@ -27,43 +28,77 @@ if TYPE_CHECKING:
 class Windows(Ids):
     """Rows of a stream of tokens, whose ends of documents are tokens like others. A row may have none.
 
-    `context` tokens before each window are read, and not written.
+    reads: (rows,) where the reading of each window begins; tokens before its start are read, and not written.
     """
 
-    context: int = 0
+    reads: np.ndarray
+
+    def keep(self, rows: np.ndarray) -> Windows:
+        return replace(super().keep(rows), reads=self.reads[rows])
 
     def positions(self) -> np.ndarray:
         """Return the tokens that are read for each window."""
-        return self.ends - np.maximum(self.starts - self.context, 0)
+        return self.ends - self.reads
 
     def inputs(self, rows: np.ndarray) -> np.ndarray:
         """Return the token before each window and all its own but the last, padded on the right. -> (B, T) int64"""
-        starts, tokens = self._read(rows)
-        first = np.where(starts > 0, self.values[np.maximum(starts, 1) - 1], BOS).astype(np.int64)
+        reads, tokens = self.reads[rows], self._read(rows)
+        first = np.where(reads > 0, self.values[np.maximum(reads, 1) - 1], BOS).astype(np.int64)
         return np.where(tokens == PAD, PAD, np.concatenate([first[:, None], tokens[:, :-1]], 1))
 
     def outputs(self, rows: np.ndarray) -> np.ndarray:
         """Return the tokens of each window, padded on the right, and on the left for context. -> (B, T) int64"""
-        starts, tokens = self._read(rows)
-        return np.where(np.arange(tokens.shape[1]) < (self.starts[rows] - starts)[:, None], PAD, tokens)
+        context = (self.starts - self.reads)[rows]  # (B,)
+        tokens = self._read(rows)
+        return np.where(np.arange(tokens.shape[1]) < context[:, None], PAD, tokens)
 
-    def _read(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        starts = np.maximum(self.starts[rows] - self.context, 0)
-        tokens = Ids(self.values, starts, self.ends[rows]).padded(np.arange(len(rows)))
-        return starts, tokens if tokens.shape[1] else np.full((len(rows), 1), PAD, dtype=np.int64)
+    def _read(self, rows: np.ndarray) -> np.ndarray:
+        tokens = Ids(self.values, self.reads[rows], self.ends[rows]).padded(np.arange(len(rows)))
+        return tokens if tokens.shape[1] else np.full((len(rows), 1), PAD, dtype=np.int64)
 
 
 def cut_windows(text: Encoded, size: int, start: int = 0, context: int = 0) -> Encoded:
-    """Return the text in windows of `size` tokens from `start` on; the first has those before it, where it is not 0."""
+    """Return the text in windows of `size` tokens from `start` on; the first has those before it, where it is not 0.
+
+    So many tokens of `context` are read before each, where there are as many.
+    """
     total = len(text.target.values)
     edges = np.arange(start, total, size)
     edges = edges if start == 0 else np.concatenate([[0], edges])
-    return _windows(text, edges, np.append(edges[1:], total), context)
+    reads = np.maximum(edges - context, 0) if context else edges
+    return _windows(text, edges, np.append(edges[1:], total), reads)
 
 
-def _windows(text: Encoded, starts: np.ndarray, ends: np.ndarray, context: int = 0) -> Encoded:
-    target = Windows(text.target.values, starts, ends, context)
+def _windows(text: Encoded, starts: np.ndarray, ends: np.ndarray, reads: np.ndarray) -> Encoded:
+    target = Windows(text.target.values, starts, ends, reads)
     return replace(text, target=target, originals=np.arange(len(starts)))
+
+
+def measured_lines(recipe: Recipe, lines: Encoded) -> Encoded:
+    """Return the rows in which lines are measured, each line a text of its own; `originals` says of which line each is.
+
+    Of a model of windows they are those of `evaluation_order`, so that none reads more than what it was trained on.
+    """
+    if recipe.window is None or recipe.carries_state:
+        return lines
+    size, context = evaluation_window(recipe, recipe.window)
+    ids, counts = lines.target, lines.target.lengths()  # (lines,)
+    first = np.cumsum(counts + 2) - (counts + 1)  # (lines,) after bos
+    positions, line_of = ragged_positions(counts)  # (tokens,) each
+    values = np.full(int((counts + 2).sum()), EOS, dtype=ids.values.dtype)
+    values[first - 1] = BOS
+    values[first[line_of] + positions] = ids.values[np.repeat(ids.starts, counts) + positions]
+    numbers, line_of = ragged_positions(-(-(counts + 1) // size))  # (windows,) each
+    starts, ends = first[line_of] + size * numbers, (first + counts + 1)[line_of]
+    reads = np.maximum(starts - context, first[line_of])
+    target = Windows(values, starts, np.minimum(starts + size, ends), reads)
+    return replace(lines, target=target, originals=line_of)
+
+
+def evaluation_window(recipe: Recipe, window: int) -> tuple[int, int]:
+    """Return how many tokens of each window of a recipe are measured, and how many before them are read."""
+    size = recipe.evaluation["stride"] or window
+    return size, window - size
 
 
 READ_TOKENS = 1024
@@ -78,12 +113,12 @@ def evaluation_order(
     A text whose state is carried is read from its start to its end; in windows, each is read after `window - stride`
     tokens of context; else documents are rows.
     """
-    window, stride = recipe.window, recipe.evaluation["stride"]
     if recipe.carries_state:
         rows = cut_windows(text, READ_TOKENS)
         return rows, WholeText(rows, rank)
-    if window:
-        text = cut_windows(text, stride or window, context=window - (stride or window))
+    if recipe.window:
+        size, context = evaluation_window(recipe, recipe.window)
+        text = cut_windows(text, size, context=context)
     return text, EvalBatchSampler(text, tokens_per_batch=tokens_per_batch, rank=rank, world=world)
 
 
@@ -130,7 +165,7 @@ def cut_streams(text: Encoded, count: int, size: int) -> Encoded:
     within = np.arange(0, length, size)  # (W,)
     starts = np.minimum(first + within, total).ravel()
     ends = np.minimum(first + np.minimum(within + size, length), total).ravel()
-    return _windows(text, starts, ends)
+    return _windows(text, starts, ends, starts)
 
 
 class StreamSampler(EpochSampler):

@@ -57,7 +57,7 @@ WRITES = {
     "call": '"how a text begins"',
     "use": "The first writes on from beginnings, the second from each line of a file; both print these with the rest",
     "sources": "{}",
-    "ids": "A text begins with bos",
+    "ids": "A text begins with bos, which a model of windows reads as eos",
     "signature": "ids (B, T) -> (B, T, V), and nothing else to read",
 }
 """And of one that has none."""
@@ -98,7 +98,7 @@ def export_script(run_or_recipe: str | Path | Recipe, path: str | Path, override
         raise RunError.of(problem, "write `decoding.beam.size=5`")
     training = {"initialization": recipe.training["initialization"]}
     sections = recipe.model, recipe.dataset, recipe.decoding, training
-    exported = ExportedRecipe(*sections, recipe.joint, dict(sizes), recipe.sources)
+    exported = ExportedRecipe(*sections, recipe.joint, dict(sizes), model.begins_after_end, recipe.sources)
     with atomic_directory(target) as draft:
         write_modules(draft, model)
         (draft / RECIPE).write_text(json.dumps(vars(exported), indent=1) + "\n", encoding="utf-8")

@@ -42,6 +42,7 @@ class ExportedRecipe:
     training: dict[str, Any]
     joint: bool
     vocabularies: dict[str, int]
+    begins_after_end: bool
     sources: list[str]  # what the encoders read, in a line's order; a language model goes on from how a text begins
 
     @property

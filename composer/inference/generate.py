@@ -17,7 +17,7 @@ from composer.inference.decode import Decoding, decode_all
 from composer.inference.decoders.sampling import sample
 from composer.inference.draft_runs import open_draft
 from composer.inference.drafts import Draft
-from composer.inference.lines import check_lines, oom_as_run_failed
+from composer.inference.lines import check_lines, oom_as_run_failed, write_note
 from composer.inference.run import Run, decoding_settings, open_run
 from composer.model.encoder_decoder import UNK
 from composer.recipe.recipe import Recipe, load_text
@@ -157,8 +157,19 @@ def write_texts(
                 results += decode([ids], numbers=[number], on_token=stream.add)
                 stream.end(results[-1][0].ids, results[-1][0].ended)
     best = [row[0] for row in results]
+    say_beyond_window(run, [len(one.ids) + one.ended for one in best])
     texts = run.tokenizers.decode_answers(TARGET, [one.ids for one in best], [one.ended for one in best])
     return [Translation(text, one.score, one.ended) for text, one in zip(texts, best, strict=True)]
+
+
+def say_beyond_window(run: Run, lengths: Sequence[int]) -> None:
+    """Say on stderr how many texts, of so many tokens with their end, are longer than what the model was trained on."""
+    window = run.recipe.window
+    if window is None or run.recipe.carries_state:
+        return
+    if beyond := sum(length > window for length in lengths):
+        what = f"{beyond:,} of {len(lengths):,} texts are" if len(lengths) > 1 else "this text is"
+        write_note(f"{what} longer than the {window:,} tokens of a window: the model was never trained to read so far")
 
 
 class TextStream:

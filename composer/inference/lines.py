@@ -24,6 +24,7 @@ from composer.data.pairs import TARGET, Pairs
 from composer.data.sampler import BatchSlice, EvalBatchSampler
 from composer.data.stories import encode_side, story_shape
 from composer.data.tokenizer import Tokenizers
+from composer.data.windows import measured_lines
 from composer.errors import DataError, Fault, RunError, RunFailed
 from composer.formatting import strip_control_characters
 from composer.inference.decode import SourceIds, evaluation_mode
@@ -56,17 +57,23 @@ class Score(NamedTuple):
     log_probabilities: list[float]
 
 
-def score_targets(model: EncoderDecoder, encoded: Encoded, tokenizers: Tokenizers) -> list[Score]:
-    """Return the score of every target."""
-    scores: dict[int, Score] = {}
+def score_targets(recipe: Recipe, model: EncoderDecoder, lines: Encoded, tokenizers: Tokenizers) -> list[Score]:
+    """Return the score of every target, measured as `evaluate` measures a text of this line alone."""
+    rows, read = measured_lines(recipe, lines), dict[int, tuple[list[int], list[float]]]()
     with evaluation_mode([model]):
-        for batch, measures in measure_targets(model, encoded):
-            target, log_p = batch["target_out"], -measures["loss"]  # (B, T)
-            for row, ids, values in zip(batch["rows"].tolist(), target.tolist(), log_p.tolist(), strict=True):
-                count = len(ids) - ids.count(PAD)
-                texts = tokenizers.decode(TARGET, [[token] for token in ids[: count - 1]])
-                scores[row] = Score(sum(values[:count]), [*texts, SPECIAL_TOKENS[EOS]], values[:count])
-    return [scores[row] for row in range(len(encoded))]
+        for batch, measures in measure_targets(model, rows):
+            log_p, real = -measures["loss"], batch["target_out"] != PAD  # (B, T) each
+            for at, row in enumerate(batch["rows"].tolist()):
+                read[row] = batch["target_out"][at][real[at]].tolist(), log_p[at][real[at]].tolist()
+    ids, values = [list[int]() for _ in lines.lines], [list[float]() for _ in lines.lines]
+    for row, line in enumerate(rows.originals.tolist()):
+        ids[line] += read[row][0]
+        values[line] += read[row][1]
+    scores: list[Score] = []
+    for tokens, log_probabilities in zip(ids, values, strict=True):
+        texts = tokenizers.decode(TARGET, [[token] for token in tokens[:-1]])
+        scores.append(Score(sum(log_probabilities), [*texts, SPECIAL_TOKENS[EOS]], log_probabilities))
+    return scores
 
 
 def measure_targets(

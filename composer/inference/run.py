@@ -152,9 +152,12 @@ class Run:
             return self.model.encode(sources)
 
     def score(self, lines: Sequence[GivenLine], targets: Sequence[str] | None = None) -> list[Score]:
-        """Return the log-probabilities of given targets, token by token and summed; see `batch`."""
+        """Return the log-probabilities of given targets, token by token and summed.
+
+        Of a model of windows each line is measured as `evaluate` measures a text.
+        """
         encoded = encode_targets(self.recipe, self.tokenizers, lines, targets)
-        return score_targets(self.model, encoded, self.tokenizers)
+        return score_targets(self.recipe, self.model, encoded, self.tokenizers)
 
     def minimal_pairs(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return in which share of pairs this language model prefers `sentence_good` to `sentence_bad`, as BLiMP does.

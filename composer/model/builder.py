@@ -140,7 +140,9 @@ class Builder:
         parts = encoders, target if "target" in read else None, decoder, output, stream.width
         if ctc is not None:
             return JointModel(*parts, ctc, settings["output"]["ctc"]["weight"])
-        return EncoderDecoder(*parts, settings["output"]["length"])
+        model = EncoderDecoder(*parts, settings["output"]["length"])
+        model.begins_after_end = self.recipe.begins_after_end
+        return model
 
     def _check_encoder_names(self) -> None:
         """Raise RecipeError if an encoder has the name of an attribute of every module, `forward` or such."""

@@ -195,10 +195,12 @@ class EncoderDecoder(nn.Module):
     the decoder reads no tokens; zeros of `width` arrive there then. `max_target_ratio`
     is that of the encoders: not 0 where an answer's size is part
     of the question. `length`: every answer has exactly so many tokens; None where it ends when the model says so.
-    `decoder_share` is what the decoder's cross-entropy is multiplied by in the loss.
+    `decoder_share` is what the decoder's cross-entropy is multiplied by in the loss. `begins_after_end`: bos is read as
+    eos, so that what a model is asked begins as a document does in the windows of its text: after the end of another.
     """
 
     decoder_share = 1.0
+    begins_after_end = False
 
     def __init__(
         self,
@@ -305,6 +307,7 @@ class EncoderDecoder(nn.Module):
     def _decode(
         self, ids: Tensor, state: State, context: Context, answer: Tensor | None = None
     ) -> tuple[Tensor, State]:
+        ids = ids.masked_fill(ids == BOS, EOS) if self.begins_after_end else ids
         x = self._zeros(*ids.shape, self.width) if self.embedding is None else self.embedding.embed(ids)  # (B, T, D)
         inner = state if self.length is None else state[0]
         x, inner, _ = self.decoder(x, inner, context.with_outputs({"input": Output(x, context.mask)}))

@@ -281,6 +281,11 @@ class Recipe:
         return self.training["window"] if self.reads_text else None
 
     @property
+    def begins_after_end(self) -> bool:
+        """Whether before a document stands the end of another, as within the windows of a text; else bos does."""
+        return self.window is not None
+
+    @property
     def carries_state(self) -> bool:
         """Whether the state goes from one window of the text to the next."""
         return self.window is not None and self.training["carry"]

@@ -17,7 +17,7 @@ from composer.formatting import count_noun
 from composer.inference.decode import SourceIds, decode_all, evaluation_mode, source_tensor
 from composer.inference.lines import LINES, GivenLine, check_lines, encode_lines, encode_targets, oom_as_run_failed
 from composer.inference.run import Run
-from composer.model.encoder_decoder import BOS, SPECIAL_TOKENS, StepInputs
+from composer.model.encoder_decoder import BOS, EOS, SPECIAL_TOKENS, StepInputs
 from composer.model.features import feature_settings
 from composer.viz import heat_maps
 from composer.viz.media import Medium, Strip, cells_by_memory, medium_of_source, picture_strips
@@ -107,7 +107,8 @@ def alignment(
     note = f"the first {max_tokens} of {len(output)} tokens" if len(output) > max_tokens else ""
     output = output[:max_tokens]
     tokens = {side: source_labels(run.tokenizers, side, row) for side, row in ids.items()}
-    tokens[TARGET] = [SPECIAL_TOKENS[BOS], *token_labels(run.tokenizers, TARGET, output)]
+    first = SPECIAL_TOKENS[EOS if run.model.begins_after_end else BOS]
+    tokens[TARGET] = [first, *token_labels(run.tokenizers, TARGET, output)]
     records: dict[Record, list[Tensor]] = {}
     source = {side: source_tensor([row], run.model.device) for side, row in ids.items()}
     with evaluation_mode([run.model]):
