@@ -68,7 +68,7 @@ def built(encoder: list[Any] | None, decoder: list[Any], seed: int, target: int,
         "output": output,
         "stacks": {},
     }
-    recipe: Any = SimpleNamespace(model=settings, dataset={}, joint=False, fault=None)
+    recipe: Any = SimpleNamespace(model=settings, dataset={}, joint=False, begins_after_end=False, fault=None)
     model = build(recipe, {"source": SOURCE, "target": target}).eval()
     with torch.no_grad():
         model.output.weight.mul_(sharp)
@@ -77,6 +77,8 @@ def built(encoder: list[Any] | None, decoder: list[Any], seed: int, target: int,
 
 class Written(nn.Module):
     """A language model that says what `table` says: from the tokens so far to the probabilities of the next one."""
+
+    has_impossible_tokens = True
 
     def __init__(self, table: Callable[[tuple[int, ...]], Mapping[int, float]], vocabulary: int) -> None:
         super().__init__()
