@@ -246,6 +246,9 @@ WORDS_ELSEWHERE = {
     "conv": "cnn",
     "residual": "skip",
     "data": "corpus",
+    "image": "picture pictures images img photo",
+    "audio": "sound sounds speech recording wav",
+    "vectors": "vector array npy numpy",
 }
 """Words of recipes, and what other systems call the same."""
 CONFUSABLE = str.maketrans(

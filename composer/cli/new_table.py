@@ -18,17 +18,11 @@ from composer.data.columns import FileNames, RowSubset
 from composer.data.feature_files import fault_of_row, load_frames, missing_files
 from composer.data.images import image_notices, open_image
 from composer.data.kaldi import check_folder, is_kaldi_folder
-from composer.data.media_files import MediaError, open_file, split_part
+from composer.data.media_files import MediaError, kind_of, open_file, split_part
 from composer.data.parallel_files import check_columns, open_table
 from composer.errors import DataError, Fault
 from composer.recipe.schema_reader import flow_text
 
-SUFFIXES = {
-    "image": (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm"),
-    "audio": (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au"),
-    "vectors": (".npy",),
-}
-"""Of names of files, by what is in them."""
 FILES = 200
 """Files that are looked at, spread evenly over the table."""
 MAX_SIDE, MAX_POSITIONS = 128, 16
@@ -101,12 +95,6 @@ def inspect_table(table: Path, source: str, target: str) -> TableFacts:
     is_word = has_few_words(answers, len(files))
     tokens = [len(line.split() if is_word else line) for line in RowSubset(columns["target"], rows)]
     return TableFacts(table, len(files), kind, source, target, looks, answers, tokens)
-
-
-def kind_of(values: Sequence[str]) -> str:
-    """Return what is in the files that most of some values name, "" where they name none."""
-    (most, _), *_ = Counter(Path(split_part(value)[0]).suffix.lower() for value in values).most_common(1)
-    return next((kind for kind, suffixes in SUFFIXES.items() if most in suffixes), "")
 
 
 def look_at_file(files: FileNames, row: int, kind: str) -> tuple[float, ...]:

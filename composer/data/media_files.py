@@ -12,6 +12,7 @@ import re
 import tarfile
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,6 +26,12 @@ from composer.data.text_files import file_stamp
 from composer.errors import DataError, Fault, os_error_reason
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
+SUFFIXES = {
+    "image": (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".pgm", ".ppm"),
+    "audio": (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".aif", ".au"),
+    "vectors": (".npy",),
+}
+"""Of names of files, by what is in them."""
 OPENING = Lock()
 ARCHIVE_ERRORS = (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, RuntimeError)
 """What is raised for an archive that is damaged, or packed in a way that is not known, with a password for example."""
@@ -62,6 +69,12 @@ def split_part(name: str) -> tuple[str, tuple[float, float | None] | None]:
     if match := PART.fullmatch(name):
         return match[1], (float(match[2]), float(match[3]) if match[3] else None)
     return name, None
+
+
+def kind_of(names: Sequence[str]) -> str:
+    """Return what is in the files that most of some names mean, by their suffixes; "" where it is none of the kinds."""
+    (most, _), *_ = Counter(Path(split_part(name)[0]).suffix.lower() for name in names).most_common(1)
+    return next((kind for kind, suffixes in SUFFIXES.items() if most in suffixes), "")
 
 
 def is_there(name: str) -> bool:

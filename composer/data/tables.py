@@ -171,7 +171,9 @@ def _check_rows(
     for number, (line, count) in counted:
         if count != names:
             message = f"row {number} has {count_noun(count, 'field')}, and the first row names {names}"
-            yield Problem("table", message, "give every row one field per column", line=line)
+            fix = "give every row one field per column"
+            fix += "; save it as CSV if fields have tabs or line breaks" if kind == "tsv" else ""
+            yield Problem("table", message, fix, line=line)
             return
     if number == 1:
         yield Problem("empty", "the file names its columns and has no rows", "give it at least one pair")

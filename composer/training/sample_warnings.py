@@ -3,21 +3,26 @@ sounds."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from composer.data.answer_limits import MORE_FRAMES, NO_FRAMES, AnswerLimits
 from composer.data.audio import SILENT_DB
 from composer.data.columns import locate
 from composer.data.encoding import Data
 from composer.data.features import Features, Remark
-from composer.data.pairs import TARGET, text_names
+from composer.data.pairs import TARGET, split_path, text_names
 from composer.data.token_cache import whole_column
 from composer.errors import MAX_LISTED, Fault
 from composer.recipe.metrics import suggest_bleu_tokenizer
 from composer.recipe.recipe import Recipe
 from composer.recipe.text_lines import is_blank
+
+Form = Literal["NFC", "NFD"]
+FORMS: tuple[tuple[Form, Form], ...] = (("NFC", "NFD"), ("NFD", "NFC"))
+"""Forms of Unicode for letters with accents, each with the other: as one character, and with the marks behind it."""
 
 
 class Advice(NamedTuple):
@@ -63,6 +68,37 @@ def script_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:
         message = "the references have no spaces between words, so `13a` finds no 4-grams for BLEU in them"
         hint = f"write `evaluation: {{bleu_tokenizer: {suggested}}}`"
         yield recipe.fault("script", ("evaluation", "bleu_tokenizer"), message, hint).as_warning()
+
+
+def form_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:
+    """Yield a warning of each side of a split whose accents are written in a way that the training has none of: as a
+    letter with marks behind it (NFD), or as one character (NFC). They are other tokens, though they look alike.
+    """
+    if "train" not in data.pairs:
+        return
+    for split, pairs in data.pairs.items():
+        for side in text_names(recipe) if split != "train" else ():
+            trained = data.pairs["train"].sides[side]
+            for form, other in FORMS:
+                count = sum(has_form(line, form) for line in pairs.sides[side])
+                if not count or any(has_form(line, form) for line in trained):
+                    continue
+                if not any(has_form(line, other) for line in trained):
+                    continue
+                message = (
+                    f"{count:,} of {len(pairs):,} lines of the {side} have letters with accents in the form {form},"
+                    f" and the training has them in {other} alone: to a model they are other letters"
+                )
+                hint = f"write all texts in one form, as `unicodedata.normalize('{other}', line)` of Python does"
+                yield recipe.fault("form", split_path(recipe, split), message, hint).as_warning()
+
+
+def has_form(line: str, form: Form) -> bool:
+    """Return whether a line has letters with accents in one of Unicode's forms, which the other form writes apart."""
+    if line.isascii():
+        return False
+    length, other = len(line), len(unicodedata.normalize("NFD" if form == "NFC" else "NFC", line))
+    return other > length if form == "NFC" else other < length
 
 
 def frame_warnings(recipe: Recipe, limits: AnswerLimits, data: Data) -> Iterator[Fault]:

@@ -15,6 +15,7 @@ from composer.atomic_io import sha256_of_file
 from composer.data.answer_limits import AnswerLimits
 from composer.data.pairs import TARGET, available_splits
 from composer.data.sources import DataSource, is_endless
+from composer.data.table_warnings import table_warnings
 from composer.errors import RecipeError, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
 from composer.evaluation import REMARKS, evaluate_pairs, training_hints
 from composer.fingerprint import read_verified
@@ -51,7 +52,7 @@ from composer.training.preflight import (
 )
 from composer.training.reproduce import compare_outcome, default_folder, find_original_run
 from composer.training.resume import check_same_recipe, resolve_initial_run, resumed_recipe
-from composer.training.sample_warnings import answer_warnings, empty_warnings, media_warnings
+from composer.training.sample_warnings import answer_warnings, empty_warnings, form_warnings, media_warnings
 from composer.training.setup import TrainingSetup, setup, silence_lightning, start_logging, wait_for_record
 from composer.training.wandb_logger import describe_mode, wandb_mode
 from composer.viz.alignments import alignment_page, alignments
@@ -155,6 +156,8 @@ def check_budget_and_memory(training: TrainingSetup) -> None:
             *empty_warnings(recipe, data.data),
             *media_warnings(recipe, data.data),
             *training.source.overlap_warnings(data.data.pairs),
+            *table_warnings(recipe, training.source.folders),
+            *form_warnings(recipe, data.data),
         ]
         if is_main_process()
         else ()

@@ -1,0 +1,150 @@
+"""What tables show that is hardly meant: line breaks in CSV, quotes in TSV, names of files that are read as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from composer.data.columns import RowSubset
+from composer.data.csv_files import csv_index
+from composer.data.media_files import is_there, kind_of
+from composer.data.pairs import TARGET, available_splits
+from composer.data.parallel_files import column_names, open_table, pair_files, split_places
+from composer.data.tables import KINDS
+from composer.data.text_files import find_file, held_out_sizes, open_text, suffix_of
+from composer.errors import Fault, KeyPath
+from composer.model.features import feature_settings
+from composer.recipe.schema_reader import REFERENCE
+from composer.recipe.text_lines import without_break
+
+if TYPE_CHECKING:
+    from composer.recipe.recipe import Recipe
+
+QUOTED = re.compile(r'"(?:[^"]|"")*"')
+"""A field as programs quote it that write CSV with tabs."""
+LOOKED_AT, SHOWN = 20, 40
+"""Cells of a column that are looked at for names of files, and characters of a cell that are shown."""
+EXAMPLES = {
+    "image": "kind: image, size: [64, 64]",
+    "audio": "kind: audio, rate: 16000",
+    "vectors": "kind: vectors, width: 512",
+}
+"""How a recipe says what is in files, by kind."""
+
+
+@dataclass
+class QuoteCounts:
+    """Of a column of a TSV: cells in quotes, the first of them, and the first with a quote inside, with their lines.
+
+    Of the cells in quotes some are `without_comma`; of all others some have commas or quotes, and are `plain` so.
+    """
+
+    quoted: int = 0
+    first: tuple[int, str] | None = None
+    doubled: tuple[int, str] | None = None
+    without_comma: int = 0
+    plain_commas: int = 0
+    plain_quotes: int = 0
+
+    def add(self, line: int, cell: str) -> None:
+        """Count a cell."""
+        if not QUOTED.fullmatch(cell):
+            self.plain_commas += "," in cell
+            self.plain_quotes += '"' in cell
+            return
+        self.quoted += 1
+        self.without_comma += "," not in cell
+        self.first = self.first or (line, cell)
+        if '"' in cell[1:-1]:
+            self.doubled = self.doubled or (line, cell)
+
+    def example(self, total: int) -> tuple[int, str] | None:
+        """Return a cell that a program has quoted, of so many, with its line; None where people may have.
+
+        A quote that is written twice is a program's. Without one, quotes are a program's around all cells of a column,
+        or around those with commas and no other, as Excel puts them.
+        """
+        is_of_commas = not (self.without_comma or self.plain_commas or self.plain_quotes)
+        return self.doubled or (self.first if self.quoted == total or is_of_commas else None)
+
+
+def table_warnings(recipe: Recipe, folders: Sequence[Path]) -> Iterator[Fault]:
+    """Yield a warning of each thing in the tables of a recipe, whose files have no fault, that is hardly meant."""
+    if not (recipe.dataset.get("parallel") or recipe.dataset.get("table")):
+        return
+    held_out = held_out_sizes(pair_files(recipe))
+    for split in (split for split in available_splits(recipe) if split not in held_out):
+        for key, settings in split_places(recipe, split):
+            path = find_file(settings["file"], folders) if settings.get("file") else None
+            if path is None:
+                continue
+            names, kind = column_names(recipe, settings), KINDS.get(suffix_of(path)[0])
+            yield from break_warnings(path) if kind == "csv" else ()
+            yield from quote_warnings(path, [*dict.fromkeys(names.values())]) if kind == "tsv" else ()
+            yield from name_warnings(recipe, key, path, names)
+
+
+def break_warnings(path: Path) -> Iterator[Fault]:
+    """Yield a warning of the fields of a CSV that have line breaks, at the row that has the most lines."""
+    index = csv_index(path)
+    if not (count := int(index.broken.sum())):
+        return
+    row = int(index.heights.argmax())
+    message = (
+        f"of {int(index.fields.sum()):,} fields {count:,} have line breaks, which become spaces;"
+        f" the row that begins here has {index.heights[row]:,} lines"
+    )
+    hint = "if that is not meant, a quote in this row opens a field and should not; else leave it at that"
+    yield Fault(str(path), int(index.lines[row]), 1, "lines", "", message, hint).as_warning()
+
+
+def quote_warnings(path: Path, names: Sequence[str]) -> Iterator[Fault]:
+    """Yield a warning of each column of a TSV that was written with quotes around its cells, which are read as text."""
+    with open_text(path) as file:
+        header = without_break(file.readline()).split("\t")
+        counts, number = {name: QuoteCounts() for name in names}, 1
+        for number, line in enumerate(file, start=2):
+            if '"' in line or "," in line:
+                cells = without_break(line).split("\t")
+                for name, own in counts.items():
+                    own.add(number, cells[header.index(name)])
+    for name, own in counts.items():
+        if example := own.example(number - 1):
+            shown = example[1] if len(example[1]) <= SHOWN else f"{example[1][:SHOWN]}..."
+            count = f"{own.quoted:,} of {number - 1:,} cells of `{name}`"
+            message = f"{count} stand in quotes, which are text in a TSV: `{shown}`"
+            hint = "if a program put them there, save the table as CSV, where they are none of the text"
+            yield Fault(str(path), example[0], 1, "quotes", "", message, hint).as_warning()
+
+
+def name_warnings(recipe: Recipe, key: KeyPath, path: Path, names: Mapping[str, str]) -> Iterator[Fault]:
+    """Yield a warning of each column of text whose cells name files that are there, beside the table."""
+    folder, is_table = path if path.is_dir() else path.parent, bool(recipe.dataset.get("table"))
+    texts = {side: name for side, name in names.items() if feature_settings(recipe.dataset, side) is None}
+    for side, lines in open_table(path, texts).items():
+        place: KeyPath = ("data", "table", side) if is_table else (*key, side)
+        if side.startswith(REFERENCE) or (is_table and recipe.locate((*place, "kind"))[2]):
+            continue
+        rows = np.unique(np.linspace(0, len(lines) - 1, LOOKED_AT).astype(np.int64))
+        cells = [cell for cell in RowSubset(lines, rows)[:] if cell.strip()]
+        if not cells or not all(_names_file(folder, cell) for cell in cells):
+            continue
+        column, kind = texts[side], kind_of(cells)
+        example = f"{side}: {{column: {column}, {EXAMPLES.get(kind, 'kind: ...')}}}"
+        hint = f"write `{example}`, or `kind: text` if the names are meant"
+        hint = hint if is_table else f"name the table in `data.table`, and there {hint}"
+        hint = "name a column of text" if side == TARGET else hint
+        message = f"`{column}` names files that are there, such as `{cells[0]}`, and is read as text, letter by letter"
+        yield recipe.fault("column", place, message, hint).as_warning()
+
+
+def _names_file(folder: Path, cell: str) -> bool:
+    with suppress(OSError, ValueError):  # a text that is too long for a name, or has a NUL
+        return "." in cell and is_there(str(folder / cell))
+    return False
