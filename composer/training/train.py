@@ -17,7 +17,7 @@ from composer.data.pairs import TARGET, available_splits
 from composer.data.sources import DataSource, is_endless
 from composer.data.table_warnings import table_warnings
 from composer.errors import RecipeError, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
-from composer.evaluation import REMARKS, evaluate_pairs, training_hints
+from composer.evaluation import evaluate_pairs, training_hints
 from composer.fingerprint import read_verified
 from composer.formatting import format_bytes
 from composer.inference.lines import Line
@@ -28,18 +28,7 @@ from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.recipe.metrics import format_scores
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import OWN
-from composer.run_dir import (
-    OTHER_RUN,
-    RESUME,
-    RunDir,
-    check_writable,
-    checkpoint_step,
-    find_run,
-    is_trial_run,
-    locked,
-    read_metrics,
-    utc_now,
-)
+from composer.run_dir import OTHER_RUN, RESUME, RunDir, check_writable, checkpoint_step, locked, read_metrics, utc_now
 from composer.training.checkpointing import average_weights, restore_error
 from composer.training.distributed import (
     RESUME_HINT,
@@ -62,7 +51,7 @@ from composer.training.preflight import (
     quota_fault,
 )
 from composer.training.reproduce import compare_outcome, default_folder, find_original_run
-from composer.training.resume import NEW_RUN, check_same_recipe, resolve_initial_run, resumed_recipe
+from composer.training.resume import check_same_recipe, resolve_initial_run, resumed_recipe
 from composer.training.sample_warnings import answer_warnings, empty_warnings, form_warnings, media_warnings
 from composer.training.setup import TrainingSetup, setup, silence_lightning, start_logging, wait_for_record
 from composer.training.wandb_logger import describe_mode, wandb_mode
@@ -98,7 +87,7 @@ def train(
         KeyboardInterrupt, SystemExit: After SIGINT; after SIGTERM, with status 143.
     """
     silence_lightning()
-    resume, start_from = resume or finish, None if start_from is None else find_run(start_from)
+    resume = resume or finish
     run_dir = RunDir(Path(run) if run else default_folder(recipe, start_from, resume))
     original = find_original_run(recipe, run_dir.path, start_from)
     display = ProgressDisplay(quiet=not is_main_process() or recipe.trainer.get("enable_progress_bar") is False)
@@ -121,10 +110,6 @@ def train(
         is_stopped = recipe.training["early_stopping"] and not record.get("finished_early")
         display.say(f"{run_dir.path} has already finished; there is nothing to do{'' if is_stopped else more}")
         return TrainingResult(run_dir.path, record)
-    if record.get("status") == "finished" and is_trial_run(run_dir):
-        message = "this run is a trial of a sweep, whose leaderboard would change if it were trained on"
-        fix = f"copy the folder, and resume the copy by its recipe.yaml; or {NEW_RUN}"
-        raise RunError.of(message, fix, str(run_dir.path))
 
     recorded = record or (original.record if original else {})
     folders = [] if data is not None else [Path(folder) for folder in recorded.get("data", {}).get("folders", [])]
@@ -292,9 +277,8 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
         say(f"evaluating on the {split} split")
         pairs, encoded = training.data.data.pairs[split], training.data.data.splits[split]
         measured |= evaluate_pairs(run, split, pairs, encoded, run_dir.hypotheses(split), say)
-        for kind in REMARKS:
-            if remark := measured.get(f"{split}/{kind}"):
-                say(f"{split}: {remark}")
+        if f"{split}/truncated" in measured:
+            say(f"{split}: {measured[f'{split}/truncated']}")
     new = {name: value for name, value in measured.items() if isinstance(value, float) and name not in known}
     if new:
         logger.write({"step": loop.progress.step, **new})
