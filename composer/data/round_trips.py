@@ -77,8 +77,8 @@ def kept_pieces(tokenizers: Tokenizers, pieces: Iterable[Piece]) -> Iterator[Pie
     """Yield pieces of documents as their ids hold them: the text that a loss is of. Unknown tokens are as they were."""
     begun = False
     for text, ends in pieces:
-        held = tokenizers.kept_text(TARGET, text)
-        if begun and text[:1].isspace() and not held[:1].isspace():
-            held = f" {held}"
+        restored = tokenizers.kept_text(TARGET, text)
+        if begun and text[:1].isspace() and not restored[:1].isspace():
+            restored = f" {restored}"
         begun = not ends
-        yield Piece(held, ends)
+        yield Piece(restored, ends)
