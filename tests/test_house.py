@@ -77,6 +77,7 @@ DOORS = {
     "pytorch_lightning": {"training.lightning"},
     "lightning_fabric": {"training.lightning"},
     "plotly": {"viz.page", "sweeps.leaderboard_html"},
+    "vl_convert": {"viz.figure_files"},
     "jinja2": {"viz.page"},
     "huggingface_hub": {"hub.model_card", "hub.remotes"},
     "ctranslate2": {"exporters.ctranslate2"},

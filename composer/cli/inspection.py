@@ -61,7 +61,9 @@ def diff(
 def draw(
     recipe: options.RecipeOrRun,
     overrides: options.Overrides = None,
-    output: Annotated[Path | None, option("--output F", "A .svg, .mmd, .md or .html file.  [default: Mermaid]")] = None,
+    output: Annotated[
+        Path | None, option("--output F", ".svg, .png, .pdf, .mmd, .md or .html.  [default: Mermaid]")
+    ] = None,
 ) -> None:
     """Draw the architecture of a recipe or a run.
 

@@ -227,6 +227,7 @@ def evaluate(
 @command(
     "seqcomposer report runs/mine",
     "seqcomposer report runs/mine --split val --sentence 'a man sleeps' --output mine.html",
+    "seqcomposer report runs/mine --figures figures",
 )
 def report(
     run: options.Run,
@@ -235,16 +236,18 @@ def report(
     data: options.DataDir = None,
     sentences: Annotated[list[str] | None, option("--sentence TEXT", "Sentence of attention maps; repeatable.")] = None,
     output: Annotated[Path | None, option("--output F", "File to write.  [default: RUN/report.html]")] = None,
+    figures: Annotated[Path | None, option("--figures DIR", "New folder for its figures: SVG, PNG, PDF.")] = None,
 ) -> None:
     """Write an HTML report: curves, translations, attention.
 
     Shows learning curves, translations, attention maps and BLEU by source length. The page opens offline. The run need
-    not have finished: its last checkpoint is used then.
+    not have finished: its last checkpoint is used then. `--figures` writes the architecture, the learning curves and
+    the alignments for papers and slides, too; it needs the extra `figures`.
     """
     with options.show_loading():
         from composer.viz.report import report as write_report
     file = write_report(
-        run, split, data, sentences or (), output, lambda text: options.echo(text, err=True), checkpoint
+        run, split, data, sentences or (), output, lambda text: options.echo(text, err=True), checkpoint, figures
     )
     options.echo(f"wrote {file} ({file.stat().st_size / 1024:,.0f} KiB); it opens in a browser, offline")
 

@@ -6,6 +6,7 @@ from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,9 +21,11 @@ from composer.inference.run import Run
 from composer.model.encoder_decoder import BOS, EOS, SPECIAL_TOKENS, StepInputs
 from composer.model.features import feature_settings
 from composer.viz import heat_maps
+from composer.viz.alignment_figure import alignment_svg
+from composer.viz.figure_files import save_figure
 from composer.viz.media import Medium, Strip, cells_by_memory, medium_of_source, picture_strips
 from composer.viz.memory import Memory, memories
-from composer.viz.page import render
+from composer.viz.page import render, write_document
 from composer.viz.records import Attention, Film, SentenceRecords, attentions, films, source_labels, token_labels
 
 MAX_TOKENS = 100
@@ -51,10 +54,34 @@ class Alignment:
         """The source texts; of an image or a sound the end of its file's path."""
         return [self.media[side].label if side in self.media else text for side, text in self.texts.items()]
 
+    def svg(self) -> str:
+        """Return the pictures as an SVG file: a row for each block, a heat map for each head."""
+        return alignment_svg(" → ".join([*self.names, self.output]), pictures(self, 1))
+
+    def save(self, path: str | Path) -> Path:
+        """Write the pictures in the format of the file's suffix: .svg, .png, .pdf, or .html, a page.
+
+        Raises RunError if the suffix is another one, if the file cannot be written, or is there and is no such picture,
+        and for .png and .pdf without the package vl-convert-python.
+        """
+        file = Path(path)
+        if file.suffix.lower() == ".html":
+            return write_document(file, "page", alignment_page(self))
+        return save_figure(file, self.svg(), "picture of alignments", is_alignment)
+
     def _repr_html_(self) -> str:
         # a frame keeps the page's style away from the notebook
         height = min(640, 120 + sum(90 + 18 * len(attention.rows) for attention in self.attentions))
         return render("frame.html", page=alignment_page(self), height=height, title=self.output)
+
+
+SVG_HEAD = b'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" class="alignment"'
+"""How an SVG of alignments begins."""
+
+
+def is_alignment(file: Path) -> bool:
+    """Return whether a file is an SVG of alignments."""
+    return file.read_bytes().startswith(SVG_HEAD)
 
 
 def alignments(

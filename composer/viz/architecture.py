@@ -18,12 +18,16 @@ from composer.run_dir import RunDir, recorded_vocabularies
 from composer.viz.architecture_graph import TIMES, Box, Graph, build_graph, fold
 from composer.viz.architecture_layout import MARGIN, Layout, PlacedBox, Span, StreamLine, Text
 from composer.viz.edge_routing import Route, arrowhead, rounded_path, route_edges
+from composer.viz.figure_files import FIGURES, converter, is_figure, save_figure
 from composer.viz.page import DOCTYPE, check_can_overwrite, render, write_document
+from composer.viz.svg_styles import attributes, dark_rules
 
 MERMAID_HEAD = ('%%{init: {"flowchart": {"subGraphTitleMargin": {"top": 4, "bottom": 24}}}}%%', "flowchart TB")
 """First lines of a flowchart. The titles of groups have two lines; Mermaid leaves space for one."""
+SVG_HEAD = b'<svg xmlns="http://www.w3.org/2000/svg" class="architecture"'
+"""How an SVG of an architecture begins."""
 FORMATS = {
-    ".svg": ("an SVG picture", b'<svg xmlns="http://www.w3.org/2000/svg" class="architecture"'),
+    **{suffix: (what, SVG_HEAD) for suffix, what in FIGURES.items()},
     ".mmd": ("Mermaid", MERMAID_HEAD[0].encode()),
     ".md": ("Markdown with Mermaid", b"# "),
     ".html": ("a page", DOCTYPE),
@@ -43,7 +47,10 @@ class Drawing:
 
     def svg(self) -> str:
         """Return the diagram as an SVG file with a light and a dark style."""
-        return render("architecture.svg", picture=place(self.graph), rounded=rounded_path, arrowhead=arrowhead)
+        styles = {"paint": attributes, "dark_rules": dark_rules}
+        return render(
+            "architecture.svg", picture=place(self.graph), rounded=rounded_path, arrowhead=arrowhead, **styles
+        )
 
     def markdown(self) -> str:
         """Return a Markdown file with the flowchart, which GitHub renders."""
@@ -61,13 +68,16 @@ class Drawing:
         return {" ".join(box.key for box in boxes): Drawing(fold(self.graph, boxes)).svg() for boxes in chosen}
 
     def save(self, path: str | Path) -> Path:
-        """Write the diagram in the format of the file's suffix: .svg, .mmd, .md or .html.
+        """Write the diagram in the format of the file's suffix: .svg, .png, .pdf, .mmd, .md or .html.
 
-        Raises RunError if the suffix is another one, or the file cannot be written, or is there and is no diagram.
+        Raises RunError if the suffix is another one, or the file cannot be written, or is there and is no diagram, and
+        for .png and .pdf without the package vl-convert-python.
         """
         file = Path(path)
         check_output(file)
-        formats = {".svg": self.svg, ".mmd": self.mermaid, ".md": self.markdown, ".html": self.html}
+        if file.suffix.lower() in FIGURES:
+            return save_figure(file, self.svg(), "drawing", is_diagram)
+        formats = {".mmd": self.mermaid, ".md": self.markdown, ".html": self.html}
         return write_document(file, "drawing", formats[file.suffix.lower()](), is_diagram)
 
     def _repr_html_(self) -> str:
@@ -96,11 +106,15 @@ def check_output(file: Path) -> None:
     if file.suffix.lower() not in FORMATS:
         formats = ", ".join(f"`{suffix}` for {what}" for suffix, (what, _) in FORMATS.items())
         raise RunError.of("the name of the file does not say what to draw", f"end it with {formats}", str(file))
+    if file.suffix.lower() in FIGURES:
+        converter(file)
     check_can_overwrite(file, "drawing", is_diagram)
 
 
 def is_diagram(file: Path) -> bool:
     """Return whether a file is a diagram; a Markdown file, only if it has nothing else than a diagram."""
+    if file.suffix.lower() in (".png", ".pdf"):
+        return is_figure(file, is_diagram)
     content = file.read_bytes()
     has_flowchart = b"\n```mermaid\n" + FORMATS[".mmd"][1] in content
     is_flowchart_alone = has_flowchart and content.count(b"```") == 2 and content.endswith(b"```\n")

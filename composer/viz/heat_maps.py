@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from composer.formatting import count_noun
 from composer.viz.media import BANDS_HEIGHT, Cells, Medium, times
 from composer.viz.memory import Panel
-from composer.viz.page import png_uri
+from composer.viz.page import png_uri, sharp_png_uri
 from composer.viz.records import Attention, Film
 
 CELL, FONT_HEIGHT = 14, 11
@@ -65,7 +65,7 @@ AxesByLabels = dict[tuple[tuple[str, ...], tuple[str, ...]], Axes]
 
 
 class HeatMap(NamedTuple):
-    """Heat map as an SVG: a PNG image with one pixel a cell, and references to its axes and to the sound above it.
+    """Heat map as an SVG: a grey level for each cell, and references to its axes and to the sound above it.
 
     white, black: The weights that are drawn so.
     """
@@ -73,11 +73,21 @@ class HeatMap(NamedTuple):
     title: str
     description: str
     axes: Axes
-    image: str
+    levels: np.ndarray  # (rows, columns), bytes
     top: float
     white: float = 0.0
     black: float = 1.0
     sound: str = ""
+
+    @property
+    def image(self) -> str:
+        """The cells as a data URI, one pixel each."""
+        return png_uri(self.levels)
+
+    @property
+    def sharp_image(self) -> str:
+        """The cells as a data URI, with many pixels each."""
+        return sharp_png_uri(self.levels)
 
     @property
     def box(self) -> tuple[float, float, float, float]:
@@ -103,7 +113,7 @@ def attention_maps(attention: Attention, axes: Axes) -> list[HeatMap]:
         best = zip(attention.rows, weights.argmax(1).tolist(), strict=True)
         most_read = "; ".join(f"{row}: {attention.columns[column]}" for row, column in best)
         description = f"{attention.block}, head {head}. Most read: {most_read}"
-        maps.append(HeatMap(f"head {head}", description, axes, png_uri(grey_levels(weights)), top))
+        maps.append(HeatMap(f"head {head}", description, axes, grey_levels(weights), top))
     return maps
 
 
@@ -130,8 +140,8 @@ def panel_maps(panels: Sequence[Panel], axes: AxesByLabels, prefix: str) -> list
     for panel in panels:
         row_height = float(min(CELL, max(MIN_ROW, MAX_HEIGHT // len(panel.rows))))
         own = shared_axes(axes, prefix, panel, row_height)
-        image = png_uri(grey_levels((panel.values - panel.low) / (1.0 - panel.low)))
-        maps.append(HeatMap(panel.title, describe_panel(panel), own, image, top, panel.low))
+        levels = grey_levels((panel.values - panel.low) / (1.0 - panel.low))
+        maps.append(HeatMap(panel.title, describe_panel(panel), own, levels, top, panel.low))
     return maps
 
 
@@ -176,13 +186,13 @@ COLOR_RANGE, MIN_RANGE = 2.0, 0.25
 
 
 class FilmStrip(NamedTuple):
-    """Film strip as an SVG: its viewBox, the size of a frame, and each frame's label, y and PNG image."""
+    """Film strip as an SVG: its viewBox, the size of a frame, and each frame's label, y and colours (H, W, 3)."""
 
     caption: str
     description: str
     box: tuple[float, float, float, float]
     size: tuple[int, int]
-    frames: list[tuple[str, int, str]]
+    frames: list[tuple[str, int, np.ndarray]]
     above: list[tuple[str, str]]
     below: list[tuple[str, str]]
 
@@ -197,13 +207,12 @@ def film_strip(film: Film) -> FilmStrip:
     below = SIN * max(map(label_width, film.output), default=0.0) + 10
     tops = [at * (height + FRAME_GAP) for at in range(len(film.frames))]
     bottom = tops[-1] + height
-    images = map(png_uri, vector_colors(film.images))
     return FilmStrip(
         caption=f"{film.block}: {count_frames(film)}",
         description=describe_film(film),
         box=(-left, -top, left + width + right, top + bottom + below),
         size=(width, height),
-        frames=list(zip(map(shorten, film.frames), tops, images, strict=True)),
+        frames=list(zip(map(shorten, film.frames), tops, vector_colors(film.images), strict=True)),
         above=turned_labels(film.read),
         below=turned_labels(film.output, 4, bottom + 10, SLANT),
     )

@@ -42,7 +42,7 @@ def is_html(file: Path) -> bool:
     return file.read_bytes().startswith(DOCTYPE)
 
 
-def write_document(file: Path, what: str, text: str, is_document: Callable[[Path], bool] = is_html) -> Path:
+def write_document(file: Path, what: str, text: str | bytes, is_document: Callable[[Path], bool] = is_html) -> Path:
     """Write a page or a picture atomically, and return its file; `what` is the noun for it in errors.
 
     A file that is there is overwritten if it `is_document`, so that nothing else is lost. Raises RunError if it may
@@ -50,7 +50,7 @@ def write_document(file: Path, what: str, text: str, is_document: Callable[[Path
     """
     check_can_overwrite(file, what, is_document)
     with os_errors_as_run_errors(file):
-        atomic_write(file, text.encode())
+        atomic_write(file, text.encode() if isinstance(text, str) else text)
     return file
 
 
@@ -74,6 +74,15 @@ def png_uri(pixels: np.ndarray) -> str:
     return str(image_array_to_data_uri(np.ascontiguousarray(pixels), backend="pypng", compression=9))
 
 
+ZOOM = 8
+"""Pixels of a cell's sides in a picture for programs that blur what they enlarge."""
+
+
+def sharp_png_uri(pixels: np.ndarray) -> str:
+    """Return the data URI of a PNG file in which a cell is a square of ZOOM by ZOOM pixels. pixels: as `png_uri`."""
+    return png_uri(pixels.repeat(ZOOM, 0).repeat(ZOOM, 1))
+
+
 @cache
 def load_templates() -> Environment:
     """Return the templates of `composer/viz/templates`, with the functions that they may call."""
@@ -91,6 +100,7 @@ def load_templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= {"png": png_uri, "sharp_png": sharp_png_uri}
     environment.filters["coordinate"] = lambda value: f"{value:.2f}".rstrip("0").rstrip(".")
     folder = files("composer.viz") / "templates"
     environment.globals.update(
@@ -227,7 +237,14 @@ OTHER_CHARTS = (
 """Charts of what is logged beside the metrics."""
 
 
-def learning_curves(rows: Rows) -> list[Markup]:
+class CurveChart(NamedTuple):
+    """Chart of learning curves, and the curves of which the run has logged something."""
+
+    spec: ChartSpec
+    curves: list[Curve]
+
+
+def learning_charts(rows: Rows) -> list[CurveChart]:
     """Return every chart of metrics, and of what is logged beside them, of which the run has logged something."""
     specs: dict[str, ChartSpec] = {}
     for name, metric in METRICS.items():
@@ -240,9 +257,17 @@ def learning_curves(rows: Rows) -> list[Markup]:
     for spec in (*specs.values(), *OTHER_CHARTS):
         curves = [Curve(key, points(rows, key, spec.logarithmic)) for key in spec.keys]
         if curves := [curve for curve in curves if curve.points]:
-            figure = line_chart(spec.title, curves, "step", spec.unit, spec.logarithmic, spec.y_range)
-            charts.append(figure_html(figure, describe_curves(spec.title, curves, "step")))
+            charts.append(CurveChart(spec, curves))
     return charts
+
+
+def learning_curves(rows: Rows) -> list[Markup]:
+    """Return the elements of a page with every chart of `learning_charts`."""
+    elements = []
+    for spec, curves in learning_charts(rows):
+        figure = line_chart(spec.title, curves, "step", spec.unit, spec.logarithmic, spec.y_range)
+        elements.append(figure_html(figure, describe_curves(spec.title, curves, "step")))
+    return elements
 
 
 def bleu_chart(split: str, by_length: Rows) -> Chart | None:

@@ -12,7 +12,6 @@ from markupsafe import Markup
 
 from composer import evaluation
 from composer.data.pairs import TARGET, Pairs, available_splits
-from composer.data.round_trips import lost_references
 from composer.data.sources import DataSource, generate_pairs
 from composer.errors import DataError, RecipeError, RunError, one_line_error
 from composer.fingerprint import read_verified
@@ -34,7 +33,7 @@ from composer.run_dir import (
     utc_now,
 )
 from composer.viz.alignments import Alignment, alignments, pictures
-from composer.viz.architecture import draw
+from composer.viz.architecture import Drawing, draw
 from composer.viz.media import example
 from composer.viz.page import (
     Rows,
@@ -42,10 +41,12 @@ from composer.viz.page import (
     bleu_chart,
     check_can_overwrite,
     figure_html,
+    learning_charts,
     learning_curves,
     render,
     write_document,
 )
+from composer.viz.report_figures import check_folder, write_figures
 
 NUM_EXAMPLES, NUM_DRAWN = 10, 3
 """Sentences that are translated, and whose pictures are shown."""
@@ -92,6 +93,7 @@ def report(
     output: str | Path | None = None,
     say: Say = lambda text: None,
     checkpoint: str | int | None = None,
+    figures: str | Path | None = None,
 ) -> Path:
     """Write the HTML report of a run, finished or not, and return its file.
 
@@ -103,6 +105,7 @@ def report(
         output: The file; by default `report.html` in the run folder.
         say: Receives progress messages.
         checkpoint: `last`, `best` or a step; by default the final weights, or the last checkpoint before the end.
+        figures: A new folder for the architecture, the learning curves and the alignments as SVG, PNG and PDF.
 
     Raises:
         RunError: If the folder is no run, or the report cannot be written.
@@ -113,6 +116,8 @@ def report(
     record = read_verified(run_dir)
     file = Path(output) if output else run_dir.path / "report.html"
     check_can_overwrite(file, "report")
+    if figures is not None:
+        check_folder(Path(figures))
     recipe = load(run_dir.recipe)
     if split is not None and split not in available_splits(recipe):
         raise evaluation.missing_split(recipe, split)
@@ -130,6 +135,9 @@ def report(
         shown = alignments(source.run, sentences or choose_sentences(source.run, translated[0]), "--sentence")
     for note in source.notes:
         say(note)
+    if figures is not None:
+        files = write_figures(Path(figures), draw_model(source), learning_charts(source.rows), shown)
+        say(f"wrote {len(files)} files of figures to {figures}")
     return write_document(file, "report", page(source, translated, shown))
 
 
@@ -175,8 +183,6 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
     count = len(pairs) if measure or outputs else min(NUM_EXAMPLES, len(pairs))
     references = [list(lines[:count]) for lines in (pairs.sides[TARGET], *pairs.references)]
     lines = evaluation.source_texts(run.recipe, pairs, count) if sides else [first_half(line) for line in references[0]]
-    if sides and count == len(pairs) and (lost := lost_references(run.tokenizers, references).describe()):
-        source.notes.append(f"Of {source.split}, {lost}.")
     outputs = outputs or [best.text for best in evaluation.decode_lines(run, lines, say)]
     samples = list(map(Sentence, lines, [*zip(*references, strict=True)], outputs))
     worst = worst_samples(samples) if sides and count > NUM_EXAMPLES else []
@@ -365,7 +371,11 @@ def compare_sample(sample: Sentence, columns: Mapping[str, Mapping[str, Any] | N
 def architecture(source: Source) -> dict[str, str] | Markup:
     """Return the diagrams of the model with the run's vocabularies, or why it cannot be built here."""
     try:
-        drawing = draw(source.recipe, vocabularies=recorded_vocabularies(source.record))
+        return draw_model(source).folded()
     except RecipeError as error:  # a block of a plug-in may be missing on this machine
         return Markup('<p class="soft">It cannot be shown here: {}.</p>').format(error.faults[0].message)
-    return drawing.folded()
+
+
+def draw_model(source: Source) -> Drawing:
+    """Return the diagram of the model with the run's vocabularies. Raises RecipeError if it cannot be built here."""
+    return draw(source.recipe, vocabularies=recorded_vocabularies(source.record))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +19,7 @@ from composer.inference.decoders import (
     beam_search,
     decoder,
     prefill,
+    reorder_state,
 )
 from composer.model.encoder_decoder import EOS
 from composer.recipe.registry import CHOICES
@@ -70,3 +73,16 @@ def test_the_largest_numbers_are_those_of_topk(vocabulary: int, count: int, monk
     numbers[::2, -4:] += 9  # what is behind the last block
     for ours, expected in zip(beam_search.top_k(numbers, count), numbers.topk(count), strict=True):
         assert torch.equal(ours, expected)
+
+
+def test_a_state_is_freed_when_nobody_holds_it() -> None:
+    """At once, not when Python looks for cycles: states are the largest part of a search's memory."""
+    gc.disable()
+    try:
+        state = (torch.ones(3, 4), (torch.ones(3),))
+        after = reorder_state(state, torch.tensor([0, 0, 2]))
+        leaf = weakref.ref(after[0])
+        del after
+        assert leaf() is None
+    finally:
+        gc.enable()

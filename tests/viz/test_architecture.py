@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations, pairwise
@@ -11,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
+import vl_convert
 from typer.testing import CliRunner
 
 from composer.atomic_io import sha256_of_file
@@ -23,9 +25,10 @@ from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
-from composer.viz.architecture import Drawing, Picture, draw, escape_label, place
+from composer.viz.architecture import Drawing, Picture, check_output, draw, escape_label, place
 from composer.viz.architecture_graph import Box, Graph, build_graph, fold
 from composer.viz.architecture_layout import Text, text_width
+from composer.viz.svg_styles import COLORS, RULES, dark_rules
 from tests.samples import sampled
 from tests.viz import pages
 
@@ -370,19 +373,59 @@ def test_colours_are_those_of_the_families_and_texts_can_be_read_on_them(tmp_pat
     recipe = everything(tmp_path)
     picture = Drawing(build_graph(recipe, plan_without_costs(recipe))).svg()
     families = {rules["x-family"] for name, rules in recipe.rules["$defs"].items() if name.startswith("block.")}
-    assert families <= set(re.findall(r"\.architecture (?:\.family)?\.([\w-]+) \{ fill: var", picture))
+    assert families - {"memory"} <= {*COLORS}
     root = ElementTree.fromstring(picture)
     legend = [text.text for text in root.iter(f"{SVG}text") if text.text in families]
     colours = [
         item.get("class", "").split()[-1] for item in root.iter(f"{SVG}rect") if "family" in item.get("class", "")
     ]
     assert legend == list(dict.fromkeys(colours)) != []
-    light, dark = (dict(re.findall(r"--([\w-]+): (#\w{6})", part)) for part in picture.split("@media")[:2])
-    assert light.keys() == dark.keys()
-    for colors in (light, dark):
-        fills = colors.keys() - {"ink", "soft", "name", "edge", "stream", "memory"}
-        assert len(fills) == len(families) + 2
-        assert not [(a, b) for a in ("ink", "soft", "name") for b in fills if contrast(colors[a], colors[b]) < 4.5]
+    colored = COLORS.keys() - {"none", "ink", "soft", "name", "edge", "stream", "memory"}
+    assert len(colored) == len(families) + 2
+    for scheme in ("light", "dark"):
+        inks, fills = (
+            [getattr(COLORS[name], scheme) for name in names] for names in (("ink", "soft", "name"), colored)
+        )
+        assert not [(a, b) for a in inks for b in fills if contrast(a, b) < 4.5]
+
+
+def test_every_program_draws_it(tmp_path: Path) -> None:
+    """Literal colours stand at each element: to a program that knows no CSS it looks the same."""
+    recipe = everything(tmp_path)
+    picture = Drawing(build_graph(recipe, plan_without_costs(recipe))).svg()
+    assert "var(" not in picture
+    plain = re.sub(r"<style>.*?</style>", "", picture, flags=re.DOTALL)
+    assert vl_convert.svg_to_png(plain) == vl_convert.svg_to_png(picture)
+    for item in ElementTree.fromstring(plain).iter():
+        if item.tag in (f"{SVG}rect", f"{SVG}path"):
+            assert item.get("fill"), item.attrib
+            assert item.get("fill") != "none" or item.get("stroke"), item.attrib
+
+
+def test_dark_rules_have_all_colours_that_attributes_have() -> None:
+    rules = "\n".join(dark_rules(".x"))
+    for rule in RULES[1:]:
+        colors = [f"{key}: {COLORS[value].dark};" for key, value in rule.attributes.items() if value in COLORS]
+        assert not colors or f".x {rule.selector} {{ {' '.join(colors)} }}" in rules
+
+
+@pytest.mark.parametrize("suffix", [".png", ".pdf"])
+def test_a_picture_for_print_is_overwritten_by_another_and_nothing_else_is(suffix: str, tmp_path: Path) -> None:
+    drawing, file = draw(HOME / "quickstart.yaml"), tmp_path / f"a{suffix}"
+    drawing.save(file)
+    first = file.read_bytes()
+    drawing.save(file)
+    assert file.read_bytes()[:9] == first[:9]
+    file.write_bytes(first[:33])
+    with pytest.raises(RunError, match="is not a drawing"):
+        drawing.save(file)
+
+
+def test_without_the_extra_a_picture_for_print_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(RunError, match="needs the package `vl-convert-python`"):
+        check_output(tmp_path / "a.png")
+    check_output(tmp_path / "a.svg")
 
 
 def contrast(one: str, other: str) -> float:
@@ -437,7 +480,7 @@ def test_mermaid_goes_to_stdout_and_files_have_the_format_of_their_suffix(small:
     assert "<svg " in (tmp_path / "x.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["x.png", "x", "nowhere/x.svg", "notes.md", "other.svg"])
+@pytest.mark.parametrize("name", ["x.gif", "x", "nowhere/x.svg", "notes.md", "other.svg"])
 def test_unknown_formats_and_files_that_are_no_diagrams_are_refused(small: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "notes.md").write_text("# Mine\n\n```mermaid\nflowchart TB\n```\n\nand what I think of it\n")
     (tmp_path / "other.svg").write_text("<svg></svg>")

@@ -10,14 +10,16 @@ import pytest
 import torch
 
 from blocks.core.contract import Record
-from composer.errors import DataError
+from composer.errors import DataError, RunError
 from composer.inference.run import open_run
 from composer.model.encoder_decoder import StepInputs
 from composer.viz.alignments import MAX_TOKENS, Alignment, alignment_page, alignments
+from composer.viz.page import ZOOM
 from composer.viz.records import Attention, join_cross_attention, join_self_attention, split_passes, token_labels
 from tests.inference.untrained import ATTENTION, LANGUAGE, TWO, made
 from tests.viz.pages import by_class, check_self_contained, pixels, read, texts
 
+SVG = "{http://www.w3.org/2000/svg}"
 LINE = "eins zwei drei vier"
 STRICT = 1e-6
 
@@ -88,6 +90,33 @@ def test_a_picture_has_the_weights(run: Path) -> None:
     assert glance == ["head 1", "head 2"] * 3  # all of them in one table
     opened = [item.get("open") for item in by_class(root, "group")]
     assert opened == ["open", None, None]
+
+
+def test_a_file_has_the_weights_and_tokens_of_all_maps(run: Path, tmp_path: Path) -> None:
+    (result,) = alignments(open_run(run), [LINE])
+    root = ElementTree.parse(result.save(tmp_path / "a.svg")).getroot()
+    drawn = list(root.iter(f"{SVG}image"))
+    order = [result.attentions[2], result.attentions[0], result.attentions[1]]
+    weights = [head for item in order for head in item.weights]
+    for image, head in zip(drawn, weights, strict=True):
+        cells = pixels(image)[ZOOM // 2 :: ZOOM, ZOOM // 2 :: ZOOM]
+        np.testing.assert_allclose(1 - cells / 255, head, atol=0.5 / 255 + STRICT)
+    labels = {item.text for item in root.iter(f"{SVG}text")}
+    assert {*result.attentions[2].rows, *result.attentions[2].columns, "decoder, cross-attention"} <= labels
+    assert not [
+        item for item in root.iter() if item.tag == f"{SVG}style" or item.get("class", "alignment") != "alignment"
+    ]
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf", ".html"])
+def test_a_file_is_overwritten_by_another_and_nothing_else_is(run: Path, suffix: str, tmp_path: Path) -> None:
+    (result,) = alignments(open_run(run), [LINE])
+    file = tmp_path / f"a{suffix}"
+    result.save(file)
+    result.save(file)
+    file.write_bytes(b"mine")
+    with pytest.raises(RunError, match="would be lost"):
+        result.save(file)
 
 
 def test_every_map_uses_the_axes_of_its_tokens(run: Path) -> None:

@@ -56,6 +56,19 @@ def test_the_page_holds_all_parts(page: Any) -> None:
     check_self_contained(page)
 
 
+def test_its_figures_are_files_in_three_formats(trained: Path, tmp_path: Path) -> None:
+    report(trained, output=tmp_path / "page.html", figures=tmp_path / "figures")
+    files = {path.name for path in (tmp_path / "figures").iterdir()}
+    names = {Path(name).stem for name in files}
+    assert files == {f"{name}.{suffix}" for name in names for suffix in ("svg", "png", "pdf")}
+    assert {"architecture", "curves-loss", "alignment-1"} <= names
+    curves = (tmp_path / "figures/curves-loss.svg").read_text(encoding="utf-8")
+    assert "train/loss" in curves
+    assert "val/loss" in curves
+    with pytest.raises(RunError, match="exists and is not empty"):
+        report(trained, output=tmp_path / "page.html", figures=tmp_path / "figures")
+
+
 def test_only_its_own_script_may_run(page: Any) -> None:
     (policy,) = (item.get("content", "") for item in page.iter("meta") if item.get("http-equiv"))
     plotly, ours = ("".join(item.itertext()) for item in page.iter("script"))

@@ -285,16 +285,17 @@ def reorder_state(state: State, rows: Tensor, unchanged: Unchanged | None = None
     not do: a leaf may be changed by one step, reordered, and left alone by the next.
     A leaf that several blocks share is copied once, and shared again.
     """
-    reordered = dict(unchanged or {})
+    return _reorder(state, rows, dict(unchanged or {}))
 
-    def reorder(part: State) -> State:
-        if isinstance(part, tuple):
-            return tuple(map(reorder, part))
-        if id(part) not in reordered:
-            reordered[id(part)] = take_rows(part, rows)
-        return reordered[id(part)]
 
-    return reorder(state)
+def _reorder(state: State, rows: Tensor, reordered: dict[int, Tensor]) -> State:
+    """Reorder leaves that are not in `reordered` yet, by their `id`, and note them there."""
+    # no inner function that calls itself: it would be a cycle, which keeps every state until Python looks for cycles
+    if isinstance(state, tuple):
+        return tuple([_reorder(part, rows, reordered) for part in state])
+    if id(state) not in reordered:
+        reordered[id(state)] = take_rows(state, rows)
+    return reordered[id(state)]
 
 
 MaxLength = Annotated[Count, "tokens of an answer at most, eos included; a longer one is cut"]
