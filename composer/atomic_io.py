@@ -29,6 +29,8 @@ NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 """Flags of `os.open`: wait for no FIFO, and translate no line ends."""
 LARGE = 1 << 26
 """Bytes of a file whose SHA-256 is remembered: hashing 1 GB takes a second or two."""
+BLOCK = 1 << 20
+"""Bytes that are read at once."""
 PROBE_SECONDS = 0.5
 """How long a lock may be in the hands of a process that only looks whether it is free."""
 
@@ -84,6 +86,12 @@ def _sha256_of_version(path: Path, *version: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def file_stamp(path: Path) -> tuple[int, int, int, int]:
+    """Return a file's inode, size and times: while they are the same it counts as unchanged, as it does for git."""
+    status = os.stat(path)
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 def is_hash(text: object) -> TypeGuard[str]:
     """Return True for a SHA-256 in hexadecimal: 64 digits, 0-9 and a-f."""
     return isinstance(text, str) and re.fullmatch("[0-9a-f]{64}", text) is not None
@@ -134,10 +142,19 @@ def open_regular(path: Path, follow: bool = True) -> BufferedReader:
 def read_text(path: Path, limit: int = 1 << 28) -> str:
     """Return the UTF-8 text of a regular file. Raises OSError, and ValueError if it has more than `limit` bytes."""
     with open_regular(path) as file:
-        data = file.read(limit + 1)
+        data = read_at_most(file, limit + 1)
     if len(data) > limit:
         raise ValueError(f"it has more than {limit:,} bytes")
     return data.decode()
+
+
+def read_at_most(file: IO[bytes], count: int) -> bytes:
+    """Return so many bytes of a file at most, in no more memory than they take: `read(count)` asks for all of it."""
+    parts: list[bytes] = []
+    while count > 0 and (part := file.read(min(count, BLOCK))):
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
 
 
 def parse_json(text: str | bytes) -> Any:

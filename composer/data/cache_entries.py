@@ -1,7 +1,7 @@
 """Entries of the user's cache: one process makes one while others wait, and what nobody uses is removed.
 
 An entry is a folder named by all that it depends on: a file for each of its arrays, and `entry.json`, which has their
-types and what else is known.
+types and hashes, what else is known, and before it the hash of all that. An entry is verified before it is used.
 """
 
 from __future__ import annotations
@@ -9,28 +9,49 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import math
 import os
+import platform
 import shutil
+import sys
 import time
+import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from composer.atomic_io import atomic_directory, cache_dir, parse_json, read_text
+from composer.atomic_io import (
+    atomic_directory,
+    atomic_write,
+    cache_dir,
+    file_stamp,
+    open_regular,
+    parse_json,
+    read_text,
+)
 from composer.errors import RunError, os_error_reason
+from composer.formatting import strip_control_characters
 
 FEATURES, CORPORA = "features", "corpora"
 """Kinds of entries without which nothing is trained: what is in files of images, sounds and vectors, and texts."""
 DAYS = 30
 """Days after which an entry is removed that nobody has used."""
 ENTRY = "entry.json"
+
+FORMAT = 2
+"""Of entries; the number is part of their names, so that one of another format is not read."""
+LARGE = 1 << 24
+"""Bytes from which on an entry is not verified by each process, but once on each machine."""
+PACKAGES = (*("datasets", "numpy", "pillow", "pyarrow", "sentencepiece", "soundfile", "soxr", "tokenizers", "torch"),)
+"""Libraries that read, cut or decode what is cached."""
+VERIFIED = set[str]()
+"""What this process has verified: the hash of an entry with the stamps of its files."""
 
 Append = Callable[..., None]
 """Appends rows to arrays by their names: `append(ids=ids, ends=ends)`."""
@@ -45,53 +66,88 @@ class Entry(NamedTuple):
     arrays: dict[str, np.ndarray]
 
 
-def code_hashes(*modules: ModuleType) -> list[str]:
-    """Return the SHA-256 of the source of each module."""
-    return [hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest() for module in modules]
+class Damaged(Exception):
+    """An entry is not as it was written, or cannot be what it is called."""
 
 
-def versions_of(*packages: str) -> list[str]:
-    """Return the versions of packages, "" of one that is not installed."""
-    return [version(package) if importlib.util.find_spec(package) else "" for package in packages]
+@cache
+def code_identity() -> list[str]:
+    """Return what every entry depends on: the code that reads and encodes data, its libraries, and Python's Unicode."""
+    here = Path(__file__).parent
+    others = (here.parent / "recipe" / "text_lines.py", here.parent / "model" / "features.py")
+    digest = hashlib.sha256()
+    for file in (*sorted(here.rglob("*.py")), *others):
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    versions = [version(package) if importlib.util.find_spec(package) else "" for package in PACKAGES]
+    return [digest.hexdigest(), *versions, unicodedata.unidata_version]
 
 
-def cached_facts(kind: str, parts: Sequence[Any], make: Callable[[], Any]) -> Any:
+def cached_facts(kind: str, parts: Sequence[Any], make: Callable[[], Any], is_valid: Callable[[Any], bool]) -> Any:
     """Return what depends on these parts alone, as JSON has it; without a cache it is made anew."""
     with suppress(OSError, RunError):
-        return cached_entry(kind, parts, lambda append: make()).facts
+        return cached_entry(kind, parts, lambda append: make(), lambda entry: is_valid(entry.facts)).facts
     return make()
 
 
-def cached_array(kind: str, parts: Sequence[Any], make: Callable[[], np.ndarray]) -> np.ndarray:
+def cached_array(
+    kind: str, parts: Sequence[Any], make: Callable[[], np.ndarray], is_valid: Callable[[np.ndarray], bool]
+) -> np.ndarray:
     """Return an array that depends on these parts alone, mapped into memory; without a cache it is made anew."""
+
+    def are_valid(entry: Entry) -> bool:
+        return is_valid(entry.arrays["array"])
+
     with suppress(OSError, RunError):
-        return np.asarray(cached_entry(kind, parts, lambda append: append(array=make())).arrays["array"])
+        return np.asarray(cached_entry(kind, parts, lambda append: append(array=make()), are_valid).arrays["array"])
     return make()
 
 
-def cached_entry(kind: str, parts: Sequence[Any], make: Make) -> Entry:
+def cached_entry(kind: str, parts: Sequence[Any], make: Make, is_valid: Callable[[Entry], bool]) -> Entry:
     """Return the entry that depends on these parts alone; one process makes it first where it is not or is damaged.
 
-    Raises RunError if the cache cannot be written or read.
+    is_valid: Whether an entry can be what `make` makes: its types, and its numbers against their bounds. Raises
+    RunError if the cache cannot be written or read.
     """
-    path = cache_dir() / kind / hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    if (entry := read_entry(path)) is None:
+    name = hashlib.sha256(json.dumps([FORMAT, *code_identity(), parts]).encode()).hexdigest()
+    path = cache_dir() / kind / name
+    entry = entry_or_none(path, is_valid)
+    if entry is None:
         with locked_entry(path):
-            if (entry := read_entry(path)) is None:  # nor has the process that was waited for made it
-                shutil.rmtree(path, ignore_errors=True)
+            remove_damaged(path, is_valid)
+            if not path.exists():  # nor has the process that was waited for made it
                 try:
                     with atomic_directory(path) as temporary:
                         write_entry(temporary, make)
                 except RunError:
                     if not path.exists():  # without locks another process can be quicker
                         raise
-                entry = read_entry(path)
+            entry = entry_or_none(path, is_valid)
     if entry is None:
         message, fix = "this entry of the cache cannot be read", "set SEQCOMPOSER_STORE to another folder"
         raise RunError.of(message, fix, str(path))
     with suppress(OSError):  # of a cache that others made
         os.utime(path)
     return entry
+
+
+def entry_or_none(path: Path, is_valid: Callable[[Entry], bool]) -> Entry | None:
+    """Return an entry, or None where it is not there, or damaged."""
+    with suppress(Damaged, OSError):
+        return read_entry(path, is_valid)
+    return None
+
+
+def remove_damaged(path: Path, is_valid: Callable[[Entry], bool]) -> None:
+    """Remove an entry that is damaged, and say so."""
+    if not path.exists():
+        return
+    try:
+        read_entry(path, is_valid)
+    except (Damaged, OSError) as error:
+        text = f"an entry of the cache is damaged and made anew ({error}): {path}"
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"{strip_control_characters(text)}\n")
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def entry_in_memory(make: Make) -> Entry:
@@ -107,38 +163,90 @@ def entry_in_memory(make: Make) -> Entry:
 
 def write_entry(folder: Path, make: Make) -> None:
     """Write the files of an entry, array by array as its rows come."""
-    files, types = dict[str, IO[bytes]](), dict[str, tuple[str, tuple[int, ...]]]()
+    files, types, hashes = dict[str, IO[bytes]](), dict[str, tuple[str, tuple[int, ...]]](), dict[str, Any]()
     with ExitStack() as stack:
 
         def append(**arrays: np.ndarray) -> None:
             for name, rows in arrays.items():
                 if name not in files:
                     files[name] = stack.enter_context((folder / f"{name}.bin").open("wb"))
-                    types[name] = rows.dtype.str, rows.shape[1:]
-                rows.tofile(files[name])
+                    types[name], hashes[name] = (rows.dtype.str, rows.shape[1:]), hashlib.sha256()
+                data = np.ascontiguousarray(rows)
+                files[name].write(data.data)
+                hashes[name].update(data.data)
 
         facts = make(append)
-        sizes = {name: file.tell() for name, file in files.items()}
+        arrays = {
+            name: {"type": dtype, "shape": shape, "size": files[name].tell(), "sha256": hashes[name].hexdigest()}
+            for name, (dtype, shape) in types.items()
+        }
         head = stack.enter_context((folder / ENTRY).open("wb"))
-        head.write(json.dumps({"facts": facts, "types": types, "sizes": sizes}).encode())
+        text = json.dumps({"facts": facts, "arrays": arrays})
+        head.write(f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}".encode())
         for file in (*files.values(), head):
             file.flush()
             os.fsync(file.fileno())
 
 
-def read_entry(folder: Path) -> Entry | None:
-    """Return an entry; None where it is not there, or not as it was written."""
+def read_entry(folder: Path, is_valid: Callable[[Entry], bool]) -> Entry:
+    """Return an entry, verified. Raises Damaged if it is not as it was written or not valid, OSError if not there."""
     try:
-        entry, arrays = parse_json(read_text(folder / ENTRY)), dict[str, np.ndarray]()
-        for name, (dtype, shape) in entry["types"].items():
-            path, size = folder / f"{name}.bin", entry["sizes"][name]
-            if path.stat().st_size != size:
-                return None
-            values = np.memmap(path, dtype, mode="r") if size else np.zeros(0, dtype)
-            arrays[name] = values.reshape(-1, *shape)
-        return Entry(entry["facts"], arrays)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        digest, _, text = read_text(folder / ENTRY).partition("\n")
+        if hashlib.sha256(text.encode()).hexdigest() != digest:
+            raise Damaged(f"{ENTRY} has changed")
+        head = parse_json(text)
+        arrays = {name: map_array(folder / f"{name}.bin", **array) for name, array in head["arrays"].items()}
+        entry = Entry(head["facts"], arrays)
+        if is_verified(folder, digest, arrays):
+            return entry
+        for name, array in head["arrays"].items():
+            with open_regular(folder / f"{name}.bin") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != array["sha256"]:
+                    raise Damaged(f"{name}.bin has changed")
+        if not is_valid(entry):
+            raise Damaged("it is not what its name says")
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise Damaged(f"it is not what its name says: {type(error).__name__}") from None
+    remember_verified(folder, digest, arrays)
+    return entry
+
+
+def map_array(path: Path, type: str, shape: Sequence[int], size: int, sha256: str) -> np.ndarray:
+    """Map the array of a file into memory. Raises Damaged if it is not of numbers, or not of this size."""
+    dtype = np.dtype(type)
+    row = dtype.itemsize * math.prod(shape)
+    if dtype.kind not in "biuf" or row <= 0 or size % row or path.stat().st_size != size:
+        raise Damaged(f"{path.name} has another size or type")
+    values = np.memmap(path, dtype, mode="r") if size else np.zeros(0, dtype)
+    return values.reshape(-1, *shape)
+
+
+def stamps_of(folder: Path, digest: str, names: Sequence[str]) -> str:
+    """Return a hash that is another one once a file of an entry is written to."""
+    stamps = [file_stamp(folder / f"{name}.bin") for name in names]
+    return hashlib.sha256(json.dumps([digest, *stamps]).encode()).hexdigest()
+
+
+def is_verified(folder: Path, digest: str, arrays: dict[str, np.ndarray]) -> bool:
+    """Return whether this process, or this machine, has verified an entry, whose files have not changed since."""
+    stamps = stamps_of(folder, digest, [*arrays])
+    with suppress(OSError, RunError):
+        return stamps in VERIFIED or read_text(verified_file(folder)) == stamps
+    return False
+
+
+def remember_verified(folder: Path, digest: str, arrays: dict[str, np.ndarray]) -> None:
+    """Remember that an entry has been verified: in this process, and of a large one on this machine."""
+    stamps = stamps_of(folder, digest, [*arrays])
+    VERIFIED.add(stamps)
+    if sum(array.nbytes for array in arrays.values()) >= LARGE:
+        with suppress(OSError):  # of a cache that others made
+            atomic_write(verified_file(folder), stamps.encode())
+
+
+def verified_file(folder: Path) -> Path:
+    """Return the file of an entry in which this machine remembers that it has verified it."""
+    return folder / f"verified-{hashlib.sha256(platform.node().encode()).hexdigest()[:16]}"
 
 
 @contextmanager

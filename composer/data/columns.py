@@ -12,13 +12,14 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
+from composer.atomic_io import file_stamp
 from composer.data.text_files import (
     READ_BYTES,
     UNPACKING_ERRORS,
     Problem,
     check_texts,
     count_lines,
-    file_stamp,
+    file_identity,
     line_starts,
     open_text,
     suffix_of,
@@ -87,7 +88,7 @@ class FileColumn(Column):
 
     def __post_init__(self) -> None:
         self.stamp = file_stamp(self.path)
-        self.identity = [str(self.path.resolve()), *self.stamp, self.skip, self.name]
+        self.identity = [*file_identity(self.path), self.skip, self.name]
 
     def line(self, text: str) -> str:
         """Return a line of the column from one of the file."""

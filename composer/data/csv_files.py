@@ -14,7 +14,7 @@ import numpy as np
 
 from composer.data.cache_entries import cached_array
 from composer.data.columns import TextColumn
-from composer.data.text_files import READ_BYTES, file_stamp, open_text
+from composer.data.text_files import READ_BYTES, file_identity, open_text
 from composer.recipe.text_lines import one_line
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 FIELD = re.compile(r'(?:"(?:[^"]++|"")*+"|[^",\n]*+)')
 ROW = re.compile(rf"{FIELD.pattern}(?:,{FIELD.pattern})*+[\r\n]*")
-FORMAT = 1
-"""Of an index in the cache: another one where rows are found in another way."""
 SHOWN = 40
 """Characters of a field that a fault shows."""
 MEND = 'put quotes around the whole field and write each quote inside it twice, as in `"5"" disk"`'
@@ -81,11 +79,18 @@ def csv_header(path: Path) -> list[str]:
 
 def csv_index(path: Path) -> CsvIndex:
     """Return where the rows of a UTF-8 file are; of a large file from the cache. Raises CsvError."""
-    stamp = file_stamp(path)
-    if stamp[1] > READ_BYTES:
-        parts = [FORMAT, str(path.resolve()), *stamp]
-        return CsvIndex(*cached_array("rows", parts, lambda: index_rows(path)).T)
+    if path.stat().st_size > READ_BYTES:
+        return CsvIndex(*cached_array("rows", file_identity(path), lambda: index_rows(path), are_rows).T)
     return CsvIndex(*index_rows(path).T)
+
+
+def are_rows(rows: np.ndarray) -> bool:
+    """Return whether these can be the columns of a `CsvIndex`. rows: (rows, 4) int64"""
+    if rows.dtype != np.int64 or rows.ndim != 2 or rows.shape[1] != len(CsvIndex._fields) or (rows < 0).any():
+        return False
+    lines, heights, *_ = CsvIndex(*rows.T)
+    ascend = (np.diff(lines) >= heights[:-1]).all() and (heights >= 1).all()
+    return bool(ascend) and lines[:1].tolist() in ([], [1])
 
 
 def index_rows(path: Path) -> np.ndarray:

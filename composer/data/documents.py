@@ -13,7 +13,7 @@ import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -21,12 +21,12 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-from composer.atomic_io import parse_json, sha256_of_file
+from composer.atomic_io import file_stamp, is_hash, parse_json, sha256_of_file
 from composer.data import parquet_files, tables, text_files
 from composer.data.cache_entries import cached_facts
 from composer.data.column_names import get_nested
 from composer.data.columns import Column, changed
-from composer.data.text_files import Problem, file_stamp, open_text, suffix_of
+from composer.data.text_files import Problem, file_identity, open_text, suffix_of
 from composer.errors import DataError, Fault, KeyPath, one_line_error
 from composer.recipe.text_lines import empty_if_blank, is_blank, unify_breaks, without_break
 
@@ -185,8 +185,8 @@ class DocumentRange(Documents):
         return [remembered_count([self.text.sha256, self.first, self.last], self.pieces)]
 
     def head(self, characters: int) -> list[str]:
-        key = [FORMAT, self.text.sha256, self.first, self.last, characters]  # the end of a long file is far to seek
-        return list(cached_facts("texts", key, lambda: super(DocumentRange, self).head(characters)))
+        key = [self.text.sha256, self.first, self.last, characters]  # the end of a long file is far to seek
+        return list(cached_facts("heads", key, lambda: super(DocumentRange, self).head(characters), are_texts))
 
     def weights(self) -> np.ndarray | None:
         weights = self.text.weights()
@@ -330,12 +330,26 @@ def inspect(path: Path, unit: str, column: str) -> FileFacts:
             raise DataError([Problem("changed", message, fix).in_file(path)])
         return facts
 
-    return FileFacts(**cached_facts("texts", [FORMAT, str(path.resolve()), *stamp, unit, column], read))
+    return FileFacts(**cached_facts("texts", [*file_identity(path), unit, column], read, are_facts))
 
 
 def remembered_count(key: Sequence[Any], pieces: Callable[[], Iterable[Piece]]) -> FileFacts:
     """Return what is known of documents, which are read where nothing is remembered by this key."""
-    return FileFacts(**cached_facts("texts", [FORMAT, *key], lambda: asdict(count(pieces()))))
+    return FileFacts(**cached_facts("texts", key, lambda: asdict(count(pieces())), are_facts))
+
+
+def are_facts(value: Any) -> bool:
+    """Return whether a value can be the fields of FileFacts."""
+    names = {field.name: field.type for field in fields(FileFacts)}
+    return value.keys() == names.keys() and all(
+        is_hash(value[name]) if kind == "str" else type(value[name]) is int and value[name] >= 0
+        for name, kind in names.items()
+    )
+
+
+def are_texts(value: Any) -> bool:
+    """Return whether a value is a list of texts."""
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def count(pieces: Iterable[Piece]) -> FileFacts:

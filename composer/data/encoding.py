@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from composer.atomic_io import is_hash
 from composer.data.answer_limits import MORE_FRAMES, NO_FRAMES, AnswerLimits
-from composer.data.cache_entries import CORPORA, FEATURES, Append, cached_entry, code_hashes, make_folder
-from composer.data.columns import FileNames, chunks_of, locate, place_of, row_type
+from composer.data.cache_entries import CORPORA, FEATURES, Append, Entry, cached_entry, make_folder
+from composer.data.columns import FileNames, RowSubset, chunks_of, locate, place_of, row_type
 from composer.data.documents import Documents, Piece, count
 from composer.data.feature_files import encode_features
 from composer.data.features import Features
@@ -139,14 +140,30 @@ def encode_train(source: DataSource, tokenizers: Tokenizers, split: str) -> tupl
     entries = [Path(str(ids.filename)).parent.name for ids in values.values() if isinstance(ids, np.memmap)]
     held_out = (source.pairs(other).columns.values() for other in available_splits(recipe) if other != split)
     lines = [sha256_of_hashes(column) for columns in held_out for column in columns]
-    settings = [recipe.dataset["max_length"], recipe.dataset.get("parallel"), recipe.model["output"]["length"]]
-    code = code_hashes(sys.modules[__name__], sys.modules[line_hashes.__module__])
+    rows = [sha256_of_rows(it) for it in pairs.sides.values()]
+    parts = [entries, rows, lines, recipe.dataset, recipe.model["output"]]
+
+    def are_pairs(entry: Entry) -> bool:
+        (notes, digest), (originals, *spans) = entry.facts, entry.arrays.values()
+        sides = [Ids(own, *spans[2 * at : 2 * at + 2]) for at, own in enumerate(values.values())]
+        inside = bool(((originals >= 0) & (originals < len(pairs))).all())
+        are_rows = originals.ndim == 1 and originals.dtype.kind in "iu" and inside
+        fit = all(len(own) == len(originals) and own.lies_within(len(own.values)) for own in sides)
+        return fit and are_rows and is_hash(digest) and all(isinstance(note, str) for note in notes)
+
     with suppress(OSError, RunError):  # without a cache they are chosen anew
-        (notes, digest), arrays = cached_entry("pairs", [code, entries, lines, settings], make)
+        (notes, digest), arrays = cached_entry("pairs", parts, make, are_pairs)
         originals, *spans = arrays.values()
         sides = {side: Ids(values[side], *spans[2 * at : 2 * at + 2]) for at, side in enumerate(values)}
         return Encoded(sides, sides.pop(TARGET), pairs.sides[TARGET], originals, digest=digest), notes
     return encode_split(source, tokenizers, split)
+
+
+def sha256_of_rows(lines: Sequence[str]) -> str:
+    """Return the SHA-256 of which rows of a column are meant."""
+    rows = lines.rows if isinstance(lines, RowSubset) else np.arange(len(lines))
+    inner = sha256_of_rows(lines.column) if isinstance(lines, RowSubset) else ""
+    return hashlib.sha256(inner.encode() + np.asarray(rows, np.int64).tobytes()).hexdigest()
 
 
 def cache_faults(source: DataSource) -> list[Fault]:

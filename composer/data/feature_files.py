@@ -21,17 +21,16 @@ from typing import IO, Any
 
 import numpy as np
 
-from composer.data import audio, features, images
+from composer.data import audio, images
 from composer.data.cache_entries import (
     FEATURES,
     Append,
+    Entry,
     cached_entry,
-    code_hashes,
     entry_in_memory,
-    versions_of,
 )
 from composer.data.columns import FileNames, RowSubset, locate
-from composer.data.features import Features, Reading, Remark
+from composer.data.features import Features, Ragged, Reading, Remark
 from composer.data.media_files import (
     BAD_ARCHIVE,
     NAMES_FIX,
@@ -74,9 +73,14 @@ def encode_features(lines: Sequence[str], settings: Mapping[str, Any], origin: s
     def make(append: Append) -> list[tuple[Any, ...]]:
         return append_features(append, read_files(names, lines, settings, origin), shape)
 
-    # a sample of a table's, and what is translated, are read anew
-    is_cached = isinstance(lines, FileNames)
-    noticed, arrays = cached_entry(FEATURES, entry_parts(names, settings), make) if is_cached else entry_in_memory(make)
+    def are_features(entry: Entry) -> bool:
+        return are_features_of(len(names), shape, entry)
+
+    if isinstance(lines, FileNames):
+        parts = [settings["kind"], [settings[key] for key in READ_BY[settings["kind"]]], hash_states(names)]
+        noticed, arrays = cached_entry(FEATURES, parts, make, are_features)
+    else:  # a sample of a table's, and what is translated, are read anew
+        noticed, arrays = entry_in_memory(make)
     remarks = []
     for remark in (Remark(*fields) for fields in noticed):
         file, line = locate(lines, remark.line)
@@ -84,6 +88,20 @@ def encode_features(lines: Sequence[str], settings: Mapping[str, Any], origin: s
     starts = np.concatenate([[0], arrays["ends"]])[:-1]
     columns = arrays["columns"] if len(shape) == 2 else None
     return Features(arrays["values"], starts, arrays["ends"], columns, (*remarks,))
+
+
+def are_features_of(files: int, shape: tuple[int, ...], entry: Entry) -> bool:
+    """Return whether an entry can be what is in so many files of this shape."""
+    values, ends, columns = (entry.arrays[name] for name in ("values", "ends", "columns"))
+    is_image = len(shape) == 2
+    rows = Ragged(values, np.concatenate([[0], ends])[:-1], ends)
+    fits = ends.shape == (files,) and values.shape[1:] == shape and rows.lies_within(len(values))
+    types = values.dtype == (np.uint8 if is_image else np.float32) and ends.dtype == columns.dtype == np.int64
+    types &= is_image or bool(np.isfinite(values).all())
+    widths = len(columns) == files * is_image and bool(((columns > 0) & (columns <= shape[0])).all())
+    remarks = [Remark(*fields) for fields in entry.facts]
+    placed = all(0 <= it.line < files and type(it.line) is type(it.count) is int for it in remarks)
+    return fits and types and widths and placed and all(isinstance(it.kind + it.detail, str) for it in remarks)
 
 
 def fault_of_row(lines: Sequence[str], row: int, origin: str, name: str, error: MediaError) -> Fault:
@@ -137,19 +155,6 @@ def file_at_fault(name: str, error: MediaError) -> str:
     file = split_part(name)[0]
     archive = str(split_archive(Path(file))[0])
     return {NO_SUCH_PART: name, BAD_ARCHIVE: archive}.get(error.code, file)
-
-
-def entry_parts(names: Sequence[str], settings: Mapping[str, Any]) -> list[Any]:
-    """Return all that what is in some files depends on."""
-    kind = settings["kind"]
-    versions = versions_of("pillow", "soundfile", "soxr", "torch")
-    return [
-        kind,
-        [settings[key] for key in READ_BY[kind]],
-        code_hashes(features, images, audio),
-        versions,
-        hash_states(names),
-    ]
 
 
 def read_files(

@@ -42,6 +42,12 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def lies_within(self, size: int) -> bool:
+        """Return whether starts and ends can be those of rows of `size` values."""
+        starts, ends = self.starts, self.ends
+        alike = starts.shape == ends.shape and starts.ndim == 1 and {starts.dtype.kind, ends.dtype.kind} <= {"i", "u"}
+        return alike and bool(((starts >= 0) & (starts <= ends) & (ends <= size)).all())
+
     def lengths(self) -> np.ndarray:
         """Return the length of each row; of a story the number of its sentences."""
         return self.ends - self.starts

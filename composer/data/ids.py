@@ -44,6 +44,10 @@ class Ids(Ragged):
         values = self.values[self.starts[row] : self.ends[row]]
         return values.astype(np.int64) if self.is_story else values.tolist()
 
+    def are_below(self, vocabulary: int) -> bool:
+        """Return whether the rows lie within the values, and these are ids of such a vocabulary."""
+        return self.lies_within(len(self.values)) and int(self.values.max(initial=0)) < vocabulary
+
     @property
     def is_story(self) -> bool:
         return self.values.ndim == 2

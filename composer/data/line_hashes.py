@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -17,8 +17,6 @@ CACHED_LINES = 10_000
 USUAL_SHARE = 0.01
 """Share of lines that are trained on, too, in any text: short sentences repeat."""
 DTYPE = np.dtype("<u8")
-FORMAT = 3
-"""Of what is cached: another one where lines are read or hashed in another way."""
 BLANK = bytes(DTYPE.itemsize)
 
 
@@ -34,7 +32,7 @@ def line_hashes(lines: Sequence[str]) -> np.ndarray:
     if isinstance(lines, Concatenation):
         return np.concatenate([line_hashes(column) for column in lines.columns])
     if isinstance(lines, FileColumn) and len(lines) >= CACHED_LINES:
-        return cached_array("lines", [FORMAT, *lines.identity], lambda: hash_lines(lines))
+        return cached_array("lines", lines.identity, lambda: hash_lines(lines), are_hashes_of(len(lines)))
     return hash_lines(lines)
 
 
@@ -54,7 +52,12 @@ def file_hashes(names: Sequence[str]) -> np.ndarray:
     def make() -> np.ndarray:
         return np.frombuffer(b"".join(content[: DTYPE.itemsize] for content in hash_contents(names)), DTYPE)
 
-    return cached_array("files", [FORMAT, hash_states(names)], make)
+    return cached_array("files", [hash_states(names)], make, are_hashes_of(len(names)))
+
+
+def are_hashes_of(count: int) -> Callable[[np.ndarray], bool]:
+    """Return a check of an array: whether it can be so many hashes."""
+    return lambda array: array.dtype == DTYPE and array.shape == (count,)
 
 
 def hash_lines(lines: Sequence[str]) -> np.ndarray:

@@ -21,8 +21,7 @@ from pathlib import Path
 from threading import Lock
 from typing import IO
 
-from composer.atomic_io import open_regular
-from composer.data.text_files import file_stamp
+from composer.atomic_io import file_stamp, open_regular
 from composer.errors import DataError, Fault, os_error_reason
 
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")

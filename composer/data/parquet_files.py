@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from composer.atomic_io import file_stamp
 from composer.data.column_names import check_names, get_nested, name_hint
 from composer.data.columns import Column, changed
-from composer.data.text_files import Problem, file_stamp
+from composer.data.text_files import Problem
 from composer.errors import DataError, Fault, one_line_error
 from composer.recipe.text_lines import one_line
 

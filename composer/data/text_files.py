@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from composer.atomic_io import file_stamp
 from composer.data.cache_entries import cached_array
 from composer.errors import Fault, KeyPath, format_path, suggest_file
 from composer.recipe.schema_reader import REFERENCE
@@ -172,10 +173,9 @@ def open_text(path: Path) -> io.TextIOWrapper:
     return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline="\n")
 
 
-def file_stamp(path: Path) -> tuple[int, ...]:
-    """Return a file's inode, size and times: while they are the same it counts as unchanged, as it does for git."""
-    status = os.stat(path)
-    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+def file_identity(path: Path) -> list[Any]:
+    """Return what the content of a file, unpacked, and its kind depend on: its name decides how it is read."""
+    return [str(path.resolve()), *suffix_of(path), *file_stamp(path)]
 
 
 def check_readable(path: Path) -> Problem | None:
@@ -206,9 +206,15 @@ def line_starts(path: Path) -> np.ndarray:
 
     A file counts as unchanged while its stamp is the same. Raises UnicodeDecodeError where it is not UTF-8.
     """
-    if (stamp := file_stamp(path))[1] > READ_BYTES:
-        return cached_array("starts", [str(path.resolve()), *stamp], lambda: _line_starts(path))
+    if path.stat().st_size > READ_BYTES:
+        return cached_array("starts", file_identity(path), lambda: _line_starts(path), are_starts)
     return _line_starts(path)
+
+
+def are_starts(starts: np.ndarray) -> bool:
+    """Return whether these can be offsets of lines. starts: (lines + 1,) int64"""
+    ascends = bool((np.diff(starts) >= 0).all())
+    return starts.dtype == np.int64 and starts.ndim == 1 and starts[0] in (0, len(BOM)) and ascends
 
 
 def _line_starts(path: Path) -> np.ndarray:

@@ -7,7 +7,6 @@ without its end.
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
@@ -15,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from composer.data import documents, tokenizer, tokenizer_files, tokenizer_kinds
-from composer.data.cache_entries import CORPORA, Append, cached_entry, code_hashes, versions_of
+from composer.atomic_io import is_hash
+from composer.data.cache_entries import CORPORA, Append, Entry, cached_entry
 from composer.data.columns import Column, FileNames, RowSubset, chunks_of
 from composer.data.documents import Documents, FileFacts, Piece
 from composer.data.ids import Encoded, Ids, TextCounts, smallest_type
@@ -92,15 +91,19 @@ def cached_ids(
 
     sha256: of the text in these pieces, which has so many characters, about.
     """
-    code = code_hashes(tokenizer, tokenizer_kinds, tokenizer_files, documents, sys.modules[__name__])
-    parts = [versions_of("tokenizers", "sentencepiece"), code, tokenizers.sha256, tokenizers.sides[side], sha256]
+    vocabulary = tokenizers.sizes[side]
 
     def make(append: Append) -> dict[str, Any]:
         with show_progress("tokenising", characters) as advance:
             chunks = encoded_chunks(pieces, side, tokenizers, advance)
-            return append_ids(append, chunks, smallest_type(tokenizers.sizes[side]))
+            return append_ids(append, chunks, smallest_type(vocabulary))
 
-    facts, arrays = cached_entry(CORPORA, parts, make)
+    def are_ids(entry: Entry) -> bool:
+        facts, arrays = entry
+        ids = Ids(arrays["ids"], arrays["starts"], arrays["ends"])
+        return type(facts["unknown"]) is int and is_hash(facts["sha256"]) and ids.are_below(vocabulary)
+
+    facts, arrays = cached_entry(CORPORA, [tokenizers.sha256, tokenizers.sides[side], sha256], make, are_ids)
     return facts, Ids(arrays["ids"], arrays["starts"], arrays["ends"])
 
 

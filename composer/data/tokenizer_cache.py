@@ -6,9 +6,9 @@ But for `unigram`, which is not trained twice alike: a cache must decide nothing
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
-from composer.data import stories, tokenizer, tokenizer_kinds
-from composer.data.cache_entries import cached_facts, code_hashes, versions_of
+from composer.data.cache_entries import cached_facts
 from composer.data.documents import Documents
 from composer.data.encoding import train_source_tokenizers
 from composer.data.line_hashes import sha256_of_hashes
@@ -29,7 +29,13 @@ def cached_tokenizers(source: DataSource) -> Tokenizers:
     settings = {key: dataset.get(key) for key in ("tokenizer", "lowercase", "babi")}
     sides = source.pairs("train").sides.items()
     texts = {side: it.sha256 if isinstance(it, Documents) else sha256_of_hashes(it) for side, it in sides}
-    parts = [versions_of("tokenizers"), code_hashes(stories, tokenizer, tokenizer_kinds), settings, texts]
-    with suppress(RunError):  # of an entry that was changed
-        return Tokenizers.from_text(cached_facts("tokenizers", parts, lambda: train_source_tokenizers(source).text))
-    return train_source_tokenizers(source)
+    return Tokenizers.from_text(
+        cached_facts("tokenizers", [settings, texts], lambda: train_source_tokenizers(source).text, is_tokenizer)
+    )
+
+
+def is_tokenizer(value: Any) -> bool:
+    """Return whether a value is the text of tokenizers."""
+    with suppress(RunError):
+        return isinstance(value, str) and bool(Tokenizers.from_text(value).parts)
+    return False

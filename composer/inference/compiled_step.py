@@ -1,7 +1,8 @@
 """A decoding step as machine code: exported, compiled by AOTInductor, and cached on disk for the next process.
 
 What is compiled is the step of one token, for any number of rows, source length and positions so far. The weights stay
-the model's own. The cache, `compiled` in that of recipes, is one user's: a run folder never has code.
+the model's own. The cache, `compiled` beside that of recipes, has a folder of each user's: nobody loads
+code that somebody else has written, nor code that has changed, and a run folder never has any.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import json
 import os
 import pickle
 import platform
+import stat
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -33,7 +35,7 @@ from torch.utils import _pytree as pytree
 
 from blocks.core.contract import Block, Output, State
 from blocks.core.lazy_outputs import LazyOutputs
-from composer.atomic_io import cache_dir
+from composer.atomic_io import atomic_write, cache_dir, os_errors_as_run_errors, read_text, sha256_of_file
 from composer.errors import RunError, one_line_error
 from composer.inference.decoders import Step
 from composer.model.encoder_decoder import BOS, EncoderDecoder, example_ids, example_sources
@@ -269,8 +271,8 @@ class Code(NamedTuple):
 
 def load_or_compile(module: StepModule) -> Code:
     """Return the compiled code of a step, which computes with the tensors of the module."""
-    path = cache_dir() / "compiled" / f"{fingerprint(module)}.pt2"
-    if not path.exists():
+    path = own_folder(cache_dir() / "compiled") / f"{fingerprint(module)}.pt2"
+    if not is_as_written(path):
         sys.stderr.write("compiling the decoding step; it is cached for the next time\n")
         compile_to(path, module)
     os.environ.setdefault("AOTI_RUNTIME_CHECK_INPUTS", "1")  # read at the first call: else wrong inputs are noise
@@ -278,6 +280,36 @@ def load_or_compile(module: StepModule) -> Code:
     tensors = {name: attrgetter(name)(module) for name in package.get_constant_fqns()}
     package.load_constants(tensors, check_full_update=True, user_managed=True)
     return Code(package, json.loads(package.get_metadata()["above_one"]))
+
+
+def own_folder(folder: Path) -> Path:
+    """Return a folder that this user alone writes into: a program of anybody else's is not loaded. Raises RunError."""
+    if not hasattr(os, "getuid"):
+        return folder
+    own = folder / str(os.getuid())
+    with os_errors_as_run_errors(own):
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not is_own(own) or os.lstat(own).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            fix = "remove it, or set SEQCOMPOSER_STORE to a folder of your own"
+            raise RunError.of("others can write into this folder of compiled code", fix, str(own))
+    return own
+
+
+def is_own(path: Path) -> bool:
+    """Return whether a file or folder, itself and not what it links to, belongs to this user."""
+    return not hasattr(os, "getuid") or os.lstat(path).st_uid == os.getuid()
+
+
+def is_as_written(path: Path) -> bool:
+    """Return whether compiled code is there, is this user's, and is what was compiled."""
+    with suppress(OSError, ValueError):
+        return is_own(path) and read_text(hash_file(path)) == sha256_of_file(path)
+    return False
+
+
+def hash_file(path: Path) -> Path:
+    """Return the file that has the SHA-256 of compiled code."""
+    return path.with_suffix(".sha256")
 
 
 def compile_to(path: Path, module: StepModule) -> None:
@@ -293,6 +325,7 @@ def compile_to(path: Path, module: StepModule) -> None:
         except Exception as error:
             message = f"the decoding step was not compiled: {one_line_error(error)}"
             raise RunError.of(message, "remove `compile`; it needs a C++ compiler, such as g++") from error
+        atomic_write(hash_file(path), sha256_of_file(Path(file)).encode())
         os.replace(file, path)
 
 

@@ -58,12 +58,16 @@ def test_another_library_or_code_trains_anew(
     changed: str, make: Make, trained: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cached_tokenizers(source(make))
+    cache_entries.code_identity.cache_clear()
     if changed == "library":
         monkeypatch.setattr(cache_entries, "version", lambda _: "0.1")
     else:
-        (tmp_path / "stories.py").write_text("")
-        monkeypatch.setattr(tokenizer_cache.stories, "__file__", str(tmp_path / "stories.py"))
+        monkeypatch.setattr(cache_entries, "__file__", str(tmp_path / "data" / "cache_entries.py"))
+        for name in ("data/stories.py", "recipe/text_lines.py", "model/features.py"):
+            (tmp_path / name).parent.mkdir()
+            (tmp_path / name).write_text("")
     cached_tokenizers(source(make))
+    cache_entries.code_identity.cache_clear()
     assert len(trained) == len(entries(tmp_path)) == 2
 
 

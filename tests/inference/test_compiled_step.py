@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -121,14 +122,36 @@ def test_compiled_answers_are_the_same(cache: Path, monkeypatch: pytest.MonkeyPa
                 assert compiled == answers(model, rows, **decoding)
 
     same(model)
-    (file,) = cache.iterdir()
-    assert file.suffix == ".pt2"
+    assert {file.suffix for file in cache.rglob("*.*")} == {".pt2", ".sha256"}
     monkeypatch.setattr(compiled_step, "compile_to", None)  # from here on the cache has it
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.5)
     same(model)
     same(other)
+
+
+def test_code_of_others_and_changed_code_is_not_loaded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = compiled_step.own_folder(cache)
+    file = own / "step.pt2"
+    assert not compiled_step.is_as_written(file)
+    file.write_bytes(b"code")
+    assert not compiled_step.is_as_written(file)  # as an earlier version left it
+    compiled_step.hash_file(file).write_text(hashlib.sha256(b"code").hexdigest())
+    assert compiled_step.is_as_written(file)
+    file.write_bytes(b"cope")
+    assert not compiled_step.is_as_written(file)
+    own.chmod(0o777)
+    with pytest.raises(RunError, match="others can write"):
+        compiled_step.own_folder(cache)
+    own.chmod(0o700)
+    file.write_bytes(b"code")
+    user = os.getuid()
+    monkeypatch.setattr(compiled_step.os, "getuid", lambda: user + 1)
+    assert not compiled_step.is_as_written(file)
+    (cache / str(user + 1)).mkdir()
+    with pytest.raises(RunError, match="others can write"):
+        compiled_step.own_folder(cache)
 
 
 def test_a_step_is_exported_for_one_row_too() -> None:
