@@ -240,7 +240,8 @@ class Site:
     def grid(self, block: str) -> Stream:
         """Return the stream that arrives. Raises BlockError where that is a sequence, which `block` cannot take."""
         if not self.stream.grid:
-            fix = "put `active_memory` before it" if self.encoders else "remove it: nothing here leaves a grid"
+            has_grid = any(memory.stream.grid for memory in self.memories.values())
+            fix = "put `active_memory` before it" if has_grid else "remove it: nothing here leaves a grid"
             fix = fix if self.causal else "put `- grid: 4` before it"
             raise BlockError("", f"`{block}` works on a grid, and a sequence arrives", code="kind", fix=fix)
         return self.stream

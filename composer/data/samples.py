@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,13 +15,16 @@ from composer.data.media_files import file_size
 from composer.data.pairs import TARGET, Pairs, available_splits, side_names, text_names
 from composer.data.sources import DataSource, generate_pairs, task_settings
 
+if TYPE_CHECKING:
+    from composer.recipe.recipe import Recipe
+
 READ_SIZE, PIECES_SIZE = 16_000_000, 2_000_000
 """Characters of a split that are read, all sides together, and bytes of its images, sounds and vectors; and where they
 become pieces of words, which takes long, and a training refuses none for its pieces."""
 SPREAD_PAIRS = 1_000
 """Pairs behind the beginning of a split that are read, too."""
-DRAWN_PAIRS = 50_000
-"""Training pairs of a task that are drawn: a second's work."""
+MEASURED_PAIRS, DRAWN_PAIRS = 10, 50_000
+"""Training pairs of a task that are measured, and so many at most that are drawn: a second's work."""
 FEW_PAIRS, FEW_CHARACTERS = 1_000, 1 << 18
 """What a tokenizer of a part of the data is trained on: so many of the first pairs and of the rest, or so much text."""
 
@@ -53,9 +57,9 @@ def read_sample(source: DataSource, needs_sizes: bool) -> Sample:
     is_slow = recipe.tokenizer.is_slow and not (has_files or refuses_lines or needs_sizes)
     opened, beginnings = dict[str, Pairs](), dict[str, int]()
     for split in available_splits(recipe):
-        if split == "train" and task.get("train", 0) > DRAWN_PAIRS:
-            opened[split] = generate_pairs(recipe, split, train=DRAWN_PAIRS)
-            beginnings[split] = DRAWN_PAIRS
+        if split == "train" and task and task["train"] > (count := count_drawn(recipe)):
+            opened[split] = generate_pairs(recipe, split, train=count)
+            beginnings[split] = count
             continue
         pairs = source.pairs(split)
         opened[split], first = read_part(pairs, PIECES_SIZE if is_slow else READ_SIZE)
@@ -65,6 +69,13 @@ def read_sample(source: DataSource, needs_sizes: bool) -> Sample:
         return Sample(source, source, beginnings)
     few = few_pairs(opened["train"])
     return Sample(source.with_pairs(opened), source.with_pairs({"train": few}), beginnings)
+
+
+def count_drawn(recipe: Recipe) -> int:
+    """Return how many training pairs of a recipe's task are drawn: fewer of long ones."""
+    first = generate_pairs(recipe, "train", train=MEASURED_PAIRS)
+    size = sum(len(line) for lines in first.sides.values() for line in lines) / len(first)
+    return min(DRAWN_PAIRS, max(MEASURED_PAIRS, int(READ_SIZE / (1 + size))))
 
 
 def read_part(pairs: Pairs, most: int) -> tuple[Pairs, int]:

@@ -26,6 +26,9 @@ from composer.recipe.schema_reader import SPLITS
 if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
+MOST_ROWS = 500_000_000
+"""Rows of an epoch at most where files have weights: their numbers take 4 GB."""
+
 
 @dataclass(frozen=True, eq=False)
 class DataSource:
@@ -168,6 +171,11 @@ def _size_faults(recipe: Recipe, split: str, pairs: Pairs) -> list[Fault]:
         listed = ", ".join(f"{side} {count:,}" for side, count in counts.items())
         message = f"the sides of {split} have different numbers of lines: {listed}"
         return [recipe.fault("lines", path, message, "give every line its counterpart on the other sides")]
+    # a text with a weight has one for each document
+    rows = 0.0 if pairs.weights is None else float(pairs.weights.sum(dtype=np.float64))
+    if rows > MOST_ROWS:
+        message = f"an epoch would have {rows:,.0f} {'documents' if recipe.reads_text else 'pairs'}, by the weights"
+        return [recipe.fault("bound", path, message, "write smaller weights")]
     return [] if len(pairs) else [recipe.fault("empty", path, f"{split} has no pairs", "give it at least one pair")]
 
 

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from blocks.core.contract import BlockError, Bounds, Count, Few, NonNegativeInt
 from blocks.core.functional import no_autocast
 from composer.model.char_lstm import CharLstmOutput
-from composer.model.characters import CharacterCnn, MaxLength, NumLayers
+from composer.model.characters import CharacterCnn, MaxLength, NumLayers, has_numbers
 from composer.model.encoder_decoder import EOS, NEVER, NUM_SPECIAL, OutputHead
 
 Divisor = Annotated[float, Bounds(minimum=1.0)]
@@ -126,10 +126,20 @@ class AdaptiveOutput(OutputHead):
             return -self(y).gather(-1, target[..., None])[..., 0]
         with no_autocast(y):
             rows = self._rows(y)  # (B T, D)
+            if not has_numbers(y):
+                return -self._expected(rows).view_as(target)
             log_p: Tensor = self.softmax(rows, target.flatten()).output  # (B T,)
             # several processes wait for the gradient of every parameter, of a cluster without a target here too
             unread = torch.stack([tail(rows[:1]).sum() for tail in self.softmax.tail]).sum() * 0.0
         return unread - log_p.view_as(target)
+
+    def _expected(self, rows: Tensor) -> Tensor:
+        """Return what takes the memory of a batch in which every cluster has as many tokens. (N, D) -> (N,)"""
+        log_p, share = self.softmax.head(rows).log_softmax(-1)[:, 0], len(rows) // (1 + len(self.softmax.tail))
+        for at, tail in enumerate(self.softmax.tail, start=1):
+            part = tail(rows[at * share : (at + 1) * share]).log_softmax(-1)[:, 0]  # (N / clusters,)
+            log_p = log_p + torch.cat([log_p.new_zeros(len(log_p) - len(part)), part])
+        return log_p
 
     def _rows(self, y: Tensor) -> Tensor:
         """Return all positions, in the type of the weights. (B, T, D) -> (B T, D)"""
@@ -246,7 +256,7 @@ class CnnOutput(OutputHead):
 def check_cutoffs(cutoffs: Sequence[int], vocabulary: int) -> None:
     """Raise BlockError where no cluster begins, clusters do not begin one after the other, or one behind all tokens."""
     within = sorted({cutoff for cutoff in cutoffs if cutoff < vocabulary}) or [max(1, vocabulary // 5)]
-    fix = f"write `cutoffs: {within}`"
+    fix = f"write `adaptive: {{cutoffs: {within}}}`"
     if not cutoffs:
         raise BlockError("cutoffs", "no cluster begins anywhere", fix=fix)
     if max(cutoffs) >= vocabulary:

@@ -176,6 +176,8 @@ INITIALIZATIONS: dict[str, Callable[..., Tensor]] = {
 def initialize(model: EncoderDecoder, chosen: Mapping[str, Mapping[str, Any]]) -> None:
     """Initialize every matrix of the blocks as `training.initialization` says; with weight norm, its direction."""
     ((name, settings),) = chosen.items()
+    if name == default.__name__:  # the matrices are those of the blocks already
+        return
     with torch.no_grad():
         for parameter, layout in matrices_with_layouts(model):
             for matrix in as_matrices(parameter, layout):

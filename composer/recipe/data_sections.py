@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from blocks.core.contract import Bounds, Count, Distinct, Few, Kind, NonNegativeInt, Positive, Proportion, Rate
+from blocks.core.contract import Bounds, Count, Distinct, Few, Kind, NonNegativeInt, Proportion, Rate
 
 Text = Annotated[str, Kind("text")]
 Identifier = Annotated[str, Kind("identifier")]
+Seconds = Annotated[float, Bounds(above=0.0, maximum=1.0)]
+Weight = Annotated[float, Bounds(above=0.0, maximum=1_000.0)]
 Pixels = Annotated[int, Bounds(minimum=1, maximum=10_000)]
 
 
@@ -29,7 +31,7 @@ class Split:
     file: Text | None = None
     source: Text | None = None
     target: Text
-    weight: Positive = 1.0
+    weight: Weight = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +84,8 @@ class LogMel:
     """
 
     bands: Few = 40
-    window: Positive = 0.025
-    hop: Positive = 0.01
+    window: Seconds = 0.025
+    hop: Seconds = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +236,7 @@ class Babi:
     folder: Text
     tasks: Annotated[Sequence[Annotated[int, Bounds(minimum=1, maximum=999)]], Distinct()]
     val: Rate = 0.1
-    words: Count = 16
+    words: Few = 16
     sentences: Count = 50
     split_answers: bool = False
 
@@ -249,7 +251,7 @@ class WeightedFile:
     """
 
     file: Text
-    weight: Positive = 1.0
+    weight: Weight = 1.0
 
 
 Files = Text | Sequence[Text | WeightedFile] | dict[Identifier, Text | WeightedFile]

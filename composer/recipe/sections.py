@@ -27,6 +27,7 @@ from blocks.core.contract import (
 from composer.recipe.data_sections import Data, Identifier, Text
 from composer.recipe.model_sections import Model, Names
 
+Devices = Annotated[int, Bounds(minimum=1, maximum=128)]
 Machines = Annotated[int, Bounds(minimum=1, maximum=10_000)]
 Number = Annotated[int, Bounds(minimum=0, maximum=10_000)]
 RecipeName = Annotated[str, Kind("recipe_name")]
@@ -265,7 +266,7 @@ class Trainer:
     """
 
     accelerator: Literal["auto", "cpu", "gpu", "mps", "tpu"] = "auto"
-    devices: Literal["auto"] | Machines | Annotated[list[Number], Distinct()] = "auto"
+    devices: Literal["auto"] | Devices | Annotated[list[Number], Distinct()] = "auto"
     num_nodes: Literal["auto"] | Machines = "auto"
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
     timeout_minutes: Annotated[float, Bounds(above=0.0, maximum=100_000.0)] = 10.0

@@ -1,14 +1,19 @@
-"""What a recipe asks for that this machine cannot do, int8 or a compiled step, or does slowly: bfloat16."""
+"""What this machine cannot do of a recipe: int8, a compiled step, too many processes; and what is slow: bfloat16."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
+
 from composer.errors import Fault, KeyPath
 from composer.model.builder import build, vocabulary_bounds
-from composer.model.machine import multiplies_bfloat16, runs_on_cpu
+from composer.model.machine import multiplies_bfloat16, runs_on_cpu, visible_cpus
 from composer.recipe.recipe import Recipe
+
+FEW_PROCESSES, PROCESSES_OF_CPU = 16, 4
+"""Processes of a training that any machine runs, and how many for each of its CPUs."""
 
 
 def speed_warnings(recipe: Recipe) -> Iterator[Fault]:
@@ -19,6 +24,22 @@ def speed_warnings(recipe: Recipe) -> Iterator[Fault]:
     message = f"this CPU multiplies no matrices in bfloat16: `{precision}` is many times slower than `32` on it"
     hint = "write `precision: 32`, or train on a GPU"
     yield recipe.fault("slow", ("training", "precision"), message, hint).as_warning()
+
+
+def process_faults(recipe: Recipe) -> Iterator[Fault]:
+    """Yield the fault of more processes on this machine than its CPUs have a use for."""
+    devices, workers = recipe.trainer["devices"], recipe.training["workers"]
+    if devices == "auto":
+        devices = 1 if runs_on_cpu(recipe.trainer["accelerator"]) else max(1, torch.cuda.device_count())
+    devices, cpus = len(devices) if isinstance(devices, list) else devices, visible_cpus()
+    total, most = devices * (1 + workers), max(FEW_PROCESSES, PROCESSES_OF_CPU * cpus)
+    if total > most:
+        message = (
+            f"{devices:,} devices with {workers:,} workers each are {total:,} processes, and there are {cpus} CPUs"
+        )
+        hint = f"write fewer: {most} processes are the most here"
+        path = ("training", "workers") if workers > devices else ("trainer", "devices")
+        yield recipe.fault("bound", path, message, hint)
 
 
 def int8_faults(recipe: Recipe) -> Iterator[Fault]:

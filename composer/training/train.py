@@ -39,7 +39,7 @@ from composer.training.distributed import (
 )
 from composer.training.lightning import Callback, Logger
 from composer.training.loggers import SHOWN_SAMPLES, MetricsLogger, ProgressDisplay
-from composer.training.machine_checks import speed_warnings
+from composer.training.machine_checks import process_faults, speed_warnings
 from composer.training.optim import Budget
 from composer.training.preflight import (
     SHORTER_WARMUP,
@@ -145,7 +145,8 @@ def check_budget_and_memory(training: TrainingSetup) -> None:
     """Print warnings of the budget and of the data. Raise RecipeError if memory is too little."""
     recipe, data = training.recipe, training.data
     sizes = count_parameters(training.module.model), count_frozen(recipe, training.module.model)
-    if faults := [fault for find in (memory_fault, quota_fault) if (fault := find(recipe, *sizes))]:
+    faults = [fault for find in (memory_fault, quota_fault) if (fault := find(recipe, *sizes))]
+    if faults := [*faults, *process_faults(recipe)]:
         raise RecipeError(faults)
     epoch = None
     if data.batches is not None and not recipe.training["curriculum"]:

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow
 import pytest
 
-from composer.data import cache_entries, encoding, line_hashes, token_cache
+from composer.api import check
+from composer.data import cache_entries, encoding, line_hashes, sources, token_cache
 from composer.data.columns import Concatenation, PackedColumn, RowSubset, TextColumn
 from composer.data.encoding import Data, load_data, train_tokenizers
 from composer.data.pairs import TARGET
@@ -370,3 +371,16 @@ def test_steps_of_an_epoch_are_estimated_with_the_weights(make: Make, texts: Tex
     sample = dry_run(source, {})
     assert sample is not None
     assert sample.steps_per_epoch(4096) == 10
+
+
+def test_weights_have_a_bound_and_so_have_the_rows_of_an_epoch(
+    make: Make, texts: Texts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = texts(source=LINES, target=LINES)
+    with pytest.raises(ComposerError, match="at most 1000"):
+        make({"parallel": {"train": {**train, "weight": 1e9}}}, READ)
+    recipe = make({"parallel": {"train": {**train, "weight": 1_000}}}, READ)
+    assert load(recipe)
+    monkeypatch.setattr(sources, "MOST_ROWS", 1_000 * len(LINES) - 1)
+    (fault,) = check(recipe)
+    assert (fault.code, fault.path) == ("bound", "data.parallel.train")

@@ -339,8 +339,8 @@ def test_the_size_that_the_data_give_counts_and_the_fix_is_accepted(
             refuse()
         (fault,) = error.value.faults
         assert fault.message.endswith(message)
-        assert fault.hint.startswith(f"write `{fixed}`")
-    kind = written.strip("{").partition(":")[0]
+        kind = written.strip("{").partition(":")[0]
+        assert fault.hint.startswith((f"write `{fixed}`", f"write `{kind}: {{{fixed}}}`"))
     check_recipe(load(words, [f"model.output.kind={{{kind}: {{{fixed}}}}}"]))
 
 

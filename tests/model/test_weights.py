@@ -68,3 +68,9 @@ def test_the_coefficients_of_a_long_convolution_are_no_matrix() -> None:
     _, after = initialized("orthogonal", 1.0)
     name = "5.directions.readers.0.weight"
     assert torch.equal(after[name], before[name])
+
+
+@pytest.mark.parametrize("kind", ["default", "orthogonal", "uniform", "uniform_scaling"])
+def test_a_head_may_be_one_number_wide(kind: str) -> None:
+    text = TEXT.partition("  width:")[0] + "  width: 4\n  decoder: [{latent_attention: {heads: 4, latent: 8}}]\n"
+    initialize(build(load_text(text), {"target": 20}), {kind: {}})

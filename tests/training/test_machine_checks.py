@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
+from composer.api import check
+from composer.errors import RecipeError
 from composer.model.machine import multiplies_bfloat16
 from composer.training import machine_checks
 from composer.training.machine_checks import speed_warnings
 from composer.training.preflight import check_recipe
+from composer.training.train import train
 from tests.training.tiny_recipes import Tiny
 
 
@@ -38,3 +43,21 @@ def test_a_pytorch_without_onednn_multiplies_no_bfloat16(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     monkeypatch.setattr(torch.ops, "mkldnn", None)
     assert not multiplies_bfloat16()
+
+
+@pytest.mark.parametrize(
+    ("path", "overrides"),
+    [("training.workers", ["training.workers=256"]), ("trainer.devices", ["trainer.devices=90", "training.workers=2"])],
+)
+def test_more_processes_than_this_machine_has_a_use_for(
+    tiny: Tiny, tmp_path: Path, path: str, overrides: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_checks, "visible_cpus", lambda: 8)
+    recipe = tiny("trainer.accelerator=cpu", *overrides)
+    (fault,) = check(recipe)
+    assert (fault.code, fault.path) == ("bound", path)
+    assert check(recipe, any_machine=True) == []
+    with pytest.raises(RecipeError) as refused:
+        train(recipe, tmp_path / "run")
+    assert fault.message == f"on this machine, {refused.value.faults[0].message}"
+    assert check(tiny("trainer.accelerator=cpu", "training.workers=7")) == []

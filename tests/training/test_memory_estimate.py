@@ -38,6 +38,16 @@ def recipe_of(model: str, data: str = PAIRS, *overrides: str, file: str | Path =
     return load_text(text, file, ["trainer.accelerator=cpu", "training.tokens_per_batch=1000", *overrides])
 
 
+def test_a_head_that_sorts_tokens_into_clusters_takes_less_than_a_linear_one() -> None:
+    sizes = {"source": 5_000, "target": 5_000}
+    batch = largest_batch(recipe_of(RECURRENT))
+    adaptive, linear = (
+        estimate_memory(recipe_of(RECURRENT, PAIRS, f"model.output.kind={kind}"), sizes, batch).activation_bytes
+        for kind in ("{adaptive: [100, 1000]}", "linear")
+    )
+    assert linear / 10 < adaptive < linear
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "overrides"),
