@@ -27,9 +27,11 @@ from composer.data.line_hashes import sha256_of_files, sha256_of_hashes
 from composer.data.pairs import Pairs
 from composer.data.sources import DataSource, is_endless
 from composer.data.tokenizer import Tokenizers
-from composer.errors import RunError, first_few, os_error_reason
+from composer.errors import DataError, RunError, first_few, os_error_reason
 from composer.model.features import feature_settings
 from composer.recipe import canonical_form
+from composer.recipe import fingerprints as of_recipes
+from composer.recipe.fingerprints import FINGERPRINT_VERSION, sha256_of, without_defaults
 from composer.recipe.own_blocks import check_recorded_blocks
 from composer.recipe.recipe import Recipe, load, load_text
 from composer.run_dir import HASHED, RESUME, RunDir, invalid_checkpoint, read_checkpoint
@@ -47,15 +49,17 @@ InitialWeights = dict[str, str]
 def fingerprints(recipe_or_run: Recipe | str | Path, data: str | Path | None = None) -> dict[str, str]:
     """Return the fingerprints of a recipe, or of a run with that of its `weights`, in hexadecimal.
 
-    `model`, `data` and `run` are of what is trained, `recipe` is of the recipe's text. Those of a run were recorded
-    when it started. data: see `composer.fingerprints`. Raises RecipeError and DataError, and RunError if a run's files
-    have changed since.
+    `model`, `data` and `run` are of what is trained, `recipe` is of the recipe's text, `version` is that of
+    fingerprints. Those of a run were recorded when it started; where they are of another version they are computed
+    anew, and `data` and `run` are missing where its data are. data: see `composer.fingerprints`. Raises RecipeError and
+    DataError, and RunError if a run's files have changed since.
     """
     if not isinstance(recipe_or_run, Recipe):
         if Path(recipe_or_run).is_dir():
-            return run_fingerprints(RunDir(Path(recipe_or_run)))
+            return run_fingerprints(RunDir(Path(recipe_or_run)), data)
         recipe_or_run = load(recipe_or_run)
-    return fingerprint_data(recipe_or_run, recipe_or_run.folders(data)) | {"recipe": recipe_or_run.fingerprints["run"]}
+    prints = fingerprint_data(recipe_or_run, recipe_or_run.folders(data))
+    return {**prints, "recipe": recipe_or_run.fingerprints["run"], "version": FINGERPRINT_VERSION}
 
 
 def fingerprint_data(recipe: Recipe, folders: Sequence[Path]) -> dict[str, str]:
@@ -65,31 +69,38 @@ def fingerprint_data(recipe: Recipe, folders: Sequence[Path]) -> dict[str, str]:
     """
     recipe = replace(recipe, data_dir=folders[0])
     pairs = DataSource(recipe, folders).all_pairs()
-    return canonical_form.fingerprints(recipe.canonical, data_sha256(recipe, pairs))
+    data = data_sha256(recipe, lines_sha256(recipe, pairs))
+    return of_recipes.fingerprints(recipe.canonical, recipe.rules, data)
 
 
-def data_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
-    """Return the SHA-256 of every line, and every image, of every split, and of the settings by which they become ids.
+def data_sha256(recipe: Recipe, lines: str) -> str:
+    """Return the SHA-256 of the `lines_sha256` of data, and of the settings by which lines become ids."""
+    data = without_defaults(recipe.canonical, recipe.rules)["data"]
+    tokenizer = recipe.tokenizer.identity() or data.get("tokenizer")
+    columns = {side: column for side, column in data.get("table", {}).items() if feature_settings(recipe.dataset, side)}
+    settings = {
+        **{key: data.get(key) for key in ("max_length", "lowercase")},
+        "tokenizer": tokenizer,
+        # how much of a story is read matters, what else `babi` says does not once the lines are known
+        "stories": {key: value for key, value in data.get("babi", {}).items() if key in ("words", "sentences")},
+        # the lines are those of the first epoch alone
+        "endless": data["generate"] if is_endless(recipe) else None,
+        "features": {side: {**column, "column": None} for side, column in columns.items()},
+        "filters": {key: value for key, value in data.get("parallel", {}).items() if key in FILTERS},
+    }
+    return sha256_of({"lines": lines, **{key: value for key, value in settings.items() if value not in (None, {})}})
+
+
+def lines_sha256(recipe: Recipe, pairs: Mapping[str, Pairs]) -> str:
+    """Return the SHA-256 of every line, and every image, of every split, with the weights of lines.
 
     Raises DataError if a file of an image, a sound or vectors cannot be read.
     """
-    data = recipe.dataset
-    features = {side: column for side in recipe.sources if (column := feature_settings(data, side))}
-    settings = {
-        **{key: data[key] for key in ("max_length", "lowercase")},
-        "tokenizer": recipe.tokenizer.identity() or data["tokenizer"],
-        # how much of a story is read matters, what else `babi` says does not once the lines are known
-        "stories": {key: data["babi"][key] for key in ("words", "sentences")} if data.get("babi") else None,
-        # the lines are those of the first epoch alone
-        "endless": data["generate"] if is_endless(recipe) else None,
-        **({"features": features} if features else {}),
-        "filters": {key: value for key, value in (data.get("parallel") or {}).items() if value and key in FILTERS},
-    }
-    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    digest = hashlib.sha256()
     for split in sorted(pairs):
         for side, lines in pairs[split].columns.items():
             digest.update(f"\n{split} {side} {len(lines)}\n".encode())
-            own = lines.sha256 if isinstance(lines, Documents) else sha256_of_hashes(lines)
+            own = lines.content_sha256 if isinstance(lines, Documents) else sha256_of_hashes(lines)
             digest.update(own.encode())
         digest.update(json.dumps([list(map(int, facts)) for facts in pairs[split].facts or ()]).encode())
         if (weights := pairs[split].weights) is not None:
@@ -171,7 +182,8 @@ def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None
         raise invalid_checkpoint(path, "it is not what `seqcomposer train` writes")
     if (texts["recipe"], texts["tokenizer"]) == (recipe.dump(), tokenizers.text):
         return
-    other, other_tokenizers = load_text(str(texts["recipe"])), Tokenizers.from_text(str(texts["tokenizer"]))
+    run = RunDir(path.parent.parent)
+    other, other_tokenizers = load_text(str(texts["recipe"]), run=run), Tokenizers.from_text(str(texts["tokenizer"]))
     remove = "remove this file: the run resumes from the checkpoint before it"
     if not differ_in_budget_alone(other, recipe):
         differences = describe_differences(result_differences(other, recipe))
@@ -184,7 +196,8 @@ def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None
 def differ_in_budget_alone(one: Recipe, other: Recipe) -> bool:
     """Return whether two recipes mean the same training, but for its budget."""
     training = {**one.canonical["training"], **{key: other.training[key] for key in canonical_form.BUDGET_KEYS}}
-    return canonical_form.fingerprints({**one.canonical, "training": training})["run"] == other.fingerprints["run"]
+    prints = of_recipes.fingerprints({**one.canonical, "training": training}, one.rules)
+    return prints["run"] == other.fingerprints["run"]
 
 
 def setting_differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -219,22 +232,87 @@ def describe_differences(differences: Iterable[tuple[str, Any, Any]]) -> str:
     return first_few([f"`{path}` was {text(old)} and is {text(new)}" for path, old, new in differences])
 
 
-def run_fingerprints(run: RunDir) -> dict[str, str]:
-    """Return the fingerprints in a run.json, and that of the weights. Raises RunError if a file has changed."""
+def is_recorded(recipe: Recipe, record: Mapping[str, Any]) -> bool:
+    """Return whether a recipe means what a run.json says that its run was trained with.
+
+    Where its fingerprints are of another version, only the run's own file does, unchanged.
+    """
+    recorded = record["fingerprints"]
+    if recorded.get("version") != FINGERPRINT_VERSION:
+        return recipe.file.is_file() and sha256_of_file(recipe.file) == record.get("recipe_sha256")
+    number = training_version(record)
+    prints = of_recipes.fingerprints(recipe.canonical, recipe.rules, training_version=number)
+    return prints["run"] == recorded["recipe"]
+
+
+def training_version(record: Mapping[str, Any]) -> int:
+    """Return the number of what training did when a run began: the first one where its run.json has none."""
+    number: int = record.get("fingerprint_parts", {}).get("training_version", 1)
+    return number
+
+
+def run_fingerprints(run: RunDir, data: str | Path | None = None) -> dict[str, str]:
+    """Return the fingerprints of a run, and that of its weights. Raises RunError if a file has changed."""
     record = read_verified(run)
-    recorded = record.get("fingerprints")
-    if recorded is None:
+    if record.get("fingerprints") is None:
         fix = f"use `seqcomposer fingerprints {run.recipe}`, with `--data DIR` if its files are elsewhere"
         raise RunError.of("its run.json has no `fingerprints` as a training writes it", fix, str(run.path))
-    if recorded["recipe"] != load(run.recipe).fingerprints["run"]:
-        version = (record.get("versions") or {}).get("seqcomposer")
-        message = "this recipe is not the one that the run was started with, or this version reads it differently"
-        raise RunError.of(message, f"put it back as it was, or use seqcomposer {version}", str(run.recipe))
+    recipe = load(run.recipe)
+    if not is_recorded(recipe, record):
+        message = "this recipe is not the one that the run was started with"
+        raise RunError.of(message, "put it back as it was", str(run.recipe))
+    prints = {**current_fingerprints(recipe, record, data), "version": FINGERPRINT_VERSION}
     if record.get("weights_sha256") is None:
-        return dict(recorded)
+        return prints
     if not run.weights.is_file():
         raise RunError.of("these weights are not there", "take the file from the run again", str(run.weights))
-    return {**recorded, "weights": record["weights_sha256"]}
+    return {**prints, "weights": record["weights_sha256"]}
+
+
+def current_fingerprints(recipe: Recipe, record: Mapping[str, Any], data: str | Path | None = None) -> dict[str, str]:
+    """Return a run's fingerprints by this version: the recorded ones, or anew from its recipe and what it records.
+
+    Those of the first version need the data; where these are not there, or several processes trained, `data` and `run`
+    are missing. data: where its files are looked up first, by default where they were.
+    """
+    recorded = record.get("fingerprints", {})
+    if recorded.get("version") == FINGERPRINT_VERSION:
+        return {key: value for key, value in recorded.items() if key != "version"}
+    parts, machine = record.get("fingerprint_parts", {}), record.get("machine", {})
+    lines = parts.get("lines") or _lines_of_run(recipe, record, data)
+    processes = parts.get("processes", machine.get("processes", 1))
+    parts = {"lines": lines, "processes": processes, "training_version": training_version(record)}
+    prints = make_fingerprints(recipe, parts, record.get("initial_weights"), record.get("budgets", ()))
+    is_known = lines is not None and (processes == 1 or "fingerprint_parts" in record)
+    return {key: value for key, value in prints.items() if is_known or key in ("model", "recipe")}
+
+
+def make_fingerprints(
+    recipe: Recipe, parts: Mapping[str, Any], began: InitialWeights | None, budgets: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
+    """Return the fingerprints of a run, by its recipe, and by `fingerprint_parts`, weights and budgets of its run.json.
+
+    `lines` of the parts are the SHA-256 of the data's lines, `processes` those that count.
+    """
+    number, lines = parts["training_version"], parts["lines"]
+    is_plain = len(budgets) < 2 and not any("until_step" in budget for budget in budgets)
+    data = None if lines is None else data_sha256(recipe, lines)
+    more = began, parts["processes"], () if is_plain else budgets
+    prints = of_recipes.fingerprints(recipe.canonical, recipe.rules, data, *more, number)
+    alone = of_recipes.fingerprints(recipe.canonical, recipe.rules, training_version=number)
+    return {**prints, "recipe": alone["run"]}
+
+
+def _lines_of_run(recipe: Recipe, record: Mapping[str, Any], data: str | Path | None) -> str | None:
+    """Return the SHA-256 of the lines that a run was trained on, None where they are not to be found."""
+    recorded = [] if data is not None else record.get("data", {}).get("folders", [])
+    folders = [*map(Path, recorded), *recipe.folders(data)]
+    with suppress(DataError):
+        pairs = DataSource(replace(recipe, data_dir=folders[0]), folders).all_pairs()
+        counts = {split: len(lines) for split, lines in pairs.items()}
+        if counts == record.get("data", {}).get("pairs", counts):
+            return lines_sha256(recipe, pairs)
+    return None
 
 
 @cache

@@ -59,6 +59,12 @@ class RunDir:
         self.checkpoints = self.path / "checkpoints"
         self.weights = self.path / "model.safetensors"
 
+    @classmethod
+    def of_recipe(cls, file: Path) -> RunDir | None:
+        """Return the run whose recipe a file is; None where it is that of no run."""
+        run = cls(file.parent)
+        return run if file.name == run.recipe.name and run.record.is_file() else None
+
     def hypotheses(self, split: str) -> Path:
         """Return the file of a split's lines as the final weights decode them."""
         return self.path / f"hypotheses.{split}.jsonl"
@@ -140,6 +146,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------- forms of what is read
 
 MAX_TEXT, MAX_INTEGER, MAX_DEPTH = 4000, 1 << 63, 8
+MAX_RECIPE_DEPTH = 200
+"""Of the canonical recipe, which may be nested three times as deep as what is written."""
 
 Check = Callable[[Any], bool]
 
@@ -204,7 +212,11 @@ RECORD: Mapping[str, Check] = {
     **dict.fromkeys(("minutes", "epochs"), _is_number),
     **dict.fromkeys(("source", "weights_sha256", "recipe_sha256"), _optional(is_hash)),
     **dict.fromkeys(("versions", "signatures"), mapping_of(is_text)),
-    "fingerprints": mapping_of(is_hash, "model", "data", "run", "recipe"),
+    "fingerprints": mapping_of(is_hash, "model", "data", "run", "recipe", version=is_text),
+    "fingerprint_parts": mapping_of(
+        is_count, "lines", "processes", "training_version", lines=is_hash, processes=is_count, training_version=is_count
+    ),
+    "canonical": lambda value: isinstance(value, dict) and is_plain_data(value, MAX_RECIPE_DEPTH),
     "plug_ins": mapping_of(mapping_of(_optional(is_text))),
     "machine": mapping_of(gpus=_list_of(is_text)),
     "git": _optional(mapping_of(_is_scalar, "commit", commit=is_text, dirty=_is_bool)),

@@ -19,9 +19,9 @@ from composer.atomic_io import sha256_of_file
 from composer.cli.main import main
 from composer.data.sources import SPLITS, DataSource, open_pairs
 from composer.errors import ComposerError, DataError, RunError
-from composer.fingerprint import data_sha256, fingerprint_data, fingerprints
+from composer.fingerprint import data_sha256, fingerprint_data, fingerprints, lines_sha256
 from composer.recipe.cache import is_hash
-from composer.recipe.canonical_form import fingerprints as canonical_fingerprints
+from composer.recipe.fingerprints import fingerprints as canonical_fingerprints
 from composer.recipe.recipe import Recipe, load
 from composer.run_dir import RunDir
 from composer.training import reproduce
@@ -195,9 +195,9 @@ def test_the_fingerprint_of_stories_covers_their_limits_and_facts(tmp_path: Path
 
 def test_initial_weights_change_the_fingerprint(make: Make, two: dict[str, str]) -> None:
     recipe = make({"parallel": {"train": {"source": "a.txt", "target": "b.txt"}}})
-    lines = data_sha256(recipe, DataSource(recipe, recipe.folders()).all_pairs())
-    one = canonical_fingerprints(recipe.canonical, lines, {"weights": "1" * 64, "tokenizer": "2" * 64})
-    other = canonical_fingerprints(recipe.canonical, lines, {"weights": "1" * 64, "tokenizer": "3" * 64})
+    lines = data_sha256(recipe, lines_sha256(recipe, DataSource(recipe, recipe.folders()).all_pairs()))
+    one = canonical_fingerprints(recipe.canonical, recipe.rules, lines, {"weights": "1" * 64, "tokenizer": "2" * 64})
+    other = canonical_fingerprints(recipe.canonical, recipe.rules, lines, {"weights": "1" * 64, "tokenizer": "3" * 64})
     assert len({item["run"] for item in (two, one, other)}) == 3
     assert len({(item["model"], item["data"]) for item in (two, one, other)}) == 1
 
@@ -218,7 +218,7 @@ def test_unpaired_surrogates_can_be_hashed(tmp_path: Path, make: Make) -> None:
     rows = text(tmp_path / "rows.json", ['{"en": "\\ud800", "de": "x"}', '{"en": "b", "de": "y"}'])
     recipe = make({"parallel": {"train": {"file": rows, "source": "en", "target": "de"}}})
     pairs = {"train": open_pairs(recipe, "train", recipe.folders())}
-    assert len(data_sha256(recipe, pairs)) == 64
+    assert is_hash(lines_sha256(recipe, pairs))
 
 
 # ------------------------------------------------------------------------------------------- the command
@@ -333,8 +333,10 @@ def test_it_is_known_whether_a_training_draws_random_numbers(make: Make, name: s
 
 def test_processes_count_in_the_fingerprint_of_the_run_alone(make: Make) -> None:
     recipe = make({"generate": "copy"})
-    lines = data_sha256(recipe, DataSource(recipe, recipe.folders()).all_pairs())
-    one, same, two, four = (canonical_fingerprints(recipe.canonical, lines, processes=count) for count in (1, 1, 2, 4))
+    lines = data_sha256(recipe, lines_sha256(recipe, DataSource(recipe, recipe.folders()).all_pairs()))
+    one, same, two, four = (
+        canonical_fingerprints(recipe.canonical, recipe.rules, lines, processes=count) for count in (1, 1, 2, 4)
+    )
     assert one == same == fingerprint_data(recipe, recipe.folders())
     assert len({one["run"], two["run"], four["run"]}) == 3
     assert [{**prints, "run": ""} for prints in (two, four)] == [{**one, "run": ""}] * 2

@@ -148,7 +148,17 @@ def _choice_text(value: Any, table: str, defs: Schema) -> Any:
     return TreeNode(CHOICE, word, (), settings, (), defaults, schema.get("x-first")).head()
 
 
-SHOWN_ELSEWHERE = ("name", "fingerprints", "scores", "by_length", "parameters", "vocabularies", "wandb_id", "seed")
+SHOWN_ELSEWHERE: tuple[str, ...] = (
+    "name",
+    "fingerprints",
+    "scores",
+    "by_length",
+    "parameters",
+    "vocabularies",
+    "wandb_id",
+    "seed",
+)
+SHOWN_ELSEWHERE += ("canonical", "fingerprint_parts")
 """Keys of run.json whose differences the recipes, the scores and the costs already show."""
 ALWAYS_DIFFERENT: tuple[str, ...] = ("started_at", "ended_at", "folders", "checkpoints", "cwd", "weights", "run")
 ALWAYS_DIFFERENT += ("weights_sha256", "recipe_sha256")

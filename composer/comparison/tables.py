@@ -15,7 +15,7 @@ from torch import nn
 from composer.comparison.outputs import Comparison, compare_trials, comparison_text
 from composer.data import text_files
 from composer.errors import ComposerError
-from composer.fingerprint import fingerprint_data
+from composer.fingerprint import current_fingerprints, fingerprint_data
 from composer.formatting import align_columns, format_bound, format_bytes, si
 from composer.model.builder import Builder, vocabulary_bounds
 from composer.model.costs import BlockFailed, measure_costs
@@ -89,9 +89,10 @@ def compare_fingerprints(one: Side, other: Side, data: Path | None) -> Agreement
 
 
 def content_fingerprints(side: Side, data: Path | None) -> Mapping[str, str]:
-    """Return run.json's fingerprints, or those of a recipe and its data; {} where unknown. Raises DataError."""
+    """Return a run's fingerprints, or those of a recipe and its data; {} where unknown. Raises DataError."""
     if side.folder:
-        return side.record.get("fingerprints", {})
+        prints = current_fingerprints(side.recipe, side.record, data)
+        return prints if prints.keys() >= {*KEYS} else {}
     parallel = side.recipe.dataset.get("parallel") or {}
     files = [text_files.find_file(name, side.recipe.folders(data)) for name in strings_in(parallel)]
     if not files or not all(files) or sum(file.stat().st_size for file in files if file) > MAX_DATA_BYTES:

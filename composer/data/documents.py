@@ -105,6 +105,12 @@ class Documents(Column):
         parts = [facts.sha256 for facts in self.facts], kinds, self.unit, self.column
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
+    @property
+    def content_sha256(self) -> str:
+        """SHA-256 of the documents' texts, whatever their files are called and however they are spread over them."""
+        contents = [facts.texts_sha256 for facts in self.facts]
+        return contents[0] if len(contents) == 1 else remembered_count(contents, self.pieces).texts_sha256
+
     def weights(self) -> np.ndarray | None:
         """Return how often an epoch has each document, (documents,) float32; None where that is once."""
         if all(file.weight == 1 for file in self.files):

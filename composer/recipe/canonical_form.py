@@ -1,4 +1,4 @@
-"""Canonical form of a recipe: every default filled in, every block with all its settings. Its fingerprints and size.
+"""Canonical form of a recipe: every default filled in, every block with all its settings. And its size.
 
 All defaults are the schema's. What is written at a block comes first, then `model.BLOCK`, then `model.dropout`, then
 the constructor's default. Mappings of names that the user chose (branches, encoders, stacks) are in alphabetical order,
@@ -8,9 +8,7 @@ a line with the texts of several encoders has them in the order that is written 
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -89,60 +87,6 @@ def keep_own_settings(column: Any) -> Any:
     return {key: value for key, value in column.items() if key not in others}
 
 
-def fingerprints(
-    canonical: Data,
-    data: str | None = None,
-    began: Data | None = None,
-    processes: int = 1,
-    budgets: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, str]:
-    """Return SHA-256 fingerprints, in hexadecimal, of `model`, `data` and `run` (all that decides the result).
-
-    `data` is the fingerprint of the data if more is known of them than what the recipe says; `began` identifies the
-    initial weights and the tokenizer of a run that did not start from random weights. `processes` are those of a
-    training that draws random numbers, each process its own; where nothing is drawn, any number of them counts as 1.
-    `budgets` are those of a training whose budget was changed, or that was finished early.
-
-    What changes a weight or a score changes `run`:
-
-    - all of `model` but `dropout`, which the blocks' own settings contain by now; encoders' names count too, since
-      weights are called by them; a stack that no block uses does not;
-    - all of `data`, `decoding`, `evaluation`, and `training` but TRAINING_WITHOUT_EFFECT: `compile` and `accumulate`
-      round differently;
-    - of `trainer` only TRAINER_WITH_EFFECT. The rest is the machine (accelerator, devices, strategy, `benchmark`,
-      `deterministic`): it changes how sums are rounded, and on another kind of device which random numbers are drawn.
-      Like the code and the trained tokenizer it belongs to the environment record in run.json.
-
-    `logging`, `name`, `description` and `vars` do not count.
-    """
-    model = {key: value for key, value in canonical["model"].items() if key != "dropout"}
-    model["output"] = {**model["output"], "tie": sorted(model["output"]["tie"])}
-    stacks = model["stacks"] or {}
-    used = reachable([model[key] for key in ("encoder", "encoders", "decoder")], stacks, strings_in)
-    model["stacks"] = {name: stack for name, stack in stacks.items() if name in used}
-    hashes = {"model": _hash(model), "data": data or _hash(canonical["data"])}
-    run = {
-        **hashes,
-        "training": {key: value for key, value in canonical["training"].items() if key not in TRAINING_WITHOUT_EFFECT},
-        "decoding": canonical["decoding"],
-        "evaluation": canonical["evaluation"],
-        "trainer": {key: canonical["trainer"][key] for key in TRAINER_WITH_EFFECT},
-        "began": began,
-    }
-    if data and canonical["data"]["packing"]:  # which the lines do not show: it rounds, and drops, otherwise
-        run["packing"] = True
-    if processes > 1:
-        run["processes"] = processes
-    if budgets:
-        run["budgets"] = [*budgets]
-    return {**hashes, "run": _hash(run)}
-
-
-def _hash(data: Any) -> str:
-    canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
-
-
 class DefaultFiller(NamedTuple):
     """Walks a value and its schema side by side."""
 
@@ -189,7 +133,8 @@ class DefaultFiller(NamedTuple):
         settings = _as_mapping(settings, entry)
         if table == "block":  # `model.NAME` comes before `model.dropout`
             key = "rate" if name == "dropout" else "dropout"
-            dropout = {key: self.dropout} if self.dropout is not None and key in entry["properties"] else {}
+            setting = entry["properties"].get(key, {"x-earlier": True})
+            dropout = {key: self.dropout} if self.dropout is not None and "x-earlier" not in setting else {}
             settings = dropout | _as_mapping(self.defaults.get(name, {}), entry) | settings
         return {name: self.section(settings, entry)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,15 +10,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from composer.atomic_io import sha256_of_file
 from composer.errors import Fault, KeyPath, Mark, RecipeError, RunError, fault_at, format_path
 from composer.recipe import schema_generator
-from composer.recipe.canonical_form import check_block_count, fill_defaults, fingerprints
-from composer.recipe.extends_and_overrides import apply_overrides, extend, lost_settings
+from composer.recipe.canonical_form import check_block_count, fill_defaults
+from composer.recipe.earlier_versions import earlier_settings
+from composer.recipe.extends_and_overrides import apply_override, apply_overrides, extend, lost_settings
+from composer.recipe.fingerprints import fingerprints
 from composer.recipe.interpolation import escape, substitute, unused_variables
 from composer.recipe.metrics import SAMPLE, decodes_all
 from composer.recipe.registry import CHOICES
 from composer.recipe.schema_reader import Schema, first_setting, is_block_path
 from composer.recipe.yaml_reader import Node, dump, items_of, parse, to_data
+from composer.run_dir import RunDir
 
 if TYPE_CHECKING:
     from composer.data.tokenizer_kinds import TokenizerKind
@@ -26,27 +31,55 @@ if TYPE_CHECKING:
 
 
 def load(
-    path: str | Path, overrides: Sequence[str] = (), data_dir: str | Path | None = None, root: Node | None = None
+    path: str | Path,
+    overrides: Sequence[str] = (),
+    data_dir: str | Path | None = None,
+    root: Node | None = None,
+    run: RunDir | None = None,
 ) -> Recipe:
     """Return the recipe in a file, with `key=value` settings laid over it; `root` is its YAML if it has been read.
 
-    Raises RecipeError with every fault of the first stage (reading, inheritance, variables, schema) that has any.
+    That of a `run`, by default of the run in whose folder the file is, means what it meant when the run was trained:
+    what was another default then is written in it. Raises RecipeError with every fault of the first stage (reading,
+    inheritance, variables, schema) that has any.
     """
     file = Path(path)
     extended = extend(file, root)
     rules = schema_generator.load()
+    if run := run or (RunDir.of_recipe(file) if root is None else None):
+        extended = _as_trained(from_node(file, substitute(extended), rules), extended, run)
     overridden = apply_overrides(extended, overrides, rules)
     recipe = from_node(file, substitute(overridden), rules, data_dir, extended if overrides else None)
     _refuse_unused_variables(extended)
     return replace(recipe, warnings=tuple(lost_settings(extended, extended.mark.file)))
 
 
-def load_text(text: str, file: str | Path = "recipe.yaml", overrides: Sequence[str] = ()) -> Recipe:
+def load_text(
+    text: str, file: str | Path = "recipe.yaml", overrides: Sequence[str] = (), run: RunDir | None = None
+) -> Recipe:
     """Return the recipe in a YAML text, as if it stood in `file`, which need not exist; `extends` and data start there.
 
-    Raises RecipeError like `load`.
+    run: The run that was trained with it, see `load`. Raises RecipeError like `load`.
     """
-    return load(file, overrides, root=parse(text, str(file)))
+    return load(file, overrides, root=parse(text, str(file)), run=run)
+
+
+def _as_trained(recipe: Recipe, root: Node, run: RunDir) -> Node:
+    """Return the mapping `root` of a run's recipe with what was another default when the run was trained."""
+    try:
+        record = run.read()
+    except RunError:  # which who opens the run raises
+        return root
+    if recipe.file == run.recipe and sha256_of_file(recipe.file) != record.get("recipe_sha256"):
+        record = {key: value for key, value in record.items() if key != "canonical"}  # of another text
+    settings = earlier_settings(recipe.explicit, recipe.canonical, recipe.rules, record.get("canonical", {}))
+    for path, value in settings:
+        _, source, is_written = recipe.locate(path)
+        if not is_written or source == ("model", "dropout"):  # which did not reach a setting that is newer
+            key, text = ".".join(map(str, path)), json.dumps({"default": value})
+            mark = Mark(str(run.record), 1, 1, len(key), key)
+            root = apply_override(root, key, mark, parse(text, mark.file).value["default"], recipe.rules)
+    return root
 
 
 def _refuse_unused_variables(extended: Node) -> None:
@@ -152,7 +185,7 @@ class Recipe:
     @cached_property
     def fingerprints(self) -> dict[str, str]:
         """SHA-256 of `model`, `data` and `run`; the same for every way to write the same recipe."""
-        return fingerprints(self.canonical)
+        return fingerprints(self.canonical, self.rules)
 
     def folders(self, data_dir: str | Path | None = None) -> list[Path]:
         """Return where data files are looked up, in order: `data_dir`, and the recipe's folder. Raises RunError."""

@@ -6,8 +6,8 @@ importing torch. It is generated anew only where plug-ins add blocks. `seqcompos
 Its own keywords: `x-choice` marks a choice from a table, by a bare name or a mapping with one key, `x-noun` what one of
 them is called; `x-first` is the setting that a scalar or list sets; `x-list` marks a list for which one item may be
 written alone; `x-open` what is taken as it is; `x-refused` names keys that belong elsewhere; `x-renamed` maps old words
-to new ones; `x-family` is the kind of a block. A setting that is neither required nor open and has no default is `null`
-if it is not written.
+to new ones; `x-family` is the kind of a block; `x-foreign` marks blocks that are not of this project. A setting that is
+neither required nor open and has no default is `null` if it is not written.
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ def generate() -> Schema:
     _add_defaults(defs, blocks)
     for name, block in blocks.items():
         defs[f"block.{name}"]["x-family"] = getattr(block, "family", "other")
+    for name in {*registry.OWN, *(point.name for point in registry.plug_ins())}:
+        defs[f"block.{name}"]["x-foreign"] = True
     taken = "|".join([*root["properties"], *registry.RUN_FACTS])
     own = defs["wandb"]["properties"]["config"]["propertyNames"]
     own["pattern"] = IDENTIFIER.replace("^", f"^(?!({taken})$)")

@@ -19,6 +19,7 @@ from typing import Any
 from composer import run_dir
 from composer.atomic_io import atomic_write
 from composer.errors import RunError
+from composer.fingerprint import is_recorded
 from composer.recipe.metrics import as_maximised, metric_name, selection_metric
 from composer.recipe.own_blocks import refuse_own_blocks
 from composer.recipe.recipe import load
@@ -81,8 +82,8 @@ def train_seeds(
     for seed in wanted:
         run = RunDir(folder / f"seed-{seed}")
         record = run.read() if resume and run.record.exists() else {}
-        own = recipes[seed].fingerprints["run"]
-        if record.get("status") == "finished" and record.get("fingerprints", {}).get("recipe", own) == own:
+        is_same = "fingerprints" not in record or is_recorded(recipes[seed], record)
+        if record.get("status") == "finished" and is_same:
             say(f"seed {seed}: already finished")
             status = 0
         else:

@@ -23,15 +23,26 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from composer.atomic_io import sha256_of_file
+from composer.data.encoding import Data
+from composer.data.pairs import Pairs
 from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RunError
-from composer.fingerprint import InitialWeights, data_sha256, initial_weights, versions
+from composer.fingerprint import (
+    InitialWeights,
+    current_fingerprints,
+    initial_weights,
+    is_recorded,
+    lines_sha256,
+    training_version,
+    versions,
+)
 from composer.model.builder import build, vocabulary_bounds
 from composer.model.encoder_decoder import training_logits
 from composer.model.weights import describe_difference
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.canonical_form import block_paths
+from composer.recipe.earlier_versions import changes_since
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.registry import OWN, plug_ins
 from composer.run_dir import RUNS, START_FROM, RunDir
@@ -50,13 +61,19 @@ class ReproducedRun:
 
     def tokenizers(self, source: DataSource) -> Tokenizers | None:
         """Return the run's tokenizers, or None if the data have changed. Raises RunError if tokenizer.json has."""
-        if data_sha256(source.recipe, source.all_pairs()) != self.record["fingerprints"]["data"]:
+        if not self.has_data(lines_sha256(source.recipe, pairs := source.all_pairs()), pairs):
             return None
         tokenizers = Tokenizers.load(self.run_dir.tokenizer)
         if tokenizers.sha256 != self.record.get("tokenizer_sha256"):
             message = "this tokenizer is not the one that the run was trained with"
             raise RunError.of(message, "restore tokenizer.json as it was", str(self.run_dir.tokenizer))
         return tokenizers
+
+    def has_data(self, lines: str, pairs: Mapping[str, Pairs]) -> bool:
+        """Return whether data are the run's, by their `lines_sha256`; of an older run, by the number of their lines."""
+        recorded = self.record.get("fingerprint_parts", {}).get("lines")
+        counts = {split: len(rows) for split, rows in pairs.items()}
+        return recorded == lines if recorded else self.record["data"]["pairs"] == counts
 
     def initial_run(self) -> Path | None:
         """Return the run whose weights this run started from, None for random ones. Raises RunError if it is lost."""
@@ -83,21 +100,21 @@ class ReproducedRun:
             if weights == self.record["initial_weights"]["weights"]:
                 yield path.parent
 
-    def comparison_record(
-        self, recipe: Recipe, fingerprints: Mapping[str, str], environment: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return `reproduces` of the reproduction's run.json: this run, and every known difference from it."""
-        recorded = self.record["fingerprints"]
+    def comparison_record(self, recipe: Recipe, data: Data, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return `reproduces` of the run.json `record` of a reproduction: this run, and all that is known to differ."""
         differs = []
-        if recorded["recipe"] != recipe.fingerprints["run"]:
-            differs.append("its recipe.yaml has changed, or this version of seqcomposer reads it differently")
-        if recorded["data"] != fingerprints["data"]:
+        if not is_recorded(recipe, self.record):
+            differs.append("its recipe.yaml has changed")
+        if not self.has_data(record["fingerprint_parts"]["lines"], data.pairs):
             differs.append("the data are not those that it was trained on")
-        differs += environment_differences(self.record, environment)
+        elif self.record["data"].get("sha256") not in (None, record["data"]["sha256"]):
+            differs.append("its lines become other tokens here")
+        differs += [f"since then, {change}" for change in changes_since(training_version(self.record))]
+        differs += environment_differences(self.record, record)
         differs += [f"it was resumed with {change}" for change in self.record.get("resumed_with") or []]
         return {
             "run": str(self.run_dir.path),
-            "fingerprint": recorded["run"],
+            "fingerprint": current_fingerprints(recipe, self.record).get("run", self.record["fingerprints"]["run"]),
             "weights_sha256": self.record.get("weights_sha256"),
             "differs": differs,
         }

@@ -23,6 +23,7 @@ from composer.errors import MAX_LISTED, RunError
 from composer.fingerprint import (
     describe_differences,
     differ_in_budget_alone,
+    is_recorded,
     is_verifying,
     read_verified,
     result_differences,
@@ -80,18 +81,20 @@ def resolve_initial_run(
 def check_same_recipe(recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any]) -> None:
     """Raise RunError if own blocks, or the recipe but for its budget, are not those that the run was started with."""
     check_recorded_blocks(record, run_dir.path, is_verifying())
-    recorded = record["fingerprints"]["recipe"]
-    if recipe.fingerprints["run"] == recorded:
+    if is_recorded(recipe, record):
         return
     begun = load(run_dir.recipe)
-    if begun.fingerprints["run"] == recorded and differ_in_budget_alone(begun, recipe):
+    if not is_recorded(begun, record) and is_verifying():
+        message = "this recipe is not the one that the run was started with"
+        raise RunError.of(message, f"put it back as it was, or {NEW_RUN}", str(run_dir.recipe))
+    if differ_in_budget_alone(begun, recipe):
         return
     differences = [*result_differences(begun, recipe)]
-    cause = describe_differences(differences) or "its recipe.yaml, or how this version reads it, has changed"
     began = [shlex.quote(f"{path}={json.dumps(old)}") for path, old, _ in differences if "[" not in path]
-    # they were overrides then, or the recipe's file was edited since
+    # they were overrides then, or the recipe's file was edited since, or a default is another in this version
     repeat = f"give {' '.join(began)} on the command line or in the recipe, or " if 0 < len(began) <= MAX_LISTED else ""
     fix = f"{repeat}resume with its own recipe, {run_dir.recipe}; or {NEW_RUN}"
+    cause = describe_differences(differences)
     raise RunError.of(f"this run was started with another recipe: {cause}", fix, str(run_dir.path))
 
 

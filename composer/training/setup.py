@@ -21,12 +21,13 @@ from composer.data.sampler import ResumableBatchSampler
 from composer.data.sources import DataSource, is_endless
 from composer.data.tokenizer_cache import cached_tokenizers
 from composer.errors import RecipeError, RunError, one_line_error
-from composer.fingerprint import check_checkpoint, data_sha256, initial_weights
+from composer.fingerprint import check_checkpoint, initial_weights, lines_sha256, make_fingerprints, training_version
 from composer.inference.run import open_run
 from composer.model.machine import runs_on_cpu
 from composer.model.parameter_paths import count_frozen
 from composer.model.weights import count_parameters
-from composer.recipe import canonical_form
+from composer.recipe.earlier_versions import TRAINING_VERSION, changes_since
+from composer.recipe.fingerprints import FINGERPRINT_VERSION
 from composer.recipe.metrics import TextMetrics
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import CPU_REFUSES_16
@@ -200,6 +201,8 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
         )
     for note in data.data.notes:
         say(note)
+    for change in changes_since(training_version(training.record)) if training.record else ():
+        say(f"this run began with an earlier version; since then, {change}")
     if reproduces := record.get("reproduces"):
         say(f"reproduces {reproduces['run']}")
         for difference in reproduces["differs"]:
@@ -232,30 +235,35 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
     folders = [str(folder) for folder in training.source.folders]
     is_resumed = training.run_dir.tokenizer.exists()
     if is_resumed:
-        changes = [*record.get("resumed_with", []), *environment_differences(record, environment)]
+        since = [f"other code: {change}" for change in changes_since(training_version(record))]
+        changes = [*record.get("resumed_with", []), *since, *environment_differences(record, environment)]
+        changes = [*dict.fromkeys(changes)]
         record = {key: value for key, value in record.items() if key not in ("ended_at", "finished_early")}
         record |= {"status": "running", "recipe_sha256": sha256, **environment, "resumed_with": changes}
+        record["canonical"] = recipe.canonical
         record["data"] = {**record["data"], "folders": folders}  # the data may have moved
         if recipe.file.resolve() != training.run_dir.recipe.resolve():  # whose budget is the run's own
             record["recipe_budget"] = file_budget(recipe)
-        if budgets == record.get("budgets", budgets):
+        is_current = record["fingerprints"].get("version") == FINGERPRINT_VERSION
+        if budgets == record.get("budgets", budgets) and is_current:
             return record
         weights = record.get("initial_weights")
     else:
         weights = initial_weights(RunDir(training.start_from)) if training.start_from else None
     processes = training.trainer.world_size
     counted = processes if processes > 1 and draws_random_numbers(recipe) else 1
-    is_plain = len(budgets) == 1 and "until_step" not in budgets[0]
-    lines = data_sha256(recipe, data.pairs)
-    fingerprints = canonical_form.fingerprints(recipe.canonical, lines, weights, counted, () if is_plain else budgets)
-    fingerprints["recipe"] = recipe.fingerprints["run"]
+    number = training_version(record) if is_resumed else TRAINING_VERSION
+    parts = {"lines": lines_sha256(recipe, data.pairs), "processes": counted, "training_version": number}
+    fingerprints = make_fingerprints(recipe, parts, weights, budgets) | {"version": FINGERPRINT_VERSION}
+    made = {"fingerprints": fingerprints, "fingerprint_parts": parts}
     if is_resumed:
-        return {**record, "budgets": budgets, "fingerprints": fingerprints, "reproduces": None}
-    original = training.original
-    return {
+        reproduces = record.get("reproduces") if budgets == record.get("budgets", budgets) else None
+        return {**record, "budgets": budgets, **made, "reproduces": reproduces}
+    record = {
         "name": recipe.name,
         "status": "running",
-        "fingerprints": fingerprints,
+        **made,
+        "canonical": recipe.canonical,
         "budgets": budgets,
         "recipe_budget": file_budget(recipe),
         "seed": recipe.training["seed"],
@@ -264,7 +272,7 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
         "start_from": str(training.start_from) if training.start_from else None,
         "initial_weights": weights,
         "transferred": {"taken": training.transfer.taken, "new": training.transfer.new} if training.transfer else None,
-        "reproduces": original.comparison_record(recipe, fingerprints, environment) if original else None,
+        "reproduces": None,
         "data": {
             "folders": folders,
             "pairs": {split: len(pairs) for split, pairs in data.pairs.items()},
@@ -279,6 +287,9 @@ def start_record(training: TrainingSetup) -> dict[str, Any]:
         "parameters": count_parameters(training.module.model),
         "wandb_id": secrets.token_hex(4),
     }
+    if training.original:
+        record["reproduces"] = training.original.comparison_record(recipe, data, record)
+    return record
 
 
 def wait_for_record(run_dir: RunDir) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import shlex
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -135,10 +135,11 @@ def train(
 
 def is_spent(recipe: Recipe, record: Mapping[str, Any]) -> bool:
     """Return whether a finished run has nothing left of the recipe's budget; always if it is the budget of the run."""
-    if recipe.fingerprints["run"] == record["fingerprints"]["recipe"]:
+    budget = Budget.of(recipe.training)
+    if record.get("budgets") and replace(Budget.of(record["budgets"][-1]), until_step=None, validated=False) == budget:
         return True
     spent = [record.get(key, math.inf) for key in ("steps", "epochs", "minutes")]
-    return Budget.of(recipe.training).spent(*spent) >= 1.0
+    return budget.spent(*spent) >= 1.0
 
 
 def check_budget_and_memory(training: TrainingSetup) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import composer
-from composer.recipe.canonical_form import TRAINER_WITH_EFFECT, TRAINING_WITHOUT_EFFECT, fingerprints
+from composer.recipe.canonical_form import TRAINER_WITH_EFFECT, TRAINING_WITHOUT_EFFECT
+from composer.recipe.fingerprints import fingerprints
 from composer.recipe.schema_generator import load
 from composer.recipe.yaml_reader import dump, read
 from tests.samples import sampled
@@ -265,13 +266,13 @@ def test_every_setting_counts_where_it_should() -> None:
     """Each setting of each block, optimizer, task ... that a recipe here has is changed once, and it alone."""
     seen: set[tuple[Any, ...]] = set()
     for path in RECIPES:
-        canonical = composer.load(path).canonical
-        known = fingerprints(canonical)
+        recipe = composer.load(path)
+        canonical, known = recipe.canonical, recipe.fingerprints
         for place in leaves({key: value for key, value in canonical.items() if key != "recipe"}):
             kind = (place[0], *(step for step in place[-2:] if isinstance(step, str)))
             if kind not in seen:
                 seen.add(kind)
-                actual = fingerprints(changed(canonical, place))
+                actual = fingerprints(changed(canonical, place), recipe.rules)
                 assert {key for key in known if known[key] != actual[key]} == counted(place), (path.name, place)
     assert len(seen) > 300
 

@@ -1,0 +1,115 @@
+"""What earlier versions did: what a run was trained with where a setting, or its default, is newer than the run.
+
+A new setting, or another default, that leaves what older runs did as the default needs nothing here. Where it does not,
+add one line to TRAINED_WITH: what every run was trained with before. From this line follows that
+
+- a run that is older is opened, resumed, evaluated, compared and reproduced with that value, as if its recipe said so;
+- fingerprints leave the setting out where it has that value, so that they are those of before; a recipe with the new
+  default has another one, since it means something else.
+
+`tests/recipe/test_earlier_versions.py` fails where a default is not that of `tests/recipe/defaults.json`, or not in it.
+Add the line, or find that none is needed, then write the file again: `python -m tests.recipe.defaults`. A new setting
+that is called `dropout` needs one, since `model.dropout` reaches it.
+
+What changes weights although no recipe changes is one line of TRAINING_CHANGES, and its number is in the fingerprint
+`run`: a reproduction of an older run says what has changed since.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from composer.errors import KeyPath
+from composer.recipe.canonical_form import BUDGET_KEYS, fill_defaults
+from composer.recipe.schema_reader import Schema, dereference
+
+Setting = tuple[KeyPath, Any]
+
+TRAINED_WITH: Mapping[str, Any] = {}
+"""By `SECTION.KEY`, `block.NAME.SETTING` or `TABLE.NAME.SETTING`: `training.seed`, `optimizers.adamw.decay`."""
+
+TRAINING_CHANGES: Sequence[str] = ()
+"""What training has done otherwise since version 0.1.0, in sentences that a reproduction prints; only ever append."""
+TRAINING_VERSION = 1 + len(TRAINING_CHANGES)
+"""The number of what training does, where no setting says so."""
+
+
+def earlier_rules(rules: Schema) -> Schema:
+    """Return a schema whose defaults are what the first runs were trained with. Raises KeyError for an unknown key."""
+    defs = dict(rules["$defs"])
+    for key, value in TRAINED_WITH.items():
+        first, _, rest = key.partition(".")
+        second, _, inner = rest.partition(".")
+        is_entry = f"{first}.{second}" in defs
+        owner, path = (f"{first}.{second}", inner) if is_entry else (first, rest)
+        defs[owner] = _with_default(defs[owner], path.split("."), value, defs)
+    return {**rules, "$defs": defs}
+
+
+def _with_default(schema: Schema, path: Sequence[str], value: Any, defs: Schema) -> Schema:
+    """Return a schema with another default of the setting at a path, in the items of a list and under names, too."""
+    if not path:
+        return {**schema, "default": value, "x-earlier": True}  # `model.dropout` did not reach it either
+    changed, (step, *rest) = dereference(defs, schema), path
+    places = [place for place in ("items", "additionalProperties") if step in _settings_of(changed.get(place), defs)]
+    for place in places:
+        changed[place] = _with_default(changed[place], path, value, defs)
+    properties = _settings_of(changed, defs)
+    if step in properties:
+        changed["properties"] = {**properties, step: _with_default(properties[step], rest, value, defs)}
+    elif not places:
+        raise KeyError(step)
+    return changed
+
+
+def _settings_of(schema: Any, defs: Schema) -> Schema:
+    """Return the settings of a section, {} of what is none."""
+    properties: Schema = dereference(defs, schema).get("properties", {}) if isinstance(schema, dict) else {}
+    return properties
+
+
+def changes_since(training_version: int) -> Sequence[str]:
+    """Return in sentences what training does otherwise since it had a number."""
+    return TRAINING_CHANGES[training_version - 1 :]
+
+
+# ------------------------------------------------------------------------------------------- runs of before
+
+
+def earlier_settings(explicit: Schema, canonical: Schema, rules: Schema, stored: Schema) -> Iterator[Setting]:
+    """Yield the path and the value of each setting that was another when a run was trained, as far as is known.
+
+    explicit, canonical: What its recipe says, and what this version reads in that. stored: The canonical recipe in its
+    run.json, {} where there is none; of what is newer, the table says what it was.
+    """
+    then = _laid_over(fill_defaults(explicit, earlier_rules(rules), canonical["name"]), stored)
+    for path, value in _differences(canonical, then):
+        is_budget = path[0] == "training" and path[-1] in BUDGET_KEYS  # of which the last one is in run.json
+        if path[0] not in ("name", "logging") and not is_budget:
+            yield path, value
+
+
+def _laid_over(filled: Any, stored: Any) -> Any:
+    """Return a canonical value with what is stored in its place; what is newer than that stays."""
+    if isinstance(filled, list) and isinstance(stored, list) and len(filled) == len(stored):
+        return [_laid_over(*pair) for pair in zip(filled, stored, strict=True)]
+    if not (isinstance(filled, dict) and isinstance(stored, dict)):
+        return stored
+    is_other_choice = len(filled) == len(stored) == 1 and not filled.keys() & stored.keys()
+    if is_other_choice:
+        return stored
+    return {key: _laid_over(value, stored[key]) if key in stored else value for key, value in filled.items()}
+
+
+def _differences(now: Any, then: Any, path: KeyPath = ()) -> Iterator[Setting]:
+    """Yield the path and the earlier value of every setting that differs."""
+    if isinstance(now, dict) and isinstance(then, dict) and now.keys() == then.keys():
+        for key, value in now.items():
+            yield from _differences(value, then[key], (*path, key))
+    elif isinstance(now, list) and isinstance(then, list) and len(now) == len(then):
+        for at, pair in enumerate(zip(now, then, strict=True)):
+            yield from _differences(*pair, (*path, at))
+    elif json.dumps(now, sort_keys=True) != json.dumps(then, sort_keys=True):
+        yield path, then

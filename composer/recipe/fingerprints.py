@@ -1,0 +1,144 @@
+"""SHA-256 of what a canonical recipe means: without settings that are as by default, and sections that are off.
+
+What a fingerprint leaves out is what the first runs were trained with (`earlier_versions`): a setting that is added
+later changes no fingerprint, and one that has a default of another meaning changes those of the recipes that it
+changes. Of blocks that are not of this project all settings count, since nobody says how their defaults have changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from composer.recipe.canonical_form import TRAINER_WITH_EFFECT, TRAINING_WITHOUT_EFFECT, DefaultFiller
+from composer.recipe.earlier_versions import TRAINING_VERSION, earlier_rules
+from composer.recipe.schema_reader import Schema, dereference, ref_name
+from composer.recipe.yaml_reader import reachable, strings_in
+
+FINGERPRINT_VERSION = "2"
+"""Of what fingerprints are made of. Those of another version are computed anew from what a run stores: 1 counted every
+default, and files of texts by their bytes."""
+
+Data = dict[str, Any]
+
+
+def fingerprints(
+    canonical: Data,
+    rules: Schema,
+    data: str | None = None,
+    began: Data | None = None,
+    processes: int = 1,
+    budgets: Sequence[Mapping[str, Any]] = (),
+    training_version: int = TRAINING_VERSION,
+) -> dict[str, str]:
+    """Return SHA-256 fingerprints, in hexadecimal, of `model`, `data` and `run` (all that decides the result).
+
+    `data` is the fingerprint of the data if more is known of them than what the recipe says; `began` identifies the
+    initial weights and the tokenizer of a run that did not start from random weights. `processes` are those of a
+    training that draws random numbers, each process its own; where nothing is drawn, any number of them counts as 1.
+    `budgets` are those of a training whose budget was changed, or that was finished early. `training_version` is the
+    number of what training did.
+
+    What changes a weight or a score changes `run`:
+
+    - all of `model` but `dropout`, which the blocks' own settings contain by now; encoders' names count too, since
+      weights are called by them; a stack that no block uses does not;
+    - all of `data`, `decoding`, `evaluation`, and `training` but TRAINING_WITHOUT_EFFECT: `compile` and `accumulate`
+      round differently;
+    - of `trainer` only TRAINER_WITH_EFFECT. The rest is the machine (accelerator, devices, strategy, `benchmark`,
+      `deterministic`): it changes how sums are rounded, and on another kind of device which random numbers are drawn.
+      Like the code and the trained tokenizer it belongs to the environment record in run.json.
+
+    `logging`, `name`, `description` and `vars` do not count.
+    """
+    reduced = without_defaults({**canonical, "model": _used(canonical["model"])}, rules)
+    sections = {key: reduced.get(key, {}) for key in ("data", "model", "training", "decoding", "evaluation", "trainer")}
+    hashes = {"model": sha256_of(sections["model"]), "data": data or sha256_of(sections["data"])}
+    free = {"training": TRAINING_WITHOUT_EFFECT, "trainer": sections["trainer"].keys() - set(TRAINER_WITH_EFFECT)}
+    for key, names in free.items():
+        sections[key] = {name: value for name, value in sections[key].items() if name not in names}
+    run: Data = {key: sections[key] for key in ("training", "decoding", "evaluation", "trainer") if sections[key]}
+    if data and canonical["data"]["packing"]:  # which the lines do not show: it rounds, and drops, otherwise
+        run["packing"] = True
+    if began:
+        run["began"] = began
+    if processes > 1:
+        run["processes"] = processes
+    if budgets:
+        run["budgets"] = [*budgets]
+    if training_version > 1:
+        run["training_version"] = training_version
+    return {**hashes, "run": sha256_of({**hashes, **run})}
+
+
+def _used(model: Data) -> Data:
+    """Return the canonical section `model` without what no block of it is changed by."""
+    stacks = model["stacks"] or {}
+    used = reachable([model[key] for key in ("encoder", "encoders", "decoder")], stacks, strings_in)
+    output = {**model["output"], "tie": sorted(model["output"]["tie"])}
+    model = {key: value for key, value in model.items() if key != "dropout"}
+    return {**model, "output": output, "stacks": {name: stack for name, stack in stacks.items() if name in used}}
+
+
+def without_defaults(canonical: Data, rules: Schema) -> Data:
+    """Return a canonical recipe without every setting, at any depth, that is as the first runs were trained with it.
+
+    With the same schema nothing is lost: what is not there has this value.
+    """
+    earlier = earlier_rules(rules)
+    return _DefaultRemover(earlier["$defs"]).section(canonical, earlier)
+
+
+def sha256_of(data: Any) -> str:
+    """Return the SHA-256 of plain data, whatever the order of its keys."""
+    return hashlib.sha256(_json(data).encode()).hexdigest()
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+class _DefaultRemover(NamedTuple):
+    """Walks a canonical value and its schema side by side, as the `DefaultFiller` does the other way."""
+
+    defs: Schema
+
+    def value(self, value: Any, schema: Schema) -> Any:
+        """Return a value without defaults in it."""
+        rules = dereference(self.defs, schema)
+        if isinstance(value, dict) and "$ref" in schema and "x-choice" in rules:
+            return self.choice(value, ref_name(schema))
+        if isinstance(value, list):
+            return [self.value(item, rules.get("items", {})) for item in value]
+        if isinstance(value, dict) and "properties" in rules:
+            return self.section(value, rules)
+        if isinstance(value, dict):
+            return {key: self.value(item, rules.get("additionalProperties", {})) for key, item in value.items()}
+        return value
+
+    def section(self, settings: Data, schema: Schema) -> Data:
+        """Return the settings of a mapping that are not as by default, or that have no default."""
+        reduced = {}
+        for key, value in settings.items():
+            setting = schema["properties"].get(key) or schema["additionalProperties"]
+            own = self.value(value, setting)
+            is_filled = key in schema["properties"] and key not in schema.get("required", ())
+            if not is_filled or setting.get("x-open") or _json(own) != _json(self.default(setting)):  # 1 is not 1.0
+                reduced[key] = own
+        return reduced
+
+    def default(self, setting: Schema) -> Any:
+        """Return the default of a setting, without the defaults in it."""
+        return self.value(DefaultFiller(self.defs, {}, None).value(setting.get("default"), setting), setting)
+
+    def choice(self, value: Data, table: str) -> Any:
+        """Return a choice with the settings that are not as by default; its bare name if there are none."""
+        ((name, settings),) = value.items()
+        entry = self.defs.get(f"{table}.{name}")
+        if entry is None or not isinstance(settings, dict):
+            return value
+        if entry.get("x-foreign"):
+            return {name: {key: self.value(item, entry["properties"].get(key, {})) for key, item in settings.items()}}
+        return {name: reduced} if (reduced := self.section(settings, entry)) else name

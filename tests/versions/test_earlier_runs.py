@@ -1,0 +1,159 @@
+"""Runs that an earlier version trained are opened, measured, continued and compared: see 0.1.0/README.md."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import composer
+from composer.atomic_io import sha256_of_file
+from composer.errors import RunError
+from composer.model.weights import describe_difference
+from composer.recipe.earlier_versions import TRAINING_VERSION
+from composer.recipe.fingerprints import FINGERPRINT_VERSION
+from composer.recipe.recipe import load
+from composer.run_dir import RunDir
+from composer.training.train import train
+
+HERE = Path(__file__).parent
+KINDS = ("pairs", "text")
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A copy of an earlier run with its data, and what the version that trained it printed."""
+
+    folder: Path
+    expected: dict[str, Any]
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "run"
+
+
+@pytest.fixture(params=KINDS)
+def earlier(request: pytest.FixtureRequest, tmp_path: Path) -> Earlier:
+    folder = Path(shutil.copytree(HERE / "0.1.0" / request.param, tmp_path / request.param))
+    return Earlier(folder, json.loads((folder / "expected.json").read_text(encoding="utf-8")))
+
+
+@pytest.fixture
+def two_threads() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_it_writes_and_scores_what_it_did(earlier: Earlier) -> None:
+    run = composer.open_run(earlier.run)
+    for row in earlier.expected.get("translate", ()):
+        score, text = row["output"].split("\t")
+        (translation,) = run.translate([row["source"]], scores=True)
+        assert translation.text == text
+        assert translation.score == pytest.approx(float(score), abs=1e-3)
+    if "score" in earlier.expected and TRAINING_VERSION == 1:
+        lines = (earlier.folder / "lines.txt").read_text(encoding="utf-8").splitlines()
+        scores = [score.total for score in run.score(lines)]
+        assert scores == pytest.approx([row["log_probability"] for row in earlier.expected["score"][:-1]], rel=1e-5)
+
+
+def test_its_scores_are_what_they_were(earlier: Earlier) -> None:
+    scores = composer.evaluate(earlier.run, data=earlier.folder)
+    for name, before in earlier.expected["evaluate"].items():
+        if isinstance(before, float):
+            assert scores[name] == pytest.approx(before, rel=1e-5), name
+        elif name == "test/measured":  # no line that it was trained on
+            assert scores[name] == before
+
+
+def test_it_is_continued_to_the_weights_that_its_own_version_had(earlier: Earlier, two_threads: None) -> None:
+    before = shutil.copytree(earlier.run, earlier.folder / "before")
+    record = RunDir(earlier.run).read()
+    steps = earlier.expected["continued"]["max_steps"]
+    recipe = load(earlier.run / "recipe.yaml", [f"training.max_steps={steps}"])
+    result = train(recipe, earlier.run, data=earlier.folder, resume=True)
+    assert result.record["steps"] == steps
+    assert result.record["fingerprints"]["version"] == FINGERPRINT_VERSION
+    assert result.record["canonical"]["training"]["max_steps"] == steps
+    assert result.record["fingerprint_parts"]["training_version"] == 1
+    machine, versions = result.record["machine"], result.record["versions"]
+    same = (
+        machine["instructions"] == record["machine"]["instructions"]
+        and versions["torch"] == record["versions"]["torch"]
+    )
+    if same and TRAINING_VERSION == 1:
+        assert result.record["weights_sha256"] == earlier.expected["continued"]["weights_sha256"]
+    assert describe_difference(before / "model.safetensors", earlier.run / "model.safetensors")
+
+
+def test_it_is_resumed_by_any_recipe_that_means_the_same(earlier: Earlier, capsys: pytest.CaptureFixture[str]) -> None:
+    recipe = load(earlier.folder / f"{earlier.folder.name}.yaml")
+    train(recipe, earlier.run, data=earlier.folder, resume=True)
+    assert "has already finished" in capsys.readouterr().out
+
+
+def test_another_recipe_is_refused_with_what_to_write(earlier: Earlier) -> None:
+    recipe = load(earlier.folder / f"{earlier.folder.name}.yaml", ["training.label_smoothing=0.1"])
+    with pytest.raises(RunError, match=r"`training.label_smoothing` was 0.0 and is 0.1") as refused:
+        train(recipe, earlier.run, data=earlier.folder, resume=True)
+    assert "training.label_smoothing=0.0" in refused.value.faults[0].hint
+    again = load(earlier.folder / f"{earlier.folder.name}.yaml", ["training.label_smoothing=0.0"])
+    train(again, earlier.run, data=earlier.folder, resume=True)
+
+
+def test_its_changed_recipe_is_refused(earlier: Earlier) -> None:
+    file = earlier.run / "recipe.yaml"
+    file.write_text(file.read_text(encoding="utf-8").replace("width: 16", "width: 8"), encoding="utf-8")
+    with pytest.raises(RunError, match="not the one that the run was started with") as refused:
+        train(load(file), earlier.run, data=earlier.folder, resume=True)
+    assert "put it back as it was" in refused.value.faults[0].hint
+
+
+def test_its_fingerprints_are_those_of_this_version(earlier: Earlier) -> None:
+    prints = composer.fingerprints(earlier.run, data=earlier.folder)
+    assert prints["version"] == FINGERPRINT_VERSION
+    assert prints["weights"] == earlier.expected["fingerprints"]["weights"]
+    recipe = composer.fingerprints(earlier.folder / f"{earlier.folder.name}.yaml")
+    assert (prints["model"], prints["data"]) == (recipe["model"], recipe["data"])
+    if TRAINING_VERSION == 1:
+        assert prints == {**recipe, "weights": prints["weights"]}
+    else:
+        assert prints["run"] != recipe["run"]
+
+
+def test_without_its_data_some_fingerprints_are_known(earlier: Earlier) -> None:
+    run = RunDir(earlier.run)
+    run.update(data={**run.read()["data"], "folders": [str(earlier.folder / "nowhere")]})
+    prints = composer.fingerprints(earlier.run)
+    assert [*prints] == ["model", "recipe", "version", "weights"]
+
+
+def test_its_reproduction_is_compared_with_it(earlier: Earlier, two_threads: None) -> None:
+    again = earlier.folder / "again"
+    record = train(load(earlier.run / "recipe.yaml"), again, data=earlier.folder).record
+    differs = record["reproduces"]["differs"]
+    assert not any("recipe" in difference or "data are not" in difference for difference in differs)
+    assert record["reproduces"]["fingerprint"] == composer.fingerprints(earlier.run, data=earlier.folder)["run"]
+    assert any("since then" in difference for difference in differs) == (TRAINING_VERSION > 1)
+    difference = composer.diff(earlier.run, again, data=earlier.folder, quick=True)
+    assert difference.agreement.by_content
+    assert difference.agreement.same("model")
+    assert difference.agreement.same("data")
+    assert difference.agreement.same("run") == (TRAINING_VERSION == 1)
+    assert not [change for change in difference.changes if change.section != "run"]
+
+
+def test_it_is_packed_and_pulled(earlier: Earlier, tmp_path: Path) -> None:
+    pack = composer.pack(earlier.run, tmp_path / "pack.tar.gz")
+    composer.pull(str(pack), tmp_path / "pulled")
+    assert sha256_of_file(tmp_path / "pulled" / "model.safetensors") == earlier.expected["fingerprints"]["weights"]
+    assert composer.evaluate(tmp_path / "pulled", data=earlier.folder) == composer.evaluate(
+        earlier.run, data=earlier.folder
+    )
