@@ -30,7 +30,7 @@ Setting = tuple[KeyPath, Any]
 TRAINED_WITH: Mapping[str, Any] = {}
 """By `SECTION.KEY`, `block.NAME.SETTING` or `TABLE.NAME.SETTING`: `training.seed`, `optimizers.adamw.decay`."""
 
-TRAINING_CHANGES: Sequence[str] = ()
+TRAINING_CHANGES: Sequence[str] = ("the exponential forget gate of `mlstm` begins with the decays of the sigmoid",)
 """What training has done otherwise since version 0.1.0, in sentences that a reproduction prints; only ever append."""
 TRAINING_VERSION = 1 + len(TRAINING_CHANGES)
 """The number of what training does, where no setting says so."""

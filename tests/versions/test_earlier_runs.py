@@ -23,6 +23,9 @@ from composer.training.train import train
 
 HERE = Path(__file__).parent
 KINDS = ("pairs", "text")
+SCORED_OTHERWISE: dict[str, str] = {}
+TRAINED_OTHERWISE: dict[str, str] = {}
+"""Why one of them has other scores, or is continued to other weights, since a change of training."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ def test_it_writes_and_scores_what_it_did(earlier: Earlier) -> None:
         (translation,) = run.translate([row["source"]], scores=True)
         assert translation.text == text
         assert translation.score == pytest.approx(float(score), abs=1e-3)
-    if "score" in earlier.expected and TRAINING_VERSION == 1:
+    if "score" in earlier.expected and earlier.folder.name not in SCORED_OTHERWISE:
         lines = (earlier.folder / "lines.txt").read_text(encoding="utf-8").splitlines()
         scores = [score.total for score in run.score(lines)]
         assert scores == pytest.approx([row["log_probability"] for row in earlier.expected["score"][:-1]], rel=1e-5)
@@ -67,7 +70,7 @@ def test_it_writes_and_scores_what_it_did(earlier: Earlier) -> None:
 def test_its_scores_are_what_they_were(earlier: Earlier) -> None:
     scores = composer.evaluate(earlier.run, data=earlier.folder)
     for name, before in earlier.expected["evaluate"].items():
-        if isinstance(before, float):
+        if isinstance(before, float) and earlier.folder.name not in SCORED_OTHERWISE:
             assert scores[name] == pytest.approx(before, rel=1e-5), name
         elif name == "test/measured":  # no line that it was trained on
             assert scores[name] == before
@@ -88,7 +91,7 @@ def test_it_is_continued_to_the_weights_that_its_own_version_had(earlier: Earlie
         machine["instructions"] == record["machine"]["instructions"]
         and versions["torch"] == record["versions"]["torch"]
     )
-    if same and TRAINING_VERSION == 1:
+    if same and earlier.folder.name not in TRAINED_OTHERWISE:
         assert result.record["weights_sha256"] == earlier.expected["continued"]["weights_sha256"]
     assert describe_difference(before / "model.safetensors", earlier.run / "model.safetensors")
 
