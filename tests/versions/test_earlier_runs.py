@@ -24,8 +24,8 @@ from composer.training.train import train
 HERE = Path(__file__).parent
 KINDS = ("pairs", "text")
 SCORED_OTHERWISE: dict[str, str] = {}
-TRAINED_OTHERWISE: dict[str, str] = {}
-"""Why one of them has other scores, or is continued to other weights, since a change of training."""
+TRAINED_OTHERWISE = {"text": "keys and values of attention are two tensors, whose products are rounded otherwise"}
+"""Why one of them has other scores, or is continued to other weights."""
 
 
 @dataclass(frozen=True)
