@@ -14,6 +14,7 @@ from blocks.core.documents import Documents, find_documents
 from composer.data.ids import Corpus
 from composer.data.pairs import TARGET
 from composer.data.sampler import BatchSlice
+from composer.data.stories import NO_FACT
 from composer.data.tokenizer import Tokenizers
 from composer.model.encoder_decoder import PAD
 
@@ -23,8 +24,8 @@ class Batch(TypedDict):
 
     `tokens` counts the real target tokens, eos included, of the whole global batch: a loss summed over this batch, then
     divided by it, adds up to the mean over the global batch. `part` is the share of its rows that are here, so that
-    means over rows add up too. `rows` are the numbers of the pairs; -1 is a row that only keeps a device busy: all its
-    `target_out` is padding. Packed, the B rows of a side stand in one, (1, sum of their lengths).
+    means over rows add up too. `rows` are the numbers of the pairs; -1 is a row that only keeps a device busy: it is
+    all padding. Packed, the B rows of a side stand in one, (1, sum of their lengths).
     """
 
     sources: dict[str, Tensor]  # (B, S) each, ending in eos; of a story (B, N, W), sentences by words
@@ -48,23 +49,41 @@ class BatchDataset(Dataset[Batch]):
 
     def __getitem__(self, index: BatchSlice) -> Batch:
         encoded, rows = self.corpus.of_epoch(index.epoch), index.rows
-        out = torch.from_numpy(encoded.target.outputs(rows))
-        is_graded = index.graded is not None and index.part > 0.0
+        graded = np.zeros(len(rows), dtype=bool) if index.graded is None else index.graded
         facts = np.zeros((len(rows), 0), dtype=np.int64) if encoded.facts is None else encoded.facts[rows]
         batch: Batch = {
             "sources": {side: torch.from_numpy(ids.outputs(rows)) for side, ids in encoded.sources.items()},
             "target_in": torch.from_numpy(encoded.target.inputs(rows)),
-            "target_out": out if index.part else torch.full_like(out, PAD),
+            "target_out": torch.from_numpy(encoded.target.outputs(rows)),
             "tokens": float(index.tokens),
             "part": index.part,
-            "rows": torch.from_numpy(rows.astype(np.int64)) if index.part else torch.full((1,), -1),
-            "graded": torch.from_numpy(index.graded) if is_graded else torch.zeros(len(rows), dtype=torch.bool),
+            "rows": torch.from_numpy(rows.astype(np.int64)),
+            "graded": torch.from_numpy(graded),
             "window": index.window,
             "turn": index.turn,
             "facts": torch.from_numpy(facts),
             "packed": {},
         }
+        if not index.part:
+            return mask_rows(batch)
         return pack_rows(batch) if self.packing else batch
+
+
+def mask_rows(batch: Batch) -> Batch:
+    """Return a batch of which nothing is real: what it computes is in no loss, no mean, no count and no score."""
+
+    def mask(ids: Tensor) -> Tensor:
+        return torch.full_like(ids, torch.nan if ids.is_floating_point() else PAD)
+
+    return {
+        **batch,
+        "sources": {side: mask(ids) for side, ids in batch["sources"].items()},
+        "target_in": mask(batch["target_in"]),
+        "target_out": mask(batch["target_out"]),
+        "rows": torch.full_like(batch["rows"], -1),
+        "graded": torch.zeros_like(batch["graded"]),
+        "facts": torch.full_like(batch["facts"], NO_FACT),
+    }
 
 
 def pack_rows(batch: Batch) -> Batch:

@@ -117,6 +117,7 @@ def check_block(
 def check_model(model: EncoderDecoder) -> None:
     """Check every law over a whole model, which is left as it was. Raises LawError with the law and the numbers."""
     model_laws.training(copy.deepcopy(model))
+    model_laws.idle_rows(copy.deepcopy(model))
     single = copy.deepcopy(model).eval()
     for law in (model_laws.searching, model_laws.precisions, model_laws.saving, model_laws.bfloat16):
         law(single)

@@ -70,6 +70,7 @@ LOOK_FOR = {
     "compiling": "Python control flow over tensors' values, `item()`, or a call that torch.compile cannot trace",
     "settings": "a setting that nothing uses, or one that matters only beside another: raise `NoEffect` elsewhere",
     "training": "a logarithm, square root or division that can meet 0, or a parameter that no output depends on",
+    "idle_rows": "a count without `context.mask`, or a softmax or division that has nothing real to go by",
     "precisions": "code that computes with the `weight` of a linear map, or in a type other than that of the weights",
     "searching": "`step` that differs from `forward`, or a state that a search cannot reorder",
 }

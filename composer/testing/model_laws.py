@@ -175,6 +175,27 @@ def training(model: EncoderDecoder) -> None:
         optimizer.step()
 
 
+def idle_rows(model: EncoderDecoder) -> None:
+    """Check that rows of padding alone, of a device without work, count nowhere and have finite gradients."""
+    pairs = random_pairs(model.train())
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    nothing = {
+        side: torch.full_like(ids, torch.nan if ids.is_floating_point() else PAD) for side, ids in pairs.sources.items()
+    }
+    target = torch.full_like(pairs.target, PAD)
+    penalties: Penalties = {}
+    facts = torch.full((len(target), FACTS), -1) if any(it.reads_story for it in model.readers().values()) else None
+    logits = model(nothing, target, StepInputs(None, penalties, torch.zeros(()), facts))
+    costs = [logits.sum(), *reduce_penalties(penalties).values()]
+    torch.stack([cost.float() * 0.0 for cost in costs]).sum().backward()
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    if not all(tensor.isfinite().all() for tensor in (logits, *gradients)):
+        fail("idle_rows", "logits or gradients are not finite")
+    for name, buffer in model.named_buffers():
+        if not torch.equal(buffer, before[name]):
+            fail("idle_rows", f"`{name}` has changed")
+
+
 def bfloat16(model: EncoderDecoder) -> None:
     """Check that in bfloat16 and under autocast the logits are finite, position by position too."""
     pairs = random_pairs(model)

@@ -118,7 +118,9 @@ def test_fewer_rows_than_devices_gives_rows_without_weight():
     batches = [next(iter(BatchLoader(encoded, order(encoded, world=3, rank=rank)))) for rank in range(3)]
     assert [batch["rows"].tolist() for batch in batches] == [[0], [-1], [-1]]
     assert [int((batch["target_out"] != 0).sum()) for batch in batches] == [batches[0]["tokens"], 0, 0]
-    assert all((batch["sources"]["source"] != 0).any() for batch in batches)
+    for key in ("target_in", "target_out"):
+        assert [bool((batch[key] != 0).any()) for batch in batches] == [True, False, False]
+    assert [bool((batch["sources"]["source"] != 0).any()) for batch in batches] == [True, False, False]
 
 
 @pytest.mark.parametrize("count", [1, 3, 7, 40])

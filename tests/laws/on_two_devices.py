@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
+from composer.data.collate import Batch, mask_rows
 from composer.data.tokenizer import Tokenizers
 from composer.model.encoder_decoder import EOS, PAD
 from composer.testing.model_laws import FACTS, SOURCES, TARGETS, RandomPairs, random_pairs
@@ -75,17 +76,18 @@ def share_of(pairs: RandomPairs, rows: Sequence[int], rank: int, world: int) -> 
     mine = list(rows[rank::world])
     own = mine or list(rows[:1])
     target = cut(pairs.target[own])
-    out = answers(target)
     stories = any(ids.dim() == 3 for ids in pairs.sources.values())
-    return {
+    batch = {
         "sources": {key: cut(ids[own]) for key, ids in pairs.sources.items()},
         "target_in": target,
-        "target_out": out if mine else torch.full_like(out, PAD),
+        "target_out": answers(target),
         "tokens": float((pairs.target[list(rows)] != PAD).sum()),
         "part": len(mine) / len(rows),
+        "rows": torch.tensor(own),
         "graded": torch.zeros(len(own), dtype=torch.bool),
         "facts": torch.zeros(len(own), FACTS if stories else 0, dtype=torch.long),
     }
+    return cast("dict[str, Any]", batch if mine else mask_rows(cast("Batch", batch)))
 
 
 def cut(ids: Tensor) -> Tensor:
@@ -133,8 +135,19 @@ def results(
         module.zero_grad()
         loss = step(batch)
         loss.backward()
-        results.append({"loss": mean(loss.detach(), world), **gradients(module)})
+        results.append({"loss": mean(loss.detach(), world), **gradients(module), **counts(module, world)})
     return results
+
+
+def counts(module: Seq2SeqModule, world: int) -> Result:
+    """What blocks have counted in this step, and what that changes in them; it ends the step."""
+
+    def total(value: Tensor) -> Tensor:
+        return (mean(value.double(), world) * world).round().to(value.dtype)
+
+    for block in module.counting_blocks:
+        block.finish_step(total)
+    return {key: value.double() for key, value in module.model.named_buffers() if key.endswith(".moves")}
 
 
 def mean(value: Tensor, world: int) -> Tensor:

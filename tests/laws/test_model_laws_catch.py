@@ -119,6 +119,18 @@ class SavesHalf(EncoderDecoder):
         return {key: value for key, value in super().state_dict(*arguments, **named).items() if key != "output.bias"}
 
 
+class CountsRows(EncoderDecoder):
+    """Counts what it reads, of a device that has no rows, too."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.register_buffer("rows", torch.zeros(()))
+
+    def forward(self, sources: Mapping[str, Tensor], target: Tensor, beside: StepInputs = NOTHING) -> Tensor:
+        self.get_buffer("rows").add_(len(target))
+        return super().forward(sources, target, beside)
+
+
 class HasAnIdlePart(EncoderDecoder):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
@@ -139,6 +151,7 @@ BROKEN: list[tuple[type[EncoderDecoder], Callable[[EncoderDecoder], None]]] = [
     (OverflowsInSteps, model_laws.precisions),
     (Diverges, model_laws.training),
     (HasAnIdlePart, model_laws.training),
+    (CountsRows, model_laws.idle_rows),
     (SavesHalf, model_laws.saving),
 ]
 OF_GRIDS = (MakesRoomForTheLongest, DecodesWithoutRoom)

@@ -36,12 +36,17 @@ def losses(run: Path) -> list[float]:
     return [row["train/loss"] for row in read_metrics(run / "metrics.jsonl") if "train/loss" in row]
 
 
-def test_parts_of_a_step_change_the_biases_as_the_whole_does(tiny: Tiny, tmp_path: Path) -> None:
-    train(tiny(*EXPERTS), tmp_path / "one_batch")
-    train(tiny(*EXPERTS, "training.accumulate=2"), tmp_path / "parts")
-    one_batch, parts = biases(tmp_path / "one_batch"), biases(tmp_path / "parts")
-    assert torch.equal(torch.stack(one_batch), torch.stack(parts))
+@pytest.mark.parametrize("packing", ["false", "true"])
+def test_parts_of_a_step_change_the_biases_as_the_whole_does(packing: str, tiny: Tiny, tmp_path: Path) -> None:
+    """Where a batch has fewer rows than there are parts, some parts have none."""
+    settings = (*EXPERTS, f"data.packing={packing}")
+    train(tiny(*settings), tmp_path / "1")
+    one_batch = biases(tmp_path / "1")
     assert all(0 < value.abs().max() <= step for step, value in zip((2, 4), one_batch, strict=True))
+    for parts in (2, 3, 40):
+        train(tiny(*settings, f"training.accumulate={parts}"), tmp_path / str(parts))
+        assert torch.equal(torch.stack(one_batch), torch.stack(biases(tmp_path / str(parts))))
+        assert losses(tmp_path / str(parts)) == pytest.approx(losses(tmp_path / "1"), rel=1e-5)
 
 
 @pytest.mark.slow
