@@ -44,7 +44,7 @@ def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
     for path in paths[:-1]:
         for name, value in checkpoint_weights(path).items():
             if value.is_floating_point():
-                total[name] += value
+                total[name] = total[name] + value  # not in place: tied weights are one tensor under several names
     floats = {name: value for name, value in last.items() if value.is_floating_point()}
     return total | {name: (total[name] / len(paths)).to(value.dtype) for name, value in floats.items()}
 

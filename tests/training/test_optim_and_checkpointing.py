@@ -237,6 +237,17 @@ def test_the_mean_of_checkpoints_keeps_types(tmp_path: Path) -> None:
     assert mean["n"] == 7
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_the_mean_of_tied_weights_is_that_of_each_name(tmp_path: Path, dtype: torch.dtype) -> None:
+    for step in (1, 3, 8):
+        tied = torch.full((2,), float(step), dtype=dtype)
+        AtomicCheckpointIO().save_checkpoint(
+            {"state_dict": {"model.a": tied, "model.b": tied}}, checkpoint_path(tmp_path, step)
+        )
+    mean = checkpointing.average_weights(list_checkpoints(tmp_path))
+    assert mean["a"].tolist() == mean["b"].tolist() == [4.0, 4.0]
+
+
 def test_pruning_leaves_the_last_checkpoints_and_the_best(tmp_path: Path) -> None:
     class Writes:
         is_global_zero = True

@@ -52,8 +52,13 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, torch.Tensor]]:
     return steps
 
 
+@pytest.mark.parametrize("precision", [32, 64])
 def test_the_average_of_all_steps(
-    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: list[dict[str, torch.Tensor]]
+    tiny: Tiny,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: list[dict[str, torch.Tensor]],
+    precision: int,
 ) -> None:
     """Compared with one that is computed from the weights after each step."""
     initial = []
@@ -63,7 +68,8 @@ def test_the_average_of_all_steps(
         lambda _, trainer, module: initial.append({n: v.clone() for n, v in module.model.state_dict().items()}),
         raising=False,
     )
-    train(tiny(*EMA, "training.accumulate=2", "training.max_steps=8"), tmp_path / "run")
+    settings = "training.accumulate=2", "training.max_steps=8", f"training.precision={precision}"
+    train(tiny(*EMA, *settings), tmp_path / "run")
     average = initial[0]
     for number, weights in enumerate(steps, start=1):
         decay = min(0.6, (1 + number) / (10 + number))
@@ -76,11 +82,12 @@ def test_the_average_of_all_steps(
     assert any(not torch.allclose(value, steps[-1][name], atol=1e-3) for name, value in weights.items())
 
 
+@pytest.mark.parametrize("precision", [32, 64])
 def test_the_mean_since_the_validation_has_stalled(
-    tiny: Tiny, tmp_path: Path, steps: list[dict[str, torch.Tensor]]
+    tiny: Tiny, tmp_path: Path, steps: list[dict[str, torch.Tensor]], precision: int
 ) -> None:
     """Algorithm 1 of Merity et al. 2018, written down for the losses that were measured."""
-    train(tiny(*STALLING), tmp_path / "run")
+    train(tiny(*STALLING, f"training.precision={precision}"), tmp_path / "run")
     logs: list[float] = []
     trigger = None
     for row in read_metrics(tmp_path / "run" / "metrics.jsonl"):
@@ -97,6 +104,18 @@ def test_the_mean_since_the_validation_has_stalled(
             torch.testing.assert_close(
                 value, torch.stack([one[name] for one in averaged]).mean(0), rtol=1e-5, atol=1e-6
             )
+
+
+@pytest.mark.parametrize("precision", [32, 64])
+def test_the_final_weights_are_the_mean_of_checkpoints(tiny: Tiny, tmp_path: Path, precision: int) -> None:
+    """Of tied weights as of all others: their names are of one tensor."""
+    settings = f"training.precision={precision}", "training.average_checkpoints=3"
+    train(tiny(*settings), tmp_path / "run")
+    states = [checkpoint_weights(path) for path in list_checkpoints(tmp_path / "run" / "checkpoints")]
+    assert len(states) == 3
+    for name, value in open_run(tmp_path / "run").model.state_dict().items():
+        mean = torch.stack([state[name].double() for state in states]).mean(0)
+        assert torch.allclose(value.double(), mean, atol=1e-6)
 
 
 def test_validations_and_final_weights_are_of_the_average(tiny: Tiny, undisturbed: Undisturbed) -> None:
