@@ -59,6 +59,10 @@ class Column(Sequence[str]):
         """Return the line of its file that a row is, or begins in, counted from 1."""
         return self.skip + row + 1
 
+    def place(self, row: int) -> tuple[Path | None, int]:
+        """Return the file that a row comes from, None without one, and its line there."""
+        return self.path, self.line_of(row)
+
     @overload
     def __getitem__(self, at: int) -> str: ...
     @overload
@@ -117,13 +121,13 @@ class TextColumn(FileColumn):
         spans = [rows] if isinstance(rows, range) and rows.step == 1 else [range(row, row + 1) for row in rows]
         lines: list[str] = []
         for span in filter(len, spans):
-            first, *ends = self.starts[span.start + self.skip : span.stop + self.skip + 1].tolist()
-            lines += self.split(self._bytes(first, ends[-1]), [end - first for end in ends])
+            first, last = self.starts[[span.start + self.skip, span.stop + self.skip]].tolist()
+            lines += self.split(self._bytes(first, last).decode("utf-8"))
         return lines
 
-    def split(self, block: bytes, ends: Sequence[int]) -> list[str]:
-        """Return the lines of the column in neighbouring rows of the file, each of which ends at one of `ends`."""
-        return [*map(self.line, block.decode("utf-8").removesuffix("\n").split("\n"))]
+    def split(self, text: str) -> list[str]:
+        """Return the lines of the column in neighbouring rows of the file."""
+        return [*map(self.line, text.removesuffix("\n").split("\n"))]
 
     def _bytes(self, start: int, end: int) -> bytes:
         """Return the bytes from `start` to `end`. Raises DataError if the file has changed since it was opened."""
@@ -328,5 +332,5 @@ def locate(lines: Sequence[str], row: int) -> tuple[Path | None, int]:
             at = int(np.searchsorted(lines.ends, row, side="right"))
             return locate(lines.columns[at], row - int(lines.ends[at]) + len(lines.columns[at]))
         case Column():
-            return lines.path, lines.line_of(row)
+            return lines.place(row)
     return None, row + 1

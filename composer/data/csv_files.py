@@ -6,7 +6,7 @@ import csv
 import io
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -66,8 +66,8 @@ class CsvColumn(TextColumn):
     def line_of(self, row: int) -> int:
         return int(self.row_lines[row + self.skip])
 
-    def split(self, block: bytes, ends: Sequence[int]) -> list[str]:
-        rows = csv_reader(io.StringIO(block.decode("utf-8"), newline="\n"))
+    def split(self, text: str) -> list[str]:
+        rows = csv_reader(io.StringIO(text, newline="\n"))
         return [one_line(fields[self.field]) for fields in rows if fields]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -121,6 +121,14 @@ class Documents(Column):
     def __len__(self) -> int:
         return sum(facts.documents for facts in self.facts)
 
+    def place(self, row: int) -> tuple[Path | None, int]:
+        before = 0
+        for file, facts in zip(self.files, self.facts, strict=False):  # of the hub there are no files
+            if row < before + facts.documents:
+                return file.path, first_line(file.path, self.unit, row - before)
+            before += facts.documents
+        return None, row + 1
+
     def __iter__(self) -> Iterator[str]:
         parts: list[str] = []
         for text, ends in self.pieces():
@@ -189,6 +197,9 @@ class DocumentRange(Documents):
     @cached_property
     def facts(self) -> list[FileFacts]:
         return [remembered_count([self.text.sha256, self.first, self.last], self.pieces)]
+
+    def place(self, row: int) -> tuple[Path | None, int]:
+        return self.text.place(self.first + row)
 
     def head(self, characters: int) -> list[str]:
         key = [self.text.sha256, self.first, self.last, characters]  # the end of a long file is far to seek
@@ -297,6 +308,18 @@ def _paragraphs(file: Iterable[str]) -> Iterator[Piece]:
             lines = []
     if lines:
         yield from cut(without_break("".join(lines)))
+
+
+def first_line(path: Path, unit: str, number: int) -> int:
+    """Return the line, or the row of Parquet, in which a document of a file begins, both counted: that from 1, this
+    from 0."""
+    if unit == "line" or not is_plain(path):
+        return number + 1
+    if unit == "file":
+        return 1
+    with open_text(path) as file:
+        blank = [True, *map(is_blank, file)]
+    return [line for line, (before, own) in enumerate(pairwise(blank), start=1) if before and not own][number]
 
 
 def _reading_fault(path: Path, packed: str, number: int, error: Exception) -> Fault:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from composer.data.columns import chunks_of
+from composer.data.columns import SampledLines, chunks_of
 from composer.data.documents import Documents
 from composer.data.line_hashes import name_files
 from composer.data.media_files import file_size
@@ -84,7 +84,7 @@ def read_part(pairs: Pairs, most: int) -> tuple[Pairs, int]:
         return pairs, len(pairs)
     if isinstance(text := pairs.sides[TARGET], Documents):
         documents = text.head(most)
-        return Pairs({TARGET: documents}), len(documents)
+        return Pairs({TARGET: SampledLines(text, documents)}), len(documents)
     first = count_first(pairs, most)
     return pairs.sample(first, SPREAD_PAIRS), first
 
@@ -102,14 +102,14 @@ def in_memory(source: DataSource) -> DataSource:
     for split, pairs in source.all_pairs().items():
         text = pairs.sides[TARGET]
         is_text = isinstance(text, Documents)
-        opened[split] = Pairs({TARGET: [*text]}) if is_text else pairs.sample(len(pairs), 0)
+        opened[split] = Pairs({TARGET: SampledLines(text, text)}) if is_text else pairs.sample(len(pairs), 0)
     return source.with_pairs(opened)
 
 
 def few_pairs(pairs: Pairs) -> Pairs:
     """Return some pairs of those that are trained on; of a text its first documents."""
     if isinstance(text := pairs.sides[TARGET], Documents):
-        return Pairs({TARGET: text.head(FEW_CHARACTERS)})
+        return Pairs({TARGET: SampledLines(text, text.head(FEW_CHARACTERS))})
     return pairs.sample(FEW_PAIRS, FEW_PAIRS)
 
 

@@ -17,9 +17,11 @@ from composer.data.corpora import check_corpora, open_corpus
 from composer.data.documents import CorpusFile, Documents
 from composer.data.encoding import load_data, train_tokenizers
 from composer.data.pairs import TARGET
+from composer.data.sources import DataSource
 from composer.data.tokenizer import Tokenizers
 from composer.errors import DataError
 from composer.model.encoder_decoder import UNK
+from composer.training.preflight import dry_run
 from tests.data.conftest import Make
 
 LM = {"decoder": ["rnn"]}
@@ -285,3 +287,27 @@ def test_files_that_are_not_there_and_weights_without_effect_are_errors(make: Ma
     assert [fault.path for fault in faults] == ["data.text.train", "data.text.val.a.weight", "data.text.test"]
     assert "did you mean `news1.txt`" in faults[0].message  # `news.txt` is measured
     assert "read once" in faults[1].message
+
+
+@pytest.mark.parametrize("unit", ["line", "paragraph"])
+@pytest.mark.parametrize("name", ["b.txt", "b.txt.gz", "b.jsonl", "b.parquet"])
+@pytest.mark.parametrize("held_out", [0, 1])
+def test_a_document_at_fault_is_named_by_its_file_and_line(
+    make: Make, tmp_path: Path, unit: str, name: str, held_out: int
+) -> None:
+    texts, gap = ["10 01", "00 11\n01 10", "10 xx", "11 00", "11 01"], "\n\n\n"
+    if name.startswith("b.txt"):
+        texts = texts if unit == "paragraph" else [text.replace("\n", " ") for text in texts]
+        content = ("\n" + gap.join(texts) if unit == "paragraph" else "\n".join(texts)).encode()
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    elif name == "b.jsonl":
+        (tmp_path / name).write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    else:
+        pyarrow.parquet.write_table(pa.table({"text": texts}), tmp_path / name)
+    line = 9 if name.startswith("b.txt") and unit == "paragraph" else 3
+    (tmp_path / "a.txt").write_text("10 10\n\n01 01\n")
+    text = {"train": ["a.txt", name], "unit": unit, **({"val": held_out} if held_out else {})}
+    recipe = make({"text": text, "tokenizer": {"bits": 2}}, LM)
+    for read in (load_data, lambda recipe, _: dry_run(DataSource(recipe, recipe.folders()))):
+        with pytest.raises(DataError, match=re.escape(f"does not know `xx` in line {line} of `{tmp_path / name}`")):
+            read(recipe, recipe.folders())
