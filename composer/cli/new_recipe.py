@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import shlex
@@ -19,11 +20,12 @@ import numpy as np
 from composer.atomic_io import atomic_new_file
 from composer.data.columns import RowSubset, open_texts
 from composer.data.line_hashes import line_hashes
-from composer.errors import DataError, Fault, RunError
+from composer.errors import DataError, Fault, RecipeError, RunError
 from composer.recipe import schema_generator
+from composer.recipe.interpolation import recipe_text
 from composer.recipe.metrics import TOKENIZER_PACKAGES, suggest_bleu_tokenizer
 from composer.recipe.text_lines import is_blank
-from composer.recipe.yaml_reader import parse_scalar
+from composer.recipe.yaml_reader import parse_value
 
 MIN_PAIRS_TO_SPLIT = 50
 """Fewer pairs than these are all trained on: none can be spared for validation and test."""
@@ -263,7 +265,7 @@ def fill_template(corpus: Corpus, output: Path) -> str:
         head=schema_line(output),
         source_lines=corpus.sides[0],
         target_lines=corpus.sides[1],
-        file=shlex.quote(output.name),
+        file=in_comment(output),
         name=quoted(clean_name(output.stem)),
         hidden=4 * preset.width,
         source=quoted(relative_to(corpus.source, output)),
@@ -273,6 +275,11 @@ def fill_template(corpus: Corpus, output: Path) -> str:
         learning_rate="2e-3" if preset.width < 512 else "7e-4",
         evaluation=_evaluation(corpus),
     )
+
+
+def in_comment(output: Path) -> str:
+    """Return the name of a recipe as a shell takes it, in the comment at its top."""
+    return " ".join(shlex.quote(output.name).split("\n"))
 
 
 def schema_line(output: Path) -> str:
@@ -309,6 +316,14 @@ def clean_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("-._")[:100] or "mine"
 
 
+def relative_pattern(name: str, recipe: Path) -> str:
+    """Return a pattern of files, or the name of one, from the folder of a recipe."""
+    if os.path.exists(name):
+        return relative_to(Path(name), recipe)
+    # the folders before the pattern are names, whatever characters they have
+    return os.path.relpath(os.path.join(glob.escape(os.getcwd()), name), glob.escape(str(recipe.parent.absolute())))
+
+
 def relative_to(path: Path, recipe: Path) -> str:
     """Return a path from the folder of a recipe; through links as the user wrote them, where that leads to it."""
     direct = os.path.relpath(path.absolute(), recipe.parent.absolute())
@@ -317,7 +332,12 @@ def relative_to(path: Path, recipe: Path) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text as a scalar of YAML: in quotes unless it reads as itself."""
-    if re.fullmatch(r"[A-Za-z_./][A-Za-z0-9_./-]*", text) and parse_scalar(text) == text:
-        return text
-    return "'" + text.replace("'", "''") + "'"
+    """Return a name as a recipe has it. Raises RunError for one that no recipe can have."""
+    value = recipe_text(text)
+    try:
+        parse_value(value, 0)
+    except RecipeError as error:
+        raise RunError.of(f"a recipe cannot have this name: {error.faults[0].message}", "rename it", text) from error
+    if "${" in text:
+        raise RunError.of("a recipe cannot have this name: `${` begins a variable", "rename it", text)
+    return value

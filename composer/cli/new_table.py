@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from composer.data.kaldi import check_folder, is_kaldi_folder
 from composer.data.media_files import MediaError, kind_of, open_file, split_part
 from composer.data.parallel_files import check_columns, open_table
 from composer.errors import DataError, Fault
-from composer.recipe.schema_reader import flow_text
+from composer.recipe.interpolation import recipe_text
 
 FILES = 200
 """Files that are looked at, spread evenly over the table."""
@@ -84,7 +83,7 @@ def inspect_table(table: Path, source: str, target: str) -> TableFacts:
     rows = np.unique(np.linspace(0, len(columns["source"]) - 1, FILES).astype(int))
     if not (kind := kind_of(RowSubset(columns["source"], rows))):
         message = f"the column `{source}` names no images, sounds or vectors"
-        pairs = flow_text({"parallel": {"train": {"file": str(table), **named}}})
+        pairs = recipe_text({"parallel": {"train": {"file": str(table), **named}}})
         fix = f"name one that does with `--source`; for two columns of text, write a recipe with `data: {pairs}`"
         raise DataError([Fault(str(table), 0, 0, "column", "", message, fix)])
     files = FileNames(columns["source"], table if table.is_dir() else table.parent)
@@ -137,7 +136,7 @@ def fill_table_template(facts: TableFacts, output: Path) -> str:
     return TEMPLATE.substitute(
         preset._asdict() | settings_of(facts),
         head=new_recipe.schema_line(output),
-        file=shlex.quote(output.name),
+        file=new_recipe.in_comment(output),
         name=new_recipe.quoted(new_recipe.clean_name(output.stem)),
         pairs=f"{facts.pairs:,}",
         media=facts.media,

@@ -30,14 +30,20 @@ command = partial(options.with_examples, commands)
     "seqcomposer new --source a.txt --target b.txt --output ab.yaml",
     "seqcomposer new --table train.tsv --source picture --target caption",
     "seqcomposer new --target corpus.txt      # a language model",
+    "seqcomposer new --target 'texts/*.txt' --target mails.jsonl --column body",
 )
 def new(
     *,
     source: Annotated[
         str | None, option("--source F", "Source text, one sentence per line; of a table, a column.")
     ] = None,
-    target: Annotated[str, option("--target F", "Target text, line by line; of a table, a column.")],
+    target: Annotated[
+        list[str], option("--target F", "Target text, line by line; of a table, a column. May be repeated for a text.")
+    ],
     table: Annotated[Path | None, option("--table F", "A table that names images, sounds or vectors.")] = None,
+    column: Annotated[
+        str | None, option("--column C", "Key of JSON lines, or column of Parquet, with a text.  [default: text]")
+    ] = None,
     output: Annotated[Path | None, option("--output F", "The file to write.  [default: named after the texts]")] = None,
 ) -> None:
     """Write a commented recipe for your own text, images, sounds or vectors.
@@ -49,11 +55,12 @@ def new(
     Of a table (TSV, CSV, JSON lines, Parquet, or a data folder of Kaldi) `--source` is the column that names images,
     sounds or vectors, and `--target` the one with their text.
 
-    Without `--source` the recipe is of a language model, and the target any text: packed or not, JSON lines or Parquet.
+    Without `--source` the recipe is of a language model, and the targets are any text: files, packed or not, JSON lines
+    or Parquet, patterns such as 'texts/*.txt', and folders.
     """
     from composer.cli.new import write_new
 
-    options.echo("\n".join(write_new(source, target, output, table)[1]))
+    options.echo("\n".join(write_new(source, target, output, table, column)[1]))
 
 
 @command(

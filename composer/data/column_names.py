@@ -7,7 +7,7 @@ from typing import Any
 
 from composer.data.text_files import Problem
 from composer.errors import closest_match, did_you_mean
-from composer.recipe.yaml_reader import dump
+from composer.recipe.interpolation import recipe_text
 
 MAX_NAMES = 20
 """Columns of a file that a fault lists."""
@@ -42,12 +42,7 @@ def unknown_name(key: str, message: str, name: str, texts: Sequence[str]) -> Pro
 
 def name_hint(name: str, texts: Sequence[str]) -> str:
     """Return which of the columns of text to name in place of another, as a recipe has it."""
-    listed = ", ".join(f"`{_in_yaml(text)}`" for text in texts[:MAX_NAMES])
-    close = _in_yaml(closest_match(name, texts)) if closest_match(name, texts) else ""
+    listed = ", ".join(f"`{recipe_text(text)}`" for text in texts[:MAX_NAMES])
+    close = recipe_text(closest_match(name, texts)) if closest_match(name, texts) else ""
     rest = f"name one of {listed}" if listed else "name a file with a column of text"
     return f"write `{close}`; there are {listed}" if close and len(texts) > 1 else f"write `{close}`" if close else rest
-
-
-def _in_yaml(name: str) -> str:
-    """Return a name as YAML that reads back as this text: in quotes where it begins with a blank, or is a number."""
-    return dump(name).removesuffix("...\n").rstrip()

@@ -92,10 +92,13 @@ def inner_text(row: Mapping[str, Any], name: str) -> str | None:
     return None
 
 
-def parquet_names(path: Path) -> list[str]:
-    """Return the columns of a checked file, those inside of structures as `a.b`."""
-    with open_parquet(path) as file:
-        return [name for name, _ in arrow_fields(file.schema_arrow)]
+def parquet_text_names(path: Path) -> list[str]:
+    """Return the columns of text of a file, those inside of structures as `a.b`; [] of what is no Parquet."""
+    import pyarrow as arrow
+
+    with suppress(arrow.ArrowException, OSError), open_parquet(path) as file:
+        return [name for name, kind in arrow_fields(file.schema_arrow) if is_text(kind)]
+    return []
 
 
 def check_parquet_schema(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:

@@ -20,6 +20,7 @@ from composer.data.tables import KINDS
 from composer.data.text_files import find_file, held_out_sizes, open_text, suffix_of
 from composer.errors import Fault, KeyPath
 from composer.model.features import feature_settings
+from composer.recipe.interpolation import recipe_text
 from composer.recipe.schema_reader import REFERENCE
 from composer.recipe.text_lines import without_break
 
@@ -136,7 +137,7 @@ def name_warnings(recipe: Recipe, key: KeyPath, path: Path, names: Mapping[str, 
         if not cells or not all(_names_file(folder, cell) for cell in cells):
             continue
         column, kind = texts[side], kind_of(cells)
-        example = f"{side}: {{column: {column}, {EXAMPLES.get(kind, 'kind: ...')}}}"
+        example = f"{side}: {{column: {recipe_text(column)}, {EXAMPLES.get(kind, 'kind: ...')}}}"
         hint = f"write `{example}`, or `kind: text` if the names are meant"
         hint = hint if is_table else f"name the table in `data.table`, and there {hint}"
         hint = "name a column of text" if side == TARGET else hint

@@ -17,7 +17,13 @@ from composer.atomic_io import parse_json
 from composer.data.column_names import check_names, get_nested, unknown_name
 from composer.data.columns import Column, FileColumn, open_column
 from composer.data.csv_files import CsvColumn, CsvError, csv_header, csv_index
-from composer.data.parquet_files import ParquetColumn, check_parquet, check_parquet_schema, inner_text
+from composer.data.parquet_files import (
+    ParquetColumn,
+    check_parquet,
+    check_parquet_schema,
+    inner_text,
+    parquet_text_names,
+)
 from composer.data.text_files import PACKED, UNPACKING_ERRORS, Problem, open_text, suffix_of
 from composer.errors import DataError, Fault, one_line_error
 from composer.formatting import count_noun
@@ -109,6 +115,17 @@ def check_table(path: Path, columns: Mapping[str, str]) -> Iterator[Problem]:
         with open_text(path) as file:
             problems = (list(check_object(number, line, columns)) for number, line in enumerate(file, start=1))
             yield from next(filter(None, problems), [])
+
+
+def text_columns(path: Path) -> list[str]:
+    """Return the columns of text of a readable file of JSON lines or Parquet, from its start alone; [] of none."""
+    with suppress(*UNPACKING_ERRORS, ValueError):
+        if KINDS[suffix_of(path)[0]] == "parquet":
+            return parquet_text_names(path)
+        with open_text(path) as file:
+            row = parse_json(file.readline())
+        return [*_text_names(row)] if isinstance(row, dict) else []
+    return []
 
 
 def check_first_names(path: Path, columns: Mapping[str, str]) -> list[Problem]:

@@ -96,7 +96,7 @@ def missing_file(
     suffixes, taken: A name that was meant ends in one of these, and is of none of those files.
     """
     where = " in " + " and ".join(dict.fromkeys(f"`{folder}`" for folder in folders))
-    close = closest_file(name, folders, suffixes, taken)
+    close = None if glob.has_magic(name) else closest_file(name, folders, suffixes, taken)
     question = f"; did you mean `{close}`?" if close else ""
     other = "put the file there, or pass `--data DIR`"
     if [*folders] == [Path()]:  # the user named this very file

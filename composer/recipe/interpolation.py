@@ -13,7 +13,7 @@ from typing import Any
 from composer.errors import Fault, KeyPath, RecipeError, did_you_mean, fault_at, format_path
 from composer.formatting import map_scalars
 from composer.recipe.schema_reader import scalar_text
-from composer.recipe.yaml_reader import MAX_DEPTH, MAX_VALUES, Node, reachable, strings_in, to_data
+from composer.recipe.yaml_reader import MAX_DEPTH, MAX_VALUES, Node, dump_on_line, reachable, strings_in, to_data
 
 MAX_TEXT = 4096  # characters that variables may make of one text
 
@@ -42,6 +42,14 @@ def escape(data: Any) -> Any:
         return f"${leaf}" if is_variable else leaf
 
     return map_scalars(data, escaped)
+
+
+def recipe_text(data: Any) -> str:
+    """Return plain data as a recipe has them, on one line: in quotes where they are needed, and `$$name` for `$name`.
+
+    A text with `${`, or with a character such as NUL, no recipe can have.
+    """
+    return dump_on_line(escape(data))
 
 
 def recipe_variables(root: Node) -> dict[str, Node]:

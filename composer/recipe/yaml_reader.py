@@ -388,3 +388,11 @@ _Dumper.add_representer(float, _represent_float)
 def dump(data: Any) -> str:
     """Return plain data as YAML that reads back as the same data."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
+
+
+def dump_on_line(data: Any) -> str:
+    """Return plain data as YAML on one line, which reads back as the same data wherever a value stands."""
+    text = yaml.dump(
+        [data], Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=math.inf, default_flow_style=True
+    )
+    return text.removesuffix("\n")[1:-1]

@@ -7,18 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pyarrow
 import pyarrow.parquet as parquet
 import pytest
 import soundfile
+from hypothesis import strategies as st
 from PIL import Image
 
 import composer
 from composer.cli.main import main
 from composer.cli.new_recipe import clean_name
 from composer.cli.new_table import fill_table_template, inspect_table
-from composer.errors import DataError
+from composer.errors import DataError, RunError
 from composer.recipe.recipe import Recipe, load
 
 DIGITS = ("zero", "one", "two", "three", "four")
@@ -183,3 +185,29 @@ def test_a_table_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         inspect_table(table, "file", "answer")
     assert [(fault.file, fault.line) for fault in error.value.faults] == [(str(table), 3)]
+
+
+NAMES = st.text(min_size=1, max_size=12) | st.text(
+    st.sampled_from("$-{}[]:,#&*!|>'\"%@`?~ x0e1"), min_size=1, max_size=8
+)
+
+
+@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.given(names=st.lists(NAMES, min_size=2, max_size=2, unique=True))
+@hypothesis.example(names=["$x", "- y"])
+@hypothesis.example(names=["{{7*7}}", "null"])
+@hypothesis.example(names=["007", "$$x"])
+@hypothesis.example(names=["a, b", "x: #y"])
+def test_columns_of_any_name_come_back_from_the_recipe(names: list[str], tmp_path_factory: Any) -> None:
+    folder = tmp_path_factory.mktemp("names")
+    np.save(folder / "a.npy", np.zeros((3, 4)))
+    rows = [dict(zip(names, ("a.npy", answer), strict=True)) for answer in ("yes", "no")]
+    (folder / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    try:
+        path = composer.new(*names, folder / "mine.yaml", table=folder / "t.jsonl")
+    except RunError as error:
+        assert "a recipe cannot have this name" in str(error)  # noqa: PT017
+        return
+    table = load(path).dataset["table"]
+    assert [table["source"]["column"], table["target"]] == names
+    assert composer.check(path) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import composer
 from composer.cli import main
 from composer.cli.new_text import inspect_text, text_steps
+from composer.data.corpora import find_files
 from composer.errors import DataError, RunError
 from composer.recipe.recipe import Recipe, load
 from composer.training.preflight import check_recipe
@@ -37,7 +39,7 @@ def test_sentences_are_pieces_in_windows_and_the_last_ones_are_held_out(tmp_path
     recipe = load_new(path)
     assert (*recipe.dataset["tokenizer"],) == ("bpe",)
     assert (recipe.training["window"], recipe.dataset["text"]["val"], recipe.dataset["text"]["test"]) == (64, 30, 30)
-    output = "\n".join(text_steps(inspect_text(path), tmp_path / "mine.yaml"))
+    output = "\n".join(text_steps(inspect_text([str(path)]), tmp_path / "mine.yaml"))
     assert "300 lines: 240 for training, 30 for validation and 30 for test" in output
 
 
@@ -58,13 +60,78 @@ def test_paragraphs_of_a_line_and_words_in_columns_are_paragraphs(tmp_path: Path
     assert ((*recipe.dataset["tokenizer"],), recipe.training["window"]) == (("bpe",), 64)
 
 
-def test_the_column_of_json_lines_is_called_text(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"body": "one"}\n')
-    with pytest.raises(DataError) as raised:
-        composer.new(None, tmp_path / "a.jsonl")
-    hint = raised.value.faults[0].hint
-    assert hint.startswith("call it `text`, or")
-    assert "`body`" in hint
+def test_the_column_of_json_lines_is_text_or_the_only_one_or_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    for keys, column, expected in (
+        (["body"], None, "body"),
+        (["body", "text"], None, "text"),
+        (["body", "title"], "title", "title"),
+        (["$x", "- y"], "$x", "$x"),
+        (["a"], "a", "a"),
+    ):
+        path.write_text(json.dumps(dict.fromkeys(keys, "one") | {"id": 1}) + "\n")
+        recipe = load(composer.new(None, path, tmp_path / f"{expected}-{len(keys)}.yaml", column=column))
+        check_recipe(recipe)
+        assert recipe.dataset["text"]["column"] == expected
+    for column, words in ((None, "no key `text`"), ("titel", "did you mean `title`")):
+        path.write_text('{"body": "one", "title": "two"}\n')
+        with pytest.raises(DataError, match=words) as raised:
+            composer.new(None, path, column=column)
+        assert "`--column body`" in raised.value.faults[0].hint
+
+
+def files_of(recipe: Recipe) -> set[str]:
+    files, faults = find_files(recipe, "train", recipe.folders())
+    assert not faults
+    return {str(file.path.resolve().relative_to(Path.cwd().resolve())) for file in files}
+
+
+FILES = {"texts/a.txt", "texts/b.txt", "texts/deep/c.txt", "texts/d.txt.gz", "texts/mails.jsonl", "x [1]/e.txt"}
+
+
+@pytest.mark.parametrize(
+    ("targets", "expected", "name"),
+    [
+        (["texts/*.txt"], {"texts/a.txt", "texts/b.txt"}, "texts"),
+        (["texts/**/*.txt"], {"texts/a.txt", "texts/b.txt", "texts/deep/c.txt"}, "texts"),
+        (["texts"], {file for file in FILES if file.startswith("texts")}, "texts"),
+        (["texts/a.txt", "texts/mails.jsonl"], {"texts/a.txt", "texts/mails.jsonl"}, "a"),
+        (["x [1]"], {"x [1]/e.txt"}, "x-1"),
+        (["x [1]/e.txt", "texts/[ab].txt"], {"x [1]/e.txt", "texts/a.txt", "texts/b.txt"}, "e"),
+        (["texts/d.txt.gz"], {"texts/d.txt.gz"}, "d"),
+    ],
+)
+@pytest.mark.parametrize("output", [None, "recipes [2]/{a}/mine.yaml"])
+def test_patterns_folders_and_lists_are_written_as_recipes_take_them(
+    targets: list[str], expected: set[str], name: str, output: str | None, tmp_path: Path, monkeypatch: Any
+) -> None:
+    home = tmp_path / "my [home]*"
+    for file in FILES | {"texts/.hidden.txt", "texts/picture.png"}:
+        (home / file).parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"body": "a mail"}) if file.endswith("jsonl") else sentences(20)
+        (home / file).write_bytes(gzip.compress(text.encode()) if file.endswith("gz") else text.encode())
+    (home / "recipes [2]" / "{a}").mkdir(parents=True)
+    monkeypatch.chdir(home)
+    path = composer.new(None, targets, output)
+    assert path == Path(output or f"{name}.yaml")
+    recipe = load(path)
+    check_recipe(recipe)
+    assert files_of(recipe) == expected
+    assert recipe.dataset["text"]["column"] == ("body" if "texts/mails.jsonl" in expected else "text")
+    assert all(
+        "my" not in part for part in map(str, recipe.explicit["data"]["text"].values())
+    )  # no path of this machine
+
+
+def test_a_pattern_without_files_and_a_folder_without_texts_are_told(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("texts").mkdir()
+    Path("texts/keys.xyz").touch()
+    for target, words in (("texts/*.txt", r"no file `texts/\*\.txt`\n"), ("texts", "has no file that ends in")):
+        with pytest.raises(DataError, match=words):
+            composer.new(None, target)
+    with pytest.raises(RunError, match="a source has one target"):
+        composer.new("texts", ["a", "b"])
 
 
 TEXTS: dict[str, tuple[str, str, int | None]] = {
