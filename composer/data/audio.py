@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,6 +15,10 @@ from torch import Tensor
 
 from composer.data.features import Reading
 from composer.data.media_files import NO_SUCH_PART, MediaError, require_packages
+from composer.data.sound_files import GET_AGAIN, Checked, check_sound, cut_off
+
+if TYPE_CHECKING:
+    from soundfile import SoundFile
 
 LOWEST = 1e-10
 """The energy of silence, whose logarithm is finite."""
@@ -21,8 +27,8 @@ SILENT_DB = -60
 """A sound that never exceeds this level, in dB of full scale, is as good as silent."""
 OVERSHOOT = 0.5
 """Seconds by which a part of a recording may end after it, as in Kaldi's extract-segments."""
-STREAMED = 0x7FFF0000
-"""Bytes of a WAV file's samples from which on the number says that it was written as a stream, and means nothing."""
+FLAC_BITS, FLAC_HASH = 20, 26
+"""Where the head of a FLAC has the bits of a sample, and the MD5 of all samples."""
 LINEAR_UP_TO, LINEAR_STEP, LOG_STEP = 1000.0, 200.0 / 3, np.log(6.4) / 27.0
 """Slaney's scale: linear below 1,000 Hz, with so many Hz to a mel, and logarithmic above it."""
 
@@ -30,42 +36,42 @@ LINEAR_UP_TO, LINEAR_STEP, LOG_STEP = 1000.0, 200.0 / 3, np.log(6.4) / 27.0
 def read_sound(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
     """Return the frames of a sound as the settings of its column say. -> (T, F) float32
 
-    settings: And `part`, the seconds that are read of it; None is all. Notices are `rate` and `silent`. Raises
-    MediaError.
+    settings: And `part`, the seconds that are read of it; None is all. Notices are `rate`, `silent` and `header`.
+    Raises MediaError.
     """
     rate = settings["rate"]
-    samples, own_rate = read_samples(file, rate, settings["part"])
+    samples, own_rate, says_less = read_samples(file, rate, settings["part"])
     notices = [("silent", "")] if np.abs(samples).max() < 10 ** (SILENT_DB / 20) else []
     notices += [("rate", str(own_rate))] if own_rate != rate else []
+    notices += [("header", "")] if says_less else []
     frames = log_mel(torch.from_numpy(samples), rate, **settings["features"]["log_mel"])
     if settings["normalize"]:
         frames = (frames - frames.mean(0)) / frames.std(0, correction=0).clamp(min=SMALLEST_DEVIATION)
     return Reading(frames.numpy(), (*notices,))
 
 
-def read_samples(file: IO[bytes], rate: int, part: tuple[float, float | None] | None = None) -> tuple[np.ndarray, int]:
-    """Return the samples of a sound at a rate, its channels averaged, (N,) float32, and the sound's own rate.
+def read_samples(
+    file: IO[bytes], rate: int, part: tuple[float, float | None] | None = None
+) -> tuple[np.ndarray, int, bool]:
+    """Return the samples of a sound at a rate, its channels averaged, (N,) float32; the sound's own rate; and whether
+    its header says less than there is.
 
     part: The seconds that are read; None is all. Raises MediaError.
     """
     require_packages("soundfile", "soxr")
-    import soundfile
     import soxr
 
-    try:
-        if is_cut_off(file):
-            raise EOFError("it is cut off")
-        with soundfile.SoundFile(file) as sound:
-            own_rate = sound.samplerate
-            first, last = find_part(sound.frames / own_rate, part)
-            sound.seek(round(first * own_rate))
-            count = round(last * own_rate) - sound.tell()
+    with open_sound(file) as (sound, checked):
+        own_rate = sound.samplerate
+        first, last = find_part(sound.frames / own_rate, part)
+        sound.seek(round(first * own_rate))
+        count = round(last * own_rate) - sound.tell()
+        if sound.format == "FLAC" and part is None:
+            samples = read_flac(sound, count, checked.file)
+        else:
             samples = sound.read(count, dtype="float32", always_2d=True)  # (N, channels)
-    except MediaError:
-        raise
-    except Exception as error:  # libsndfile's errors, and those of files that are cut off
-        message = f"this is no sound that can be read: {getattr(error, 'error_string', error)}"
-        raise MediaError("audio", message, "save it again, as WAV or FLAC, or remove the line") from error
+        if len(samples) != count:
+            raise cut_off(count, len(samples), "samples")
     if not len(samples):
         raise MediaError("audio", "this sound has no samples", "record it again, or remove the line")
     if not np.isfinite(samples).all():
@@ -74,21 +80,51 @@ def read_samples(file: IO[bytes], rate: int, part: tuple[float, float | None] | 
     resampled = mono if own_rate == rate else soxr.resample(mono, own_rate, rate)
     if not len(resampled):
         raise MediaError("audio", f"this sound has no sample at {rate} Hz", "record it again, or remove the line")
-    return np.ascontiguousarray(resampled), own_rate
+    return np.ascontiguousarray(resampled), own_rate, checked.says_less
 
 
-def sound_length(file: IO[bytes], part: tuple[float, float | None] | None) -> tuple[int, float]:
-    """Return the samples a second of a sound, and the seconds of it or of its part. Raises MediaError."""
+@contextmanager
+def open_sound(file: IO[bytes]) -> Iterator[tuple[SoundFile, Checked]]:
+    """Open a sound that is there to its end. Raises MediaError, for what happens inside, too.
+
+    It is to be read in one call: between two of them `soundfile` seeks, which changes the samples of an MP3.
+    """
     require_packages("soundfile")
     import soundfile
 
     try:
-        sound = soundfile.info(file)
-    except Exception as error:  # libsndfile's errors, as above
+        checked = check_sound(file)
+        with soundfile.SoundFile(checked.file) as sound:
+            yield sound, checked
+    except MediaError:
+        raise
+    except Exception as error:  # libsndfile's errors, and those of files that are cut off
         message = f"this is no sound that can be read: {getattr(error, 'error_string', error)}"
         raise MediaError("audio", message, "save it again, as WAV or FLAC, or remove the line") from error
-    first, last = find_part(sound.duration, part)
-    return sound.samplerate, last - first
+
+
+def read_flac(sound: SoundFile, count: int, file: IO[bytes]) -> np.ndarray:
+    """Return all samples of a FLAC, (N, channels) float32, which have the hash in its header if it has one.
+
+    libsndfile reads as many as the header says, whatever follows. Raises MediaError.
+    """
+    samples = sound.read(count, dtype="int32", always_2d=True)  # (N, channels), as high bits
+    file.seek(FLAC_BITS)
+    head = file.read(FLAC_HASH + 16 - FLAC_BITS)
+    bits, stored = ((head[0] & 1) << 4 | head[1] >> 4) + 1, head[-16:]
+    size = -(-bits // 8)
+    low = (samples >> (32 - bits)).astype("<i4")[..., None].view(np.uint8)[..., :size]  # (N, channels, size)
+    if any(stored) and hashlib.md5(low.tobytes(), usedforsecurity=False).digest() != stored:
+        message = "its samples are not those that its header has the hash of: it is damaged, or has another length"
+        raise MediaError("audio", message, GET_AGAIN)
+    return samples.astype(np.float32) * np.float32(2.0**-31)
+
+
+def sound_length(file: IO[bytes], part: tuple[float, float | None] | None) -> tuple[int, float]:
+    """Return the samples a second of a sound, and the seconds of it or of its part. Raises MediaError."""
+    with open_sound(file) as (sound, _):
+        first, last = find_part(sound.frames / sound.samplerate, part)
+        return sound.samplerate, last - first
 
 
 def find_part(length: float, part: tuple[float, float | None] | None) -> tuple[float, float]:
@@ -100,18 +136,6 @@ def find_part(length: float, part: tuple[float, float | None] | None) -> tuple[f
         message = f"the recording has {length:.2f} seconds, and this part of it is not there"
         raise MediaError(NO_SUCH_PART, message, "correct the seconds, or remove the line")
     return first, length if last is None else min(last, length)
-
-
-def is_cut_off(file: IO[bytes]) -> bool:
-    """Return whether a WAV file has fewer samples than it says, which libsndfile accepts. Leaves it at its start."""
-    is_wav, is_cut, at, end = file.read(4) == b"RIFF", False, 12, file.seek(0, 2)
-    while is_wav and not is_cut and at < end:
-        file.seek(at)
-        name, size = file.read(4), int.from_bytes(file.read(4), "little")
-        at += 8 + size + size % 2
-        is_cut = name == b"data" and end < at - size % 2 and size < STREAMED
-    file.seek(0)
-    return is_cut
 
 
 def wav_file(samples: np.ndarray, rate: int) -> bytes:

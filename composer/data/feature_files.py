@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from composer.data import audio, images
+from composer.data import audio, images, sound_files
 from composer.data.cache_entries import (
     FEATURES,
     Append,
@@ -185,7 +186,14 @@ def read_file(name: str, settings: Mapping[str, Any]) -> Reading | MediaError:
         return MediaError("file", "only a sound has parts", "name the file without `#t=`")
     try:
         with open_file(Path(file_name)) as file:
-            return READERS[settings["kind"]](file, {**settings, "part": part})
+            reading = READERS[settings["kind"]](file, {**settings, "part": part})
+        # what is trained on: a number that the file has room for can be too large for float32
+        if reading.array.dtype.kind == "f" and not np.isfinite(reading.array).all():
+            message = (
+                f"it has numbers that are NaN or infinite as float32, whose largest is {np.finfo(np.float32).max:.2g}"
+            )
+            return MediaError(settings["kind"], message, MEND)
+        return reading
     except MediaError as error:
         return error
     except OSError as error:
@@ -209,9 +217,8 @@ def read_vectors(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
     if array.shape[1] != settings["width"]:
         message = f"a frame of it has {array.shape[1]} numbers, and `width` is {settings['width']}"
         raise MediaError("width", message, f"{MEND}; if all files have it, write `width: {array.shape[1]}`")
-    if not np.isfinite(array).all():
-        raise MediaError("vectors", "it has numbers that are NaN or infinite", MEND)
-    return Reading(array.astype(np.float32))
+    with np.errstate(over="ignore"):
+        return Reading(array.astype(np.float32))
 
 
 def load_frames(file: IO[bytes]) -> np.ndarray:

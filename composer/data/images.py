@@ -59,6 +59,7 @@ def open_image(file: IO[bytes]) -> tuple[Any, list[tuple[str, str]]]:
     try:
         image: Any = Image.open(file)
         notices = [("frames", "")] if getattr(image, "n_frames", 1) > 1 else []
+        notices += [("depth", "16 bits")] if is_cut_to_bytes(image) else []
         return ImageOps.exif_transpose(image), notices
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:  # the latter of twice as many
         message = f"this image is huge: {int(re.findall(r'[0-9]+', str(error))[0]):,} pixels, of {MAX_PIXELS:,} at most"
@@ -67,6 +68,13 @@ def open_image(file: IO[bytes]) -> tuple[Any, list[tuple[str, str]]]:
         reason = "" if isinstance(error, UnidentifiedImageError) else f": {error}"
         fix = "save it again, as PNG, or remove the line"
         raise MediaError("image", f"this is no image that can be read{reason}", fix) from error
+
+
+def is_cut_to_bytes(image: Any) -> bool:
+    """Return whether Pillow keeps the higher half of the numbers of an image that is open and not read yet."""
+    packed = [tile[3] for tile in image.tile]  # how the numbers lie in the file, and in a PPM the largest
+    is_deep = image.format == "PPM" and any(isinstance(part, tuple) and part[1] > WHITE for part in packed)
+    return image.mode not in SIXTEEN_BITS and (is_deep or ";16" in str(packed))
 
 
 def is_transparent(image: Any) -> bool:

@@ -40,6 +40,10 @@ ADVICE = {
     "rate": Advice(
         "have another rate than the column, and are resampled: {details}", "resample them before, or leave it at that"
     ),
+    "header": Advice(
+        "have a header that says less than there is, and are read to their end",
+        "listen to what follows, and save them again, as WAV or FLAC",
+    ),
     "blank": Advice("have one colour everywhere as they are read", "look at them, and remove their lines if need be"),
     "grey": Advice("have colours, and are read in grey", "write `channels: 3`, or `channels: 1` if grey is enough"),
     "transparent": Advice("have transparent pixels, which become white", "give them the background that they need"),

@@ -123,7 +123,7 @@ def embed_sound(file: str, rate: int) -> tuple[str, str]:
     name, part = split_part(file)
     try:
         with open_file(Path(name)) as opened:
-            samples, _ = read_samples(opened, rate, part)
+            samples, *_ = read_samples(opened, rate, part)
     except (MediaError, OSError):
         return "", "its file can no longer be read"
     if 2 * len(samples) > MAX_SOUND:

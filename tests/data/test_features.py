@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 
 from composer.data import columns, feature_files
 from composer.data.augmentation import (
@@ -232,6 +233,34 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
         encode_features([*names, ""], VECTORS, "a column")
     expected = [*reasons, "only a sound has parts", reasons[0]]
     assert all(reason in fault.message for fault, reason in zip(error.value.faults, expected, strict=True))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [1e300, -3.5e38, np.inf, np.nan, np.longdouble("1e4000")])
+def test_a_number_that_is_too_large_where_it_is_trained_on_is_told(value: float, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([[1, 2, 3]]))
+    np.save(tmp_path / "b.npy", np.array([[1, 2, value]]))
+    with pytest.raises(DataError, match="NaN or infinite as float32") as error:
+        encode_features([str(tmp_path / name) for name in ("a.npy", "b.npy")], VECTORS, "a column")
+    assert [fault.line for fault in error.value.faults] == [2]
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f8", ">f4", "i8", "u8", "i1"])
+def test_the_largest_numbers_that_fit_are_kept(dtype: str, tmp_path: Path) -> None:
+    largest = np.finfo("f4" if "8" in dtype else dtype).max if "f" in dtype else np.iinfo(dtype).max
+    np.save(tmp_path / "a.npy", np.array([[0, 1, largest]], dtype))
+    encoded = encode_features([str(tmp_path / "a.npy")], VECTORS, "a column")
+    assert encoded.values.tolist() == [[0, 1, np.float32(largest)]]
+
+
+def test_a_sound_whose_energies_are_too_large_is_told(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", np.full(800, 1e30), 8000, "FLOAT")
+    settings = {
+        "kind": "audio", "rate": 8000, "normalize": True,
+        "features": {"log_mel": {"bands": 4, "window": 0.025, "hop": 0.01}},
+    }  # fmt: skip
+    with pytest.raises(DataError, match="NaN or infinite as float32"):
+        encode_features([str(tmp_path / "a.wav")], settings, "a column")
 
 
 @pytest.mark.parametrize("part", ["0.1,-1", "a,b", ""])

@@ -114,6 +114,33 @@ def test_what_an_image_loses_is_noticed(image: Image.Image, kind: str, channels:
     assert [kind for kind, _ in read_image(file, {**SETTINGS, "channels": channels}).notices] == notices
 
 
+def png(colour: int, channels: int, depth: int) -> bytes:
+    """Return a PNG of two by two pixels: Pillow writes none with 16 bits of colour."""
+    rows = (b"\0" + np.arange(row, row + 2 * channels).astype(f">u{depth // 8}").tobytes() for row in range(2))
+    chunks = [
+        (b"IHDR", struct.pack(">IIBBBBB", 2, 2, depth, colour, 0, 0, 0)),
+        (b"IDAT", zlib.compress(b"".join(rows))),
+        (b"IEND", b""),
+    ]
+    sums = ((name, data, zlib.crc32(name + data)) for name, data in chunks)
+    parts = (struct.pack(">I", len(data)) + name + data + struct.pack(">I", crc) for name, data, crc in sums)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+@pytest.mark.parametrize(("colour", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
+@pytest.mark.parametrize("depth", [8, 16])
+def test_a_png_of_16_bits_is_noticed_whatever_its_colours(colour: int, channels: int, depth: int) -> None:
+    notices = read_image(BytesIO(png(colour, channels, depth)), {**SETTINGS, "channels": 3}).notices
+    assert [notice for notice in notices if notice[0] == "depth"] == [("depth", "16 bits")] * (depth == 16)
+
+
+@pytest.mark.parametrize("largest", [255, 256, 1023, 65_535])
+def test_a_ppm_of_more_than_bytes_is_noticed(largest: int) -> None:
+    data = f"P6\n2 2\n{largest}\n".encode() + np.arange(12).astype(">u2" if largest > 255 else "u1").tobytes()
+    notices = read_image(BytesIO(data), {**SETTINGS, "channels": 3}).notices
+    assert (("depth", "16 bits") in notices) == (largest > 255)
+
+
 def test_an_animation_is_noticed() -> None:
     file = BytesIO()
     ramp(3, 3).save(file, "GIF", save_all=True, append_images=[ramp(3, 3).rotate(90)])
