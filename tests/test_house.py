@@ -38,7 +38,7 @@ ROOMS = (
     "model",
     "recipe",
     "run_dir",
-    "atomic_io",
+    "atomic_io processes",
     "errors formatting",
     "blocks",
     "core",
@@ -51,9 +51,7 @@ UPWARDS = {
     **{
         ("composer.recipe.registry", f"composer.{room}"): CHOICES for room in ("model", "data", "inference", "training")
     },
-    ("composer.training.multi_seed", "composer.cli"): SUBPROCESS,
-    ("composer.sweeps.workers", "composer.cli"): SUBPROCESS,
-    ("composer.sweeps.slurm", "composer.cli"): SUBPROCESS,
+    ("composer.processes.python", "composer.cli"): SUBPROCESS,
     ("composer.training.train", "composer.hub"): "W&B is given the final model as a pack, which is what `pull` takes",
     ("composer.recipe.recipe", "composer.model"): "`recipe.plan()` and `recipe.build()` are promises to Python's users",
     ("composer.inference.run", "composer.evaluation"): "`run.evaluate()` is a promise to Python's users",
@@ -230,6 +228,44 @@ def test_each_library_is_imported_by_one_module() -> None:
         for library in {name.split(".")[0] for name, _ in imports(path)} & set(DOORS):
             imported[library].add(module_of(path).removeprefix("composer."))
     assert imported == DOORS
+
+
+STARTERS = frozenset(["Popen", "run", "call", "check_call", "check_output", "system", "popen", "fork", "Process"])
+"""Functions of `subprocess`, `os` and `multiprocessing` that start a process; `os.exec*` and `os.spawn*` do, too."""
+
+
+def test_git_has_one_door_and_every_other_process_imports_nothing_from_the_current_folder() -> None:
+    faults = [
+        f"{module_of(path)}:{call.lineno}: {ast.unparse(call)[:80]}"
+        for path in SOURCES
+        if module_of(path) != "composer.processes.git"
+        for function in ast.walk(tree(path))
+        if isinstance(function, ast.FunctionDef)
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call)
+        if starts_a_process(call) and not names_of(function) & {"python_environment", "same_command"}
+    ]
+    assert not faults, "\n".join(faults)
+    lists = ((path, node) for path in SOURCES for node in ast.walk(tree(path)) if isinstance(node, ast.List))
+    assert {module_of(path) for path, node in lists if ast.unparse(node).startswith("['git',")} == {
+        "composer.processes.git"
+    }
+
+
+def starts_a_process(call: ast.Call) -> bool:
+    function = call.func
+    if isinstance(function, ast.Name):
+        return function.id == "Popen"
+    if not isinstance(function, ast.Attribute):
+        return False
+    module = ast.unparse(function.value)
+    return module in ("subprocess", "os", "multiprocessing") and (
+        function.attr in STARTERS or function.attr.startswith(("exec", "spawn", "posix_spawn"))
+    )
+
+
+def names_of(function: ast.FunctionDef) -> set[str]:
+    return {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
 
 
 def test_nothing_but_a_search_imports_at_once_what_may_be_missing() -> None:

@@ -21,6 +21,7 @@ from composer.cli import inspection, recipes, runs, sweeps
 from composer.cli.options import DONE, FAILED, INTERRUPTED, TERMINATED, echo, examples
 from composer.errors import ComposerError, RunFailed, os_error_hint, os_error_reason
 from composer.formatting import UnfailingStream
+from composer.processes.python import secure_this_process
 from composer.training import EARLY_SIGNALS
 
 app = typer.Typer(
@@ -66,6 +67,7 @@ def options(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its status."""
     signal.signal(signal.SIGTERM, _terminate)
+    secure_this_process()
     _replace_closed_streams()
     try:
         status = _run(arguments)

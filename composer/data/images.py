@@ -12,6 +12,8 @@ import numpy as np
 from composer.data.features import WHITE, Reading
 from composer.data.media_files import MediaError, require_packages
 
+FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
+"""What is read, by Pillow's names, whatever a file is called. Pillow would start another program for some others."""
 MAX_PIXELS = 89_478_485
 """Pixels of an image that is opened at most: from more on Pillow warns. In colour they take a quarter of a GiB."""
 THUMBNAIL, COLOURED = 32, 24
@@ -57,7 +59,7 @@ def open_image(file: IO[bytes]) -> tuple[Any, list[tuple[str, str]]]:
     # in all threads: files are read by several, and `catch_warnings` would catch those of others
     warnings.simplefilter("error", Image.DecompressionBombWarning)
     try:
-        image: Any = Image.open(file)
+        image: Any = Image.open(file, formats=FORMATS)
         notices = [("frames", "")] if getattr(image, "n_frames", 1) > 1 else []
         notices += [("depth", "16 bits")] if is_cut_to_bytes(image) else []
         return ImageOps.exif_transpose(image), notices
@@ -65,7 +67,8 @@ def open_image(file: IO[bytes]) -> tuple[Any, list[tuple[str, str]]]:
         message = f"this image is huge: {int(re.findall(r'[0-9]+', str(error))[0]):,} pixels, of {MAX_PIXELS:,} at most"
         raise MediaError("image", message, "scale it down, or remove the line") from error
     except Exception as error:  # Pillow's readers raise anything
-        reason = "" if isinstance(error, UnidentifiedImageError) else f": {error}"
+        unknown = f"; {', '.join(FORMATS[:-1])} and {FORMATS[-1]} are read"
+        reason = unknown if isinstance(error, UnidentifiedImageError) else f": {error}"
         fix = "save it again, as PNG, or remove the line"
         raise MediaError("image", f"this is no image that can be read{reason}", fix) from error
 

@@ -5,25 +5,23 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
-from composer.errors import MAX_LIBRARY_MESSAGE, RunError, one_line_error
+from composer.errors import RunError, one_line_error
 from composer.hub.pack_format import Member, refuse
+from composer.processes.git import ANSWER_SECONDS, PROTOCOLS, does_answer, first_bytes, run_git
 
 Scheme = Literal["", "git+", "wandb:", "hub:"]
 _WORD = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 _HOST = rf"({_WORD}|\[[0-9A-Fa-f:.]+\])(:[0-9]{{1,5}})?"
-PROTOCOLS = {"https": _HOST, "ssh": rf"({_WORD}@)?{_HOST}", "file": ""}
-"""What git may speak, with the host of each: other protocols are unencrypted, or run a program that the URL names. A
-host has no password, and nothing that ssh reads as an option."""
+HOSTS = dict(zip(PROTOCOLS, (_HOST, rf"({_WORD}@)?{_HOST}", ""), strict=True))
+"""The host in a URL of each protocol; it has no password, and nothing that ssh reads as an option."""
 FORMS: dict[Scheme, str] = {
     "git+": "git+https://HOST/OWNER/NAME@REVISION#PATH",
     "wandb:": "wandb:ENTITY/PROJECT/NAME:VERSION",
@@ -31,9 +29,6 @@ FORMS: dict[Scheme, str] = {
 }
 MAX_ADDRESS = 1000
 DEFAULT_MAX_GIB = 10.0
-OTHER_CAUSE = re.compile("No space|early EOF|curl|RPC failed|disconnect")
-ANSWER_SECONDS = 30
-"""Seconds in which a remote has to answer."""
 
 _GIT = re.compile(r"(?P<name>(?P<protocol>[a-z0-9+.-]+)://(?P<host>[^/]*)/(?=.).*?)(@(?P<revision>[^@]*))?")
 _MODEL = re.compile(rf"(?P<name>{_WORD}/{_WORD})(@(?P<revision>.*))?")
@@ -99,10 +94,10 @@ def _parse_repository(scheme: Scheme, text: str) -> Reference:
     repository, _, path = text.removeprefix(scheme).partition("#")
     if scheme == "git+":
         parts = _GIT.fullmatch(repository)
-        if parts is None or parts["protocol"] not in PROTOCOLS:
+        if parts is None or parts["protocol"] not in HOSTS:
             fix = f"write `{FORMS[scheme]}`, or git+ssh://git@HOST/..."
             _refuse_reference(text, "git repositories are pulled over https, ssh and file only", fix)
-        if re.fullmatch(PROTOCOLS[parts["protocol"]], parts["host"]) is None:
+        if re.fullmatch(HOSTS[parts["protocol"]], parts["host"]) is None:
             fix = "a password belongs to git's credential helper, not to a URL"
             _refuse_reference(text, "the host is not valid", fix)
     else:
@@ -130,26 +125,6 @@ def without_password(text: str) -> str:
     return re.sub(r"(https?)://[^/@]*@", r"\1://", text)  # there, a name alone may be a token
 
 
-# One commit is fetched into a bare repository, and blobs are read out of it. So git checks nothing out: no hook, no
-# filter (LFS is one), no submodule and no link of the repository ever comes to act.
-
-SETTINGS = (
-    *("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.askPass=", "credential.interactive=false"),
-    *("protocol.allow=never", *(f"protocol.{scheme}.allow=always" for scheme in PROTOCOLS)),
-    *("submodule.recurse=false", "fetch.recurseSubmodules=false", "http.followRedirects=initial"),
-    *("http.lowSpeedLimit=1000", "http.lowSpeedTime=60", "gc.auto=0", "maintenance.auto=false", "fetch.unpackLimit=1"),
-)
-ENVIRONMENT = {
-    "GIT_TERMINAL_PROMPT": "0",
-    "GIT_ALLOW_PROTOCOL": "https:ssh:file",
-    "GIT_ASKPASS": "",
-    "SSH_ASKPASS": "",
-    "GIT_LFS_SKIP_SMUDGE": "1",
-    "LC_ALL": "C",
-}
-INHERITED: tuple[str, ...] = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSL_CAINFO", "GIT_EXEC_PATH")
-INHERITED += ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM")
-"""What users say of how git reaches a host; the other variables of git are about some other repository."""
 REGULAR_MODES = ("100644", "100755")
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 PULLED_REF = "refs/pulled/this"
@@ -158,20 +133,14 @@ MAX_LISTING_BYTES = 1 << 25
 """Longest listing of a repository's files: a tree of trees can have more of them than a disk has room for."""
 EXTRA_BYTES = 1 << 27
 """Bytes that the rest of a repository may have beside what is wanted."""
-NO_STREAMS: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
 
 
 def git_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remote:
     """Fetch a commit into a bare repository in `work` and list it. Raises RunError."""
     run_git(origin, work, "init", "--quiet", "--bare", "--template=", ".")
-    try:
-        # git waits for minutes where a host accepts a connection and says nothing. Without pipes: a grandchild (ssh)
-        # that holds one open would outlast the timeout. Other errors are left to the fetch, whose messages say more.
-        command = git_command("ls-remote", "--quiet", "--", ref.name, "HEAD")
-        subprocess.run(command, cwd=work, env=git_environment(), timeout=ANSWER_SECONDS, check=False, **NO_STREAMS)
-    except subprocess.TimeoutExpired:
+    if not does_answer(work, ref.name):
         hint = "check the network and the name of the host"
-        raise RunError.of(f"nothing answers within {ANSWER_SECONDS} seconds", hint, origin) from None
+        raise RunError.of(f"nothing answers within {ANSWER_SECONDS} seconds", hint, origin)
     options = ("--quiet", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules")
     refspec = f"{ref.revision or 'HEAD'}:{PULLED_REF}"
     run_git(origin, work, "fetch", *options, "--", ref.name, refspec, max_bytes=max_bytes + EXTRA_BYTES)
@@ -191,15 +160,10 @@ def git_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remot
 
 def list_tree(origin: str, work: Path, commit: str) -> tuple[dict[str, Member], dict[str, str]]:
     """Return the members and the blobs of a commit, both by path. Raises RunError above MAX_LISTING_BYTES."""
-    command = git_command("ls-tree", "-r", "-l", "-z", "--full-tree", commit)
-    streams = {**NO_STREAMS, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=work, env=git_environment(), **streams) as process:
-        listing: bytes = process.stdout.read(MAX_LISTING_BYTES + 1) if process.stdout else b""
-        process.kill() if len(listing) > MAX_LISTING_BYTES else process.wait()
+    words = ("ls-tree", "-r", "-l", "-z", "--full-tree", commit)
+    listing = first_bytes(origin, work, *words, count=MAX_LISTING_BYTES + 1)
     if len(listing) > MAX_LISTING_BYTES:
         refuse(origin, "more files are there than can be listed", "ask for a smaller repository")
-    if process.returncode:
-        raise git_error(origin, process.returncode, "fatal: the list of its files cannot be read")
     members, blobs = {}, {}
     for line in filter(None, listing.split(b"\0")):
         head, _, raw = line.partition(b"\t")
@@ -208,55 +172,6 @@ def list_tree(origin: str, work: Path, commit: str) -> tuple[dict[str, Member], 
         members[name] = Member(name, int(size) if size.isdigit() else 0, mode in REGULAR_MODES)
         blobs[name] = blob
     return members, blobs
-
-
-def run_git(
-    origin: str, work: Path, *words: str, max_bytes: int | None = None, output: IO[Any] | int = subprocess.PIPE
-) -> bytes:
-    """Run a git command and return its output. max_bytes: largest file that it may write. Raises RunError."""
-    streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.PIPE}
-    limit = None
-    if max_bytes and sys.platform != "win32":  # Windows has no such limit
-        import resource
-
-        limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
-    try:
-        done = subprocess.run(git_command(*words), env=git_environment(), cwd=work, preexec_fn=limit, **streams)
-    except FileNotFoundError:
-        raise RunError.of("git is not installed", "install git", origin) from None
-    if done.returncode:
-        raise git_error(origin, done.returncode, done.stderr.decode("utf-8", "replace"))
-    return done.stdout or b""
-
-
-def git_command(*words: str) -> list[str]:
-    """Return a git command with SETTINGS, which keep it from running what a repository brings."""
-    return ["git", *(word for setting in SETTINGS for word in ("-c", setting)), *words]
-
-
-def git_environment() -> dict[str, str]:
-    """Return this process's environment without what it says of another repository."""
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in INHERITED}
-    ssh = "ssh -oBatchMode=yes -oConnectTimeout=30 -oServerAliveInterval=15"
-    return {"GIT_SSH_COMMAND": ssh, **inherited, **ENVIRONMENT}
-
-
-def git_error(origin: str, status: int, output: str) -> RunError:
-    """Return git's error in its words, with a hint."""
-    # a signal ends git, or what it started, of which it says no more than that; a lost connection says more
-    if status < 0 or "File too large" in output or ("index-pack" in output and not OTHER_CAUSE.search(output)):
-        fix = "if you trust it, allow more: `--max-gib N`"
-        return RunError.of("this repository is larger than the limit", fix, origin)
-    if "couldn't find remote ref HEAD" in output:
-        return RunError.of("this repository is empty, or has no default branch", "name one: `@REVISION`", origin)
-    if "couldn't find remote ref" in output:
-        fix = "write a branch, a tag, or all 40 digits of a commit"
-        return RunError.of("no such branch or tag is in the repository", fix, origin)
-    hint = "check the network, the URL and the revision; a private repository needs a key or a credential helper"
-    if "No space left" in output or "unable to stream" in output:
-        hint = "make room for temporary files, or set TMPDIR to a folder that has it"
-    text = " ".join(output.split()) or f"exit {status}"
-    return RunError.of(f"git says: {text.removeprefix('fatal: ')[:MAX_LIBRARY_MESSAGE]}", hint, origin)
 
 
 def open_remote(ref: Reference, origin: str, work: Path, max_bytes: int) -> Remote:

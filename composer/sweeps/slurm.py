@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ from subprocess import Popen
 from typing import Any
 
 from composer.errors import RunError
+from composer.processes.python import SAFE, python_environment, secure_children, seqcomposer_command
 from composer.sweeps.sweep import MEMORY_UNITS, Resources, Sweep
 from composer.sweeps.workers import ends_with_parent
 
@@ -28,9 +28,10 @@ class SlurmWorker:
 
     def __call__(self, number: int) -> int:
         """Run until no trial is left, and return the exit status."""
-        command = [sys.executable, "-m", "composer.cli.main", "sweep", *self.arguments, "--worker"]
+        command, env = seqcomposer_command("sweep", *self.arguments, "--worker"), python_environment(os.environ)
         # in a session of its own the signal that tells submitit of a preemption does not reach it
-        self.process = Popen(command, cwd=self.folder, start_new_session=True, preexec_fn=ends_with_parent())
+        options: dict[str, Any] = {"start_new_session": True, "preexec_fn": ends_with_parent()}
+        self.process = Popen(command, cwd=self.folder, env=env, **options)
         return self.process.wait()
 
     def checkpoint(self, number: int) -> Any:
@@ -58,7 +59,8 @@ def submit_workers(sweep: Sweep, folder: Path, arguments: Sequence[str], workers
     try:
         executor = submitit.SlurmExecutor(logs, max_num_timeout=1000)
         executor.update_parameters(**job_parameters(sweep.name, sweep.resources, workers))
-        jobs = executor.map_array(SlurmWorker(arguments, os.getcwd()), range(workers))
+        with secure_children():  # a job has the environment of the process that submits it
+            jobs = executor.map_array(SlurmWorker(arguments, os.getcwd()), range(workers))
     except (RuntimeError, OSError, submitit.core.utils.FailedJobError) as error:
         hint = "submit where `sbatch` works (SLURM_CONF); SBATCH_PARTITION and SBATCH_ACCOUNT name queue and account"
         reason = next(reversed(str(error).strip().splitlines()), "")
@@ -69,6 +71,7 @@ def submit_workers(sweep: Sweep, folder: Path, arguments: Sequence[str], workers
 def job_parameters(name: str, resources: Resources, workers: int) -> dict[str, Any]:
     """Return what submitit asks of Slurm for each worker."""
     parameters: dict[str, Any] = {"job_name": name, "array_parallelism": workers, "cpus_per_task": resources.cpus or 1}
+    parameters["setup"] = [f"export {SAFE}=1"]  # where SBATCH_EXPORT keeps the environment back
     if resources.whole_gpus:
         parameters["gpus_per_node"] = resources.whole_gpus
     if resources.memory is not None:

@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import chdir, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import Any
 from composer.errors import RunError
 from composer.formatting import count_noun
 from composer.model.machine import available_memory, visible_cpus, visible_gpus
+from composer.processes.python import python_environment, secure_children, seqcomposer_command
 from composer.recipe.metrics import logged_key
 from composer.run_dir import RunDir, is_locked
 from composer.sweeps.leases import Lease
@@ -45,6 +46,8 @@ from composer.sweeps.trial import (
     write_trial,
 )
 
+PACKAGES = Path(__file__).parents[2]
+"""The folder that this package is imported from."""
 PR_SET_PDEATHSIG = 1
 PATIENCE = 300.0
 """Seconds that a training has to write its checkpoint after SIGTERM."""
@@ -52,8 +55,7 @@ PATIENCE = 300.0
 
 def train_command(recipe: Path, run: Path, arguments: Sequence[str]) -> list[str]:
     """Return the command that trains a recipe into a run folder, resuming a run that was killed."""
-    command = [sys.executable, "-m", "composer.cli.main", "train", str(recipe), "--run", str(run), "--resume"]
-    return [*command, *arguments]
+    return seqcomposer_command("train", str(recipe), "--run", str(run), "--resume", *arguments)
 
 
 def ends_with_parent() -> Callable[[], object] | None:
@@ -65,12 +67,16 @@ def ends_with_parent() -> Callable[[], object] | None:
 
 
 class LocalJob:
-    """A process of this machine, which leads a process group of its own; its output is appended to `log`."""
+    """A process of this machine, which leads a process group of its own; its output is appended to `log`.
 
-    def __init__(self, command: Sequence[str], log: Path, env: Mapping[str, str] | None, folder: str) -> None:
+    own: What its environment has beside that of this process.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path, own: Mapping[str, str], folder: str) -> None:
+        env = {**python_environment(os.environ), **own}
         with log.open("ab") as file:
-            options: dict[str, Any] = {"env": env, "cwd": folder, "process_group": 0, "preexec_fn": ends_with_parent()}
-            self.process = Popen(command, stdin=DEVNULL, stdout=file, stderr=STDOUT, **options)
+            options: dict[str, Any] = {"cwd": folder, "process_group": 0, "preexec_fn": ends_with_parent()}
+            self.process = Popen(command, stdin=DEVNULL, stdout=file, stderr=STDOUT, env=env, **options)
 
     def poll(self) -> int | None:
         """Return the exit status, negative if a signal ended the process, or None while it runs."""
@@ -109,7 +115,7 @@ class LocalWorkerPool:
     def start(self, command: Sequence[str], log: Path, slot: int) -> LocalJob:
         """Start a command, whose output is appended to `log`."""
         own = worker_environment(os.environ, slot, self.workers, self.gpus, self.resources)
-        return LocalJob(command, log, {**os.environ, **own}, os.getcwd())
+        return LocalJob(command, log, own, os.getcwd())
 
     def close(self) -> None:
         """Do nothing: no resource is held."""
@@ -177,7 +183,9 @@ class RayWorkerPool:
             host, colon, port = address.removeprefix("ray://").rpartition(":")
             if colon and port.isdecimal():  # Ray itself would try for minutes, and not for ten seconds
                 socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-            self.ray.init(address=address, log_to_driver=False, logging_level="error", configure_logging=True)
+            # Ray lets its workers import from the folder in which this is called: of us they need this package alone
+            with secure_children(), chdir(PACKAGES):
+                self.ray.init(address=address, log_to_driver=False, logging_level="error", configure_logging=True)
         except (OSError, ValueError, OverflowError, RuntimeError, self.ray.exceptions.RayError) as error:
             hint = "start one with `ray start --head` and write its address, or write `--ray auto` or `--ray local`"
             raise RunError.of(f"no Ray cluster answers at `{address}`: {error}", hint) from None
@@ -196,7 +204,7 @@ class RayWorkerPool:
     def start(self, command: Sequence[str], log: Path, slot: int) -> RayJob:
         actor = self.ray.remote(LocalJob).options(**self.options, max_restarts=0)
         # the command has the environment of the actor, to which Ray has given its GPUs
-        return RayJob(self.ray, actor.remote(command, log.absolute(), None, os.getcwd()))
+        return RayJob(self.ray, actor.remote(command, log.absolute(), {}, os.getcwd()))
 
     def close(self) -> None:
         self.ray.shutdown()

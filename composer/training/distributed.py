@@ -29,6 +29,7 @@ from torch.distributed.distributed_c10d import Store
 
 from composer.errors import ComposerError, Fault, RunFailed
 from composer.formatting import strip_control_characters
+from composer.processes.python import same_command
 from composer.run_dir import RESUME
 from composer.training import EARLY_SIGNALS
 from composer.training.lightning import (
@@ -216,20 +217,19 @@ def training_processes(local: int, nodes: int) -> Iterator[None]:
 
 def start_processes(local: int, nodes: int) -> list[subprocess.Popen[bytes]]:
     """Start this command again for every other local rank; set the environment in which all of them meet."""
-    environment = LightningEnvironment()
+    place = LightningEnvironment()
     os.environ |= {
         LAUNCHED_BY: str(os.getpid()),
-        "MASTER_ADDR": environment.main_address,
-        "MASTER_PORT": str(environment.main_port),
-        "NODE_RANK": str(environment.node_rank()),
+        "MASTER_ADDR": place.main_address,
+        "MASTER_PORT": str(place.main_port),
+        "NODE_RANK": str(place.node_rank()),
         "LOCAL_RANK": "0",
         "WORLD_SIZE": str(local * nodes),
     }
     own = {"PYTHONFAULTHANDLER": "1"}  # one that a library crashes says where it was
-    module = sys.modules["__main__"].__spec__  # of `python -m`; None for a script
-    program = ["-m", module.name] if module else [os.path.abspath(sys.argv[0])]
-    command = [sys.executable, *program, *sys.argv[1:]]
-    return [subprocess.Popen(command, env=os.environ | own | {"LOCAL_RANK": str(rank)}) for rank in range(1, local)]
+    command, environment = same_command()
+    ranks = [environment | own | {"LOCAL_RANK": str(rank)} for rank in range(1, local)]
+    return [subprocess.Popen(command, env=rank) for rank in ranks]
 
 
 def abort(processes: Processes) -> NoReturn:

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from composer import run_dir
 from composer.atomic_io import atomic_write
 from composer.errors import RunError
 from composer.fingerprint import is_recorded
+from composer.processes.python import python_environment, seqcomposer_command
 from composer.recipe.metrics import as_maximised, metric_name, selection_metric
 from composer.recipe.own_blocks import refuse_own_blocks
 from composer.recipe.recipe import load
@@ -99,9 +99,10 @@ def train_seeds(
 
 def train_seed(run: RunDir, arguments: Sequence[str | Path]) -> int:
     """Train one seed by a command with these arguments, and return its exit status."""
-    command = [sys.executable, "-m", "composer.cli.main", "train", *map(str, arguments), "--run", str(run.path)]
+    command = seqcomposer_command("train", *map(str, arguments), "--run", str(run.path))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background job; a training listens
-    status = wait_forwarding_signals(subprocess.Popen(command, process_group=0))
+    child = subprocess.Popen(command, env=python_environment(os.environ), process_group=0)
+    status = wait_forwarding_signals(child)
     if run.record.exists() and run.read().get("status") == "running":  # it was killed, and could not say so itself
         run.update(status="failed")
     return status

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import platform
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,6 +39,7 @@ from composer.fingerprint import (
 from composer.model.builder import build, vocabulary_bounds
 from composer.model.encoder_decoder import training_logits
 from composer.model.weights import describe_difference
+from composer.processes.git import commit_around
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.canonical_form import block_paths
 from composer.recipe.earlier_versions import changes_since
@@ -213,12 +213,13 @@ def draws_random_numbers(recipe: Recipe) -> bool:
 
 def environment_record(recipe: Recipe, trainer: Trainer) -> dict[str, Any]:
     """Return what run.json records of the code and the hardware of a training."""
+    commit = commit_around(recipe.file.parent)
     return {
         "versions": versions(),
         "source": source_sha256(),
         "plug_ins": plug_in_versions(recipe),
         "machine": hardware(trainer),
-        "git": git_state(recipe.file.parent),
+        "git": {"commit": commit} if commit else None,
     }
 
 
@@ -273,18 +274,6 @@ def hardware(trainer: Trainer) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "processes": trainer.world_size,
     }
-
-
-def git_state(folder: Path) -> dict[str, Any] | None:
-    """Return the commit of the repository around `folder` and whether tracked files differ, or None without git."""
-    options = ["--porcelain=v2", "--branch", "--no-ahead-behind", "--untracked-files=no"]
-    command = ["git", "-C", str(folder), "status", *options]
-    try:
-        lines = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()
-    except (OSError, subprocess.SubprocessError):
-        return None
-    commit = lines[0].removeprefix("# branch.oid ")
-    return None if commit == "(initial)" else {"commit": commit, "dirty": any(line[0] != "#" for line in lines)}
 
 
 def environment_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ from urllib.parse import urlparse
 from composer import formatting
 from composer.errors import one_line_error
 from composer.inference.run import Sample
+from composer.processes.python import secure_children
 from composer.recipe.canonical_form import block_paths
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import RUN_FACTS
@@ -240,15 +241,18 @@ def _init(mode: WandbMode, settings: Mapping[str, Any], folder: Path, name: str,
 
     limits = {"init_timeout": INIT_TIMEOUT, "finish_timeout": FINISH_TIMEOUT}
     own = {key: settings[key] for key in INIT_KEYS if key in settings}
-    run = wandb.init(
-        **{"project": "seqcomposer", "name": name, **own, "mode": mode},
-        tags=list(settings.get("tags", ())),
-        job_type="train",
-        id=run_id,
-        resume="allow" if mode == "online" else None,
-        dir=str(folder),
-        settings=wandb.Settings(silent=True, console="off", **limits),
-    )
+    # else it runs `git diff` in the current folder, and so what the folder's configuration names
+    quiet = wandb.Settings(silent=True, console="off", disable_git=True, **limits)
+    with secure_children():
+        run = wandb.init(
+            **{"project": "seqcomposer", "name": name, **own, "mode": mode},
+            tags=list(settings.get("tags", ())),
+            job_type="train",
+            id=run_id,
+            resume="allow" if mode == "online" else None,
+            dir=str(folder),
+            settings=quiet,
+        )
     run.define_metric("step")
     run.define_metric("*", step_metric="step")
     return run

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import struct
+import tarfile
+import zipfile
 import zlib
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from composer.data.images import MAX_PIXELS, read_image
-from composer.data.media_files import MediaError
+from composer.data.images import FORMATS, MAX_PIXELS, read_image
+from composer.data.media_files import MediaError, open_file
 
 SETTINGS = {"size": [8, 16], "channels": 1, "positions": "rows"}
 
@@ -145,3 +148,32 @@ def test_an_animation_is_noticed() -> None:
     file = BytesIO()
     ramp(3, 3).save(file, "GIF", save_all=True, append_images=[ramp(3, 3).rotate(90)])
     assert read_image(file, SETTINGS).notices == (("frames", ""),)
+
+
+@pytest.mark.parametrize("content", [b"%!PS-Adobe-3.0 EPSF-3.0\n", b"\xd7\xcd\xc6\x9a\x00\x00", b"FORM", b""])
+def test_no_other_format_of_pillow_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    Image.init()
+    tried: list[str] = []
+
+    def register(name: str) -> None:
+        monkeypatch.setitem(Image.OPEN, name, (lambda *_: tried.append(name), None))  # None: whatever it begins with
+
+    others = Image.OPEN.keys() - set(FORMATS)
+    assert {"EPS", "WMF"} <= others
+    for name in others:
+        register(name)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed, tarfile.open(tmp_path / "a.tar", "w") as archive:
+        packed.writestr("0.png", content)
+        entry = tarfile.TarInfo("0.png")
+        entry.size = len(content)
+        archive.addfile(entry, BytesIO(content))
+    (tmp_path / "0.png").write_bytes(content)
+    for path in ("0.png", "a.zip/0.png", "a.tar/0.png"):
+        with pytest.raises(MediaError, match="PNG, JPEG, GIF, BMP, TIFF, WEBP and PPM are read"):
+            read_image(open_file(tmp_path / path), SETTINGS)
+    assert tried == []
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_formats_of_the_list_are_read(name: str) -> None:
+    assert np.ptp(read(ramp(8, 8), name)) > 0

@@ -21,6 +21,7 @@ from composer.hub import remotes
 from composer.hub.pack import pack
 from composer.hub.pull import pull, pull_reference
 from composer.inference.run import open_run
+from composer.processes.git import git_error
 from tests.hub.packs import contents, names_in
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -236,7 +237,7 @@ def test_a_silent_host_is_refused_after_a_timeout(tmp_path: Path, monkeypatch: p
     ],
 )
 def test_git_errors_come_with_a_hint(output: str, message: str, fix: str) -> None:
-    (fault,) = remotes.git_error("git+https://h/x", 128, output).faults
+    (fault,) = git_error("git+https://h/x", 128, output).faults
     assert message in fault.message
     assert fix in fault.hint
 
