@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from composer.data import audio, images, sound_files
+from composer.data import audio, images
 from composer.data.cache_entries import (
     FEATURES,
     Append,
