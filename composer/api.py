@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from composer.errors import ComposerError, Fault, RunError, did_you_mean
 from composer.recipe import schema_generator
-from composer.recipe.recipe import Recipe, load
+from composer.recipe.recipe import Recipe
 from composer.recipe.serialization import RecipeObjectRoot
-from composer.run_dir import RUNS
+from composer.run_dir import RUNS, RunDir, find_run
 
 RECIPES = "a recipe's file, a composer.Recipe, or objects of composer.recipe.classes"
 
@@ -40,7 +40,11 @@ if TYPE_CHECKING:
 
 
 def check(
-    recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | None = None, any_machine: bool = False
+    recipe: AnyRecipe,
+    overrides: Sequence[str] = (),
+    data: str | Path | None = None,
+    any_machine: bool = False,
+    without_data: bool = False,
 ) -> list[Fault]:
     """Return every fault of a recipe, of its model and of its data: none where it trains here. Writes nothing.
 
@@ -49,31 +53,40 @@ def check(
         overrides: `key=value` settings; not for a recipe that is loaded already.
         data: The folder in which data files are looked up first.
         any_machine: Whether to leave out what only this machine cannot do: its devices and its memory.
+        without_data: Whether to read no data files, even where they are.
+
+    The file may be a sweep, of which all points are checked or the one of `axis=value` among `overrides`, or a part of
+    recipes in a folder `fragments`.
 
     Of a split of more than 16 MB the beginning is read, and 1,000 lines spread over the rest; of others all. Printing a
     fault's `render()` shows its line. Warnings are no faults: `plan(recipe).warnings`.
     """
-    from composer.training.preflight import check_recipe  # imports torch, and faults of the text need none
+    from composer.sweeps.check import CheckScope, check_file, check_one
 
+    scope = CheckScope(any_machine, "none" if without_data else "required")
     try:
-        check_recipe(_to_recipe(recipe, overrides, data), any_machine)
+        if isinstance(recipe, (str, Path)):
+            check_file(recipe, _as_list(overrides), data, scope)
+        else:
+            check_one(_to_recipe(recipe, overrides, data), scope)
     except ComposerError as error:
         return error.faults
     return []
 
 
 def plan(
-    recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | None = None, time: bool = False
+    recipe: AnyRecipe | AnyRun, overrides: Sequence[str] = (), data: str | Path | None = None, time: bool = False
 ) -> TrainingPlan:
     """Compute what a recipe will cost, block by block: parameters, FLOPs, state; and the `.memory` of its training.
 
     data: The folder in which data files are looked up first. time: Whether to train ten steps in memory, `.trial`.
-    The model is built by the same code as for training, on torch's meta device. Raises RecipeError with every fault,
-    and DataError.
+    The model is built by the same code as for training, on torch's meta device; that of a run has its vocabularies.
+    Raises RecipeError with every fault, DataError and RunError.
     """
-    from composer.training.preflight import plan_training
+    subject = _recipe_or_folder(recipe, overrides, data)
+    from composer.training.preflight import plan_run, plan_training  # imports torch, and faults of the text need none
 
-    return plan_training(_to_recipe(recipe, overrides, data), time)
+    return plan_training(subject, time) if isinstance(subject, Recipe) else plan_run(RunDir(subject), data, time)
 
 
 def build(
@@ -271,7 +284,7 @@ def draw(recipe_or_run: AnyRecipe | AnyRun, overrides: Sequence[str] = ()) -> Dr
     """
     from composer.viz.architecture import draw as draw_recipe
 
-    return draw_recipe(_recipe_or_path(recipe_or_run, overrides))
+    return draw_recipe(_recipe_or_folder(recipe_or_run, overrides))
 
 
 def diff(
@@ -291,7 +304,7 @@ def diff(
     """
     from composer.comparison.diff import diff as compare
 
-    return compare(_recipe_or_path(a), _recipe_or_path(a if b is None else b, overrides), data, quick, log)
+    return compare(_recipe_or_reference(a), _recipe_or_reference(a if b is None else b, overrides), data, quick, log)
 
 
 def fingerprints(
@@ -304,7 +317,7 @@ def fingerprints(
     """
     from composer.fingerprint import fingerprints as compute
 
-    return compute(_recipe_or_path(recipe_or_run, overrides), data)
+    return compute(_recipe_or_folder(recipe_or_run, overrides), data)
 
 
 def export(
@@ -318,12 +331,15 @@ def export(
     from composer.exporters.ctranslate2 import export_ctranslate2
     from composer.exporters.script import export_script
 
-    source = _recipe_or_path(recipe_or_run)
-    if not ctranslate2:
-        return export_script(source, path, _as_list(overrides))
-    if isinstance(source, Recipe) or overrides:
-        raise TypeError("CTranslate2 takes a run, and its options where it is called")
-    return export_ctranslate2(source, path)
+    source = _recipe_or_reference(recipe_or_run)
+    run = None if isinstance(source, Recipe) else find_run(source)
+    if ctranslate2:
+        if run is None or overrides:
+            raise TypeError("CTranslate2 takes a run, and its options where it is called")
+        return export_ctranslate2(run, path)
+    if run is not None and run.is_dir():  # `overrides` are of its decoding
+        return export_script(run, path, _as_list(overrides))
+    return export_script(_to_recipe(source, overrides), path)
 
 
 def blocks(name: str | None = None) -> dict[str, Any]:
@@ -343,19 +359,33 @@ def schema() -> dict[str, Any]:
     return schema_generator.load()
 
 
-def _recipe_or_path(recipe_or_run: AnyRecipe | AnyRun, overrides: Sequence[str] = ()) -> Recipe | str | Path:
-    """Turn recipe objects, and what has overrides, into a Recipe, an opened run into its folder; leave other paths.
+def _recipe_or_folder(
+    recipe_or_run: AnyRecipe | AnyRun, overrides: Sequence[str] = (), data: str | Path | None = None
+) -> Recipe | Path:
+    """Return the folder of a run without overrides, and the recipe of all else.
 
-    Raises RecipeError, and TypeError for overrides of a loaded recipe.
+    Raises RecipeError, RunError, and TypeError for overrides of a loaded recipe.
+    """
+    subject = _recipe_or_reference(recipe_or_run, overrides, data)
+    if isinstance(subject, Recipe):
+        return subject
+    path = find_run(subject)
+    return path if path.is_dir() else _to_recipe(path, overrides, data)
+
+
+def _recipe_or_reference(
+    recipe_or_run: AnyRecipe | AnyRun, overrides: Sequence[str] = (), data: str | Path | None = None
+) -> Recipe | str | Path:
+    """Return the recipe of objects, and of what has overrides; a path and `SWEEP#WHICH` as they are, else.
+
+    Raises RecipeError, RunError, and TypeError for overrides of a loaded recipe.
     """
     if isinstance(recipe_or_run, (Recipe, RecipeObjectRoot)):
-        return _to_recipe(recipe_or_run, overrides)
+        return _to_recipe(recipe_or_run, overrides, data)
     if not isinstance(recipe_or_run, (str, os.PathLike)):
         raise TypeError(f"this takes {RECIPES}; a run's folder, or a run that was opened; not {recipe_or_run!r:.80}")
-    path = Path(recipe_or_run)
-    if overrides:
-        return load(path / "recipe.yaml" if path.is_dir() else path, _as_list(overrides))
-    return recipe_or_run if isinstance(recipe_or_run, str) else path
+    reference = recipe_or_run if isinstance(recipe_or_run, str) else Path(recipe_or_run)
+    return _to_recipe(reference, overrides, data) if overrides else reference
 
 
 def _as_list(overrides: Sequence[str]) -> Sequence[str]:
@@ -363,14 +393,19 @@ def _as_list(overrides: Sequence[str]) -> Sequence[str]:
 
 
 def _to_recipe(recipe: AnyRecipe, overrides: Sequence[str] = (), data: str | Path | None = None) -> Recipe:
-    """Load a recipe from a file or from objects. Raises RecipeError, and TypeError for overrides of a loaded one."""
+    """Load a recipe from objects or a file: of a sweep the point of `overrides`, of a run its own recipe.
+
+    Raises RecipeError, RunError, and TypeError for overrides of a recipe that is loaded.
+    """
     overrides = _as_list(overrides)
     if isinstance(recipe, RecipeObjectRoot):
         return recipe.recipe(overrides=overrides, data_dir=data)
     if not isinstance(recipe, Recipe):
         if not isinstance(recipe, (str, Path)):
             raise TypeError(f"a recipe is {RECIPES}; this is a {type(recipe).__name__}")
-        return load(recipe, overrides, data)
+        from composer.sweeps.points import load_recipe  # late: most recipes are objects, or have been loaded
+
+        return load_recipe(recipe, overrides, data)
     if overrides:
         raise TypeError("overrides apply to a file or to objects, and this recipe is loaded: load it with them")
     return recipe if data is None else dataclasses.replace(recipe, data_dir=Path(data))

@@ -120,6 +120,27 @@ class RunDir:
         return record
 
 
+def find_run(reference: str | os.PathLike[str]) -> Path:
+    """Return the folder of a run that is named by its path or, of a sweep's trial, by `SWEEP#RANK`.
+
+    Every command and function that takes a run names it by this. A path need not exist. Raises RunError where the sweep
+    has no such trial, and RecipeError where its file cannot be read.
+    """
+    text = os.fspath(reference)
+    if "#" not in text or os.path.exists(text):
+        return Path(text)
+    from composer.sweeps.leaderboard import find_trial_run  # late, from above: only a leaderboard knows ranks
+
+    return find_trial_run(text) or Path(text)
+
+
+def recorded_data(folder: Path) -> Path | None:
+    """Return where the training of a run folder looked up its data first, if that is there; None of other folders."""
+    run = RunDir(folder)
+    recorded = run.read().get("data", {}).get("folders", []) if run.record.exists() else []
+    return next((Path(path) for path in recorded if os.path.isdir(path)), None)
+
+
 def recorded_vocabularies(record: Mapping[str, Any]) -> dict[str, int] | None:
     """Return the vocabulary sizes in a run.json, or None if one of them is not a size."""
     sizes: dict[str, int] | None = record.get("vocabularies")
@@ -130,6 +151,11 @@ def seed_dirs(folder: Path) -> dict[int, RunDir]:
     """Return the run folders of several seeds of a recipe, `seed-N` in a folder, by N in order."""
     runs = {path.name.removeprefix("seed-"): RunDir(path) for path in folder.glob("seed-*") if path.is_dir()}
     return {int(seed): runs[seed] for seed in sorted(filter(str.isdecimal, runs), key=int)}
+
+
+def is_trial_run(run: RunDir) -> bool:
+    """Return whether a run folder is that of a seed of a sweep's trial, where it counts on the leaderboard."""
+    return (run.path.absolute().parent / "trial.json").is_file()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -244,8 +244,8 @@ def test_user_errors_are_reported() -> None:
 # ------------------------------------------------------------------------------------------- whatever is given
 
 WRONG = (None, 3, [], b"x", {"recipe": 1}, Model(width=8, decoder=["norm"]))
-OF_RECIPES = ("check", "plan", "build", "train")
-OF_BOTH = ("draw", "fingerprints", "export", "diff")
+OF_RECIPES = ("check", "build", "train")
+OF_BOTH = ("plan", "draw", "fingerprints", "export", "diff")
 
 
 @pytest.mark.parametrize("name", [*OF_RECIPES, *OF_BOTH, "translate"])

@@ -54,6 +54,7 @@ UPWARDS = {
     ("composer.processes.python", "composer.cli"): SUBPROCESS,
     ("composer.training.train", "composer.hub"): "W&B is given the final model as a pack, which is what `pull` takes",
     ("composer.recipe.recipe", "composer.model"): "`recipe.plan()` and `recipe.build()` are promises to Python's users",
+    ("composer.run_dir", "composer.sweeps"): "`SWEEP#RANK` names a run, and only a leaderboard knows ranks",
     ("composer.inference.run", "composer.evaluation"): "`run.evaluate()` is a promise to Python's users",
     ("composer.inference.run", "composer.viz"): "`run.report()` and `run.alignments()` are promises to Python's users",
 }

@@ -18,6 +18,7 @@ import typer
 from composer import api
 from composer.formatting import make_console, strip_control_characters, to_json
 from composer.recipe.schema_reader import dereference
+from composer.run_dir import find_run
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -89,20 +90,8 @@ def complete_any(incomplete: str) -> Completions:
     return list(dict.fromkeys([*complete_run(incomplete), *complete_recipe(incomplete)]))
 
 
-def find_run(word: str) -> Path:
-    """Return a run folder by its path, or that of a sweep's trial by `SWEEP#RANK`. Raises RunError and RecipeError."""
-    if "#" not in word:
-        return Path(word)
-    from composer.sweeps import leaderboard  # late: most words are paths
-
-    if (named := leaderboard.split_reference(word)) is None:
-        return Path(word)
-    return leaderboard.find_run(leaderboard.open_leaderboard(named[0]), named[1])
-
-
-Recipe = Annotated[Path, argument("RECIPE", "A recipe: a YAML file.", complete_recipe)]
 Run = Annotated[Path, argument("RUN", "A run folder, or SWEEP#RANK.", complete_run, parser=find_run)]
-RecipeOrRun = Annotated[Path, argument("RECIPE|RUN", "A recipe, or a run folder.", complete_any, parser=find_run)]
+RecipeOrRun = Annotated[Path, argument("RECIPE|RUN", "A recipe, a run, or SWEEP#RANK.", complete_any, parser=find_run)]
 Overrides = Annotated[list[str] | None, argument("key=value", "Override a setting; list items by index.", complete_key)]
 DataDir = Annotated[Path | None, option("--data DIR", "Look up data files here first, then next to the recipe.")]
 Checkpoint = Annotated[str | None, option("--checkpoint last|best|STEP", "Checkpoint in place of the final weights.")]

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from composer import api
 from composer.cli import options
 from composer.cli.options import argument, complete_recipe, option
-from composer.errors import ComposerError, Fault, count_faults
+from composer.errors import ComposerError, Fault
 from composer.formatting import format_bound, format_bytes, si
 from composer.recipe.metrics import format_score
+from composer.run_dir import find_run
 
 if TYPE_CHECKING:
     from composer.model.planner import Plan, PlanRow
@@ -67,10 +69,15 @@ def new(
     "seqcomposer check recipes/quickstart.yaml",
     "seqcomposer check mine.yaml model.width=512",
     "seqcomposer check --json mine/*.yaml",
+    "seqcomposer check --without-data --any-machine recipes/*.yaml     # in a clone without the data",
+    "seqcomposer check recipes/sweeps/attention_scores.yaml            # every point; score=dot: that one",
 )
 def check(
-    recipes: Annotated[list[str], argument("RECIPE... [key=value]...", "Recipes, and settings.", complete_recipe)],
+    recipes: Annotated[
+        list[str], argument("RECIPE... [key=value]...", "Recipes or sweeps, and settings.", complete_recipe)
+    ],
     data: options.DataDir = None,
+    without_data: Annotated[bool, option("--without-data", "Read no data files, even where they are.")] = False,
     any_machine: Annotated[bool, option("--any-machine", "Ignore limits of this machine: devices, memory.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -80,46 +87,42 @@ def check(
     files, and encodes the data as training does; of a split of more than 16 MB its beginning and 1,000 lines spread
     over the rest, and the last line says so. A recipe that `check` accepts trains, decodes and resumes. Writes nothing
     but its cache. Exit status 2 if there is an error, 0 with warnings.
+
+    Of a sweep it checks every point that no condition excludes, or the one that `axis=value` selects. Of a part of
+    recipes, which is a file in a folder `fragments` or one that others of the files extend, it checks YAML, keys and
+    types.
     """
     files, overrides = options.split_overrides(recipes)
     if not files:
         raise typer.BadParameter("name a recipe")
-    faults = [x for file in files for x in _faults_of(Path(file), overrides, data, any_machine, quiet=as_json)]
+    from composer.recipe.fragments import extended_files
+    from composer.sweeps.check import CheckScope, check_file
+
+    scope = CheckScope(any_machine, "none" if without_data else "required")
+    extended = extended_files(map(Path, files)) if len(files) > 1 else ()
+    faults: list[Fault] = []
+    next_command = ""
+    for file in files:
+        try:
+            with options.show_loading():
+                checked = check_file(file, overrides, data, scope, extended)
+        except ComposerError as error:
+            faults += error.faults
+            continue
+        faults += checked.warnings
+        next_command = checked.next_command
+        if not as_json:
+            print_warnings(checked.warnings)
+            options.echo(f"{file}: {checked.text}")
     errors = [fault for fault in faults if fault.severity == "error"]
-    if not (errors or as_json) and len(files) == 1:
-        folder = ["--data", str(data)] if data else []
-        options.echo(f"next: {shlex.join(['seqcomposer', 'train', *recipes, *folder])}")
     if as_json:
         options.print_json([fault.as_dict() for fault in sorted(set(faults))])
         raise typer.Exit(options.REFUSED if errors else options.DONE)
     if errors:
         raise ComposerError(errors)
-
-
-def _faults_of(path: Path, overrides: list[str], data: Path | None, any_machine: bool, quiet: bool) -> list[Fault]:
-    from composer.recipe.recipe import load
-
-    try:
-        with options.show_loading():
-            recipe = load(path, overrides, data)
-            # imported late: an error in the text of a recipe needs no torch
-            from composer.training.preflight import check_and_sample
-
-            plan, sample = check_and_sample(recipe, any_machine, any_data=False)
-    except ComposerError as error:
-        return error.faults
-    if not quiet:
-        print_warnings(plan.warnings)
-        limits = {unit: recipe.training[f"max_{unit}"] for unit in ("steps", "epochs", "minutes")}
-        budgets = [f"{limit:,.10g} {unit[:-1] if limit == 1 else unit}" for unit, limit in limits.items() if limit]
-        budget = f"trains for {' or '.join(budgets)}{', whichever ends first' if len(budgets) > 1 else ''}"
-        budget += " (processor time on a CPU)" if limits["minutes"] else ""
-        count = f", {count_faults(plan.warnings)}" if plan.warnings else ""
-        frozen = f", {plan.frozen:,} of them frozen" if plan.frozen else ""
-        size = f"{format_bound(f'{plan.parameters:,} parameters', plan.at_most)}{frozen}"
-        read = sample.describe_beginnings("document" if recipe.reads_text else "line") if sample else ""
-        options.echo(f"{path}: no errors{read}{count}; {size}; {budget}")
-    return [*plan.warnings]
+    if len(files) == 1 and next_command:
+        folder = ["--data", str(data)] if data else []
+        options.echo(f"next: {shlex.join(['seqcomposer', next_command, *recipes, *folder])}")
 
 
 def print_warnings(warnings: Iterable[Fault]) -> None:
@@ -133,9 +136,10 @@ def print_warnings(warnings: Iterable[Fault]) -> None:
     "seqcomposer plan mine.yaml model.width=512",
     "seqcomposer plan mine.yaml --data DATA --time     # trains ten steps in memory",
     "seqcomposer plan --json mine.yaml | jq .parameters",
+    "seqcomposer plan recipes/sweeps/attention_scores.yaml score=dot     # one point of a sweep",
 )
 def plan(
-    recipe: options.Recipe,
+    recipe: options.RecipeOrRun,
     overrides: options.Overrides = None,
     data: options.DataDir = None,
     time: Annotated[bool, option("--time", "Train ten steps in memory on the data, and tell the time.")] = False,
@@ -151,19 +155,14 @@ def plan(
 
     With --time it trains ten steps in memory, writes no run, and tells what an epoch and the whole training take here.
     """
-    from composer.recipe.recipe import load
-
-    loaded = load(recipe, overrides or (), data)
     with options.show_loading():
-        from composer.training.preflight import plan_training
-
-    planned = plan_training(loaded, time)
+        planned = api.plan(recipe, overrides or (), data, time)
     print_warnings(planned.warnings)
     if as_json:
         options.print_json(planned.as_json())
         return
     print_plan(planned)
-    ((optimizer, _),), memory = loaded.training["optimizer"].items(), planned.memory
+    ((optimizer, _),), memory = planned.recipe.training["optimizer"].items(), planned.memory
     bound = "at most" if planned.at_most or memory.at_most else "about"
     options.echo(
         f"Training: {bound} {format_bytes(memory.bytes)} at its peak: {format_bytes(memory.weight_bytes)} for weights, "
@@ -202,14 +201,14 @@ def time_text(minutes: float) -> str:
     "seqcomposer train recipes/sweeps/attention_scores.yaml score=dot     # one point of a sweep",
 )
 def train(
-    recipe: options.Recipe,
+    recipe: options.RecipeOrRun,
     overrides: options.Overrides = None,
     data: options.DataDir = None,
     run: Annotated[Path | None, option("--run DIR", "The run folder.  [default: runs/NAME]")] = None,
     resume: Annotated[bool, option("--resume", "Continue a run that was stopped or killed, or start it.")] = False,
     finish: Annotated[bool, option("--finish", "End a run that was stopped or killed with its best weights.")] = False,
     from_run: Annotated[
-        Path | None, option("--from RUN", "Take the weights of another run that fit.", parser=options.find_run)
+        Path | None, option("--from RUN", "Take the weights of another run that fit.", parser=find_run)
     ] = None,
     seeds: Annotated[str | None, option("--seeds N|A,B,...", "Train N seeds, or these; see RUN/seeds.json.")] = None,
 ) -> None:
@@ -223,11 +222,11 @@ def train(
     """
     from composer.recipe.recipe import load
     from composer.recipe.yaml_reader import read
+    from composer.sweeps.points import point_from_args, recipe_file
 
+    recipe = recipe_file(recipe)
     root = read(recipe, str(recipe))
     if "sweep" in root.value:
-        from composer.sweeps.points import point_from_args
-
         if seeds is not None:
             raise typer.BadParameter("train a point of a sweep with `training.seed=N`", param_hint="--seeds")
         loaded, folder = point_from_args(recipe, overrides or (), data)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from composer import api
 from composer.cli import options
 from composer.cli.options import argument, complete_any, complete_run, option
 from composer.errors import RunError
@@ -19,6 +20,7 @@ from composer.formatting import count_noun, to_json
 from composer.hub.remotes import DEFAULT_MAX_GIB
 from composer.recipe.metrics import METRICS_BY_LENGTH
 from composer.recipe.score_meanings import score_entry
+from composer.run_dir import find_run
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,7 +60,7 @@ def translate(
     is for `decoding=greedy` and `sample`, one line after the other; stderr says how many tokens were accepted.
     """
     names, overrides = options.split_overrides(runs)
-    if not (folders := [*map(options.find_run, names)]):
+    if not (folders := [*map(find_run, names)]):
         raise typer.BadParameter("name a run folder", param_hint="RUN")
     if text := next((folder for folder in folders[1:] if not os.path.exists(folder)), None):
         command = f"printf '%s\\n' {shlex.quote(str(text))} | seqcomposer translate {shlex.quote(str(folders[0]))}"
@@ -261,7 +263,7 @@ def report(
 )
 def export(
     source: Annotated[
-        Path, argument("RUN|RECIPE", "A run folder, or a recipe: a YAML file.", complete_any, parser=options.find_run)
+        Path, argument("RUN|RECIPE", "A run folder, or a recipe: a YAML file.", complete_any, parser=find_run)
     ],
     overrides: options.Overrides = None,
     script: Annotated[Path | None, option("--script DIR", "New folder of modules that need PyTorch alone.")] = None,
@@ -281,10 +283,9 @@ def export(
         message = "decoding options of CTranslate2 are given when it is called"
         raise typer.BadParameter(message, param_hint="key=value")
     if script is not None:
-        from composer.exporters.script import export_script
         from composer.exporters.standalone import load_recipe
 
-        folder = export_script(source, script, overrides or ())
+        folder = api.export(source, script, overrides or ())
         if files := ", ".join(load_recipe(folder).files):
             options.echo(
                 f"wrote {folder}; it takes tensors of {files} from Python, and reads no files: see its README.md"
@@ -292,9 +293,7 @@ def export(
         else:
             options.echo(f"wrote {folder}; try it: python {script} --help")
     if ctranslate2 is not None:
-        from composer.exporters.ctranslate2 import export_ctranslate2
-
-        options.echo(f"wrote {export_ctranslate2(source, ctranslate2)}")
+        options.echo(f"wrote {api.export(source, ctranslate2, ctranslate2=True)}")
 
 
 @command(

@@ -54,6 +54,9 @@ def sweep(
     A training that was killed goes on from its last checkpoint, unless it was killed five times in a row without a new
     one: then it has failed. A trial that failed is tried again as often as `retries` in the sweep's file says, 0 by
     default. `--retry` gives every trial that has failed all these chances again.
+
+    Exit status: 0 where all trials have ended and none has failed, 1 where one has failed or none has finished. With
+    `--dry-run` 2 where a point is impossible that no condition excludes; a sweep trains the others.
     """
     flags = {"--status": status, "--slurm": slurm, "--dry-run": dry_run, "--wandb": wandb, "--ray": ray}
     refuse_mixed({flag for flag, value in (flags | {"--worker": worker, "--retry": retry}).items() if value})
@@ -72,8 +75,9 @@ def sweep(
         raise typer.Exit(options.DONE)
     if wandb is None and not dry_run:
         board = api.sweep(file, overrides or (), workers, data, run, ray, worker, retry)
-        finished = any(result.trial.status == "finished" for result in board.results)
-        raise typer.Exit(options.DONE if finished else options.FAILED)
+        from composer.sweeps.trial import exit_status
+
+        raise typer.Exit(exit_status(result.trial.status for result in board.results))
     from composer.sweeps.points import dry_run_json, dry_run_text, list_points
     from composer.sweeps.spec import read_sweep
 
@@ -84,10 +88,11 @@ def sweep(
         for limitation in write_wandb_sweep(wandb, spec, overrides or (), data):
             options.echo(f"note: {limitation}", err=True)
         options.echo(f"wrote {wandb}\nnext: wandb sweep {wandb}", err=True)
-    if dry_run and as_json:
-        options.print_json(dry_run_json(spec, list_points(spec)))
-    elif dry_run:
-        options.echo(dry_run_text(spec, list_points(spec)))
+    if dry_run:
+        points = list_points(spec)
+        options.print_json(dry_run_json(spec, points)) if as_json else options.echo(dry_run_text(spec, points))
+        impossible = any(point.status == "impossible" for point in points)
+        raise typer.Exit(options.REFUSED if impossible else options.DONE)
 
 
 def refuse_mixed(flags: set[str]) -> None:

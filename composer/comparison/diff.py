@@ -16,8 +16,8 @@ from composer.errors import ComposerError, Fault
 from composer.fingerprint import read_verified
 from composer.recipe.cache import SHORT_HASH
 from composer.recipe.recipe import Recipe, load
-from composer.run_dir import RunDir, seed_dirs
-from composer.sweeps.leaderboard import find_run, open_leaderboard, split_reference
+from composer.run_dir import RunDir, find_run, seed_dirs
+from composer.sweeps.leaderboard import split_reference
 from composer.sweeps.points import point_from_args
 
 Reference = str | Path | Recipe
@@ -80,7 +80,7 @@ def open_side(reference: Reference, data: Path | None) -> tables.Side:
         name = f"{sweep}#{which}"
         if "=" in which:
             return tables.Side(name, point_from_args(sweep, which.split(","), data)[0])
-        run = find_run(open_leaderboard(sweep), which)
+        run = find_run(name)
         return replace(_open_folder(run, data), name=f"{name}, {run.name}")
     return tables.Side(str(reference), load(path, (), data))
 

@@ -24,7 +24,7 @@ from composer.hub import pack_format
 from composer.hub.model_card import model_card
 from composer.recipe.recipe import Recipe
 from composer.recipe.yaml_reader import strings_in
-from composer.run_dir import RESUME, RunDir
+from composer.run_dir import RESUME, RunDir, find_run
 
 CARD = "README.md"
 SUFFIX = ".tar.gz"
@@ -45,7 +45,7 @@ def pack(run: str | PathLike[str], output: str | Path | None = None, license: st
     Raises:
         RunError: With nothing written.
     """
-    folder = RunDir(Path(run))
+    folder = RunDir(find_run(run))
     if output is not None:
         require_absent(Path(output))
     fix = f"finish it, by the command that began it with {RESUME}, or with `--finish` to end it with its best weights"

@@ -14,7 +14,7 @@ from composer.inference.lines import source_form
 from composer.inference.run import Run, open_run
 from composer.model.ctc import CtcModel
 from composer.model.features import feature_settings
-from composer.run_dir import RunDir
+from composer.run_dir import RunDir, find_run
 
 NGRAM = "ngram"
 """The draft that is no run."""
@@ -32,7 +32,7 @@ def open_draft(draft: str | Path | Run, runs: Sequence[Run], decoding: Decoding)
         sides = run.tokenizers.sides
         shared = (side for side in run.recipe.sources if sides.get(side) == sides[TARGET])
         return Draft(source="" if run.recipe.dataset.get("babi") else next(shared, ""))
-    if not isinstance(draft, Run) and not RunDir(Path(draft)).recipe.exists():
+    if not isinstance(draft, Run) and not RunDir(find_run(draft)).recipe.exists():
         fix = "write the folder of a smaller run with the same tokenizer, or `ngram`"
         raise RunError.of(f"the draft `{draft}` is no run", fix)
     opened = open_run(draft)

@@ -50,6 +50,7 @@ from composer.run_dir import (
     checkpoint_history,
     checkpoint_step,
     checkpoint_weights,
+    find_run,
     latest_checkpoint,
     list_checkpoints,
 )
@@ -284,7 +285,7 @@ def missing_weights(run_dir: RunDir) -> RunError:
 
 def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     """Open a run with random weights; it need not have finished."""
-    run_dir = RunDir(Path(path))
+    run_dir = RunDir(find_run(path))
     read_verified(run_dir)
     for setting in overrides:
         if "=" not in setting:

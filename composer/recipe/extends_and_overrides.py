@@ -199,8 +199,8 @@ def _check_is_recipe(root: Node) -> Node:
     """
     if "sweep" in root.value:
         file = root.mark.file
-        fix = f"list its points with `seqcomposer sweep {file} --dry-run`, and name one: `seqcomposer train {file} "
-        fix += f"axis=value`, `seqcomposer diff {file}#axis=value ...`"
+        fix = f"list its points with `seqcomposer sweep {file} --dry-run`, and name one: `{file} axis=value ...`, "
+        fix += f"for `diff` `{file}#axis=value,...`"
         raise error_at(root.value["sweep"].place, "sweep", "", "this is a sweep, many recipes in one file", fix)
     version = root.value.get("recipe")
     if version is not None and type(version.value) is int and 0 < version.value != VERSION:

@@ -25,7 +25,19 @@ _ESCAPED = re.compile(rf"\$(\$+{_NAME})")
 
 def substitute(root: Node) -> Node:
     """Return the recipe with its `$name` and `${name}` replaced. Raise RecipeError with all that cannot be."""
-    variables = _Variables(recipe_variables(root))
+    return _substitute(root, _Variables(recipe_variables(root)))
+
+
+def substitute_known(root: Node) -> tuple[Node, dict[KeyPath, list[str]]]:
+    """Return a part of a recipe with its own variables replaced, and the names of those that others give, by readers.
+
+    The value of such a reader is empty, whatever its type must be. Raise RecipeError with all else that is at fault.
+    """
+    variables = _Variables(recipe_variables(root), is_part=True)
+    return _substitute(root, variables), variables.missing
+
+
+def _substitute(root: Node, variables: _Variables) -> Node:
     value = {key: node if key == "vars" else variables.replace(node, (key,)) for key, node in root.value.items()}
     for name in variables.nodes:  # the unused ones too, so that their faults are reported
         variables.value(name)
@@ -88,6 +100,8 @@ class _Variables:
     evaluating: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     num_values: int = 0
+    is_part: bool = False
+    missing: dict[KeyPath, list[str]] = field(default_factory=dict)
 
     def replace(self, node: Node, path: KeyPath) -> Node:
         """Return a node with the variables in it replaced by their values."""
@@ -144,6 +158,8 @@ class _Variables:
         name = match.group(1)
         if match.group().startswith("${") and not match.group().endswith("}"):
             self._fault(node, match, "variable", path, "this `${` is never closed", "write `${name}`")
+        elif name not in self.nodes and self.is_part:
+            self.missing.setdefault(path, []).append(name)
         elif name not in self.nodes:
             self._fault(node, match, "variable", path, *unknown_variable(name, self.nodes))
         elif name in self.evaluating:
@@ -153,7 +169,10 @@ class _Variables:
             message = f"more than {MAX_DEPTH} variables refer to each other in a chain"
             self._fault(node, match, "depth", path, message, "use fewer")
         else:
-            return self.value(name)
+            value = self.value(name)
+            if names := self.missing.get(("vars", name)):
+                self.missing.setdefault(path, []).extend(names)
+            return value
         return ""
 
     def _evaluate(self, node: Node, path: KeyPath) -> Any:

@@ -58,7 +58,7 @@ VALUE_KEYWORDS = {"type", "enum", "pattern", "minLength", "minItems", "maxItems"
 def validate(root: Node, schema: Schema) -> None:
     """Raise RecipeError with everything in which a recipe violates the schema, or else with its empty keys."""
     if not (faults := schema_faults(root, schema)):
-        faults = list(_empty(root))
+        faults = list(empty_keys(root))
     elif sources := _sources(root):
         of_keys = [*_data_keys(root, sources, schema)]  # which depend on the names of the encoders alone
         unknown = {fault.path for fault in of_keys if fault.code == "unknown"}
@@ -233,7 +233,7 @@ def _sources(root: Node) -> list[str]:
     return ["source"] if _get(root, "model", "encoder") is not None else []
 
 
-def _empty(root: Node, node: Node | None = None, path: KeyPath = ()) -> Iterator[Fault]:
+def empty_keys(root: Node, node: Node | None = None, path: KeyPath = ()) -> Iterator[Fault]:
     """Yield a fault for each key of the recipe's own file after which nothing is written; `null` states a default."""
     for key, value in (node or root).value.items():
         if value.place.file != root.mark.file or path in REPLACED_WHOLE or (*path, key) in MEANINGFUL_NULLS:
@@ -242,7 +242,7 @@ def _empty(root: Node, node: Node | None = None, path: KeyPath = ()) -> Iterator
             message = f"`{key}` has nothing after its colon"
             yield fault_at(value.place, "unused", format_path((*path, key)), message, "remove it, or give it a value")
         elif isinstance(value.value, dict):
-            yield from _empty(root, value, (*path, key))
+            yield from empty_keys(root, value, (*path, key))
 
 
 def _data_keys(root: Node, sources: list[str], schema: Schema) -> Iterator[Fault]:

@@ -16,6 +16,7 @@ from typing import Any
 from composer.errors import RunError
 from composer.recipe.metrics import logged_key
 from composer.recipe.yaml_reader import read, to_data
+from composer.run_dir import seed_dirs
 from composer.sweeps.directory import find_sweep
 from composer.sweeps.spec import without_nulls
 from composer.sweeps.sweep import COSTS, DEFAULT_RANK, ERROR_RATE, SWEEP_AXIS, Goal, Value, read_sweep_record
@@ -285,6 +286,22 @@ def split_reference(text: str) -> tuple[Path, str] | None:
     """Return a sweep and what is named of it, as in `SWEEP#2`; None for a path, and where there is no such sweep."""
     sweep, mark, which = text.rpartition("#")
     return (Path(sweep), which) if mark and not os.path.exists(text) and os.path.exists(sweep) else None
+
+
+def find_trial_run(reference: str) -> Path | None:
+    """Return the run folder that `SWEEP#RANK` names; None where there is no such sweep.
+
+    stderr says which seed that is, where the trial has several. Raises RunError and RecipeError.
+    """
+    if (named := split_reference(reference)) is None:
+        return None
+    run = find_run(open_leaderboard(named[0]), named[1])
+    others = [seed.path.name for seed in seed_dirs(run.parent).values() if seed.path != run and seed.record.exists()]
+    if others:
+        from composer.inference.lines import write_note  # late: it takes torch, and most words are paths
+
+        write_note(f"{reference} is {run}; the trial has {', '.join(others)}, too")
+    return run
 
 
 def find_run(board: Leaderboard, word: str) -> Path:

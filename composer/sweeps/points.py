@@ -15,25 +15,21 @@ from composer.errors import DataError, Fault, Mark, RecipeError, did_you_mean, e
 from composer.formatting import align_columns, count_each, count_noun, format_bound, si
 from composer.recipe import schema_generator
 from composer.recipe.own_blocks import refuse_own_blocks
-from composer.recipe.recipe import Recipe, from_node
-from composer.recipe.yaml_reader import COMMAND_LINE, parse_value
-from composer.run_dir import RUNS
+from composer.recipe.recipe import Recipe, from_node, load
+from composer.recipe.yaml_reader import COMMAND_LINE, Node, parse_value, read
+from composer.run_dir import RUNS, RunDir, find_run
 from composer.sweeps.conditions import holds
+from composer.sweeps.progress import with_progress
 from composer.sweeps.spec import read_sweep
 from composer.sweeps.substitution import apply_point
 from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, format_value, is_active, pruning_warnings
 
-MAX_POINTS = 10_000
 MAX_STRUCTURES = 100
 """Structures of a TPE search that a dry run lists; its points are not known before it runs."""
 
 
 def grid_points(sweep: Sweep) -> list[Point]:
-    """Return every distinct point of finite axes, the first axis slowest. Raises RecipeError if there are too many."""
-    if sweep.num_structures > MAX_POINTS:
-        message = f"these axes make {sweep.num_structures} points, and a grid has at most {MAX_POINTS}"
-        hint = "write `search: {random: {trials: 40}}`"
-        raise error_at(sweep.root.value["axes"].place, "size", "axes", message, hint)
+    """Return every distinct point of finite axes, the first axis slowest."""
     return _distinct(sweep.structures())
 
 
@@ -189,7 +185,7 @@ def list_points(sweep: Sweep) -> list[PointCost]:
     planner = CostPlanner()
     first: dict[str, int] = {}
     costs = []
-    for number, point in enumerate(points, start=1):
+    for number, point in enumerate(with_progress(points, "points that are planned"), start=1):
         cost = cost_point(sweep, point, planner)
         if cost.status == "trained" and first.setdefault(cost.fingerprint, number) != number:
             cost = replace(cost, same_as=first[cost.fingerprint])
@@ -217,6 +213,11 @@ def _where_error(sweep: Sweep, message: str, hint: str, at_most: bool) -> Recipe
     data = "or name the folder of the data, `--data DIR`: the tokenizer's own size then counts, not its upper bound"
     hint = f"{hint}, {data}" if at_most else hint
     return error_at(sweep.root.value["where"].mark, "where", "where", message, hint)
+
+
+def num_unlisted(sweep: Sweep, points: Sequence[PointCost]) -> int:
+    """Return how many structures of a TPE search `list_points` has left out."""
+    return sweep.num_structures - MAX_STRUCTURES if sweep.search.kind == "tpe" and len(points) == MAX_STRUCTURES else 0
 
 
 def dry_run_json(sweep: Sweep, points: Sequence[PointCost]) -> dict[str, Any]:
@@ -277,9 +278,43 @@ def _summary(sweep: Sweep, points: Sequence[PointCost]) -> str:
     trained = statuses.count("trained")
     if sweep.search.kind != "tpe":
         return f"{count_noun(trained, 'point')} to train{seeds}{others}"
-    more = " or more" if len(statuses) == MAX_STRUCTURES < sweep.num_structures else ""
+    more = " or more" if num_unlisted(sweep, points) else ""
     chosen = count_noun(sweep.search.trials or 0, "point")
     return f"{sweep.search.kind} chooses {chosen} among {trained}{more} structures{others}{seeds}"
+
+
+def load_recipe(
+    reference: str | os.PathLike[str], overrides: Sequence[str] = (), data: str | Path | None = None
+) -> Recipe:
+    """Return the recipe of a file, of a run (its folder, or `SWEEP#RANK`), or of the point of a sweep's file.
+
+    overrides: `key=value` settings and, of a sweep's file, `axis=value` for each axis. data: The folder in which data
+    files are looked up first. Raises RecipeError with every fault, and RunError where a folder is no run.
+    """
+    file, folder = recipe_file(reference), None if data is None else Path(data)
+    root = read(file, str(file))
+    if selects_point(root, overrides):
+        return point_from_args(file, overrides, folder)[0]
+    return load(file, overrides, folder, root)
+
+
+def selects_point(root: Node, arguments: Sequence[str]) -> bool:
+    """Return whether one of the arguments gives an axis of a sweep's file a value."""
+    axes = root.value.get("axes") if "sweep" in root.value else None
+    return (
+        axes is not None
+        and isinstance(axes.value, dict)
+        and any(_key(argument) in axes.value for argument in arguments)
+    )
+
+
+def recipe_file(reference: str | os.PathLike[str]) -> Path:
+    """Return the file of a recipe, which a run has in its folder. Raises RunError where a folder is no run."""
+    path = find_run(reference)
+    if not path.is_dir():
+        return path
+    RunDir(path).read()
+    return RunDir(path).recipe
 
 
 def point_from_args(file: Path, args: Sequence[str], data: Path | None) -> tuple[Recipe, Path]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from composer.atomic_io import atomic_write
 from composer.data.sources import check_files
-from composer.errors import ComposerError, DataError, RunError
+from composer.errors import MAX_LISTED, ComposerError, DataError, RunError
 from composer.formatting import count_noun, format_bound, format_duration
 from composer.recipe.recipe import Recipe
 from composer.sweeps.directory import check_resumable, lock_sweep, write_sweep_record
@@ -31,6 +31,8 @@ from composer.sweeps.trial import (
     Trial,
     describe_point,
     describe_retry,
+    exit_status,
+    missing_weights,
     read_log,
     read_trial,
     read_trials,
@@ -59,7 +61,7 @@ def run_sweep(
     joins: bool = False,
     retry: bool = False,
 ) -> int:
-    """Run a sweep in `folder`, or resume it there, and return the exit status: 0 if any trial has finished, else 1.
+    """Run a sweep in `folder`, or resume it there, and return its exit status: 1 if a trial failed, or none finished.
 
     ray: the address of a Ray cluster to train on instead of this machine; joins: whether other processes may run the
     same sweep; retry: whether to try those trials again that have failed. Raises RecipeError, DataError and RunError
@@ -150,7 +152,17 @@ class Scheduler:
             self.display.say(f"no point was trained, of {reasons.total()} that were drawn: {reason}")
         if failed := sum(trial.status == "failed" for trial in self.trials.values()):
             self.display.say(f"trials that have failed: {failed}; the same command with `--retry` tries them again")
-        return int(all(trial.status != "finished" for trial in self.trials.values()))
+        if self.trials and len(self.trials) < self.num_trials:
+            self.display.say(self.describe_lack())
+        return exit_status(trial.status for trial in self.trials.values())
+
+    def describe_lack(self) -> str:
+        """Say why a search has ended with fewer trials than it was asked for."""
+        skipped = [trial.user_attrs["skipped"] for trial in self.study.trials() if "skipped" in trial.user_attrs]
+        reasons = Counter("the same as an earlier trial" if "the same as" in reason else reason for reason in skipped)
+        listed = "; ".join(f"{count:,} {reason}" for reason, count in reasons.most_common(MAX_LISTED))
+        wanted = f"the search ends with {len(self.trials)} of {count_noun(self.num_trials, 'trial')}"
+        return f"{wanted}: of its other suggestions were {listed}" if listed else wanted
 
     def open_study(self, max_steps: int | None, retry: bool) -> None:
         """Open the study, and bring it to the state of the trials' directories; `retry` gives failed ones another.
@@ -177,6 +189,8 @@ class Scheduler:
         if ended:
             has = "has" if len(ended) == 1 else "have"
             self.display.say(f"{self.sweep.name}: {count_noun(len(ended), 'trial')} {has} ended before")
+        for sentence in missing_weights(self.trials.values()):
+            self.display.say(f"warning: {sentence}")
 
     def reopen(self, trial: Trial, retry: bool) -> Trial:
         """Return a trial as it goes on: one that lacks seeds, or has failed and is to be tried again, runs."""
@@ -274,7 +288,8 @@ class Scheduler:
         if (claims := num_claims(folder)) > 1:
             self.display.say(f"trial {trial.fingerprint} goes on here from what is there (claim {claims})")
         recipe = point_recipe(self.sweep, suggestion.point)
-        if not trial.recipe.exists():
+        # a damaged one would fail for ever
+        if not trial.recipe.exists() or trial.recipe.read_bytes() != recipe.dump().encode():
             atomic_write(trial.recipe, recipe.dump().encode())
         data = recipe.data_dir or recipe.file.parent
         shown = sweep_overrides(recipe, self.sweep.name, suggestion.point, os.environ)

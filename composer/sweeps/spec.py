@@ -32,6 +32,8 @@ NOT_FINGERPRINTED = ("name", "description", "base", "search", "seeds", "seeds_wh
 """Keys whose text decides no training. The base's own text and the order of the search are fingerprinted apart; the
 number of trials and seeds may grow, and which points get all seeds and what is tuned may change."""
 SECTIONS = "recipe name description extends vars data model training decoding evaluation trainer logging"
+MAX_POINTS = 10_000
+"""Points of a grid at most."""
 CONDITIONS = "and or not in true false none minutes"
 RESERVED = {*SECTIONS.split(), *RUN_FACTS, *CONDITIONS.split(), *COSTS, SWEEP_AXIS}
 """Words that mean something else on the command line, in conditions or in a run's config at W&B: no axis has them."""
@@ -312,6 +314,10 @@ def _misused_axes(sweep: Sweep) -> Iterator[Fault]:
             message = f"grid search cannot enumerate the range {axis.low} to {axis.high}"
             hint = "write `values: [...]`, or `search: {tpe: {trials: 40}}`"
             yield fault_at(axis.node.value[key].place, "grid", f"axes.{axis.name}.{key}", message, hint)
+    if sweep.search.kind == "grid" and sweep.num_structures > MAX_POINTS:
+        message = f"these axes make {sweep.num_structures:,} points, and a grid has at most {MAX_POINTS:,}"
+        hint = "write `search: {random: {trials: 40}}`"
+        yield fault_at(sweep.root.value["axes"].place, "size", "axes", message, hint)
 
 
 def _unmatched_axes(sweep: Sweep) -> Iterator[Fault]:

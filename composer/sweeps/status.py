@@ -13,7 +13,7 @@ from composer.run_dir import RunDir, is_locked, seed_dirs
 from composer.sweeps.directory import find_sweep
 from composer.sweeps.leases import is_claimed
 from composer.sweeps.sweep import read_sweep_record
-from composer.sweeps.trial import Trial, describe_point, read_log, read_trials
+from composer.sweeps.trial import Trial, describe_point, missing_weights, read_log, read_trials
 
 NOT_ENDED = ("running", "stopped")
 """States of a trial that has neither finished nor failed nor been pruned: a process trains it, or none does."""
@@ -24,6 +24,7 @@ class SweepStatus:
     """The trials of a sweep that were started, of `num_trials`, as plain data; whether any process runs it.
 
     The `status` of a trial is `stopped` if no process trains it; its `step` is that of the last row of its metrics.
+    `lost` says which finished seeds have no weights any more.
     """
 
     name: str
@@ -31,6 +32,7 @@ class SweepStatus:
     is_running: bool
     num_trials: int
     trials: list[dict[str, Any]]
+    lost: list[str]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -41,7 +43,7 @@ class SweepStatus:
 
     def as_json(self) -> dict[str, Any]:
         head = {"name": self.name, "folder": str(self.folder), "is_running": self.is_running}
-        return {**head, "num_trials": self.num_trials, "counts": self.counts, "trials": self.trials}
+        return {**head, "num_trials": self.num_trials, "counts": self.counts, "trials": self.trials, "lost": self.lost}
 
     def text(self) -> str:
         """Return how many trials are in each state, and a line for each that has not finished or was tried again."""
@@ -50,6 +52,7 @@ class SweepStatus:
         lines = [f"{self.name} in {self.folder}: {state}", f"{self.num_trials} trials: {counts}"]
         shown = [trial for trial in self.trials if trial["status"] not in ("finished", "pruned") or trial["retries"]]
         lines += map(_trial_line, sorted(shown, key=lambda trial: str(trial["status"])))
+        lines += self.lost
         if self.counts["failed"]:
             lines.append("`--retry` tries again what has failed")
         if not self.is_running and (self.counts["stopped"] or self.counts["left"]):
@@ -72,9 +75,11 @@ def sweep_status(path: str | Path, run: str | Path | None = None) -> SweepStatus
     """
     home = find_sweep(Path(path), None if run is None else Path(run))
     record = read_sweep_record(home)
-    trials = [trial_status(trial) for trial in read_trials(home.path)]
+    known = read_trials(home.path)
+    trials = [trial_status(trial) for trial in known]
     is_running = bool(is_locked(RunDir(home.path))) or any(trial["status"] == "running" for trial in trials)
-    return SweepStatus(record["name"], home.path, is_running, int(record.get("num_trials", len(trials))), trials)
+    num_trials = int(record.get("num_trials", len(trials)))
+    return SweepStatus(record["name"], home.path, is_running, num_trials, trials, missing_weights(known))
 
 
 def trial_status(trial: Trial) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from composer.recipe.extends_and_overrides import apply_override, apply_override
 from composer.recipe.interpolation import substitute
 from composer.recipe.schema_reader import Schema, first_setting, is_stack
 from composer.recipe.yaml_reader import Node, items_of, reachable
+from composer.sweeps.progress import with_progress
 from composer.sweeps.sweep import Axis, Point, Sweep, Value, combinations, dependencies, same_value
 
 MAX_TRIED = 256
@@ -287,7 +288,8 @@ def value_faults(sweep: Sweep) -> set[Fault]:
     everywhere: set[Fault] | None = None
     for axis in sweep.axes:
         tried = _dependency_points(sweep, axis)
-        values = [_common_faults(sweep, axis, value, tried) for value in axis.labels or axis.ends]
+        labels = with_progress(axis.labels or axis.ends, f"values of `{axis.name}` that are read")
+        values = [_common_faults(sweep, axis, value, tried) for value in labels]
         active = [faults for faults in values if faults is not None]
         for faults in active:
             own |= {fault for fault in faults if fault.file == str(sweep.file)}

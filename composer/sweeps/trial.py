@@ -143,6 +143,20 @@ def finite(value: Any) -> float | None:
     return float(value) if is_number and math.isfinite(value) else None
 
 
+def missing_weights(trials: Iterable[Trial]) -> list[str]:
+    """Return a sentence for each finished seed whose weights are not there any more."""
+    runs = [(trial.run(seed), trial.records[seed]) for trial in trials for seed in trial.finished_seeds]
+    lost = [run for run, record in runs if record.get("weights_sha256") and not RunDir(run).weights.exists()]
+    cure = "put them back, or remove this folder: the sweep trains it again"
+    return [f"the weights of {run} are gone; {cure}" for run in lost]
+
+
+def exit_status(statuses: Iterable[Status]) -> int:
+    """Return how a sweep ends with trials of these statuses: 1 where one has failed or none has finished, else 0."""
+    counted = {*statuses}
+    return int("failed" in counted or "finished" not in counted)
+
+
 def describe_point(point: Point) -> str:
     """Return a trial's point as `train` takes it: `encoder=attention rate=0.001`."""
     return " ".join(f"{name}={format_value(value)}" for name, value in point.items()) or "the base alone"

@@ -270,7 +270,12 @@ class TrialRunner:
             self.end("pruned")
         elif not left:
             self.finish()
-        elif not is_locked(RunDir(self.trial.run(left[0]))):
+        elif is_locked(run := RunDir(self.trial.run(left[0]))):
+            return
+        elif not run.is_empty() and not run.record.exists():
+            cure = f"put it back, or remove {run.path}, and run the sweep with `--retry`"
+            self.end("failed", error=f"{run.path} has no run.json, so nothing says how far it is: {cure}")
+        else:
             self.seed = left[0]
             arguments = [f"training.seed={self.seed}", *self.arguments]
             command = train_command(self.trial.recipe, self.trial.run(self.seed), arguments)

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import torch
 
@@ -31,9 +32,11 @@ from composer.data.table_warnings import table_warnings
 from composer.data.tokenizer_cache import cached_tokenizers
 from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
 from composer.evaluation import tokenizer_faults
+from composer.model.features import feature_settings
 from composer.model.machine import available_memory
 from composer.model.planner import Plan, plan
-from composer.recipe.recipe import Recipe
+from composer.recipe.recipe import Recipe, load
+from composer.run_dir import RunDir, recorded_data, recorded_vocabularies
 from composer.training.machine_checks import compile_faults, int8_faults, process_faults, speed_warnings
 from composer.training.memory_estimate import (
     MemoryEstimate,
@@ -54,6 +57,11 @@ PAIR_SECONDS, PAIR_BYTES = 20e-6, 500
 """Of a pair that a task draws, about; it is more of long ones."""
 ESTIMATE_ERROR, ESTIMATE_STEPS = 0.25, 2
 """Share and number of steps by which an epoch may have more or fewer than a sample of its lengths says."""
+
+DataUse = Literal["required", "if_here", "none"]
+"""Which data files a check reads: all of them, those that are on this machine, or none, even where they are."""
+STAND_IN_SIZE = 32_000
+"""The vocabulary that counts in place of that of a tokenizer file that is not here, and is not to be read."""
 
 SHORTER_WARMUP = f"lower `warmup_steps`; {USUAL_WARMUP} is a twentieth of the budget"
 
@@ -77,18 +85,18 @@ class EpochSize(NamedTuple):
         return cls(steps, sample.is_all and not endless, int(lengths.max()), shortest)
 
 
-def check_recipe(recipe: Recipe, any_machine: bool = False, any_data: bool = False) -> Plan:
+def check_recipe(recipe: Recipe, any_machine: bool = False, data: DataUse = "required") -> Plan:
     """Return the plan of a recipe, with all warnings. Raise ComposerError with all that training would refuse.
 
-    any_machine, any_data: Whether to leave out what only this machine cannot do, and data files that are not here.
+    any_machine: Whether to leave out what only this machine cannot do.
     """
-    return check_and_sample(recipe, any_machine, any_data)[0]
+    return check_and_sample(recipe, any_machine, data)[0]
 
 
-def check_and_sample(recipe: Recipe, any_machine: bool, any_data: bool) -> tuple[Plan, DryRun | None]:
+def check_and_sample(recipe: Recipe, any_machine: bool, data: DataUse) -> tuple[Plan, DryRun | None]:
     """Return what `check_recipe` does, and what was read of the data, None where they are not here."""
     source = DataSource(recipe, recipe.folders())
-    planned, sample = check_model_and_data(source, any_data=any_data)
+    planned, sample = check_model_and_data(source, data=data)
     faults = [] if any_machine else machine_faults(source, planned, sample)
     if faults := [*faults, *size_faults(quota_fault, recipe, planned, sample)]:
         raise ComposerError(faults)
@@ -104,7 +112,7 @@ def check_and_sample(recipe: Recipe, any_machine: bool, any_data: bool) -> tuple
 
 
 def check_model_and_data(
-    source: DataSource, sampled: bool = True, any_data: bool = False
+    source: DataSource, sampled: bool = True, data: DataUse = "required"
 ) -> tuple[Plan, DryRun | None]:
     """Plan the model and encode a sample of the data. Raise ComposerError with every fault of both.
 
@@ -112,10 +120,11 @@ def check_model_and_data(
     counts where a sample tells it, and else its upper bound.
     """
     recipe = source.recipe
-    planned, faults = _attempt(lambda: plan(recipe))
+    sizes = stand_in_sizes(recipe) if data == "none" else None
+    planned, faults = _attempt(lambda: plan(recipe, sizes))
     limits = AnswerLimits(planned.max_target_ratios, planned.ctc_frames) if planned else AnswerLimits()
     if sampled or (faults and depends_on_sizes(recipe)):
-        sample, of_data = _attempt(lambda: dry_run(source, limits, any_data))
+        sample, of_data = _attempt(lambda: dry_run(source, limits, data))
     else:
         sample, of_data = None, source.faults
     if sample and sample.is_all and depends_on_sizes(recipe):
@@ -128,6 +137,14 @@ def check_model_and_data(
 def depends_on_sizes(recipe: Recipe) -> bool:
     """Return whether the sizes of vocabularies decide whether a model can be built."""
     return recipe.model["embedding"] == "one_hot" or recipe.model["output"]["kind"] != "linear"
+
+
+def stand_in_sizes(recipe: Recipe) -> dict[str, int] | None:
+    """Return sizes for the vocabularies of a tokenizer whose file is not here; None where they are known."""
+    if not any(fault.code == "file" for fault in recipe.tokenizer_faults()):
+        return None
+    keys = [key for key in recipe.sources if feature_settings(recipe.dataset, key) is None]
+    return dict.fromkeys([*keys, TARGET], STAND_IN_SIZE)
 
 
 def _attempt(run: Callable[[], T]) -> tuple[T | None, list[Fault]]:
@@ -312,15 +329,17 @@ class DryRun:
         return self.weight * len(batches) * self.train_pairs / len(self.data.pairs["train"])
 
 
-def dry_run(source: DataSource, limits: AnswerLimits | None = None, any_data: bool = False) -> DryRun | None:
-    """Encode the data as a training does, of large ones a part; None for a data set to be downloaded, and with
-    `any_data` where files are not here.
+def dry_run(source: DataSource, limits: AnswerLimits | None = None, data_use: DataUse = "required") -> DryRun | None:
+    """Encode the data as a training does, of large ones a part; None for a data set to be downloaded, and where no
+    files are here or to be read.
 
     Raises DataError with what training would refuse. A fault of a part is none yet: where it has one, everything is
     read. limits: Of the model's plan.
     """
     recipe, limits = source.recipe, limits or AnswerLimits()
-    if any_data and any(fault.code == "file" for fault in source.faults):
+    if data_use == "none" and (not recipe.dataset.get("generate") or stand_in_sizes(recipe)):
+        return None
+    if data_use == "if_here" and any(fault.code == "file" for fault in source.faults):
         return None
     if source.faults:
         raise DataError(source.faults)
@@ -375,7 +394,7 @@ def plan_training(recipe: Recipe, time: bool = False) -> TrainingPlan:
 
     Without a trial no data need be there. After one the sizes of vocabularies are known; else they are upper bounds.
     """
-    planned, sample = check_and_sample(recipe, any_machine=True, any_data=not time)
+    planned, sample = check_and_sample(recipe, True, "required" if time else "if_here")
     if not time:
         return TrainingPlan(**vars(planned), recipe=recipe, batch=largest_batch_of(recipe, sample), trial=None)
     from composer.training.trial_run import time_training  # late: Lightning takes seconds to import
@@ -383,6 +402,19 @@ def plan_training(recipe: Recipe, time: bool = False) -> TrainingPlan:
     trial = time_training(recipe)
     planned = replace(plan(recipe, trial.vocabularies), warnings=planned.warnings)
     return TrainingPlan(**vars(planned), recipe=recipe, batch=trial.batch, trial=trial)
+
+
+def plan_run(run: RunDir, data: str | Path | None = None, time: bool = False) -> TrainingPlan:
+    """Return the plan of a run: of its recipe, with its vocabularies, and its data if they are where they were.
+
+    Raises ComposerError.
+    """
+    sizes = recorded_vocabularies(run.read())
+    planned = plan_training(load(run.recipe, (), data or recorded_data(run.path)), time)
+    if sizes is None:
+        return planned
+    blocks = replace(plan(planned.recipe, sizes), warnings=planned.warnings)
+    return TrainingPlan(**vars(blocks), recipe=planned.recipe, batch=planned.batch, trial=planned.trial)
 
 
 def largest_batch_of(recipe: Recipe, sample: DryRun | None) -> BatchSize:

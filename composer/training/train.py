@@ -28,7 +28,18 @@ from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.recipe.metrics import format_scores
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import OWN
-from composer.run_dir import OTHER_RUN, RESUME, RunDir, check_writable, checkpoint_step, locked, read_metrics, utc_now
+from composer.run_dir import (
+    OTHER_RUN,
+    RESUME,
+    RunDir,
+    check_writable,
+    checkpoint_step,
+    find_run,
+    is_trial_run,
+    locked,
+    read_metrics,
+    utc_now,
+)
 from composer.training.checkpointing import average_weights, restore_error
 from composer.training.distributed import (
     RESUME_HINT,
@@ -51,7 +62,7 @@ from composer.training.preflight import (
     quota_fault,
 )
 from composer.training.reproduce import compare_outcome, default_folder, find_original_run
-from composer.training.resume import check_same_recipe, resolve_initial_run, resumed_recipe
+from composer.training.resume import NEW_RUN, check_same_recipe, resolve_initial_run, resumed_recipe
 from composer.training.sample_warnings import answer_warnings, empty_warnings, form_warnings, media_warnings
 from composer.training.setup import TrainingSetup, setup, silence_lightning, start_logging, wait_for_record
 from composer.training.wandb_logger import describe_mode, wandb_mode
@@ -87,7 +98,7 @@ def train(
         KeyboardInterrupt, SystemExit: After SIGINT; after SIGTERM, with status 143.
     """
     silence_lightning()
-    resume = resume or finish
+    resume, start_from = resume or finish, None if start_from is None else find_run(start_from)
     run_dir = RunDir(Path(run) if run else default_folder(recipe, start_from, resume))
     original = find_original_run(recipe, run_dir.path, start_from)
     display = ProgressDisplay(quiet=not is_main_process() or recipe.trainer.get("enable_progress_bar") is False)
@@ -110,6 +121,10 @@ def train(
         is_stopped = recipe.training["early_stopping"] and not record.get("finished_early")
         display.say(f"{run_dir.path} has already finished; there is nothing to do{'' if is_stopped else more}")
         return TrainingResult(run_dir.path, record)
+    if record.get("status") == "finished" and is_trial_run(run_dir):
+        message = "this run is a trial of a sweep, whose leaderboard would change if it were trained on"
+        fix = f"copy the folder, and resume the copy by its recipe.yaml; or {NEW_RUN}"
+        raise RunError.of(message, fix, str(run_dir.path))
 
     recorded = record or (original.record if original else {})
     folders = [] if data is not None else [Path(folder) for folder in recorded.get("data", {}).get("folders", [])]

@@ -26,6 +26,7 @@ from composer.recipe.recipe import Recipe, load
 from composer.run_dir import (
     RunDir,
     checkpoint_step,
+    find_run,
     is_locked,
     list_checkpoints,
     read_metrics,
@@ -112,7 +113,7 @@ def report(
         RecipeError: If the run's recipe is not valid.
         DataError: If files that were asked for are missing or not valid.
     """
-    run_dir = RunDir(Path(run))
+    run_dir = RunDir(find_run(run))
     record = read_verified(run_dir)
     file = Path(output) if output else run_dir.path / "report.html"
     check_can_overwrite(file, "report")

@@ -16,7 +16,6 @@ import pytest
 from composer.cli import main
 from composer.exporters import standalone
 from composer.inference import lines as inference_lines
-from composer.recipe import recipe
 from composer.run_dir import RunDir
 from composer.training import distributed
 from composer.training.wandb_logger import WandbLogger
@@ -222,7 +221,7 @@ def test_texts_in_errors_of_libraries(printed: Printed, planted: Path, monkeypat
     def end(status: int) -> None:
         raise SystemExit(status)
 
-    monkeypatch.setattr(recipe, "load", fail)
+    monkeypatch.setattr("composer.sweeps.points.load", fail)
     assert "Traceback" in printed("plan", planted, status=1)
     monkeypatch.setattr(distributed, "is_main_process", lambda: False)
     monkeypatch.setattr(distributed.distributed, "is_initialized", lambda: True)

@@ -281,10 +281,10 @@ def test_all_vectors_of_a_table_are_read(make: Make, tmp_path: Path) -> None:
 
 def test_plan_needs_no_files_and_reads_those_that_are_there(make: Make, texts: Callable[..., dict[str, str]]) -> None:
     absent = make({"parallel": {"train": {"source": "x", "target": "y"}}}, MODEL)
-    assert check_recipe(absent, any_data=True).parameters
+    assert check_recipe(absent, data="if_here").parameters
     blank = make({"parallel": {"train": texts(source=[" "], target=[" "])}}, MODEL)
     with pytest.raises(ComposerError):
-        check_recipe(blank, any_data=True)
+        check_recipe(blank, data="if_here")
 
 
 def test_a_file_that_is_checked_is_not_changed(

@@ -232,7 +232,7 @@ def test_the_number_of_points_is_limited(tmp_path: Path) -> None:
     few = ", ".join(map(str, range(1, 31)))
     keys = ("vars.width", "training.max_steps", "training.seed", "training.accumulate", "training.validate_every")
     axes = "\n".join(f"  a{index}: {{set: {key}, values: [{few}]}}" for index, key in enumerate(keys))
-    with pytest.raises(RecipeError, match="make 24300000 points"):
+    with pytest.raises(RecipeError, match="make 24,300,000 points"):
         grid_points(sweep(tmp_path, axes))
 
 

@@ -179,7 +179,7 @@ def test_no_axis_is_called_as_a_key_of_a_runs_config(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- commands
 
 
-@pytest.mark.parametrize("command", ["check", "plan"])
+@pytest.mark.parametrize("command", ["draw", "plan"])
 def test_a_sweep_is_no_recipe(run: Runner, command: str) -> None:
     status, out, err = run(command, "tiny.yaml")
     assert status == 2

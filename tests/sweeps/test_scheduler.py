@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -26,6 +27,7 @@ from composer.sweeps.leaderboard import open_leaderboard
 from composer.sweeps.points import dry_run_text, list_points
 from composer.sweeps.scheduler import Scheduler, run_sweep, running_progress
 from composer.sweeps.spec import read_sweep
+from composer.sweeps.status import sweep_status
 from composer.sweeps.sweep import Resources, SweepDir
 from composer.sweeps.trial import MAX_KILLS, Trial, failures, read_trials, retry_record, write_trial
 from composer.sweeps.workers import TrialRunner, worker_environment
@@ -99,7 +101,7 @@ def test_data_are_found_relative_to_the_base_and_checked_before_training(home: P
 def test_a_failed_trial_is_reported_and_the_others_continue(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan(home, **{"0.1": {"fails": 1, "status": 2}})
     file = write_sweep(home, rates(0.1, 0.2), "seeds: [1, 2]")
-    assert run_sweep(read_sweep(file), home / "run") == 0
+    assert run_sweep(read_sweep(file), home / "run") == 1
     result = trials_by_rate(home / "run")
     assert result[0.1].status == "failed"
     assert (result[0.1].error or "").splitlines()[0] == "error[run]: the loss is NaN"
@@ -132,7 +134,7 @@ def test_a_killed_worker_goes_on_and_no_retry_is_counted(home: Path, capsys: pyt
 
 def test_a_training_that_always_dies_at_one_place_fails(home: Path) -> None:
     plan(home, **{"0.2": {"kills": 1000}})
-    assert run(write_sweep(home, rates(0.2, 0.3), "seeds: [1]"), home) == 0
+    assert run(write_sweep(home, rates(0.2, 0.3), "seeds: [1]"), home) == 1
     assert [rate for rate, _ in starts(home)] == [0.2] * MAX_KILLS + [0.3]
     result = trials_by_rate(home / "run")
     assert [result[rate].status for rate in (0.2, 0.3)] == ["failed", "finished"]
@@ -170,9 +172,9 @@ def test_a_failed_trial_is_tried_again(home: Path, times: int, status: str, caps
 def test_retry_tries_again_what_has_failed_and_nothing_else(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan(home, **{"0.1": {"fails": 1, "times": 3}})
     file = write_sweep(home, rates(0.1, 0.2), "seeds: [1]\nretries: 1")
-    assert run(file, home) == 0
+    assert run(file, home) == 1
     assert trials_by_rate(home / "run")[0.1].status == "failed"
-    assert run(file, home) == 0  # without --retry a failed trial stays as it is
+    assert run(file, home) == 1  # without --retry a failed trial stays as it is
     assert [rate for rate, _ in starts(home)] == [0.1, 0.1, 0.2]
     capsys.readouterr()
     assert run_sweep(read_sweep(file), home / "run", retry=True) == 0
@@ -550,3 +552,65 @@ def test_the_time_left_falls_while_a_trial_runs(monkeypatch: pytest.MonkeyPatch)
         ["8:00 left", "trial 0 at ..."],
         ["7:00 left", "trial 0 at ..."],
     ]
+
+
+# ------------------------------------------------------------------------------------------- files that are gone
+
+
+def test_a_damaged_recipe_of_a_trial_is_written_again(home: Path) -> None:
+    plan(home, **{"0.1": {"fails": 1, "times": 1}})
+    file = write_sweep(home, rates(0.1), "seeds: [1]")
+    assert run(file, home) == 1
+    (trial,) = read_trials(home / "run")
+    right = trial.recipe.read_bytes()
+    trial.recipe.write_bytes(right[: len(right) // 2])
+    assert run_sweep(read_sweep(file), home / "run", retry=True) == 0
+    assert trial.recipe.read_bytes() == right
+
+
+def test_a_seed_without_its_record_fails_with_a_cure(home: Path) -> None:
+    file = write_sweep(home, rates(0.1), "seeds: [1]")
+    assert run(file, home) == 0
+    (trial,) = read_trials(home / "run")
+    record, text = RunDir(trial.run(1)).record, RunDir(trial.run(1)).record.read_text(encoding="utf-8")
+    record.unlink()
+    assert run(file, home) == 1
+    (trial,) = read_trials(home / "run")
+    assert len(starts(home)) == 1
+    assert "has no run.json" in (trial.error or "")
+    assert f"remove {trial.run(1)}" in (trial.error or "")
+    record.write_text(text, encoding="utf-8")
+    assert run_sweep(read_sweep(file), home / "run", retry=True) == 0
+    assert len(starts(home)) == 1
+    record.unlink()
+    assert run(file, home) == 1
+    shutil.rmtree(trial.run(1))
+    assert run_sweep(read_sweep(file), home / "run", retry=True) == 0
+    assert len(starts(home)) == 2
+
+
+def test_weights_that_are_gone_are_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_sweep(home, rates(0.1, 0.2), "seeds: [1]")
+    assert run(file, home) == 0
+    runs = [RunDir(trial.run(1)) for trial in read_trials(home / "run")]
+    for one in runs:
+        one.weights.touch()
+        one.update(weights_sha256="0" * 64)
+    assert run(file, home) == 0
+    assert "are gone" not in capsys.readouterr().out
+    runs[0].weights.unlink()
+    said = f"the weights of {runs[0].path} are gone; put them back, or remove this folder: the sweep trains it again"
+    assert run(file, home) == 0
+    assert said in capsys.readouterr().out
+    assert said in sweep_status(home / "run").text()
+    shutil.rmtree(runs[0].path)
+    assert run(file, home) == 0
+    assert len(starts(home)) == 3
+
+
+def test_a_search_says_why_it_has_fewer_trials(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_sweep(home, rates(0.1, 0.2), "seeds: [1]\nsearch: {tpe: {trials: 5}}")
+    assert run(file, home) == 0
+    assert "the search ends with 2 of 5 trials: of its other suggestions were " in capsys.readouterr().out
+    assert run(file, home) == 0
+    assert " the same as an earlier trial" in capsys.readouterr().out

@@ -36,7 +36,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         train_by_stub(home, patch)
         patch.chdir(home)
-        assert run_sweep(read_sweep(file), home / "runs" / "tried") == 0
+        assert run_sweep(read_sweep(file), home / "runs" / "tried") == 1
     shutil.rmtree(trials_by_rate(home / "runs" / "tried")[0.5].folder)
     return home
 

@@ -1,0 +1,79 @@
+"""Parts of recipes that others extend: which files are such, and what can be checked of them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from os.path import realpath
+from pathlib import Path
+from typing import Any
+
+from composer.errors import KeyPath, RecipeError, format_path
+from composer.recipe import schema_generator
+from composer.recipe.extends_and_overrides import extend
+from composer.recipe.interpolation import substitute_known
+from composer.recipe.validation import empty_keys, schema_faults
+from composer.recipe.yaml_reader import Node, read, to_data
+
+FOLDER = "fragments"
+"""The folder whose files are parts of recipes."""
+REQUIRED = ("recipe", "data", "model")
+"""What a recipe has that extends nothing."""
+
+
+def is_fragment(file: Path, root: Node, extended: Iterable[str] = ()) -> bool:
+    """Return whether a file is a part of recipes: by its folder, or since one of the files `extended` lacks a section.
+
+    extended: Real paths of what the other files of a check extend.
+    """
+    if "sweep" in root.value:
+        return False
+    is_there = FOLDER in (file.absolute().parent.name, *file.parent.parts)
+    is_partial = "extends" not in root.value and not root.value.keys() >= {*REQUIRED}
+    return is_there or (realpath(file) in extended and (is_partial or bool(_missing_variables(root))))
+
+
+def _missing_variables(root: Node) -> dict[KeyPath, list[str]]:
+    with suppress(RecipeError):
+        return substitute_known(root)[1]
+    return {}
+
+
+def extended_files(files: Iterable[Path]) -> set[str]:
+    """Return the real paths of the files that recipes and sweeps name as bases; of those that cannot be read, none."""
+    extended = set()
+    for file in files:
+        with suppress(RecipeError):
+            names = _base_names(to_data(read(file, str(file))))
+            extended |= {realpath(file.parent / name) for name in names}
+    return extended
+
+
+def _base_names(data: dict[str, Any]) -> Iterator[str]:
+    """Yield the paths in `extends` of a recipe, or in `base` and in the axes of a sweep."""
+    axes = data.get("axes")
+    extending = (
+        [axis.get("extend") for axis in axes.values() if isinstance(axis, dict)] if isinstance(axes, dict) else []
+    )
+    of_axes = [name for recipes in extending if isinstance(recipes, dict) for name in recipes.values()]
+    extends = data.get("extends")
+    bases = extends if isinstance(extends, list) else [extends]
+    yield from (name for name in (*bases, data.get("base"), *of_axes) if isinstance(name, str))
+
+
+def check_fragment(file: Path, root: Node) -> list[str]:
+    """Check the YAML, keys and types of a part of recipes, and return the variables that whoever extends it gives.
+
+    What it has not may be in another part. Raises RecipeError with every fault.
+    """
+    part, missing = substitute_known(extend(file, root))
+    rules = schema_generator.load()
+    # what a whole recipe needs
+    partial = {key: rule for key, rule in rules.items() if key not in ("if", "then", "else")}
+    unknown_values = {format_path(path) for path in missing}
+    faults = [fault for fault in schema_faults(part, partial) if fault.path not in unknown_values]
+    # a mapping may be completed by others, a list is replaced as it is
+    faults = [fault for fault in faults if fault.code != "missing" or "[" in fault.path] or [*empty_keys(part)]
+    if faults:
+        raise RecipeError(faults)
+    return sorted({name for names in missing.values() for name in names})

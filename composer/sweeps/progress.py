@@ -1,0 +1,23 @@
+"""Progress of what takes long before the first trial: lines on stderr, on a terminal and elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+Item = TypeVar("Item")
+NOTE_SECONDS = 5.0
+"""Seconds between two lines, and before the first."""
+
+
+def with_progress(items: Sequence[Item], what: str) -> Iterator[Item]:
+    """Yield the items, and say now and then how many of them are done."""
+    last = time.monotonic()
+    for done, item in enumerate(items):
+        if time.monotonic() - last >= NOTE_SECONDS:
+            from composer.inference.lines import write_note  # late: it takes torch, and most sweeps are short
+
+            write_note(f"{what}: {done:,} of {len(items):,}")
+            last = time.monotonic()
+        yield item
