@@ -38,6 +38,7 @@ _HOMES = {
     "composer.recipe.recipe": ("Recipe", "load"),
     "composer.sweeps.status": ("sweep_status",),
     "composer.testing": ("check_block",),
+    "composer.training.average": ("average",),
     "composer.viz.report": ("report",),
 }
 """The public names by their modules; type checkers read them in `__init__.pyi`."""

@@ -33,4 +33,5 @@ from composer.recipe.recipe import Recipe as Recipe
 from composer.recipe.recipe import load as load
 from composer.sweeps.status import sweep_status as sweep_status
 from composer.testing import check_block as check_block
+from composer.training.average import average as average
 from composer.viz.report import report as report

@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, TypeVar
 
+import numpy as np
+
 from composer.atomic_io import atomic_open, check_output, parse_json, read_text
 from composer.data.answer_limits import NO_FRAMES, AnswerLimits
 from composer.data.columns import open_texts
@@ -25,7 +27,8 @@ from composer.fingerprint import sha256_of_columns
 from composer.inference.answers import SourceLines, Translation, answer_lines, encoded_lines, read_lines
 from composer.inference.lines import Line
 from composer.inference.perplexity import teacher_forced
-from composer.inference.run import IN_MEMORY, Run, open_run
+from composer.inference.run import IN_MEMORY, Run, check_compatible, open_run
+from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.features import feature_settings
 from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.recipe.metrics import (
@@ -53,7 +56,7 @@ BUCKET_WIDTH, LAST_BUCKET = 10, 51
 
 
 def evaluate(
-    run: Run | str | Path,
+    run: Run | str | Path | Sequence[Run | str | Path],
     split: str | None = None,
     data: str | Path | None = None,
     overrides: Sequence[str] = (),
@@ -75,7 +78,8 @@ def evaluate(
     loss, perplexity and token accuracy.
 
     Args:
-        run: The path of a run's folder, or an open run, which takes no overrides and no checkpoint.
+        run: The path of a run's folder, or an open run, which takes no overrides and no checkpoint; or several of them,
+            an ensemble, which votes by the mean of its probabilities. Data, metrics and overrides are the first's.
         split: val, test (the default), the name of one of the recipe's test sets, or train: what is trained on of it.
         data: Folder of the data files; the one that the run was trained with by default.
         overrides: `decoding...=value`, `evaluation...=value`, and `data.generate...=value` or `data.babi.tasks=[...]`,
@@ -93,7 +97,12 @@ def evaluate(
         RecipeError: If an override is at fault.
         DataError: If the data files are.
     """
-    run = open_run(run, overrides, checkpoint)
+    runs = [*run] if isinstance(run, Sequence) and not isinstance(run, str) else [run]
+    opened = [open_run(one, () if at else overrides, checkpoint) for at, one in enumerate(runs)]
+    if not opened:
+        raise TypeError("this takes at least one run")
+    check_compatible(opened)
+    run, *ensemble = opened
     if name and not (sources or targets):
         raise RunError.of("`--name` is for files", "add `--source F --target F`, or choose a split with `--split`")
     if (sources or targets) and (data is not None or split is not None):
@@ -111,7 +120,7 @@ def evaluate(
         if name not in available_splits(run.recipe):
             raise missing_split(run.recipe, name)
         pairs, encoded = read_split(run, name, data)
-    return evaluate_pairs(run, name, pairs, encoded, hypotheses, say)
+    return evaluate_pairs(run, name, pairs, encoded, hypotheses, say, ensemble)
 
 
 def read_split(run: Run, name: str, data: str | Path | None = None) -> tuple[Pairs, Encoded]:
@@ -122,17 +131,28 @@ def read_split(run: Run, name: str, data: str | Path | None = None) -> tuple[Pai
 
 
 def evaluate_pairs(
-    run: Run, name: str, pairs: Pairs, encoded: Encoded, hypotheses: str | Path | None = None, say: Say | None = None
+    run: Run,
+    name: str,
+    pairs: Pairs,
+    encoded: Encoded,
+    hypotheses: str | Path | None = None,
+    say: Say | None = None,
+    ensemble: Sequence[Run] = (),
 ) -> dict[str, Any]:
-    """Return all scores of a run on pairs and their ids, by names that begin with `name`; see `evaluate`."""
-    scores, bits = teacher_forced(run.recipe, run.model, encoded)
+    """Return all scores of a run on pairs and their ids, by names that begin with `name`; see `evaluate`.
+
+    ensemble: Further runs that vote.
+    """
+    models = [run.model, *(other.model for other in ensemble)]
+    scores, bits = teacher_forced(run.recipe, models, encoded)
     decoded: dict[str, Any] = {}
     if run.recipe.sources:
         # in memory: scores by length read single lines, and a packed file is unpacked for each
         references = [list(lines) for lines in (pairs.sides[TARGET], *pairs.references)]
         lines = source_texts(run.recipe, pairs)
-        decoded, outputs = _decoded_scores(run, lines, encoded, references, bits, say)
-        impossible = int((~AnswerLimits.of(run.model).have_frames(encoded)).sum())
+        decoded, outputs = _decoded_scores(run, models, lines, encoded, references, bits, say)
+        have_frames = np.logical_and.reduce([AnswerLimits.of(model).have_frames(encoded) for model in models])
+        impossible = int((~have_frames).sum())
         if impossible:
             decoded["impossible"] = f"{impossible:,} of {len(encoded):,} {NO_FRAMES}: no loss is of them"
         if hypotheses is not None:
@@ -250,6 +270,7 @@ def missing_split(recipe: Recipe, split: str) -> RunError:
 
 def _decoded_scores(
     run: Run,
+    models: Sequence[EncoderDecoder],
     lines: Sequence[Line],
     encoded: Encoded,
     references: References,
@@ -257,7 +278,7 @@ def _decoded_scores(
     say: Say | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
     """Decode as the recipe says and compare with the references; return scores and outputs."""
-    outputs = _decode(run, encoded_lines(lines, encoded), say)
+    outputs = _decode(run, models, encoded_lines(lines, encoded), say)
     hypotheses = [output.text for output in outputs]
     compared = compare(hypotheses, references)
     metrics = run_metrics(run, [references_of(row)[0] for row in zip(*compared.references, strict=True)])
@@ -276,10 +297,10 @@ def _decoded_scores(
 
 def decode_lines(run: Run, lines: Sequence[Line], say: Say | None = None) -> list[Translation]:
     """Return the best translation of each line, as the recipe decodes; say now and then how many there are."""
-    return _decode(run, read_lines(run.recipe, run.tokenizers, lines), say)
+    return _decode(run, [run.model], read_lines(run.recipe, run.tokenizers, lines), say)
 
 
-def _decode(run: Run, lines: SourceLines, say: Say | None) -> list[Translation]:
+def _decode(run: Run, models: Sequence[EncoderDecoder], lines: SourceLines, say: Say | None) -> list[Translation]:
     shown = time.monotonic()
 
     def on_batch(share: float) -> None:
@@ -288,7 +309,7 @@ def _decode(run: Run, lines: SourceLines, say: Say | None) -> list[Translation]:
             shown = time.monotonic()
             say(f"decoded {share * len(lines.rows):,.0f} of {len(lines.rows):,} lines")
 
-    answers = answer_lines([run.model], run.tokenizers, lines, run.recipe.decoding, on_batch=on_batch)
+    answers = answer_lines(models, run.tokenizers, lines, run.recipe.decoding, on_batch=on_batch)
     return [best for best, *_ in answers]
 
 

@@ -1,4 +1,4 @@
-"""The commands `translate`, `generate`, `score`, `evaluate`, `report`, `export`, `pack` and `pull`."""
+"""The commands `translate`, `generate`, `score`, `evaluate`, `average`, `report`, `export`, `pack` and `pull`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 BETWEEN_TEXTS = "---------------"
 
+Runs = Annotated[list[str], argument("RUN|key=value", "Runs (several: an ensemble), then overrides.", complete_run)]
+
 commands = typer.Typer()
 command = partial(options.with_examples, commands)
 
@@ -40,7 +42,7 @@ command = partial(options.with_examples, commands)
     "seqcomposer translate runs/mine --checkpoint best < test.en     # while it trains, or after an interruption",
 )
 def translate(
-    runs: Annotated[list[str], argument("RUN|key=value", "Runs (several: an ensemble), then overrides.", complete_run)],
+    runs: Runs,
     beam: Annotated[int | None, option("--beam N", "Beam size.", min=1)] = None,
     n_best: Annotated[int, option("--n-best N", "Hypotheses per source line.", min=1)] = 1,
     scores: Annotated[bool, option("--scores", "Print the score and a tab before each hypothesis.")] = False,
@@ -59,9 +61,7 @@ def translate(
     With a draft the model reads several proposed tokens in one step, and keeps those that it would have written. This
     is for `decoding=greedy` and `sample`, one line after the other; stderr says how many tokens were accepted.
     """
-    names, overrides = options.split_overrides(runs)
-    if not (folders := [*map(find_run, names)]):
-        raise typer.BadParameter("name a run folder", param_hint="RUN")
+    folders, overrides = split_runs(runs)
     if text := next((folder for folder in folders[1:] if not os.path.exists(folder)), None):
         command = f"printf '%s\\n' {shlex.quote(str(text))} | seqcomposer translate {shlex.quote(str(folders[0]))}"
         raise RunError.of(f"there is no run `{text}`", f"if that is text to translate: `{command}`")
@@ -193,10 +193,10 @@ def score(
     "seqcomposer evaluate runs/mine --source news.en --target news.de --hypotheses news.jsonl",
     "seqcomposer evaluate runs/mine 'evaluation.metrics=[bleu,ter]'",
     "seqcomposer evaluate runs/copy 'data.generate.copy.test_lengths=[100,400]'",
+    "seqcomposer evaluate runs/a runs/b                # an ensemble",
 )
 def evaluate(
-    run: options.Run,
-    overrides: options.Overrides = None,
+    runs: Runs,
     split: Annotated[str | None, option("--split NAME", "test, val, train or a test set.  [default: test]")] = None,
     sources: Annotated[
         list[Path] | None, option("--source F", "Text in place of a split; a file per encoder, in order.")
@@ -214,16 +214,41 @@ def evaluate(
     loss and perplexity, and scores by source length. Overrides may set `decoding...` (the search), `evaluation...` (the
     metrics) and `data.generate...` (other data of the same task, such as longer inputs than in training); for stories
     `data.babi.tasks` and `data.babi.folder`.
+
+    Several runs are an ensemble, as `translate` has it: they vote by the mean of their probabilities, in the search and
+    in loss and perplexity. Data, metrics and overrides are those of the first.
     """
+    folders, overrides = split_runs(runs)
     with options.show_loading():
         from composer.evaluation import evaluate as evaluate_run
     files = (sources or (), targets or (), name)
     more: dict[str, Any] = {"hypotheses": hypotheses, "checkpoint": checkpoint, "say": partial(options.echo, err=True)}
-    result = evaluate_run(run, split, data, overrides or (), *files, **more)
+    result = evaluate_run(folders, split, data, overrides, *files, **more)
     if as_json:
         options.print_json(result)
     else:
         print_evaluation(result)
+
+
+@command(
+    "seqcomposer average runs/mine --last 3      # writes runs/mine-average-3",
+    "seqcomposer evaluate runs/mine-average-3",
+)
+def average(
+    run: options.Run,
+    last: Annotated[int, option("--last N", "Checkpoints of the last N validations.", min=2)],
+    output: Annotated[Path | None, option("--output DIR", "The new run folder.  [default: RUN-average-N]")] = None,
+) -> None:
+    """Average the last checkpoints of a finished run.
+
+    Writes a new run folder, with the mean of their weights and the run's recipe, tokenizer and metrics; the run stays
+    as it is. A run keeps the checkpoints of the last two validations, as many as `training.average_checkpoints` says,
+    or what `training.checkpoints_gib` has room for; more than are kept are refused. `evaluate` scores the new weights.
+    """
+    with options.show_loading():
+        from composer.training.average import average as average_run
+    folder = average_run(run, last, output)
+    options.echo(f"wrote {folder}\nnext: seqcomposer evaluate {shlex.quote(str(folder))}")
 
 
 @command(
@@ -356,6 +381,14 @@ def pull(
     pulled = pull_reference(ref, output, sha256, max_gib)
     options.echo(pulled.text(), err=True)
     options.echo(pulled.extends())
+
+
+def split_runs(words: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Return the folders of the runs among words, and the `key=value` settings. Raises BadParameter without a run."""
+    names, overrides = options.split_overrides(words)
+    if not names:
+        raise typer.BadParameter("name a run folder", param_hint="RUN")
+    return [*map(find_run, names)], overrides
 
 
 def print_minimal_pairs(result: Mapping[str, Any], as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -61,7 +62,7 @@ def score_targets(recipe: Recipe, model: EncoderDecoder, lines: Encoded, tokeniz
     """Return the score of every target, measured as `evaluate` measures a text of this line alone."""
     rows, read = measured_lines(recipe, lines), dict[int, tuple[list[int], list[float]]]()
     with evaluation_mode([model]):
-        for batch, measures in measure_targets(model, rows):
+        for batch, measures in measure_targets([model], rows):
             log_p, real = -measures["loss"], batch["target_out"] != PAD  # (B, T) each
             for at, row in enumerate(batch["rows"].tolist()):
                 read[row] = batch["target_out"][at][real[at]].tolist(), log_p[at][real[at]].tolist()
@@ -77,21 +78,41 @@ def score_targets(recipe: Recipe, model: EncoderDecoder, lines: Encoded, tokeniz
 
 
 def measure_targets(
-    model: EncoderDecoder, encoded: Encoded, order: Sampler[BatchSlice] | None = None
+    models: Sequence[EncoderDecoder], encoded: Encoded, order: Sampler[BatchSlice] | None = None
 ) -> Iterator[tuple[Batch, dict[str, Tensor]]]:
-    """Yield the batches of all pairs, on the model's device, and what `OutputHead.measure` says of each.
+    """Yield the batches of all pairs, on the models' device, and what `OutputHead.measure` says of each.
 
-    order: That of the batches, which may carry a state from one to the next; by default batches of similar lengths.
+    models: One, or an ensemble, whose probabilities are their mean. order: That of the batches, which may carry a state
+    from one to the next; by default batches of similar lengths.
     """
-    state: State | None = None
+    states: list[State | None] = [None] * len(models)
     for batch in BatchLoader(encoded, order or EvalBatchSampler(encoded, tokens_per_batch=POSITIONS)):
-        moved = to_device(batch, model.device)
+        moved = to_device(batch, models[0].device)
         read, target = moved["target_in"], moved["target_out"]
-        if batch["window"] < 0:
-            outputs = model(moved["sources"], read, answer=target)
-        else:
-            outputs, state = model.step(read, state if batch["window"] else None, {}, answer=target)
-        yield moved, model.output.measure(outputs, target)
+        outputs: list[Tensor] = []
+        for at, model in enumerate(models):
+            if batch["window"] < 0:
+                outputs.append(model(moved["sources"], read, answer=target))
+            else:
+                output, states[at] = model.step(read, states[at] if batch["window"] else None, {}, answer=target)
+                outputs.append(output)
+        yield moved, measure_votes(models, outputs, target)
+
+
+def measure_votes(models: Sequence[EncoderDecoder], outputs: Sequence[Tensor], target: Tensor) -> dict[str, Tensor]:
+    """Return what `OutputHead.measure` says of one model, or of the mean of the probabilities of several.
+
+    outputs: Of each model, logits (B, T, V) or costs (B, T); target: (B, T) -> (B, T) each. Where a model has costs
+    alone, the loss is all that is known of the ensemble.
+    """
+    if len(models) == 1:
+        return models[0].output.measure(outputs[0], target)
+    if all(logits.ndim > target.ndim for logits in outputs):
+        votes = torch.stack([logits.log_softmax(-1, torch.float32) for logits in outputs])  # (models, B, T, V)
+        return models[0].output.measure(votes.logsumexp(0) - math.log(len(models)), target)
+    pairs = zip(models, outputs, strict=True)
+    losses = torch.stack([model.output.measure(output, target)["loss"].float() for model, output in pairs])
+    return {"loss": math.log(len(models)) - (-losses).logsumexp(0)}
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

@@ -18,22 +18,27 @@ from composer.recipe.metrics import token_scores
 from composer.recipe.recipe import Recipe
 
 
-def teacher_forced(recipe: Recipe, model: EncoderDecoder, encoded: Encoded) -> tuple[dict[str, float], list[float]]:
+def teacher_forced(
+    recipe: Recipe, models: Sequence[EncoderDecoder], encoded: Encoded
+) -> tuple[dict[str, float], list[float]]:
     """Return the scores that need no decoding, and the bits of each answer if answers are vectors of bits, else [].
 
-    They are of the pairs with a target that the model can write, none of no pair; other answers have NaN bits. Of a
+    They are of the pairs with a target that all models can write, none of no pair; other answers have NaN bits. Of a
     text also those that do not depend on its tokenizer, and a 95 % interval of its perplexity over documents.
+
+    models: One, or an ensemble, whose probabilities are their mean.
     """
     sums = defaultdict[str, float](float)
-    known, total = AnswerLimits.of(model).measurable(encoded), len(encoded)
+    known = np.logical_and.reduce([AnswerLimits.of(model).measurable(encoded) for model in models])
+    total = len(encoded)
     if not known.any():
         return {}, []
     encoded = encoded if known.all() else encoded.keep(known)
     rows, order = evaluation_order(recipe, encoded, POSITIONS)
     row_bits: dict[int, float] = {}
     losses = np.zeros(len(encoded))  # of the documents of a text
-    with evaluation_mode([model]):
-        for batch, measures in measure_targets(model, rows, order):
+    with evaluation_mode(models):
+        for batch, measures in measure_targets(models, rows, order):
             real = batch["target_out"] != PAD  # (B, T)
             for name, values in measures.items():
                 sums[name] += float(values[real].double().sum())

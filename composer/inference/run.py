@@ -169,14 +169,16 @@ class Run:
 
         return minimal_pairs(self, rows)
 
-    def evaluate(self, split: str | None = None, data: str | Path | None = None) -> dict[str, Any]:
+    def evaluate(
+        self, split: str | None = None, data: str | Path | None = None, ensemble: Sequence[Run] = ()
+    ) -> dict[str, Any]:
         """Return all scores on a split (default `test`), by the names under which they are logged: `test/loss` etc.
 
-        data: where data files are looked up first. Raises RunError and DataError.
+        data: where data files are looked up first. ensemble: runs that vote. Raises RunError and DataError.
         """
         from composer.evaluation import evaluate
 
-        return evaluate(self, split, data)
+        return evaluate([self, *ensemble], split, data)
 
     def report(self, output: str | Path | None = None, data: str | Path | None = None) -> Path:
         """Write the run's HTML report, `report.html` in its folder by default, and return its path.
@@ -289,7 +291,9 @@ def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     read_verified(run_dir)
     for setting in overrides:
         if "=" not in setting:
-            raise RunError.of(f"`{setting}` is no `key=value`", "name one run; `translate` takes several: an ensemble")
+            raise RunError.of(
+                f"`{setting}` is no `key=value`", "name one run; `translate` and `evaluate` take several: an ensemble"
+            )
         if not f"{setting.partition('=')[0].strip()}.".startswith(tuple(f"{key}." for key in OVERRIDABLE)):
             names = ", ".join(f"`{key}`" for key in OVERRIDABLE)
             message = f"`{setting}` cannot be set for a run: only what starts with {names} can"

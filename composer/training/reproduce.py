@@ -115,7 +115,7 @@ class ReproducedRun:
         return {
             "run": str(self.run_dir.path),
             "fingerprint": current_fingerprints(recipe, self.record).get("run", self.record["fingerprints"]["run"]),
-            "weights_sha256": self.record.get("weights_sha256"),
+            "weights_sha256": None if self.record.get("averaged") else self.record.get("weights_sha256"),
             "differs": differs,
         }
 
@@ -167,7 +167,7 @@ def compare_outcome(
     """Return whether a reproduction has the run's final weights (None if it had none to compare), and a sentence."""
     run, expected = RunDir(Path(reproduces["run"])), reproduces["weights_sha256"]
     if expected is None:
-        return None, f"nothing to compare with: {run.path} had not finished when this began"
+        return None, f"nothing to compare with: {run.path} had not finished when this began, or is an average"
     same = f"the same weights as {run.path}, to the last bit"
     if sha256_of_file(weights) == expected:
         return True, same

@@ -36,6 +36,7 @@ from composer.run_dir import (
     checkpoint_step,
     find_run,
     is_trial_run,
+    list_checkpoints,
     locked,
     read_metrics,
     utc_now,
@@ -121,10 +122,8 @@ def train(
         is_stopped = recipe.training["early_stopping"] and not record.get("finished_early")
         display.say(f"{run_dir.path} has already finished; there is nothing to do{'' if is_stopped else more}")
         return TrainingResult(run_dir.path, record)
-    if record.get("status") == "finished" and is_trial_run(run_dir):
-        message = "this run is a trial of a sweep, whose leaderboard would change if it were trained on"
-        fix = f"copy the folder, and resume the copy by its recipe.yaml; or {NEW_RUN}"
-        raise RunError.of(message, fix, str(run_dir.path))
+    if record.get("status") == "finished":
+        check_continuable(run_dir)
 
     recorded = record or (original.record if original else {})
     folders = [] if data is not None else [Path(folder) for folder in recorded.get("data", {}).get("folders", [])]
@@ -155,6 +154,17 @@ def is_spent(recipe: Recipe, record: Mapping[str, Any]) -> bool:
         return True
     spent = [record.get(key, math.inf) for key in ("steps", "epochs", "minutes")]
     return budget.spent(*spent) >= 1.0
+
+
+def check_continuable(run_dir: RunDir) -> None:
+    """Raise RunError if a finished run cannot be trained on in its folder, or would change a sweep's leaderboard."""
+    if not list_checkpoints(run_dir.checkpoints):
+        message = "this run has finished, and its checkpoints are not here: a pack and an average have none"
+        raise RunError.of(message, NEW_RUN, str(run_dir.path))
+    if is_trial_run(run_dir):
+        message = "this run is a trial of a sweep, whose leaderboard would change if it were trained on"
+        fix = f"copy the folder, and resume the copy by its recipe.yaml; or {NEW_RUN}"
+        raise RunError.of(message, fix, str(run_dir.path))
 
 
 def check_budget_and_memory(training: TrainingSetup) -> None:

@@ -93,7 +93,9 @@ def test_only_decoding_can_be_set(gru: Path) -> None:
             open_run(gru, [setting])
     with pytest.raises(RecipeError, match="<command line>:1:"):
         open_run(gru, ["decoding.beam.sise=8"])
-    with pytest.raises(RunError, match=r"`runs/b` is no `key=value`\n *fix: name one run; `translate` takes several"):
+    with pytest.raises(
+        RunError, match=r"`runs/b` is no `key=value`\n *fix: name one run; `translate` and `evaluate` take several"
+    ):
         open_run(gru, ["runs/b"])
 
 
