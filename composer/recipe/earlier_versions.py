@@ -30,7 +30,11 @@ Setting = tuple[KeyPath, Any]
 TRAINED_WITH: Mapping[str, Any] = {}
 """By `SECTION.KEY`, `block.NAME.SETTING` or `TABLE.NAME.SETTING`: `training.seed`, `optimizers.adamw.decay`."""
 
-TRAINING_CHANGES: Sequence[str] = ("the exponential forget gate of `mlstm` begins with the decays of the sigmoid",)
+TRAINING_CHANGES: Sequence[str] = (
+    "the exponential forget gate of `mlstm` begins with the decays of the sigmoid",
+    "the first token of a text in windows is read after the end of a document, as all others that begin a document are",
+    "pairs that CTC cannot write are in no loss",
+)
 """What training has done otherwise since version 0.1.0, in sentences that a reproduction prints; only ever append."""
 TRAINING_VERSION = 1 + len(TRAINING_CHANGES)
 """The number of what training does, where no setting says so."""

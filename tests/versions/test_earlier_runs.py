@@ -23,8 +23,10 @@ from composer.training.train import train
 
 HERE = Path(__file__).parent
 KINDS = ("pairs", "text")
-SCORED_OTHERWISE: dict[str, str] = {}
-TRAINED_OTHERWISE = {"text": "keys and values of attention are two tensors, whose products are rounded otherwise"}
+SCORED_OTHERWISE = {"text": "it begins after the end of a document, as in training; it began with a token hardly seen"}
+TRAINED_OTHERWISE = {
+    "text": "so does each epoch; and attention, whose keys and values are two tensors, rounds otherwise"
+}
 """Why one of them has other scores, or is continued to other weights."""
 
 
