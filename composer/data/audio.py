@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +25,8 @@ LOWEST = 1e-10
 SMALLEST_DEVIATION = 1e-5
 SILENT_DB = -60
 """A sound that never exceeds this level, in dB of full scale, is as good as silent."""
+ROUNDING = 0.02
+"""Seconds by which a part may end after its recording because its end was rounded."""
 OVERSHOOT = 0.5
 """Seconds by which a part of a recording may end after it, as in Kaldi's extract-segments."""
 FLAC_BITS, FLAC_HASH = 20, 26
@@ -36,25 +38,32 @@ LINEAR_UP_TO, LINEAR_STEP, LOG_STEP = 1000.0, 200.0 / 3, np.log(6.4) / 27.0
 def read_sound(file: IO[bytes], settings: Mapping[str, Any]) -> Reading:
     """Return the frames of a sound as the settings of its column say. -> (T, F) float32
 
-    settings: And `part`, the seconds that are read of it; None is all. Notices are `rate`, `silent` and `header`.
-    Raises MediaError.
+    settings: And `part`, the seconds that are read of it; None is all. Notices are `rate`, `silent` and those of
+    `Samples`. Raises MediaError.
     """
     rate = settings["rate"]
-    samples, own_rate, says_less = read_samples(file, rate, settings["part"])
+    samples, own_rate, own = read_samples(file, rate, settings["part"])
     notices = [("silent", "")] if np.abs(samples).max() < 10 ** (SILENT_DB / 20) else []
     notices += [("rate", str(own_rate))] if own_rate != rate else []
-    notices += [("header", "")] if says_less else []
+    notices += [(notice, "") for notice in own]
     frames = log_mel(torch.from_numpy(samples), rate, **settings["features"]["log_mel"])
     if settings["normalize"]:
         frames = (frames - frames.mean(0)) / frames.std(0, correction=0).clamp(min=SMALLEST_DEVIATION)
     return Reading(frames.numpy(), (*notices,))
 
 
-def read_samples(
-    file: IO[bytes], rate: int, part: tuple[float, float | None] | None = None
-) -> tuple[np.ndarray, int, bool]:
-    """Return the samples of a sound at a rate, its channels averaged, (N,) float32; the sound's own rate; and whether
-    its header says less than there is.
+class Samples(NamedTuple):
+    """Samples of a sound, its channels averaged, (N,) float32; the rate of its file; and notices: `header` if that says
+    less than there is, `end` if a part would end after the sound.
+    """
+
+    values: np.ndarray
+    file_rate: int
+    notices: tuple[str, ...] = ()
+
+
+def read_samples(file: IO[bytes], rate: int, part: tuple[float, float | None] | None = None) -> Samples:
+    """Return the samples of a sound at a rate.
 
     part: The seconds that are read; None is all. Raises MediaError.
     """
@@ -64,6 +73,7 @@ def read_samples(
     with open_sound(file) as (sound, checked):
         own_rate = sound.samplerate
         first, last = find_part(sound.frames / own_rate, part)
+        is_too_long = part is not None and (part[1] or last) - last > ROUNDING
         sound.seek(round(first * own_rate))
         count = round(last * own_rate) - sound.tell()
         if sound.format == "FLAC" and part is None:
@@ -80,7 +90,8 @@ def read_samples(
     resampled = mono if own_rate == rate else soxr.resample(mono, own_rate, rate)
     if not len(resampled):
         raise MediaError("audio", f"this sound has no sample at {rate} Hz", "record it again, or remove the line")
-    return np.ascontiguousarray(resampled), own_rate, checked.says_less
+    notices = {"header": checked.says_less, "end": is_too_long}
+    return Samples(np.ascontiguousarray(resampled), own_rate, tuple(name for name, is_so in notices.items() if is_so))
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def table_warnings(recipe: Recipe, folders: Sequence[Path]) -> Iterator[Fault]:
     """Yield a warning of each thing in the tables of a recipe, whose files have no fault, that is hardly meant."""
     if not (recipe.dataset.get("parallel") or recipe.dataset.get("table")):
         return
-    held_out = held_out_sizes(pair_files(recipe))
+    held_out, seen = held_out_sizes(pair_files(recipe)), set[str]()
     for split in (split for split in available_splits(recipe) if split not in held_out):
         for key, settings in split_places(recipe, split):
             path = find_file(settings["file"], folders) if settings.get("file") else None
@@ -88,7 +88,9 @@ def table_warnings(recipe: Recipe, folders: Sequence[Path]) -> Iterator[Fault]:
             names, kind = column_names(recipe, settings), KINDS.get(suffix_of(path)[0])
             yield from break_warnings(path) if kind == "csv" else ()
             yield from quote_warnings(path, [*dict.fromkeys(names.values())]) if kind == "tsv" else ()
-            yield from name_warnings(recipe, key, path, names)
+            warnings = [*name_warnings(recipe, key, path, names)]
+            yield from (warning for warning in warnings if warning.path not in seen)
+            seen |= {warning.path for warning in warnings}  # the columns of all tables stand at one place
 
 
 def break_warnings(path: Path) -> Iterator[Fault]:

@@ -44,6 +44,7 @@ ADVICE = {
         "have a header that says less than there is, and are read to their end",
         "listen to what follows, and save them again, as WAV or FLAC",
     ),
+    "end": Advice("would end after their recording, and are read to its end", "correct their seconds"),
     "blank": Advice("have one colour everywhere as they are read", "look at them, and remove their lines if need be"),
     "grey": Advice("have colours, and are read in grey", "write `channels: 3`, or `channels: 1` if grey is enough"),
     "transparent": Advice("have transparent pixels, which become white", "give them the background that they need"),

@@ -60,8 +60,8 @@ def test_a_sound_that_is_as_its_header_says_is_read_as_it_is(kind, subtype, coun
     path = tmp_path / f"a.{'mp3' if kind == 'MP3' else 'sound'}"  # libsndfile knows an MP3 by its name
     path.write_bytes(sound(kind, subtype, NOISE[:count]))
     expected, _ = soundfile.read(path, dtype="float32")
-    samples, rate, says_less = read_samples(path.open("rb"), RATE)
-    assert (rate, says_less) == (RATE, False)
+    samples, rate, notices = read_samples(path.open("rb"), RATE)
+    assert (rate, notices) == (RATE, ())
     np.testing.assert_array_equal(samples, expected)
 
 
@@ -94,11 +94,11 @@ LYING = [
 
 @pytest.mark.parametrize(("kind", "name", "offset", "form", "more"), LYING)
 @pytest.mark.parametrize("said", [0, 2, BYTES // 8, BYTES // 2, BYTES - 2])
-def test_a_header_that_says_less_than_there_is_is_told_and_all_is_read(kind, name, offset, form, more, said):
+def test_a_header_that_notices_than_there_is_is_told_and_all_is_read(kind, name, offset, form, more, said):
     data = sound(kind, "PCM_16")
     lying = with_bytes(data, data.index(name) + offset, struct.pack(form, said + more))
-    expected, (samples, _, says_less) = read_samples(io.BytesIO(data), RATE)[0], read_samples(io.BytesIO(lying), RATE)
-    assert says_less
+    expected, (samples, _, notices) = read_samples(io.BytesIO(data), RATE)[0], read_samples(io.BytesIO(lying), RATE)
+    assert notices == ("header",)
     np.testing.assert_array_equal(samples[:COUNT], expected)
 
 
@@ -130,7 +130,7 @@ def test_the_number_of_frames_of_aiff_and_nist_is_compared_too(said):
             with pytest.raises(MediaError, match="cut off"):
                 length_of(file)
         else:
-            assert read_samples(io.BytesIO(file), RATE)[1:] == (RATE, True)
+            assert read_samples(io.BytesIO(file), RATE)[1:] == (RATE, ("header",))
             assert length_of(file) == COUNT
 
 
@@ -141,10 +141,10 @@ def test_an_mp3_is_as_long_as_its_frames(rate, has_tag):
     at, count = data.index(b"Xing"), length_of(data)
     tag = b"ID3\x04\0\0\0\0\0\x0a" + bytes(10) if has_tag else b""
     for frames in (0, 1, 3):
-        samples, own_rate, says_less = read_samples(
+        samples, own_rate, notices = read_samples(
             io.BytesIO(tag + with_bytes(data, at + 8, frames.to_bytes(4, "big"))), RATE
         )
-        assert (len(samples), own_rate, says_less) == (count, rate, True)
+        assert (len(samples), own_rate, notices) == (count, rate, ("header",))
     with pytest.raises(MediaError, match="cut off: its header says 300 frames"):
         length_of(tag + with_bytes(data, at + 8, (300).to_bytes(4, "big")))
     # without the number libsndfile guesses from the first frame, which is another one than those that follow
@@ -159,10 +159,10 @@ def test_what_follows_the_samples_of_a_wav_is_no_sample():
     odd = sound("WAV", "PCM_U8")  # with a byte that fills it up
     note = b"LIST" + struct.pack("<I", 12) + b"INFOISFT\0\0\0\0"
     for file in (data + note, data + note + note, odd + note, odd[:-1] + note, odd, odd[:-1], data + b"\0"):
-        assert read_samples(io.BytesIO(file), RATE)[1:] == (RATE, False)
+        assert read_samples(io.BytesIO(file), RATE)[1:] == (RATE, ())
         assert length_of(file) == COUNT
     streamed = with_bytes(data, data.index(b"data") + 4, b"\xff" * 4)
-    assert read_samples(io.BytesIO(streamed), RATE)[1:] == (RATE, False)
+    assert read_samples(io.BytesIO(streamed), RATE)[1:] == (RATE, ())
     assert length_of(streamed) == COUNT
 
 
@@ -210,3 +210,9 @@ def test_a_part_beyond_what_is_there_is_refused(kind, subtype):
         read_samples(io.BytesIO(data), RATE, (1.0, 2.0))
     with pytest.raises(MediaError):
         read_samples(io.BytesIO(data[: len(data) // 2]), RATE, (0.8, 0.95))
+
+
+@pytest.mark.parametrize(("end", "notices"), [(0.9, ()), (COUNT / RATE, ()), (1.01, ()), (1.1, ("end",)), (None, ())])
+def test_a_part_that_would_end_after_its_recording_is_told(end, notices):
+    samples, _, own = read_samples(io.BytesIO(sound("WAV", "PCM_16")), RATE, (0.5, end))
+    assert (len(samples), own) == (min(COUNT, round((end or 9) * RATE)) - RATE // 2, notices)

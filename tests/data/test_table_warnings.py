@@ -94,7 +94,7 @@ def write_pictures(folder: Path, suffix: str) -> None:
 )
 def test_names_of_files_that_are_read_as_text_are_told(suffix, kind, make, tmp_path):
     write_pictures(tmp_path, suffix)
-    table = {"train": "t.tsv", "target": "caption"}
+    table = {"train": "t.tsv", "val": "t.tsv", "target": "caption"}
     for source in ("picture", {"column": "picture"}):
         (warning,) = warnings_of(make({"table": {**table, "source": source}}))
         assert (warning.path, warning.code, warning.severity) == ("data.table.source", "column", "warning")
