@@ -19,7 +19,7 @@ class Conv(Block):
 
     Settings:
         kernel: How many positions are read at once, 1 or more.
-        activation: What is applied to the result; with glu and swiglu the convolution is twice as wide inside.
+        activation: What is applied to the result; with glu, swiglu and geglu the convolution is twice as wide inside.
         dilation: Distance between two positions that are read, 1 or more.
         stride: Distance between two positions that come out, 1 or more; above 1 in an encoder only.
         width: The width that comes out; `model.width` unless given.
@@ -70,7 +70,7 @@ class Conv(Block):
         self.weight = nn.Parameter(torch.empty(inner, read, kernel))
         self.bias = nn.Parameter(torch.zeros(inner))
         self.out = stream.shortened(stride)._replace(width=width)
-        gain = {"glu": 4.0, "swiglu": 4.0, "relu": 2.0}.get(activation, 1.0)
+        gain = {"glu": 4.0, "swiglu": 4.0, "geglu": 4.0, "relu": 2.0}.get(activation, 1.0)
         nn.init.normal_(self.weight, std=init_scale * (gain / (kernel * read)) ** 0.5)
         self.gain = weight_norm_gain(self.weight) if weight_norm else None
 

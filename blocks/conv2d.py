@@ -24,7 +24,7 @@ class Conv2d(Block):
 
     Settings:
         kernel: Positions, then columns, that are read at once.
-        activation: What is applied to the result; with glu and swiglu the convolution is twice as wide inside.
+        activation: What is applied to the result; with glu, swiglu and geglu the convolution is twice as wide inside.
         width: The width that comes out; `model.width` unless given.
         stride: Distances between two positions, then columns, that come out: 1 or more, of columns as many as arrive at
             most.
@@ -58,7 +58,7 @@ class Conv2d(Block):
         inner = width * gate_factor(activation)
         self.weight = nn.Parameter(torch.empty(inner, stream.width, *self.kernel))
         self.bias = nn.Parameter(torch.zeros(inner))
-        gain = {"glu": 4.0, "swiglu": 4.0, "relu": 2.0}.get(activation, 1.0)
+        gain = {"glu": 4.0, "swiglu": 4.0, "geglu": 4.0, "relu": 2.0}.get(activation, 1.0)
         nn.init.normal_(self.weight, std=(gain / self.weight[0].numel()) ** 0.5)
         self.out = stream_of_windows(stream, stride)._replace(width=width)
 

@@ -14,6 +14,8 @@ class DeltaNet(DeltaMixer):
     S_t = (I - beta_t k_t k_t^T) S_(t-1) + beta_t k_t v_t^T, y_t = W_o RMSNorm(S_t^T q_t) for each head, with beta_t =
     sigmoid(w x_t), v = silu(conv(W_v x)), and q and k likewise, of length 1. The eigenvalue 1 - beta of a key is above
     0; with `negative_eigenvalues` beta is doubled, and it is above -1 (Grazzi et al. 2024, arXiv 2411.12537).
+    q is the paper's. The authors' code (fla) divides it by sqrt(state), `scale_queries`, which the norm undoes but for
+    its 1e-5: early in a row y is smaller by a third. Their convolution has no bias.
     In an encoder q, k and v are read from both ends, with a beta for each direction, and both are added before W_o:
     a position's own v is written in both.
 
@@ -25,6 +27,7 @@ class DeltaNet(DeltaMixer):
         short_conv: How many positions a depthwise convolution of q, k and v reads; in an encoder it
             is centred; 0 for none.
         negative_eigenvalues: Whether beta is between 0 and 2, in place of 0 and 1.
+        scale_queries: Whether q, of length 1, is divided by sqrt(state), as in the authors' code.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
             delta_net). In an encoder, of the direction that reads forwards; the other begins empty.
 
@@ -44,6 +47,7 @@ class DeltaNet(DeltaMixer):
         chunk: Chunk = 64,
         short_conv: ShortKernel = 4,
         negative_eigenvalues: bool = False,
+        scale_queries: bool = False,
         initial_state: InitialState = "zeros",
     ) -> None:
         super().__init__(
@@ -55,6 +59,7 @@ class DeltaNet(DeltaMixer):
             chunk=chunk,
             short_conv=short_conv,
             negative_eigenvalues=negative_eigenvalues,
+            scale_queries=scale_queries,
             initial_state=initial_state,
         )
 

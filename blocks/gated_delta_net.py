@@ -25,6 +25,9 @@ class GatedDeltaNet(DeltaMixer):
     with q, k, v and beta of `delta_net`, and alpha_t = exp(-exp(A) softplus(f(x_t) + b)).
     scalar: one alpha for a head, f linear; vector: one for each feature of a key, f of rank V (Kimi Team 2025, arXiv
     2510.26692, section 3; its output gate is a sigmoid of rank V, which is SiLU of full rank here).
+    q is the papers'. The authors' code (fla) divides it by sqrt(state), `scale_queries`, which the norm undoes but for
+    its 1e-5: early in a row y is smaller by more than a third. Their convolution has no bias, and their exp(A) is drawn
+    between 0 and 16 for scalars, between 1 and 16 for vectors; here it is between 1 and 16 for both.
     In an encoder q, k and v are read from both ends, with a beta, decays and a gate for each direction, and both are
     added before W_o: a position's own v is written in both.
 
@@ -37,6 +40,7 @@ class GatedDeltaNet(DeltaMixer):
         short_conv: How many positions a depthwise convolution of q, k and v reads; in an encoder it
             is centred; 0 for none.
         negative_eigenvalues: Whether beta is between 0 and 2, in place of 0 and 1.
+        scale_queries: Whether q, of length 1, is divided by sqrt(state), as in the authors' code.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
             gated_delta_net). In an encoder, of the direction that reads forwards; the other begins empty.
 
@@ -57,6 +61,7 @@ class GatedDeltaNet(DeltaMixer):
         chunk: Chunk = 64,
         short_conv: ShortKernel = 4,
         negative_eigenvalues: bool = False,
+        scale_queries: bool = False,
         initial_state: InitialState = "zeros",
     ) -> None:
         super().__init__(
@@ -68,6 +73,7 @@ class GatedDeltaNet(DeltaMixer):
             chunk=chunk,
             short_conv=short_conv,
             negative_eigenvalues=negative_eigenvalues,
+            scale_queries=scale_queries,
             initial_state=initial_state,
         )
         width, (_, key_width, value_width) = self.out.width, self.memory_shape

@@ -9,6 +9,7 @@ from blocks.core.attention import join_heads, split_heads
 from blocks.core.contract import Chunk, Context, Count, InitialState, ShortKernel, Site, State
 from blocks.core.mixer import (
     HeadNorm,
+    HeadNormKind,
     Mixer,
     Parts,
     build_projection,
@@ -28,6 +29,8 @@ class GatedLinearAttention(Mixer):
     S_t = diag(alpha_t) S_(t-1) + k_t v_t^T, y_t = W_o (r_t LN(S_t^T q_t)), for each head, with q, k, v linear in x,
     alpha_t = sigmoid(W_2 W_1 x_t + b)^(1/16), W_1 having `rank` rows, and r_t = silu(W_r x_t + b_r). LN normalises each
     head. There are no other biases.
+    LN and the bias of r are the paper's. The authors' code (fla) divides each head by its root mean square, `head_norm:
+    rms`, has no b_r, and q / sqrt(state), which is W_q over it.
     In an encoder the same runs over each row from its end, with its own alpha and r, and both are added before W_o: a
     position's own k v^T is counted in both directions.
 
@@ -41,6 +44,8 @@ class GatedLinearAttention(Mixer):
             in an encoder it is centred; 0 for none.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
             gated_linear_attention). In an encoder, of the direction that reads forwards.
+        head_norm: group | rms. What LN does: subtract each head's mean, divide by its deviation, with a gain and a
+            bias; or divide by its root mean square, with a gain.
 
     Shapes: (B, T, D) -> (B, T, D). State: S, (B, H, state, head_width), in float32 at least; with `short_conv` the last
     inputs of the convolution.
@@ -59,6 +64,7 @@ class GatedLinearAttention(Mixer):
         chunk: Chunk = 64,
         short_conv: ShortKernel = 0,
         initial_state: InitialState = "zeros",
+        head_norm: HeadNormKind = "group",
     ) -> None:
         width = site.sequence("gated_linear_attention").width
         head_width = width_of_heads(site, heads, head_width)
@@ -80,7 +86,7 @@ class GatedLinearAttention(Mixer):
         self.low_rank = build_projection(width, self.directions * [rank], bias=False)
         self.decay = nn.ModuleList(build_projection(rank, [sizes[1]]) for _ in range(self.directions))
         self.gate = build_projection(width, self.directions * [sizes[2]])
-        self.norm = HeadNorm(heads, head_width)
+        self.norm = HeadNorm(heads, head_width, head_norm)
         self.merge = build_projection(sizes[2], [width], bias=False)
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:

@@ -31,8 +31,9 @@ class LatentAttention(Block):
     c_t = norm(W_c x_t);  k_ht = (U_h c_t, r_t);  v_ht = V_h c_t;  q_ht = (W_h z_t, turned R_h z_t) with z_t = x_t or
     norm(W_z x_t);  y = W_o concat_h softmax(q_h k_h^T / sqrt(d + D_r)) v_h.
     r_t, the decoupled key, is linear in x_t, turned by angles that grow with t, and the same for all heads. The norms
-    of the latents divide by the root mean square (section 3.1.2). A single query, as in decoding, is mapped to be
-    compared with c itself, and what it reads of c to a value: then no keys and values are expanded.
+    of the latents divide by the root mean square (section 3.1.2), with 1e-5 under the root, in the authors' code 1e-6.
+    A single query, as in decoding, is mapped to be compared with c itself, and what it reads of c to a value: then no
+    keys and values are expanded.
 
     Settings:
         heads: How many heads; without `head_width` they divide the width that arrives.

@@ -10,7 +10,7 @@ from blocks.core.functional import Activation, activate, gate_factor, weight_nor
 
 
 class Linear(Block):
-    """A linear map: y = f(W x + b). With glu and swiglu W is twice as wide and one half gates the other.
+    """A linear map: y = f(W x + b). With glu, swiglu and geglu W is twice as wide and one half gates the other.
 
     Settings:
         width: The width that comes out; `model.width` unless given.

@@ -25,6 +25,7 @@ class Mamba(Block):
     dt_t = softplus(W_2 W_1 u'_t + b), W_1 to a sixteenth of the width; B_t, C_t = W_B u'_t, W_C u'_t;
     h_t = exp(A dt_t) h_(t-1) + B_t (dt_t u'_t)^T, s_t = h_t^T C_t + D u'_t; A = -exp(A_log), -1 .. -`state` at first.
 
+    The convolution's biases are 0 at first, where those of the authors' code are drawn from its kernel's range.
     In an encoder all between u and s is there twice, and the second reads each row from its end; both s are summed
     (Zhu et al. 2024, arXiv 2401.09417, section 3.2).
 

@@ -24,6 +24,7 @@ class Mamba2(Mixer):
     For each head S_t = exp(-dt_t A) S_(t-1) + B_t (dt_t x_t)^T, y_t = W_o RMS((S_t^T C_t + D x_t) silu(z_t)), with
     dt_t = softplus(W_dt u_t + b), A > 0 and D learned for each head. z, x, B and C are linear in the input u; x, B and
     C then pass a short depthwise convolution with SiLU. The heads of a group share B and C, and RMS normalises a group.
+    Matrices are Xavier's at first and the convolution's biases 0, where the authors' code has PyTorch's own draw.
     In an encoder the same runs over each row from its end, with its own dt, A, D and z, and both are added before W_o:
     a position's own B (dt x)^T is counted in both directions.
 

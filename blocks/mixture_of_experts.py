@@ -25,6 +25,8 @@ from blocks.core.functional import no_autocast, state_dtype
 from blocks.core.stack import Stack, check_same_stream
 
 BALANCE_RATE = 0.001
+SMALLEST = 1e-20
+"""What the sum of weights is at least, so that it can divide."""
 Shared = Annotated[int, Bounds(minimum=0, maximum=1_000)]
 """How many experts every position uses, 0 or more."""
 
@@ -34,7 +36,8 @@ class MixtureOfExperts(Block):
     arXiv 2401.06066), with loads balanced by a bias and not by the loss (Wang et al. 2024, arXiv 2408.15664).
 
     y = sum_j f_j(x) + sum_i g_i f_i(x), over the shared experts j, and the others i with g_i = s_i = sigmoid(w_i x)
-    where s_i + b_i is among the `top_k` largest, else g_i = 0.
+    where s_i + b_i is among the `top_k` largest, else g_i = 0. With `normalise` the g_i are divided by their sum, as in
+    DeepSeek-V3 (DeepSeek-AI 2024, arXiv 2412.19437, equations 12 to 16).
     After each training step b_i grows by `balance_rate` where fewer positions than the mean chose the expert i, and
     shrinks by it where more did (algorithm 1 of Wang et al.): counted over all devices, and all parts of the step.
 
@@ -49,10 +52,11 @@ class MixtureOfExperts(Block):
         top_k: How many of them a position uses, at most `experts`.
         shared: How many experts there are beside these, which every position uses.
         balance_rate: What a bias changes by after a training step, 0 or more; 0 for none.
+        normalise: Whether the weights g of the chosen experts are divided by their sum.
 
     Shapes: (B, T, D) -> (B, T, D') of the stack, or so for each cell of a grid. State: none.
     Raises BlockError for a block in the stack that reads more than its own position, in encoders too, where the stack
-    changes the length or the kind of the stream, and for more `top_k` than experts.
+    changes the length or the kind of the stream, for more `top_k` than experts, and for `normalise` of one expert.
     """
 
     family = "structure"
@@ -69,8 +73,12 @@ class MixtureOfExperts(Block):
         top_k: Few = 2,
         shared: Shared = 0,
         balance_rate: NonNegative = BALANCE_RATE,
+        normalise: bool = False,
     ) -> None:
         super().__init__()
+        if normalise and top_k == 1:
+            message = "of one expert the weight is 1, whatever its score, and the router would learn nothing"
+            raise BlockError("normalise", message, fix="write `top_k: 2` or more, or remove `normalise`")
         if top_k > experts:
             fix = f"write `top_k: {experts}` or less, or more `experts`"
             raise BlockError("top_k", f"a position cannot use {top_k} of {experts} experts", fix=fix)
@@ -87,6 +95,7 @@ class MixtureOfExperts(Block):
         x = torch.zeros(1, 1, *_cells(site), site.stream.width)
         self.states = [expert.start(x, _context_of(x)) for expert in built]
         self.experts, self.top_k, self.balance_rate = experts, top_k, balance_rate
+        self.normalise = normalise
         self.router = nn.Linear(site.stream.width, experts, bias=False)
         self.stacks = nn.ModuleList(built)
         self.out = built[0].out
@@ -104,7 +113,10 @@ class MixtureOfExperts(Block):
         chosen = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best, True)
         if self.training and torch.is_grad_enabled() and self.router.weight.requires_grad:
             self.counts.add_((chosen & context.mask[..., None]).flatten(0, -2).sum(0))
-        gates = (scores * chosen).to(x.dtype)
+        gates = scores * chosen
+        if self.normalise:
+            gates = gates / gates.sum(-1, keepdim=True).clamp(min=SMALLEST)
+        gates = gates.to(x.dtype)
         context.record("experts", gates)
         inner = context._replace(records=None)  # experts share a path, which tells records apart
         stacks = cast("list[Stack]", list(self.stacks))

@@ -13,6 +13,7 @@ from blocks.core.contract import BlockError, Chunk, Context, Count, InitialState
 from blocks.core.functional import count_positions, no_positions, state_dtype
 from blocks.core.mixer import (
     HeadNorm,
+    HeadNormKind,
     Mixer,
     Parts,
     build_projection,
@@ -31,6 +32,8 @@ class Retention(Mixer):
     heads - 1, q = W_q x, k = W_k x / sqrt(state), v = W_v x. The features 2i and 2i + 1 of q_t and k_t are turned by
     the angle t 10000^(-i / (state / 2 - 1)), as in the authors' code. GN normalises each head; so the paper's other
     normalisations, which scale what it reads, are left out. There are no biases but GN's.
+    GN is the paper's. The authors' code (torchscale) and that of fla divide by the root mean square: `head_norm: rms`,
+    in torchscale without its gain. All matrices are Xavier's here, theirs less by 2^-2.5, and W_o by 2.
     In an encoder the same runs over each row from its end, with a gate W_g of its own and the same angles, and both are
     added before W_o: a position's own k v^T is counted in both directions.
 
@@ -43,6 +46,8 @@ class Retention(Mixer):
             in an encoder it is centred; 0 for none.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
             retention). In an encoder, of the direction that reads forwards.
+        head_norm: group | rms. What GN does: subtract each head's mean, divide by its deviation, with a gain and a
+            bias; or divide by its root mean square, with a gain.
 
     Shapes: (B, T, D) -> (B, T, D). State: S, (B, H, state, head_width), in float32 at least; how many positions there
     were (B,); with `short_conv` the last inputs of the convolution.
@@ -60,6 +65,7 @@ class Retention(Mixer):
         chunk: Chunk = 64,
         short_conv: ShortKernel = 0,
         initial_state: InitialState = "zeros",
+        head_norm: HeadNormKind = "group",
     ) -> None:
         width = site.sequence("retention").width
         key_width, head_width = width_of_heads(site, heads, state), width_of_heads(site, heads, head_width, factor=2)
@@ -81,7 +87,7 @@ class Retention(Mixer):
         self.sizes, self.key_width = sizes, key_width
         self.project = build_projection(width, sizes, bias=False)
         self.gate = build_projection(width, self.directions * [sizes[2]], bias=False)
-        self.norm = HeadNorm(heads, head_width)
+        self.norm = HeadNorm(heads, head_width, head_norm)
         self.merge = build_projection(sizes[2], [width], bias=False)
 
     def start(self, x: Tensor, context: Context) -> State:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 from blocks.core.attention import check_heads
 from blocks.core.contract import Block, Context, Few, InitialState, ShortKernel, Site, State
 from blocks.core.directions import Directions, Reader
+from blocks.core.functional import count_positions
 from blocks.core.headwise_linear import HeadwiseLinear
 from blocks.core.linear_recurrence import linear_recurrence
 from blocks.core.short_convolution import ShortConvolution
@@ -34,6 +36,8 @@ class RgLru(Block):
     It is the layer alone, with the convolution before it if wanted. The recurrent block around it in Griffin (section
     2.3) is written as stacks: a `linear` before it, its output multiplied by that of a `linear` with gelu, a `linear`.
     In an encoder a second layer reads each row from its end, and both outputs are summed.
+    It is the paper's. The authors' code (recurrentgemma) takes the first input of a row as it is, `first: plain`, which
+    is felt a hundred positions later, and draws a where the paper draws a^8.
 
     Settings:
         heads: How many blocks the matrices of the gates have on their diagonals; they divide the width that arrives.
@@ -41,23 +45,31 @@ class RgLru(Block):
         short_conv: How many positions a depthwise convolution before the layer reads, itself included, 4 in Griffin; 0
             for none.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a rg_lru).
+        first: scaled | plain. Whether the input of a row's first position, in an encoder also that of its last in the
+            layer that begins there, is multiplied by sqrt(1 - a^2) as all others are.
 
     Shapes: (B, T, D) -> (B, T, D). State: for each direction the last inputs of the convolution, (B, short_conv - 1,
-    D), and h, (B, D), in float32.
+    D), and h, (B, D), in float32; with `first: plain` how many positions there were, (B,).
     Raises BlockError where a grid arrives, where heads do not divide D, or a state to copy is of another kind.
     """
 
     family = "recurrence"
 
     def __init__(
-        self, site: Site, *, heads: Few = 1, short_conv: ShortKernel = 0, initial_state: InitialState = "zeros"
+        self,
+        site: Site,
+        *,
+        heads: Few = 1,
+        short_conv: ShortKernel = 0,
+        initial_state: InitialState = "zeros",
+        first: Literal["scaled", "plain"] = "scaled",
     ) -> None:
         super().__init__()
         self.out = site.sequence("rg_lru")
         width = self.out.width
         check_heads(heads, width)
-        self.state_kind = ("rg_lru", ("width", width), ("short_conv", short_conv))
-        build = partial(RgLruReader, width, heads, short_conv)
+        self.state_kind = ("rg_lru", ("width", width), ("short_conv", short_conv), ("first", first))
+        build = partial(RgLruReader, width, heads, short_conv, first == "plain")
         self.directions = Directions(site, build, initial_state, self.state_kind)
 
     def start(self, x: Tensor, context: Context) -> State:
@@ -75,9 +87,9 @@ class RgLru(Block):
 class RgLruReader(Reader):
     """The layer in one direction."""
 
-    def __init__(self, width: int, heads: int, kernel: int) -> None:
+    def __init__(self, width: int, heads: int, kernel: int, has_plain_first: bool) -> None:
         super().__init__()
-        self.sizes = (width,)
+        self.sizes, self.has_plain_first = (width,), has_plain_first
         self.conv = ShortConvolution(width, kernel)
         self.recurrence_gate, self.input_gate = HeadwiseLinear(width, heads), HeadwiseLinear(width, heads)
         log_decay = torch.empty(width).uniform_(*DECAY_RANGE).log() / SHARPNESS
@@ -85,18 +97,24 @@ class RgLruReader(Reader):
 
     def start(self, *leaves: Tensor) -> tuple[Tensor, ...]:
         (h,) = leaves
-        return self.conv.start(h), h
+        before = [h.new_zeros(len(h), dtype=torch.long)] if self.has_plain_first else []
+        return self.conv.start(h), h, *before
 
     def forward(self, x: Tensor, state: tuple[Tensor, ...], mask: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        window, h = state
+        window, h, *before = state
         x, window = self.conv(x, window, mask)
         recurrence, entering = (gate(x).to(h.dtype) for gate in (self.recurrence_gate, self.input_gate))
         log_rate = math.log(SHARPNESS) + F.logsigmoid(recurrence) + log_softplus(-self.decay.to(h.dtype))
         real = mask[..., None]
         a = (-log_rate.exp()).exp().masked_fill(~real, 1.0)  # (B, T, D)
-        b = (input_scale(log_rate) * torch.sigmoid(entering) * x).masked_fill(~real, 0.0)
+        scale = input_scale(log_rate)
+        if self.has_plain_first:
+            where = before[0][:, None] + torch.arange(x.shape[1], device=x.device)  # (B, T)
+            scale = scale.masked_fill((where == 0)[..., None], 1.0)
+            before = [count_positions(before[0], mask)]
+        b = (scale * torch.sigmoid(entering) * x).masked_fill(~real, 0.0)
         y = linear_recurrence(a, b, h)
-        return y, (window, y[:, -1])
+        return y, (window, y[:, -1], *before)
 
 
 def log_softplus(x: Tensor) -> Tensor:

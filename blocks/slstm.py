@@ -29,6 +29,7 @@ class Slstm(Block):
     c_t = f' c_(t-1) + i' tanh(z); n_t = f' n_(t-1) + i'; h_t = sigmoid(o) c_t / n_t
     As in the paper's block (appendix A.2), a convolution with silu comes before W of i and f, and each head of the
     output is normalised: y = g (h - mean) / sqrt(var + 1e-5). The gated feed-forward after it is a block of its own.
+    The forget gates begin as those of the first layer of the authors' code, in every layer.
     In an encoder a second one reads each row from its end, and both h are summed before they are normalised.
 
     Settings:

@@ -16,7 +16,8 @@ from blocks.core.mixer import Mixer, Parts, build_projection, mask_heads, width_
 class DeltaMixer(Mixer):
     """Queries, keys and values through a short convolution with SiLU, and a strength beta of writing for each head.
 
-    `strengths` are the rates of both directions where there are two; `strongest` is what a beta is below.
+    `strengths` are the rates of both directions where there are two; `strongest` is what a beta is below, and
+    `query_scale` the length of q.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class DeltaMixer(Mixer):
         chunk: int,
         short_conv: int,
         negative_eigenvalues: bool,
+        scale_queries: bool,
         initial_state: str | dict[str, str],
     ) -> None:
         width = site.sequence(word).width
@@ -50,6 +52,7 @@ class DeltaMixer(Mixer):
             initial_state=initial_state,
         )
         self.sizes, self.strongest = sizes, 2.0 if negative_eigenvalues else 1.0
+        self.query_scale = key_width**-0.5 if scale_queries else 1.0
         self.project = build_projection(width, sizes, bias=False)
         self.strengths = build_projection(width, self.directions * [heads], bias=False)
         self.norm = RmsNorm(head_width)
@@ -70,9 +73,8 @@ class DeltaMixer(Mixer):
         query, key = (unit_length(split_heads(x.to(memory.dtype), self.heads)) for x in (query, key))
         log_decay = mask_heads(log_decay.to(memory.dtype), mask, self.heads)  # (B, H, T, 1 or K)
         scaled_key = key * mask_heads(strength, mask, self.heads)  # (B, H, T, K)
-        inputs = DeltaInputs(
-            query, scaled_key, split_heads(value, self.heads), key * log_decay.exp(), -scaled_key, log_decay
-        )
+        value, read = split_heads(value, self.heads), key * log_decay.exp()
+        inputs = DeltaInputs(self.query_scale * query, scaled_key, value, read, -scaled_key, log_decay)
         y, memory = scan_delta_rule(inputs, memory, chunk=self.chunk)
         return join_heads(y), (memory,)
 

@@ -51,7 +51,7 @@ class Directions(nn.Module):
         states = self.initial(x.to(state_dtype(x)), context)
         if self.initial.copied:
             copied = [states[min(index, len(states) - 1)] for index in range(len(self.readers))]
-            return tuple(tuple(leaf.to(state_dtype(leaf)) for leaf in state) for state in copied)
+            return tuple(tuple(map(_in_state_precision, state)) for state in copied)
         readers = cast(Iterable[Reader], self.readers)
         return tuple(reader.start(*leaves) for reader, leaves in zip(readers, states, strict=True))
 
@@ -62,3 +62,7 @@ class Directions(nn.Module):
             return y, (last,)
         z, first = self.readers[1](reverse(x, mask), state[1], mask)
         return y + reverse(z, mask), (last, first)
+
+
+def _in_state_precision(leaf: Tensor) -> Tensor:
+    return leaf.to(state_dtype(leaf)) if leaf.is_floating_point() else leaf

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Literal
 
 import torch
@@ -13,8 +14,20 @@ from torch.nn import functional as F
 
 from blocks.core.contract import BlockError
 
-Activation = Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"]
-"""none | relu | gelu | silu | tanh | sigmoid | glu (a * sigmoid(b)) | swiglu (silu(a) * b)."""
+Activation = Literal["none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "glu", "swiglu", "geglu"]
+"""none | relu | gelu | gelu_tanh (gelu by its approximation with tanh) | silu | tanh | sigmoid | glu (a * sigmoid(b)) |
+swiglu (silu(a) * b) | geglu (gelu(a) * b)."""
+PLAIN: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda x: x,
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+}
+GATES: Mapping[str, Callable[[Tensor], Tensor]] = {"swiglu": F.silu, "geglu": F.gelu}
+"""What the first half passes to gate the second one."""
 
 DROPOUT_LEVELS = 1 << 16
 DT_RANGE = 1e-3, 1e-1
@@ -49,30 +62,18 @@ class RmsNorm(nn.Module):
 
 
 def gate_factor(name: Activation) -> int:
-    """Return how many times its output width an activation needs: 2 for glu and swiglu (halves a, b), else 1."""
-    return 2 if name in ("glu", "swiglu") else 1
+    """Return how many times its output width an activation needs: 2 where halves gate each other, else 1."""
+    return 1 if name in PLAIN else 2
 
 
 def activate(name: Activation, x: Tensor) -> Tensor:
     """Apply an activation. x: (..., gate_factor(name) * D) -> (..., D)"""
-    match name:
-        case "none":
-            return x
-        case "relu":
-            return F.relu(x)
-        case "gelu":
-            return F.gelu(x)
-        case "silu":
-            return F.silu(x)
-        case "tanh":
-            return torch.tanh(x)
-        case "sigmoid":
-            return torch.sigmoid(x)
-        case "glu":
-            return F.glu(x, dim=-1)
-        case "swiglu":
-            a, b = x.chunk(2, dim=-1)
-            return F.silu(a) * b
+    if name in PLAIN:
+        return PLAIN[name](x)
+    if name == "glu":
+        return F.glu(x, dim=-1)
+    a, b = x.chunk(2, dim=-1)
+    return GATES[name](a) * b
 
 
 def state_dtype(x: Tensor) -> torch.dtype:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,8 @@ from blocks.core.initial_state import StateInitializer
 from blocks.core.recurrence import reverse
 from blocks.core.short_convolution import ShortConvolution
 
+HeadNormKind = Literal["group", "rms"]
+"""group | rms."""
 Parts = tuple[Tensor, ...]
 """What one direction reads: queries, keys, values, decays ..., each (B, T, .)."""
 
@@ -114,20 +117,27 @@ def build_projection(width: int, sizes: Sequence[int], bias: bool = True) -> nn.
 
 
 class HeadNorm(nn.Module):
-    """Group normalisation of each position, a group being a head (Wu & He 2018; Sun et al. 2023, equation 8)."""
+    """Normalisation of each head of a position.
 
-    def __init__(self, heads: int, head_width: int, eps: float = 1e-5) -> None:
+    group: less its mean, over its deviation, with a gain and a bias (Wu & He 2018; Sun et al. 2023, equation 8);
+    rms: over its root mean square, with a gain.
+    """
+
+    def __init__(self, heads: int, head_width: int, kind: HeadNormKind = "group", eps: float = 1e-5) -> None:
         super().__init__()
         if head_width == 1:
-            message = "of one feature, layer normalisation leaves its bias and nothing of what arrives"
+            message = "of one feature, a norm leaves nothing but a sign of what arrives"
             raise BlockError("heads", message, code="width", fix="write fewer `heads`, or `head_width: 2` or more")
         self.head_width, self.eps = head_width, eps
         self.weight = nn.Parameter(torch.ones(heads * head_width))
-        self.bias = nn.Parameter(torch.zeros(heads * head_width))
+        self.bias = nn.Parameter(torch.zeros(heads * head_width)) if kind == "group" else None
 
     def forward(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """Normalise in the precision of x, (B, T, H V), and return what is normalised in `dtype`."""
-        heads = F.layer_norm(x.unflatten(-1, (-1, self.head_width)), (self.head_width,), eps=self.eps)
+        heads = x.unflatten(-1, (-1, self.head_width))
+        if self.bias is None:
+            return F.rms_norm(heads, (self.head_width,), eps=self.eps).flatten(-2).to(dtype) * self.weight
+        heads = F.layer_norm(heads, (self.head_width,), eps=self.eps)
         return torch.addcmul(self.bias, heads.flatten(-2).to(dtype), self.weight)
 
 

@@ -34,9 +34,9 @@ from composer.recipe.recipe import Recipe
 POSITIONS = 4096
 """Number of exported position encodings; CTranslate2 refuses longer texts."""
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH", "tanh": "Tanh", "sigmoid": "Sigmoid"}
-ACTIVATIONS |= {"glu": "Sigmoid", "swiglu": "SWISH"}
+ACTIVATIONS |= {"gelu_tanh": "GELUTanh", "glu": "Sigmoid", "swiglu": "SWISH", "geglu": "GELU"}
 """Names of activations, ours to CTranslate2's; of a gated one, the activation of the gate."""
-GATE_FIRST = {"glu": False, "swiglu": True}
+GATE_FIRST = {"glu": False, "swiglu": True, "geglu": True}
 """Of gated activations, whether the gate is the first half of the projection."""
 DEFAULTS: dict[type[Block], dict[str, Any]] = {
     SelfAttention: {"window": None, "positions": "none", "bias": (True, "all"), "qk_norm": False, "sinks": False}
@@ -46,7 +46,7 @@ DEFAULTS: dict[type[Block], dict[str, Any]] = {
     | dict.fromkeys(("query", "keys", "values")),
     Positions: {"per_iteration": False},
     Residual: {"scale": 1.0},
-    Norm: {"kind": "layer"},
+    Norm: {"kind": "layer", "eps": 1e-5},
 }
 """Settings of which CTranslate2 supports one value alone, or several that mean the same."""
 ONLY_ENCODER = (None, "encoder", ["encoder"])
@@ -190,7 +190,8 @@ def build_spec(run: Run, specs: Any) -> Any:
     # CTranslate2 multiplies embeddings by the square root of the width, too
     spec.encoder.embeddings[0].weight = _to_numpy(reader.embedding.weight)
     spec.decoder.embeddings.weight = _to_numpy(model.embedding.weight)
-    _copy_linear(spec.decoder.projection, model.output.weight, model.output.bias)
+    bias = model.output.weight.new_zeros(len(model.output.weight)) if model.output.bias is None else model.output.bias
+    _copy_linear(spec.decoder.projection, model.output.weight, bias)
     spec.decoder.projection.bias[[PAD, BOS]] = NEVER  # our decoding never outputs them
     _copy_stack(spec.encoder, encoder)
     _copy_stack(spec.decoder, decoder)

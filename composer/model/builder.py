@@ -192,10 +192,13 @@ class Builder:
                 self.fault("width", path, message, fix)
             return IdentityOutput(out.width)
         try:
-            return OUTPUTS[word](out.width, vocabulary, **settings)
+            head = OUTPUTS[word](out.width, vocabulary, **settings)
         except BlockError as error:
             self.fault(error.code, (*path, word, error.setting), error.message, error.fix)
             return LinearOutput(out.width, vocabulary)
+        if isinstance(head, LinearOutput) and not self.recipe.model["output"]["bias"]:
+            head.bias = None
+        return head
 
     def _ctc(self, site: Site, encoders: Iterable[Encoder], vocabulary: int) -> Ctc | None:
         """Return CTC over the memory that the recipe names; None where it has none, or one at fault."""

@@ -19,6 +19,7 @@ from blocks.core.contract import Path
 from composer.errors import Fault, RecipeError
 from composer.model.builder import encoder_stacks
 from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.output_heads import LinearOutput
 from composer.model.recording_builder import RecordingBuilder
 from composer.model.weights import matrices_with_layouts
 from composer.recipe.metrics import decodes_all
@@ -47,7 +48,8 @@ VALIDATED = (
 )
 WANDB = ".project .name .entity .group .tags .config .artifact"
 PROCESSES = "trainer.strategy trainer.timeout_minutes"
-ALONE = "model.output.kind model.output.tie training.label_smoothing training.scheduled_sampling decoding.*.ctc_weight"
+ALONE = "model.output.kind model.output.bias model.output.tie training.label_smoothing "
+ALONE += "training.scheduled_sampling decoding.*.ctc_weight"
 SURE_LENGTH = 51  # tokens that an answer may have whatever `max_ratio` is: `token_limit` of the decoders
 NO_STOPPING = {"patience": None, "metric": "val/loss", "goal": None}  # and the weights of the best loss, as without it
 AVERAGED = "it stops nothing, and the weights are an average, not those of the best score"
@@ -80,6 +82,7 @@ RULES: tuple[Rule, ...] = (
     Rule("model.output.length", 1, "decoding.*.no_repeat_ngram", "an answer of one token repeats none"),
     Rule("model.output.length", 1, "decoding.*.compile", "an answer of one token is known before the first step"),
     Rule("model.output.length", bool, "decoding.beam.length_penalty", "all answers have the same length"),
+    Rule("model.has_token_biases", False, "model.output.bias", "its output head has no bias for each token"),
     Rule("model.output.ctc", None, "decoding.*.ctc_weight", "the model has no CTC"),
     Rule("model.output.ctc.weight", 1, ALONE, "CTC is alone"),
     Rule("model.embeds", False, "model.embedding model.embedding_dropout", "nothing reads tokens"),
@@ -125,6 +128,7 @@ def facts(builder: RecordingBuilder, model: EncoderDecoder) -> dict[str, Any]:
         "reads_source": bool(model.readers()),
         "reads_tokens": model.embedding is not None,
         "embeds": not all(embedding is None or embedding.reads_features for embedding in embeddings),
+        "has_token_biases": isinstance(model.output, LinearOutput),
         "has_matrices": any(True for _ in matrices_with_layouts(model)),
         "sure_length": 0 < length <= SURE_LENGTH and not model.max_target_ratio,
     }

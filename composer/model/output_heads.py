@@ -26,12 +26,15 @@ ROWS_AT_ONCE = 1024
 
 
 class LinearOutput(nn.Linear, OutputHead):
-    """Linear map to a logit for each token: W y + b."""
+    """Linear map to a logit for each token: W y + b, without b if `model.output.bias` is false."""
+
+    bias: nn.Parameter | None  # type: ignore[assignment]
 
     def __init__(self, width: int, vocabulary: int) -> None:
         super().__init__(width, vocabulary)
         nn.init.normal_(self.weight, std=width**-0.5)
-        nn.init.zeros_(self.bias)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
 
 class SigmoidOutput(OutputHead):
@@ -171,8 +174,9 @@ class SampledOutput(LinearOutput):
 
     def cost(self, y: Tensor, target: Tensor) -> Tensor:
         samples, tau = sample_ids(self.samples, self.out_features, y.device)
-        logits = F.linear(y, self.weight[samples], self.bias[samples])  # (B, T, S)
-        true = (y * self.weight[target]).sum(-1) + self.bias[target]  # (B, T)
+        bias = y.new_zeros(self.out_features) if self.bias is None else self.bias  # (V,)
+        logits = F.linear(y, self.weight[samples], bias[samples])  # (B, T, S)
+        true = (y * self.weight[target]).sum(-1) + bias[target]  # (B, T)
         return sampled_cost(logits, true, samples, target, tau, self.out_features)
 
 

@@ -159,11 +159,12 @@ class BabiData(RecipeObject):
 class Activation(Block, word="activation"):
     """A nonlinearity by itself: y = f(x), for where a norm stands between a map and it.
 
-    kind: relu | gelu | silu | tanh | sigmoid | glu | swiglu. In the last two one half of the features gates the
-        other, and half the width comes out; default 'silu'.
+    kind: relu | gelu | gelu_tanh | silu | tanh | sigmoid | glu | swiglu | geglu. gelu_tanh is gelu by its
+        approximation with tanh. In the last three one half of the features gates the other, and half the width
+        comes out; default 'silu'.
     as_: The name of the output, for later blocks.
     """
-    kind: Literal["relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset = field(default=UNSET, kw_only=False)
+    kind: Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "glu", "swiglu", "geglu"] | Var | Unset = field(default=UNSET, kw_only=False)
     as_: str | Var | Unset = UNSET
 
 
@@ -264,8 +265,8 @@ class Conv(Block, word="conv"):
     """Convolution over the positions (with glu: Gehring et al. 2017, section 3.2; dilated: van den Oord et al. 2016).
 
     kernel: How many positions are read at once, 1 or more; default 3.
-    activation: What is applied to the result; with glu and swiglu the convolution is twice as wide inside; default
-        'none'.
+    activation: What is applied to the result; with glu, swiglu and geglu the convolution is twice as wide inside;
+        default 'none'.
     dilation: Distance between two positions that are read, 1 or more; default 1.
     stride: Distance between two positions that come out, 1 or more; above 1 in an encoder only; default 1.
     width: The width that comes out; `model.width` unless given.
@@ -279,7 +280,7 @@ class Conv(Block, word="conv"):
     as_: The name of the output, for later blocks.
     """
     kernel: int | Var | Unset = field(default=UNSET, kw_only=False)
-    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset = UNSET
+    activation: Literal["none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "glu", "swiglu", "geglu"] | Var | Unset = UNSET
     dilation: int | Var | Unset = UNSET
     stride: int | Var | Unset = UNSET
     width: int | Var | Unset | None = UNSET
@@ -294,8 +295,8 @@ class Conv2d(Block, word="conv2d"):
     """Convolution over a grid, centred: y[t, w] = f(sum_ij W_ij s[r t + i - l, r' w + j - m] + b), of a stride r x r'.
 
     kernel: Positions, then columns, that are read at once; default [3, 3].
-    activation: What is applied to the result; with glu and swiglu the convolution is twice as wide inside; default
-        'none'.
+    activation: What is applied to the result; with glu, swiglu and geglu the convolution is twice as wide inside;
+        default 'none'.
     width: The width that comes out; `model.width` unless given.
     stride: Distances between two positions, then columns, that come out: 1 or more, of columns as many as arrive at
         most; default [1, 1].
@@ -303,7 +304,7 @@ class Conv2d(Block, word="conv2d"):
     as_: The name of the output, for later blocks.
     """
     kernel: Sequence[int | Var] | Var | Unset = field(default=UNSET, kw_only=False)
-    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset = UNSET
+    activation: Literal["none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "glu", "swiglu", "geglu"] | Var | Unset = UNSET
     width: int | Var | Unset | None = UNSET
     stride: Sequence[int | Var] | Var | Unset = UNSET
     align: Literal["center", "start"] | Var | Unset = UNSET
@@ -368,6 +369,7 @@ class DeltaNet(Block, word="delta_net"):
     short_conv: How many positions a depthwise convolution of q, k and v reads; in an encoder it is centred; 0 for
         none; default 4.
     negative_eigenvalues: Whether beta is between 0 and 2, in place of 0 and 1; default False.
+    scale_queries: Whether q, of length 1, is divided by sqrt(state), as in the authors' code; default False.
     initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
         delta_net). In an encoder, of the direction that reads forwards; the other begins empty; default 'zeros'.
     as_: The name of the output, for later blocks.
@@ -378,6 +380,7 @@ class DeltaNet(Block, word="delta_net"):
     chunk: int | Var | Unset = UNSET
     short_conv: int | Var | Unset = UNSET
     negative_eigenvalues: bool | Var | Unset = UNSET
+    scale_queries: bool | Var | Unset = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
@@ -488,7 +491,7 @@ class FeedForward(Block, word="feed_forward"):
     as_: The name of the output, for later blocks.
     """
     hidden: int | Var | Unset | None = field(default=UNSET, kw_only=False)
-    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset = UNSET
+    activation: Literal["none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "glu", "swiglu", "geglu"] | Var | Unset = UNSET
     dropout: float | Var | Unset = UNSET
     bias: bool | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
@@ -515,6 +518,7 @@ class GatedDeltaNet(Block, word="gated_delta_net"):
     short_conv: How many positions a depthwise convolution of q, k and v reads; in an encoder it is centred; 0 for
         none; default 4.
     negative_eigenvalues: Whether beta is between 0 and 2, in place of 0 and 1; default False.
+    scale_queries: Whether q, of length 1, is divided by sqrt(state), as in the authors' code; default False.
     initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
         gated_delta_net). In an encoder, of the direction that reads forwards; the other begins empty; default
         'zeros'.
@@ -527,6 +531,7 @@ class GatedDeltaNet(Block, word="gated_delta_net"):
     chunk: int | Var | Unset = UNSET
     short_conv: int | Var | Unset = UNSET
     negative_eigenvalues: bool | Var | Unset = UNSET
+    scale_queries: bool | Var | Unset = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
@@ -544,6 +549,8 @@ class GatedLinearAttention(Block, word="gated_linear_attention"):
         centred; 0 for none; default 0.
     initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
         gated_linear_attention). In an encoder, of the direction that reads forwards; default 'zeros'.
+    head_norm: group | rms. What LN does: subtract each head's mean, divide by its deviation, with a gain and a
+        bias; or divide by its root mean square, with a gain; default 'group'.
     as_: The name of the output, for later blocks.
     """
     heads: int | Var | Unset = field(default=UNSET, kw_only=False)
@@ -553,6 +560,7 @@ class GatedLinearAttention(Block, word="gated_linear_attention"):
     chunk: int | Var | Unset = UNSET
     short_conv: int | Var | Unset = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    head_norm: Literal["group", "rms"] | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -614,7 +622,7 @@ class LatentAttention(Block, word="latent_attention"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Linear(Block, word="linear"):
-    """A linear map: y = f(W x + b). With glu and swiglu W is twice as wide and one half gates the other.
+    """A linear map: y = f(W x + b). With glu, swiglu and geglu W is twice as wide and one half gates the other.
 
     width: The width that comes out; `model.width` unless given.
     activation: What is applied to the result; default 'none'.
@@ -627,7 +635,7 @@ class Linear(Block, word="linear"):
     as_: The name of the output, for later blocks.
     """
     width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
-    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset = UNSET
+    activation: Literal["none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "glu", "swiglu", "geglu"] | Var | Unset = UNSET
     bias: bool | Var | Unset = UNSET
     weight_norm: bool | Var | Unset = UNSET
     init_scale: float | Var | Unset = UNSET
@@ -778,6 +786,7 @@ class MixtureOfExperts(Block, word="mixture_of_experts"):
     top_k: How many of them a position uses, at most `experts`; default 2.
     shared: How many experts there are beside these, which every position uses; default 0.
     balance_rate: What a bias changes by after a training step, 0 or more; 0 for none; default 0.001.
+    normalise: Whether the weights g of the chosen experts are divided by their sum; default False.
     as_: The name of the output, for later blocks.
     """
     stack: Stack = field(kw_only=False)
@@ -785,6 +794,7 @@ class MixtureOfExperts(Block, word="mixture_of_experts"):
     top_k: int | Var | Unset = UNSET
     shared: int | Var | Unset = UNSET
     balance_rate: float | Var | Unset = UNSET
+    normalise: bool | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -840,9 +850,11 @@ class Norm(Block, word="norm"):
     """Layer normalisation (Ba et al. 2016) or root-mean-square normalisation (Zhang & Sennrich 2019).
 
     kind: layer | rms; default 'layer'.
+    eps: What is added under the root, above 0; 1e-6 in Llama 2 and Qwen; default 1e-05.
     as_: The name of the output, for later blocks.
     """
     kind: Literal["layer", "rms"] | Var | Unset = field(default=UNSET, kw_only=False)
+    eps: float | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -1080,6 +1092,8 @@ class Retention(Block, word="retention"):
         centred; 0 for none; default 0.
     initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a
         retention). In an encoder, of the direction that reads forwards; default 'zeros'.
+    head_norm: group | rms. What GN does: subtract each head's mean, divide by its deviation, with a gain and a
+        bias; or divide by its root mean square, with a gain; default 'group'.
     as_: The name of the output, for later blocks.
     """
     heads: int | Var | Unset = field(default=UNSET, kw_only=False)
@@ -1088,6 +1102,7 @@ class Retention(Block, word="retention"):
     chunk: int | Var | Unset = UNSET
     short_conv: int | Var | Unset = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    head_norm: Literal["group", "rms"] | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -1110,11 +1125,14 @@ class RgLru(Block, word="rg_lru"):
         for none; default 0.
     initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of a rg_lru);
         default 'zeros'.
+    first: scaled | plain. Whether the input of a row's first position, in an encoder also that of its last in the
+        layer that begins there, is multiplied by sqrt(1 - a^2) as all others are; default 'scaled'.
     as_: The name of the output, for later blocks.
     """
     heads: int | Var | Unset = field(default=UNSET, kw_only=False)
     short_conv: int | Var | Unset = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    first: Literal["scaled", "plain"] | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -1604,7 +1622,7 @@ class Viterbi(Decoder, word="viterbi"):
 @dataclass(frozen=True, kw_only=True, repr=False)
 class ActivationDefaults(RecipeObject):
     """The defaults of every `activation`."""
-    kind: Literal["relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset | None = field(default=UNSET, kw_only=False)
+    kind: Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "glu", "swiglu", "geglu"] | Var | Unset | None = field(default=UNSET, kw_only=False)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1641,7 +1659,7 @@ class CgruDefaults(RecipeObject):
 class ConvDefaults(RecipeObject):
     """The defaults of every `conv`."""
     kernel: int | Var | Unset | None = field(default=UNSET, kw_only=False)
-    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset | None = UNSET
+    activation: Literal["none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "glu", "swiglu", "geglu"] | Var | Unset | None = UNSET
     dilation: int | Var | Unset | None = UNSET
     stride: int | Var | Unset | None = UNSET
     width: int | Var | Unset | None = UNSET
@@ -1654,7 +1672,7 @@ class ConvDefaults(RecipeObject):
 class Conv2dDefaults(RecipeObject):
     """The defaults of every `conv2d`."""
     kernel: Sequence[int | Var] | Var | Unset | None = field(default=UNSET, kw_only=False)
-    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset | None = UNSET
+    activation: Literal["none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "glu", "swiglu", "geglu"] | Var | Unset | None = UNSET
     width: int | Var | Unset | None = UNSET
     stride: Sequence[int | Var] | Var | Unset | None = UNSET
     align: Literal["center", "start"] | Var | Unset | None = UNSET
@@ -1688,6 +1706,7 @@ class DeltaNetDefaults(RecipeObject):
     chunk: int | Var | Unset | None = UNSET
     short_conv: int | Var | Unset | None = UNSET
     negative_eigenvalues: bool | Var | Unset | None = UNSET
+    scale_queries: bool | Var | Unset | None = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
 
 
@@ -1734,7 +1753,7 @@ class EpisodicMemoryDefaults(RecipeObject):
 class FeedForwardDefaults(RecipeObject):
     """The defaults of every `feed_forward`."""
     hidden: int | Var | Unset | None = field(default=UNSET, kw_only=False)
-    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset | None = UNSET
+    activation: Literal["none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "glu", "swiglu", "geglu"] | Var | Unset | None = UNSET
     dropout: float | Var | Unset | None = UNSET
     bias: bool | Var | Unset | None = UNSET
 
@@ -1749,6 +1768,7 @@ class GatedDeltaNetDefaults(RecipeObject):
     chunk: int | Var | Unset | None = UNSET
     short_conv: int | Var | Unset | None = UNSET
     negative_eigenvalues: bool | Var | Unset | None = UNSET
+    scale_queries: bool | Var | Unset | None = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
 
 
@@ -1762,6 +1782,7 @@ class GatedLinearAttentionDefaults(RecipeObject):
     chunk: int | Var | Unset | None = UNSET
     short_conv: int | Var | Unset | None = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+    head_norm: Literal["group", "rms"] | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1786,7 +1807,7 @@ class LatentAttentionDefaults(RecipeObject):
 class LinearDefaults(RecipeObject):
     """The defaults of every `linear`."""
     width: int | Var | Unset | None = field(default=UNSET, kw_only=False)
-    activation: Literal["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"] | Var | Unset | None = UNSET
+    activation: Literal["none", "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "glu", "swiglu", "geglu"] | Var | Unset | None = UNSET
     bias: bool | Var | Unset | None = UNSET
     weight_norm: bool | Var | Unset | None = UNSET
     init_scale: float | Var | Unset | None = UNSET
@@ -1861,6 +1882,7 @@ class MixtureOfExpertsDefaults(RecipeObject):
     top_k: int | Var | Unset | None = UNSET
     shared: int | Var | Unset | None = UNSET
     balance_rate: float | Var | Unset | None = UNSET
+    normalise: bool | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1885,6 +1907,7 @@ class NoInputDefaults(RecipeObject):
 class NormDefaults(RecipeObject):
     """The defaults of every `norm`."""
     kind: Literal["layer", "rms"] | Var | Unset | None = field(default=UNSET, kw_only=False)
+    eps: float | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1989,6 +2012,7 @@ class RetentionDefaults(RecipeObject):
     chunk: int | Var | Unset | None = UNSET
     short_conv: int | Var | Unset | None = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+    head_norm: Literal["group", "rms"] | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -1997,6 +2021,7 @@ class RgLruDefaults(RecipeObject):
     heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
     short_conv: int | Var | Unset | None = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+    first: Literal["scaled", "plain"] | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2549,11 +2574,13 @@ class Output(RecipeObject):
     length: How many tokens every target has, where all have as many; its end then costs nothing.
     ctc: CTC over the positions that an encoder leaves, beside the decoder or alone (Graves et al. 2006). Its
         answers have no more tokens than these positions.
+    bias: Whether each token has a bias, of the heads `linear` and `sampled`; default True.
     """
     tie: Sequence[str | Var] | Var | Unset | None = UNSET
     kind: AnyOutputHead | Unset | None = UNSET
     length: int | Var | Unset | None = UNSET
     ctc: Ctc | Mapping[str, Any] | Unset | None = UNSET
+    bias: bool | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2607,7 +2634,7 @@ class IdentityOutputHead(OutputHead, word="identity"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class LinearOutputHead(OutputHead, word="linear"):
-    """Linear map to a logit for each token: W y + b."""
+    """Linear map to a logit for each token: W y + b, without b if `model.output.bias` is false."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -42,12 +42,14 @@ class Output:
         kind: Output head: what makes the logits, and what it trains on.
         length: How many tokens every target has, where all have as many; its end then costs nothing.
         ctc: A second way to the vocabulary, from the positions of an encoder.
+        bias: Whether each token has a bias, of the heads `linear` and `sampled`.
     """
 
     tie: Names = EMPTY
     kind: Annotated[Any, Kind("choice:outputs")] = "linear"
     length: Count | None = None
     ctc: Ctc | None = None
+    bias: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -87,3 +87,11 @@ def expect_equations(
     for name, mine, step, true in zip(["y", *dict(block.named_parameters())], made, loops, expected, strict=True):
         error, bound = relative_error(mine, true), max(EXACT[dtype], 2 * relative_error(step, true))
         assert error < bound, (name, error, bound)
+
+
+def normalised_heads(block: Any, y: Tensor) -> Tensor:
+    """What `head_norm` makes of each head: (B, T, H, V) -> (B, T, H V)"""
+    if block.norm.bias is None:
+        return block.norm.weight * (y / (y.square().mean(-1, keepdim=True) + 1e-5).sqrt()).flatten(2)
+    mean, variance = y.mean(-1, keepdim=True), y.var(-1, keepdim=True, correction=0)
+    return block.norm.bias + block.norm.weight * ((y - mean) / (variance + 1e-5).sqrt()).flatten(2)

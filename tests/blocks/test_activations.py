@@ -22,3 +22,10 @@ def test_gated_activations_are_gated_by_the_right_half() -> None:
     both = torch.cat((a, b))
     torch.testing.assert_close(activate("glu", both), a * torch.sigmoid(b))
     torch.testing.assert_close(activate("swiglu", both), a * torch.sigmoid(a) * b)
+    torch.testing.assert_close(activate("geglu", both), a * (1 + torch.erf(a / 2**0.5)) / 2 * b)
+
+
+def test_gelu_by_tanh_is_the_approximation() -> None:
+    x = torch.linspace(-4.0, 4.0, 33)
+    cubic = (2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)
+    torch.testing.assert_close(activate("gelu_tanh", x), x / 2 * (1 + torch.tanh(cubic)))

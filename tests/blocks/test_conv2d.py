@@ -112,7 +112,7 @@ def test_images_of_several_sizes_are_in_a_batch_what_they_are_alone() -> None:
         assert real[image].sum() == real[image, :high, :wide].sum() == high * wide
 
 
-@pytest.mark.parametrize("activation", ["glu", "swiglu"])
+@pytest.mark.parametrize("activation", ["glu", "swiglu", "geglu"])
 def test_a_gated_convolution_has_the_declared_width(activation: Any) -> None:
     block = Conv2d(grid_site(3, 2, model=5), activation=activation)
     y, _ = block(torch.randn(1, 2, 2, 3), (), context_of(cells_of(2, 2)))

@@ -20,6 +20,8 @@ BLOCKS = {
     "negative": (DeltaNet, {"negative_eigenvalues": True, "short_conv": 0}),
     "scalar": (GatedDeltaNet, {}),
     "vector": (GatedDeltaNet, {"decay": "vector", "short_conv": 2}),
+    "delta, scaled queries": (DeltaNet, {"scale_queries": True}),
+    "scalar, scaled queries": (GatedDeltaNet, {"scale_queries": True}),
 }
 
 PLACES: tuple[dict[str, Any], ...] = (
@@ -28,6 +30,7 @@ PLACES: tuple[dict[str, Any], ...] = (
     {"heads": 2, "short_conv": 0, "initial_state": "learned"},
     {"heads": 2, "initial_state": "encoder"},
     {"heads": 2, "initial_state": {"copy": "encoder.same"}},
+    {"heads": 2, "scale_queries": True},
 )
 VARIANTS = {"delta_net": PLACES, "gated_delta_net": (*PLACES, {"heads": 2, "decay": "vector"})}
 """Settings with which the laws are checked, by block."""
@@ -55,6 +58,7 @@ def equations(block: DeltaNet | GatedDeltaNet, x: Tensor, state: Tensor) -> Tens
     """What the block computes of x from S: (B, T, D) -> (B, T, D)"""
     q, k, v = (part.unflatten(-1, (block.heads, -1)) for part in convolved(block, x).split(block.sizes, -1))
     q, k = (part / (part.square().sum(-1, keepdim=True) + 1e-6).sqrt() for part in (q, k))
+    q = q * (k.shape[-1] ** -0.5 if block.query_scale != 1.0 else 1.0)
     beta = block.strongest * torch.sigmoid(block.strengths(x))  # (B, T, H)
     gate, alpha = torch.ones_like(v), torch.ones_like(beta[..., None])
     if isinstance(block, GatedDeltaNet):

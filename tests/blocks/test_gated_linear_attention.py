@@ -10,8 +10,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.contract import State
+from blocks.core.mixer import HeadNormKind
 from blocks.gated_linear_attention import GatedLinearAttention
-from tests.blocks.outer_product_loops import EXACT, decayed_sum, expect_equations, loop, relative_error
+from tests.blocks.outer_product_loops import (
+    EXACT,
+    decayed_sum,
+    expect_equations,
+    loop,
+    normalised_heads,
+    relative_error,
+)
 from tests.blocks.single_block import mask_of, run, site_of
 
 VARIANTS = {
@@ -21,6 +29,7 @@ VARIANTS = {
         {"heads": 2, "initial_state": "learned"},
         {"heads": 2, "initial_state": "encoder"},
         {"heads": 2, "short_conv": 4, "initial_state": {"copy": "encoder.same"}},
+        {"heads": 2, "head_norm": "rms"},
     )
 }
 """Settings with which the laws are checked, by block."""
@@ -33,8 +42,7 @@ def read(block: GatedLinearAttention, x: Tensor, memory: Tensor, direction: int 
     parts = (*block.project(x).split(block.sizes, -1), alpha.log())
     q, k, v, log_alpha = (part.unflatten(-1, (block.heads, -1)) for part in parts)  # (B, T, H, .)
     y, _ = loop(decayed_sum, memory, q, k, v, log_alpha)
-    mean, variance = y.mean(-1, keepdim=True), y.var(-1, keepdim=True, correction=0)
-    normalised = block.norm.bias + block.norm.weight * ((y - mean) / (variance + 1e-5).sqrt()).flatten(2)
+    normalised = normalised_heads(block, y)
     return F.silu(block.gate(x).chunk(block.directions, -1)[direction]) * normalised
 
 
@@ -43,9 +51,10 @@ def equations(block: GatedLinearAttention, x: Tensor, state: State) -> Tensor:
 
 
 @pytest.mark.parametrize("bias", [-150.0, 0.0, 12.0], ids=["decays near 0", "decays", "decays near 1"])
+@pytest.mark.parametrize("head_norm", ["group", "rms"])
 @pytest.mark.parametrize("dtype", EXACT, ids=str)
-def test_a_decoder_computes_the_equations(dtype: torch.dtype, bias: float) -> None:
-    build = partial(GatedLinearAttention, heads=3, state=6, chunk=8, initial_state="learned")
+def test_a_decoder_computes_the_equations(dtype: torch.dtype, bias: float, head_norm: HeadNormKind) -> None:
+    build = partial(GatedLinearAttention, heads=3, state=6, chunk=8, initial_state="learned", head_norm=head_norm)
     expect_equations(build, equations, dtype, lambda block: block.decay[0].bias.add_(bias))
 
 

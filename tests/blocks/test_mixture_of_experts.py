@@ -29,6 +29,7 @@ VARIANTS = {
         {"stack": TANH, "experts": 3},
         {"stack": [{"feed_forward": {"hidden": 5}}], "experts": 4, "top_k": 1, "shared": 2},
         {"stack": [{"linear": {"width": 6, "activation": "tanh"}}], "experts": 2},
+        {"stack": TANH, "experts": 3, "normalise": True},
     ),
 }
 """Settings with which the laws are checked, by block."""
@@ -59,15 +60,20 @@ def choices(block: MixtureOfExperts, x: Tensor) -> Tensor:
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize(("top_k", "shared"), [(1, 0), (2, 0), (2, 2), (4, 1)])
-def test_outputs_and_gradients_equal_a_loop_over_positions(top_k: int, shared: int) -> None:
-    block, x, mask = built(top_k=top_k, shared=shared, balance_rate=0.001), torch.randn(2, 6, 4), mask_of(*LENGTHS)
+@pytest.mark.parametrize(
+    ("top_k", "shared", "normalise"),
+    [(1, 0, False), (2, 0, False), (2, 2, False), (4, 1, False), (2, 1, True), (4, 0, True)],
+)
+def test_outputs_and_gradients_equal_a_loop_over_positions(top_k: int, shared: int, normalise: bool) -> None:
+    block = built(top_k=top_k, shared=shared, balance_rate=0.001, normalise=normalise)
+    x, mask = torch.randn(2, 6, 4), mask_of(*LENGTHS)
     block.moves += torch.tensor([200, -100, 0, 50])
     rows = []
     for row in x[mask]:
         scores = torch.sigmoid(block.router.weight @ row)
         order = sorted(range(4), key=lambda i: scores.tolist()[i] + 0.001 * block.moves.tolist()[i], reverse=True)
-        experts = [(scores[i], block.stacks[i]) for i in order[:top_k]]
+        total = sum(scores[i] for i in order[:top_k]) if normalise else 1.0
+        experts = [(scores[i] / total, block.stacks[i]) for i in order[:top_k]]
         experts += [(torch.ones(()), block.stacks[4 + j]) for j in range(shared)]
         rows.append(sum(gate * torch.tanh(stack.blocks[0].map(row)) for gate, stack in experts))
     mine, loops = run(block, x, mask)[0][mask], torch.stack(rows)
@@ -86,6 +92,12 @@ def test_all_experts_are_the_weighted_sum_of_all() -> None:
     outputs = torch.stack([run(stack, x)[0] for stack in block.stacks], -1)  # (B, T, D, E)
     expected = (outputs * torch.sigmoid(block.router(x))[..., None, :]).sum(-1)
     torch.testing.assert_close(run(block, x)[0], expected, rtol=1e-10, atol=1e-10)
+
+
+def test_the_weight_of_one_expert_is_not_normalised() -> None:
+    with pytest.raises(BlockError) as refused:
+        built(top_k=1, normalise=True)
+    assert (refused.value.setting, "top_k: 2" in refused.value.fix) == ("normalise", True)
 
 
 def test_every_position_has_top_k_experts_however_many_want_one() -> None:

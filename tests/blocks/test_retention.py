@@ -10,8 +10,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from blocks.core.contract import BlockError, State
+from blocks.core.mixer import HeadNormKind
 from blocks.retention import Retention
-from tests.blocks.outer_product_loops import EXACT, decayed_sum, expect_equations, loop, relative_error
+from tests.blocks.outer_product_loops import (
+    EXACT,
+    decayed_sum,
+    expect_equations,
+    loop,
+    normalised_heads,
+    relative_error,
+)
 from tests.blocks.single_block import mask_of, run, site_of
 
 VARIANTS = {
@@ -21,6 +29,7 @@ VARIANTS = {
         {"heads": 2, "initial_state": "learned"},
         {"heads": 2, "initial_state": "encoder"},
         {"heads": 2, "short_conv": 4, "initial_state": {"copy": "encoder.same"}},
+        {"heads": 2, "head_norm": "rms"},
     )
 }
 """Settings with which the laws are checked, by block."""
@@ -41,8 +50,7 @@ def retained(block: Retention, x: Tensor, memory: Tensor, backwards: bool = Fals
     gamma = 1 - 2.0 ** (-5 - torch.arange(block.heads, dtype=torch.float64))
     log_decay = gamma.log().to(x.dtype)[:, None].expand(*v.shape[:-1], 1)  # (B, T, H, 1)
     y, _ = loop(decayed_sum, memory, rotate(q, backwards), rotate(k, backwards) * q.shape[-1] ** -0.5, v, log_decay)
-    mean, variance = y.mean(-1, keepdim=True), y.var(-1, keepdim=True, correction=0)
-    return block.norm.bias + block.norm.weight * ((y - mean) / (variance + 1e-5).sqrt()).flatten(2)
+    return normalised_heads(block, y)
 
 
 def equations(block: Retention, x: Tensor, state: State) -> Tensor:
@@ -50,9 +58,11 @@ def equations(block: Retention, x: Tensor, state: State) -> Tensor:
     return block.merge(F.silu(block.gate(x)) * retained(block, x, state[0]))
 
 
+@pytest.mark.parametrize("head_norm", ["group", "rms"])
 @pytest.mark.parametrize("dtype", EXACT, ids=str)
-def test_a_decoder_computes_the_equations(dtype: torch.dtype) -> None:
-    expect_equations(partial(Retention, heads=3, state=6, chunk=8, initial_state="learned"), equations, dtype)
+def test_a_decoder_computes_the_equations(dtype: torch.dtype, head_norm: HeadNormKind) -> None:
+    build = partial(Retention, heads=3, state=6, chunk=8, initial_state="learned", head_norm=head_norm)
+    expect_equations(build, equations, dtype)
 
 
 def test_an_encoder_adds_the_same_from_the_end_of_each_row() -> None:

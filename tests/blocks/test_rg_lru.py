@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -19,19 +19,22 @@ VARIANTS = {
         {"heads": 3, "short_conv": 4, "initial_state": "encoder"},
         {"initial_state": {"copy": "encoder.same"}},
         {"short_conv": 2, "initial_state": "learned"},
+        {"first": "plain", "short_conv": 2, "initial_state": "encoder"},
+        {"first": "plain", "initial_state": {"copy": "encoder.same"}},
     )
 }
 """Settings with which the laws are checked, by block."""
 
 
 def gated(reader: Any, x: Tensor) -> Tensor:
-    """Equations 1 to 4 of De et al. 2024, as they are written."""
+    """Equations 1 to 4 of De et al. 2024, as they are written; a plain first input as in the authors' code."""
     x = short_convolution(reader.conv, x)
     h, y = torch.zeros_like(x[:, 0]), []
-    for one in x.unbind(1):
+    for place, one in enumerate(x.unbind(1)):
         r, i = (torch.sigmoid(dense(gate) @ one.T + gate.bias[:, None]).T for gate in gates(reader))
         a = torch.sigmoid(reader.decay) ** (8.0 * r)
-        h = a * h + torch.sqrt(1.0 - a**2) * (i * one)
+        is_plain = place == 0 and reader.has_plain_first
+        h = a * h + (1.0 if is_plain else torch.sqrt(1.0 - a**2)) * (i * one)
         y.append(h)
     return torch.stack(y, 1)
 
@@ -49,11 +52,12 @@ def rg_lru(block: Any, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("causal", ["a decoder", ""])
+@pytest.mark.parametrize("first", ["scaled", "plain"])
 @pytest.mark.parametrize("decay", [0.0, 6.0, -30.0])
-def test_equals_a_loop(causal: str, decay: float) -> None:
+def test_equals_a_loop(causal: str, decay: float, first: Literal["scaled", "plain"]) -> None:
     """With 30 less in L, a^(8 r) is about exp(-120); with 6 more, it is 1 but for 1e-5."""
     torch.manual_seed(0)
-    block = RgLru(site_of(6, causal=causal), heads=2, short_conv=3)
+    block = RgLru(site_of(6, causal=causal), heads=2, short_conv=3, first=first)
     for reader in block.directions.readers:
         reader.decay.data += decay
     expect_equations(block, rg_lru)

@@ -24,7 +24,7 @@ VARIANTS = {
     "dropout": ({}, {"rate": 0.3}, {"rate": 0.3, "locked": True}),
     "feed_forward": ({}, {"hidden": 5, "activation": "swiglu"}, {"hidden": 5, "dropout": 0.3}, {"bias": False}),
     "linear": ({}, {"width": 5, "activation": "glu"}, {"bias": False, "weight_norm": True}),
-    "norm": ({}, {"kind": "rms"}),
+    "norm": ({}, {"kind": "rms"}, {"kind": "rms", "eps": 0.25}),
     "positions": ({}, {"kind": "learned"}, {"kind": "learned", "max_length": 3, "per_iteration": True}),
 }
 """Settings with which the laws are checked, by block."""

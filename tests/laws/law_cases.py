@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 WIDTH = 6
-ACTIVATIONS = ["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu"]
+ACTIVATIONS = ["none", "relu", "gelu", "silu", "tanh", "sigmoid", "glu", "swiglu", "geglu"]
 
 
 @dataclass

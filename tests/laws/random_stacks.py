@@ -173,7 +173,7 @@ def positions(scene: Scene) -> dict[str, Any]:
 
 
 def activation(scene: Scene) -> dict[str, Any]:
-    gated = ["glu", "swiglu"] if scene.mistake() else []
+    gated = ["glu", "swiglu", "geglu"] if scene.mistake() else []
     return {"kind": scene.one_of(None, "relu", "tanh", *gated)}
 
 

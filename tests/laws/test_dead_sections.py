@@ -188,6 +188,7 @@ DEAD = [
         for path, values in {
             "model.output.kind": ["linear", {"sampled": {"samples": 4}}],
             "model.output.tie": [["target"], []],
+            "model.output.bias": [True, False],
             "training.label_smoothing": [0.1, 0.2],
             "training.scheduled_sampling": [{"rate": 0.9, "warmup": 0}, None],
         }.items()

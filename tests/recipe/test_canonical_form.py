@@ -85,8 +85,8 @@ def test_every_default_is_filled_in(tmp_path: Path) -> None:
         "dropout": 0.1,
         "encoder": None,
         "encoders": None,
-        "decoder": [{"norm": {"kind": "layer"}}],
-        "output": {"tie": [], "kind": "linear", "length": None, "ctc": None},
+        "decoder": [{"norm": {"kind": "layer", "eps": 1e-5}}],
+        "output": {"tie": [], "kind": "linear", "length": None, "ctc": None, "bias": True},
         "stacks": {},
     }
     assert canonical["training"]["optimizer"]["adam"]["learning_rate"] == 0.001
