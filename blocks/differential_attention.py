@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -16,10 +17,12 @@ from blocks.core.attention import (
     split_heads,
     visible_slots,
 )
-from blocks.core.contract import Block, Context, Count, Rate, Site, State
+from blocks.core.contract import Block, Context, Count, NoEffect, Rate, Site, State
 from blocks.core.functional import RmsNorm, count_positions, no_positions
 from blocks.core.kv_cache import append
 from blocks.core.rotary import apply_rotary, check_rotary, rotary_angles
+
+LAMBDA_INIT = 0.8
 
 
 class DifferentialAttention(Block):
@@ -32,15 +35,16 @@ class DifferentialAttention(Block):
 
     Settings:
         heads: How many heads H; twice as many divide the width that arrives. At the same D a Transformer has 2 H.
-        lambda_init: l_0, 0 <= l_0 < 1. The paper has 0.8 - 0.6 exp(-0.3 (n - 1)) in layer n, so 0.2 in the first, and
-            finds 0.8 in all layers about as good.
+        lambda_init: l_0, 0 <= l_0 < 1. The paper finds 0.8 in all layers about as good as what grows with the depth.
+        lambda: constant | by_depth. Whether l_0 is `lambda_init`, or 0.8 - 0.6 exp(-0.3 n) in iteration n = 0, 1, ...
+            of the innermost `repeat` around it, 0.2 in the first, as in the paper.
         positions: What it knows of distances: none | rotary (Su et al. 2021), which the paper has.
         dropout: Probability of dropping a weight of either softmax, 0 <= dropout < 1.
 
     Shapes: (B, T, D) -> (B, T, D). State: keys (B, 2H, N, d), values (B, H, N, 2d), their mask (B, N); with rotary
     positions, how many there were (B,).
-    Raises BlockError where a grid arrives, where twice the heads do not divide D, and for rotary positions of heads
-    that are not of even width.
+    Raises BlockError where a grid arrives, where twice the heads do not divide D, for rotary positions of heads that
+    are not of even width, and for `lambda: by_depth` without a `repeat` or beside a `lambda_init`.
     """
 
     family = "attention"
@@ -50,12 +54,18 @@ class DifferentialAttention(Block):
         site: Site,
         *,
         heads: Count = 8,
-        lambda_init: Rate = 0.8,
+        lambda_init: Rate = LAMBDA_INIT,
+        lambda_: Literal["constant", "by_depth"] = "constant",
         positions: Literal["none", "rotary"] = "none",
         dropout: Rate = 0.0,
     ) -> None:
         super().__init__()
         stream = site.sequence("differential_attention")
+        self.is_by_depth = lambda_ == "by_depth"
+        if self.is_by_depth:
+            site.require_repeat("lambda")
+        if self.is_by_depth and lambda_init != LAMBDA_INIT:
+            raise NoEffect("lambda_init", "it is what the depth gives", fix="remove it, or write `lambda: constant`")
         check_heads(heads, stream.width, parts=2)
         self.heads, self.width = heads, stream.width // (2 * heads)
         self.rotary = positions == "rotary"
@@ -90,18 +100,18 @@ class DifferentialAttention(Block):
             counted = (context.once(count_positions, before, context.mask),) if counted else ()
         if not self.causal:
             mask = context.once(visible_slots, context.mask, x.shape[1], None, False)
-            return self._merge(self._attend(query, keys, values, mask, context)), ()
+            return self._merge(self._attend(query, keys, values, mask, context), context), ()
         keys, values = append(state[0], keys, 2), append(state[1], values, 2)
         seen = context.once(append, state[2], context.mask, 1)  # (B, N)
         is_first = keys.shape[2] == x.shape[1]
         mask = None if is_first else context.once(visible_slots, seen, x.shape[1], None, True)
         attended = self._attend(query, keys, values, mask, context)
-        return self._merge(attended), (keys, values, seen, *counted)
+        return self._merge(attended, context), (keys, values, seen, *counted)
 
     def _attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, context: Context) -> Tensor:
         """Return a_h: (B, H, T, 2d). Without a mask, each query may see itself and those before it."""
         pairs = [(query[:, part::2], keys[:, part::2]) for part in (0, 1)]  # (B, H, T, d), (B, H, N, d)
-        factor, is_causal = self.factor().to(query.dtype), mask is None
+        factor, is_causal = self.factor(context).to(query.dtype), mask is None
         if context.records is not None:
             one, two = (attention_weights(*pair, mask, causal=is_causal) for pair in pairs)
             context.record("weights", (one - factor * two).transpose(1, 2))
@@ -110,11 +120,15 @@ class DifferentialAttention(Block):
         one, two = (attention(*pair, values, mask, context, causal=is_causal, dropout=dropout) for pair in pairs)
         return one - factor * two
 
-    def factor(self) -> Tensor:
+    def initial_lambda(self, context: Context) -> float:
+        """Return l_0."""
+        return 0.8 - 0.6 * math.exp(-0.3 * context.iteration) if self.is_by_depth else self.lambda_init
+
+    def factor(self, context: Context) -> Tensor:
         """Return l, how much of the second softmax is taken from the first: a scalar"""
         one, two = (self.lambdas[0::2] * self.lambdas[1::2]).sum(-1).exp().unbind()
-        return one - two + self.lambda_init
+        return one - two + self.initial_lambda(context)
 
-    def _merge(self, attended: Tensor) -> Tensor:
+    def _merge(self, attended: Tensor, context: Context) -> Tensor:
         """(B, H, T, 2d) -> (B, T, D)"""
-        return self.merge(join_heads(self.norm(attended)) * (1.0 - self.lambda_init))
+        return self.merge(join_heads(self.norm(attended)) * (1.0 - self.initial_lambda(context)))

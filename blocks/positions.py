@@ -44,12 +44,8 @@ class Positions(Block):
     ) -> None:
         super().__init__()
         stream = site.stream
-        # whether the uses of a named stack are inside a repeat is not known here
-        in_model, in_named_stack = site.path[:1] == ("model",), site.path[1:2] == ("stacks",)
-        if per_iteration and in_model and not in_named_stack and "repeat" not in site.path:
-            message = "there is no `repeat` around it, so no iteration to count"
-            fix = "remove `per_iteration`, or move this block into the stack of a `repeat`"
-            raise NoEffect("per_iteration", message, fix=fix)
+        if per_iteration:
+            site.require_repeat("per_iteration")
         if kind == "sinusoidal" and max_length is not None:
             message = "`max_length` applies to `learned` positions only"
             raise NoEffect("max_length", message, fix="remove it, or write `kind: learned`")
@@ -72,8 +68,7 @@ class Positions(Block):
         where = state[:, None] + torch.arange(x.shape[1], device=x.device)  # (B, T)
         added = self._of_cells(where, x.dtype) if self.columns else self._of_positions(where, x.dtype, self.width)
         if self.per_iteration:
-            iteration = context.iterations[-1] if context.iterations else 0
-            added = added + sinusoidal(where.new_full((1, 1), iteration), self.width).to(x.dtype)
+            added = added + sinusoidal(where.new_full((1, 1), context.iteration), self.width).to(x.dtype)
         return x + added, context.once(count_positions, state, context.mask)
 
     def _of_positions(self, where: Tensor, dtype: torch.dtype, width: int) -> Tensor:

@@ -108,7 +108,7 @@ class Repeat(Block):
         built: list[Stack] = []
         stream, names = site.stream, site.names
         for _ in range(sets if shared or self.times is None else self.times):
-            names = site.names.copy()
+            names = site.names.iteration(names)
             built.append(site.stack(("stack",), stack, names=names, stream=stream))
             stream = built[-1].out
         has_parameters = any(True for _ in built[0].parameters())
@@ -152,8 +152,9 @@ class Repeat(Block):
         outputs: NamedOutputs = {}
         for iteration, (step, stack, before) in enumerate(zip(steps, self._iterations(), state, strict=True)):
             inner = context._replace(iterations=(*context.iterations, iteration))
-            x, last, outputs = step(x, before, inner)
-            context = context._replace(mask=stack.mask(context.mask))
+            x, last, made = step(x, before, inner)
+            outputs = {**outputs, **made}
+            context = context._replace(mask=stack.mask(context.mask)).with_outputs(made)
             after.append(last)
         return x, tuple(after), outputs
 

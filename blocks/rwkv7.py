@@ -6,7 +6,18 @@ import torch
 from torch import Tensor, nn
 
 from blocks.core.attention import join_heads, split_heads
-from blocks.core.contract import Chunk, Context, Count, InitialState, Site, State
+from blocks.core.contract import (
+    BlockError,
+    Chunk,
+    Context,
+    Count,
+    InitialState,
+    Named,
+    Output,
+    Result,
+    Site,
+    State,
+)
 from blocks.core.delta_rule import DeltaInputs, scan_delta_rule, unit_length
 from blocks.core.functional import last_positions
 from blocks.core.mixer import (
@@ -18,9 +29,13 @@ from blocks.core.mixer import (
     sum_gated,
     width_of_heads,
 )
+from blocks.core.named_inputs import resolve_streams
+from blocks.core.scope import HIDDEN
 
 FASTEST = 0.6065306597126334
 """exp(-1/2): a decay is above exp(-exp(-1/2)) = 0.545."""
+VALUES = f"rwkv7{HIDDEN}values of "
+"""What the name of a first block's values begins with."""
 MIXES = 6
 """r, w, k, v, a and g: each reads its own mixture of a position and the one before it."""
 
@@ -33,7 +48,10 @@ class Rwkv7(Mixer):
     each head, and k' = k (1 + alpha (a - 1)),
     S_t = (diag(w_t) - (a_t kappa_t) kappa_t^T) S_(t-1) + k'_t v_t^T,
     y_t = W_o (g_t (GroupNorm(S_t^T r_t) + (sum of r_t rho k'_t) v_t)), f of `rank` with tanh for w, without for a.
-    The values of the first layer, which the paper mixes into those of the others, are not: a block knows one layer.
+    With `value_residual`, as in the paper, v = v' + nu (v'_1 - v') in all but the first of the blocks that have it,
+    with v' linear in x^v, v'_1 that of the first, and nu = sigmoid(f_nu(x^v)).
+    The first numbers of the maps are not the authors': Xavier's, and mixes drawn evenly, where theirs depend on the
+    layer, with an output of 0.
     In an encoder the same runs over each row from its end, with its own w, a, and g; both are added before W_o, and a
     position's own v is written in both.
 
@@ -44,10 +62,12 @@ class Rwkv7(Mixer):
         chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone.
         initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of an rwkv7).
             In an encoder, of the direction that reads forwards; the other begins empty.
+        value_residual: Whether the values of the first rwkv7 that has it, in the same encoder or decoder, are mixed
+            into those of the others that have it. A `repeat` whose iterations share their parameters counts as one.
 
     Shapes: (B, T, D) -> (B, T, D). State: S, (B, H, V, V), in float32 at least, and the last x, (B, 1, D).
-    Raises BlockError where a grid arrives, where heads do not divide D, for heads of one feature, and for a state to
-    copy of another kind.
+    Raises BlockError where a grid arrives, where heads do not divide D, for heads of one feature, for a state to copy
+    of another kind, and for `value_residual` where the first block's values have another width or other positions.
     """
 
     def __init__(
@@ -59,6 +79,7 @@ class Rwkv7(Mixer):
         rank: Count = 32,
         chunk: Chunk = 64,
         initial_state: InitialState = "zeros",
+        value_residual: bool = False,
     ) -> None:
         width = site.sequence("rwkv7").width
         head_width = width_of_heads(site, heads, head_width)
@@ -83,16 +104,38 @@ class Rwkv7(Mixer):
         self.bonus = nn.Parameter(torch.full((heads, head_width), -0.04))
         self.norm = HeadNorm(heads, head_width, eps=1e-5 * head_width)
         self.merge = build_projection(inner, [width], bias=False)
+        self.values_read, self.values_given, self.value_mix = "", "", nn.Identity()
+        if value_residual:
+            self._share_values(site, rank, inner)
+
+    def _share_values(self, site: Site, rank: int, inner: int) -> None:
+        """Read the values of the first block that shares them, or be that."""
+        first = next((name for name in site.names.visible if name.startswith(VALUES)), "")
+        if not first:
+            self.values_given = f"{VALUES}{'.'.join(map(str, site.path))}"
+            site.names.define(self.values_given, Named(site.stream._replace(width=inner)))
+            return
+        (stream,) = resolve_streams(site, [first], "value_residual")
+        if stream.width != inner:
+            message = f"the values of the first `rwkv7` are {stream.width} wide, and those here {inner}"
+            fix = "write the same `heads` and `head_width` in both, or remove `value_residual`"
+            raise BlockError("value_residual", message, code="width", fix=fix)
+        self.values_read = first
+        down, up = build_projection(self.out.width, [rank], bias=False), build_projection(rank, [inner])
+        nn.init.ones_(up.bias)
+        self.value_mix = nn.Sequential(down, up, nn.Sigmoid())
 
     def start(self, x: Tensor, context: Context) -> State:
         state = super().start(x, context)
         return state if self.initial.copied else (*state, x.new_zeros(len(x), 1, self.out.width))
 
-    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+    def forward(self, x: Tensor, state: State, context: Context) -> Result:
         memory, last = state
         since = torch.cat((last.to(x.dtype), x), 1)  # (B, 1 + T, D)
         of_r, of_w, of_k, of_v, of_a, of_g = (torch.lerp(x, since[:, :-1], mix) for mix in self.shift.to(x.dtype))
         r, k, v = self.receive(of_r), self.key(of_k), self.value(of_v)  # (B, T, H V)
+        if self.values_read:
+            v = torch.lerp(v, context.read(self.values_read).states.to(v.dtype), self.value_mix(of_v))
         directions, gates = [], []
         for rates in self.rates:
             log_decay, correction, scale, gate = rates(of_w, of_a, of_g)
@@ -101,7 +144,8 @@ class Rwkv7(Mixer):
         outputs, after = self.scan_both(directions[0], directions[-1], (memory,), context.mask)
         read = [self.norm(y, x.dtype) + self.own_value(parts) for y, parts in zip(outputs, directions, strict=True)]
         last = last_positions(since, context.mask.sum(1), 1).to(last.dtype)
-        return self.merge(sum_gated(gates, read)), (*after, last)
+        y, after = self.merge(sum_gated(gates, read)), (*after, last)
+        return (y, after, {self.values_given: Output(v, context.mask)}) if self.values_given else (y, after)
 
     def own_value(self, parts: Parts) -> Tensor:
         """Return a position's own value, as often as its receptance finds its key: (B, T, H V)"""

@@ -246,6 +246,15 @@ class Site:
             raise BlockError("", f"`{block}` works on a grid, and a sequence arrives", code="kind", fix=fix)
         return self.stream
 
+    def require_repeat(self, setting: str) -> None:
+        """Raise NoEffect for a setting that counts the iterations of a `repeat`, where none is around the block."""
+        # whether the uses of a named stack are inside a repeat is not known here
+        in_model, in_named_stack = self.path[:1] == ("model",), self.path[1:2] == ("stacks",)
+        if in_model and not in_named_stack and "repeat" not in self.path:
+            message = "there is no `repeat` around it, so no iteration to count"
+            fix = f"remove `{setting}`, or move this block into the stack of a `repeat`"
+            raise NoEffect(setting, message, fix=fix)
+
     def require_full_context(self, setting: str, what: str, fix: str) -> None:
         """Raise BlockError on a causal site: `what` names what looks ahead, `fix` says what to write instead."""
         if self.causal:
@@ -292,6 +301,11 @@ class Context(NamedTuple):
     memo: dict[Any, Any] | None = None
     starts: Tensor | None = None  # (B, T) bool
     documents: Documents | None = None
+
+    @property
+    def iteration(self) -> int:
+        """That of the innermost `repeat`, from 0; 0 without one."""
+        return self.iterations[-1] if self.iterations else 0
 
     def once(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return `function(*arguments)`, computed for the first of the blocks that ask for it with the same tensors.

@@ -14,6 +14,8 @@ RESERVED = frozenset({"input", "prev", "tape", "zeros", "learned"})
 
 
 PREV = "prev."
+HIDDEN = " "
+"""What a name has in it that blocks give for one another, and no recipe can give or read."""
 
 
 class Scope:
@@ -96,7 +98,7 @@ class Scope:
         """
         if name in self.refused:
             return follow_up(name, setting)
-        readable = list(readable)
+        readable = [name for name in readable if HIDDEN not in name]
         meant = close_match(name, readable)
         listed = ", ".join(f"`{other}`" for other in readable)
         message = f"{what} is called `{name}`" + (f"; did you mean `{meant}`?" if meant else "")
@@ -135,6 +137,14 @@ class Scope:
         """Return the names as the next iteration of a repeat sees them: it defines the same names once more."""
         names = (self.visible, self.taken, self.declared, self.reserved, self.reads, self.entered, self.guess)
         return Scope(*names, refused=self.refused)
+
+    def iteration(self, before: Scope) -> Scope:
+        """Return the names as an iteration of a repeat sees them, after `before`: what is hidden can be read on."""
+        names = self.copy()
+        hidden = {name: named for name, named in before.visible.items() if HIDDEN in name}
+        names.visible |= hidden
+        names.taken |= hidden.keys()
+        return names
 
     def merge(self, branches: Iterable[Scope]) -> None:
         """Make what the branches define readable after their merge."""

@@ -404,14 +404,17 @@ class DifferentialAttention(Block, word="differential_attention"):
 
     heads: How many heads H; twice as many divide the width that arrives. At the same D a Transformer has 2 H;
         default 8.
-    lambda_init: l_0, 0 <= l_0 < 1. The paper has 0.8 - 0.6 exp(-0.3 (n - 1)) in layer n, so 0.2 in the first, and
-        finds 0.8 in all layers about as good; default 0.8.
+    lambda_init: l_0, 0 <= l_0 < 1. The paper finds 0.8 in all layers about as good as what grows with the depth;
+        default 0.8.
+    lambda_: constant | by_depth. Whether l_0 is `lambda_init`, or 0.8 - 0.6 exp(-0.3 n) in iteration n = 0, 1, ...
+        of the innermost `repeat` around it, 0.2 in the first, as in the paper; default 'constant'.
     positions: What it knows of distances: none | rotary (Su et al. 2021), which the paper has; default 'none'.
     dropout: Probability of dropping a weight of either softmax, 0 <= dropout < 1; default 0.0.
     as_: The name of the output, for later blocks.
     """
     heads: int | Var | Unset = field(default=UNSET, kw_only=False)
     lambda_init: float | Var | Unset = UNSET
+    lambda_: Literal["constant", "by_depth"] | Var | Unset = UNSET
     positions: Literal["none", "rotary"] | Var | Unset = UNSET
     dropout: float | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
@@ -1220,6 +1223,9 @@ class Rwkv7(Block, word="rwkv7"):
     chunk: How many positions are computed at once, 1 to 1,024; it changes speed and memory alone; default 64.
     initial_state: zeros | learned | a memory (its mean, projected) | {copy: MEMORY.x} (the last state of an rwkv7).
         In an encoder, of the direction that reads forwards; the other begins empty; default 'zeros'.
+    value_residual: Whether the values of the first rwkv7 that has it, in the same encoder or decoder, are mixed
+        into those of the others that have it. A `repeat` whose iterations share their parameters counts as one;
+        default False.
     as_: The name of the output, for later blocks.
     """
     heads: int | Var | Unset = field(default=UNSET, kw_only=False)
@@ -1227,6 +1233,7 @@ class Rwkv7(Block, word="rwkv7"):
     rank: int | Var | Unset = UNSET
     chunk: int | Var | Unset = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset = UNSET
+    value_residual: bool | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -1722,6 +1729,7 @@ class DifferentialAttentionDefaults(RecipeObject):
     """The defaults of every `differential_attention`."""
     heads: int | Var | Unset | None = field(default=UNSET, kw_only=False)
     lambda_init: float | Var | Unset | None = UNSET
+    lambda_: Literal["constant", "by_depth"] | Var | Unset | None = UNSET
     positions: Literal["none", "rotary"] | Var | Unset | None = UNSET
     dropout: float | Var | Unset | None = UNSET
 
@@ -2058,6 +2066,7 @@ class Rwkv7Defaults(RecipeObject):
     rank: int | Var | Unset | None = UNSET
     chunk: int | Var | Unset | None = UNSET
     initial_state: str | Mapping[str, Any] | Var | Unset | None = UNSET
+    value_residual: bool | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from blocks.core.contract import BlockError
+from blocks.core.contract import BlockError, NoEffect, Path
 from blocks.differential_attention import DifferentialAttention
+from blocks.repeat import Repeat
 from blocks.self_attention import SelfAttention
 from tests.blocks.single_block import close, context_of, in_pieces, leaves, mask_of, run, site_of
 from tests.blocks.test_self_attention import PLACES, seen_from, turned
@@ -22,6 +24,7 @@ VARIANTS = {
         {"heads": 2},
         {"heads": 3, "positions": "rotary", "lambda_init": 0.2},
         {"heads": 1, "dropout": 0.3},
+        {"heads": 2, "lambda": "by_depth"},
     ),
 }
 """Settings with which the laws are checked, by block."""
@@ -38,12 +41,13 @@ def built(causal: str, **settings: Any) -> DifferentialAttention:
     return block
 
 
-def expected(block: DifferentialAttention, x: Tensor, causal: str) -> Tensor:
+def expected(block: DifferentialAttention, x: Tensor, causal: str, lambda_init: float | None = None) -> Tensor:
     """y of one row by loops over positions and heads (equations 1 to 3). x: (T, D) -> (T, D)"""
+    lambda_init = block.lambda_init if lambda_init is None else lambda_init
     query, keys, values = block.project(x).chunk(3, -1)
     query, keys = query.unflatten(-1, (HEADS, 2, WIDTH)), keys.unflatten(-1, (HEADS, 2, WIDTH))
     values, (u_1, w_1, u_2, w_2) = values.unflatten(-1, (HEADS, 2 * WIDTH)), block.lambdas
-    factor = (u_1 @ w_1).exp() - (u_2 @ w_2).exp() + block.lambda_init
+    factor = (u_1 @ w_1).exp() - (u_2 @ w_2).exp() + lambda_init
     rows = []
     for at in range(len(x)):
         seen, heads = seen_from(at, len(x), causal, None), []
@@ -56,7 +60,7 @@ def expected(block: DifferentialAttention, x: Tensor, causal: str) -> Tensor:
                 softmaxes.append(torch.stack([q @ k / math.sqrt(WIDTH) for k in ks]).softmax(0))
             read = (softmaxes[0] - factor * softmaxes[1]) @ values[seen, head]
             read = block.norm.gain * read / (read.square().mean() + 1e-5).sqrt()
-            heads.append((1 - block.lambda_init) * read)
+            heads.append((1 - lambda_init) * read)
         rows.append(block.merge(torch.cat(heads)))
     return torch.stack(rows)
 
@@ -73,6 +77,36 @@ def test_outputs_and_gradients_equal_the_papers_equations(causal: str, settings:
     for (name, _), one, other in zip(block.named_parameters(), *gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10, msg=name)
         assert one.abs().max() > 1e-4, name
+
+
+@pytest.mark.parametrize("causal", PLACES)
+@pytest.mark.parametrize("share", [False, True])
+def test_by_depth_each_iteration_has_the_papers_number(causal: str, share: bool) -> None:
+    stack = [{"block": DifferentialAttention, "heads": HEADS, "lambda_": "by_depth"}]
+    repeat = Repeat(site_of(2 * HEADS * WIDTH, causal=causal), times=3, stack=stack, share=share)
+    for parameter in repeat.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    x = torch.randn(1, 5, 2 * HEADS * WIDTH)
+    y = x[0]
+    for iteration, number in enumerate((0.2, 0.8 - 0.6 * math.exp(-0.3), 0.8 - 0.6 * math.exp(-0.6))):
+        y = expected(repeat.stacks[0 if share else iteration].blocks[0], y, causal, number)
+    torch.testing.assert_close(run(repeat, x)[0][0], y, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("path", "settings", "setting"),
+    [
+        (("model", "decoder", 0, "differential_attention"), {}, "lambda"),
+        (("model", "decoder", 0, "repeat", "stack", 0), {"lambda_init": 0.3}, "lambda_init"),
+    ],
+)
+def test_a_depth_that_nothing_counts_or_that_is_not_read_is_refused(
+    path: Path, settings: dict[str, Any], setting: str
+) -> None:
+    site = replace(site_of(2 * HEADS * WIDTH), path=path)
+    with pytest.raises(NoEffect) as refused:
+        DifferentialAttention(site, heads=HEADS, lambda_="by_depth", **settings)
+    assert refused.value.setting == setting
 
 
 @pytest.mark.parametrize("causal", PLACES)
@@ -96,7 +130,7 @@ def test_weights_are_recorded_once_as_their_difference() -> None:
     block(x, block.start(x[:, :1], context), context)
     (((weights,), record),) = [(values, record) for record, values in context.records.items()]
     assert (record.name, tuple(weights.shape)) == ("weights", (1, 4, HEADS, 4))
-    close(weights.sum(-1), (1 - block.factor()).expand(1, 4, HEADS))
+    close(weights.sum(-1), (1 - block.factor(context)).expand(1, 4, HEADS))
 
 
 @pytest.mark.parametrize("positions", ["none", "rotary"])

@@ -18,6 +18,7 @@ from tests.blocks.single_block import close
 
 pytestmark = pytest.mark.usefixtures("float64")
 
+VALUES = {"rwkv7": {"heads": 2, "rank": 2, "value_residual": True}}
 VARIANTS = {
     "recurrent": (
         {
@@ -36,6 +37,15 @@ VARIANTS = {
             ]
         },
         {"stack": [{"conv": {}}, {"self_attention": {"heads": 2}}]},
+        {
+            "stack": [
+                VALUES,
+                {"concat": {"of": ["prev.top"]}},
+                {"linear": {"width": 12}},
+                VALUES,
+                {"linear": {"as": "top"}},
+            ]
+        },
         {
             "stack": [
                 {"residual": {"stack": [{"add": {"of": ["prev.up"]}}, {"linear": {"activation": "tanh", "as": "up"}}]}},

@@ -20,6 +20,7 @@ from tests.blocks.single_block import close, context_of, mask_of, run, site_of
 pytestmark = pytest.mark.usefixtures("float64")
 
 SATURATING = [{"cgru": {"kernel": [3, 2], "gates": "hard", "saturation": 0.5}}]
+VALUES = [{"rwkv7": {"heads": 2, "rank": 2, "value_residual": True}}]
 VARIANTS = {
     "repeat": (
         {"times": 2, "stack": ATTENTION},
@@ -28,6 +29,7 @@ VARIANTS = {
         {"times": 3, "stack": TANH_STACK, "relaxation": {"sets": 2}},
         {"times": "length", "stack": [{"conv": {}}, {"linear": {"activation": "tanh", "as": "made"}}], "share": True},
         {"times": "length", "stack": SATURATING, "relaxation": {"sets": 2}},
+        {"times": 2, "stack": [{"residual": {"stack": VALUES}}]},
         {"times": 2, "stack": [*CGRU, {"conv2d": {"activation": "tanh"}}]},
     ),
 }
