@@ -104,7 +104,8 @@ class Rwkv7(Mixer):
         self.bonus = nn.Parameter(torch.full((heads, head_width), -0.04))
         self.norm = HeadNorm(heads, head_width, eps=1e-5 * head_width)
         self.merge = build_projection(inner, [width], bias=False)
-        self.values_read, self.values_given, self.value_mix = "", "", nn.Identity()
+        self.values_read, self.values_given = "", ""
+        self.value_mix: nn.Module = nn.Identity()
         if value_residual:
             self._share_values(site, rank, inner)
 
