@@ -15,8 +15,9 @@ The four laws (`composer.testing` checks them, and more, over every block and ev
        position.
     4. Packing. Where a row has several documents, no output and no gradient of one feels another.
 
-State is a value: a tensor or a tuple of states, every leaf with the batch first. Nothing is kept on `self`, and nothing
-is changed in place; a cache that grows does so by `kv_cache.append`, where no other state sees it. A leaf that a step
+State is a value: a tensor or a tuple of states, every leaf with the batch first; `()` of a block that keeps nothing
+from one position to the next, which defines no `start`. Nothing is kept on `self`, and nothing is changed in place; a
+cache that grows does so by `kv_cache.append`, where no other state sees it. A leaf that a step
 does not change is handed on as the same tensor: a beam search then knows that it need not be reordered. No `.item()`,
 no `.cpu()`, no shape that depends on a value.
 """
@@ -377,7 +378,7 @@ class Block(nn.Module):
         return run_documents(super().__call__, self.start, x, context)
 
     def start(self, x: Tensor, context: Context) -> State:
-        """Return the state before the first position. x: any (B, 1, .), for batch, dtype and device."""
+        """Return the state before the first position; `()`: nothing is kept. x: any (B, 1, .), for batch, dtype, device."""
         return ()
 
     def forward(self, x: Tensor, state: State, context: Context) -> Result:

@@ -43,6 +43,7 @@ GRIDS = ("encoder.grid", "encoder.earlier_grid")
 
 
 LOOK_FOR = {
+    "form": "the contract, `blocks/core/contract.py`: `start(x, context)`, `forward(x, state, context) -> (y, state)`",
     "grid_or_refusal": "code that assumes (B, T, D): refuse grids with `site.sequence`, and say in `fix` what to write",
     "shapes": "`self.out` or `mask` that says something else than `forward` returns, or a width of its own",
     "no_side_effects": "an in-place operation on what arrives, or an attribute that `forward` sets; return it as state",
