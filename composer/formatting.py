@@ -124,7 +124,7 @@ def show_progress(what: str, total: int | None) -> Iterator[Callable[[int], None
 
 
 class UnfailingStream:
-    """Text stream that ignores write errors: a closed pipe, a full disk."""
+    """Text stream that ignores a closed pipe and a full disk; letters that its encoding lacks become `?`."""
 
     def __init__(self, file: IO[str]) -> None:
         self.file = file
@@ -134,7 +134,11 @@ class UnfailingStream:
 
     def write(self, text: str) -> int:
         with suppress(OSError):
-            return self.file.write(text)
+            try:
+                return self.file.write(text)
+            except UnicodeEncodeError:
+                encoding = self.file.encoding or "ascii"
+                return self.file.write(text.encode(encoding, "replace").decode(encoding))
         self.discard()
         return 0
 

@@ -5,6 +5,7 @@ Nothing heavy is imported before a command needs it: `--help`, `blocks` and a ty
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -69,6 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     signal.signal(signal.SIGTERM, _terminate)
     secure_this_process()
     _replace_closed_streams()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without some letter ends no command
     try:
         status = _run(arguments)
         sys.stdout.flush()

@@ -45,6 +45,7 @@ from composer.training.memory_estimate import (
     training_device,
     weight_bytes,
 )
+from composer.training.process_state import restored_process
 from composer.training.sample_warnings import answer_warnings, empty_warnings, form_warnings, media_warnings
 
 if TYPE_CHECKING:
@@ -249,9 +250,10 @@ def machine_faults(source: DataSource, planned: Plan, sample: DryRun | None) -> 
     if {*recipe.explicit.get("trainer", {})} - {*shown} or recipe.training["precision"] == "16-mixed":
         from composer.training.setup import build_trainer, silence_lightning  # late: Lightning takes seconds to import
 
-        silence_lightning()
         try:
-            build_trainer(recipe)
+            with restored_process():
+                silence_lightning()
+                build_trainer(recipe)
         except RecipeError as error:
             faults += error.faults
     hint = "`check --any-machine` leaves this out"

@@ -62,6 +62,7 @@ from composer.training.preflight import (
     memory_fault,
     quota_fault,
 )
+from composer.training.process_state import restored_process
 from composer.training.reproduce import compare_outcome, default_folder, find_original_run
 from composer.training.resume import NEW_RUN, check_same_recipe, resolve_initial_run, resumed_recipe
 from composer.training.sample_warnings import answer_warnings, empty_warnings, form_warnings, media_warnings
@@ -83,6 +84,7 @@ class TrainingResult:
         return self.record.get("scores", {})
 
 
+@restored_process()
 def train(
     recipe: Recipe,
     run: str | Path | None = None,

@@ -26,6 +26,7 @@ from composer.training.lightning import Callback, LightningModule, Trainer, seed
 from composer.training.memory_estimate import training_device
 from composer.training.module import Seq2SeqModule
 from composer.training.optim import Progress
+from composer.training.process_state import restored_process
 from composer.training.setup import build_trainer, num_processes, resolve_devices, silence_lightning
 
 STEPS, LARGEST_STEPS = 10, 2
@@ -139,6 +140,7 @@ def peak_of_profile(profiler: profile) -> int:
     return peak
 
 
+@restored_process()
 def time_training(recipe: Recipe) -> TrialRun:
     """Train some steps on the first batches of the recipe's data, in memory, on one device; write no run.
 

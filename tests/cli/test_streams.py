@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -83,3 +84,24 @@ def test_a_pipe_gets_every_byte_of_a_translation(
     monkeypatch.setattr(filter_, "open_run", lambda *_: Opened)
     filter_.translate(["run"], source=tmp_path / "in")
     assert output.getvalue().decode() == f"{expected}\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "koi8-r"])
+def test_letters_that_a_terminal_lacks_end_no_training(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    display = ProgressDisplay()
+    display.say("a 字")
+    display.show([Sample("字", "b", "c")])
+    terminal.flush()
+    assert terminal.buffer.getvalue().startswith(b"a ?\n")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("module", ["composer", "composer.cli.main"])
+def test_commands_print_in_any_encoding(module: str, tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    (tmp_path / "typer.py").write_text("raise SystemExit('not this one')\n", encoding="utf-8")
+    command = [sys.executable, *(["-P"] if module != "composer" else []), "-m", module, "check", "字.yaml"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"?.yaml: error[")
