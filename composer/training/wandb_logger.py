@@ -57,6 +57,16 @@ def is_logged_in(environment: Mapping[str, str]) -> bool:
     return False
 
 
+def is_cache_writable() -> bool:
+    """Return whether W&B can write into its folder of the user's cache; else its service prints its log."""
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wandb"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return False
+    return os.access(folder, os.W_OK)
+
+
 def describe_mode(mode: WandbMode, folder: Path) -> str:
     """Say in one line where the metrics of a run in `folder` go."""
     places = {
@@ -117,13 +127,14 @@ class WandbLogger:
         self.mode, self.say = mode, say
         self.run: Any = None
         self.trouble = ""
-        self.data_dir = ""
+        self.variables: dict[str, str] = {}
         self.logs_model = False
         if mode == "disabled":
             return
-        if "WANDB_DATA_DIR" not in os.environ:
-            # where artifacts wait to be sent; without it that is the user's home
-            self.data_dir = os.environ["WANDB_DATA_DIR"] = str((folder / "wandb").absolute())
+        # where artifacts wait to be sent, and where the service writes its log; without them that is the user's home
+        names = ["WANDB_DATA_DIR", *(["WANDB_CACHE_DIR"] if not is_cache_writable() else [])]
+        self.variables = {name: str((folder / "wandb").absolute()) for name in names if name not in os.environ}
+        os.environ.update(self.variables)
         chosen = {key: _printable(x) for key, x in settings.items() if x} if isinstance(settings, Mapping) else {}
         self.logs_model = chosen.get("artifact", "final") == "final"
         try:
@@ -224,8 +235,9 @@ class WandbLogger:
         """End the run; `status` is 0 if all went well."""
         self._attempt(lambda run: run.finish(exit_code=status))
         self.run = None
-        if self.data_dir and os.environ.get("WANDB_DATA_DIR") == self.data_dir:
-            del os.environ["WANDB_DATA_DIR"]
+        for name, value in self.variables.items():
+            if os.environ.get(name) == value:
+                del os.environ[name]
 
 
 def _printable(setting: Any) -> Any:

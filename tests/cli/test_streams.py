@@ -104,4 +104,4 @@ def test_commands_print_in_any_encoding(module: str, tmp_path: Path) -> None:
     command = [sys.executable, *(["-P"] if module != "composer" else []), "-m", module, "check", "字.yaml"]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert done.stderr.startswith(b"?.yaml: error[")
+    assert done.stderr.startswith(b"?.yaml:1:1: error[")

@@ -19,6 +19,7 @@ from composer.hub.pull import pull
 from composer.inference.run import open_run
 from composer.recipe.recipe import Recipe
 from composer.run_dir import read_metrics
+from composer.training import wandb_logger
 from composer.training.train import train
 from composer.training.wandb_logger import WandbLogger
 from tests.training.tiny_recipes import Tiny, same_weights
@@ -258,3 +259,22 @@ def test_training_works_without_the_package(
     outcome = train(tiny("training.max_steps=1", "logging={wandb: {project: p}}"), tmp_path / "run")
     assert outcome.record["status"] == "finished"
     assert "Weights & Biases could not start: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("home", ["/proc/nothing", "/dev/null", ""])
+def test_where_the_home_cannot_be_written_the_run_has_all_that_wandb_writes(
+    home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    seen: dict[str, str] = {}
+
+    def init(*_: Any) -> None:
+        seen.update({name: os.environ.get(name, "") for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR")})
+
+    monkeypatch.setattr(wandb_logger, "_init", init)
+    monkeypatch.setenv("HOME", home or str(tmp_path))
+    WandbLogger("offline", None, tmp_path / "run", "name", "id").finish(0)
+    own = str(tmp_path / "run" / "wandb")
+    assert seen == {"WANDB_DATA_DIR": own, "WANDB_CACHE_DIR": own if home else ""}
+    assert not {"WANDB_DATA_DIR", "WANDB_CACHE_DIR"} & os.environ.keys()
