@@ -137,7 +137,7 @@ class UnfailingStream:
             try:
                 return self.file.write(text)
             except UnicodeEncodeError:
-                encoding = self.file.encoding or "ascii"
+                encoding = getattr(self.file, "encoding", None) or "ascii"
                 return self.file.write(text.encode(encoding, "replace").decode(encoding))
         self.discard()
         return 0
