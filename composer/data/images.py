@@ -14,6 +14,8 @@ from composer.data.media_files import MediaError, require_packages
 
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
 """What is read, by Pillow's names, whatever a file is called. Pillow would start another program for some others."""
+DEEP = re.compile("(?<!BGR);16")
+"""In how the numbers of an image lie in its file: 16 bits of each colour. `BGR;16` has them of a pixel."""
 MAX_PIXELS = 89_478_485
 """Pixels of an image that is opened at most: from more on Pillow warns. In colour they take a quarter of a GiB."""
 THUMBNAIL, COLOURED = 32, 24
@@ -77,7 +79,7 @@ def is_cut_to_bytes(image: Any) -> bool:
     """Return whether Pillow keeps the higher half of the numbers of an image that is open and not read yet."""
     packed = [tile[3] for tile in image.tile]  # how the numbers lie in the file, and in a PPM the largest
     is_deep = image.format == "PPM" and any(isinstance(part, tuple) and part[1] > WHITE for part in packed)
-    return image.mode not in SIXTEEN_BITS and (is_deep or ";16" in str(packed))
+    return image.mode not in SIXTEEN_BITS and (is_deep or DEEP.search(str(packed)) is not None)
 
 
 def is_transparent(image: Any) -> bool:

@@ -213,7 +213,8 @@ def check_ogg(file: IO[bytes]) -> Checked:
         flags = head[5]
         streams.add(head[14:18])
     if not flags & OGG_ENDS:
-        raise MediaError("audio", "it is cut off: its last page is not marked as an end", GET_AGAIN)
+        fix = "get the file again; one that is whole, save again as FLAC"
+        raise MediaError("audio", "it is cut off: its last page is not marked as an end", fix)
     if len(streams) > 1:
         message = f"it has {len(streams)} streams, of which one alone would be read"
         raise MediaError("audio", message, "save each as a file, or all as one stream")
@@ -245,7 +246,7 @@ def check_mp3(file: IO[bytes]) -> Checked:
         raise MediaError("audio", message, GET_AGAIN)
     head = _mp3_frame(data[first : first + 4])
     assert head is not None
-    place = first + 4 + head.side
+    place = first + 4 + head.checksum + head.side
     if data[place : place + 4] in (b"Xing", b"Info") and data[place + 7] & 1:
         declared, there = int.from_bytes(data[place + 8 : place + 12], "big"), count - 1
         if declared > there + 1:  # some count the frame that has the number
@@ -261,9 +262,12 @@ def check_mp3(file: IO[bytes]) -> Checked:
 
 
 class Mp3Frame(NamedTuple):
-    """What the head of a frame says: its bytes, and how many of them stand between its head and what it says of all."""
+    """What the head of a frame says: its bytes, and those of the checksum and of the side information behind its head,
+    after which the first frame has the number of all.
+    """
 
     size: int
+    checksum: int
     side: int
 
 
@@ -279,7 +283,8 @@ def _mp3_frame(head: bytes) -> Mp3Frame | None:
     bits = (KILOBITS if is_first else LOW_KILOBITS)[rate - 1] * 1000
     is_mono = head[3] >> 6 == 3
     side = (17 if is_mono else 32) if is_first else (9 if is_mono else 17)
-    return Mp3Frame((144 if is_first else 72) * bits // hertz + (head[2] >> 1 & 1), side)
+    size = (144 if is_first else 72) * bits // hertz + (head[2] >> 1 & 1)
+    return Mp3Frame(size, 0 if head[1] & 1 else 2, side)
 
 
 def _end_of_tag(data: bytes) -> int:

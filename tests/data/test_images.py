@@ -137,6 +137,13 @@ def test_a_png_of_16_bits_is_noticed_whatever_its_colours(colour: int, channels:
     assert [notice for notice in notices if notice[0] == "depth"] == [("depth", "16 bits")] * (depth == 16)
 
 
+def test_a_bmp_of_16_bits_for_a_pixel_loses_none() -> None:
+    head = struct.pack("<IiiHHIIiiII", 40, 2, 2, 1, 16, 3, 8, 0, 0, 0, 0) + struct.pack("<III", 0xF800, 0x7E0, 0x1F)
+    data = b"BM" + struct.pack("<IHHI", 14 + len(head) + 8, 0, 0, 14 + len(head)) + head + bytes(range(8))
+    notices = read_image(BytesIO(data), {**SETTINGS, "channels": 3}).notices
+    assert "depth" not in [kind for kind, _ in notices]
+
+
 @pytest.mark.parametrize("largest", [255, 256, 1023, 65_535])
 def test_a_ppm_of_more_than_bytes_is_noticed(largest: int) -> None:
     data = f"P6\n2 2\n{largest}\n".encode() + np.arange(12).astype(">u2" if largest > 255 else "u1").tobytes()

@@ -13,6 +13,7 @@ from composer.data.audio import read_samples
 from composer.data.columns import FileNames
 from composer.data.feature_files import encode_features
 from composer.data.media_files import MediaError
+from composer.data.sound_files import check_sound
 from composer.errors import DataError
 
 RATE, COUNT = 16_000, 16_001
@@ -152,6 +153,15 @@ def test_an_mp3_is_as_long_as_its_frames(rate, has_tag):
     assert length_of(tag + data + b"TAG" + bytes(125)) == count
     with pytest.raises(MediaError, match="what follows frame"):
         length_of(tag + data + b"no frame")
+
+
+def test_the_number_of_frames_of_an_mp3_stands_behind_a_checksum():
+    data = sound("MP3", "MPEG_LAYER_III")
+    at = data.index(b"Xing")
+    protected = with_bytes(data, 1, bytes([data[1] & ~1]))
+    protected = with_bytes(protected, at, bytes(2) + data[at : at + 100])  # a table fills the frame
+    assert not check_sound(io.BytesIO(protected)).says_less
+    assert check_sound(io.BytesIO(with_bytes(protected, at + 2 + 8, bytes(4)))).says_less
 
 
 def test_what_follows_the_samples_of_a_wav_is_no_sample():
