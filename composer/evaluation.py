@@ -22,6 +22,7 @@ from composer.data.corpora import open_documents
 from composer.data.encoding import encode_pairs, load_data, split_faults, story_faults
 from composer.data.ids import Encoded
 from composer.data.pairs import TARGET, Pairs, available_splits, file_options
+from composer.data.round_trips import lost_references
 from composer.errors import DataError, Fault, RecipeError, RunError, one_line_error
 from composer.fingerprint import sha256_of_columns
 from composer.inference.answers import SourceLines, Translation, answer_lines, encoded_lines, read_lines
@@ -38,6 +39,8 @@ from composer.recipe.metrics import (
     Texts,
     choose_metrics,
     compare,
+    describe_short,
+    describe_tokenised,
     is_exact,
     metric_name,
     references_of,
@@ -49,8 +52,6 @@ from composer.recipe.schema_reader import REFERENCE, SPLITS, quote_all
 
 Say = Callable[[str], object]
 Key = TypeVar("Key", int, tuple[int, str])
-REMARKS = ("without_reference", "impossible", "unwritable", "truncated")
-"""Sentences of an evaluation, each there only where it has something to say."""
 BUCKET_WIDTH, LAST_BUCKET = 10, 51
 """Words of the source by which a bucket is wide, and with which the last one begins, which is open."""
 
@@ -70,7 +71,8 @@ def evaluate(
     """Return all scores of a run on a split, by the names under which they are logged: `test/bleu` and so on.
 
     `test/measured` has the number of `lines`, and the `sha256` of those of each side, of files of what is in them.
-    `test/without_reference` is a sentence, and only there if lines have no reference: no metric is of them.
+    `test/without_reference` is a sentence, and only there if lines have no reference: no metric is of them. So is
+    `test/unwritable`, if the tokenizer cannot write all references, and what is said of BLEU.
     `test/bleu_by_source_length` is a list of `{words, lines, bleu}`. Of generated data, `test/accuracy_by_length` is a
     list of `{words, lines, exact_match, positional_accuracy}`, and `bits` where answers are vectors of bits.
     `test/impossible` is one if CTC has too few frames for answers, `test/truncated` if outputs were cut at their
@@ -289,6 +291,12 @@ def _decoded_scores(
         scores["left_out"] = metrics.left_out
     if without := len(lines) - len(compared.rows):
         scores["without_reference"] = f"{without:,} of {len(lines):,} lines have no reference: no metric is of them"
+    if "bleu" in metrics.names and compared.rows and (short := describe_short(compared, metrics.bleu_tokenizer)):
+        scores["short_references"] = short
+    if "bleu" in metrics.names and (tokenised := describe_tokenised(references)):
+        scores["tokenised_references"] = tokenised
+    if unwritable := lost_references(run.tokenizers, references).describe():
+        scores["unwritable"] = unwritable
     if cut := sum(not output.ended for output in outputs):
         limits = f"`decoding.{next(iter(run.recipe.decoding))}.max_length` and `max_ratio`"
         scores["truncated"] = f"{cut:,} of {len(outputs):,} outputs were cut at {limits}"

@@ -22,6 +22,7 @@ from composer.data.features import Features
 from composer.data.ids import Encoded, Ids
 from composer.data.line_hashes import are_among, line_hashes, row_hashes, sha256_of_hashes
 from composer.data.pairs import TARGET, Pairs, available_splits, split_path, text_names
+from composer.data.round_trips import kept_pieces
 from composer.data.sources import DataSource
 from composer.data.stories import NO_FACT, encode_side, story_fault, story_shape, tokenizer_lines
 from composer.data.token_cache import count_text, encode_column, encode_documents, is_cached, whole_column
@@ -247,7 +248,8 @@ def encode_pairs(recipe: Recipe, pairs: Pairs, tokenizers: Tokenizers) -> Encode
     sources = {side: sides[side] if side in sides else features[side] for side in pairs.sides if side != TARGET}
     counts = None
     if recipe.reads_text:
-        counts = count_text([count(Piece(text, True) for text in documents)], target, target.count(UNK))
+        pieces = kept_pieces(tokenizers, (Piece(text, True) for text in documents))
+        counts = count_text([count(pieces)], target, target.count(UNK))
     return Encoded(sources, target, documents, np.arange(len(target)), facts, counts, cut=int(is_cut.sum()))
 
 

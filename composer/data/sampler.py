@@ -26,6 +26,7 @@ MAX_TARGET_LENGTHS = 10  # neighbouring target lengths that one target bucket ca
 MAX_SOURCE_LENGTHS = 24  # neighbouring source lengths that one bucket can join
 MAX_BATCHES = 6  # a bucket grows no further once it has pairs for so many batches
 SORTED_ROWS = 1 << 20  # pairs whose buckets are looked up at once
+SAMPLE_SEED = 1  # of the rows that a part of the validation is of
 GRID = 512  # source lengths are rounded so that there are no more than this
 
 
@@ -221,11 +222,24 @@ class EvalBatchSampler(Sampler[BatchSlice]):
     Every device has the same number of slices. The budget counts padded positions of the longer side.
     """
 
-    def __init__(self, encoded: Encoded, *, tokens_per_batch: int, rank: int = 0, world: int = 1) -> None:
+    def __init__(self, encoded: Encoded, tokens_per_batch: int, rank: int = 0, world: int = 1) -> None:
         self.target, self.source = pair_lengths(encoded)
         self.rank, self.world = rank, world
         order = np.lexsort((np.arange(len(encoded)), -self.source, -self.target))
         self.batches = _fill_batches(order, np.maximum(self.target, self.source), tokens_per_batch)
+
+    def sample_rows(self, limit: int | float) -> np.ndarray | None:
+        """Return a sample of the rows, for about as many batches as this or this share of them; None for all rows.
+
+        It depends on the number of rows and of batches alone, not on what is in a row: it is the same at every
+        validation, for every number of devices, and long rows are as likely in it as short ones.
+        """
+        rows = len(self.target)
+        share = limit if isinstance(limit, float) else limit / max(1, len(self.batches))
+        if share >= 1:
+            return None
+        chosen = np.random.default_rng(SAMPLE_SEED).permutation(rows)[: max(1, round(share * rows))]
+        return np.sort(chosen)
 
     def __len__(self) -> int:
         return len(self.batches)

@@ -17,10 +17,11 @@ import numpy as np
 from composer.atomic_io import is_hash
 from composer.data.cache_entries import CORPORA, Append, Entry, cached_entry
 from composer.data.columns import Column, FileNames, RowSubset, chunks_of
-from composer.data.documents import Documents, FileFacts, Piece
+from composer.data.documents import Documents, FileFacts, Piece, remembered_count
 from composer.data.ids import Encoded, Ids, TextCounts, smallest_type
 from composer.data.line_hashes import CACHED_LINES, sha256_of_hashes
 from composer.data.pairs import TARGET
+from composer.data.round_trips import kept_pieces
 from composer.data.tokenizer import Tokenizers
 from composer.formatting import show_progress
 from composer.model.encoder_decoder import EOS, UNK
@@ -40,8 +41,16 @@ def encode_documents(documents: Documents, tokenizers: Tokenizers) -> Encoded:
     """
     characters = sum(file.characters for file in documents.facts)
     known, ids = cached_ids(documents.sha256, documents.pieces(), characters, TARGET, tokenizers)
-    counts = count_text(documents.facts, ids, known["unknown"])
+    counts = count_text(kept_facts(documents, tokenizers), ids, known["unknown"])
     return Encoded({}, ids, documents, np.arange(len(ids)), counts=counts, digest=known["sha256"])
+
+
+def kept_facts(documents: Documents, tokenizers: Tokenizers) -> list[FileFacts]:
+    """Return what the text has that the ids of documents hold, which a loss is of. Raises DataError."""
+    if tokenizers.is_exact:
+        return documents.facts
+    key = ["kept", tokenizers.sha256, documents.sha256]
+    return [remembered_count(key, lambda: kept_pieces(tokenizers, documents.pieces()))]
 
 
 def count_text(files: Sequence[FileFacts], ids: Ids, unknown: int) -> TextCounts:

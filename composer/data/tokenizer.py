@@ -79,6 +79,15 @@ class Tokenizers:
         texts = zip(self.decode(side, rows), ended, strict=True)
         return [text if is_whole else text.removesuffix(UNFINISHED) for text, is_whole in texts]
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether ids hold all of a text but characters that are unknown."""
+        return self.kind.is_exact and not self.lowercase
+
+    def kept_text(self, side: str, text: str) -> str:
+        """Return what of a text its ids hold; a token that is unknown is as it was where the kind can tell."""
+        return self.kind.kept_text(self._part(side), self._lower(text))
+
     def vocabulary(self, side: str) -> list[str]:
         """Return the token of every id, as the tokenizer names it."""
         return [self._part(side).id_to_token(index) or "" for index in range(self.sizes[side])]
@@ -131,7 +140,10 @@ class Tokenizers:
             raise _unreadable(error, origin) from error
 
     def _prepare(self, line: str) -> str:
-        return self.kind.prepare((line.lower() if self.lowercase else line)[:MAX_LINE])
+        return self.kind.prepare(self._lower(line)[:MAX_LINE])
+
+    def _lower(self, line: str) -> str:
+        return line.lower() if self.lowercase else line
 
     def _part(self, side: str) -> Part:
         return self.parts[self.sides[side]]

@@ -107,6 +107,10 @@ class File(TokenizerKind):
     def restore(self, text: str) -> str:
         return text.replace(NO_CHARACTER, "")
 
+    def kept_text(self, part: Any, text: str) -> str:
+        rows = self.encode(part, [self.prepare(text)])
+        return self.restore(part.decode_batch(rows, skip_special_tokens=False)[0])
+
     def encode_rest(self, part: Any, texts: Sequence[str]) -> list[list[int]]:
         return [self._encode_rest(part, text) for text in texts]
 

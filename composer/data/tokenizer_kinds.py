@@ -67,6 +67,8 @@ class TokenizerKind:
     """Whether all tokens that a text can have are known, and so another one is a fault."""
     is_slow: ClassVar[bool] = False
     """Whether its tokens are pieces of words, which are sought for in every word."""
+    is_exact: ClassVar[bool] = False
+    """Whether ids hold all of a text, its spaces too, but what is unknown."""
     is_extendable: ClassVar[bool] = False
     """Whether a run may start from the weights of one whose tokenizer has other settings, and so fewer ids."""
     size: int
@@ -135,6 +137,10 @@ class TokenizerKind:
     def restore(self, text: str) -> str:
         """Return the line of a text that the library has decoded."""
         return text
+
+    def kept_text(self, part: Tokenizer, text: str) -> str:
+        """Return what of a text its ids hold, with what is unknown as it was."""
+        return text if self.is_exact else " ".join(text.split())
 
     def unknown_fix(self, token: str, target: bool, texts: Iterable[str]) -> str:
         """Return what to write in a recipe so that a token of a side is known, and every other token of these texts."""
@@ -206,6 +212,8 @@ class Word(WordLevel):
 class Char(WordLevel):
     """Split text into characters, spaces included; the most frequent ones have ids, the others are `unk`."""
 
+    is_exact = True
+
     def __init__(self, *, size: Vocabulary = 10_000, joint: Joint = False) -> None:
         self.size, self.joint = size, joint
 
@@ -223,6 +231,7 @@ class Byte(TokenizerKind):
     """Read the bytes of a text in UTF-8, all of which have ids: nothing is learned, and a text is decoded exactly."""
 
     is_trained = False
+    is_exact = True
     joint = True
     size = NUM_SPECIAL + 256
 
@@ -253,6 +262,7 @@ class BytePieces(TokenizerKind):
     """Kind whose tokens are pieces of the text's bytes (as in GPT-2): every text is encoded, and decoded exactly."""
 
     is_slow = True
+    is_exact = True
 
     def __init__(self, *, size: Pieces = 8_000, joint: Joint = True) -> None:
         self.size, self.joint = size, joint

@@ -1479,7 +1479,8 @@ class Data(RecipeObject):
         'word'.
     max_length: Training pairs with more tokens on either side are left out and counted; test lines never are, nor
         are stories; default 256.
-    lowercase: Whether all text is made lower case first; default False.
+    lowercase: Whether all text is made lower case first, as Unicode does for every language alike: a Turkish I
+        becomes i with its dot. References keep their case, and answers cannot match it; default False.
     packing: Whether the pairs of a training batch stand in one row, one behind the other, without padding; what is
         learned is the same; default False.
     """
@@ -3550,8 +3551,8 @@ class Trainer(RecipeObject):
     timeout_minutes: How long a process waits for another before all end, in minutes; default 10.0.
     deterministic: Whether only deterministic algorithms are used: true, false or warn; without it, as torch is set.
     benchmark: Whether cuDNN looks for the fastest algorithms.
-    limit_val_batches: The share of the validation batches that is used (0.5), one at least, or their number (3);
-        default 1.0.
+    limit_val_batches: The share of the validation that is measured (0.5), or about how many batches of it (3): the
+        same sample of its lines, long and short, at every validation; of a carried text its beginning; default 1.0.
     log_every_n_steps: Steps between two rows of the metrics; 10 at most; default 10.
     inference_mode: Whether validation runs in inference mode; default True.
     detect_anomaly: Whether autograd looks for the origin of a NaN; slow; default False.

@@ -296,7 +296,8 @@ class Data:
         tokenizer: How a text becomes tokens; trained on the training part, once, and kept in the run folder.
         max_length: Training pairs with more tokens on either side are left out and counted; test lines never are, nor
             are stories.
-        lowercase: Whether all text is made lower case first.
+        lowercase: Whether all text is made lower case first, as Unicode does for every language alike: a Turkish I
+            becomes i with its dot. References keep their case, and answers cannot match it.
         packing: Whether the pairs of a training batch stand in one row, one behind the other, without padding; what is
             learned is the same.
     """

@@ -142,7 +142,7 @@ _ErrorRate = partial(
 
 
 def _bits_per(unit: str) -> Metric:
-    meaning = f"negative log2-likelihood per {unit}, ends counted; lower is better"
+    meaning = f"negative log2-likelihood per {unit} of the text that the tokens hold, ends counted; lower is better"
     bits = lambda sums: sums["loss"] / sums[f"{unit}s"] / math.log(2)  # noqa: E731
     return _Cost(label=f"bits per {unit}", meaning=meaning, unit="bits", from_sums=bits, needs="texts", chart="Bits")
 
@@ -377,6 +377,28 @@ def suggest_bleu_tokenizer(lines: Texts) -> str:
     if sum(counts.values()) <= letters / 2 or len(text) <= LONG_WORD * words:
         return "13a"
     return "ja-mecab" if counts["ja-mecab"] > KANA * letters else max(counts, key=lambda name: counts[name])
+
+
+TOKENISED_LINES = 100
+"""Lines that end in ` .` from which on sacreBLEU takes a text for a tokenised one."""
+
+
+def describe_tokenised(references: References) -> str:
+    """Return in words that references look tokenised, as sacreBLEU warns of outputs; "" if they do not."""
+    count = max((sum((line or "").endswith(" .") for line in column) for column in references), default=0)
+    if count < TOKENISED_LINES:
+        return ""
+    return f"{count:,} references end in ` .`, as tokenised text does: BLEU is to be of detokenised text"
+
+
+def describe_short(compared: Compared, bleu_tokenizer: str) -> str:
+    """Return in words that BLEU is 0, however good outputs are, as they or the references are short; "" if not."""
+    split = METRICS["bleu"].scorer(bleu_tokenizer).tokenizer
+    of_references = [line for column in compared.references for line in column if line]
+    for noun, lines in (("reference", of_references), ("output", compared.hypotheses)):
+        if not any(len(split(line).split()) >= NGRAM_WORDS for line in lines):
+            return f"no {noun} has {NGRAM_WORDS} words by BLEU's tokenizer `{bleu_tokenizer}`, and so BLEU is 0"
+    return ""
 
 
 def choose_metrics(

@@ -256,7 +256,8 @@ class Trainer:
         timeout_minutes: How long a process waits for another before all end, in minutes.
         deterministic: Whether only deterministic algorithms are used: true, false or warn; without it, as torch is set.
         benchmark: Whether cuDNN looks for the fastest algorithms.
-        limit_val_batches: The share of the validation batches that is used (0.5), one at least, or their number (3).
+        limit_val_batches: The share of the validation that is measured (0.5), or about how many batches of it (3): the
+            same sample of its lines, long and short, at every validation; of a carried text its beginning.
         log_every_n_steps: Steps between two rows of the metrics; 10 at most.
         inference_mode: Whether validation runs in inference mode.
         detect_anomaly: Whether autograd looks for the origin of a NaN; slow.

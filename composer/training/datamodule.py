@@ -21,6 +21,7 @@ from composer.data.sampler import (
     BatchSlice,
     EpochRows,
     EpochSampler,
+    EvalBatchSampler,
     ResumableBatchSampler,
     TrainBatchSampler,
 )
@@ -67,6 +68,7 @@ class RecipeDataModule(LightningDataModule):
         assert self.data.train is not None  # it encodes every split, and each recipe has this one
         self.train = self.data.train
         self.val = self.data.val
+        self.val_limit: int | float = 1.0
         self.batches: EpochSampler | None = None
         self.resumable: ResumableBatchSampler | None = None
 
@@ -102,6 +104,9 @@ class RecipeDataModule(LightningDataModule):
         Raises RecipeError if the recipe has a curriculum or `ema`, which only `composer.train` follows.
         """
         trainer = self.trainer
+        if trainer is not None and trainer.limit_val_batches and not self.recipe.carries_state:
+            # Lightning would take the first batches, which have the longest lines; the loader is of a sample instead
+            self.val_limit, trainer.limit_val_batches = trainer.limit_val_batches, 1.0
         if self.batches is not None or trainer is None or not isinstance(trainer.lightning_module, Seq2SeqModule):
             return
         for key, noun in COMPOSER_ONLY.items():
@@ -141,9 +146,13 @@ class RecipeDataModule(LightningDataModule):
         if not self.val or self.trainer is None:
             return []
         where = self.trainer.global_rank, self.trainer.world_size
-        order = evaluation_order(self.recipe, self.val, self.recipe.training["tokens_per_batch"], *where)
-        loader = BatchLoader(*order)
-        share = self.trainer.limit_val_batches
+        budget = self.recipe.training["tokens_per_batch"]
+        rows, order = evaluation_order(self.recipe, self.val, budget, *where)
+        if isinstance(order, EvalBatchSampler) and (sample := order.sample_rows(self.val_limit)) is not None:
+            rows = rows.keep(sample)
+            order = EvalBatchSampler(rows, budget, *where)
+        loader = BatchLoader(rows, order)
+        share = self.trainer.limit_val_batches  # of a text whose state is carried, which is read from its start
         if isinstance(share, float) and 0 < share * len(loader) < 1:
             self.trainer.limit_val_batches = 1  # Lightning refuses a share of less than one batch
         return loader

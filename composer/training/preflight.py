@@ -105,7 +105,7 @@ def check_and_sample(recipe: Recipe, any_machine: bool, data: DataUse) -> tuple[
     warnings += [] if any_machine else speed_warnings(recipe)
     if sample:
         limits = AnswerLimits(planned.max_target_ratios, planned.ctc_frames)
-        warnings += [*answer_warnings(recipe, limits, sample.unfiltered or sample.data)]
+        warnings += [*answer_warnings(recipe, limits, sample.unfiltered or sample.data, sample.is_all)]
         warnings += [*empty_warnings(recipe, sample.data), *media_warnings(recipe, sample.data)]
         warnings += [*source.overlap_warnings(sample.data.pairs, sample.is_all)]
         warnings += [*table_warnings(recipe, source.folders), *form_warnings(recipe, sample.data)]

@@ -14,9 +14,10 @@ from composer.data.columns import locate
 from composer.data.encoding import Data
 from composer.data.features import Features, Remark
 from composer.data.pairs import TARGET, split_path, text_names
+from composer.data.round_trips import lost_references
 from composer.data.token_cache import whole_column
 from composer.errors import MAX_LISTED, Fault
-from composer.recipe.metrics import suggest_bleu_tokenizer
+from composer.recipe.metrics import describe_tokenised, suggest_bleu_tokenizer
 from composer.recipe.recipe import Recipe
 from composer.recipe.text_lines import is_blank
 
@@ -58,10 +59,34 @@ ADVICE = {
 """By the kinds of notices of images and sounds."""
 
 
-def answer_warnings(recipe: Recipe, limits: AnswerLimits, data: Data) -> Iterator[Fault]:
-    """Yield a warning of each thing for which answers are measured worse than they are, or not at all."""
+def answer_warnings(recipe: Recipe, limits: AnswerLimits, data: Data, is_all: bool = True) -> Iterator[Fault]:
+    """Yield a warning of each thing for which answers are measured worse than they are, or not at all.
+
+    is_all: Whether these are all data, and not a sample.
+    """
     yield from script_warnings(recipe, data)
     yield from frame_warnings(recipe, limits, data)
+    if recipe.sources:
+        yield from reference_warnings(recipe, data, is_all or not recipe.tokenizer.is_trained)
+
+
+def reference_warnings(recipe: Recipe, data: Data, are_words_known: bool) -> Iterator[Fault]:
+    """Yield a warning of the references of each split that the tokenizer cannot write, or that look tokenised."""
+    (word,), metrics = recipe.dataset["tokenizer"], recipe.evaluation["metrics"]
+    for split, pairs in data.pairs.items():
+        if split == "train":
+            continue
+        references = [pairs.sides[TARGET], *pairs.references]
+        if message := lost_references(data.tokenizers, references, are_words_known).describe():
+            hint = WRITE_CASE if recipe.dataset.get("lowercase") else WRITE_ALL
+            yield recipe.fault("unwritable", ("data", "tokenizer", word), f"{split}: {message}", hint).as_warning()
+        if "bleu" in (metrics or ["bleu"]) and (message := describe_tokenised(references)):
+            hint = "detokenise them, and compare BLEU with no other until then"
+            yield recipe.fault("tokenised", split_path(recipe, split), f"{split}: {message}", hint).as_warning()
+
+
+WRITE_CASE = "remove `lowercase: true`, or give references in small letters and say that scores ignore case"
+WRITE_ALL = "write `tokenizer: bpe` or `unigram`, which write every text, or leave out of the text what is lost"
 
 
 def script_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:

@@ -17,7 +17,7 @@ from composer.data.pairs import TARGET, available_splits
 from composer.data.sources import DataSource, is_endless
 from composer.data.table_warnings import table_warnings
 from composer.errors import RecipeError, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
-from composer.evaluation import REMARKS, evaluate_pairs, training_hints
+from composer.evaluation import evaluate_pairs, training_hints
 from composer.fingerprint import read_verified
 from composer.formatting import format_bytes
 from composer.inference.lines import Line
@@ -306,9 +306,8 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
         say(f"evaluating on the {split} split")
         pairs, encoded = training.data.data.pairs[split], training.data.data.splits[split]
         measured |= evaluate_pairs(run, split, pairs, encoded, run_dir.hypotheses(split), say)
-        for kind in REMARKS:
-            if remark := measured.get(f"{split}/{kind}"):
-                say(f"{split}: {remark}")
+        if f"{split}/truncated" in measured:
+            say(f"{split}: {measured[f'{split}/truncated']}")
     new = {name: value for name, value in measured.items() if isinstance(value, float) and name not in known}
     if new:
         logger.write({"step": loop.progress.step, **new})

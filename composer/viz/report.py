@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from composer import evaluation
 from composer.data.pairs import TARGET, Pairs, available_splits
+from composer.data.round_trips import lost_references
 from composer.data.sources import DataSource, generate_pairs
 from composer.errors import DataError, RecipeError, RunError, one_line_error
 from composer.fingerprint import read_verified
@@ -184,6 +185,8 @@ def translate_split(source: Source, split: str | None, data: Path | None, say: S
     count = len(pairs) if measure or outputs else min(NUM_EXAMPLES, len(pairs))
     references = [list(lines[:count]) for lines in (pairs.sides[TARGET], *pairs.references)]
     lines = evaluation.source_texts(run.recipe, pairs, count) if sides else [first_half(line) for line in references[0]]
+    if sides and count == len(pairs) and (lost := lost_references(run.tokenizers, references).describe()):
+        source.notes.append(f"Of {source.split}, {lost}.")
     outputs = outputs or [best.text for best in evaluation.decode_lines(run, lines, say)]
     samples = list(map(Sentence, lines, [*zip(*references, strict=True)], outputs))
     worst = worst_samples(samples) if sides and count > NUM_EXAMPLES else []

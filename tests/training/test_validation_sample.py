@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from composer.data.columns import PackedColumn
 from composer.errors import RecipeError, RunError
 from composer.recipe.metrics import Metric
 from composer.run_dir import RunDir, read_metrics
+from composer.training.datamodule import RecipeDataModule
 from composer.training.train import train
 from tests.training.tiny_recipes import Tiny
 
@@ -196,3 +199,54 @@ def test_lines_of_a_packed_file_are_not_unpacked_for_each_validation(
         train(composer.load(file, overrides), tmp_path / str(steps))
         counts.append(len(reads))
     assert counts[0] == counts[1]
+
+
+LENGTHS = """recipe: 1
+data: {parallel: {train: {source: SIDE, target: SIDE}, val: {source: SIDE, target: SIDE}}}
+model: {width: 4, encoder: [rnn], decoder: [{rnn: {initial_state: encoder}}]}
+training: {max_steps: 3, validate_every: 1, tokens_per_batch: 60, optimizer: {sgd: {learning_rate: 1e-18}}}
+trainer: {limit_val_batches: LIMIT}
+decoding: {greedy: {max_length: 6}}
+logging: {wandb: false}
+"""
+
+
+def measured_rows(folder: Path, side: str, limit: str, world: int = 1) -> list[int]:
+    """Which validation lines are measured, all devices together."""
+    file = folder / "recipe.yaml"
+    file.write_text(LENGTHS.replace("SIDE", side).replace("LIMIT", limit), encoding="utf-8")
+    data, rows = RecipeDataModule(composer.load(file)), list[int]()
+    for rank in range(world):
+        trainer: Any = SimpleNamespace(limit_val_batches=json.loads(limit), global_rank=rank, world_size=world)
+        trainer.lightning_module = None
+        data.trainer = trainer
+        data.val_limit = 1.0
+        data.setup("fit")
+        assert trainer.limit_val_batches == 1.0
+        loader: Any = data.val_dataloader()
+        encoded = loader.corpus.of_epoch(0)
+        rows += [int(encoded.originals[row]) for part in loader.sampler for row in part.rows if part.part]
+    return sorted(rows)
+
+
+@pytest.mark.parametrize("limit", ["1", "2", "0.3"])
+def test_a_part_of_the_validation_is_a_sample_that_does_not_depend_on_lengths(limit: str, tmp_path: Path) -> None:
+    lines = [" ".join("abc"[at % 3] for at in range(2 + 3 * number % 19)) for number in range(40)]
+    for name, texts in (("one", lines), ("other", lines[::-1])):
+        (tmp_path / name).write_text("\n".join(texts) + "\n", encoding="utf-8")
+    rows = measured_rows(tmp_path, "one", limit)
+    assert 0 < len(rows) < 20
+    assert rows == measured_rows(tmp_path, "other", limit) == measured_rows(tmp_path, "one", limit, world=3)
+    assert len({len(lines[row].split()) for row in rows}) > 1
+    assert measured_rows(tmp_path, "one", "1.0") == [*range(40)]
+    recipe = composer.load(tmp_path / "recipe.yaml", [f"trainer.limit_val_batches={limit}"])
+    train(recipe, tmp_path / "run")
+    losses = [row["val/loss"] for row in read_metrics(tmp_path / "run/metrics.jsonl") if "val/loss" in row]
+    assert len(losses) == 3
+    assert len({*losses}) == 1
+    kept = [lines[row] for row in rows]
+    files = [tmp_path / "source", tmp_path / "target"]
+    for file in files:
+        file.write_text("\n".join(kept) + "\n", encoding="utf-8")
+    scores = composer.evaluate(tmp_path / "run", sources=files[:1], targets=files[1:], name="few")
+    assert scores["few/loss"] == pytest.approx(losses[0])

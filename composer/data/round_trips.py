@@ -1,0 +1,84 @@
+"""From text to ids and back: which references a tokenizer can write, and what of a text its ids hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from composer.data.documents import Piece
+from composer.data.pairs import TARGET
+from composer.data.tokenizer import CHUNK_LINES, Tokenizers
+from composer.errors import character_name
+from composer.model.encoder_decoder import UNK
+from composer.recipe.metrics import References, is_exact, references_of
+from composer.recipe.text_lines import answer_line
+
+SHOWN = 30
+"""Characters of a text that are shown on each side of the first that does not come back."""
+
+
+class LostReferences(NamedTuple):
+    """The lines of which no reference comes back from its ids, among all that have one; and the first of them."""
+
+    lost: int
+    lines: int
+    reference: str = ""
+    output: str = ""
+
+    def describe(self) -> str:
+        """Return in words how many references are lost, and what they bound; "" if none is."""
+        if not self.lost:
+            return ""
+        most = f"{100 * (1 - self.lost / self.lines):.4g} %"
+        counts = f"{self.lost:,} of {self.lines:,} references cannot be written by this tokenizer"
+        return f"{counts}: exact match is at most {most}; {self.example()}"
+
+    def example(self) -> str:
+        """Return the first lost reference in words, with the first character that does not come back."""
+        pairs = zip(self.reference, self.output, strict=False)
+        at = next((at for at, (one, other) in enumerate(pairs) if one != other), len(self.output))
+        place = f", at {character_name(self.reference[at])}" if at < len(self.reference) else ""
+        return f"`{cut_around(self.reference, at)}` becomes `{cut_around(self.output, at)}`{place}"
+
+
+def cut_around(text: str, at: int) -> str:
+    """Return the part of a text around one of its characters."""
+    first, last = max(0, at - SHOWN), at + SHOWN
+    return f"{'...' * (first > 0)}{text[first:last]}{'...' * (last < len(text))}"
+
+
+def lost_references(tokenizers: Tokenizers, references: References, are_words_known: bool = True) -> LostReferences:
+    """Return which lines have no reference that comes back from its ids, as an answer would be written.
+
+    references: One or more of each line. are_words_known: False where the tokenizer was trained on a sample, so that a
+    token that it does not know may be known later.
+    """
+    lost, lines, first = 0, 0, ("", "")
+    rows = zip(*references, strict=True)
+    while chunk := [*islice(rows, CHUNK_LINES)]:
+        row_ids = tokenizers.encode(TARGET, [row[0] or "" for row in chunk])
+        texts = tokenizers.decode(TARGET, row_ids)
+        for row, ids, text in zip(chunk, row_ids, texts, strict=True):
+            if not (of := references_of(row)):
+                continue
+            lines += 1
+            if is_exact(answer_line(text), of) or (not are_words_known and UNK in ids):
+                continue
+            others = tokenizers.decode(TARGET, tokenizers.encode(TARGET, of))
+            if any(is_exact(answer_line(other), of) for other in others):
+                continue
+            first = first if lost else (of[0].strip(), answer_line(others[0]).strip())
+            lost += 1
+    return LostReferences(lost, lines, *first)
+
+
+def kept_pieces(tokenizers: Tokenizers, pieces: Iterable[Piece]) -> Iterator[Piece]:
+    """Yield pieces of documents as their ids hold them: the text that a loss is of. Unknown tokens are as they were."""
+    begun = False
+    for text, ends in pieces:
+        restored = tokenizers.kept_text(TARGET, text)
+        if begun and text[:1].isspace() and not restored[:1].isspace():
+            restored = f" {restored}"
+        begun = not ends
+        yield Piece(restored, ends)
