@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SHOWN_SECONDS = 2.0
 """Seconds after which a terminal shows how far something is."""
+LISTED_LINES = 5
+"""Numbers of lines that are listed."""
 SI_PREFIXES = ("", "k", "M", "G", "T", "P")
 BINARY_UNITS = ("B", "KiB", "MiB", "GiB")
 EXPONENT_FROM = 1e7
@@ -38,6 +40,13 @@ def count_noun(count: int | str, noun: str) -> str:
     """Return a count with its noun, which is regular: 1 trial, 2 trials."""
     number = count if isinstance(count, str) else f"{count:,}"
     return f"{number} {noun}{'' if number == '1' else 's'}"
+
+
+def format_lines(numbers: Sequence[int]) -> str:
+    """Return the numbers of some lines as words, the first few of many."""
+    listed = ", ".join(f"{number:,}" for number in numbers[:LISTED_LINES])
+    more = f" and {len(numbers) - LISTED_LINES:,} more" if len(numbers) > LISTED_LINES else ""
+    return f"line{'s' if len(numbers) > 1 else ''} {listed}{more}"
 
 
 def count_each(words: Iterable[str]) -> str:

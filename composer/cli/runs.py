@@ -54,9 +54,11 @@ def translate(
 ) -> None:
     """Translate stdin to stdout, line by line.
 
-    One line out for each line in, in order. An empty line stays empty. With several encoders a line has a text for
-    each, in the order in which the recipe names them, with tabs between. For a model of images or sounds a line names a
-    file; the name begins where the command runs. A language model continues each line, as `generate` does a prompt.
+    One line out for each line in, in order; with `--n-best N`, N lines whose texts differ, the last ones empty where
+    there are fewer. An empty line stays empty. stderr says which answers were cut at their maximum length. With several
+    encoders a line has a text for each, in the order in which the recipe names them, with tabs between. For a model of
+    images or sounds a line names a file; the name begins where the command runs. A language model continues each line,
+    as `generate` does a prompt.
 
     With a draft the model reads several proposed tokens in one step, and keeps those that it would have written. This
     is for `decoding=greedy` and `sample`, one line after the other; stderr says how many tokens were accepted.

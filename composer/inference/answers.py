@@ -10,11 +10,12 @@ from typing import NamedTuple
 from composer.data.ids import Encoded
 from composer.data.pairs import TARGET
 from composer.data.tokenizer import Tokenizers
+from composer.formatting import format_lines
 from composer.inference.decode import Decoding, SourceIds, decode_all
-from composer.inference.decoders import Hypothesis
+from composer.inference.decoders import DECODERS, Hypothesis
 from composer.inference.drafts import Draft
-from composer.inference.lines import LINES, Line, cut_line, encode_lines, oom_as_run_failed
-from composer.model.encoder_decoder import EncoderDecoder
+from composer.inference.lines import LINES, Line, cut_line, encode_lines, oom_as_run_failed, write_note
+from composer.model.encoder_decoder import UNK, EncoderDecoder
 from composer.recipe.recipe import Recipe
 from composer.recipe.text_lines import answer_line, is_blank
 
@@ -74,6 +75,9 @@ def read_lines(
     what = "the prefix of this line" if ids else "this line"
     forced = zip(tokenizers.encode(TARGET, begun), places, strict=True)
     begin = [[*cut_line(row, place, what)] for row, place in forced]
+    if unknown := [first + at + 1 for at, ids_begun in zip(rows, begin, strict=True) if UNK in ids_begun]:
+        noun = "the prefix" if ids else "the line"
+        write_note(f"{origin}: the tokenizer does not know all of {noun} of {format_lines(unknown)}")
     return SourceLines(len(lines), rows, read, begin, [first + at for at in rows])
 
 
@@ -97,6 +101,7 @@ def answer_lines(
 ) -> list[list[Translation]]:
     """Return the n best answers of each line by a model or an ensemble, best first; of a blank line empty ones.
 
+    Their texts differ, but for draws; where there are fewer than n, empty ones without probability follow.
     on_batch, draft: see `decode_all`. Raises RunError, RunFailed.
     """
     to_texts = partial(tokenizers.decode, TARGET)
@@ -112,21 +117,27 @@ def answer_lines(
             on_batch,
             draft=draft,
         )
+    draws = DECODERS[next(iter(decoding))].draws
     answers = [[Translation("", 0.0)] * n_best for _ in range(lines.count)]
     for row, hypotheses in zip(lines.rows, results, strict=True):
-        answers[row] = translations(tokenizers, hypotheses, n_best)
+        texts = translations(tokenizers, hypotheses)
+        texts = texts if draws else distinct(texts)
+        # a tiny vocabulary may have fewer answers than n, too
+        answers[row] = [*texts, *[Translation("", float("-inf"))] * (n_best - len(texts))]
     return answers
 
 
-def translations(tokenizers: Tokenizers, hypotheses: Sequence[Hypothesis], count: int) -> list[Translation]:
-    """Return hypotheses as lines of text, best first; where a text comes again, the first is kept.
-
-    Where there are fewer than `count`, empty lines without probability follow.
-    """
+def translations(tokenizers: Tokenizers, hypotheses: Sequence[Hypothesis]) -> list[Translation]:
+    """Return hypotheses as lines of text."""
     ended = [hypothesis.ended for hypothesis in hypotheses]
     texts = tokenizers.decode_answers(TARGET, [hypothesis.ids for hypothesis in hypotheses], ended)
+    rows = zip(map(answer_line, texts), hypotheses, strict=True)
+    return [Translation(text, hypothesis.score, hypothesis.ended) for text, hypothesis in rows]
+
+
+def distinct(texts: Sequence[Translation]) -> list[Translation]:
+    """Return the best of the translations with one text, in their order: several rows of tokens may be one text."""
     by_text: dict[str, Translation] = {}
-    for text, hypothesis in zip(map(answer_line, texts), hypotheses, strict=True):
-        by_text.setdefault(text, Translation(text, hypothesis.score, hypothesis.ended))
-    missing = count - len(by_text)
-    return [*by_text.values(), *[Translation("", float("-inf"))] * missing]
+    for translation in texts:
+        by_text.setdefault(translation.text, translation)
+    return [*by_text.values()]

@@ -16,7 +16,7 @@ from typing import BinaryIO
 from composer.atomic_io import os_errors_as_run_errors
 from composer.data.text_files import MAGIC, count_lines
 from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reason
-from composer.formatting import show_progress, strip_control_characters
+from composer.formatting import count_noun, format_lines, show_progress, strip_control_characters
 from composer.inference.draft_runs import open_draft
 from composer.inference.lines import split_source, write_note
 from composer.inference.run import decoding_settings, open_run, translate_lines
@@ -44,17 +44,18 @@ def translate(
 ) -> None:
     """Translate the lines of `source` (stdin) to `output` (stdout): `n_best` lines out for each line in, in order.
 
-    Several runs are an ensemble, which decodes as the first one's recipe says. A blank line gives empty lines. With
-    `scores` each line starts with the sum of the log-probabilities of its tokens, and a tab. `prefix` is a file whose
-    lines say how the translations of the same line begin. `draft` is a run, or `ngram`, which proposes tokens; at the
-    end a note says how many were accepted. Raises RunError, RecipeError and DataError; what was read before a line at
+    Several runs are an ensemble, which decodes as the first one's recipe says. A blank line gives empty lines; where a
+    line has fewer than `n_best` texts that differ, empty ones follow. With `scores` each line starts with the sum of
+    the log-probabilities of its tokens, and a tab. `prefix` is a file whose lines say how the translations of the same
+    line begin. `draft` is a run, or `ngram`, which proposes tokens. At the end notes say how many answers were cut, and
+    how many tokens of a draft were accepted. Raises RunError, RecipeError and DataError; what was read before a line at
     fault has been translated.
     """
     models = [open_run(path, overrides if at == 0 else (), checkpoint) for at, path in enumerate(runs)]
     decoding, sides = decoding_settings(models[0].recipe, beam), models[0].recipe.sources
     proposing = None if draft is None else open_draft(draft, models, decoding)
     inputs = [source, prefix] if prefix else [source]
-    names, count = [str(path or STDIN) for path in inputs], 0
+    names, count, cut = [str(path or STDIN) for path in inputs], 0, list[int]()
     with ExitStack() as files:
         streams = [open_input(path, files) for path in inputs]
         write = files.enter_context(open_output(output, *inputs)) if output else unbuffered_stdout()
@@ -70,12 +71,18 @@ def translate(
             begun = forced[0] if forced else None
             lines = [split_source(text, sides, count + at, names[0]) for at, text in enumerate(texts, start=1)]
             results = translate_lines(models, lines, decoding, begun, n_best, count, names[0], draft=proposing)
+            cut += [count + at for at, row in enumerate(results, start=1) if not row[0].ended]
             best = [hypothesis for row in results for hypothesis in row]
             outputs = "".join(f"{score:.4f}\t{text}\n" if scores else f"{text}\n" for text, score, _ in best)
             # a file or a pipe gets every byte, a terminal nothing that it would obey
             write_all(write, strip_control_characters(outputs) if write.isatty() else outputs)
             count += len(texts)
             advance(len(texts))
+    if cut:
+        name, settings = next(iter(decoding.items()))
+        limits = " and ".join(f"`decoding.{name}.{key}={settings[key]:g}`" for key in ("max_length", "max_ratio"))
+        counts = f"{len(cut):,} of {count_noun(count, 'answer')}"
+        write_note(f"{counts} ended at their maximum length, {format_lines(cut)}: write larger {limits}")
     if proposing:
         write_note(str(proposing))
     if shows_progress and output:

@@ -1587,8 +1587,8 @@ class Sample(Decoder, word="sample"):
     top_k: draw among this many most probable tokens only (Fan et al. 2018).
     top_p: draw among the fewest most probable tokens that have this much together (Holtzman et al. 2020).
     min_p: draw among the tokens with at least this share of the highest probability (Nguyen et al. 2024).
-    repetition_penalty: what the logit of a token that the answer has already is divided by where it is positive,
-        and multiplied with where it is negative (Keskar et al. 2019, section 4.1); default 1.0.
+    repetition_penalty: what the logit of a token that the prompt or the answer has already is divided by where it
+        is positive, and multiplied with where it is negative (Keskar et al. 2019, section 4.1); default 1.0.
     seed: where the random numbers start; default 1.
     no_repeat_ngram: no n-gram of this many tokens occurs twice in an answer, its forced prefix included.
     precision: what is computed with: bfloat16, or int8 weights on a CPU, where the processor multiplies them

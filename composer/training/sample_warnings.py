@@ -3,10 +3,13 @@ sounds."""
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
+
+import numpy as np
 
 from composer.data.answer_limits import MORE_FRAMES, NO_FRAMES, AnswerLimits
 from composer.data.audio import SILENT_DB
@@ -16,7 +19,9 @@ from composer.data.features import Features, Remark
 from composer.data.pairs import TARGET, split_path, text_names
 from composer.data.round_trips import lost_references
 from composer.data.token_cache import whole_column
-from composer.errors import MAX_LISTED, Fault
+from composer.errors import Fault
+from composer.formatting import format_lines
+from composer.inference.target_lengths import MIN_LENGTH_LIMIT
 from composer.recipe.metrics import describe_tokenised, suggest_bleu_tokenizer
 from composer.recipe.recipe import Recipe
 from composer.recipe.text_lines import is_blank
@@ -67,7 +72,32 @@ def answer_warnings(recipe: Recipe, limits: AnswerLimits, data: Data, is_all: bo
     yield from script_warnings(recipe, data)
     yield from frame_warnings(recipe, limits, data)
     if recipe.sources:
+        yield from length_warnings(recipe, data)
         yield from reference_warnings(recipe, data, is_all or not recipe.tokenizer.is_trained)
+
+
+def length_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:
+    """Yield a warning of references that are longer than answers may be by default: no answer can equal them."""
+    ((name, settings),) = recipe.decoding.items()
+    most, rate = (
+        math.inf if recipe.locate(("decoding", name, key))[2] else settings[key] for key in ("max_length", "max_ratio")
+    )
+    measured = [encoded for split, encoded in data.splits.items() if split != "train"] or [*data.splits.values()]
+    cut, longest, ratio = 0, 0, 0.0
+    for encoded in measured:
+        source = np.max([ids.positions() for ids in encoded.sources.values()], axis=0)  # (rows,)
+        target = encoded.target.lengths() + 1  # (rows,) with eos
+        limit = np.minimum(most, np.ceil(rate * source) + MIN_LENGTH_LIMIT)
+        if (longer := target > limit).any():
+            cut, longest = cut + int(longer.sum()), max(longest, int(target[longer].max()))
+            needed = (target - MIN_LENGTH_LIMIT)[longer] / np.maximum(source[longer], 1)
+            ratio = max(ratio, float(needed.max()))
+    if cut:
+        values = {"max_length": longest, "max_ratio": math.ceil(ratio)}
+        larger = ", ".join(f"{key}: {value}" for key, value in values.items() if value > settings[key])
+        counts = f"{cut:,} of {sum(map(len, measured)):,} references"
+        message = f"{counts} have more tokens, up to {longest:,}, than answers may have"
+        yield recipe.fault("cut", ("decoding", name), message, f"write `{name}: {{{larger}}}`, or more").as_warning()
 
 
 def reference_warnings(recipe: Recipe, data: Data, are_words_known: bool) -> Iterator[Fault]:
@@ -166,13 +196,6 @@ def _effect_of_empty(split: str, side: str) -> str:
     if side == TARGET:
         return "exact match and error rates leave these rows out, and the loss is that of an empty answer"
     return "these rows are measured, and the model reads nothing there"
-
-
-def format_lines(numbers: Sequence[int]) -> str:
-    """Return the numbers of some lines as words, the first few of many."""
-    listed = ", ".join(f"{number:,}" for number in numbers[:MAX_LISTED])
-    more = f" and {len(numbers) - MAX_LISTED:,} more" if len(numbers) > MAX_LISTED else ""
-    return f"line{'s' if len(numbers) > 1 else ''} {listed}{more}"
 
 
 def media_warnings(recipe: Recipe, data: Data) -> Iterator[Fault]:

@@ -169,3 +169,25 @@ def test_bits_per_byte_are_of_the_text_that_the_tokens_hold(kind: str, unit: str
         scores.append([own[f"val/{key}"] for key in names])
         assert rows[-1]["val/bits_per_byte"] == pytest.approx(own["val/bits_per_byte"], rel=1e-5)
     assert scores[0] == pytest.approx(scores[1], rel=1e-5)
+
+
+def test_references_that_are_longer_than_answers_may_be_are_told_with_the_setting(tmp_path: Path) -> None:
+    for name, text in (("s", "ab"), ("t", "ab"), ("vs", "ab" * 40), ("vt", "ab" * 300)):
+        (tmp_path / name).write_text(f"{text}\n" * 6, encoding="utf-8")
+    file = tmp_path / "recipe.yaml"
+    text = RECIPE.replace("DATA", "tokenizer: byte").replace("greedy: {max_length: 4}", "greedy: {SETTINGS}")
+    file.write_text(text.replace("SETTINGS", ""), encoding="utf-8")
+    (warning,) = warnings_of(file, "cut")
+    assert warning.message.startswith("6 of 6 references have more tokens, up to 601,")
+    assert warning.hint == "write `greedy: {max_length: 601, max_ratio: 7}`, or more"
+    assert train_warns(file, tmp_path / "run")
+    file.write_text(text.replace("SETTINGS", "max_length: 601, max_ratio: 7"), encoding="utf-8")
+    assert not warnings_of(file, "cut")
+
+
+def train_warns(file: Path, run: Path) -> bool:
+    with pytest.MonkeyPatch.context() as patch:
+        lines = list[str]()
+        patch.setattr("composer.training.loggers.ProgressDisplay.say", lambda self, text: lines.append(text))
+        composer.train(file, run=run)
+    return any("warning[cut]" in line for line in lines)

@@ -14,6 +14,7 @@ import composer.inference.decode as decoding
 from composer.errors import RunError
 from composer.inference.decode import decode_all
 from composer.inference.decoders import Hypothesis, Search
+from composer.inference.decoders.sampling import truncate
 from tests.inference.small_models import DECODERS, Written, every_answer, forward_score, model_of
 
 SOURCES = [[5, 6, 7], [4, 5], [9], [8, 8, 8, 8, 8, 10], [], [11, 4, 6, 7], [5], [10, 9, 8, 7, 6, 5, 4]]
@@ -296,3 +297,14 @@ def test_what_is_given_back_is_no_longer_in_memory() -> None:
     buffers.clear()
     assert decoding.trim_if_doubled(1) == 0
     assert decoding.resident_memory() < full - (75 << 20)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("top_k", [1, 2, 3, 5])
+def test_top_k_keeps_no_more_than_k_where_scores_are_equal(top_k: int, dtype: torch.dtype) -> None:
+    values = torch.tensor([[0, -1, 0, -1, 0, -1], [0, 0, 0, 0, 0, 0], [-2, -1, 0, -3, -4, -5]], dtype=dtype)
+    inside = truncate(values, top_k, None, None).isfinite()
+    assert inside.sum(1).tolist() == [top_k] * 3
+    columns = [row.nonzero()[:, 0].tolist() for row in inside]
+    assert columns[0] == sorted([0, 2, 4, 1, 3, 5][:top_k])  # of equal ones those with smaller ids
+    assert columns[1] == [*range(top_k)]

@@ -14,8 +14,12 @@ from typing import Any
 import pytest
 
 from composer.cli.main import main
-from composer.data.encoding import MAX_TOKENS
+from composer.data.encoding import MAX_TOKENS, train_tokenizers
+from composer.data.pairs import TARGET
 from composer.errors import DataError, RunError, RunFailed
+from composer.inference import answers
+from composer.inference.answers import SourceLines, Translation, answer_lines
+from composer.inference.decoders import Hypothesis
 from composer.inference.lines import cut_line
 from composer.inference.run import open_run, translate_lines
 from composer.inference.translate import BATCH_LINES, decode_utf8, read_chunks, translate
@@ -220,7 +224,7 @@ def test_progress_is_shown_on_a_terminal_alone_and_the_output_is_the_same(
     assert with_terminal == without_terminal
     assert progress[-1].endswith(f"wrote {tmp_path / 'out.txt'}")
     assert any("translating" in line and "100%" in line for line in progress)
-    assert no_progress == []
+    assert [line for line in no_progress if "ended at their maximum length" not in line] == []
 
 
 def test_a_prefix_without_end_is_cut(
@@ -235,3 +239,59 @@ def test_a_line_without_end_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(cut_line([5] * 1_000_000, "in.txt:2")) == MAX_TOKENS
     assert "in.txt:2: this line has 1,000,000 tokens, and only its first 10,000 are read" in capsys.readouterr().err
     assert cut_line([5, 6], "in.txt:3") == [5, 6]
+
+
+def test_answers_that_are_cut_are_told_with_their_lines(
+    gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = open_run(gru, ["decoding={beam: {size: 3, max_length: 2}}"])
+    lines = ["eins zwei", "", "drei vier fünf", "sechs"] * 3
+    rows = translate_lines([run], lines, run.recipe.decoding)
+    cut = [number for number, (best, *_) in enumerate(rows, start=1) if not best.ended]
+    assert 0 < len(cut) <= len(lines)
+    capsys.readouterr()
+    text = "".join(f"{line}\n" for line in lines)
+    for n_best in (1, 2):
+        settings = ["decoding={beam: {size: 3, max_length: 2}}"]
+        out = through(monkeypatch, gru, text, overrides=settings, n_best=n_best)
+        assert len(out) == n_best * len(lines)
+        (note,) = capsys.readouterr().err.splitlines()
+        assert note.startswith(f"{len(cut)} of 12 answers ended at their maximum length, line")
+        assert f"{cut[0]}" in note
+        assert "`decoding.beam.max_length=2`" in note
+    through(monkeypatch, gru, "\n\n")
+    assert capsys.readouterr().err == ""
+
+
+def test_the_texts_of_an_n_best_differ_though_their_tokens_do_not_spell_them_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokenizers = train_tokenizers({"tokenizer": {"bpe": {"size": 300}}, "lowercase": False}, {TARGET: ["lower"] * 9})
+    ((merged,), (pieces,)) = (tokenizers.encode(TARGET, [text]) for text in ("lower", "l ower"))
+    space = tokenizers.encode(TARGET, ["l o"])[0][1:-1]
+    spelled = [token for token in pieces if token not in space]
+    other = tokenizers.encode(TARGET, ["low"])[0]
+    rows = [[*merged], spelled, other]
+    assert tokenizers.decode(TARGET, rows)[2] == "low"
+    same = tokenizers.decode(TARGET, rows[:2])
+    found = [Hypothesis(ids, -float(at), -float(at), True) for at, ids in enumerate(rows)]
+    monkeypatch.setattr(answers, "decode_all", lambda *_, **__: [found])
+    lines = SourceLines(2, [1], {"source": [[5]]}, [()], [1])
+    for name, is_distinct in (("beam", True), ("sample", False)):
+        blank, texts = answer_lines([], tokenizers, lines, {name: {}}, 3)
+        assert blank == [Translation("", 0.0)] * 3
+        assert len(texts) == 3
+        expected = [*dict.fromkeys([*same, "low"])] if is_distinct else [*same, "low"]
+        assert [text.text for text in texts] == [*expected, *[""] * (3 - len(expected))]
+        assert [text.score for text in texts if text.text == "low"] == [-2.0]
+
+
+def test_a_prefix_that_the_tokenizer_does_not_know_is_noted(
+    gru: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = open_run(gru)
+    known = run.tokenizers.vocabulary(TARGET)[-1]
+    prefixes = ["unheard-of", known, "", "unheard-of"]
+    (tmp_path / "prefix").write_text("\n".join(prefixes) + "\n", encoding="utf-8")
+    through(monkeypatch, gru, "eins\nzwei\ndrei\n\n", prefix=tmp_path / "prefix")
+    assert "<stdin>: the tokenizer does not know all of the prefix of line 1\n" in capsys.readouterr().err

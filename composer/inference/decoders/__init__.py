@@ -324,6 +324,7 @@ class Decoder:
         first_order: It needs decoders whose next token depends on the last one alone.
         one_answer: It finds one answer, and never the n best.
         takes_draft: It reads tokens that a draft proposes.
+        draws: Its answers are draws, of which several may be equal.
         hypotheses: How many hypotheses it decodes at once for each row, by which batches are sized.
     """
 
@@ -334,11 +335,12 @@ class Decoder:
         first_order: bool = False,
         one_answer: bool = False,
         takes_draft: bool = False,
+        draws: bool = False,
         hypotheses: CountHypotheses = lambda models, settings: 1,
     ) -> None:
         functools.update_wrapper(self, decode)
         self.decode, self.name, self.hypotheses = decode, decode.__name__, hypotheses
-        self.first_order, self.one_answer, self.takes_draft = first_order, one_answer, takes_draft
+        self.first_order, self.one_answer, self.takes_draft, self.draws = first_order, one_answer, takes_draft, draws
         self.defaults: dict[str, Any] = decode.__kwdefaults__ or {}
 
     def __call__(self, search: Search, **settings: Any) -> list[list[Hypothesis]]:

@@ -69,7 +69,7 @@ def greedy(
     ]
 
 
-@decoder(takes_draft=True)
+@decoder(takes_draft=True, draws=True)
 def sample(
     search: Search,
     *,
@@ -89,8 +89,8 @@ def sample(
 
     Settings:
         top_k: draw among this many most probable tokens only (Fan et al. 2018)
-        repetition_penalty: what the logit of a token that the answer has already is divided by where it is positive,
-            and multiplied with where it is negative (Keskar et al. 2019, section 4.1)
+        repetition_penalty: what the logit of a token that the prompt or the answer has already is divided by where it
+            is positive, and multiplied with where it is negative (Keskar et al. 2019, section 4.1)
     """
     search = search._replace(keeps_history=repetition_penalty > 1.0)
     search, limits = search.using(precision, compile, no_repeat_ngram), search.limits(max_length, max_ratio)
@@ -205,11 +205,17 @@ def penalise_repetitions(log_p: Tensor, logits: Tensor, history: Tensor, penalty
 
 
 def truncate(values: Tensor, top_k: int | None, top_p: float | None, min_p: float | None) -> Tensor:
-    """Set the scores of tokens outside top-k, top-p and min-p to -inf. (R, V), their maximum 0 -> (R, V)"""
+    """Set the scores of tokens outside top-k, top-p and min-p to -inf. (R, V), their maximum 0 -> (R, V)
+
+    Of tokens with equal scores those with smaller ids are inside, so that there are never more than k.
+    """
     if top_k is not None and top_k < values.shape[1]:
-        values = values.masked_fill(values < values.topk(top_k).values[:, -1:], -torch.inf)
+        last = values.topk(top_k).values[:, -1:]  # (R, 1)
+        above, tied = values > last, values == last  # (R, V) each
+        room = top_k - above.sum(1, keepdim=True)  # (R, 1)
+        values = values.masked_fill(~(above | (tied & (tied.cumsum(1) <= room))), -torch.inf)
     if top_p is not None and top_p < 1.0:
-        ordered, tokens = values.sort(descending=True)  # (R, V) each
+        ordered, tokens = values.sort(descending=True, stable=True)  # (R, V) each
         probabilities = ordered.softmax(-1)  # (R, V)
         outside = probabilities.cumsum(-1) - probabilities >= top_p  # the first token that reaches it is inside
         values = values.masked_fill(outside.scatter(1, tokens, outside), -torch.inf)
