@@ -378,7 +378,7 @@ class Block(nn.Module):
         return run_documents(super().__call__, self.start, x, context)
 
     def start(self, x: Tensor, context: Context) -> State:
-        """Return the state before the first position; `()`: nothing is kept. x: any (B, 1, .), for batch, dtype, device."""
+        """Return the state before the first position; `()`: nothing is kept. x: any (B, 1, .), for batch and dtype."""
         return ()
 
     def forward(self, x: Tensor, state: State, context: Context) -> Result:

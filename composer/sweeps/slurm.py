@@ -53,7 +53,7 @@ def submit_workers(sweep: Sweep, folder: Path, arguments: Sequence[str], workers
     try:
         import submitit
     except ImportError:
-        hint = "`pip install 'seqcomposer[slurm]'`, or start `seqcomposer sweep FILE --worker` in jobs of your own"
+        hint = "`pip install -c constraints.txt '.[slurm]'`, or run `seqcomposer sweep FILE --worker` in your own jobs"
         raise RunError.of("submitit is not installed, and `--slurm` needs it", hint) from None
     logs = folder.absolute() / "slurm"
     try:

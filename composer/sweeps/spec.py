@@ -35,8 +35,14 @@ SECTIONS = "recipe name description extends vars data model training decoding ev
 MAX_POINTS = 10_000
 """Points of a grid at most."""
 CONDITIONS = "and or not in true false none minutes"
-RESERVED = {*SECTIONS.split(), *RUN_FACTS, *CONDITIONS.split(), *COSTS, SWEEP_AXIS}
-"""Words that mean something else on the command line, in conditions or in a run's config at W&B: no axis has them."""
+RESERVED = {
+    **dict.fromkeys(RUN_FACTS, "a key of every run's configuration"),
+    **dict.fromkeys(CONDITIONS.split(), "a word of conditions"),
+    **dict.fromkeys(COSTS, "a cost that conditions compare"),
+    SWEEP_AXIS: "the axis of a leaderboard of several sweeps",
+    **dict.fromkeys(SECTIONS.split(), "a section of recipes, which `{name}=...` sets on the command line"),
+}
+"""Words that no axis has, since they mean something else, and what."""
 PIN_FAULT = re.compile(r"(missing|unknown) (base|axes\.\w+\.extend\.)")
 """Code and path of a fault of a mapping in a recipe's place, of which the reader of recipes says more."""
 EXAMPLES = {
@@ -153,9 +159,11 @@ def _read_axes(file: Path, root: Node, faults: list[Fault]) -> tuple[Axis, ...]:
 def _key_faults(name: str, node: Node) -> Iterator[Fault]:
     """Yield what is wrong with the name and the keys of an axis."""
     path = f"axes.{name}"
-    if name in RESERVED or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        hint = "use letters, digits and `_`, and no section of recipes, no cost and no word of conditions"
-        yield fault_at(node.place, "name", path, f"an axis cannot be called `{name}`", hint)
+    if name in RESERVED:
+        message = f"an axis cannot be called `{name}`: that is {RESERVED[name].format(name=name)}"
+        yield fault_at(node.place, "name", path, message, f"give it another name: `{name}_axis`, for instance")
+    elif not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        yield fault_at(node.place, "name", path, f"an axis cannot be called `{name}`", "use letters, digits and `_`")
     keys = set(node.value)
     kinds = sorted(keys & {"set", "replace", "extend"})
     if len(kinds) != 1:

@@ -174,7 +174,7 @@ class RayWorkerPool:
         try:
             import ray
         except ImportError:
-            hint = "`pip install 'seqcomposer[ray]'`, or omit `--ray`"
+            hint = "`pip install -c constraints.txt '.[ray]'`, or omit `--ray`"
             raise RunError.of("Ray is not installed", hint) from None
         self.ray: Any = ray
         self.workers = workers

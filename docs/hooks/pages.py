@@ -23,6 +23,7 @@ def pages_of_code() -> dict[str, str]:
     return {
         "blocks/index.md": block_pages.index_page(),
         "reference/keys.md": reference_pages.sections_page(),
+        "reference/sweep.md": reference_pages.sweep_page(),
         "reference/commands.md": commands.page(),
         **{f"blocks/{name}.md": block_pages.block_page(name) for name in block_pages.block_schemas()},
         **{f"reference/{table}.md": reference_pages.choice_page(table) for table in CHOICES},

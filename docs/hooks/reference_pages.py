@@ -6,9 +6,15 @@ from typing import Any
 
 from composer.recipe import schema_generator
 from composer.recipe.registry import CHOICES
+from composer.sweeps.spec import RESERVED, load_schema
 from docs.hooks.block_pages import settings_table
 from docs.hooks.equations import typeset
 from docs.hooks.markdown import join_parts
+
+CONDITIONS = """`where`, `when` and `seeds_where` compare the values of axes and the costs `parameters`, `flops` and
+`state_bytes` (not in `when`) by `<`, `<=`, `>`, `>=`, `==`, `!=`, `in [...]` and `not in [...]`, with `+`, `-`, `*` and
+`/`, joined by `and`, `or` and `not`. Numbers may end in `k`, `M`, `G` or `T`; texts are in quotes; an axis without a
+value is `none`, and no other comparison with it holds."""
 
 
 def choice_page(table: str) -> str:
@@ -33,6 +39,31 @@ def sections_page() -> str:
             properties = without_block_defaults(definition["properties"])
             table = settings_table({**definition, "properties": properties})
             parts += [f"## {name}", typeset(definition.get("description", "")), table]
+    return join_parts(*parts)
+
+
+def sweep_page() -> str:
+    """Return the page of every key of a sweep's file."""
+    rules = load_schema()
+    intro = "The keys of a sweep's file ([how sweeps work](../sweeps.md)), and `schemas/sweep.schema.json` for editors."
+    kinds = {"conditions": "condition, or a list of them", "searches": "search (below)", "prunings": "pruning (below)"}
+    top = {
+        key: {**rule, "$ref": kinds[name]} if (name := rule.get("$ref", "").rpartition("/")[2]) in kinds else rule
+        for key, rule in rules["properties"].items()
+    }
+    parts = ["# Keys of sweeps", intro, "## Top level", settings_table({**rules, "properties": top})]
+    parts += ["## resources", settings_table(rules["properties"]["resources"])]
+    definitions = rules["$defs"]
+    axis = {**definitions["axis"], "required": ()}
+    parts += ["## axis", "A mapping under `axes`. " + typeset(axis["description"]), settings_table(axis)]
+    parts += ["An axis cannot be called " + ", ".join(f"`{name}`" for name in sorted(RESERVED)) + "."]
+    for key, table in (("search", "searches"), ("prune", "prunings")):
+        parts += [f"## {key}", f"`{key}` takes a name, or a name with settings."]
+        for name, definition in definitions.items():
+            if name.startswith(f"{table}."):
+                settings = settings_table({"properties": {}, **definition})
+                parts += [f"### {name.removeprefix(f'{table}.')}", typeset(definition["description"]), settings]
+    parts += ["## Conditions", CONDITIONS]
     return join_parts(*parts)
 
 

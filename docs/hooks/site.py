@@ -50,7 +50,8 @@ def gallery_entries() -> list[Any]:
 
 def reference_entries() -> list[Any]:
     """Return the pages of the reference."""
-    return ["reference/commands.md", "reference/keys.md", *(f"reference/{table}.md" for table in CHOICES)]
+    pages = ["reference/commands.md", "reference/keys.md", "reference/sweep.md"]
+    return [*pages, *(f"reference/{table}.md" for table in CHOICES)]
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
