@@ -250,7 +250,7 @@ def translate(
 
     Args:
         runs: A run or several, opened or as folders; a Seq2SeqModule is one, trained by whom it may be.
-        lines: One source each, a text or the path of a file; of several encoders in the recipe's order, with tabs.
+        lines: One source each, a text or the path of a file; of several encoders a tuple in the recipe's order.
         overrides: Settings of decoding, `decoding...=value`, for a first run that is a folder.
         beam, n_best, scores, prefix, draft: As of `Run.translate`.
         checkpoint: `last`, `best` or a step, for the weights of a checkpoint of each run, all of them folders.

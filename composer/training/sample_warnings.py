@@ -194,7 +194,7 @@ def _effect_of_empty(split: str, side: str) -> str:
     if split == "train":
         return "the training leaves these rows out"
     if side == TARGET:
-        return "exact match and error rates leave these rows out, and the loss is that of an empty answer"
+        return "exact match and all other scores leave these rows out"
     return "these rows are measured, and the model reads nothing there"
 
 
