@@ -7,6 +7,7 @@ this user's cache is.
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -61,6 +62,12 @@ def atomic_write(path: Path, content: bytes) -> None:
     """Write a small file so that it is never seen half written."""
     with atomic_open(path) as file:
         file.write(content)
+
+
+def refuse_overwriting(path: Path, option: str) -> None:
+    """Raise RunError, which says to name another file by `option`, if a file is there. Pipes and devices are no files."""
+    if path.is_file() or (path.is_symlink() and not path.exists()):
+        raise RunError.of("this file exists already", f"name another one with `{option}`, or remove it", str(path))
 
 
 def check_output(path: Path, option: str) -> None:
@@ -198,14 +205,16 @@ def _renamed_at_the_end(target: Path, create: Callable[[Path], None]) -> Iterato
     temporary = temporary_sibling(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(target)
         create(temporary)
-        yield temporary
-        require_absent(target)
-        try:
-            temporary.rename(target)
-        except OSError:
-            require_absent(target)  # another process was quicker: say so, rather than what the system says
-            raise
+        with lock_of(temporary):
+            yield temporary
+            require_absent(target)
+            try:
+                temporary.rename(target)
+            except OSError:
+                require_absent(target)  # another process was quicker: say so, rather than what the system says
+                raise
     except BaseException as error:
         with suppress(OSError):
             _remove(temporary)
@@ -214,6 +223,26 @@ def _renamed_at_the_end(target: Path, create: Callable[[Path], None]) -> Iterato
         fix = f"{os_error_hint(error)}, or choose another path"
         raise RunError.of(f"this cannot be written: {os_error_reason(error)}", fix, str(target)) from None
     fsync_directory(target.parent)
+
+
+@contextmanager
+def lock_of(path: Path) -> Iterator[bool]:
+    """Lock a file or folder, which ends with this process at the latest; yield whether nobody else had the lock."""
+    handle, is_free = os.open(path, os.O_RDONLY | NO_WAIT), False
+    try:
+        with suppress(BlockingIOError):
+            is_free = try_lock(handle, exclusive=True)
+        yield is_free
+    finally:
+        os.close(handle)
+
+
+def remove_abandoned(target: Path) -> None:
+    """Remove what processes that were killed left of `target`; whose process lives has a lock on its own."""
+    for path in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
+        with suppress(OSError), lock_of(path) as is_free:
+            if is_free:
+                _remove(path)
 
 
 @contextmanager
@@ -247,7 +276,7 @@ def lock(file: IO[str]) -> None:
     os.register_at_fork(after_in_child=close_in_child)
 
 
-def try_lock(file: IO[str], exclusive: bool) -> bool:
+def try_lock(file: IO[str] | int, exclusive: bool) -> bool:
     """Lock a file, and return whether this system can. Raises BlockingIOError if another process has the lock."""
     try:
         import fcntl

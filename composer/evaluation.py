@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from composer.atomic_io import atomic_open, check_output, parse_json, read_text
+from composer.atomic_io import atomic_open, check_output, parse_json, read_text, refuse_overwriting
 from composer.data.answer_limits import NO_FRAMES, AnswerLimits
 from composer.data.columns import open_texts
 from composer.data.corpora import open_documents
@@ -113,6 +113,7 @@ def evaluate(
         raise RunError.of("a model without encoders decodes nothing to write", "leave out `--hypotheses`")
     if hypotheses is not None:
         check_output(Path(hypotheses), "--hypotheses")
+        refuse_overwriting(Path(hypotheses), "--hypotheses")
     if sources or targets:
         file = Path((*targets, *sources)[0])
         name = name or (file.name if file.stem in available_splits(run.recipe) else file.stem)

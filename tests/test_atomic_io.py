@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from composer.atomic_io import cache_dir, remove_temporaries, temporary_sibling
+from composer.atomic_io import (
+    atomic_directory,
+    cache_dir,
+    refuse_overwriting,
+    remove_abandoned,
+    remove_temporaries,
+    temporary_sibling,
+)
+from composer.errors import RunError
 
 
 def test_unfinished_files_and_folders_are_removed(tmp_path: Path) -> None:
@@ -32,3 +42,34 @@ def test_the_cache_directory_follows_the_environment(tmp_path: Path, monkeypatch
     assert cache_dir() == tmp_path / "cache" / "seqcomposer" / "store"
     monkeypatch.setenv("XDG_CACHE_HOME", "cache")  # relative: the standard has it ignored
     assert cache_dir() == tmp_path / "me" / ".cache" / "seqcomposer" / "store"
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
+    script = (
+        "import sys, time\nfrom pathlib import Path\nfrom composer.atomic_io import atomic_directory\n"
+        "with atomic_directory(Path(sys.argv[1])) as folder:\n"
+        "    (folder / 'a').write_text('b')\n    print('writing', flush=True)\n    time.sleep(600)\n"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "target")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (left,) = tmp_path.iterdir()
+        remove_abandoned(tmp_path / "target")
+        assert left.exists()
+        process.kill()
+    other = tmp_path / ".other.123.part"
+    other.write_text("")
+    with atomic_directory(tmp_path / "target"):
+        assert not left.exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"target", other.name}
+
+
+def test_a_file_is_not_overwritten_and_a_device_is_written_to(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    for name in ("a", "link"):
+        with pytest.raises(RunError, match="exists already"):
+            refuse_overwriting(tmp_path / name, "--output")
+    refuse_overwriting(tmp_path / "b", "--output")
+    refuse_overwriting(Path("/dev/null"), "--output")

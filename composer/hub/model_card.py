@@ -95,6 +95,8 @@ def _prose(recipe: Recipe, record: Record) -> dict[str, Any]:
         "settings": {key: dump(value).strip() for key, value in settings.items() if value},
         "start_from": basename(record.get("start_from") or ""),
         "cell": cell,
+        "code": code,
+        "code_cell": code_cell,
         "has_test": any(split == "test" for split, *_ in scores),
     }
 
@@ -153,5 +155,18 @@ def fenced(text: str, language: str) -> str:
 
 
 def cell(text: object) -> str:
-    """Return a text as a cell of a Markdown table, which it cannot leave."""
-    return " ".join(str(text).split()).replace("|", "\\|")
+    """Return a text as a cell of a Markdown table, which it cannot leave; nothing in it is markup."""
+    return re.sub(r"([|`<\[\\])", r"\\\1", " ".join(str(text).split()))
+
+
+def code(text: object) -> str:
+    """Return a text as a span of code on one line, between more backticks than any in it."""
+    line = " ".join(str(text).split())
+    longest = max(map(len, re.findall("`+", line)), default=0)
+    fence, pad = "`" * (longest + 1), " " * (longest > 0)
+    return f"{fence}{pad}{line}{pad}{fence}"
+
+
+def code_cell(text: object) -> str:
+    """Return a text as a span of code in a cell of a Markdown table."""
+    return code(text).replace("|", "\\|")

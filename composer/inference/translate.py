@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from composer.atomic_io import os_errors_as_run_errors
+from composer.atomic_io import os_errors_as_run_errors, refuse_overwriting
 from composer.data.text_files import MAGIC, count_lines
 from composer.errors import DataError, Fault, RunError, RunFailed, os_error_reason
 from composer.formatting import count_noun, format_lines, show_progress, strip_control_characters
@@ -194,4 +194,5 @@ def open_output(path: str | Path, *inputs: str | Path | None) -> BinaryIO:
         if path_read and Path(path).exists() and Path(path).samefile(path_read):
             raise RunError.of("this file is being read", "write to another one with `--output F`", str(path))
     with os_errors_as_run_errors(path, "this file cannot be written", "name another"):
+        refuse_overwriting(Path(path), "--output")
         return open(path, "wb", buffering=0)  # the caller closes it

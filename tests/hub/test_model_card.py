@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from huggingface_hub import ModelCard, ModelCardData
 from huggingface_hub.repocard_data import eval_results_to_model_index
 
-from composer.hub.model_card import cell, fenced, languages, model_card
+from composer.hub.model_card import cell, code, code_cell, fenced, languages, model_card
 from composer.recipe.recipe import Recipe, load
 
 ROOT = Path(__file__).parents[2]
@@ -117,3 +118,14 @@ def test_text_cannot_leave_its_code_block_or_table_cell() -> None:
     assert cell("a|b\nc") == "a\\|b c"
     text = model_card(recipe("quickstart.yaml"), {**FULL, "versions": {"a|b": "c\nd|e"}})
     assert "\n| version, a\\|b | c d\\|e |\n" in text
+
+
+@pytest.mark.parametrize("name", ["a`b", "``", "`<b>`|", "a|b"])
+def test_no_name_leaves_its_span_of_code(name: str) -> None:
+    longest = max(map(len, re.findall("`+", name)), default=0)
+    fence = re.match("`+", code(name))
+    assert fence is not None
+    assert len(fence[0]) == longest + 1
+    assert code(name).strip("`").strip(" ") == name.strip("`") or code(name) == f"{fence[0]} {name} {fence[0]}"
+    assert "|" not in code_cell(name).replace("\\|", "")
+    assert not re.search(r"(?<!\\)[`<\[|]", cell(name))

@@ -219,6 +219,7 @@ def test_progress_is_shown_on_a_terminal_alone_and_the_output_is_the_same(
         monkeypatch.setattr("sys.stderr", screen)
         translate([gru], source=tmp_path / "in.txt", output=tmp_path / "out.txt")
         outputs.append((tmp_path / "out.txt").read_bytes())
+        (tmp_path / "out.txt").unlink()
         outputs.append(screen.getvalue().replace("\r", "\n").splitlines())
     with_terminal, progress, without_terminal, no_progress = outputs
     assert with_terminal == without_terminal
