@@ -65,7 +65,7 @@ def atomic_write(path: Path, content: bytes) -> None:
 
 
 def refuse_overwriting(path: Path, option: str) -> None:
-    """Raise RunError, which says to name another file by `option`, if a file is there. Pipes and devices are no files."""
+    """Raise RunError, which says to name another file by `option`, if one is there. A pipe or a device is none."""
     if path.is_file() or (path.is_symlink() and not path.exists()):
         raise RunError.of("this file exists already", f"name another one with `{option}`, or remove it", str(path))
 
