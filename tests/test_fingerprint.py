@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import sys
@@ -11,6 +12,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -95,6 +97,61 @@ def test_the_location_of_files_does_not_change_the_fingerprint(tmp_path: Path, m
     assert of(make({"parallel": {"train": files}}), tmp_path / "moved") == two
     with pytest.raises(DataError, match="--data DIR"):
         of(make({"parallel": {"train": files}}))
+
+
+DOCUMENTS = "a b\n\nc  d\ne\n"
+WRITTEN: dict[str, tuple[str, bytes]] = {
+    "named otherwise": ("other.text", DOCUMENTS.encode()),
+    "windows": ("a.txt", DOCUMENTS.replace("\n", "\r\n").encode()),
+    "marked": ("a.txt", ("\ufeff" + DOCUMENTS).encode()),
+    "without the last line feed": ("a.txt", DOCUMENTS.removesuffix("\n").encode()),
+    "packed": ("a.txt.gz", gzip.compress(DOCUMENTS.encode())),
+}
+
+
+@pytest.mark.parametrize("how", WRITTEN)
+@pytest.mark.parametrize("unit", ["line", "paragraph", "file"])
+def test_the_same_documents_are_the_same_data(tmp_path: Path, make: Make, unit: str, how: str) -> None:
+    def of_file(name: str, content: bytes, **more: Any) -> str:
+        (tmp_path / name).write_bytes(content)
+        model = {"width": 8, "decoder": ["rnn"]}
+        return of(make({"text": {"train": name, "unit": unit, **more}}, model=model))["data"]
+
+    before = of_file("first.txt", DOCUMENTS.encode())
+    assert of_file(*WRITTEN[how]) == before
+    assert of_file("a.txt", DOCUMENTS.replace("c", "x").encode()) != before
+
+
+def test_documents_are_the_same_data_in_any_files(tmp_path: Path, make: Make) -> None:
+    def of_text(**settings: Any) -> str:
+        return of(make({"text": settings}, model={"width": 8, "decoder": ["rnn"]}))["data"]
+
+    lines = [f"{letter} b" for letter in "acdefg"]
+    text(tmp_path / "all.txt", lines)
+    text(tmp_path / "1.txt", lines[:2])
+    text(tmp_path / "2.txt", lines[2:])
+    text(tmp_path / "all.jsonl", [json.dumps({"body": line}) for line in lines])
+    text(tmp_path / "turned.txt", [*reversed(lines)])
+    known = of_text(train="all.txt")
+    assert of_text(train=["1.txt", "2.txt"]) == of_text(train="all.jsonl", column="body") == known
+    assert of_text(train="1.txt", val="2.txt") != known
+    assert of_text(train="turned.txt") != known
+
+
+def test_a_table_is_its_content_whatever_its_columns_and_files_are_called(tmp_path: Path, make: Make) -> None:
+    def of_table(folder: str, names: tuple[str, str], **more: Any) -> str:
+        (tmp_path / folder).mkdir()
+        for at in range(4):
+            np.save(tmp_path / folder / f"{names[0]}{at}.npy", np.full((2, 3), at, np.float32))
+        rows = ["\t".join(names), *(f"{names[0]}{at}.npy\tword" for at in range(4))]
+        table = text(tmp_path / folder / "t.tsv", rows)
+        column = {"column": names[0], "kind": "vectors", "width": 3, **more}
+        data = {"table": {"train": table, "source": column, "target": names[1]}}
+        return of(make(data, tmp_path / folder))["data"]
+
+    known = of_table("one", ("vector", "text"))
+    assert of_table("other", ("frames", "words")) == known
+    assert of_table("masked", ("vector", "text"), spec_augment={"bands": 1}) != known
 
 
 def test_lines_without_text_are_the_same_however_many_spaces_they_have(

@@ -46,13 +46,18 @@ class MetricsLogger:
 
     def write(self, row: Mapping[str, Any]) -> None:
         self.metrics.write(row)
-        self.wandb.write({name: value for name, value in row.items() if not isinstance(value, list)})
+        self.wandb.write(without_lists(row))
 
     def close(self, status: int) -> None:
         """Close all of them; `status` is 0 if all went well."""
         self.display.close()
         self.metrics.close()
         self.wandb.finish(status)
+
+
+def without_lists(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a row of metrics.jsonl goes to W&B: what is no list, as the trace of the budget is."""
+    return {name: value for name, value in row.items() if not isinstance(value, list)}
 
 
 BUDGET_TRACE = "budget_spent"

@@ -31,7 +31,15 @@ from composer.recipe.fingerprints import FINGERPRINT_VERSION
 from composer.recipe.metrics import TextMetrics
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import CPU_REFUSES_16
-from composer.run_dir import RESUME, RunDir, checkpoint_history, checkpoint_step, latest_checkpoint, utc_now
+from composer.run_dir import (
+    RESUME,
+    RunDir,
+    checkpoint_history,
+    checkpoint_step,
+    latest_checkpoint,
+    read_metrics,
+    utc_now,
+)
 from composer.training.callback import SHARE_FOLDER, TrainingLoopCallback
 from composer.training.checkpointing import AtomicCheckpointIO, WeightAverage
 from composer.training.datamodule import Curriculum, RecipeDataModule
@@ -47,7 +55,7 @@ from composer.training.lightning import (
     Trainer,
     seed_everything,
 )
-from composer.training.loggers import JsonLinesWriter, MetricsLogger, ProgressDisplay, read_budget_trace
+from composer.training.loggers import JsonLinesWriter, MetricsLogger, ProgressDisplay, read_budget_trace, without_lists
 from composer.training.module import Seq2SeqModule
 from composer.training.optim import Budget, replace_budget
 from composer.training.reproduce import ReproducedRun, draws_random_numbers, environment_differences, environment_record
@@ -192,13 +200,21 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
     wandb = WandbLogger(wandb_mode(settings), settings, run_dir.path, recipe.name, record["wandb_id"], say)
     if wandb.trouble:
         say(f"Weights & Biases could not start: {wandb.trouble}")
+    last_step = checkpoint_step(training.checkpoint) if training.checkpoint else 0
+    is_extended = any(budget.until_step == last_step for budget in training.budgets[:-1])
+    writer = JsonLinesWriter(run_dir.metrics, last_step, is_extended)
+    rows = [*map(without_lists, read_metrics(run_dir.metrics))]
     if wandb.is_on:
+        if training.record:
+            wandb.resume(run_dir.path, rows)
         wandb.describe(
             run_dir.recipe,
             run_config(recipe, record),
             run_tags(recipe),
             picture_of(recipe, record["vocabularies"], say),
         )
+        for row in rows:  # a killed training has not written the last ones
+            wandb.write(row)
     for note in data.data.notes:
         say(note)
     for change in changes_since(training_version(training.record)) if training.record else ():
@@ -212,9 +228,7 @@ def start_logging(training: TrainingSetup) -> MetricsLogger:
     pairs = f"{len(data.train):,} training {noun}{', new ones in every epoch' if is_endless(recipe) else ''}"
     frozen = f", {count:,} of them frozen" if (count := count_frozen(recipe, training.module.model)) else ""
     say(f"{record['parameters']:,} parameters{frozen}; {pairs}; vocabulary: {sizes}")
-    last_step = checkpoint_step(training.checkpoint) if training.checkpoint else 0
-    is_extended = any(budget.until_step == last_step for budget in training.budgets[:-1])
-    return MetricsLogger(JsonLinesWriter(run_dir.metrics, last_step, is_extended), wandb, training.display)
+    return MetricsLogger(writer, wandb, training.display)
 
 
 def picture_of(recipe: Recipe, vocabularies: Mapping[str, int], say: Callable[[str], None]) -> str:

@@ -18,6 +18,7 @@ from composer.processes.python import secure_children
 from composer.recipe.canonical_form import block_paths
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import RUN_FACTS
+from composer.training.wandb_history import recorded_names
 
 WandbMode = Literal["online", "offline", "disabled"]
 WANDB_MODES: dict[str, WandbMode] = {"online": "online", "offline": "offline", "disabled": "disabled"}
@@ -129,6 +130,7 @@ class WandbLogger:
         self.trouble = ""
         self.variables: dict[str, str] = {}
         self.logs_model = False
+        self.recorded: Mapping[int, set[str]] = {}
         if mode == "disabled":
             return
         # where artifacts wait to be sent, and where the service writes its log; without them that is the user's home
@@ -174,10 +176,29 @@ class WandbLogger:
             artifact = wandb.Artifact(f"recipe-{run.id}", type="recipe")
             artifact.add_file(str(recipe), name="recipe.yaml")
             run.log_artifact(artifact)
-            if picture:
-                run.log({"step": 0, "architecture": wandb.Html(picture, inject=False)})
+            if picture and "architecture" not in self.recorded.get(0, ()):
+                run.log({"step": 0, "architecture": wandb.Html(picture, inject=False)}, step=0)
 
         self._attempt(log)
+
+    def resume(self, folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Learn what W&B has of a resumed run, so that nothing is logged twice; `rows` are its metrics so far.
+
+        A row is known by its step and its names. Online it is the server that knows up to which step there are rows.
+        """
+
+        def learn(run: Any) -> None:
+            sent = {int(row["step"]): {*row} for row in rows if row["step"] < run.starting_step}
+            self.recorded = sent if self.mode == "online" else recorded_names(folder, Path(run.dir).parent)
+
+        self._attempt(learn)
+
+    def log_row(self, run: Any, row: Mapping[str, Any]) -> None:
+        """Log what W&B does not have of a row, as of the training's own step: it joins the rows of one step."""
+        step = int(row["step"])
+        new = {name: value for name, value in row.items() if name not in self.recorded.get(step, ())}
+        if new:
+            run.log({"step": step, **new}, step=step)
 
     def model(self, pack: Path, weights: Path) -> str:
         """Log a pack as the artifact of the final model, and return how it is called, as `pull` takes it, or "".
@@ -201,7 +222,7 @@ class WandbLogger:
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Log one row of metrics, which has a `step`."""
-        self._attempt(lambda run: run.log(dict(row)))
+        self._attempt(lambda run: self.log_row(run, row))
 
     def samples(self, step: int, samples: Sequence[Sample]) -> None:
         """Log translations after `step` steps, as a table."""
@@ -210,7 +231,7 @@ class WandbLogger:
             import wandb
 
             table = wandb.Table(columns=["step", *Sample._fields], data=[[step, *sample] for sample in samples])
-            run.log({"step": step, "samples": table})
+            self.log_row(run, {"step": step, "samples": table})
 
         if samples:
             self._attempt(log)
@@ -229,7 +250,7 @@ class WandbLogger:
         for name, draw in (("bleu_by_source_length", bleu_chart), ("accuracy_by_source_length", accuracy_chart)):
             if chart := draw("test", by_length):
                 row[name] = chart[0]
-        self.run.log(row)
+        self.log_row(self.run, row)
 
     def finish(self, status: int) -> None:
         """End the run; `status` is 0 if all went well."""
