@@ -44,7 +44,9 @@ command = partial(options.with_examples, commands)
 def translate(
     runs: Runs,
     beam: Annotated[int | None, option("--beam N", "Beam size.", min=1)] = None,
-    n_best: Annotated[int, option("--n-best N", "Hypotheses per source line.", min=1)] = 1,
+    n_best: Annotated[
+        int, option("--n-best N", "Hypotheses per source line: always N lines out for each, the best first.", min=1)
+    ] = 1,
     scores: Annotated[bool, option("--scores", "Print the score and a tab before each hypothesis.")] = False,
     prefix: Annotated[Path | None, option("--prefix F", "A file with a forced target prefix for each line.")] = None,
     draft: options.Draft = None,

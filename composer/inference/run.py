@@ -278,6 +278,10 @@ def missing_weights(run_dir: RunDir) -> RunError:
     checkpoint = '`--checkpoint best` (in Python `open_run(path, checkpoint="best")`)'
     if run_dir.read().get("status") == "finished":
         message, fix = "the weights of this run, which has finished, are missing", "restore the file, or pass "
+    elif not list_checkpoints(run_dir.checkpoints):
+        message = "this run has no weights, and no checkpoint: nothing of its training has been saved yet"
+        fix = f"continue it with {RESUME}; where its loss has diverged, begin a new run with a smaller learning rate"
+        return RunError.of(message, fix, str(run_dir.weights))
     else:
         message = "this run has no weights yet: it has not finished"
         fix = "resume its training, or end it with `train ... --finish`; "

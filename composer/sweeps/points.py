@@ -21,7 +21,7 @@ from composer.run_dir import RUNS, RunDir, find_run
 from composer.sweeps.conditions import holds
 from composer.sweeps.progress import with_progress
 from composer.sweeps.spec import read_sweep
-from composer.sweeps.substitution import apply_point
+from composer.sweeps.substitution import apply_point, default_warnings
 from composer.sweeps.sweep import COSTS, Axis, Point, Sweep, Value, format_value, is_active, pruning_warnings
 
 MAX_STRUCTURES = 100
@@ -161,7 +161,7 @@ def cost_point(sweep: Sweep, point: Point, planner: CostPlanner | None = None) -
             return cost
         costs = (planner or CostPlanner()).plan(recipe)
         warnings = [*costs["warnings"], *budget_warnings(recipe, None), *pruning_warnings(sweep, recipe.training)]
-        costs = {**costs, "warnings": warnings}
+        costs = {**costs, "warnings": [*warnings, *default_warnings(sweep)]}
     except RecipeError as error:
         return replace(cost, faults=error.faults)
     return replace(cost, **costs, condition=violated_condition(sweep, point, costs))

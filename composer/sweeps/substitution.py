@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import islice, product
 from typing import NamedTuple
 
@@ -327,3 +327,42 @@ def _dependency_points(sweep: Sweep, axis: Axis) -> list[Point]:
     names = reachable([axis], {other.name: other for other in sweep.axes}, dependencies)
     values = {other.name: other.labels or other.ends for other in sweep.axes if other.name in names}
     return list(islice(combinations(values), MAX_TRIED))
+
+
+@lru_cache(maxsize=8)
+def default_warnings(sweep: Sweep) -> tuple[Fault, ...]:
+    """Return a warning of each replacement that `model.dropout` does not reach, but reaches another of the axis."""
+    rules = schema_generator.load()
+    try:
+        root = apply_point(sweep, sweep.probe_points()[0])
+    except RecipeError:
+        return ()
+    dropout = root.value["model"].value.get("dropout") if "model" in root.value else None
+    if dropout is None or not dropout.value:
+        return ()
+    warnings = []
+    for axis in sweep.axes:
+        labels = [*zip(axis.labels or (), axis.choices, strict=False)] if axis.kind == "replace" else []
+        without = [(label, node) for label, node in labels if _blocks_in(node, rules) and not _drops(node, rules)]
+        reached = [label for label, node in labels if _drops(node, rules)]
+        for label, node in without if reached else ():
+            message = f"`model.dropout` reaches `{reached[0]}` and not `{label}`, which then differ in more than blocks"
+            hint = f"put `- dropout` behind the blocks of `{label}`, or `dropout: 0` at those of `{reached[0]}`"
+            path = f"axes.{axis.name}.with.{label}"
+            warnings.append(fault_at(node.place, "default", path, message, hint).as_warning())
+    return tuple(warnings)
+
+
+def _drops(node: Node, rules: Schema) -> bool:
+    """Return whether any of the blocks takes a dropout, its own or the model's."""
+    return any(
+        "dropout" in rules["$defs"][f"block.{name}"]["properties"] or name == "dropout"
+        for name in _blocks_in(node, rules)
+    )
+
+
+def _blocks_in(node: Node, rules: Schema) -> set[str]:
+    """Return the names of the blocks of a replacement, those in its stacks too; `identity` is none."""
+    names = {block_name(node)} if not isinstance(node.value, list) else set[str]()
+    names |= {name for _, child in items_of(node.value) for name in _blocks_in(child, rules)}
+    return {name for name in names if f"block.{name}" in rules["$defs"]} - {"identity"}

@@ -129,7 +129,8 @@ def setup(
         display.say("no checkpoint is intact: the training begins again from its first step")
     if checkpoint is None and finish:
         message = "nothing of this training has been saved yet, so there is nothing to finish with"
-        raise RunError.of(message, f"continue it with {RESUME}", str(run_dir.path))
+        fix = f"continue it with {RESUME}; where its loss has diverged, begin a new run with a smaller learning rate"
+        raise RunError.of(message, fix, str(run_dir.path))
     budgets = plan_budgets(recipe, record or (original.record if original else {}), bool(record), checkpoint, finish)
 
     training = recipe.training

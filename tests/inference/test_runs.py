@@ -13,7 +13,7 @@ from composer.cli.options import find_run
 from composer.errors import DataError, RecipeError, RunError
 from composer.inference.lines import source_form
 from composer.inference.run import decoding_settings, open_run, translate_lines
-from composer.run_dir import RunDir
+from composer.run_dir import RunDir, checkpoint_path
 from tests.inference.untrained import LANGUAGE, SWAPPED, TWO, made, record_hashes
 from tests.small_recipes import SMALL, loaded
 from tests.sweeps.leaderboard_dirs import begun, trial
@@ -138,9 +138,22 @@ def test_the_folder_of_several_runs_names_one(gru: Path, tmp_path: Path, capsys:
 def test_a_run_without_weights_is_refused(status: str, words: str, gru: Path, tmp_path: Path) -> None:
     shutil.copytree(gru, tmp_path / "run")
     (tmp_path / "run" / "model.safetensors").unlink()
+    (tmp_path / "run" / "checkpoints").mkdir(exist_ok=True)
+    checkpoint_path(tmp_path / "run" / "checkpoints", 1).touch()
     RunDir(tmp_path / "run").update(status=status)
     with pytest.raises(RunError, match=words):
         open_run(tmp_path / "run")
+
+
+def test_a_run_that_has_saved_nothing_is_told_what_there_is_to_do(gru: Path, tmp_path: Path) -> None:
+    """Its loss diverged before the first checkpoint: there is nothing that `--finish` could end it with."""
+    shutil.copytree(gru, tmp_path / "run")
+    (tmp_path / "run" / "model.safetensors").unlink()
+    RunDir(tmp_path / "run").update(status="failed")
+    with pytest.raises(RunError, match="nothing of its training has been saved yet") as refused:
+        open_run(tmp_path / "run")
+    assert "--finish" not in refused.value.faults[0].hint
+    assert "smaller learning rate" in refused.value.faults[0].hint
 
 
 @pytest.mark.parametrize("name", ["recipe.yaml", "tokenizer.json"])

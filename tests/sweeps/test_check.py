@@ -143,6 +143,31 @@ def test_what_takes_long_says_how_far_it_is(
     assert capsys.readouterr().err.splitlines()[-1] == "points: 2 of 3"
 
 
+MIXERS = """  mixer:
+    replace: model.encoder..self_attention
+    with: {attention: {self_attention: 2}, ATTENTION_LIKE, none: identity}"""
+
+
+@pytest.mark.parametrize(
+    ("other", "dropout", "warned"),
+    [
+        ("delta: {gated_delta_net: {heads: 2}}", 0.2, ["axes.mixer.with.delta"]),
+        ("delta: {gated_delta_net: {heads: 2}}", 0, []),
+        ("delta: [{gated_delta_net: {heads: 2}}, dropout]", 0.2, []),
+        ("more: {self_attention: 1}", 0.2, []),
+    ],
+)
+def test_a_default_that_reaches_one_alternative_alone_is_warned_of(
+    other: str, dropout: float, warned: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write(tmp_path, MIXERS.replace("ATTENTION_LIKE", other))
+    base = tmp_path / "base.yaml"
+    base.write_text(BASE.replace("model:\n", f"model:\n  dropout: {dropout}\n"), encoding="utf-8")
+    status, faults = codes(capsys, str(file))
+    assert status == 0
+    assert [fault.partition(" ")[2] for fault in faults if fault.startswith("default ")] == warned
+
+
 # ------------------------------------------------------------------------------------------- parts of recipes
 
 
