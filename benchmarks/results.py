@@ -1,11 +1,11 @@
 """Collect the scores of finished runs of this repository's recipes, for the gallery of the documentation.
 
-    python benchmarks/results.py FOLDER [FOLDER ...]
+    python benchmarks/results.py [FOLDER ...]
 
 Looks for run folders in and below each FOLDER and adds their scores to docs/results.json, which is never edited by
 hand; those of recipes that have changed since are removed. A run belongs to a recipe if name and model agree; apart
 from that only the settings in `MAY_DIFFER` may differ, and are listed with the scores as command-line overrides. Of
-runs with the same differences the latest counts.
+runs with the same differences the latest counts. Fingerprints of another version are computed anew from what is stored.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import composer
+from composer.atomic_io import sha256_of_file
 from composer.errors import ComposerError
 from composer.recipe.canonical_form import TRAINING_WITHOUT_EFFECT
+from composer.recipe.fingerprints import FINGERPRINT_VERSION, fingerprints
 from composer.recipe.recipe import Recipe
+from composer.run_dir import RunDir
 
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "docs/results.json"
@@ -88,12 +91,18 @@ def to_result(record: Record, run: Recipe, differs: list[str]) -> Record:
     versions = {key: record["versions"][key] for key in VERSIONS if key in record["versions"]}
     return {
         "differs": differs,
-        "fingerprints": run.fingerprints,
+        "fingerprints": fingerprints_of(run, record.get("fingerprint_parts", {})),
         **numbers,
         "pairs": record["data"]["pairs"],
         "scores": record["scores"],
         "versions": versions,
     }
+
+
+def fingerprints_of(run: Recipe, parts: Record) -> dict[str, str]:
+    """Return the fingerprints of a run's recipe, by what training did then."""
+    number = parts.get("training_version", 1)
+    return fingerprints(run.canonical, run.rules, training_version=number) | {"version": FINGERPRINT_VERSION}
 
 
 def find_finished(folders: Sequence[Path]) -> Iterator[tuple[Record, Path]]:
@@ -107,7 +116,7 @@ def find_finished(folders: Sequence[Path]) -> Iterator[tuple[Record, Path]]:
 def collect(runs: Iterable[tuple[Record, Path]], paths: Iterable[Path], root: Path = ROOT) -> dict[str, Record]:
     """Return the recipes that have runs, by path below `root`: the recipe as it reads today, and its runs.
 
-    The whole recipe is stored rather than its fingerprint, which changes when the language gains a setting.
+    The whole recipe is stored, with all its defaults, so that later versions know what was trained.
     """
     loaded = [(path.relative_to(root).as_posix(), composer.load(path)) for path in paths]
     results: dict[str, dict[str, Record]] = {}
@@ -121,7 +130,11 @@ def collect(runs: Iterable[tuple[Record, Path]], paths: Iterable[Path], root: Pa
                 runs_of_recipe.get(" ".join(differs), entry), entry, key=lambda candidate: candidate["ended"]
             )
     return {
-        name: {"recipe": recipe.dump(), "runs": [results[name][key] for key in sorted(results[name])]}
+        name: {
+            "recipe": recipe.dump(),
+            "canonical": recipe.canonical,
+            "runs": [results[name][key] for key in sorted(results[name])],
+        }
         for name, recipe in loaded
         if name in results
     }
@@ -129,12 +142,14 @@ def collect(runs: Iterable[tuple[Record, Path]], paths: Iterable[Path], root: Pa
 
 def merge(old: Mapping[str, Record], new: Mapping[str, Record], root: Path = ROOT) -> dict[str, Record]:
     """Return new results and those old ones whose recipe is the same today; of the same run, the new one."""
-    current = {name: entry for name, entry in old.items() if (root / name).exists() and is_current(root / name, entry)}
+    known = {name: entry for name, entry in old.items() if (root / name).exists() and is_current(root / name, entry)}
+    current = {name: refresh(entry) for name, entry in known.items()}
     merged = {}
     for name in sorted(current.keys() | new.keys()):
         entries = [results[name] for results in (current, new) if name in results]
         runs = {" ".join(run["differs"]): run for entry in entries for run in entry["runs"]}
-        merged[name] = {"recipe": entries[-1]["recipe"], "runs": [runs[key] for key in sorted(runs)]}
+        texts = {key: entries[-1][key] for key in ("recipe", "canonical") if key in entries[-1]}
+        merged[name] = {**texts, "runs": [runs[key] for key in sorted(runs)]}
     return merged
 
 
@@ -143,17 +158,35 @@ def to_json(results: dict[str, Record]) -> str:
     parts = []
     for name, entry in results.items():
         runs = ",\n".join(json.dumps(run, ensure_ascii=False) for run in entry["runs"])
-        recipe = json.dumps(entry["recipe"], ensure_ascii=False)
-        parts.append(f'{json.dumps(name)}: {{"recipe": {recipe}, "runs": [\n{runs}\n]}}')
+        texts = {key: value for key, value in entry.items() if key != "runs"}
+        recipe = json.dumps(texts, ensure_ascii=False).removesuffix("}")
+        parts.append(f'{json.dumps(name)}: {recipe}, "runs": [\n{runs}\n]}}')
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def is_current(path: Path, entry: Record) -> bool:
-    """Return whether a recipe is the same as when its runs were collected."""
+    """Return whether a recipe means the same as when its runs were collected, by the defaults of that time."""
+    return load_entry(entry).fingerprints == composer.load(path).fingerprints
+
+
+def load_entry(entry: Record, overrides: Sequence[str] = ()) -> Recipe:
+    """Return the recipe of an entry as it was meant when its runs were collected, with settings laid over it."""
     with TemporaryDirectory() as folder:
-        old = Path(folder) / path.name
-        old.write_text(entry["recipe"], encoding="utf-8")
-        return composer.load(old).fingerprints == composer.load(path).fingerprints
+        run = RunDir(Path(folder))
+        run.recipe.write_text(entry["recipe"], encoding="utf-8")
+        stored = {"canonical": entry["canonical"]} if "canonical" in entry else {}
+        run.write({"recipe_sha256": sha256_of_file(run.recipe), **stored})
+        return composer.load(run.recipe, overrides)
+
+
+def refresh(entry: Record) -> Record:
+    """Return an entry with the fingerprints of this version for runs that have those of another."""
+    runs = []
+    for run in entry["runs"]:
+        if run["fingerprints"].get("version") != FINGERPRINT_VERSION:
+            run = {**run, "fingerprints": fingerprints_of(load_entry(entry, run["differs"]), {})}
+        runs.append(run)
+    return {**entry, "runs": runs}
 
 
 def load_recipe(file: Path) -> Recipe | None:
@@ -167,7 +200,7 @@ def load_recipe(file: Path) -> Recipe | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
     parser.add_argument("--output", type=Path, default=TARGET)
     options = parser.parse_args()
     old = json.loads(options.output.read_text(encoding="utf-8")) if options.output.exists() else {}
