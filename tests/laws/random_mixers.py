@@ -15,13 +15,11 @@ def linear_attention(scene: Scene) -> dict[str, Any]:
 
 def retention(scene: Scene) -> dict[str, Any]:
     heads, state = scene.one_of((1, None), (2, 4))
-    settings = {"heads": heads, "state": state, "head_norm": scene.one_of(None, "rms")}
-    return begun(scene, "retention", {**settings, **shared(scene)})
+    return begun(scene, "retention", {"heads": heads, "state": state, **shared(scene)})
 
 
 def gated_linear_attention(scene: Scene) -> dict[str, Any]:
     settings = {"heads": scene.one_of(1, 2), "state": scene.one_of(None, 2), "rank": scene.one_of(None, 2)}
-    settings["head_norm"] = scene.one_of(None, "rms")
     return begun(scene, "gated_linear_attention", {**settings, **shared(scene)})
 
 
@@ -39,7 +37,6 @@ def mlstm(scene: Scene) -> dict[str, Any]:
 def delta_net(scene: Scene) -> dict[str, Any]:
     heads = scene.one_of(1, 2)
     settings = {"heads": heads, "state": scene.one_of(None, 3), "negative_eigenvalues": scene.one_of(None, True)}
-    settings["scale_queries"] = scene.one_of(None, True)
     return begun(scene, "delta_net", {**settings, **shared(scene)})
 
 
