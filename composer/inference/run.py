@@ -19,7 +19,7 @@ from composer.data.pairs import text_names
 from composer.data.sampler import BatchSlice
 from composer.data.tokenizer import Tokenizers
 from composer.errors import RecipeError, RunError
-from composer.fingerprint import check_checkpoint, read_verified
+from composer.fingerprint import check_checkpoint, read_verified, training_version
 from composer.inference.answers import Translation, answer_lines, read_lines
 from composer.inference.decode import Decoding, evaluation_mode
 from composer.inference.decoders.beam_search import MAX_BEAM
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 
 OVERRIDABLE = ("decoding", "evaluation", "data.generate", "data.babi.folder", "data.babi.tasks")
 """Settings that can differ from those of the training: the search, its metrics, which data of the task are read."""
+TEXTS_AFTER_END = 3
+"""The number of what training does from which on the first token of a text, too, is read after the end of a document."""
 IN_MEMORY = RunDir(Path("<in memory>"))
 """The folder of a run that has none."""
 
@@ -292,7 +294,7 @@ def missing_weights(run_dir: RunDir) -> RunError:
 def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
     """Open a run with random weights; it need not have finished."""
     run_dir = RunDir(find_run(path))
-    read_verified(run_dir)
+    record = read_verified(run_dir)
     for setting in overrides:
         if "=" not in setting:
             raise RunError.of(
@@ -308,11 +310,18 @@ def open_untrained(path: str | Path, overrides: Sequence[str] = ()) -> Run:
         message = f"the tokenizer knows no {', '.join(sorted(missing))}, which the recipe reads or writes"
         raise RunError.of(message, "take recipe.yaml and tokenizer.json from the same run", str(run_dir.path))
     model = build(recipe, tokenizers.sizes)
+    model.begins_after_end &= not began_with_bos(record)
     if overrides:
         dead = [fault for fault in rule_faults(RecordingBuilder(recipe), model) if fault.file == COMMAND_LINE]
         if dead:
             raise RecipeError(replace(fault, severity="error") for fault in dead)
     return Run(run_dir, recipe, tokenizers, model.eval().to(device_for(recipe)))
+
+
+def began_with_bos(record: Mapping[str, Any]) -> bool:
+    """Return whether bos stood before what a run was trained on: before a single document, in early versions."""
+    is_single = record.get("data", {}).get("pairs", {}).get("train") == 1
+    return is_single and training_version(record) < TEXTS_AFTER_END
 
 
 def device_for(recipe: Recipe) -> torch.device:

@@ -34,6 +34,8 @@ TRAINING_CHANGES: Sequence[str] = (
     "the exponential forget gate of `mlstm` begins with the decays of the sigmoid",
     "the first token of a text in windows is read after the end of a document, as all others that begin a document are",
     "pairs that CTC cannot write are in no loss",
+    "experts count no rows that only keep a device, or a turn of an accumulation, busy",
+    "the mean of checkpoints in 64 bits has tied weights once",
 )
 """What training has done otherwise since version 0.1.0, in sentences that a reproduction prints; only ever append."""
 TRAINING_VERSION = 1 + len(TRAINING_CHANGES)

@@ -14,8 +14,9 @@ import torch
 import composer
 from composer.atomic_io import sha256_of_file
 from composer.errors import RunError
+from composer.inference.run import TEXTS_AFTER_END
 from composer.model.weights import describe_difference
-from composer.recipe.earlier_versions import TRAINING_VERSION
+from composer.recipe.earlier_versions import TRAINING_CHANGES, TRAINING_VERSION
 from composer.recipe.fingerprints import FINGERPRINT_VERSION
 from composer.recipe.recipe import load
 from composer.run_dir import RunDir
@@ -96,6 +97,17 @@ def test_it_is_continued_to_the_weights_that_its_own_version_had(earlier: Earlie
     if same and earlier.folder.name not in TRAINED_OTHERWISE:
         assert result.record["weights_sha256"] == earlier.expected["continued"]["weights_sha256"]
     assert describe_difference(before / "model.safetensors", earlier.run / "model.safetensors")
+
+
+def test_a_single_document_of_before_is_begun_as_it_was_trained(earlier: Earlier) -> None:
+    """Bos stood before it; of a text of several, one of its documents, and since then none, begins so."""
+    assert "end of a document" in TRAINING_CHANGES[TEXTS_AFTER_END - 2]
+    run, is_text = RunDir(earlier.run), earlier.folder.name == "text"
+    assert composer.open_run(earlier.run).model.begins_after_end == is_text
+    run.update(data={**run.read()["data"], "pairs": {"train": 1}})
+    assert not composer.open_run(earlier.run).model.begins_after_end
+    run.update(fingerprint_parts={"lines": "0" * 64, "processes": 1, "training_version": TEXTS_AFTER_END})
+    assert composer.open_run(earlier.run).model.begins_after_end == is_text
 
 
 def test_it_is_resumed_by_any_recipe_that_means_the_same(earlier: Earlier, capsys: pytest.CaptureFixture[str]) -> None:
