@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 OVERRIDABLE = ("decoding", "evaluation", "data.generate", "data.babi.folder", "data.babi.tasks")
 """Settings that can differ from those of the training: the search, its metrics, which data of the task are read."""
 TEXTS_AFTER_END = 3
-"""The number of what training does from which on the first token of a text, too, is read after the end of a document."""
+"""The number of what training does since which the first token of a text, too, is read after the end of a document."""
 IN_MEMORY = RunDir(Path("<in memory>"))
 """The folder of a run that has none."""
 
