@@ -232,7 +232,7 @@ def test_no_command_runs_what_lies_in_its_folder(trap: Trap, tmp_path: Path) -> 
         ("translate", "one", "--input", "text.txt"),
         ("evaluate", "one"),
         ("report", "one"),
-        ("pack", "one", "one.tar.gz"),
+        ("pack", "one", "--output", "one.tar.gz"),
     ):
         done = subprocess.run(
             seqcomposer_command(*words), cwd=folder, env=environment, check=False, capture_output=True, text=True

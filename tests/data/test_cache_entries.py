@@ -256,8 +256,11 @@ ANY_NUMBERS = ("files", "lines", FEATURES)
 """Kinds whose numbers are any: where their hash fits, nothing tells that they are others."""
 
 
+SLOW = [pytest.param(*case, marks=[pytest.mark.slow] if case[0] == "pairs" else []) for case in CASES]
+
+
 @pytest.mark.parametrize("changes", [damages, forgeries])
-@pytest.mark.parametrize(("kind", "value", "_"), CASES, ids=IDS)
+@pytest.mark.parametrize(("kind", "value", "_"), SLOW, ids=IDS)
 def test_a_damaged_entry_is_made_anew(
     kind: str, value: Value, _: Any, changes: Changes, place: Place, store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
