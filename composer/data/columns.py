@@ -254,21 +254,6 @@ def row_type(count: int) -> type[np.signedinteger[Any]]:
     return np.int32 if count < 1 << 31 else np.int64
 
 
-def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
-    """Return the row numbers of train, val and test among `count` pairs; those held out are spread evenly.
-
-    A function of the numbers alone, whatever the text is: a line that is added at the end moves few others.
-    """
-    held_out = sum(sizes.values())
-    rows = (np.arange(held_out) * 2 + 1) * count // (2 * max(held_out, 1))
-    tests = sizes.get("test", 0)
-    is_test = np.zeros(held_out, dtype=bool)
-    is_test[(np.arange(tests) * 2 + 1) * held_out // (2 * max(tests, 1))] = True
-    is_train = np.ones(count, dtype=bool)
-    is_train[rows] = False
-    return {"train": np.flatnonzero(is_train).astype(row_type(count)), "val": rows[~is_test], "test": rows[is_test]}
-
-
 def open_texts(files: Mapping[str, Path]) -> dict[str, FileColumn]:
     """Open line-aligned files that a user names, by side. Raises DataError with all faults: a source as target, too."""
     problems = check_texts({side: str(path) for side, path in files.items()}, [Path()])

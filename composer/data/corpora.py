@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from composer.data import tables, text_files
-from composer.data.documents import PARQUET, CorpusFile, DocumentRange, Documents, inspect, is_plain
+from composer.data.documents import PARQUET, CorpusFile, Documents, DocumentSubset, inspect, is_plain
+from composer.data.held_out import split_last, split_rows
 from composer.data.text_files import Problem, missing_file, suffix_of
 from composer.errors import DataError, Fault, KeyPath
 from composer.recipe.schema_reader import SPLITS
@@ -27,9 +29,28 @@ def open_corpus(recipe: Recipe, split: str, folders: Sequence[Path]) -> Document
     documents = open_files(recipe, "train" if split in held_out else split, folders)
     if not held_out or split not in ("train", *held_out):
         return documents
-    sizes = {"train": len(documents) - sum(held_out.values()), **held_out}
-    ends = dict(zip(sizes, accumulate(sizes.values()), strict=True))
-    return DocumentRange(documents, ends[split] - sizes[split], ends[split])
+    return DocumentSubset(documents, wanted_documents(recipe, len(documents), split))
+
+
+def wanted_documents(recipe: Recipe, count: int, split: str) -> np.ndarray:
+    """Return which documents of the training files a split has, where some are held out. -> (documents,) bool"""
+    text, is_wanted = recipe.dataset["text"], np.zeros(count, dtype=bool)
+    rows_of = split_rows if text["hold_out"] == "spread" else split_last
+    is_wanted[rows_of(count, text_files.held_out_sizes(text))[split]] = True
+    return is_wanted
+
+
+def held_out_files(recipe: Recipe, folders: Sequence[Path]) -> list[Path]:
+    """Return the training files of which all documents are held out."""
+    if not text_files.held_out_sizes(recipe.dataset["text"]):
+        return []
+    documents, before, trained = open_files(recipe, "train", folders), 0, set[Path]()
+    is_trained = wanted_documents(recipe, len(documents), "train")
+    for file, facts in zip(documents.files, documents.facts, strict=True):
+        if is_trained[before : before + facts.documents].any():
+            trained.add(file.path)
+        before += facts.documents
+    return [path for path in dict.fromkeys(file.path for file in documents.files) if path not in trained]
 
 
 def open_files(recipe: Recipe, split: str, folders: Sequence[Path]) -> Documents:

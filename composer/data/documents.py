@@ -176,38 +176,43 @@ class HubDocuments(Documents):
         return [remembered_count([self.texts.dataset._fingerprint, self.column], self.pieces)]
 
 
-class DocumentRange(Documents):
-    """The documents [first, last) of a text."""
+class DocumentSubset(Documents):
+    """Some documents of a text, in their order. is_wanted: (documents,) bool"""
 
-    def __init__(self, text: Documents, first: int, last: int) -> None:
+    def __init__(self, text: Documents, is_wanted: np.ndarray) -> None:
         super().__init__(text.files, text.unit, text.column)
-        self.text, self.first, self.last = text, first, last
+        self.text, self.is_wanted = text, is_wanted
 
     def pieces(self) -> Iterator[Piece]:
         before = 0
         for at, facts in enumerate(self.text.facts):
             number, before = before, before + facts.documents
-            if before <= self.first or number >= self.last:
+            if not self.is_wanted[number:before].any():
                 continue
             for piece in self.text.pieces_of(at):
-                if self.first <= number < self.last:
+                if self.is_wanted[number]:
                     yield piece
                 number += piece.ends
 
     @cached_property
+    def key(self) -> list[str]:
+        """What its documents depend on."""
+        return [self.text.sha256, hashlib.sha256(np.packbits(self.is_wanted).tobytes()).hexdigest()]
+
+    @cached_property
     def facts(self) -> list[FileFacts]:
-        return [remembered_count([self.text.sha256, self.first, self.last], self.pieces)]
+        return [remembered_count(self.key, self.pieces)]
 
     def place(self, row: int) -> tuple[Path | None, int]:
-        return self.text.place(self.first + row)
+        return self.text.place(int(np.flatnonzero(self.is_wanted)[row]))
 
     def head(self, characters: int) -> list[str]:
-        key = [self.text.sha256, self.first, self.last, characters]  # the end of a long file is far to seek
-        return list(cached_facts("heads", key, lambda: super(DocumentRange, self).head(characters), are_texts))
+        key = [*self.key, characters]  # the end of a long file is far to seek
+        return list(cached_facts("heads", key, lambda: super(DocumentSubset, self).head(characters), are_texts))
 
     def weights(self) -> np.ndarray | None:
         weights = self.text.weights()
-        return None if weights is None else weights[self.first : self.last]
+        return None if weights is None else weights[self.is_wanted]
 
 
 def read_pieces(path: Path, unit: str, column: str) -> Iterator[Piece]:

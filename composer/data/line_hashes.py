@@ -14,8 +14,6 @@ from composer.recipe.text_lines import is_blank
 
 CACHED_LINES = 10_000
 """Lines of a file from which on the cache has what is made of them; fewer are made anew in a moment."""
-USUAL_SHARE = 0.01
-"""Share of lines that are trained on, too, in any text: short sentences repeat."""
 DTYPE = np.dtype("<u8")
 BLANK = bytes(DTYPE.itemsize)
 
@@ -83,10 +81,15 @@ def sha256_of_files(names: Sequence[str]) -> str:
 
 def row_hashes(*columns: Sequence[str]) -> np.ndarray:
     """Return a hash of each row of line-aligned columns; 0 without text. -> (rows,) uint64"""
+    return combine_hashes([*map(line_hashes, columns)])
+
+
+def combine_hashes(columns: Sequence[np.ndarray]) -> np.ndarray:
+    """Return a hash of each row from those of its lines, (rows,) each; 0 without text. -> (rows,) uint64"""
     rows = np.zeros(len(columns[0]), DTYPE)
-    for column in columns:
+    for hashes in columns:
         rows *= np.uint64(31)
-        rows += line_hashes(column)
+        rows += hashes
     return rows
 
 
@@ -96,9 +99,3 @@ def are_among(hashes: np.ndarray, few: np.ndarray) -> np.ndarray:
         return np.zeros(len(hashes), dtype=bool)
     few = np.unique(few)
     return np.asarray(few[np.searchsorted(few[:-1], hashes)] == hashes)
-
-
-def count_shared(rows: np.ndarray, train_rows: np.ndarray) -> int:
-    """Return how many rows with text, by their hashes, are among those of training; 0 if that is a usual share."""
-    shared = int((np.isin(rows, train_rows[are_among(train_rows, rows)]) & (rows != 0)).sum())
-    return shared if shared > USUAL_SHARE * len(rows) else 0

@@ -12,9 +12,11 @@ import numpy as np
 
 from composer.data import tables, text_files
 from composer.data.column_names import check_names
-from composer.data.columns import Concatenation, FileNames, open_column, split_rows
+from composer.data.columns import Concatenation, FileNames, open_column
 from composer.data.feature_files import missing_files
+from composer.data.held_out import split_rows, split_sources
 from composer.data.kaldi import COLUMNS, SOUNDS, check_folder, is_kaldi_folder, open_folder
+from composer.data.line_hashes import row_hashes
 from composer.data.pairs import TARGET, Pairs, available_splits, side_names, split_path
 from composer.data.text_files import Problem, suffix_of
 from composer.errors import Fault, KeyPath
@@ -38,7 +40,20 @@ def open_parallel(recipe: Recipe, split: str, folders: Sequence[Path], opened: d
         return _open_split(recipe, split, folders)
     if UNDIVIDED not in opened:
         opened[UNDIVIDED] = _open_split(recipe, "train", folders)
-    return opened[UNDIVIDED].keep(split_rows(len(opened[UNDIVIDED]), sizes)[split])
+    rows = held_out_rows(recipe, opened[UNDIVIDED], sizes)
+    opened |= {name: opened[UNDIVIDED].keep(rows[name]) for name in ("train", *sizes) if name != split}
+    return opened[UNDIVIDED].keep(rows[split])
+
+
+def held_out_rows(recipe: Recipe, pairs: Pairs, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Return which of the pairs of the training files are trained on, and which are held out for val and test."""
+    section = recipe.dataset["parallel"] or recipe.dataset["table"]
+    if section["hold_out"] == "pairs":
+        return split_rows(len(pairs), sizes)
+    columns = [lines for side, lines in pairs.sides.items() if side != TARGET] or [pairs.sides[TARGET]]
+    # files by their names: what is in all of them would take long to read
+    sources = row_hashes(*(lines.lines if isinstance(lines, FileNames) else lines for lines in columns))
+    return split_sources(sources, sizes)
 
 
 def _open_split(recipe: Recipe, split: str, folders: Sequence[Path]) -> Pairs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import glob
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from composer.data import stories, tables
-from composer.data.corpora import check_corpora, open_corpus, open_files
+from composer.data.corpora import check_corpora, open_corpus
 from composer.data.documents import HubDocuments
-from composer.data.line_hashes import count_shared, row_hashes
 from composer.data.pairs import TARGET, Pairs, available_splits, side_names, split_path
 from composer.data.parallel_files import check_parallel, open_parallel
 from composer.data.parquet_files import check_arrow_schema
-from composer.data.text_files import Problem, held_out_sizes
+from composer.data.text_files import Problem
 from composer.errors import DataError, Fault, os_error_hint
 from composer.recipe.schema_reader import SPLITS
 
@@ -60,57 +59,6 @@ class DataSource:
     def all_pairs(self) -> dict[str, Pairs]:
         """Return the pairs of every split that there is. Raises DataError."""
         return {split: self.pairs(split) for split in available_splits(self.recipe)}
-
-    def overlap_warnings(self, pairs: Mapping[str, Pairs], is_all: bool = True) -> Iterator[Fault]:
-        """Yield a warning of each split of files or the hub that shares pairs with training, or teaches to copy.
-
-        pairs: All, or a sample of each split if not `is_all`. Raises DataError if the test is the training part.
-        """
-        recipe, parallel = self.recipe, self.recipe.dataset.get("parallel") or {}
-        if recipe.dataset.get("text"):
-            yield from self.shared_files()
-        if recipe.reads_text or not any(map(recipe.dataset.get, ("parallel", "table", "hub"))):
-            return
-        trained = row_hashes(*pairs["train"].sides.values())
-        for split, part in pairs.items():
-            path = split_path(recipe, split)
-            rows = trained if split == "train" else row_hashes(*part.sides.values())
-            if split == "test" and np.array_equal(rows, trained):
-                message = "these are the training pairs, so the scores would say nothing"
-                raise DataError([recipe.fault("overlap", path, message, "name others, or hold some out: `test: 100`")])
-            target = row_hashes(part.sides[TARGET])
-            if any(np.array_equal(row_hashes(part.sides[side]), target) for side in recipe.sources):
-                message = f"source and target of {split} are the same lines, so all there is to learn is to copy"
-                yield recipe.fault("overlap", path, message, "name two files, or two columns").as_warning()
-            shared = 0 if split == "train" or parallel.get("decontaminate") else count_shared(rows, trained)
-            if shared:
-                count = f"{'' if is_all else 'at least '}{shared:,} of {len(part):,} pairs of {split}"
-                fix = f"remove them from the training pairs, or choose others for {split}"
-                fix = "write `decontaminate: true` under `parallel`" if parallel else fix
-                message = f"{count} are trained on, too, which flatters the scores"
-                yield recipe.fault("overlap", path, message, fix).as_warning()
-
-    def shared_files(self) -> Iterator[Fault]:
-        """Yield a warning of each split of a text with a file that is trained on, by its documents' texts: packed or
-        not, in lines or in a column.
-
-        Raises DataError if the test is the training part.
-        """
-        held_out = held_out_sizes(self.recipe.dataset["text"])
-        splits = [split for split in available_splits(self.recipe) if split not in held_out]
-        corpora = {split: open_files(self.recipe, split, self.folders) for split in splits}
-        contents = {split: [facts.texts_sha256 for facts in corpus.facts] for split, corpus in corpora.items()}
-        trained = {*contents.pop("train")}
-        for split, hashes in contents.items():
-            shared = [number for number, content in enumerate(hashes) if content in trained]
-            if split == "test" and {*hashes} == trained:
-                message, fix = "this is the training text, so the scores would say nothing", "name another"
-                raise DataError([self.recipe.fault("overlap", split_path(self.recipe, split), message, fix)])
-            if shared:
-                file = corpora[split].files[shared[0]].path
-                message = f"`{file}` of {split} is trained on, too, which flatters the scores"
-                fix = "leave it out of the training files"
-                yield self.recipe.fault("overlap", split_path(self.recipe, split), message, fix).as_warning()
 
 
 def open_pairs(recipe: Recipe, split: str, folders: Sequence[Path], opened: dict[str, Pairs] | None = None) -> Pairs:

@@ -53,6 +53,7 @@ ALONE += "training.scheduled_sampling decoding.*.ctc_weight"
 SURE_LENGTH = 51  # tokens that an answer may have whatever `max_ratio` is: `token_limit` of the decoders
 NO_STOPPING = {"patience": None, "metric": "val/loss", "goal": None}  # and the weights of the best loss, as without it
 AVERAGED = "it stops nothing, and the weights are an average, not those of the best score"
+NOTHING_HELD_OUT = "no `val` or `test` is a number of those that are held out"
 CONSTANT = "the learning rate is that of `constant`"
 RULES: tuple[Rule, ...] = (
     Rule("data.babi", bool, ".lowercase", "stories are read in lower case anyway"),
@@ -99,6 +100,9 @@ RULES: tuple[Rule, ...] = (
     Rule("training.early_stopping.patience", None, ".min_delta", "no validation is waited for"),
     Rule("training.early_stopping.of_texts", True, "training.validation_sample", "early stopping decodes all lines"),
     Rule("training.validation_sample.lines", 0, ".decoding", "nothing is decoded"),
+    Rule("data.parallel.holds_out", False, ".hold_out", NOTHING_HELD_OUT),
+    Rule("data.table.holds_out", False, ".hold_out", NOTHING_HELD_OUT),
+    Rule("data.text.holds_out", False, ".hold_out", NOTHING_HELD_OUT),
     Rule("training.curriculum.beyond", 1, "training.curriculum", "every epoch has all pairs"),
     Rule("trainer.limit_val_batches", 0, VALIDATED, "nothing is validated"),
     Rule("trainer.accelerator", lambda word: word in ("cpu", "mps", "tpu"), ".benchmark", "cuDNN is for NVIDIA GPUs"),
@@ -121,6 +125,9 @@ def facts(builder: RecordingBuilder, model: EncoderDecoder) -> dict[str, Any]:
     data, trainer, length = sections["data"], sections["trainer"], sections["model"]["output"]["length"] or 0
     data["reads_text"] = builder.recipe.reads_text
     data["has_val"] = all(data[name]["val"] for name in ("parallel", "table", "text", "hub", "babi") if data.get(name))
+    for section in filter(None, map(data.get, ("parallel", "table", "text"))):
+        section["holds_out"] = "hold_out" in section
+        section.setdefault("hold_out", None)
     for task in (data.get("generate") or {}).values():
         task["longest"] = max([task.get("max_length", 0), *(task.get("test_lengths") or ())])
     embeddings = [model.embedding, *(encoder.embedding for encoder in model.readers().values())]

@@ -42,6 +42,9 @@ OF_KINDS = {
 }
 """The settings of a table's column that are not of every kind, by the kinds that have them."""
 
+HOLDING_OUT = ("parallel", "table", "text")
+"""Sections of `data` that can hold out some of their training part, as their `hold_out` says."""
+
 Data = dict[str, Any]
 
 
@@ -57,6 +60,9 @@ def fill_defaults(explicit: Data, schema: Schema, name: str) -> Data:
         canonical["model"]["encoders"] = dict(order_encoders(encoders, canonical["model"]["stacks"] or {}))
     if table := canonical["data"]["table"]:
         canonical["data"]["table"] = {side: keep_own_settings(column) for side, column in table.items()}
+    for section in filter(None, map(canonical["data"].get, HOLDING_OUT)):
+        if not any(isinstance(section[split], int) for split in ("val", "test")):
+            del section["hold_out"]  # nothing is
     if all(canonical["training"][key] is None for key in BUDGET_KEYS):
         canonical["training"]["max_epochs"] = DEFAULT_EPOCHS
     return canonical

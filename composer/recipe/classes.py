@@ -1422,8 +1422,10 @@ class TextData(RecipeObject):
 
     train: Training text.
     val: Text for validation scores and the choice of the checkpoint. An integer holds out that many documents of
-        the training text: its last ones, before those of `test`.
-    test: Text for `evaluate`; an integer as for `val`: the very last ones.
+        the training text.
+    test: Text for `evaluate`; an integer as for `val`.
+    hold_out: spread | end: whether the documents that are held out are spread evenly over all files, or are the
+        last ones, those of `test` after those of `val`; default 'spread'.
     unit: line | paragraph | file: what a document is; its end is a token. Blank lines stand between paragraphs.
         Every line of JSON lines and every row of Parquet is a document, whatever stands here; default 'line'.
     column: The key of JSON lines, or the column of Parquet, with the text; `a.b` is b inside of a; default 'text'.
@@ -1431,6 +1433,7 @@ class TextData(RecipeObject):
     train: str | Sequence[str | WeightedFile | Mapping[str, Any] | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | Var
     val: str | Sequence[str | WeightedFile | Mapping[str, Any] | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | int | Var | Unset | None = UNSET
     test: str | Sequence[str | WeightedFile | Mapping[str, Any] | Var] | Mapping[str, str | WeightedFile | Mapping[str, Any] | Var] | int | Var | Unset | None = UNSET
+    hold_out: Literal["spread", "end"] | Var | Unset = UNSET
     unit: Literal["line", "paragraph", "file"] | Var | Unset = UNSET
     column: str | Var | Unset = UNSET
 
@@ -2677,6 +2680,8 @@ class ParallelData(RecipeObject):
     deduplicate: Whether of training pairs that are repeated only the first is used; default False.
     decontaminate: Whether training pairs are left out of which a side is a line of `val`, `test` or a test set;
         default False.
+    hold_out: sources | pairs: whether a number in `val` and `test` holds out all pairs of a source together, or
+        pairs one by one, some of whose sources are then trained on with another target; default 'sources'.
     """
     train: Split | Mapping[str, Any] | Sequence[Split | Mapping[str, Any]] | Var
     val: Measuredsplit | Mapping[str, Any] | int | Var | Unset | None = UNSET
@@ -2685,6 +2690,7 @@ class ParallelData(RecipeObject):
     max_ratio: float | Var | Unset | None = UNSET
     deduplicate: bool | Var | Unset = UNSET
     decontaminate: bool | Var | Unset = UNSET
+    hold_out: Literal["sources", "pairs"] | Var | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2841,6 +2847,8 @@ class Table(RecipeObject, others="encoders"):
     val: The table to watch the training with; an integer holds out that many training pairs, evenly spaced.
     test: The table that `evaluate` measures; an integer as for `val`.
     test_sets: Further tables to measure, by name.
+    hold_out: sources | pairs: as of `parallel`; files are the same source if they have the same name; default
+        'sources'.
     source: A column of a table, and what it holds: text, or the names of files with an image, a sound or vectors.
     target: The column with the target text.
     encoders: With several encoders, the text of each by its name, in place of `source`.
@@ -2849,6 +2857,7 @@ class Table(RecipeObject, others="encoders"):
     val: str | int | Var | Unset | None = UNSET
     test: str | int | Var | Unset | None = UNSET
     test_sets: Mapping[str, str | Var] | Unset | None = UNSET
+    hold_out: Literal["sources", "pairs"] | Var | Unset = UNSET
     source: str | Tablecolumn | Mapping[str, Any] | Var | Unset | None = UNSET
     target: str | Var
     encoders: Mapping[str, str] | Unset = UNSET

@@ -20,7 +20,10 @@ STORIES = ["question", "story"]
 NEEDED = {"image": {"size": "[64, 256]"}, "vectors": {"width": "512"}}
 """The settings of a table's column that a kind has and that have no default, each with an example."""
 RESERVED = {
-    "encoders": ("input", "prev", "tape", "zeros", "learned", "target", "file", "weight", *SPLITS, "test_sets"),
+    "encoders": (
+        *("input", "prev", "tape", "zeros", "learned", "target", "file", "weight"),
+        *(*SPLITS, "test_sets", "hold_out"),
+    ),
     "test_sets": (*SPLITS, SAMPLE),
 }
 """Words that no encoder, and no test set, can be called."""

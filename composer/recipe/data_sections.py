@@ -62,6 +62,8 @@ class Parallel:
         max_ratio: Training pairs are left out of which a side has more than so many times the tokens of another.
         deduplicate: Whether of training pairs that are repeated only the first is used.
         decontaminate: Whether training pairs are left out of which a side is a line of `val`, `test` or a test set.
+        hold_out: sources | pairs: whether a number in `val` and `test` holds out all pairs of a source together, or
+            pairs one by one, some of whose sources are then trained on with another target.
     """
 
     train: Split | Sequence[Split]
@@ -71,6 +73,7 @@ class Parallel:
     max_ratio: Annotated[float, Bounds(minimum=1.0)] | None = None
     deduplicate: bool = False
     decontaminate: bool = False
+    hold_out: Literal["sources", "pairs"] = "sources"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,12 +184,14 @@ class Table:
         test_sets: Further tables to measure, by name.
         source: The column that the encoder reads. With several encoders, one key per encoder in its place.
         target: The column with the target text.
+        hold_out: sources | pairs: as of `parallel`; files are the same source if they have the same name.
     """
 
     train: Text
     val: Text | Count | None = None
     test: Text | Count | None = None
     test_sets: dict[str, Text] | None = None
+    hold_out: Literal["sources", "pairs"] = "sources"
     source: Text | TableColumn | None = None
     target: Text
 
@@ -268,8 +273,10 @@ class Corpus:
     Settings:
         train: Training text.
         val: Text for validation scores and the choice of the checkpoint. An integer holds out that many documents of
-            the training text: its last ones, before those of `test`.
-        test: Text for `evaluate`; an integer as for `val`: the very last ones.
+            the training text.
+        test: Text for `evaluate`; an integer as for `val`.
+        hold_out: spread | end: whether the documents that are held out are spread evenly over all files, or are the
+            last ones, those of `test` after those of `val`.
         unit: line | paragraph | file: what a document is; its end is a token. Blank lines stand between paragraphs.
             Every line of JSON lines and every row of Parquet is a document, whatever stands here.
         column: The key of JSON lines, or the column of Parquet, with the text; `a.b` is b inside of a.
@@ -278,6 +285,7 @@ class Corpus:
     train: Files
     val: Files | Count | None = None
     test: Files | Count | None = None
+    hold_out: Literal["spread", "end"] = "spread"
     unit: Literal["line", "paragraph", "file"] = "line"
     column: Text = "text"
 

@@ -27,7 +27,11 @@ from composer.recipe.schema_reader import Schema, dereference
 
 Setting = tuple[KeyPath, Any]
 
-TRAINED_WITH: Mapping[str, Any] = {}
+TRAINED_WITH: Mapping[str, Any] = {
+    "data.parallel.hold_out": "pairs",
+    "data.table.hold_out": "pairs",
+    "data.text.hold_out": "end",
+}
 """By `SECTION.KEY`, `block.NAME.SETTING` or `TABLE.NAME.SETTING`: `training.seed`, `optimizers.adamw.decay`."""
 
 TRAINING_CHANGES: Sequence[str] = (

@@ -28,7 +28,6 @@ from composer.data.pairs import TARGET
 from composer.data.sampler import TrainBatchSampler
 from composer.data.samples import in_memory, read_sample
 from composer.data.sources import DataSource, find_hub_folder, generate_pairs, is_endless, task_settings
-from composer.data.table_warnings import table_warnings
 from composer.data.tokenizer_cache import cached_tokenizers
 from composer.errors import ComposerError, DataError, Fault, KeyPath, RecipeError
 from composer.evaluation import tokenizer_faults
@@ -46,7 +45,7 @@ from composer.training.memory_estimate import (
     weight_bytes,
 )
 from composer.training.process_state import restored_process
-from composer.training.sample_warnings import answer_warnings, empty_warnings, form_warnings, media_warnings
+from composer.training.sample_warnings import data_warnings
 
 if TYPE_CHECKING:
     from composer.training.trial_run import TrialRun
@@ -105,10 +104,7 @@ def check_and_sample(recipe: Recipe, any_machine: bool, data: DataUse) -> tuple[
     warnings += [] if any_machine else speed_warnings(recipe)
     if sample:
         limits = AnswerLimits(planned.max_target_ratios, planned.ctc_frames)
-        warnings += [*answer_warnings(recipe, limits, sample.unfiltered or sample.data, sample.is_all)]
-        warnings += [*empty_warnings(recipe, sample.data), *media_warnings(recipe, sample.data)]
-        warnings += [*source.overlap_warnings(sample.data.pairs, sample.is_all)]
-        warnings += [*table_warnings(recipe, source.folders), *form_warnings(recipe, sample.data)]
+        warnings += data_warnings(source, limits, sample.unfiltered or sample.data, sample.is_all)
     return replace(planned, warnings=tuple(warnings)), sample
 
 

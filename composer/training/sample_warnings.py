@@ -16,8 +16,11 @@ from composer.data.audio import SILENT_DB
 from composer.data.columns import locate
 from composer.data.encoding import Data
 from composer.data.features import Features, Remark
+from composer.data.overlap import overlap_warnings
 from composer.data.pairs import TARGET, split_path, text_names
 from composer.data.round_trips import lost_references
+from composer.data.sources import DataSource
+from composer.data.table_warnings import table_warnings
 from composer.data.token_cache import whole_column
 from composer.errors import Fault
 from composer.formatting import format_lines
@@ -62,6 +65,21 @@ ADVICE = {
     "frames": Advice("have several frames, of which the first is read", "save each frame as a file"),
 }
 """By the kinds of notices of images and sounds."""
+
+
+def data_warnings(source: DataSource, limits: AnswerLimits, data: Data, is_all: bool = True) -> Iterator[Fault]:
+    """Yield all warnings of the data: those that `check` prints of what it reads, and `train` of all.
+
+    limits: Of the model. data: With the pairs that it cannot write. is_all: Whether `data` are all. Raises DataError if
+    the test is the training part.
+    """
+    recipe = source.recipe
+    yield from answer_warnings(recipe, limits, data, is_all)
+    yield from empty_warnings(recipe, data)
+    yield from media_warnings(recipe, data)
+    yield from overlap_warnings(source, data.pairs, is_all)
+    yield from table_warnings(recipe, source.folders)
+    yield from form_warnings(recipe, data)
 
 
 def answer_warnings(recipe: Recipe, limits: AnswerLimits, data: Data, is_all: bool = True) -> Iterator[Fault]:

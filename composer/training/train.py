@@ -15,8 +15,7 @@ from composer.atomic_io import sha256_of_file
 from composer.data.answer_limits import AnswerLimits
 from composer.data.pairs import TARGET, available_splits
 from composer.data.sources import DataSource, is_endless
-from composer.data.table_warnings import table_warnings
-from composer.errors import RecipeError, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
+from composer.errors import Fault, RecipeError, RunError, RunFailed, one_line_error, os_error_hint, os_error_reason
 from composer.evaluation import evaluate_pairs, training_hints
 from composer.fingerprint import read_verified
 from composer.formatting import format_bytes
@@ -65,7 +64,7 @@ from composer.training.preflight import (
 from composer.training.process_state import restored_process
 from composer.training.reproduce import compare_outcome, default_folder, find_original_run
 from composer.training.resume import NEW_RUN, check_same_recipe, resolve_initial_run, resumed_recipe
-from composer.training.sample_warnings import answer_warnings, empty_warnings, form_warnings, media_warnings
+from composer.training.sample_warnings import data_warnings
 from composer.training.setup import TrainingSetup, setup, silence_lightning, start_logging, wait_for_record
 from composer.training.wandb_logger import describe_mode, wandb_mode
 from composer.viz.alignments import alignment_page, alignments
@@ -179,18 +178,9 @@ def check_budget_and_memory(training: TrainingSetup) -> None:
     epoch = None
     if data.batches is not None and not recipe.training["curriculum"]:
         epoch = EpochSize(data.batches.slices_in(0) / recipe.training["accumulate"], not is_endless(recipe))
-    of_data = (
-        [
-            *answer_warnings(recipe, AnswerLimits.of(training.module.model), data.data),
-            *empty_warnings(recipe, data.data),
-            *media_warnings(recipe, data.data),
-            *training.source.overlap_warnings(data.data.pairs),
-            *table_warnings(recipe, training.source.folders),
-            *form_warnings(recipe, data.data),
-        ]
-        if is_main_process()
-        else ()
-    )
+    limits, of_data = AnswerLimits.of(training.module.model), list[Fault]()
+    if is_main_process():
+        of_data += data_warnings(training.source, limits, data.data)
     for warning in (*budget_warnings(recipe, epoch), *speed_warnings(recipe), *of_data):
         training.display.say(warning.render())
 

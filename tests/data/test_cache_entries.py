@@ -19,7 +19,7 @@ from composer.data import cache_entries, csv_files, line_hashes, text_files, tok
 from composer.data.cache_entries import CORPORA, ENTRY, FEATURES, Damaged, cached_array, cached_facts, read_entry
 from composer.data.columns import FileNames, TextColumn
 from composer.data.csv_files import csv_index
-from composer.data.documents import CorpusFile, DocumentRange, Documents, inspect
+from composer.data.documents import CorpusFile, Documents, DocumentSubset, inspect
 from composer.data.encoding import load_data, train_tokenizers
 from composer.data.feature_files import encode_features
 from composer.data.pairs import TARGET
@@ -88,7 +88,7 @@ def kinds(place: Place, name: str = "c.txt", unit: str = "line", column: str = "
 
 def heads(place: Place, first: int = 0, last: int = 3, characters: int = 9, lines: list[str] = LINES) -> Any:
     text = Documents([CorpusFile(place.named("a.txt", lines), ())], "line", "text")
-    return DocumentRange(text, first, last).head(characters)
+    return DocumentSubset(text, np.isin(np.arange(len(text)), np.arange(first, last))).head(characters)
 
 
 def tokenizers(place: Place, kind: Any = "bpe", lowercase: bool = False, seed: int = 1) -> Any:

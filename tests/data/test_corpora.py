@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import re
+from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -131,11 +133,26 @@ def test_files_of_a_part_are_a_name_a_list_a_pattern_or_names_with_weights(make:
     assert files(["a.txt", {"file": "*.md", "weight": 2}]) == [("a.txt", 1.0), ("c.md", 2.0)]
 
 
+def test_what_a_number_holds_out_is_spread_over_all_files(make: Make, tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text("\n".join(f"{name}{number}" for number in range(10)))
+    recipe = make({"text": {"train": "*.txt", "val": 6, "test": 3}, "tokenizer": "word"}, LM)
+    data = load_data(recipe, [tmp_path])
+    texts = {split: [*pairs.sides[TARGET]] for split, pairs in data.pairs.items()}
+    assert {split: Counter(text[0] for text in part) for split, part in texts.items()} == {
+        "train": {"a": 7, "b": 7, "c": 7},
+        "val": {"a": 2, "b": 2, "c": 2},
+        "test": {"a": 1, "b": 1, "c": 1},
+    }
+    assert sorted(chain(*texts.values())) == sorted(f"{name}{number}" for name in "abc" for number in range(10))
+    assert all(text == sorted(text) for text in texts.values())
+
+
 def test_a_number_holds_out_the_last_documents_of_the_training_text(make: Make, tmp_path: Path) -> None:
     for name, words in (("a.txt", "one two three"), ("b.txt", "four five six")):
         (tmp_path / name).write_text(words.replace(" ", "\n"))
     train = ["a.txt", {"file": "b.txt", "weight": 2}]
-    recipe = make({"text": {"train": train, "val": 2, "test": 1}, "tokenizer": "word"}, LM)
+    recipe = make({"text": {"train": train, "val": 2, "test": 1, "hold_out": "end"}, "tokenizer": "word"}, LM)
     data = load_data(recipe, [tmp_path])
     texts = {split: list(pairs.sides[TARGET]) for split, pairs in data.pairs.items()}
     assert texts == {"train": ["one", "two", "three"], "val": ["four", "five"], "test": ["six"]}
@@ -147,7 +164,7 @@ def test_a_number_holds_out_the_last_documents_of_the_training_text(make: Make, 
     assert len({encoded.sha256 for encoded in data.splits.values()}) == 3
     assert data.tokenizers.encode(TARGET, ["six"]) == [[UNK]], "what is held out is not trained on"
     assert [pairs.sides[TARGET].head(9) for pairs in data.pairs.values()] == [*texts.values()]
-    longer = open_corpus(make({"text": {"train": train, "test": 2}}, LM), "train", [tmp_path])
+    longer = open_corpus(make({"text": {"train": train, "test": 2, "hold_out": "end"}}, LM), "train", [tmp_path])
     assert (list(longer), longer.weights()) == (["one", "two", "three", "four"], pytest.approx([1, 1, 1, 2]))
 
 

@@ -13,6 +13,7 @@ import pytest
 from composer.data import samples
 from composer.data.columns import FileNames, SampledLines
 from composer.data.line_hashes import are_among, line_hashes, row_hashes
+from composer.data.sources import DataSource
 from composer.errors import DataError
 from composer.recipe.recipe import Recipe, load
 from composer.training.preflight import check_recipe
@@ -41,10 +42,12 @@ def test_check_and_train_count_test_pairs_that_are_trained_on(
 ) -> None:
     train_files = texts("train", source=numbered(*range(40)), target=upper(*range(40)))
     test_files = texts("test", source=numbered(*range(35, 45)), target=upper(*range(35, 45)))
-    # the same sources with other targets are no leak of pairs
     val_files = texts("val", source=numbered(*range(10)), target=upper(*range(1, 11)))
     recipe = make({"parallel": {"train": train_files, "val": val_files, "test": test_files}}, MODEL)
-    ((path, message, hint),) = overlaps(recipe)
+    (path, message, hint), (other, of_sources, _), (_, of_targets, _) = sorted(overlaps(recipe))
+    assert other == "data.parallel.val"
+    assert of_sources.startswith("the source of 10 of 10 pairs of val is trained on with another target")
+    assert of_targets.startswith("the target of 10 of 10 pairs of val is trained on with another source")
     assert path == "data.parallel.test"
     assert message == "5 of 10 pairs of test are trained on, too, which flatters the scores"
     assert hint == "write `decontaminate: true` under `parallel`"
@@ -133,7 +136,7 @@ def test_a_source_that_is_the_target_is_a_warning(make: Make, texts: Texts) -> N
 
 def test_the_fix_of_repeated_pairs_leaves_them_out_of_training(make: Make, texts: Texts) -> None:
     rows = [row // 2 for row in range(60)]
-    parallel = {"train": texts("my text", source=numbered(*rows), target=upper(*rows)), "test": 10}
+    parallel = {"train": texts("my text", source=numbered(*rows), target=upper(*rows)), "test": 10, "hold_out": "pairs"}
     ((_, message, hint),) = overlaps(make({"parallel": parallel}, MODEL))
     assert "of 10 pairs of test are trained on" in message
     assert hint == "write `decontaminate: true` under `parallel`"
@@ -151,3 +154,48 @@ def test_hashes_of_rows_tell_the_sides_apart() -> None:
     rows = row_hashes(["a", "b", "", " "], ["b", "a", "", ""])
     assert rows[0] != rows[1]
     assert rows[2] == rows[3] == 0
+
+
+def test_five_translations_of_a_sentence_are_on_one_side(make: Make, texts: Texts) -> None:
+    rows, targets = [row // 5 for row in range(500)], upper(*range(500))
+    files = texts("five", source=numbered(*rows), target=targets)
+    recipe = make({"parallel": {"train": files, "val": 50, "test": 50}}, MODEL)
+    pairs = DataSource(recipe, recipe.folders()).all_pairs()
+    sources = {split: {*part.sides["source"]} for split, part in pairs.items()}
+    assert {split: len(part) for split, part in pairs.items()} == {"train": 400, "val": 50, "test": 50}
+    assert len(set.union(*sources.values())) == sum(map(len, sources.values())) == 100
+    assert sorted(line for part in pairs.values() for line in part.sides["target"]) == sorted(targets)
+    assert overlaps(recipe) == []
+    one_by_one = make({"parallel": {"train": files, "val": 50, "test": 50, "hold_out": "pairs"}}, MODEL)
+    assert [path for path, *_ in overlaps(one_by_one)] == ["data.parallel.val", "data.parallel.test"]
+    assert all("50 of 50 pairs" in message for _, message, _ in overlaps(one_by_one))
+
+
+def test_targets_that_are_trained_on_with_other_sources_are_told_unless_they_are_labels(
+    make: Make, texts: Texts
+) -> None:
+    for targets, warned in ((upper(*range(40)), ["data.parallel.test"]), (["yes", "no"] * 20, [])):
+        train = texts("train", source=numbered(*range(40)), target=targets)
+        test = texts("test", source=numbered(*range(100, 110)), target=targets[:10])
+        found = overlaps(make({"parallel": {"train": train, "test": test}}, MODEL))
+        assert [path for path, *_ in found] == warned
+        assert all(message.startswith("the target of 10 of 10 pairs") for _, message, _ in found)
+
+
+def test_held_out_documents_that_are_repeated_in_the_training_text(make: Make, tmp_path: Path) -> None:
+    lines = [f"this is the document number {number // 2}" for number in range(100)]
+    (tmp_path / "a.txt").write_text("\n".join(lines))
+    ((path, message, _),) = overlaps(make({"text": {"train": "a.txt", "val": 10}}, {"decoder": ["rnn"]}))
+    assert path == "data.text.val"
+    assert message.startswith("10 of 10 documents of val are repeated in the training text")
+    (tmp_path / "a.txt").write_text("\n".join(lines[::2]))
+    assert overlaps(make({"text": {"train": "a.txt", "val": 10}}, {"decoder": ["rnn"]})) == []
+
+
+def test_a_file_that_is_wholly_held_out_is_told(make: Make, tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / f"{number}.txt").write_text(f"this is the only text number {number}")
+    text = {"train": "*.txt", "val": 1, "unit": "file"}
+    ((path, message, _),) = overlaps(make({"text": text}, {"decoder": ["rnn"]}))
+    assert path == "data.text.train"
+    assert message == f"all documents of `{tmp_path / '2.txt'}` are held out, so nothing of it is trained on"

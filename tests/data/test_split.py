@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from composer.data.columns import RowSubset, split_rows
+from composer.data.columns import RowSubset
 from composer.data.encoding import load_data
+from composer.data.held_out import split_rows, split_sources
 from composer.errors import ComposerError
 from composer.recipe.recipe import load
 from composer.training.preflight import check_recipe
@@ -85,3 +86,25 @@ def test_a_held_out_size_must_be_a_positive_number(val: str, words: str, tmp_pat
         load(write_recipe(tmp_path, 40, val=val))
     assert [fault.path for fault in raised.value.faults] == ["data.parallel.val"]
     assert words in raised.value.faults[0].message
+
+
+@pytest.mark.parametrize("sizes", [{"val": 40, "test": 30}, {"val": 25}, {"test": 1}])
+@pytest.mark.parametrize("most", [1, 2, 5, 60])
+def test_a_source_is_in_one_part_where_there_is_room(sizes: dict[str, int], most: int) -> None:
+    draw = np.random.default_rng(most)
+    times = draw.integers(1, most + 1, 400)
+    sources = draw.permutation(np.repeat(np.arange(1, 401, dtype=np.uint64), times))
+    sources[::50] = 0  # without text
+    rows = split_sources(sources, sizes)
+    assert sorted(np.concatenate(list(rows.values())).tolist()) == list(range(len(sources)))
+    assert {split: len(rows[split]) for split in ("val", "test")} == {"val": 0, "test": 0} | sizes
+    own = [{*sources[part].tolist()} - {0} for part in rows.values()]
+    assert sum(map(len, own)) == len(set.union(*own))
+    if most == 1:
+        plain = split_rows(len(sources), sizes)
+        assert all((rows[split] == plain[split]).all() for split in plain)
+
+
+def test_sources_with_more_pairs_than_are_held_out_are_shared() -> None:
+    rows = split_sources(np.repeat(np.array([1, 2], np.uint64), 50), {"val": 10, "test": 5})
+    assert {split: len(part) for split, part in rows.items()} == {"train": 85, "val": 10, "test": 5}

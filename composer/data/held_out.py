@@ -1,0 +1,92 @@
+"""Which pairs or documents of the training files are held out for validation and test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from composer.data.columns import row_type
+
+GOLDEN_RATIO = 0.618033988749895
+"""Its multiples, without their whole numbers, are spread evenly from the first on."""
+
+
+def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Return the row numbers of train, val and test among `count` pairs; those held out are spread evenly.
+
+    A function of the numbers alone, whatever the text is: a line that is added at the end moves few others.
+    """
+    held_out = sum(sizes.values())
+    rows = (np.arange(held_out) * 2 + 1) * count // (2 * max(held_out, 1))
+    tests = sizes.get("test", 0)
+    is_test = np.zeros(held_out, dtype=bool)
+    is_test[(np.arange(tests) * 2 + 1) * held_out // (2 * max(tests, 1))] = True
+    is_train = np.ones(count, dtype=bool)
+    is_train[rows] = False
+    return {"train": np.flatnonzero(is_train).astype(row_type(count)), "val": rows[~is_test], "test": rows[is_test]}
+
+
+def split_last(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Return the row numbers of train, val and test among `count` documents; the last ones are held out."""
+    rows, end = {}, count
+    for split in ("test", "val"):
+        size = sizes.get(split, 0)
+        rows[split], end = np.arange(end - size, end), end - size
+    return {"train": np.arange(end), **rows}
+
+
+def split_sources(sources: np.ndarray, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Return what `split_rows` does where sources differ; else pairs of the same source are in one part.
+
+    A source with more pairs than a part has room for is trained on. Where that leaves a part without enough pairs, it
+    has some of such sources. sources: (pairs,), the hash of each pair's source, 0 of one without text.
+    """
+    rows = split_rows(len(sources), sizes)
+    is_blank = sources == 0
+    _, group, times = np.unique(sources, return_inverse=True, return_counts=True)
+    times[group[is_blank]] = 1
+    held_out = np.sort(np.concatenate([rows["val"], rows["test"]]))
+    if (times[group[held_out]] == 1).all():
+        return rows
+    return HoldingOut(group, times, is_blank, sizes).split(held_out, np.isin(held_out, rows["test"]))
+
+
+class HoldingOut:
+    """Choice of whole groups of rows for val and test. group: (rows,), the number of each row's; times: their sizes."""
+
+    def __init__(self, group: np.ndarray, times: np.ndarray, is_blank: np.ndarray, sizes: Mapping[str, int]) -> None:
+        self.group, self.times, self.is_blank, self.left = group, times, is_blank, dict(sizes)
+        self.order = np.argsort(group, kind="stable")
+        self.sorted = group[self.order]
+        self.part = np.full(len(group), "train", dtype="<U5")
+
+    def split(self, places: np.ndarray, is_test: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the rows of each part; a group is taken from each of these places, as far as there is room."""
+        gap = max(1, len(self.group) // len(places))
+        for at in spread_order(len(places)):
+            split = "test" if is_test[at] else "val"
+            rows = range(places[at], min(places[at] + gap, len(self.group)))
+            any(self.left[split] and self.take(row, split) for row in rows)
+        for row in spread_order(len(self.group)) if any(self.left.values()) else ():
+            any(self.left[split] and self.take(int(row), split) for split in self.left)
+        for split, size in self.left.items():
+            rest = np.flatnonzero(self.part == "train")
+            self.part[rest[split_rows(len(rest), {"val": size})["val"]]] = split
+        return {split: np.flatnonzero(self.part == split) for split in ("train", "val", "test")}
+
+    def take(self, row: int, split: str) -> bool:
+        """Put a row and all that have its source into a part, and return True; False where they do not fit."""
+        group = self.group[row]
+        if self.part[row] != "train" or self.times[group] > self.left[split]:
+            return False
+        first, last = np.searchsorted(self.sorted, [group, group + 1])
+        rows = np.array([row]) if self.is_blank[row] else self.order[first:last]
+        self.part[rows] = split
+        self.left[split] -= len(rows)
+        return True
+
+
+def spread_order(count: int) -> np.ndarray:
+    """Return the numbers below `count` in an order of which every beginning is spread evenly. -> (count,)"""
+    return np.argsort(np.arange(count) * GOLDEN_RATIO % 1.0, kind="stable")

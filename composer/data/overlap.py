@@ -1,0 +1,167 @@
+"""What is measured and trained on, too: pairs, sources, targets, files and documents; and sources that are targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from composer.data.cache_entries import cached_array
+from composer.data.corpora import held_out_files, open_files
+from composer.data.documents import Documents
+from composer.data.line_hashes import are_among, are_hashes_of, combine_hashes, hash_lines, line_hashes
+from composer.data.pairs import TARGET, Pairs, available_splits, split_path
+from composer.data.sources import DataSource
+from composer.data.text_files import held_out_sizes
+from composer.errors import DataError, Fault
+
+if TYPE_CHECKING:
+    from composer.recipe.recipe import Recipe
+
+USUAL_SHARE = 0.01
+"""Share of lines, or of a text, that is trained on, too, in any data: short sentences repeat."""
+MOSTLY = 0.5
+"""Share of different targets in the training from which on a target tells of its pair; labels and numbers repeat."""
+SHORT_DOCUMENT = 20
+"""Characters of a document below which it may be repeated by chance."""
+FLATTERS = "which flatters the scores"
+
+
+def overlap_warnings(source: DataSource, pairs: Mapping[str, Pairs], is_all: bool = True) -> Iterator[Fault]:
+    """Yield a warning of all of files or the hub that is measured and trained on, too, and of sides that are the same.
+
+    pairs: All, or a part of each split if not `is_all`. Raises DataError if the test is the training part.
+    """
+    recipe = source.recipe
+    if recipe.dataset.get("text"):
+        yield from shared_files(source)
+        yield from whole_files(source)
+        yield from shared_documents(recipe, pairs, is_all)
+    if recipe.reads_text or not any(map(recipe.dataset.get, ("parallel", "table", "hub"))):
+        return
+    trained = PairHashes.of(pairs["train"])
+    for split, part in pairs.items():
+        measured = trained if split == "train" else PairHashes.of(part)
+        if split == "test" and is_training(source, measured.pairs, trained.pairs, is_all):
+            message = "these are the training pairs, so the scores would say nothing"
+            fix = "name others, or hold some out: `test: 100`"
+            raise DataError([recipe.fault("overlap", split_path(recipe, split), message, fix)])
+        if any(np.array_equal(side, measured.targets) for side in measured.sides):
+            message = f"source and target of {split} are the same lines, so all there is to learn is to copy"
+            fix = "name two files, or two columns"
+            yield recipe.fault("overlap", split_path(recipe, split), message, fix).as_warning()
+        if split != "train" and not (recipe.dataset.get("parallel") or {}).get("decontaminate"):
+            yield from shared_pairs(recipe, split, measured, trained, is_all)
+
+
+@dataclass(frozen=True)
+class PairHashes:
+    """A hash of each pair of a split, its source, its target and each side that is read; 0 of one without text."""
+
+    pairs: np.ndarray
+    sources: np.ndarray
+    targets: np.ndarray
+    sides: Sequence[np.ndarray]
+
+    @classmethod
+    def of(cls, pairs: Pairs) -> PairHashes:
+        """Hash what models read and write of pairs."""
+        hashes = {side: line_hashes(lines) for side, lines in pairs.sides.items()}
+        targets, everything = hashes.pop(TARGET), [*hashes.values()]
+        sources = combine_hashes(everything) if everything else np.zeros(len(targets), np.uint64)
+        return cls(combine_hashes([*everything, targets]), sources, targets, everything)
+
+
+def is_training(source: DataSource, measured: np.ndarray, trained: np.ndarray, is_all: bool) -> bool:
+    """Return whether the test is the training part, by the hashes of its pairs."""
+    if not np.array_equal(measured, trained):
+        return False
+    test, train = (source.pairs(split) for split in ("test", "train"))
+    return is_all or np.array_equal(PairHashes.of(test).pairs, PairHashes.of(train).pairs)
+
+
+def shared_pairs(
+    recipe: Recipe, split: str, measured: PairHashes, trained: PairHashes, is_all: bool
+) -> Iterator[Fault]:
+    """Yield a warning of the pairs of a split that are trained on, and of sources and targets of others that are."""
+    path, total, least = split_path(recipe, split), len(measured.pairs), "" if is_all else "at least "
+    fix = f"remove them from the training pairs, or choose others for {split}"
+    fix = "write `decontaminate: true` under `parallel`" if recipe.dataset.get("parallel") else fix
+    is_pair = is_shared(measured.pairs, trained.pairs)
+    if is_unusual(is_pair):
+        message = f"{least}{is_pair.sum():,} of {total:,} pairs of {split} are trained on, too, {FLATTERS}"
+        yield recipe.fault("overlap", path, message, fix).as_warning()
+    others = [("source", "target", measured.sources, trained.sources)]
+    if len(np.unique(trained.targets)) > MOSTLY * len(trained.targets):
+        others.append(("target", "source", measured.targets, trained.targets))
+    for side, other, own, known in others if measured.sides else ():
+        is_other = is_shared(own, known) & ~is_pair
+        if is_unusual(is_other):
+            count = f"{least}{is_other.sum():,} of {total:,} pairs of {split}"
+            message = f"the {side} of {count} is trained on with another {other}, {FLATTERS}"
+            yield recipe.fault("overlap", path, message, fix).as_warning()
+
+
+def is_shared(measured: np.ndarray, trained: np.ndarray) -> np.ndarray:
+    """Return which hashes of lines with text are among those of training. -> (lines,) bool"""
+    return np.asarray(np.isin(measured, trained[are_among(trained, measured)]) & (measured != 0))
+
+
+def is_unusual(is_repeated: np.ndarray) -> bool:
+    """Return whether more is repeated than in any data."""
+    return bool(is_repeated.sum() > USUAL_SHARE * len(is_repeated))
+
+
+def shared_files(source: DataSource) -> Iterator[Fault]:
+    """Yield a warning of each split of a text with a file that is trained on, by its documents' texts: packed or not,
+    in lines or in a column.
+
+    Raises DataError if the test is the training part.
+    """
+    recipe = source.recipe
+    held_out = held_out_sizes(recipe.dataset["text"])
+    splits = [split for split in available_splits(recipe) if split not in held_out]
+    corpora = {split: open_files(recipe, split, source.folders) for split in splits}
+    contents = {split: [facts.texts_sha256 for facts in corpus.facts] for split, corpus in corpora.items()}
+    trained = {*contents.pop("train")}
+    for split, hashes in contents.items():
+        shared = [number for number, content in enumerate(hashes) if content in trained]
+        if split == "test" and {*hashes} == trained:
+            message, fix = "this is the training text, so the scores would say nothing", "name another"
+            raise DataError([recipe.fault("overlap", split_path(recipe, split), message, fix)])
+        if shared:
+            file = corpora[split].files[shared[0]].path
+            message = f"`{file}` of {split} is trained on, too, {FLATTERS}"
+            fix = "leave it out of the training files"
+            yield recipe.fault("overlap", split_path(recipe, split), message, fix).as_warning()
+
+
+def whole_files(source: DataSource) -> Iterator[Fault]:
+    """Yield a warning of each file of a text that is named for the training, and of which all is held out."""
+    for path in held_out_files(source.recipe, source.folders):
+        message = f"all documents of `{path}` are held out, so nothing of it is trained on"
+        fix = "hold out fewer, or give it more documents"
+        yield source.recipe.fault("overlap", ("data", "text", "train"), message, fix).as_warning()
+
+
+def shared_documents(recipe: Recipe, pairs: Mapping[str, Pairs], is_all: bool) -> Iterator[Fault]:
+    """Yield a warning of each part of a text with documents that the training has, too, but for short ones."""
+    trained = document_hashes(pairs["train"].sides[TARGET])
+    for split in held_out_sizes(recipe.dataset["text"]):
+        texts = pairs[split].sides[TARGET]
+        is_repeated, sizes = is_shared(document_hashes(texts), trained), np.array([*map(len, texts)])
+        is_repeated &= sizes >= SHORT_DOCUMENT
+        if sizes[is_repeated].sum() > USUAL_SHARE * sizes.sum():
+            count = f"{'' if is_all else 'at least '}{is_repeated.sum():,} of {len(sizes):,} documents of {split}"
+            message = f"{count} are repeated in the training text, {FLATTERS}"
+            fix = "remove the repeated ones from the files"
+            yield recipe.fault("overlap", split_path(recipe, split), message, fix).as_warning()
+
+
+def document_hashes(texts: Sequence[str]) -> np.ndarray:
+    """Return a hash of each document, which the cache remembers of a text in files. -> (documents,) uint64"""
+    if not isinstance(texts, Documents):
+        return hash_lines(texts)
+    return cached_array("lines", ["documents", texts.sha256], lambda: hash_lines(texts), are_hashes_of(len(texts)))
