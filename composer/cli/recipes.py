@@ -272,6 +272,8 @@ def print_plan(plan: Plan) -> None:
         notes += ["Rows in a repeat are of all its times together."]
     if tied := dict.fromkeys(row.tied_to for row in plan.rows if row.tied_to):
         notes += [f"Tied: the parameters are those of {' and '.join(tied)}, and count once in the sum."]
+    if plan.decaying:
+        notes += [f"Weight decay falls on {plan.decaying:,} of {plan.parameters:,} parameters."]
     if plan.frozen:
         notes += [f"Frozen by `training.parameter_groups`: {plan.frozen:,} parameters, tied ones among them."]
     options.echo("\n".join(notes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from blocks.core.contract import Block, Path
@@ -51,10 +51,13 @@ def module_owners(recipe: Recipe, model: EncoderDecoder) -> dict[str, Owner]:
 
 
 class GroupPath(NamedTuple):
-    """A path in `training.parameter_groups`, without `model`: where it stands, and the factor of its group."""
+    """A path in `training.parameter_groups`, without `model`: where it stands, and the factor of the learning rate and
+    the weight decay of its group, None where it has none.
+    """
 
     path: str
-    factor: float
+    factor: float | None
+    weight_decay: float | None
     place: KeyPath
 
     def covers(self, text: str) -> bool:
@@ -65,7 +68,7 @@ class GroupPath(NamedTuple):
 def group_paths(recipe: Recipe) -> list[GroupPath]:
     """Return the paths of all groups, the longest first."""
     paths = [
-        GroupPath(path.removeprefix("model."), group["factor"], (*GROUPS, index, "blocks", at))
+        GroupPath(path.removeprefix("model."), group["factor"], group["weight_decay"], (*GROUPS, index, "blocks", at))
         for index, group in enumerate(recipe.training["parameter_groups"] or ())
         for at, path in enumerate(group["blocks"])
     ]
@@ -77,15 +80,29 @@ def learning_rate_factors(recipe: Recipe, model: EncoderDecoder) -> dict[str, fl
 
     The longest path that covers a parameter decides; where several blocks share it, the smallest factor.
     """
-    paths = group_paths(recipe)
+    paths = [group for group in group_paths(recipe) if group.factor is not None]
+    return _smallest(recipe, model, [(group, group.factor) for group in paths], 1.0)
+
+
+def own_weight_decays(recipe: Recipe, model: EncoderDecoder) -> dict[str, float]:
+    """Return the weight decay of each parameter to which a group gives one, by its first name; as for the factors."""
+    paths = [(group, group.weight_decay) for group in group_paths(recipe) if group.weight_decay is not None]
+    decays = _smallest(recipe, model, paths, math.inf)
+    return {name: decay for name, decay in decays.items() if decay < math.inf}
+
+
+def _smallest(
+    recipe: Recipe, model: EncoderDecoder, paths: Sequence[tuple[GroupPath, float | None]], otherwise: float
+) -> dict[str, float]:
+    """Return of each parameter the number of the longest path that covers it, the smallest of those that share it."""
     if not paths:
         return {}
-    owners, factors = module_owners(recipe, model), dict[int, float]()
+    owners, numbers = module_owners(recipe, model), dict[int, float]()
     for name, parameter in model.named_parameters(remove_duplicate=False):
         text = owners[name.rpartition(".")[0]].text(recipe)
-        factor = next((group.factor for group in paths if group.covers(text)), 1.0)
-        factors[id(parameter)] = min(factors.get(id(parameter), math.inf), factor)
-    return {name: factors[id(parameter)] for name, parameter in model.named_parameters()}
+        number = next((own for group, own in paths if own is not None and group.covers(text)), otherwise)
+        numbers[id(parameter)] = min(numbers.get(id(parameter), math.inf), number)
+    return {name: numbers[id(parameter)] for name, parameter in model.named_parameters()}
 
 
 def count_frozen(recipe: Recipe, model: EncoderDecoder) -> int:
@@ -100,15 +117,25 @@ def group_faults(recipe: Recipe, model: EncoderDecoder) -> Iterator[Fault]:
     texts = {owner.text(recipe) for owner in owners.values()}
     known = {text[: match.start()] for text in texts for match in re.finditer(r"[.[]|$", text)} - {""}
     for text in {owners[name.rpartition(".")[0]].text(recipe) for name, _ in model.named_parameters()}:
-        first, *rest = [*(group for group in paths if group.covers(text)), GroupPath("", 1.0, ())]
-        if first.factor != next((group.factor for group in rest if group.path != first.path), 1.0):
-            effective.add(first.place)
+        covering = [*(group for group in paths if group.covers(text)), GroupPath("", 1.0, -1.0, ())]
+        effective |= {group.place for group in _deciding([(group, group.factor) for group in covering])}
+        effective |= {group.place for group in _deciding([(group, group.weight_decay) for group in covering])}
     for group in sorted(paths, key=lambda group: group.place):
         if group.path not in known:
             fix = "write a path as `plan` prints it: `encoder`, `decoder[1].repeat`, `output`"
             message = f"no block has the path `{group.path}`{did_you_mean(group.path, known)}"
             yield recipe.fault("path", group.place, message, fix)
         elif group.place not in effective:
-            yield recipe.no_effect(group.place, f"`{group.path}` changes no parameter's learning rate", "remove it")
+            message = f"`{group.path}` changes no parameter's learning rate, nor its weight decay"
+            yield recipe.no_effect(group.place, message, "remove it")
     if (factors := learning_rate_factors(recipe, model)) and not any(factors.values()):
         yield recipe.fault("path", GROUPS, "every parameter is frozen", "leave a block out of the groups of factor 0")
+
+
+def _deciding(numbers: Sequence[tuple[GroupPath, float | None]]) -> list[GroupPath]:
+    """Return the group that decides a number of a parameter, [] where the next shorter path says the same.
+
+    numbers: Of the groups that cover it, the longest path first, and last what is without any.
+    """
+    (first, own), *rest = [(group, number) for group, number in numbers if number is not None]
+    return [first] if own != next((number for group, number in rest if group.path != first.path), own) else []

@@ -32,6 +32,7 @@ from composer.model.meta_device import MetaCache, without_compiler
 from composer.model.no_effect import no_effect_faults
 from composer.model.parameter_paths import count_frozen, group_faults
 from composer.model.recording_builder import RecordingBuilder
+from composer.model.trained_parameters import count_decaying
 from composer.model.weights import count_parameters, parameter_ids
 from composer.recipe.recipe import Recipe, source_path
 from composer.recipe.registry import CHOICES
@@ -71,7 +72,8 @@ class Plan:
 
     `at_most`: these, and so all totals, are upper bounds, since a tokenizer that is yet to be trained may learn fewer.
     `max_target_ratios` is how many times as long as its source an answer may be, by the encoders' keys; 0: any length.
-    `warnings` are those of the recipe's text and of its model; `frozen` of its parameters are not trained.
+    `warnings` are those of the recipe's text and of its model; `frozen` of its parameters are not trained, and weight
+    decay falls on `decaying`.
     """
 
     rows: tuple[PlanRow, ...]
@@ -84,6 +86,7 @@ class Plan:
     warnings: tuple[Fault, ...] = ()
     max_target_ratios: Mapping[str, float] = field(default_factory=dict)
     frozen: int = 0
+    decaying: int = 0
     ctc_frames: tuple[str, Stream] | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -124,8 +127,8 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
     max_target_ratios = {key: encoder.max_target_ratio for key, encoder in model.readers().items()}
     warnings = tuple(sorted({*recipe.warnings, *builder.warnings}))
     totals = (count_parameters(model), flops, costs.state_bytes[id(model.decoder)], TOKENS)
-    frozen = count_frozen(recipe, model)
-    return Plan(rows, *totals, vocabularies, at_most, warnings, max_target_ratios, frozen, ctc_frames(model))
+    frozen, decaying = count_frozen(recipe, model), count_decaying(recipe, model)
+    return Plan(rows, *totals, vocabularies, at_most, warnings, max_target_ratios, frozen, decaying, ctc_frames(model))
 
 
 def check_gradients(builder: Builder, model: EncoderDecoder) -> None:

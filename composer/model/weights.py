@@ -207,6 +207,19 @@ def matrices_with_layouts(model: EncoderDecoder) -> Iterator[tuple[Parameter, st
                 yield parameter, layout
 
 
+def decaying_parameters(model: EncoderDecoder) -> set[int]:
+    """Return the ids of the parameters that weight decay falls on: matrices, convolution kernels, embeddings.
+
+    Biases, gains, the decays of a state space and all other vectors and tables of blocks are none of them.
+    """
+    stacks = nn.ModuleList([*(encoder.stack for encoder in model.readers().values()), model.decoder])
+    maps = {id(parameter) for parameter, _ in matrices_with_layouts(model)}
+    tables = {id(module.weight) for module in stacks.modules() if isinstance(module, nn.Embedding)}
+    in_blocks = parameter_ids(stacks)
+    outside = {id(it) for it in model.parameters() if it.ndim > 1 and id(it) not in in_blocks}
+    return maps | tables | outside
+
+
 MOST_BUILT_BLOCKS = 10_000
 """Blocks that are built for one model, those included that only show how wide something is."""
 MOST_PARAMETERS = 100_000

@@ -143,16 +143,18 @@ class Asgd:
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterGroup:
-    """Blocks that are trained with a learning rate of their own, or not at all.
+    """Blocks that are trained with a learning rate or a weight decay of their own, or not at all.
 
     Settings:
         blocks: Their paths, as `plan` prints them: `encoder`, `decoder[1].repeat`, `encoder.embedding`, `output`. What
             is in a block belongs to it, and of several paths the longest counts.
         factor: What the learning rate is multiplied with; 0 freezes: no gradient, and no state of the optimizer.
+        weight_decay: Weight decay of all their parameters, matrices or not, in place of the optimizer's.
     """
 
     blocks: Annotated[Sequence[str], Kind("names")]
-    factor: NonNegative
+    factor: NonNegative | None = None
+    weight_decay: NonNegative | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,8 +164,8 @@ class Training:
     Settings:
         optimizer: Optimizer.
         schedule: How the learning rate changes over the budget.
-        parameter_groups: Blocks with a learning rate of their own, or frozen. A parameter that several share has the
-            smallest: with tied embeddings, a frozen `encoder` freezes the output.
+        parameter_groups: Blocks with a learning rate or weight decay of their own, or frozen. A parameter that several
+            share has the smallest: with tied embeddings, a frozen `encoder` freezes the output.
         max_steps: Updates of the weights.
         max_epochs: Passes over the training data.
         max_minutes: Minutes of training; on a CPU, of the process's own time over its threads.

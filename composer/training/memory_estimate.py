@@ -20,6 +20,7 @@ from composer.model.characters import Spelled, expect_characters
 from composer.model.encoder_decoder import NOTHING, EncoderDecoder, example_source, map_leaves
 from composer.model.parameter_paths import count_frozen, learning_rate_factors
 from composer.model.recording_builder import RecordingBuilder
+from composer.model.trained_parameters import trained_parameters
 from composer.model.weights import count_parameters
 from composer.recipe.recipe import Recipe
 from composer.training.kernel_memory import FAKES, LSTM, PUTS_ASIDE, lstm_workspace, scratch_bytes
@@ -150,10 +151,10 @@ def fake_optimizer(recipe: Recipe, model: EncoderDecoder) -> Optimizer:
     factors = learning_rate_factors(recipe, model)
     for name, weight in model.named_parameters():
         weight.requires_grad_(factors.get(name, 1.0) > 0)
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    trained = trained_parameters(recipe, model)
     ((name, settings),) = recipe.training["optimizer"].items()
-    optimizer = OPTIMIZERS[name](weights, **settings)
-    for weight in weights:
+    optimizer = OPTIMIZERS[name](trained, **settings)
+    for weight in trained.parameters:
         weight.grad = torch.zeros_like(weight)
     optimizer.step()
     return optimizer

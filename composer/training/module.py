@@ -29,6 +29,7 @@ from composer.model.encoder_decoder import (
     map_leaves,
 )
 from composer.model.parameter_paths import learning_rate_factors
+from composer.model.trained_parameters import trained_parameters
 from composer.model.weights import initialize
 from composer.recipe.metrics import token_scores
 from composer.recipe.recipe import Recipe, load_text
@@ -214,15 +215,9 @@ class Seq2SeqModule(LightningModule):
         return sample_decoder_inputs(target, logits, rate, settings["choose"])
 
     def configure_optimizers(self) -> Optimizer:
-        """Return the recipe's optimizer over all parameters that train, in a group for each factor of their rate."""
+        """Return the recipe's optimizer over all parameters that train."""
         ((name, settings),) = self.recipe.training["optimizer"].items()
-        optimizer = OPTIMIZERS[name]([p for p in self.parameters() if p.requires_grad], **settings)
-        if self.rate_factors:
-            group, parameters = optimizer.param_groups.pop(), dict(self.model.named_parameters())
-            for factor in sorted({*self.rate_factors.values()} - {0.0}, key=lambda factor: factor != 1.0):
-                members = [parameters[name] for name, own in self.rate_factors.items() if own == factor]
-                optimizer.add_param_group({**group, "params": members, "factor": factor})
-        return optimizer
+        return OPTIMIZERS[name](trained_parameters(self.recipe, self.model), **settings)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """Finish the blocks' step, and set its learning rate. No torch scheduler does: a budget may be minutes."""

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from torch import optim
-from torch.nn import Parameter
 
 from blocks.core.contract import Bounds, Count, NonNegative, Positive, Proportion, Rate
+from composer.model.trained_parameters import TrainedParameters
 from composer.recipe.canonical_form import BUDGET_KEYS
 from composer.recipe.metrics import as_maximised
 
@@ -128,6 +128,9 @@ PositiveWarmup = Annotated[float, Bounds(above=0.0), WARMUP]
 Final = Annotated[Proportion, "factor at the end of the budget"]
 LearningRate = Annotated[Positive, "the step size before the schedule's factor"]
 WeightDecay = Annotated[NonNegative, "L2 penalty added to the gradient"]
+Decay = Annotated[
+    Literal["matrices", "all"], "what weight decay falls on: matrices and embeddings, or biases and gains, too"
+]
 Beta1 = Annotated[Rate, "decay of the mean of the gradients"]
 Beta2 = Annotated[Rate, "decay of the mean of their squares"]
 Epsilon = Annotated[Positive, "added to the denominator"]
@@ -135,7 +138,6 @@ Momentum = Annotated[Rate, "share of the last step that is kept"]
 """Settings that several schedules or optimizers have."""
 DecayFactor = Annotated[float, Bounds(above=0.0, below=1.0)]
 """A factor that makes smaller, above 0 and below 1."""
-Parameters = Sequence[Parameter]
 Optimizer = optim.Optimizer
 
 
@@ -249,56 +251,61 @@ SCHEDULES: dict[str, Callable[..., float]] = {
 """Every schedule by the name under which a recipe chooses it."""
 
 
-def use_fused(parameters: Parameters) -> bool | None:
+def use_fused(trained: TrainedParameters) -> bool | None:
     """Return True on a CPU, where the fused step costs a third. Elsewhere None: torch chooses, and 16 bits can clip."""
-    return all(parameter.device.type == "cpu" for parameter in parameters) or None
+    return trained.is_on_cpu() or None
 
 
 def adam(
-    parameters: Parameters,
+    trained: TrainedParameters,
     *,
     learning_rate: LearningRate = 1e-3,
     beta1: Beta1 = 0.9,
     beta2: Beta2 = 0.98,
     eps: Epsilon = 1e-9,
     weight_decay: WeightDecay = 0.0,
+    decay: Decay = "matrices",
 ) -> Optimizer:
     """Adam (Kingma & Ba 2015), with the second beta and eps of Vaswani et al. 2017, section 5.3."""
-    betas, fused = (beta1, beta2), use_fused(parameters)
-    return optim.Adam(parameters, learning_rate, betas, eps, weight_decay, fused=fused)
+    betas, fused = (beta1, beta2), use_fused(trained)
+    return optim.Adam(trained.groups(weight_decay, decay), learning_rate, betas, eps, weight_decay, fused=fused)
 
 
 def adamw(
-    parameters: Parameters,
+    trained: TrainedParameters,
     *,
     learning_rate: LearningRate = 1e-3,
     beta1: Beta1 = 0.9,
     beta2: Beta2 = 0.98,
     eps: Epsilon = 1e-9,
     weight_decay: WeightDecay = 0.01,
+    decay: Decay = "matrices",
 ) -> Optimizer:
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019).
 
     Settings:
         weight_decay: share of each weight taken away per unit of learning rate
     """
-    betas, fused = (beta1, beta2), use_fused(parameters)
-    return optim.AdamW(parameters, learning_rate, betas, eps, weight_decay, fused=fused)
+    betas, fused = (beta1, beta2), use_fused(trained)
+    return optim.AdamW(trained.groups(weight_decay, decay), learning_rate, betas, eps, weight_decay, fused=fused)
 
 
 def sgd(
-    parameters: Parameters,
+    trained: TrainedParameters,
     *,
     learning_rate: LearningRate = 0.1,
     momentum: Momentum = 0.0,
     weight_decay: WeightDecay = 0.0,
+    decay: Decay = "matrices",
 ) -> Optimizer:
     """Stochastic gradient descent."""
-    return optim.SGD(parameters, lr=learning_rate, momentum=momentum, weight_decay=weight_decay)
+    return optim.SGD(
+        trained.groups(weight_decay, decay), lr=learning_rate, momentum=momentum, weight_decay=weight_decay
+    )
 
 
 def rmsprop(
-    parameters: Parameters,
+    trained: TrainedParameters,
     *,
     learning_rate: LearningRate = 1e-3,
     decay: Rate = 0.99,
@@ -306,6 +313,7 @@ def rmsprop(
     eps: Epsilon = 1e-8,
     centered: bool = False,
     weight_decay: WeightDecay = 0.0,
+    decayed: Decay = "matrices",
 ) -> Optimizer:
     """RMSProp; with `centered` and momentum the form of Graves 2013, equations 38 to 45.
 
@@ -313,16 +321,19 @@ def rmsprop(
         decay: decay of the mean of the squared gradients
         centered: divide by the gradients' deviation in place of their size
     """
-    return optim.RMSprop(parameters, learning_rate, decay, eps, weight_decay, momentum, centered)
+    return optim.RMSprop(
+        trained.groups(weight_decay, decayed), learning_rate, decay, eps, weight_decay, momentum, centered
+    )
 
 
 def adadelta(
-    parameters: Parameters,
+    trained: TrainedParameters,
     *,
     learning_rate: LearningRate = 1.0,
     decay: Rate = 0.95,
     eps: Epsilon = 1e-6,
     weight_decay: WeightDecay = 0.0,
+    decayed: Decay = "matrices",
 ) -> Optimizer:
     """Adadelta (Zeiler 2012), with the constants of Bahdanau et al. 2015.
 
@@ -331,16 +342,19 @@ def adadelta(
         decay: decay of the two running means
         eps: added under both roots
     """
-    return optim.Adadelta(parameters, lr=learning_rate, rho=decay, eps=eps, weight_decay=weight_decay)
+    return optim.Adadelta(
+        trained.groups(weight_decay, decayed), lr=learning_rate, rho=decay, eps=eps, weight_decay=weight_decay
+    )
 
 
 def adagrad(
-    parameters: Parameters,
+    trained: TrainedParameters,
     *,
     learning_rate: LearningRate = 0.01,
     initial: NonNegative = 0.0,
     eps: Epsilon = 1e-10,
     weight_decay: WeightDecay = 0.0,
+    decay: Decay = "matrices",
 ) -> Optimizer:
     """Adagrad (Duchi et al. 2011).
 
@@ -348,7 +362,11 @@ def adagrad(
         initial: what the sum of squared gradients starts from
     """
     return optim.Adagrad(
-        parameters, learning_rate, weight_decay=weight_decay, initial_accumulator_value=initial, eps=eps
+        trained.groups(weight_decay, decay),
+        learning_rate,
+        weight_decay=weight_decay,
+        initial_accumulator_value=initial,
+        eps=eps,
     )
 
 

@@ -1,0 +1,67 @@
+"""Parameters that an optimizer trains: factors of the learning rate, and what weight decay falls on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from torch.nn import Parameter
+
+from composer.model.encoder_decoder import EncoderDecoder
+from composer.model.parameter_paths import learning_rate_factors, own_weight_decays
+from composer.model.weights import decaying_parameters
+from composer.recipe.recipe import Recipe
+
+
+class TrainedParameters(NamedTuple):
+    """The parameters of an optimizer. The others are by `id`: those that decay (None: all of them), factors of the
+    learning rate, and weight decays in place of the optimizer's.
+    """
+
+    parameters: Sequence[Parameter]
+    matrices: Set[int] | None = None
+    factors: Mapping[int, float] = MappingProxyType({})
+    decays: Mapping[int, float] = MappingProxyType({})
+
+    def groups(self, weight_decay: float, decay: str) -> list[dict[str, Any]]:
+        """Return PyTorch's parameter groups: one for each factor and weight decay, those of factor 1 first."""
+        members: dict[tuple[float, float], list[Parameter]] = {}
+        for parameter in self.parameters:
+            key = self.factors.get(id(parameter), 1.0), self._decay_of(parameter, weight_decay, decay)
+            members.setdefault(key, []).append(parameter)
+        # a checkpoint knows groups by their order, this one
+        factors = sorted({*self.factors.values()} or {1.0}, key=lambda factor: factor != 1.0)
+        order = sorted(members, key=lambda key: (factors.index(key[0]), -key[1]))
+        return [{"params": members[key], "factor": key[0], "weight_decay": key[1]} for key in order]
+
+    def _decay_of(self, parameter: Parameter, weight_decay: float, decay: str) -> float:
+        falls = decay == "all" or self.matrices is None or id(parameter) in self.matrices
+        return self.decays.get(id(parameter), weight_decay if falls else 0.0)
+
+    def is_on_cpu(self) -> bool:
+        return all(parameter.device.type == "cpu" for parameter in self.parameters)
+
+
+def trained_parameters(recipe: Recipe, model: EncoderDecoder) -> TrainedParameters:
+    """Return the parameters of a model that train, and what the recipe's groups say of each."""
+    by_name = dict(model.named_parameters())
+    factors, decays = learning_rate_factors(recipe, model), own_weight_decays(recipe, model)
+    return TrainedParameters(
+        [parameter for parameter in model.parameters() if parameter.requires_grad],
+        decaying_parameters(model),
+        {id(by_name[name]): factor for name, factor in factors.items()},
+        {id(by_name[name]): decay for name, decay in decays.items()},
+    )
+
+
+def count_decaying(recipe: Recipe, model: EncoderDecoder) -> int:
+    """Return on how many parameters weight decay falls."""
+    ((_, settings),) = recipe.training["optimizer"].items()
+    groups = trained_parameters(recipe, model).groups(settings["weight_decay"], settings[decay_key(settings)])
+    return sum(parameter.numel() for group in groups if group["weight_decay"] for parameter in group["params"])
+
+
+def decay_key(settings: Mapping[str, Any]) -> str:
+    """Return the setting that says what weight decay falls on: `decay` is a rate of some optimizers."""
+    return "decayed" if "decayed" in settings else "decay"
