@@ -11,6 +11,7 @@ from torch.nn import Parameter
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.parameter_paths import learning_rate_factors, own_weight_decays
 from composer.model.weights import decaying_parameters
+from composer.recipe.canonical_form import decay_key
 from composer.recipe.recipe import Recipe
 
 
@@ -56,12 +57,7 @@ def trained_parameters(recipe: Recipe, model: EncoderDecoder) -> TrainedParamete
 
 
 def count_decaying(recipe: Recipe, model: EncoderDecoder) -> int:
-    """Return on how many parameters weight decay falls."""
+    """Return on how many parameters weight decay falls, shared ones counted once."""
     ((_, settings),) = recipe.training["optimizer"].items()
     groups = trained_parameters(recipe, model).groups(settings["weight_decay"], settings[decay_key(settings)])
     return sum(parameter.numel() for group in groups if group["weight_decay"] for parameter in group["params"])
-
-
-def decay_key(settings: Mapping[str, Any]) -> str:
-    """Return the setting that says what weight decay falls on: `decay` is a rate of some optimizers."""
-    return "decayed" if "decayed" in settings else "decay"

@@ -8,7 +8,7 @@ a line with the texts of several encoders has them in the order that is written 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -91,6 +91,11 @@ def keep_own_settings(column: Any) -> Any:
         return column
     others = {key for keys in OF_KINDS.values() for key in keys if key not in OF_KINDS[column["kind"]]}
     return {key: value for key, value in column.items() if key not in others}
+
+
+def decay_key(settings: Mapping[str, Any]) -> str:
+    """Return the setting that says what weight decay falls on: `decay` is a rate of some optimizers."""
+    return "decayed" if "decayed" in settings else "decay"
 
 
 class DefaultFiller(NamedTuple):

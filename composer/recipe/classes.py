@@ -2490,11 +2490,13 @@ class Adadelta(Optimizer, word="adadelta"):
     decay: decay of the two running means; default 0.95.
     eps: added under both roots; default 1e-06.
     weight_decay: L2 penalty added to the gradient; default 0.0.
+    decayed: what weight decay falls on: matrices and embeddings, or biases and gains, too; default 'matrices'.
     """
     learning_rate: float | Var | Unset = field(default=UNSET, kw_only=False)
     decay: float | Var | Unset = UNSET
     eps: float | Var | Unset = UNSET
     weight_decay: float | Var | Unset = UNSET
+    decayed: Literal["matrices", "all"] | Var | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2505,11 +2507,13 @@ class Adagrad(Optimizer, word="adagrad"):
     initial: what the sum of squared gradients starts from; default 0.0.
     eps: added to the denominator; default 1e-10.
     weight_decay: L2 penalty added to the gradient; default 0.0.
+    decay: what weight decay falls on: matrices and embeddings, or biases and gains, too; default 'matrices'.
     """
     learning_rate: float | Var | Unset = field(default=UNSET, kw_only=False)
     initial: float | Var | Unset = UNSET
     eps: float | Var | Unset = UNSET
     weight_decay: float | Var | Unset = UNSET
+    decay: Literal["matrices", "all"] | Var | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2521,12 +2525,14 @@ class Adam(Optimizer, word="adam"):
     beta2: decay of the mean of their squares; default 0.98.
     eps: added to the denominator; default 1e-09.
     weight_decay: L2 penalty added to the gradient; default 0.0.
+    decay: what weight decay falls on: matrices and embeddings, or biases and gains, too; default 'matrices'.
     """
     learning_rate: float | Var | Unset = field(default=UNSET, kw_only=False)
     beta1: float | Var | Unset = UNSET
     beta2: float | Var | Unset = UNSET
     eps: float | Var | Unset = UNSET
     weight_decay: float | Var | Unset = UNSET
+    decay: Literal["matrices", "all"] | Var | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2538,12 +2544,14 @@ class AdamW(Optimizer, word="adamw"):
     beta2: decay of the mean of their squares; default 0.98.
     eps: added to the denominator; default 1e-09.
     weight_decay: share of each weight taken away per unit of learning rate; default 0.01.
+    decay: what weight decay falls on: matrices and embeddings, or biases and gains, too; default 'matrices'.
     """
     learning_rate: float | Var | Unset = field(default=UNSET, kw_only=False)
     beta1: float | Var | Unset = UNSET
     beta2: float | Var | Unset = UNSET
     eps: float | Var | Unset = UNSET
     weight_decay: float | Var | Unset = UNSET
+    decay: Literal["matrices", "all"] | Var | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2556,6 +2564,7 @@ class RMSprop(Optimizer, word="rmsprop"):
     eps: added to the denominator; default 1e-08.
     centered: divide by the gradients' deviation in place of their size; default False.
     weight_decay: L2 penalty added to the gradient; default 0.0.
+    decayed: what weight decay falls on: matrices and embeddings, or biases and gains, too; default 'matrices'.
     """
     learning_rate: float | Var | Unset = field(default=UNSET, kw_only=False)
     decay: float | Var | Unset = UNSET
@@ -2563,6 +2572,7 @@ class RMSprop(Optimizer, word="rmsprop"):
     eps: float | Var | Unset = UNSET
     centered: bool | Var | Unset = UNSET
     weight_decay: float | Var | Unset = UNSET
+    decayed: Literal["matrices", "all"] | Var | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2572,10 +2582,12 @@ class SGD(Optimizer, word="sgd"):
     learning_rate: the step size before the schedule's factor; default 0.1.
     momentum: share of the last step that is kept; default 0.0.
     weight_decay: L2 penalty added to the gradient; default 0.0.
+    decay: what weight decay falls on: matrices and embeddings, or biases and gains, too; default 'matrices'.
     """
     learning_rate: float | Var | Unset = field(default=UNSET, kw_only=False)
     momentum: float | Var | Unset = UNSET
     weight_decay: float | Var | Unset = UNSET
+    decay: Literal["matrices", "all"] | Var | Unset = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -2695,14 +2707,16 @@ class ParallelData(RecipeObject):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Parametergroup(RecipeObject):
-    """Blocks that are trained with a learning rate of their own, or not at all.
+    """Blocks that are trained with a learning rate or a weight decay of their own, or not at all.
 
     blocks: Their paths, as `plan` prints them: `encoder`, `decoder[1].repeat`, `encoder.embedding`, `output`. What
         is in a block belongs to it, and of several paths the longest counts.
     factor: What the learning rate is multiplied with; 0 freezes: no gradient, and no state of the optimizer.
+    weight_decay: Weight decay of all their parameters, matrices or not, in place of the optimizer's.
     """
     blocks: str | Sequence[str | Var] | Var
-    factor: float | Var
+    factor: float | Var | Unset | None = UNSET
+    weight_decay: float | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -3591,8 +3605,8 @@ class Training(RecipeObject):
 
     optimizer: Optimizer; default 'adam'.
     schedule: How the learning rate changes over the budget; default 'constant'.
-    parameter_groups: Blocks with a learning rate of their own, or frozen. A parameter that several share has the
-        smallest: with tied embeddings, a frozen `encoder` freezes the output.
+    parameter_groups: Blocks with a learning rate or weight decay of their own, or frozen. A parameter that several
+        share has the smallest: with tied embeddings, a frozen `encoder` freezes the output.
     max_steps: Updates of the weights.
     max_epochs: Passes over the training data.
     max_minutes: Minutes of training; on a CPU, of the process's own time over its threads.

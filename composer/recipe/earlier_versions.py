@@ -31,6 +31,8 @@ TRAINED_WITH: Mapping[str, Any] = {
     "data.parallel.hold_out": "pairs",
     "data.table.hold_out": "pairs",
     "data.text.hold_out": "end",
+    **{f"optimizers.{name}.decay": "all" for name in ("adam", "adamw", "sgd", "adagrad")},
+    **{f"optimizers.{name}.decayed": "all" for name in ("rmsprop", "adadelta")},
 }
 """By `SECTION.KEY`, `block.NAME.SETTING` or `TABLE.NAME.SETTING`: `training.seed`, `optimizers.adamw.decay`."""
 

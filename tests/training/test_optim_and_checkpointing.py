@@ -24,6 +24,7 @@ from composer.errors import RunError
 from composer.fingerprint import versions
 from composer.formatting import format_duration
 from composer.inference.run import Sample
+from composer.model.trained_parameters import TrainedParameters
 from composer.run_dir import (
     RunDir,
     checkpoint_path,
@@ -125,7 +126,7 @@ def test_the_schedules_of_zaremba_2014(after: int, factor: float, epochs: int) -
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_decreases_the_loss(name: str) -> None:
     x = torch.nn.Parameter(torch.tensor([3.0, -2.0]))
-    optimizer = OPTIMIZERS[name]([x], learning_rate=0.05)
+    optimizer = OPTIMIZERS[name](TrainedParameters([x]), learning_rate=0.05)
     before = float(x.detach().square().sum())
     for _ in range(50):
         optimizer.zero_grad()

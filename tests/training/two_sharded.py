@@ -22,6 +22,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from composer.data.tokenizer import Tokenizers
+from composer.model.trained_parameters import TrainedParameters
 from composer.recipe.recipe import load
 from composer.training.checkpointing import WeightAverage
 from composer.training.module import Seq2SeqModule, add_gradient_noise
@@ -68,7 +69,7 @@ def shared(gradient: Tensor, parameter: Tensor) -> Tensor:
 
 def trained(model: nn.Module, name: str, first: int, state: Mapping[str, Any] | None = None) -> Optimizer:
     """The optimizer after some steps, from a state that is whole."""
-    optimizer = OPTIMIZERS[name]([*model.parameters()])
+    optimizer = OPTIMIZERS[name](TrainedParameters([*model.parameters()]))
     if state is not None:
         load_full_optimizer_state(optimizer, state)
     for at in range(first, first + STEPS):
@@ -99,7 +100,7 @@ def of_optimizer(plain: Seq2SeqModule, sharded: Seq2SeqModule, name: str) -> dic
     own = trained(mine, name, 0)
     written = copy.deepcopy(own.state_dict())
     load_full_state(sharded, mine.state_dict())
-    read = OPTIMIZERS[name]([*sharded.parameters()])
+    read = OPTIMIZERS[name](TrainedParameters([*sharded.parameters()]))
     load_full_optimizer_state(read, written)
     told = {
         "moments apart": apart(flat(written), flat(full_optimizer_state(theirs))) if written["state"] else 0.0,
@@ -130,7 +131,10 @@ def of_average(plain: Seq2SeqModule, sharded: Seq2SeqModule) -> dict[str, Any]:
     load_full_state(sharded, plain.state_dict())
     averages, unsharded = [WeightAverage(0.5), WeightAverage(0.5)], copy.deepcopy(plain)
     for module, average in zip((unsharded, sharded), averages, strict=True):
-        trainer, optimizer = cast("Any", SimpleNamespace(global_step=0)), OPTIMIZERS["adam"]([*module.parameters()])
+        trainer, optimizer = (
+            cast("Any", SimpleNamespace(global_step=0)),
+            OPTIMIZERS["adam"](TrainedParameters([*module.parameters()])),
+        )
         average.on_train_start(trainer, module)
         for trainer.global_step in range(1, STEPS + 1):
             step(module.model, optimizer, trainer.global_step)
