@@ -37,7 +37,6 @@ from composer.training import checkpointing, loggers
 from composer.training.checkpointing import AtomicCheckpointIO, CheckpointManager, has_finite_state
 from composer.training.loggers import JsonLinesWriter, ProgressDisplay
 from composer.training.optim import OPTIMIZERS, SCHEDULES, Budget, Clock, EarlyStopping, Progress
-from composer.training.reproduce import git_state
 from composer.training.wandb_logger import is_logged_in, wandb_mode
 
 # ------------------------------------------------------------------------------------------- schedules
@@ -318,7 +317,6 @@ def test_run_json_is_written_updated_and_read(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="cannot be read"):
         folder.read()
     assert versions()["torch"]
-    assert git_state(Path(tmp_path.anchor)) is None
 
 
 # ------------------------------------------------------------------------------------------- what is shown
