@@ -59,5 +59,6 @@ def trained_parameters(recipe: Recipe, model: EncoderDecoder) -> TrainedParamete
 def count_decaying(recipe: Recipe, model: EncoderDecoder) -> int:
     """Return on how many parameters weight decay falls, shared ones counted once."""
     ((_, settings),) = recipe.training["optimizer"].items()
-    groups = trained_parameters(recipe, model).groups(settings["weight_decay"], settings[decay_key(settings)])
+    falls_on = settings[decay_key(settings)] if settings["weight_decay"] else "all"
+    groups = trained_parameters(recipe, model).groups(settings["weight_decay"], falls_on)
     return sum(parameter.numel() for group in groups if group["weight_decay"] for parameter in group["params"])

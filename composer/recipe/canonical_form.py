@@ -60,15 +60,12 @@ def fill_defaults(explicit: Data, schema: Schema, name: str) -> Data:
         canonical["model"]["encoders"] = dict(order_encoders(encoders, canonical["model"]["stacks"] or {}))
     if table := canonical["data"]["table"]:
         canonical["data"]["table"] = {side: keep_own_settings(column) for side, column in table.items()}
-<<<<<<< HEAD
     for section in filter(None, map(canonical["data"].get, HOLDING_OUT)):
         if not any(isinstance(section[split], int) for split in ("val", "test")):
             del section["hold_out"]  # nothing is
-=======
     ((_, optimizer),) = canonical["training"]["optimizer"].items()
-    if not optimizer["weight_decay"]:  # what it falls on means nothing then
-        optimizer[decay_key(optimizer)] = "matrices"
->>>>>>> a716ce09 (What weight decay falls on means nothing where there is none)
+    if not optimizer["weight_decay"]:
+        del optimizer[decay_key(optimizer)]  # it falls on nothing
     if all(canonical["training"][key] is None for key in BUDGET_KEYS):
         canonical["training"]["max_epochs"] = DEFAULT_EPOCHS
     return canonical

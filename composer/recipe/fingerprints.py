@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from composer.recipe.canonical_form import TRAINER_WITH_EFFECT, TRAINING_WITHOUT_EFFECT, DefaultFiller, decay_key
+from composer.recipe.canonical_form import TRAINER_WITH_EFFECT, TRAINING_WITHOUT_EFFECT, DefaultFiller
 from composer.recipe.earlier_versions import TRAINING_VERSION, earlier_rules
 from composer.recipe.schema_reader import Schema, dereference, ref_name
 from composer.recipe.yaml_reader import reachable, strings_in
@@ -53,8 +53,7 @@ def fingerprints(
 
     `logging`, `name`, `description` and `vars` do not count.
     """
-    used = {"model": _used(canonical["model"]), "training": _decaying(canonical["training"])}
-    reduced = without_defaults({**canonical, **used}, rules)
+    reduced = without_defaults({**canonical, "model": _used(canonical["model"])}, rules)
     sections = {key: reduced.get(key, {}) for key in ("data", "model", "training", "decoding", "evaluation", "trainer")}
     hashes = {"model": sha256_of(sections["model"]), "data": data or sha256_of(sections["data"])}
     free = {"training": TRAINING_WITHOUT_EFFECT, "trainer": sections["trainer"].keys() - set(TRAINER_WITH_EFFECT)}
@@ -81,15 +80,6 @@ def _used(model: Data) -> Data:
     output = {**model["output"], "tie": sorted(model["output"]["tie"])}
     model = {key: value for key, value in model.items() if key != "dropout"}
     return {**model, "output": output, "stacks": {name: stack for name, stack in stacks.items() if name in used}}
-
-
-def _decaying(training: Data) -> Data:
-    """Return the canonical section `training` without what weight decay falls on, where there is none."""
-    ((name, settings),) = training["optimizer"].items()
-    if settings["weight_decay"]:
-        return training
-    word = decay_key(settings)
-    return {**training, "optimizer": {name: {key: value for key, value in settings.items() if key != word}}}
 
 
 def without_defaults(canonical: Data, rules: Schema) -> Data:
