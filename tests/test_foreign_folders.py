@@ -11,6 +11,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+import wandb
 
 from composer.processes.git import commit_around
 from composer.processes.python import python_environment, same_command, secure_children, seqcomposer_command
@@ -241,6 +242,51 @@ def test_no_command_runs_what_lies_in_its_folder(trap: Trap, tmp_path: Path) -> 
         assert trap.sprung() == set(), words
     assert json.loads((folder / "one" / "run.json").read_text(encoding="utf-8"))["git"] is None
     assert list(folder.glob("one/wandb/offline-run-*"))
+
+
+LOGS = """
+from pathlib import Path
+from composer.training.wandb_logger import WandbLogger
+log = WandbLogger("offline", None, Path("run"), "name", "id")
+print(log.run.settings.base_url, log.run.settings.entity, log.run.settings.run_notes)
+"""
+PULLS = """
+import wandb
+from composer.hub.remotes import parse_reference, wandb_remote
+class Api:
+    def __init__(self, **_): raise SystemExit(wandb.setup().settings.base_url)
+wandb.Api = Api
+wandb_remote(parse_reference("wandb:a/b:v1"), "wandb:a/b:v1")
+"""
+
+
+@pytest.mark.parametrize("hidden", ["wandb", ".wandb"])
+def test_wandb_takes_no_settings_from_its_folder(hidden: str, tmp_path: Path) -> None:
+    """With another `base_url` it would send the user's key there."""
+    folder, home = tmp_path / "clone", tmp_path / "home"
+    for settings, who in ((folder / hidden / "settings", "foreign"), (home / "settings", "own")):
+        settings.parent.mkdir(parents=True)
+        settings.write_text(f"[default]\nbase_url = https://{who}.example\nentity = {who}\n", encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
+    environment |= {"PYTHONPATH": str(ROOT), "WANDB_API_KEY": "k" * 40, "HOME": str(tmp_path)}
+    for variables, expected in (
+        ({}, wandb.Settings().base_url),
+        ({"WANDB_CONFIG_DIR": str(home)}, "https://own.example"),
+    ):
+        said = []
+        for script in (LOGS, PULLS):
+            done = subprocess.run(
+                [sys.executable, "-c", script],
+                cwd=folder,
+                env=environment | variables,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            said.append((done.stdout or done.stderr).strip().splitlines()[-1])
+        entity = "own" if variables else "None"
+        assert said[0] == f"{expected} {entity} None"
+        assert said[1] == expected
 
 
 def test_a_child_process_imports_nothing_from_its_folder(

@@ -69,7 +69,7 @@ DOORS = {
     "sentencepiece": {"data.tokenizer_files"},
     "datasets": {"data.tables"},
     "num2words": {"data.tasks.numbers"},
-    "wandb": {"training.wandb_logger", "hub.remotes"},
+    "wandb": {"training.wandb_logger", "hub.remotes", "processes.wandb"},
     "optuna": {"sweeps.study"},
     "ray": {"sweeps.workers"},
     "submitit": {"sweeps.slurm"},

@@ -16,6 +16,7 @@ from typing import Literal, NoReturn
 from composer.errors import RunError, one_line_error
 from composer.hub.pack_format import Member, refuse
 from composer.processes.git import ANSWER_SECONDS, PROTOCOLS, does_answer, first_bytes, run_git
+from composer.processes.wandb import load_wandb_settings
 
 Scheme = Literal["", "git+", "wandb:", "hub:"]
 _WORD = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
@@ -193,6 +194,7 @@ def wandb_remote(ref: Reference, origin: str) -> Remote:
     fix = "check the network, the name and the version"
     errors = partial(_service_errors, "Weights & Biases", fix, origin)
     with errors():
+        load_wandb_settings()
         artifact = wandb.Api(timeout=ANSWER_SECONDS).artifact(ref.name)
         files = dict(artifact.manifest.entries)
     # a reference's file lies elsewhere: W&B would take it from there, be it this very machine

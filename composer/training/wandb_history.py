@@ -25,9 +25,16 @@ def recorded_names(folder: Path, own: Path) -> Mapping[int, set[str]]:
     names: defaultdict[int, set[str]] = defaultdict(set)
     files = sorted(folder.glob("wandb/offline-run-*/*.wandb"))
     for file in (file for file in files if not file.parent.samefile(own)):
-        command = [sys.executable, "-P", "-m", "wandb", "leet", "inspect", "--json", str(file)]
-        environment = python_environment(os.environ)
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False, env=environment)
+        command = [sys.executable, "-P", "-m", "wandb", "leet", "inspect", "--json", str(file.resolve())]
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+            cwd=own,  # W&B takes settings from the folder that it starts in
+            env=python_environment(os.environ),
+        )
         for line in done.stdout.splitlines():
             record = json.loads(line) if '"type":"history"' in line else {}
             row = record.get("history", {}).get("item", {})

@@ -15,6 +15,7 @@ from composer import formatting
 from composer.errors import one_line_error
 from composer.inference.run import Sample
 from composer.processes.python import secure_children
+from composer.processes.wandb import load_wandb_settings
 from composer.recipe.canonical_form import block_paths
 from composer.recipe.recipe import Recipe
 from composer.recipe.registry import RUN_FACTS
@@ -272,6 +273,7 @@ def _init(mode: WandbMode, settings: Mapping[str, Any], folder: Path, name: str,
     """Start a W&B run. Raises what W&B raises, also if it is not installed."""
     import wandb
 
+    load_wandb_settings()
     limits = {"init_timeout": INIT_TIMEOUT, "finish_timeout": FINISH_TIMEOUT}
     own = {key: settings[key] for key in INIT_KEYS if key in settings}
     # else it runs `git diff` in the current folder, and so what the folder's configuration names
