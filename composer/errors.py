@@ -191,7 +191,11 @@ def one_line_error(error: BaseException) -> str:
     return (" ".join(str(error).split()) or type(error).__name__)[:MAX_LIBRARY_MESSAGE]
 
 
-def error_of_code(error: Exception) -> str:
+BlockCodeErrors = (Exception, SystemExit)
+"""What the code of somebody's block may raise: anything, and `sys.exit` is no end of ours."""
+
+
+def error_of_code(error: Exception | SystemExit) -> str:
     """Return the type and message of what a block's code raised, and its line if the block is not one of ours."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(OURS) and "/torch/" not in frame.filename]

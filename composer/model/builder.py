@@ -18,7 +18,7 @@ from blocks.core.initial_state import UNKNOWN_STATE
 from blocks.core.packing import packing_error
 from blocks.core.scope import FOLLOWS, Scope
 from blocks.core.stack import Stack
-from composer.errors import Fault, RecipeError, error_of_code
+from composer.errors import BlockCodeErrors, Fault, RecipeError, error_of_code
 from composer.model.bits import LinearEmbedding, bits_features
 from composer.model.characters import EMBEDDINGS
 from composer.model.ctc import Ctc, CtcModel, JointModel
@@ -302,7 +302,7 @@ class Builder:
         except ModelTooLarge as error:
             error.path = error.path or site.path
             raise
-        except Exception as error:  # a plug-in's constructor may raise anything, and torch's refuses overflowing sizes
+        except BlockCodeErrors as error:  # torch refuses sizes that overflow, too
             if is_out_of_memory(error):
                 raise ModelTooLarge(NO_MEMORY, site.path) from error
             message = f"`{word}` cannot be built: {error_of_code(error)}"

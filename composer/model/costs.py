@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from blocks.core.contract import Block
 from blocks.core.recurrence import RecurrentLayer
-from composer.errors import error_of_code
+from composer.errors import BlockCodeErrors, error_of_code
 from composer.model.builder import AUTHOR
 from composer.model.ctc import ctc_of
 from composer.model.encoder_decoder import EncoderDecoder, example_ids, example_sources, is_state, state_bytes
@@ -140,12 +140,12 @@ def attribute_failures(block: Block, name: str) -> Callable[..., Any]:
     def checked(x: Tensor, *rest: Any) -> Any:
         try:
             result = call(x, *rest)
-        except Exception as error:  # a plug-in's block may raise anything
+        except BlockCodeErrors as error:  # a plug-in's block may raise anything
             if not block.path or isinstance(error, BlockFailed):
                 raise
             message = f"`{block.path[-1]}` fails where {tuple(x.shape)} arrives: {error_of_code(error)}"
             raise BlockFailed(block, message, failure_hint(block, x)) from error
-        if block.path and (violation := contract_violation(block, name, result)):
+        if block.path and (violation := contract_violation(block, name, x, result)):
             raise BlockFailed(block, violation, failure_hint(block, x))
         return result
 
@@ -162,7 +162,7 @@ def failure_hint(block: Block, x: Tensor) -> str:
     )
 
 
-def contract_violation(block: Block, name: str, result: Any) -> str:
+def contract_violation(block: Block, name: str, x: Tensor, result: Any) -> str:
     """Return how a method's result differs from what the contract or the block itself promises; "" if it does not."""
     word, out = block.path[-1], block.out
     if name == "mask":
@@ -173,6 +173,17 @@ def contract_violation(block: Block, name: str, result: Any) -> str:
     is_step = isinstance(result, tuple) and 2 <= len(result) <= 3 and isinstance(result[0], Tensor)
     if not (is_step and is_state(result[1]) and all(isinstance(outputs, Mapping) for outputs in result[2:])):
         return f"`forward` of `{word}` does not return its output and its state after, tensors or tuples of them"
-    if result[0].shape[2:] == ((out.columns, out.width) if out.grid else (out.width,)):
+    if result[0].shape[2:] != ((out.columns, out.width) if out.grid else (out.width,)):
+        return f"`{word}` says that it leaves {out.described}, {out.width} wide, and leaves {tuple(result[0].shape)}"
+    rows, positions = expected_positions(block, x)
+    if result[0].shape[:2] == (rows, positions):
         return ""
-    return f"`{word}` says that it leaves {out.described}, {out.width} wide, and leaves {tuple(result[0].shape)}"
+    return f"`{word}` says that it leaves {rows} x {positions} positions, and leaves {tuple(result[0].shape[:2])}"
+
+
+def expected_positions(block: Block, x: Tensor) -> tuple[int, int]:
+    """Return how many rows and positions a block leaves of x, by its `mask`. Raises BlockFailed if that fails."""
+    if type(block).mask is Block.mask:
+        return x.shape[0], x.shape[1]
+    mask = block.mask(torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device))  # (B, T') or (B, T', W')
+    return mask.shape[0], mask.shape[1]

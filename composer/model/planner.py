@@ -16,7 +16,8 @@ import torch
 from torch import nn
 
 from blocks.core.contract import Block, Path, Penalties, Stream, reduce_penalties
-from composer.errors import Fault, RecipeError
+from composer.errors import BlockCodeErrors, Fault, RecipeError, error_of_code
+from composer.model.block_values import planned_value_fault
 from composer.model.builder import Builder, encoder_stacks, vocabulary_bounds
 from composer.model.costs import TOKENS, BlockFailed, Costs, attribute_failures, measure_costs, wrap_blocks
 from composer.model.ctc import ctc_frames, ctc_of
@@ -120,6 +121,8 @@ def plan(recipe: Recipe, vocabularies: Mapping[str, int] | None = None) -> Plan:
         builder.fault(failed.code, failed.block.path or ("model",), failed.message, failed.fix)
         raise RecipeError(builder.faults) from failed.__cause__
     builder.finish()
+    if unfit := planned_value_fault(recipe, vocabularies, count_parameters(model)):
+        raise RecipeError([unfit])
     # a one-hot vector is as wide as the vocabulary, and so perhaps what is computed from it
     everywhere, sized = recipe.model["embedding"] == "one_hot", ("embedding", "output", "ctc")
     planned = plan_rows(builder, model, costs)
@@ -176,8 +179,8 @@ def unreached_by_loss(model: EncoderDecoder) -> set[int]:
             torch.stack([logits.sum(), *reduce_penalties(penalties).values()]).sum().backward()
     except BlockFailed:
         raise
-    except Exception as error:  # a plug-in may bring gradients of its own
-        raise BlockFailed(model.decoder, f"no gradient can be computed: {type(error).__name__}: {error}") from error
+    except BlockCodeErrors as error:  # a plug-in may bring gradients of its own
+        raise BlockFailed(model.decoder, f"no gradient can be computed: {error_of_code(error)}") from error
     unreached = {id(leaf) for leaf in leaves if leaf.grad is None}
     for leaf in leaves:
         leaf.grad = None

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from blocks.core.contract import Block
-from composer.errors import error_of_code
+from composer.errors import BlockCodeErrors, error_of_code
 from composer.testing.harness import Batch, Case, context_of, random_batch, start
 
 STATELESS = "`()` where the block keeps nothing from one position to the next"
@@ -38,7 +38,7 @@ def constructor(case: Case) -> None:
         case.broken("form", f"its constructor takes `{required[0]}` by position; {write}")
     try:
         case.refusal()
-    except Exception as error:  # of the block's code, which may do anything
+    except BlockCodeErrors as error:  # of the block's code, which may do anything
         case.broken("form", f"its constructor stops with {error_of_code(error)}")
 
 
@@ -77,7 +77,7 @@ def call(case: Case, name: str, run: Callable[[], Any]) -> Any:
     """Return what a method returns; raise LawError where it stops."""
     try:
         return run()
-    except Exception as error:  # of the block's code, which may do anything
+    except BlockCodeErrors as error:  # of the block's code, which may do anything
         case.broken("form", f"`{name}` stops with {error_of_code(error)}")
 
 

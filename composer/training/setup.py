@@ -23,6 +23,7 @@ from composer.data.tokenizer_cache import cached_tokenizers
 from composer.errors import RecipeError, RunError, one_line_error
 from composer.fingerprint import check_checkpoint, initial_weights, lines_sha256, make_fingerprints, training_version
 from composer.inference.run import open_run
+from composer.model.block_values import value_fault
 from composer.model.machine import runs_on_cpu
 from composer.model.parameter_paths import count_frozen
 from composer.model.weights import count_parameters
@@ -146,8 +147,7 @@ def setup(
             transfer = transfer_weights(recipe, data.tokenizers, module.model, other)
             for line in transfer.describe():
                 display.say(line)
-    if training["compile"]:
-        module.compile_model(display.say)
+    prepare_model(module, display.say)
 
     settings = None if recipe.window else training["curriculum"]  # all windows are equally long
     curriculum = Curriculum(**settings, seed=training["seed"]) if settings else None
@@ -166,6 +166,14 @@ def setup(
     trainer = build_trainer(recipe, [*averages, loop, *callbacks], loggers)
     parts = (source, run_dir, record, display, data, module, loop, trainer)
     return TrainingSetup(*parts, start_from, checkpoint, original, budgets, transfer, metrics)
+
+
+def prepare_model(module: Seq2SeqModule, say: Callable[[str], None]) -> None:
+    """Compile the model, if its recipe says so. Raises RecipeError where a foreign block gives NaN or reads ahead."""
+    if fault := value_fault(module.recipe, module.model):
+        raise RecipeError([fault])
+    if module.recipe.training["compile"]:
+        module.compile_model(say)
 
 
 def plan_budgets(

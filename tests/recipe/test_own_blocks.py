@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from blocks.core.contract import Block, Context, Rate, Site, State
 from blocks.core.functional import last_positions
 from composer.cli.main import main
 from composer.errors import ComposerError, RecipeError, RunError
+from composer.model import block_values
 from composer.recipe import own_blocks, registry
 from composer.run_dir import RunDir
 from composer.sweeps.points import list_points
@@ -56,7 +58,7 @@ class LooksAhead(Shift):
     """Reads the next position."""
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        return x.roll(-1, 1), state
+        return self.mix * x.roll(-1, 1), state
 
 
 class Fails(Shift):
@@ -185,6 +187,82 @@ def test_an_error_of_a_block_has_its_line(tmp_path: Path) -> None:
     (fault,) = composer.check(loaded(tmp_path, SMALL.replace("norm", "fails")))
     line = 1 + Path(__file__).read_text(encoding="utf-8").splitlines().index('        raise ValueError("no luck")')
     assert fault.message.endswith(f"arrives: ValueError: no luck (test_own_blocks.py, line {line})")
+
+
+class Ends(Shift):
+    """Ends the process where it is built, or where it runs."""
+
+    def __init__(self, site: Site, *, early: bool = False) -> None:
+        super().__init__(site)
+        if early:
+            sys.exit(3)
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        sys.exit(4)
+
+
+class Drops(Shift):
+    """Leaves a position less than it says."""
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return self.mix * x[:, 1:], state
+
+
+class Blind(Shift):
+    """Takes the logarithm of what may be negative."""
+
+    def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        return self.mix * x.log(), state
+
+
+def test_a_block_that_ends_the_process_is_a_fault_of_it(tmp_path: Path) -> None:
+    composer.block(Shift)
+    composer.block("ends")(Ends)
+    for setting, status in (("{early: true}", 3), ("{}", 4)):
+        (fault,) = composer.check(loaded(tmp_path, RECIPE.replace("decoder: [shift", f"decoder: [{{ends: {setting}}}")))
+        assert (fault.code, fault.path) == ("block", "model.decoder[0].ends")
+        assert f"SystemExit: {status} (test_own_blocks.py" in fault.message
+
+
+def test_a_block_that_drops_a_position_is_named(tmp_path: Path) -> None:
+    composer.block("drops")(Drops)
+    for place in ("encoder: [shift", "decoder: [shift"):
+        composer.block(Shift)
+        (fault,) = composer.check(loaded(tmp_path, RECIPE.replace(place, place.replace("shift", "drops"))))
+        assert fault.path == f"model.{place.partition(':')[0]}[0]"
+        assert "32 positions, and leaves (1, 31)" in fault.message
+
+
+def test_a_block_that_gives_nan_is_named(tmp_path: Path) -> None:
+    composer.block(Shift)
+    composer.block("blind")(Blind)
+    (fault,) = composer.check(loaded(tmp_path, RECIPE.replace("encoder: [shift", "encoder: [blind")))
+    assert (fault.code, fault.path) == ("block", "model.encoder[0]")
+    assert "NaN" in fault.message
+
+
+def test_a_block_that_reads_the_future_stands_in_no_decoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    composer.block(Shift)
+    composer.block("ahead")(LooksAhead)
+    assert composer.check(loaded(tmp_path, RECIPE.replace("encoder: [shift", "encoder: [ahead"))) == []
+    for wrapper in ("residual", "recurrent"):
+        text = RECIPE.replace("decoder: [shift", f"decoder: [shift, {{{wrapper}: [norm, ahead]}}")
+        (fault,) = composer.check(loaded(tmp_path, text))
+        assert (fault.code, fault.path) == ("causality", f"model.decoder[1].{wrapper}[1]")
+    monkeypatch.setattr(block_values, "MOST_PARAMETERS", 0)
+    assert composer.check(loaded(tmp_path, text)) == []
+    with pytest.raises(RecipeError, match="may not read the future"):  # a training looks at its own model
+        composer.train(loaded(tmp_path, text), run=tmp_path / "run")
+
+
+def test_a_look_at_numbers_moves_no_random_numbers(tmp_path: Path) -> None:
+    composer.block(Shift)
+    torch.manual_seed(1)
+    composer.plan(loaded(tmp_path, RECIPE))
+    assert torch.initial_seed() == 1
+    after = torch.rand(1)
+    torch.manual_seed(1)
+    assert torch.equal(after, torch.rand(1))
 
 
 # ------------------------------------------------------------------------------------------- runs
