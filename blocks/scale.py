@@ -7,18 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blocks.core.contract import Block, Context, Positive, Site, State
+from blocks.core.contract import Block, Context, Count, Positive, Site, State
 
 
 class Scale(Block):
-    """The stream times a number: y = factor x. With `gradient`, dL/dx = gradient dL/dy, whatever the factor.
+    """The stream times a number: y = factor x, and dL/dx = (gradient / readers) dL/dy, whatever the factor.
 
     Embeddings here have entries of variance 1; 0.1 makes them those of Gehring et al. 2017 (section 3.6), who also let
-    the encoder learn with a gradient of 1 / (2 L) for L attentions in the decoder (section 3.5).
+    the encoder learn with a gradient of 1 / (2 L) for L attentions in the decoder (section 3.5): `gradient: 0.5` with
+    `readers` the decoder's layers.
 
     Settings:
         factor: What the stream is multiplied by, above 0.
         gradient: What the gradient is multiplied by, above 0; by default the factor.
+        readers: What the gradient is divided by: how many blocks read the result.
 
     Shapes: (B, T, .) -> (B, T, .), or so for each cell of a grid.
     """
@@ -26,13 +28,16 @@ class Scale(Block):
     family = "normalization"
     packs = True
 
-    def __init__(self, site: Site, *, factor: Positive = 1.0, gradient: Positive | None = None) -> None:
+    def __init__(
+        self, site: Site, *, factor: Positive = 1.0, gradient: Positive | None = None, readers: Count = 1
+    ) -> None:
         super().__init__()
-        self.factor, self.gradient = factor, gradient
+        self.factor = factor
+        self.gradient = (factor if gradient is None else gradient) / readers
         self.out = site.stream
 
     def forward(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
-        if self.gradient is None:
+        if self.gradient == self.factor:
             return x * self.factor, state
         y: Tensor = ScaleGradient.apply(x, self.factor, self.gradient)
         return y, state

@@ -1239,14 +1239,16 @@ class Rwkv7(Block, word="rwkv7"):
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Scale(Block, word="scale"):
-    """The stream times a number: y = factor x. With `gradient`, dL/dx = gradient dL/dy, whatever the factor.
+    """The stream times a number: y = factor x, and dL/dx = (gradient / readers) dL/dy, whatever the factor.
 
     factor: What the stream is multiplied by, above 0; default 1.0.
     gradient: What the gradient is multiplied by, above 0; by default the factor.
+    readers: What the gradient is divided by: how many blocks read the result; default 1.
     as_: The name of the output, for later blocks.
     """
     factor: float | Var | Unset = field(default=UNSET, kw_only=False)
     gradient: float | Var | Unset | None = UNSET
+    readers: int | Var | Unset = UNSET
     as_: str | Var | Unset = UNSET
 
 
@@ -2078,6 +2080,7 @@ class ScaleDefaults(RecipeObject):
     """The defaults of every `scale`."""
     factor: float | Var | Unset | None = field(default=UNSET, kw_only=False)
     gradient: float | Var | Unset | None = UNSET
+    readers: int | Var | Unset | None = UNSET
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -49,6 +49,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "scale": {
         "gradcheck": "its gradient is another than the function's on purpose, as its own test says",
         "settings.gradient": "it changes the gradient alone, which its own test sees",
+        "settings.readers": "they change the gradient alone, which its own test sees",
     },
     "cross_attention": {
         "settings.score": "`location` needs a max_length that the others refuse; its own tests tell the scores apart",

@@ -110,7 +110,7 @@ def scale_gradient(x: Tensor, factor: float) -> Tensor:
 
 
 def test_convs2s_is_fairseq_s() -> None:
-    model = model_of("gehring2017", "model.encoder.3.residual.stack.3.scale.gradient=0.25", width=6, hidden=4, layers=2)
+    model = model_of("gehring2017", width=6, hidden=4, layers=2)
     half = math.sqrt(0.5)
     (source_places,), (target_places,) = all_of(model, "positions", "encoder"), all_of(model, "positions")
     fc1, fc2 = all_of(model, "linear", "encoder")
