@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,8 @@ class DifferentialAttention(Block):
     """
 
     family = "attention"
+
+    layouts: ClassVar = {"lambdas": ""}
 
     def __init__(
         self,

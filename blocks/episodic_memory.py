@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -68,6 +68,8 @@ class EpisodicMemory(Block):
     not_packed = "it answers a question about a story, of which a row has one"
 
     reads_stream = False
+
+    layouts: ClassVar = {"fact_map": "own", "question_map": "own"}
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -97,6 +97,8 @@ class Decay(nn.Module):
 
     rank: That of f; None where f is a matrix.
     """
+
+    layouts: ClassVar = {"log_rate": "", "bias": ""}
 
     def __init__(self, width: int, heads: int, decays: int, rank: int | None) -> None:
         super().__init__()

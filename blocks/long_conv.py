@@ -65,7 +65,7 @@ class LongConv(Block):
 class ExponentialFilter(Reader):
     """The filters of one direction. Complex numbers are pairs in the last dimension; P exponentials a feature."""
 
-    layouts: ClassVar = {"weight": ""}  # the coefficients C: no matrix
+    layouts: ClassVar = {"log_rate": "", "frequency": "", "weight": ""}  # `weight` are the coefficients C
 
     def __init__(self, width: int, pairs: int) -> None:
         super().__init__()

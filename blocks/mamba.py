@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import math
 
 import torch
@@ -81,6 +83,8 @@ class Mamba(Block):
 
 class SelectiveReader(Reader):
     """The convolution and the state space of one direction."""
+
+    layouts: ClassVar = {"log_rate": ""}
 
     def __init__(self, inner: int, rank: int, state: int, kernel: int) -> None:
         super().__init__()

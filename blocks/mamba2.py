@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import math
 
 import torch
@@ -44,6 +46,8 @@ class Mamba2(Mixer):
     Raises BlockError where a grid arrives, where head_width does not divide 2 D and no heads are given, where groups do
     not divide the heads, and for a state to copy of another kind.
     """
+
+    layouts: ClassVar = {"rate": "", "skip": ""}
 
     def __init__(
         self,

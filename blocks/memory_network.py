@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -77,6 +77,8 @@ class MemoryNetwork(Block):
     not_packed = "it answers a question about a story, of which a row has one"
 
     linear: Tensor
+
+    layouts: ClassVar = dict.fromkeys(("maps", "question_map", "between", "times"), "own")
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import count
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +32,8 @@ class PoolHierarchical(Block):
     """
 
     family = "convolution"
+
+    layouts: ClassVar = {"kernels": "own", "last_kernels": "own"}
 
     def __init__(
         self,

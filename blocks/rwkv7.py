@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -69,6 +71,8 @@ class Rwkv7(Mixer):
     Raises BlockError where a grid arrives, where heads do not divide D, for heads of one feature, for a state to copy
     of another kind, and for `value_residual` where the first block's values have another width or other positions.
     """
+
+    layouts: ClassVar = {"shift": "", "bonus": ""}
 
     def __init__(
         self,

@@ -82,7 +82,7 @@ class Slstm(Block):
 class SlstmReader(Reader):
     """The cell in one direction."""
 
-    layouts: ClassVar = {"recurrent": "head in out"}
+    layouts: ClassVar = {"recurrent": "head in out", "bias": ""}
 
     def __init__(self, width: int, heads: int, kernel: int, *, starts_empty: bool) -> None:
         super().__init__()

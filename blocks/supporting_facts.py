@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -51,6 +53,8 @@ class SupportingFacts(Block):
     not_packed = "it answers a question about a story, of which a row has one"
 
     reads_stream = False
+
+    layouts: ClassVar = dict.fromkeys(("question_maps", "sentence_maps", "older"), "own")
 
     def __init__(
         self,

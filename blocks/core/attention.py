@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -249,6 +249,8 @@ class RelativeAttention(nn.Module):
     i - j, clipped to `furthest`, for all heads the same; `future` says whether a position may be before another.
     """
 
+    layouts: ClassVar = {"keys": "own", "values": "own"}
+
     def __init__(self, width: int, furthest: int, future: bool) -> None:
         super().__init__()
         self.furthest, self.nearest = furthest, -furthest if future else 0
@@ -277,6 +279,8 @@ class TransformerXlAttention(nn.Module):
     e_ij = ((q_i + u) k_j + (q_i + v) r_(i-j)) / sqrt(d) with r = W R of the sinusoids R of the distance i - j, and u, v
     of each head; `future` says whether a position may be before another.
     """
+
+    layouts: ClassVar = {"content": "", "position": ""}
 
     def __init__(self, width: int, heads: int, head_width: int, window: int | None, future: bool) -> None:
         super().__init__()

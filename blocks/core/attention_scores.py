@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -76,6 +76,8 @@ class GeneralScore(DotScore):
 class AdditiveScore(AttentionScore):
     """e = v.tanh(q + k); q and k are linear in what is compared, and each head has its share of them."""
 
+    layouts: ClassVar = {"vectors": ""}  # one for each head
+
     def __init__(self, heads: int, width: int) -> None:
         super().__init__(heads)
         self.vectors = nn.Parameter(torch.empty(heads, width // heads))
@@ -88,6 +90,8 @@ class AdditiveScore(AttentionScore):
 
 class FineGrainedScore(AttentionScore):
     """e_f = v_f.tanh(q + k) for each feature f of the values, so that every feature is a head for what is read."""
+
+    layouts: ClassVar = {"vectors": "own"}
 
     def __init__(self, features: int, width: int) -> None:
         super().__init__(1)
@@ -230,6 +234,8 @@ class MonotonicWindow(GlobalAttention):
 
 class PredictedWindow(GlobalAttention):
     """p_t = S sigmoid(v.tanh(W q)), for each head its own; what is far from it counts little, as under a Gaussian."""
+
+    layouts: ClassVar = {"vectors": ""}  # one for each head
 
     def __init__(self, window: int, query: int, width: int, heads: int) -> None:
         super().__init__()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,8 @@ class StateInitializer(nn.Module):
     A memory's is tanh(W m + b) of m, the mean over its real positions.
     Raises BlockError where the memory is unknown, or what it copies is of another kind.
     """
+
+    layouts: ClassVar = {"learned": ""}
 
     def __init__(
         self, site: Site, chosen: str | dict[str, str], sizes: tuple[tuple[int, ...], ...], kind: tuple[Any, ...]
@@ -109,6 +111,8 @@ class SlotMemoryInitializer(nn.Module):
     """
 
     filled: Tensor
+
+    layouts: ClassVar = {"learned": "", "filled": ""}
 
     def __init__(
         self,

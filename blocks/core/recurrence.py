@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import _VF, Tensor, nn
@@ -313,6 +313,8 @@ class LayerNormLayer(RecurrentLayer):
     normalise W x, U h and c each on its own, which is not here.
     `gain` and `bias` have a row for each gate; W and U have the gates' rows one below the other.
     """
+
+    layouts: ClassVar = {"gain": "", "bias": ""}
 
     def __init__(self, arriving: int, width: int, gates: int) -> None:
         super().__init__()

@@ -124,11 +124,14 @@ def share_parameters(stack: nn.Module, first: nn.Module) -> bool:
 
 MATRICES = ("weight", "arriving", "recurrent", "projection")
 """Names of the matrices and convolution kernels of layers; `arriving` to `projection` are a recurrent layer's. A
-parameter with another name, or one dimension, is no matrix: a bias, a gain, a vector for each head, a table. A module
-that stores its matrices in another way says so in `layouts`, by their names: "in out", one "head out in" or "head in
-out" for each head, or "" of what is no matrix."""
+module says otherwise in `layouts`, by a parameter's name: how a matrix is stored, "in out", or one for each head, "head
+out in" or "head in out"; OWN, or NO_MATRIX. Of another name of which nothing is said, a parameter is as with OWN."""
 USUAL_LAYOUT = "out in"
 """How a matrix is stored; dimensions after these are those of a convolution kernel."""
+OWN = "own"
+"""A matrix or a table that keeps the block's own initialization; weight decay falls on it."""
+NO_MATRIX = ""
+"""Vectors, one for each head, gate or feature, and states: they keep their initialization and do not decay."""
 
 
 def default(matrix: Tensor) -> Tensor:
@@ -200,24 +203,25 @@ def matrices_with_layouts(model: EncoderDecoder) -> Iterator[tuple[Parameter, st
     for module in stacks.modules():
         layouts: Mapping[str, str] = getattr(module, "layouts", {})
         for name, parameter in module.named_parameters(recurse=False):
-            layout = layouts.get(name, USUAL_LAYOUT if name in MATRICES else "")
-            is_map = layout and parameter.ndim > 1 and not isinstance(module, nn.Embedding)
+            layout = layouts.get(name, USUAL_LAYOUT if name in MATRICES else OWN)
+            is_map = layout not in (OWN, NO_MATRIX) and parameter.ndim > 1 and not isinstance(module, nn.Embedding)
             if is_map and id(parameter) not in seen:
                 seen.add(id(parameter))
                 yield parameter, layout
 
 
 def decaying_parameters(model: EncoderDecoder) -> set[int]:
-    """Return the ids of the parameters that weight decay falls on: matrices, convolution kernels, embeddings.
+    """Return the ids of the parameters that weight decay falls on: those of two dimensions or more.
 
-    Biases, gains, the decays of a state space and all other vectors and tables of blocks are none of them.
+    They are matrices, convolution kernels and embeddings. What a module calls no matrix in `layouts` is none of them.
     """
-    stacks = nn.ModuleList([*(encoder.stack for encoder in model.readers().values()), model.decoder])
-    maps = {id(parameter) for parameter, _ in matrices_with_layouts(model)}
-    tables = {id(module.weight) for module in stacks.modules() if isinstance(module, nn.Embedding)}
-    in_blocks = parameter_ids(stacks)
-    outside = {id(it) for it in model.parameters() if it.ndim > 1 and id(it) not in in_blocks}
-    return maps | tables | outside
+    decaying: set[int] = set()
+    for module in model.modules():
+        layouts: Mapping[str, str] = getattr(module, "layouts", {})
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter.ndim > 1 and layouts.get(name) != NO_MATRIX:
+                decaying.add(id(parameter))
+    return decaying
 
 
 MOST_BUILT_BLOCKS = 10_000

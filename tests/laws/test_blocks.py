@@ -12,6 +12,7 @@ import torch
 
 from blocks.core.functional import default_dtype
 from blocks.core.packing import packing_error
+from composer.model.weights import MATRICES
 from composer.recipe.registry import blocks
 from composer.testing import LAWS, PLACES, Case, LawError, check_block, everywhere
 from composer.testing.module_laws import compiling
@@ -160,6 +161,18 @@ def check_law(law: str, cases: Sequence[Case]) -> None:
     else:
         others = {setting for setting, _ in settings_of(cases[0].kind) if law != f"settings.{setting}"}
         check_settings(cases[0].kind, cases, others)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_block_says_what_weight_decay_falls_on(name: str) -> None:
+    """Nobody can see in a shape whether it is a matrix, or a vector for each head: its module says it."""
+    untold: set[str] = set()
+    for case in (case for case in everywhere(blocks()[name], *VARIANTS[name]) if case.refusal() is None):
+        for module in case.build().modules():
+            told = {*MATRICES, *getattr(module, "layouts", {})}
+            shapes = {key: it.ndim for key, it in module.named_parameters(recurse=False)}
+            untold |= {f"{type(module).__name__}.{key}" for key, ndim in shapes.items() if ndim > 1 and key not in told}
+    assert not untold
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from composer.model.builder import build
 from composer.model.planner import plan
 from composer.model.trained_parameters import count_decaying, trained_parameters
+from composer.model.weights import decaying_parameters
 from composer.recipe.recipe import Recipe, load_text
 from composer.training.optim import OPTIMIZERS
 
@@ -71,6 +72,39 @@ def test_the_states_of_mamba_do_not_decay() -> None:
     tables = {name for name, parameter in model.named_parameters() if name.endswith("log_rate") and parameter.ndim == 2}
     assert tables
     assert not tables & decayed_names(recipe_with(f"{{adamw: {{weight_decay: {DECAY}}}}}"))
+
+
+@pytest.mark.parametrize(
+    ("decoder", "names"),
+    [
+        ("memory_network", {"maps", "question_map", "times"}),
+        ("{cross_attention: {score: fine_grained}}", {"vectors"}),
+        ("{window_memory: {window: 3}}", {"keys", "values"}),
+    ],
+)
+def test_matrices_and_tables_of_a_block_decay_whatever_they_are_called(decoder: str, names: set[str]) -> None:
+    stacks = RECIPE.partition("  encoder:")[0] + f"  encoder: [rnn]\n  decoder: [rnn, {decoder}]\n"
+    model = build(load_text(stacks), {"source": 12, "target": 12})
+    falls_on = decaying_parameters(model)
+    assert names <= {name.rpartition(".")[2] for name, it in model.named_parameters() if id(it) in falls_on}
+
+
+class OfAUser(nn.Module):
+    """A block that says of one of its parameters that it is no matrix."""
+
+    layouts: ClassVar = {"scales": ""}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mixing, self.scales = nn.Parameter(torch.ones(3, 3)), nn.Parameter(torch.ones(2, 3))
+
+
+def test_a_matrix_of_which_nothing_is_said_decays() -> None:
+    model = build(recipe_with("adamw"), {"source": 12, "target": 12})
+    block = OfAUser()
+    model.decoder.blocks.append(block)
+    assert id(block.mixing) in decaying_parameters(model)
+    assert id(block.scales) not in decaying_parameters(model)
 
 
 def test_a_group_has_a_weight_decay_of_its_own() -> None:
