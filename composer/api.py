@@ -56,7 +56,7 @@ def check(
         without_data: Whether to read no data files, even where they are.
 
     The file may be a sweep, of which all points are checked or the one of `axis=value` among `overrides`, or a part of
-    recipes in a folder `fragments`.
+    recipes in a folder `fragments` that is no recipe by itself.
 
     Of a split of more than 16 MB the beginning is read, and 1,000 lines spread over the rest; of others all. Printing a
     fault's `render()` shows its line. Warnings are no faults: `plan(recipe).warnings`.

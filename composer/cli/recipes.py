@@ -89,8 +89,8 @@ def check(
     but its cache. Exit status 2 if there is an error, 0 with warnings.
 
     Of a sweep it checks every point that no condition excludes, or the one that `axis=value` selects. Of a part of
-    recipes, which is a file in a folder `fragments` or one that others of the files extend, it checks YAML, keys and
-    types.
+    recipes, which is a file in a folder `fragments` or one that others of the files extend and that is no recipe by
+    itself, it checks YAML, keys and types.
     """
     files, overrides = options.split_overrides(recipes)
     if not files:

@@ -10,6 +10,7 @@ from composer.data.columns import row_type
 
 GOLDEN_RATIO = 0.618033988749895
 """Its multiples, without their whole numbers, are spread evenly from the first on."""
+PARTS = ("train", "val", "test")
 
 
 def split_rows(count: int, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
@@ -49,42 +50,60 @@ def split_sources(sources: np.ndarray, sizes: Mapping[str, int]) -> dict[str, np
     held_out = np.sort(np.concatenate([rows["val"], rows["test"]]))
     if (times[group[held_out]] == 1).all():
         return rows
-    return HoldingOut(group, times, is_blank, sizes).split(held_out, np.isin(held_out, rows["test"]))
+    return GroupedSplit(group, times, is_blank, sizes).split(held_out, np.isin(held_out, rows["test"]))
 
 
-class HoldingOut:
+class GroupedSplit:
     """Choice of whole groups of rows for val and test. group: (rows,), the number of each row's; times: their sizes."""
 
     def __init__(self, group: np.ndarray, times: np.ndarray, is_blank: np.ndarray, sizes: Mapping[str, int]) -> None:
-        self.group, self.times, self.is_blank, self.left = group, times, is_blank, dict(sizes)
+        self.group, self.is_blank, self.left = group, is_blank, dict(sizes)
+        self.size = times[group]  # (rows,) of each row's group
         self.order = np.argsort(group, kind="stable")
         self.sorted = group[self.order]
-        self.part = np.full(len(group), "train", dtype="<U5")
+        self.part = np.full(len(group), PARTS.index("train"), np.int8)
 
     def split(self, places: np.ndarray, is_test: np.ndarray) -> dict[str, np.ndarray]:
         """Return the rows of each part; a group is taken from each of these places, as far as there is room."""
         gap = max(1, len(self.group) // len(places))
         for at in spread_order(len(places)):
             split = "test" if is_test[at] else "val"
-            rows = range(places[at], min(places[at] + gap, len(self.group)))
-            any(self.left[split] and self.take(row, split) for row in rows)
-        for row in spread_order(len(self.group)) if any(self.left.values()) else ():
-            any(self.left[split] and self.take(int(row), split) for split in self.left)
-        for split, size in self.left.items():
-            rest = np.flatnonzero(self.part == "train")
-            self.part[rest[split_rows(len(rest), {"val": size})["val"]]] = split
-        return {split: np.flatnonzero(self.part == split) for split in ("train", "val", "test")}
+            near = slice(places[at], places[at] + gap)
+            fitting = np.flatnonzero(self.is_trained(near) & (self.size[near] <= self.left[split]))
+            if len(fitting):
+                self.take(int(places[at] + fitting[0]), split)
+        self.take_anywhere()
+        for split, count in self.left.items():
+            rest = np.flatnonzero(self.is_trained())
+            self.part[rest[split_rows(len(rest), {"val": count})["val"]]] = PARTS.index(split)
+        return {split: np.flatnonzero(self.part == number) for number, split in enumerate(PARTS)}
 
-    def take(self, row: int, split: str) -> bool:
-        """Put a row and all that have its source into a part, and return True; False where they do not fit."""
-        group = self.group[row]
-        if self.part[row] != "train" or self.times[group] > self.left[split]:
-            return False
-        first, last = np.searchsorted(self.sorted, [group, group + 1])
+    def take_anywhere(self) -> None:
+        """Fill the parts with groups from all rows, one of each in turn, as far as there is room."""
+        if not any(self.left.values()):
+            return
+        rows = spread_order(len(self.group))
+        rows = rows[(self.is_trained() & (self.size <= max(self.left.values())))[rows]]
+        # a row without text is no group; of others the first row stands for all
+        keys = np.where(self.is_blank[rows], -1 - rows, self.group[rows])
+        rows = rows[np.sort(np.unique(keys, return_index=True)[1])]
+        for row, size in zip(rows.tolist(), self.size[rows].tolist(), strict=True):
+            split = next((split for split, left in self.left.items() if size <= left), None)
+            if split:
+                self.take(row, split)
+            elif not any(self.left.values()):
+                return
+
+    def is_trained(self, rows: slice = slice(None)) -> np.ndarray:
+        """Return which of these rows are in no other part. -> (rows,) bool"""
+        return np.asarray(self.part[rows] == PARTS.index("train"))
+
+    def take(self, row: int, split: str) -> None:
+        """Put a row and all that have its source into a part."""
+        first, last = np.searchsorted(self.sorted, [self.group[row], self.group[row] + 1])
         rows = np.array([row]) if self.is_blank[row] else self.order[first:last]
-        self.part[rows] = split
+        self.part[rows] = PARTS.index(split)
         self.left[split] -= len(rows)
-        return True
 
 
 def spread_order(count: int) -> np.ndarray:

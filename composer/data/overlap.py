@@ -148,8 +148,11 @@ def whole_files(source: DataSource) -> Iterator[Fault]:
 
 def shared_documents(recipe: Recipe, pairs: Mapping[str, Pairs], is_all: bool) -> Iterator[Fault]:
     """Yield a warning of each part of a text with documents that the training has, too, but for short ones."""
+    held_out = held_out_sizes(recipe.dataset["text"])
+    if not held_out:  # files are compared as a whole, and to hash a large text takes minutes
+        return
     trained = document_hashes(pairs["train"].sides[TARGET])
-    for split in held_out_sizes(recipe.dataset["text"]):
+    for split in held_out:
         texts = pairs[split].sides[TARGET]
         is_repeated, sizes = is_shared(document_hashes(texts), trained), np.array([*map(len, texts)])
         is_repeated &= sizes >= SHORT_DOCUMENT

@@ -12,31 +12,36 @@ from composer.errors import KeyPath, RecipeError, format_path
 from composer.recipe import schema_generator
 from composer.recipe.extends_and_overrides import extend
 from composer.recipe.interpolation import substitute_known
+from composer.recipe.recipe import load
 from composer.recipe.validation import empty_keys, schema_faults
 from composer.recipe.yaml_reader import Node, read, to_data
 
 FOLDER = "fragments"
-"""The folder whose files are parts of recipes."""
-REQUIRED = ("recipe", "data", "model")
-"""What a recipe has that extends nothing."""
+"""The folder of parts of recipes."""
+LACKING = ("missing", "unused")
+"""Codes of what is an error in a recipe alone: in a part, others may give it, or read it."""
 
 
 def is_fragment(file: Path, root: Node, extended: Iterable[str] = ()) -> bool:
-    """Return whether a file is a part of recipes: by its folder, or since one of the files `extended` lacks a section.
+    """Return whether a file is a part of recipes: it lacks something, and is in FOLDER or one of the files `extended`.
 
+    What a recipe needs may be the file's own or of what it extends. A file that has all of it is a recipe wherever it
+    lies.
     extended: Real paths of what the other files of a check extend.
     """
-    if "sweep" in root.value:
-        return False
-    is_there = FOLDER in (file.absolute().parent.name, *file.parent.parts)
-    is_partial = "extends" not in root.value and not root.value.keys() >= {*REQUIRED}
-    return is_there or (realpath(file) in extended and (is_partial or bool(_missing_variables(root))))
+    is_meant = file.absolute().parent.name == FOLDER or realpath(file) in extended
+    return is_meant and "sweep" not in root.value and _lacks_something(file, root)
 
 
-def _missing_variables(root: Node) -> dict[KeyPath, list[str]]:
-    with suppress(RecipeError):
-        return substitute_known(root)[1]
-    return {}
+def _lacks_something(file: Path, root: Node) -> bool:
+    """Return whether others must give a variable or a key, or read a variable."""
+    try:
+        if substitute_known(extend(file, root))[1]:
+            return True
+        load(file)
+    except RecipeError as error:
+        return any(fault.code in LACKING for fault in error.faults)
+    return False
 
 
 def extended_files(files: Iterable[Path]) -> set[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from composer.data import samples
+from composer.data import overlap, samples
 from composer.data.columns import FileNames, SampledLines
 from composer.data.line_hashes import are_among, line_hashes, row_hashes
 from composer.data.sources import DataSource
@@ -190,6 +190,19 @@ def test_held_out_documents_that_are_repeated_in_the_training_text(make: Make, t
     assert message.startswith("10 of 10 documents of val are repeated in the training text")
     (tmp_path / "a.txt").write_text("\n".join(lines[::2]))
     assert overlaps(make({"text": {"train": "a.txt", "val": 10}}, {"decoder": ["rnn"]})) == []
+
+
+def test_documents_are_hashed_only_where_some_are_held_out(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[int] = []
+    monkeypatch.setattr(overlap, "document_hashes", lambda texts: hashed.append(len(texts)) or line_hashes(texts))
+    (tmp_path / "a.txt").write_text("one two\nthree\nfour\n")
+    (tmp_path / "b.txt").write_text("five\n")
+    assert overlaps(make({"text": {"train": "a.txt", "val": "b.txt"}}, {"decoder": ["rnn"]})) == []
+    assert hashed == []
+    assert overlaps(make({"text": {"train": "a.txt", "val": 1}}, {"decoder": ["rnn"]})) == []
+    assert sorted(hashed) == [1, 2]
 
 
 def test_a_file_that_is_wholly_held_out_is_told(make: Make, tmp_path: Path) -> None:
