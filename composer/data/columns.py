@@ -26,7 +26,7 @@ from composer.data.text_files import (
 )
 from composer.errors import DataError, Fault
 from composer.recipe.schema_reader import REFERENCE
-from composer.recipe.text_lines import one_line, without_break
+from composer.recipe.text_lines import lines_of, one_line, without_break
 
 Item = TypeVar("Item")
 CHUNK_LINES = 10_000
@@ -127,7 +127,12 @@ class TextColumn(FileColumn):
 
     def split(self, text: str) -> list[str]:
         """Return the lines of the column in neighbouring rows of the file."""
-        return [*map(self.line, text.removesuffix("\n").split("\n"))]
+        lines = lines_of(text)
+        return [one_line(self.pick(line)) for line in lines] if self.pick else lines
+
+    def sizes(self) -> np.ndarray:
+        """Return the bytes of each line of the file, its end included. -> (lines,)"""
+        return np.diff(self.starts[self.skip :])
 
     def _bytes(self, start: int, end: int) -> bytes:
         """Return the bytes from `start` to `end`. Raises DataError if the file has changed since it was opened."""

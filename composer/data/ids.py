@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,10 +31,12 @@ class Ids(Ragged):
     def of(cls, chunks: Iterable[Sequence[Sequence[Any]]], vocabulary: int, words: int | None = None) -> Ids:
         """Pack rows, of stories with so many words a sentence, into the smallest type that holds the vocabulary."""
         dtype = smallest_type(vocabulary)
-        shape = (-1,) if words is None else (-1, words)
         values, lengths = [], [0]
         for rows in chunks:
-            values.append(np.concatenate([np.asarray(row, dtype).reshape(shape) for row in rows]))
+            if words is None:
+                values.append(np.fromiter(chain.from_iterable(rows), dtype, sum(map(len, rows))))
+            else:
+                values.append(np.concatenate([np.asarray(row, dtype).reshape(-1, words) for row in rows]))
             lengths += map(len, rows)
         edges = np.cumsum(lengths)
         return cls(np.concatenate(values or [np.zeros(0, dtype)]), edges[:-1], edges[1:])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from composer.data.columns import SampledLines, chunks_of
+from composer.data.columns import CHUNK_LINES, RowSubset, SampledLines, TextColumn, chunks_of
 from composer.data.documents import Documents
 from composer.data.line_hashes import name_files
 from composer.data.media_files import file_size
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from composer.recipe.recipe import Recipe
 
 READ_SIZE, PIECES_SIZE = 16_000_000, 2_000_000
-"""Characters of a split that are read, all sides together, and bytes of its images, sounds and vectors; and where they
-become pieces of words, which takes long, and a training refuses none for its pieces."""
+"""Bytes of a split that are read, all sides together, characters where no index has the bytes; and where texts become
+pieces of words, which takes long, and a training refuses none for its pieces."""
 SPREAD_PAIRS = 1_000
 """Pairs behind the beginning of a split that are read, too."""
 MEASURED_PAIRS, DRAWN_PAIRS = 10, 50_000
@@ -55,7 +55,7 @@ def read_sample(source: DataSource, needs_sizes: bool) -> Sample:
     has_files = text_names(recipe) != side_names(recipe)
     refuses_lines = recipe.tokenizer.is_closed or recipe.model["output"]["length"] is not None
     is_slow = recipe.tokenizer.is_slow and not (has_files or refuses_lines or needs_sizes)
-    opened, beginnings = dict[str, Pairs](), dict[str, int]()
+    opened, beginnings, complete = dict[str, Pairs](), dict[str, int](), list[str]()
     for split in available_splits(recipe):
         if split == "train" and task and task["train"] > (count := count_drawn(recipe)):
             opened[split] = generate_pairs(recipe, split, train=count)
@@ -63,11 +63,15 @@ def read_sample(source: DataSource, needs_sizes: bool) -> Sample:
             continue
         pairs = source.pairs(split)
         opened[split], first = read_part(pairs, PIECES_SIZE if is_slow else READ_SIZE)
-        if opened[split] is not pairs and not fits(pairs, READ_SIZE):
+        if opened[split] is pairs:
+            complete.append(split)
+        elif not (is_slow and fits(pairs, READ_SIZE)):
             beginnings[split] = first
-    if not beginnings and all(part is source.pairs(split) for split, part in opened.items()):
+    if len(complete) == len(opened):
         return Sample(source, source, beginnings)
     few = few_pairs(opened["train"])
+    # of a few lines of a large file the cache would have all
+    opened |= {split: pairs_in_memory(opened[split]) for split in complete}
     return Sample(source.with_pairs(opened), source.with_pairs({"train": few}), beginnings)
 
 
@@ -79,18 +83,18 @@ def count_drawn(recipe: Recipe) -> int:
 
 
 def read_part(pairs: Pairs, most: int) -> tuple[Pairs, int]:
-    """Return the pairs if they have at most so many characters or bytes, else a part; and how many begin it."""
+    """Return the pairs if they have at most so many bytes, else a part; and how many begin it."""
+    if not isinstance(text := pairs.sides[TARGET], Documents):
+        first = count_first(pairs, most)
+        return (pairs, first) if first == len(pairs) else (pairs.sample(first, SPREAD_PAIRS), first)
     if fits(pairs, most):
         return pairs, len(pairs)
-    if isinstance(text := pairs.sides[TARGET], Documents):
-        documents = text.head(most)
-        return Pairs({TARGET: SampledLines(text, documents)}), len(documents)
-    first = count_first(pairs, most)
-    return pairs.sample(first, SPREAD_PAIRS), first
+    documents = text.head(most)
+    return Pairs({TARGET: SampledLines(text, documents)}), len(documents)
 
 
 def fits(pairs: Pairs, most: int) -> bool:
-    """Return whether pairs have at most so many characters, or bytes of the files that they name."""
+    """Return whether pairs have at most so many bytes, see READ_SIZE."""
     if isinstance(text := pairs.sides[TARGET], Documents):
         return sum(file.characters for file in text.facts) <= most
     return count_first(pairs, most) == len(pairs)
@@ -98,12 +102,14 @@ def fits(pairs: Pairs, most: int) -> bool:
 
 def in_memory(source: DataSource) -> DataSource:
     """Return the same data in memory, which no cache is asked for."""
-    opened = dict[str, Pairs]()
-    for split, pairs in source.all_pairs().items():
-        text = pairs.sides[TARGET]
-        is_text = isinstance(text, Documents)
-        opened[split] = Pairs({TARGET: SampledLines(text, text)}) if is_text else pairs.sample(len(pairs), 0)
-    return source.with_pairs(opened)
+    return source.with_pairs({split: pairs_in_memory(pairs) for split, pairs in source.all_pairs().items()})
+
+
+def pairs_in_memory(pairs: Pairs) -> Pairs:
+    """Return the same pairs in memory."""
+    if isinstance(text := pairs.sides[TARGET], Documents):
+        return Pairs({TARGET: SampledLines(text, text)})
+    return pairs.sample(len(pairs), 0)
 
 
 def few_pairs(pairs: Pairs) -> Pairs:
@@ -114,15 +120,33 @@ def few_pairs(pairs: Pairs) -> Pairs:
 
 
 def count_first(pairs: Pairs, most: int) -> int:
-    """Return how many of the first pairs have at most so many characters, or bytes of the files that they name."""
-    measures: list[Callable[[str], int]] = [file_size if name_files(side) else len for side in pairs.sides.values()]
+    """Return how many of the first pairs have at most so many bytes, see READ_SIZE."""
     count = size = 0
-    for chunks in zip(*map(chunks_of, pairs.sides.values()), strict=True):
-        sizes = np.zeros(len(chunks[0]), np.int64)
-        for measure, lines in zip(measures, chunks, strict=True):
-            sizes += np.fromiter(map(measure, lines), np.int64, len(lines))
-        ends = size + np.cumsum(sizes)
+    for chunks in zip(*map(line_sizes, pairs.sides.values()), strict=True):
+        ends = size + np.cumsum(np.sum(chunks, axis=0))
         if ends[-1] > most:
             return count + int(np.searchsorted(ends, most, side="right"))
-        count, size = count + len(sizes), int(ends[-1])
+        count, size = count + len(ends), int(ends[-1])
     return count
+
+
+def line_sizes(lines: Sequence[str]) -> Iterator[np.ndarray]:
+    """Yield the sizes of CHUNK_LINES lines at a time: in bytes where a file is not read for them, else in characters;
+    of names of files those of the files."""
+    if (known := known_sizes(lines)) is not None:
+        yield from (known[at : at + CHUNK_LINES] for at in range(0, len(known), CHUNK_LINES))
+        return
+    measure = file_size if name_files(lines) else len
+    for chunk in chunks_of(lines):
+        yield np.fromiter(map(measure, chunk), np.int64, len(chunk))
+
+
+def known_sizes(lines: Sequence[str]) -> np.ndarray | None:
+    """Return the bytes of each line where an index of its file has them, else None. -> (lines,)"""
+    match lines:
+        case RowSubset():
+            sizes = known_sizes(lines.column)
+            return None if sizes is None else sizes[lines.rows]
+        case TextColumn(pick=None):
+            return lines.sizes()
+    return None

@@ -414,7 +414,8 @@ def split_marks(line: str) -> str:
             return at[2]
         return f"{f' {JOINER}' if at[1] else ''}{at[2]}{f'{JOINER} ' if at[3] else ''}"
 
-    return MARK.sub(part, line)
+    # most words have no mark, and the marks of a word are next to nothing of another
+    return " ".join([word if word.isalnum() else MARK.sub(part, word) for word in line.split(" ")])
 
 
 def mask_special(line: str) -> str:

@@ -33,6 +33,11 @@ def without_break(line: str) -> str:
     return line.removesuffix(LF).removesuffix(CR)
 
 
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a part of a file, without what ends them."""
+    return unify_breaks(without_break(text)).split(LF)
+
+
 def unify_breaks(text: str) -> str:
     """Return a text of several lines that end with a line feed alone."""
     return text.replace(CRLF, LF)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 
 from benchmarks.random_data import ODD_LINES
 from composer.api import check
-from composer.data import samples, tables
+from composer.data import samples, tables, token_cache
 from composer.data.answer_limits import AnswerLimits
 from composer.data.encoding import Data, encode_data
 from composer.data.sources import DataSource
@@ -197,6 +197,22 @@ def test_a_vocabulary_that_is_smaller_than_its_bound(make: Make, texts: Callable
     assert "8 wide, and there are 2 tokens" in fault.message
 
 
+def test_lines_held_out_of_a_large_corpus_are_encoded_without_the_others(
+    make: Make, texts: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_cache(*_: object) -> NoReturn:
+        pytest.fail("a column that the tokenizer of a sample encodes is of no use to the training")
+
+    monkeypatch.setattr(samples, "READ_SIZE", 200)
+    monkeypatch.setattr(token_cache, "CACHED_LINES", 20)
+    monkeypatch.setattr(token_cache, "cached_ids", no_cache)
+    lines = [f"a b {number}" for number in range(100)]
+    data = {"parallel": {"train": texts(source=lines, target=lines[::-1]), "val": 3}}
+    _, sample = check_and_sample(make(data, MODEL), True, "required")
+    assert sample is not None
+    assert len(sample.data.splits["val"]) == 3
+
+
 def test_of_a_large_corpus_a_part_is_read_and_all_where_that_has_a_fault(
     make: Make, texts: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,15 +229,15 @@ def test_of_a_large_corpus_a_part_is_read_and_all_where_that_has_a_fault(
     monkeypatch.setattr(preflight, "encode_data", counted)
     _, sample = check_and_sample(make({"parallel": {"train": train}, "max_length": 8}, MODEL), True, False)
     assert sample is not None
-    assert sample.describe_beginnings("line") == " of the first 14 lines of train"
-    assert encoded == [16]
+    assert sample.describe_beginnings("line") == " of the first 12 lines of train"
+    assert encoded == [14]
     check_recipe(make({"parallel": {"train": train}, "max_length": 4}, MODEL))
-    assert encoded == [16, 16]  # the last line is one of the part
+    assert encoded == [14, 14]  # the last line is one of the part
     train = texts(source=long[:20] + short + long, target=long[:20] + short + long)
     _, sample = check_and_sample(make({"parallel": {"train": train}, "max_length": 4}, MODEL), True, False)
     assert sample is not None
     assert sample.describe_beginnings("line") == ""
-    assert encoded == [16, 16, 16, 120]
+    assert encoded == [14, 14, 14, 120]
     with pytest.raises(ComposerError, match=r"none of the 120 training pairs"):
         check_recipe(make({"parallel": {"train": train}, "max_length": 3}, MODEL))
 

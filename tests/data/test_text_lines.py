@@ -20,7 +20,7 @@ from composer.data.encoding import load_data, nonempty, train_tokenizers
 from composer.data.pairs import TARGET
 from composer.data.token_cache import encode_documents
 from composer.data.tokenizer import Tokenizers
-from composer.recipe.text_lines import answer_line, is_blank, one_line, unify_breaks, without_break
+from composer.recipe.text_lines import answer_line, is_blank, lines_of, one_line, unify_breaks, without_break
 from tests.data.conftest import Make
 
 LM = {"decoder": ["rnn"]}
@@ -173,3 +173,8 @@ def test_any_document_comes_back_however_it_is_cut(trained: dict[str, Tokenizers
     assert trained[kind].decode(TARGET, [[index for row in rows for index in row]]) == [
         "".join(piece.text for piece in pieces)
     ]
+
+
+@given(st.text(st.sampled_from("ab\n\r\u2028")))
+def test_lines_that_are_read_together_are_those_that_are_read_one_by_one(text: str) -> None:
+    assert lines_of(text) == [without_break(line) for line in text.removesuffix("\n").split("\n")]
