@@ -34,7 +34,7 @@ from composer.recipe import fingerprints as of_recipes
 from composer.recipe.fingerprints import FINGERPRINT_VERSION, sha256_of, without_defaults
 from composer.recipe.own_blocks import check_recorded_blocks
 from composer.recipe.recipe import Recipe, load, load_text
-from composer.run_dir import HASHED, RESUME, RunDir, invalid_checkpoint, read_checkpoint
+from composer.run_dir import HASHED, RESUME, UNVERIFIED, RunDir, invalid_checkpoint, is_verifying, read_checkpoint
 
 PACKAGES = "seqcomposer torch pytorch-lightning numpy tokenizers datasets num2words safetensors sacrebleu wandb"
 """Packages that affect a run's result."""
@@ -135,40 +135,35 @@ def initial_weights(run: RunDir) -> InitialWeights:
         return {"weights": sha256_of_file(run.weights), "tokenizer": sha256_of_file(run.tokenizer)}
 
 
-UNVERIFIED = "SEQCOMPOSER_UNVERIFIED"
-"""Environment variable: set to 1, runs are opened although their files are not those of the training."""
-
-
-def is_verifying() -> bool:
-    """Return whether runs are refused whose parts are not those of the training."""
-    return os.environ.get(UNVERIFIED, "0") in ("", "0")
-
-
 def read_verified(run: RunDir) -> dict[str, Any]:
-    """Return run.json of a run whose recipe, tokenizer and weights are those that the training wrote. Raises RunError.
+    """Return run.json of a run whose files are those that the training wrote: recipe, tokenizer, weights, hypotheses.
 
-    So are own blocks, whose sources were hashed. A file that is not there yet is missed by who reads it.
+    So are own blocks, whose sources were hashed. A file that is not there yet is missed by who reads it. Raises
+    RunError.
     """
     record = run.read()
     check_recorded_blocks(record, run.path, is_verifying())
     if is_verifying():
-        for key, name in HASHED.items():
-            path = run.path / name
-            if os.path.lexists(path) and (difference := _difference(record, key, path)):
+        hashes = {name: (key, record.get(key)) for key, name in HASHED.items()}
+        decoded = record.get("hypotheses_sha256", {})
+        hashes |= {name: ("hypotheses_sha256", sha256) for name, sha256 in decoded.items()}
+        for name, (key, sha256) in hashes.items():
+            path = run.path / Path(name).name
+            if os.path.lexists(path) and (difference := _difference(path, key, sha256)):
                 resume = f", finish the training with {RESUME}" if record.get("status") != "finished" else ""
                 fix = f"take the file from the run again{resume}, or set {UNVERIFIED}=1 to use it as it is"
                 raise RunError.of(difference, fix, str(path))
     return record
 
 
-def _difference(record: Mapping[str, Any], key: str, path: Path) -> str:
-    """Return how a file differs from the one that the training wrote, "" where it does not."""
+def _difference(path: Path, key: str, sha256: str | None) -> str:
+    """Return how a file differs from the one with the SHA-256 that `key` of run.json has, "" where it does not."""
     try:
-        if sha256_of_file(path) == record.get(key):
+        if sha256_of_file(path) == sha256:
             return ""
     except OSError as error:
         return f"this file cannot be read: {os_error_reason(error)}"
-    if record.get(key) is not None:
+    if sha256 is not None:
         return f"this file is not the one that the training wrote: its SHA-256 is not `{key}` of run.json"
     return f"run.json has no SHA-256 of this file, `{key}`, so nobody can say whether the training wrote it"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import os
 import re
@@ -39,10 +40,27 @@ START_FROM = "`--from RUN` (in Python `start_from=RUN`)"
 """How errors name these arguments, for the command line and for Python."""
 HASHED = {"recipe_sha256": "recipe.yaml", "tokenizer_sha256": "tokenizer.json", "weights_sha256": "model.safetensors"}
 """Files whose SHA-256 is in run.json, by its key there."""
+RESULTS, RESULTS_SHA256 = ("scores", "signatures", "by_length"), "results_sha256"
+"""What run.json says of the final weights, and its SHA-256 in run.json; runs of 0.1.0 have none."""
+UNVERIFIED = "SEQCOMPOSER_UNVERIFIED"
+"""Environment variable: set to 1, runs are opened although their files are not those of the training."""
 REQUIRED_KEYS = ("status", "fingerprints", "data", "tokenizer_sha256", "vocabularies", "parameters", "wandb_id")
 """Keys that run.json has from its first moment, and that a resumed training reads."""
 MODULE_PREFIX = "model."
 """Prefix that the LightningModule gives the names of the model's weights."""
+
+
+def is_verifying() -> bool:
+    """Return whether runs are refused whose parts are not those of the training."""
+    return os.environ.get(UNVERIFIED, "0") in ("", "0")
+
+
+def with_results_sha256(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run.json with the SHA-256 of the results in it, and without one where there are none."""
+    others = {key: value for key, value in record.items() if key != RESULTS_SHA256}
+    results = null_where_not_finite({key: record[key] for key in RESULTS if key in record})
+    text = json.dumps(results, sort_keys=True)
+    return others | {RESULTS_SHA256: hashlib.sha256(text.encode()).hexdigest()} if results else others
 
 
 @dataclass
@@ -89,6 +107,11 @@ class RunDir:
         for key, value in record.items():
             if not RECORD.get(key, is_plain_data)(value):
                 raise self.invalid_record(f"in run.json `{key[:100]}` is not what a training writes")
+        recorded = record.get(RESULTS_SHA256)
+        if recorded is not None and is_verifying() and with_results_sha256(record).get(RESULTS_SHA256) != recorded:
+            message = f"the scores in run.json are not those that the training wrote: see its `{RESULTS_SHA256}`"
+            fix = f"put the file back as it was; `evaluate` with {UNVERIFIED}=1 measures them again"
+            raise RunError.of(message, fix, str(self.record))
         return record
 
     def missing_record(self) -> RunError:
@@ -110,13 +133,13 @@ class RunDir:
         return RunError.of(message, fix, str(self.record))
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Write run.json atomically."""
-        text = json.dumps(null_where_not_finite(record), indent=2, ensure_ascii=False)
+        """Write run.json atomically, with the SHA-256 of its results."""
+        text = json.dumps(null_where_not_finite(with_results_sha256(record)), indent=2, ensure_ascii=False)
         atomic_write(self.record, f"{text}\n".encode())
 
     def update(self, **changes: Any) -> dict[str, Any]:
         """Set some keys of run.json, and return all of it."""
-        self.write(record := self.read() | changes)
+        self.write(record := with_results_sha256(self.read() | changes))
         return record
 
 
@@ -236,7 +259,8 @@ RECORD: Mapping[str, Check] = {
     **dict.fromkeys(("name", "status", "started_at", "ended_at", "wandb_id"), is_text),
     **dict.fromkeys(("seed", "parameters", "steps"), is_count),
     **dict.fromkeys(("minutes", "epochs"), _is_number),
-    **dict.fromkeys(("source", "weights_sha256", "recipe_sha256"), _optional(is_hash)),
+    **dict.fromkeys(("source", "weights_sha256", "recipe_sha256", RESULTS_SHA256), _optional(is_hash)),
+    "hypotheses_sha256": mapping_of(is_hash),
     **dict.fromkeys(("versions", "signatures"), mapping_of(is_text)),
     "fingerprints": mapping_of(is_hash, "model", "data", "run", "recipe", version=is_text),
     "fingerprint_parts": mapping_of(

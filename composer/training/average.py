@@ -12,6 +12,7 @@ from composer.formatting import count_noun
 from composer.inference.run import open_untrained
 from composer.model.weights import save_weights
 from composer.run_dir import (
+    RESULTS,
     RunDir,
     checkpoint_history,
     checkpoint_path,
@@ -21,7 +22,7 @@ from composer.run_dir import (
 )
 from composer.training.checkpointing import average_weights
 
-OF_OTHER_WEIGHTS = ("scores", "by_length", "signatures", "reproduces")
+OF_OTHER_WEIGHTS = (*RESULTS, "hypotheses_sha256", "reproduces")
 """What run.json says of the weights that the training chose."""
 
 

@@ -24,7 +24,6 @@ from composer.fingerprint import (
     describe_differences,
     differ_in_budget_alone,
     is_recorded,
-    is_verifying,
     read_verified,
     result_differences,
 )
@@ -37,7 +36,7 @@ from composer.recipe.own_blocks import check_recorded_blocks
 from composer.recipe.recipe import Recipe, load
 from composer.recipe.tree import match_trees, stack_trees
 from composer.recipe.yaml_reader import COMMAND_LINE, to_data
-from composer.run_dir import OTHER_RUN, START_FROM, RunDir
+from composer.run_dir import OTHER_RUN, START_FROM, RunDir, is_verifying
 from composer.training.reproduce import ReproducedRun
 
 NEW_RUN = f"begin a new run with {OTHER_RUN}; {START_FROM} starts it from these weights"

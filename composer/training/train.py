@@ -283,7 +283,7 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     model = training.module.build_model()
     model.load_state_dict(average_weights(paths))
     save_weights(model, run_dir.weights)
-    run_dir.update(weights_sha256=sha256_of_file(run_dir.weights))
+    run_dir.update(weights_sha256=sha256_of_file(run_dir.weights), hypotheses_sha256={})
     run = Run(run_dir, training.recipe, training.data.tokenizers, model.eval().to(device_for(training.recipe)))
     logger.display.close()
 
@@ -301,6 +301,7 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
     new = {name: value for name, value in measured.items() if isinstance(value, float) and name not in known}
     if new:
         logger.write({"step": loop.progress.step, **new})
+    decoded = [run_dir.hypotheses(split) for split in splits]
     names = ("accuracy_by_length", "bleu_by_source_length")
     by_length = {split: [measured[key] for name in names if (key := f"{split}/{name}") in measured] for split in splits}
     record = run_dir.update(
@@ -311,6 +312,7 @@ def finalize(training: TrainingSetup, logger: MetricsLogger | None) -> TrainingR
         epochs=round(loop.sampler.epochs(), 3),
         checkpoints_used={"how": how, "checkpoints": [path.name for path in paths]},
         scores=new | known,
+        hypotheses_sha256={file.name: sha256_of_file(file) for file in decoded if file.is_file()},
         signatures={name: value for name, value in measured.items() if name.endswith("_signature")},
         by_length={split: tables[0] for split, tables in by_length.items() if tables},
         **({"finished_early": True} if training.budgets[-1].until_step is not None else {}),

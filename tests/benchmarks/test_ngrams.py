@@ -14,6 +14,7 @@ import pytest
 
 from composer.data.tasks import TASKS
 from composer.recipe.recipe import load
+from composer.run_dir import RunDir
 from composer.training.train import train
 
 RECIPE = """
@@ -51,8 +52,7 @@ def test_the_optimum_is_that_of_the_test_lines_of_the_run(run: Path) -> None:
 def test_a_run_of_another_task_is_refused(run: Path, tmp_path: Path) -> None:
     for name in ("run.json", "recipe.yaml"):
         (tmp_path / name).write_bytes((run / name).read_bytes())
-    record = json.loads((run / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps({**record, "scores": {}}))
+    RunDir(tmp_path).update(scores={})
     with pytest.raises(SystemExit, match="no finished run of the task `dynamic_ngrams`"):
         ngrams.read_run(tmp_path)
 

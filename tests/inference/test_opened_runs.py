@@ -19,11 +19,10 @@ from composer.api import translate
 from composer.comparison.diff import diff
 from composer.errors import ComposerError, RunError
 from composer.exporters.script import export_script
-from composer.fingerprint import UNVERIFIED
 from composer.hub.pack import pack
 from composer.inference.run import open_run
 from composer.recipe.recipe import load
-from composer.run_dir import RunDir, read_metrics
+from composer.run_dir import UNVERIFIED, RunDir, read_metrics
 from composer.sweeps.leaderboard import open_leaderboard
 from composer.viz.architecture import draw
 from composer.viz.report import report

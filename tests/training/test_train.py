@@ -10,11 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import composer
 import composer.fingerprint
 from composer.atomic_io import sha256_of_file
 from composer.data import tokenizer_cache
 from composer.errors import RecipeError, RunError
-from composer.run_dir import RunDir, checkpoint_weights, list_checkpoints, read_metrics
+from composer.run_dir import UNVERIFIED, RunDir, checkpoint_weights, list_checkpoints, read_metrics
 from composer.training.module import Seq2SeqModule
 from composer.training.train import train
 from tests.training.tiny_recipes import EPOCHS, Tiny, Undisturbed, same_weights
@@ -204,3 +205,32 @@ def test_progress_can_be_switched_off(tiny: Tiny, tmp_path: Path, capsys: pytest
     assert not capsys.readouterr().out
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [row["step"] for row in rows if "train/loss" in row] == [1, 2, 3, 4]
+
+
+def test_scores_and_outputs_that_were_changed_are_told(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunDir(tmp_path / "run")
+    train(tiny("training.max_steps=2", "training.validate_every=2"), run.path)
+    text, decoded = run.record.read_text(encoding="utf-8"), run.hypotheses("test")
+    score = json.loads(text)["scores"]["test/loss"]
+    changed = text.replace(json.dumps(score), json.dumps(score / 2), 1)
+    run.record.write_text(changed, encoding="utf-8")
+    with pytest.raises(RunError, match=r"the scores in run\.json are not those that the training wrote"):
+        run.read()
+    with pytest.raises(RunError, match=r"the scores in run\.json"):
+        composer.pack(run.path, tmp_path / "pack")
+    monkeypatch.setenv(UNVERIFIED, "1")
+    assert composer.open_run(run.path)
+    monkeypatch.delenv(UNVERIFIED)
+    run.record.write_text(text, encoding="utf-8")
+    decoded.write_text(decoded.read_text(encoding="utf-8").replace('"mt": "', '"mt": "x', 1), encoding="utf-8")
+    with pytest.raises(RunError, match="its SHA-256 is not `hypotheses_sha256`") as refused:
+        composer.report(run.path)
+    assert refused.value.faults[0].file == str(decoded)
+    decoded.unlink()
+    assert composer.report(run.path)
+    hashes = ("results_sha256", "hypotheses_sha256")
+    of_before = {key: value for key, value in json.loads(changed).items() if key not in hashes}
+    run.record.write_text(json.dumps(of_before), encoding="utf-8")
+    assert composer.open_run(run.path)  # of a run of 0.1.0 nobody can say

@@ -349,6 +349,7 @@ def test_the_worst_lines_are_those_of_all_that_the_training_decoded(copy: Path) 
     outputs = [*references]
     outputs[5], outputs[20], outputs[25] = "", "a reference of 7 words", "something else"
     write_hypotheses(file, lines, outputs, [references])
+    RunDir(copy).update(hypotheses_sha256={})  # as in a run of 0.1.0
     with pytest.MonkeyPatch.context() as patch:
         pairs = Pairs({"source": lines, "target": references})
         patch.setattr("composer.viz.report.open_split", lambda *arguments: pairs)
