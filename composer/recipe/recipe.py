@@ -64,6 +64,13 @@ def load_text(
     return load(file, overrides, root=parse(text, str(file)), run=run)
 
 
+def as_trained(recipe: Recipe, run: RunDir) -> Recipe:
+    """Return a recipe that says what the recipe of a run does, with the meaning that this had when it was trained."""
+    root = _as_trained(recipe, recipe.root, run)
+    trained = from_node(recipe.file, root, recipe.rules, recipe.data_dir, recipe.unchanged)
+    return replace(trained, warnings=recipe.warnings)
+
+
 def _as_trained(recipe: Recipe, root: Node, run: RunDir) -> Node:
     """Return the mapping `root` of a run's recipe with what was another default when the run was trained."""
     try:

@@ -31,11 +31,11 @@ from composer.inference.run import Run
 from composer.model.encoder_decoder import EncoderDecoder
 from composer.model.parameter_paths import Owner, module_owners
 from composer.model.weights import initialize, shapes, unique_tensors
-from composer.recipe.canonical_form import BUDGET_KEYS, DEFAULT_EPOCHS
+from composer.recipe.canonical_form import BUDGET_KEYS, DEFAULT_EPOCHS, TRAINER_WITH_EFFECT, TRAINING_WITHOUT_EFFECT
 from composer.recipe.own_blocks import check_recorded_blocks
-from composer.recipe.recipe import Recipe, load
+from composer.recipe.recipe import Recipe, as_trained, load
 from composer.recipe.tree import match_trees, stack_trees
-from composer.recipe.yaml_reader import COMMAND_LINE, to_data
+from composer.recipe.yaml_reader import COMMAND_LINE, read, to_data
 from composer.run_dir import OTHER_RUN, START_FROM, RunDir, is_verifying
 from composer.training.reproduce import ReproducedRun
 
@@ -75,6 +75,28 @@ def resolve_initial_run(
         fix = f"omit {START_FROM}, or begin a new run with {OTHER_RUN}"
         raise RunError.of(f"this run started {began}, not from those of {path}", fix, str(run_dir.path))
     return recorded
+
+
+def keep_meaning(recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any]) -> Recipe:
+    """Return a recipe with the meaning that it had when a run was begun with it, if it says what the run's own says.
+
+    A command that is given again then resumes a run of an earlier version, whose defaults were others. The budget and
+    `logging` may be others; a setting that the run's recipe leaves out is another one even where it is the default.
+    """
+    is_own = recipe.file.resolve() == run_dir.recipe.resolve()
+    if is_own or not run_dir.recipe.is_file() or is_recorded(recipe, record):
+        return recipe
+    own = load(run_dir.recipe, root=read(run_dir.recipe, str(run_dir.recipe)))  # as it is written, in no run
+    return as_trained(recipe, run_dir) if literal_settings(own) == literal_settings(recipe) else recipe
+
+
+def literal_settings(recipe: Recipe) -> Mapping[str, Any]:
+    """Return what decides a result as it is written in a recipe, without defaults and without the budget."""
+    free = (*BUDGET_KEYS, *TRAINING_WITHOUT_EFFECT)
+    sections = {key: value for key, value in recipe.explicit.items() if key not in ("name", "description", "logging")}
+    training = {key: value for key, value in sections.get("training", {}).items() if key not in free}
+    trainer = {key: value for key, value in sections.get("trainer", {}).items() if key in TRAINER_WITH_EFFECT}
+    return sections | {"training": training, "trainer": trainer}
 
 
 def check_same_recipe(recipe: Recipe, run_dir: RunDir, record: Mapping[str, Any]) -> None:

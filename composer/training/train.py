@@ -63,7 +63,7 @@ from composer.training.preflight import (
 )
 from composer.training.process_state import restored_process
 from composer.training.reproduce import compare_outcome, default_folder, find_original_run
-from composer.training.resume import NEW_RUN, check_same_recipe, resolve_initial_run, resumed_recipe
+from composer.training.resume import NEW_RUN, check_same_recipe, keep_meaning, resolve_initial_run, resumed_recipe
 from composer.training.sample_warnings import data_warnings
 from composer.training.setup import TrainingSetup, setup, silence_lightning, start_logging, wait_for_record
 from composer.training.wandb_logger import describe_mode, wandb_mode
@@ -110,9 +110,11 @@ def train(
         check_writable(run_dir, resume)
         record = {} if run_dir.is_empty() else run_dir.read()
         if record:
+            recipe = keep_meaning(recipe, run_dir, record)
             check_same_recipe(recipe, run_dir, record)
     else:
         record = wait_for_record(run_dir)
+        recipe = keep_meaning(recipe, run_dir, record)
     if resume:
         recipe = resumed_recipe(recipe, run_dir, record, finish, display.say)
     if record.get("status") == "finished" and (finish or is_spent(recipe, record)):

@@ -115,6 +115,29 @@ def test_a_single_document_of_before_is_begun_as_it_was_trained(earlier: Earlier
     assert composer.open_run(earlier.run).model.begins_after_end == is_text
 
 
+def test_it_is_continued_by_the_command_that_began_it(earlier: Earlier, capsys: pytest.CaptureFixture[str]) -> None:
+    """What its recipe does not say keeps the meaning that it had."""
+    file = earlier.folder / f"{earlier.folder.name}.yaml"
+    train(load(file), earlier.run, data=earlier.folder, resume=True)
+    assert "has already finished" in capsys.readouterr().out
+    steps = load(file).training["max_steps"] + 2
+    result = train(load(file, [f"training.max_steps={steps}"]), earlier.run, data=earlier.folder, resume=True)
+    assert result.record["steps"] == steps
+    for setting in AS_THEN[earlier.folder.name]:
+        path, _, value = setting.partition("=")
+        node = result.record["canonical"]
+        for key in path.split("."):
+            node = node[key]
+        assert node == value
+    assert result.record["fingerprints"]["version"] == FINGERPRINT_VERSION
+
+
+def test_a_setting_that_is_written_means_what_it_says(earlier: Earlier) -> None:
+    file = earlier.folder / f"{earlier.folder.name}.yaml"
+    with pytest.raises(RunError, match="this run was started with another recipe"):
+        train(load(file, ["training.optimizer.adamw.decay=matrices"]), earlier.run, data=earlier.folder, resume=True)
+
+
 def test_it_is_resumed_by_any_recipe_that_means_the_same(earlier: Earlier, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = load(earlier.folder / f"{earlier.folder.name}.yaml", AS_THEN[earlier.folder.name])
     train(recipe, earlier.run, data=earlier.folder, resume=True)
