@@ -177,11 +177,12 @@ def check_checkpoint(recipe: Recipe, tokenizers: Tokenizers, path: Path) -> None
         raise invalid_checkpoint(path, "it is not what `seqcomposer train` writes")
     if (texts["recipe"], texts["tokenizer"]) == (recipe.dump(), tokenizers.text):
         return
-    run = RunDir(path.parent.parent)
-    other, other_tokenizers = load_text(str(texts["recipe"]), run=run), Tokenizers.from_text(str(texts["tokenizer"]))
+    # both as if they were of the first version: what neither of them says was the same, whatever it was
+    other, own = (load_text(text, stored={}) for text in (str(texts["recipe"]), recipe.dump()))
+    other_tokenizers = Tokenizers.from_text(str(texts["tokenizer"]))
     remove = "remove this file: the run resumes from the checkpoint before it"
-    if not differ_in_budget_alone(other, recipe):
-        differences = describe_differences(result_differences(other, recipe))
+    if not differ_in_budget_alone(other, own):
+        differences = describe_differences(result_differences(other, own))
         raise RunError.of(f"this checkpoint was made with another recipe: {differences}", remove, str(path))
     if other_tokenizers.sha256 != tokenizers.sha256:
         message = "this checkpoint was made with another tokenizer than the run folder's tokenizer.json"
@@ -230,11 +231,12 @@ def describe_differences(differences: Iterable[tuple[str, Any, Any]]) -> str:
 def is_recorded(recipe: Recipe, record: Mapping[str, Any]) -> bool:
     """Return whether a recipe means what a run.json says that its run was trained with.
 
-    Where its fingerprints are of another version, only the run's own file does, unchanged.
+    Where its fingerprints are of another version, only the run's own file does, unchanged and without overrides.
     """
     recorded = record["fingerprints"]
     if recorded.get("version") != FINGERPRINT_VERSION:
-        return recipe.file.is_file() and sha256_of_file(recipe.file) == record.get("recipe_sha256")
+        is_file = recipe.unchanged is None and recipe.file.is_file()
+        return is_file and sha256_of_file(recipe.file) == record.get("recipe_sha256")
     number = training_version(record)
     prints = of_recipes.fingerprints(recipe.canonical, recipe.rules, training_version=number)
     return prints["run"] == recorded["recipe"]

@@ -121,7 +121,9 @@ def git_command(settings: Sequence[str], *words: str) -> list[str]:
 def git_environment(inherited: Sequence[str]) -> dict[str, str]:
     """Return this process's environment without what it says of another repository, but for the names `inherited`."""
     others = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in inherited}
-    return {"GIT_SSH_COMMAND": SSH, **others, "PATH": absolute_elements(os.environ.get("PATH", "")), **ENVIRONMENT}
+    # of an empty PATH one element is the current folder
+    path = absolute_elements(os.environ.get("PATH", os.defpath)) or os.defpath
+    return {"GIT_SSH_COMMAND": SSH, **others, "PATH": path, **ENVIRONMENT}
 
 
 def git_error(origin: str, status: int, output: str) -> RunError:

@@ -30,63 +30,86 @@ if TYPE_CHECKING:
     from composer.model.planner import Plan
 
 
+Stored = Mapping[str, Any]
+"""The canonical recipe that a run stores; {} of a run of version 0.1.0, which stored none."""
+
+
 def load(
-    path: str | Path,
-    overrides: Sequence[str] = (),
-    data_dir: str | Path | None = None,
-    root: Node | None = None,
-    run: RunDir | None = None,
+    path: str | Path, overrides: Sequence[str] = (), data_dir: str | Path | None = None, root: Node | None = None
 ) -> Recipe:
     """Return the recipe in a file, with `key=value` settings laid over it; `root` is its YAML if it has been read.
 
-    That of a `run`, by default of the run in whose folder the file is, means what it meant when the run was trained:
-    what was another default then is written in it. Raises RecipeError with every fault of the first stage (reading,
-    inheritance, variables, schema) that has any.
+    That of a run, in its folder, means what it meant when the run was trained: what was another default then is written
+    in it. Raises RecipeError with every fault of the first stage that has any: reading, inheritance, variables, schema.
     """
     file = Path(path)
+    run = RunDir.of_recipe(file)
+    return load_node(file, root, overrides, data_dir, None if run is None else stored_by(run))
+
+
+def load_text(
+    text: str, file: str | Path = "recipe.yaml", overrides: Sequence[str] = (), stored: Stored | None = None
+) -> Recipe:
+    """Return the recipe in a YAML text, as if it stood in `file`, which need not exist; `extends` and data start there.
+
+    stored: Of the recipe of a run, see `load_node`. Raises RecipeError like `load`.
+    """
+    return load_node(Path(file), parse(text, str(file)), overrides, stored=stored)
+
+
+def load_node(
+    file: Path,
+    root: Node | None,
+    overrides: Sequence[str] = (),
+    data_dir: str | Path | None = None,
+    stored: Stored | None = None,
+) -> Recipe:
+    """Return the recipe in a mapping of YAML, by default that in `file`.
+
+    stored: What the run that was trained with it stores, so that it means what it meant then; None of other recipes.
+    Raises RecipeError like `load`.
+    """
     extended = extend(file, root)
     rules = schema_generator.load()
-    if run := run or (RunDir.of_recipe(file) if root is None else None):
-        extended = _as_trained(from_node(file, substitute(extended), rules), extended, run)
+    if stored is not None:
+        extended = _as_trained(from_node(file, substitute(extended), rules), extended, stored)
     overridden = apply_overrides(extended, overrides, rules)
     recipe = from_node(file, substitute(overridden), rules, data_dir, extended if overrides else None)
     _refuse_unused_variables(extended)
     return replace(recipe, warnings=tuple(lost_settings(extended, extended.mark.file)))
 
 
-def load_text(
-    text: str, file: str | Path = "recipe.yaml", overrides: Sequence[str] = (), run: RunDir | None = None
-) -> Recipe:
-    """Return the recipe in a YAML text, as if it stood in `file`, which need not exist; `extends` and data start there.
-
-    run: The run that was trained with it, see `load`. Raises RecipeError like `load`.
-    """
-    return load(file, overrides, root=parse(text, str(file)), run=run)
-
-
 def as_trained(recipe: Recipe, run: RunDir) -> Recipe:
     """Return a recipe that says what the recipe of a run does, with the meaning that this had when it was trained."""
-    root = _as_trained(recipe, recipe.root, run)
+    root = _as_trained(recipe, recipe.root, stored_by(run) or {})
     trained = from_node(recipe.file, root, recipe.rules, recipe.data_dir, recipe.unchanged)
     return replace(trained, warnings=recipe.warnings)
 
 
-def _as_trained(recipe: Recipe, root: Node, run: RunDir) -> Node:
-    """Return the mapping `root` of a run's recipe with what was another default when the run was trained."""
+def stored_by(run: RunDir) -> Stored | None:
+    """Return the canonical recipe that a run stores of its recipe's text; {} if of another; None without run.json."""
     try:
         record = run.read()
     except RunError:  # which who opens the run raises
-        return root
-    if recipe.file == run.recipe and sha256_of_file(recipe.file) != record.get("recipe_sha256"):
-        record = {key: value for key, value in record.items() if key != "canonical"}  # of another text
-    settings = earlier_settings(recipe.explicit, recipe.canonical, recipe.rules, record.get("canonical", {}))
+        return None
+    is_its_own = sha256_of_file(run.recipe) == record.get("recipe_sha256")
+    return record.get("canonical", {}) if is_its_own else {}
+
+
+def _as_trained(recipe: Recipe, root: Node, stored: Stored) -> Node:
+    """Return the mapping `root` of a run's recipe with what was another default when the run was trained."""
+    settings = earlier_settings(recipe.explicit, recipe.canonical, recipe.rules, stored)
     for path, value in settings:
         _, source, is_written = recipe.locate(path)
         if not is_written or source == ("model", "dropout"):  # which did not reach a setting that is newer
             key, text = ".".join(map(str, path)), json.dumps({"default": value})
-            mark = Mark(str(run.record), 1, 1, len(key), key)
+            mark = Mark(EARLIER, 1, 1, len(key), key)
             root = apply_override(root, key, mark, parse(text, mark.file).value["default"], recipe.rules)
     return root
+
+
+EARLIER = "run.json"
+"""The file to which what an earlier version trained with is ascribed."""
 
 
 def _refuse_unused_variables(extended: Node) -> None:

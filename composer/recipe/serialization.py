@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from composer.atomic_io import atomic_write, os_errors_as_run_errors
 from composer.errors import Fault, KeyPath, RecipeError, RunError, did_you_mean, format_path
 from composer.recipe import schema_generator
-from composer.recipe.recipe import Recipe, load
+from composer.recipe.recipe import Recipe, load_node
 from composer.recipe.schema_reader import RECIPE_NAME, VARIABLE_TEXT
 from composer.recipe.validation import schema_faults
 from composer.recipe.yaml_reader import MAX_DEPTH, dump, parse, to_data
@@ -125,7 +125,7 @@ class RecipeObjectRoot(RecipeObject):
         # its file would be called as its runs are, if it has a plain name
         name = self.plain().get("name")
         stem = name if isinstance(name, str) and re.fullmatch(RECIPE_NAME, name) else "recipe"
-        return load(Path(folder) / f"{stem}.yaml", overrides, data_dir, parse(self.yaml(), PYTHON_SOURCE))
+        return load_node(Path(folder) / f"{stem}.yaml", parse(self.yaml(), PYTHON_SOURCE), overrides, data_dir)
 
     def save(self, path: str | Path, overwrite: bool = False) -> Path:
         """Write it as YAML, and return the path. Comments of a file that it was read from are lost.

@@ -13,13 +13,17 @@ import torch
 
 import composer
 from composer.atomic_io import sha256_of_file
+from composer.cli.main import main
 from composer.errors import RunError
+from composer.fingerprint import check_checkpoint
 from composer.inference.run import TEXTS_AFTER_END
 from composer.model.weights import describe_difference
 from composer.recipe.earlier_versions import TRAINING_CHANGES, TRAINING_VERSION
 from composer.recipe.fingerprints import FINGERPRINT_VERSION
 from composer.recipe.recipe import load
+from composer.recipe.yaml_reader import read
 from composer.run_dir import RunDir
+from composer.sweeps.points import load_recipe
 from composer.training.train import train
 
 HERE = Path(__file__).parent
@@ -152,6 +156,43 @@ def test_another_recipe_is_refused_with_what_to_write(earlier: Earlier) -> None:
     assert "training.label_smoothing=0.0" in refused.value.faults[0].hint
     again = load(earlier.folder / f"{earlier.folder.name}.yaml", ["training.label_smoothing=0.0", *as_then])
     train(again, earlier.run, data=earlier.folder, resume=True)
+
+
+def run_command(*arguments: str) -> Any:
+    """Return the exit status of a command."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    return ended.value.code
+
+
+def test_commands_read_its_recipe_as_it_was_trained(earlier: Earlier) -> None:
+    file, meant = earlier.run / "recipe.yaml", composer.open_run(earlier.run).recipe.canonical
+    assert load(file, root=read(file, str(file))).canonical == meant
+    assert load_recipe(earlier.run).canonical == meant
+    command = ["train", str(file), "--data", str(earlier.folder)]
+    steps = RunDir(earlier.run).read()["steps"] + 2
+    assert run_command(*command, "--run", str(earlier.folder / "again")) == 0
+    assert RunDir(earlier.folder / "again").read()["reproduces"] is not None
+    assert run_command(*command, "--run", str(earlier.run), "--resume", "training.label_smoothing=0.3") == 2
+    assert run_command(*command, "--run", str(earlier.run), "--resume", f"training.max_steps={steps}") == 0
+    assert RunDir(earlier.run).read()["steps"] == steps
+
+
+def test_a_checkpoint_of_a_recipe_that_says_less_is_another_runs(earlier: Earlier, tmp_path: Path) -> None:
+    """What it does not say is not as this run has it."""
+    file = earlier.folder / f"{earlier.folder.name}.yaml"
+    more = load(file, ["training.label_smoothing=0.3", "training.max_steps=2", "training.validate_every=2"])
+    less = load(file, ["training.max_steps=2", "training.validate_every=2"])
+    one, other = (
+        train(recipe, tmp_path / name, data=earlier.folder) for recipe, name in ((more, "one"), (less, "other"))
+    )
+    tokenizers = composer.open_run(one.run_dir).tokenizers
+    checkpoint = RunDir(one.run_dir).checkpoints / "step-00000002.ckpt"
+    check_checkpoint(load(one.run_dir / "recipe.yaml", ["training.max_steps=9"]), tokenizers, checkpoint)
+    shutil.copy(RunDir(other.run_dir).checkpoints / "step-00000002.ckpt", checkpoint)
+    shutil.copy(RunDir(other.run_dir).checkpoints / "step-00000002.ckpt.sha256", f"{checkpoint}.sha256")
+    with pytest.raises(RunError, match=r"label_smoothing` was 0.0 and is 0.3"):
+        check_checkpoint(load(one.run_dir / "recipe.yaml"), tokenizers, checkpoint)
 
 
 def test_its_changed_recipe_is_refused(earlier: Earlier) -> None:
