@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
 import wandb
@@ -147,6 +148,17 @@ def test_the_traps_are_real(name: str, trap: Trap, tmp_path: Path) -> None:
     assert trap.sprung() == {name}
 
 
+@pytest.mark.parametrize("path", [None, "", ":", "."])
+def test_git_is_not_looked_for_in_the_folder(path: str | None, trap: Trap, tmp_path: Path, monkeypatch: Any) -> None:
+    commit = repository(tmp_path / "clone")
+    trap.program("git").replace(tmp_path / "clone" / "git")
+    monkeypatch.setenv("PATH", path or "")
+    if path is None:
+        monkeypatch.delenv("PATH")
+    assert commit_around(tmp_path / "clone") == commit
+    assert trap.sprung() == set()
+
+
 def test_hooks_and_the_environment_of_another_repository_are_ignored(
     trap: Trap, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +258,7 @@ def test_no_command_runs_what_lies_in_its_folder(trap: Trap, tmp_path: Path) -> 
 
 LOGS = """
 from pathlib import Path
+from typing import Any
 from composer.training.wandb_logger import WandbLogger
 log = WandbLogger("offline", None, Path("run"), "name", "id")
 print(log.run.settings.base_url, log.run.settings.entity, log.run.settings.run_notes)

@@ -8,7 +8,7 @@ from os.path import realpath
 from pathlib import Path
 from typing import Any
 
-from composer.errors import KeyPath, RecipeError, format_path
+from composer.errors import RecipeError, format_path
 from composer.recipe import schema_generator
 from composer.recipe.extends_and_overrides import extend
 from composer.recipe.interpolation import substitute_known
