@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from composer.model.planner import Plan
 
 
-Stored = Mapping[str, Any]
+Stored = dict[str, Any]
 """The canonical recipe that a run stores; {} of a run of version 0.1.0, which stored none."""
 
 
@@ -79,9 +79,9 @@ def load_node(
     return replace(recipe, warnings=tuple(lost_settings(extended, extended.mark.file)))
 
 
-def as_trained(recipe: Recipe, run: RunDir) -> Recipe:
-    """Return a recipe that says what the recipe of a run does, with the meaning that this had when it was trained."""
-    root = _as_trained(recipe, recipe.root, stored_by(run) or {})
+def as_trained(recipe: Recipe, stored: Stored) -> Recipe:
+    """Return a recipe with the meaning that it had for the version that trained a run. stored: see `load_node`."""
+    root = _as_trained(recipe, recipe.root, stored)
     trained = from_node(recipe.file, root, recipe.rules, recipe.data_dir, recipe.unchanged)
     return replace(trained, warnings=recipe.warnings)
 
@@ -93,7 +93,7 @@ def stored_by(run: RunDir) -> Stored | None:
     except RunError:  # which who opens the run raises
         return None
     is_its_own = sha256_of_file(run.recipe) == record.get("recipe_sha256")
-    return record.get("canonical", {}) if is_its_own else {}
+    return dict(record.get("canonical", {})) if is_its_own else {}
 
 
 def _as_trained(recipe: Recipe, root: Node, stored: Stored) -> Node:

@@ -134,6 +134,8 @@ def test_it_is_continued_by_the_command_that_began_it(earlier: Earlier, capsys: 
             node = node[key]
         assert node == value
     assert result.record["fingerprints"]["version"] == FINGERPRINT_VERSION
+    again = train(load(file, [f"training.max_steps={steps + 2}"]), earlier.run, data=earlier.folder, resume=True)
+    assert again.record["steps"] == steps + 2
 
 
 def test_a_setting_that_is_written_means_what_it_says(earlier: Earlier) -> None:
